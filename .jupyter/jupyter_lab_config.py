@@ -1,0 +1,10 @@
+"""JupyterLab as `make lab` starts it: on the course's start page, and nothing written outside the course."""
+
+from pathlib import Path
+
+c = get_config()
+
+course = Path(__file__).resolve().parent.parent
+c.ServerApp.root_dir = str(course)
+c.LabApp.default_url = "/lab/tree/index.md"
+c.LabApp.workspaces_dir = str(course / ".venv" / "workspaces")

@@ -1,0 +1,38 @@
+# One word a task. ARGS goes to the tool behind it: make test ARGS="-k ring", make lab ARGS=--no-browser.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install lab test build check-build lint format clean
+
+help: ## show this list
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
+
+install: # .venv with everything in requirements.txt, and nothing to do when it is there already
+	@command -v $(PYTHON) >/dev/null || { echo "$(PYTHON) was not found. On Debian: apt install python3 python3-venv" >&2; exit 1; }
+	@$(PYTHON) tools/install.py
+
+lab: install ## open the course in JupyterLab
+	@JUPYTER_CONFIG_PATH=$(CURDIR)/.jupyter $(BIN)/jupyter lab $(ARGS)
+
+test: install ## run all tests
+	@$(BIN)/python -m pytest $(ARGS)
+
+build: install ## make lectures/, exercises/ and solutions/ from source/
+	@$(BIN)/autograder build $(ARGS)
+
+check-build: install ## fail when the built folders are out of date
+	@$(BIN)/autograder build --check
+
+lint: install ## look for mistakes and unformatted code
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+
+format: install ## format the code, sort the imports
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+clean: ## remove .venv and everything else that git ignores and make makes again
+	rm -rf .venv *.egg-info .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
