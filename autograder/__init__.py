@@ -1,0 +1,1 @@
+"""Checks and grades the course's exercises, and builds its notebooks."""
