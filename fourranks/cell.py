@@ -1,0 +1,199 @@
+"""One cell, or one call, running on some ranks: sent out, followed, and brought to an end.
+
+`Cell.run` returns when every rank has answered or when there is a reason to stop; `Cell.free` then brings the
+ranks back to their message loop. What the outcome means for the world is decided in `group`.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import RemoteError
+from .messages import Clear, Display, Done, Interrupt, Report, Rescue, State, Stream
+from .transcript import Transcript
+from .trace import Progress
+from .watch import Deadlock, RankView, Watch, in_step
+from .workers import Workers
+
+TICK = 0.05  # seconds between looks at the clock while nothing arrives
+QUIET = 0.25  # seconds before the first report is asked for: most cells are over by then
+REPORT_EVERY = 0.1
+FREE_PATIENCE = (0.3, 1.0, 3.0)  # seconds that ranks get after each attempt to free them
+
+Output = Callable[[Transcript], None]
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a cell must end before all ranks have answered."""
+
+    reason: str  # "deadlock", "died", "timeout" or "interrupt"
+    deadlock: Deadlock | None = None
+
+
+class Cell:
+    """One request to each of some ranks, and what came back.
+
+    Attributes:
+        transcript: what the ranks showed.
+        done: the answer of each rank that has answered.
+        states: the last report of each rank of the world.
+    """
+
+    def __init__(self, workers: Workers, requests: dict[int, Any], on_output: Output | None = None) -> None:
+        self._workers = workers
+        self._requests = requests
+        self._on_output = on_output or (lambda transcript: None)
+        self.transcript = Transcript(sorted(requests))
+        self.done: dict[int, Done] = {}
+        self.states: dict[int, State] = {}
+        self.late: list[int] = []  # ranks that had not answered when the cell was stopped
+        self._reports_due: set[int] = set()
+        self._watch = Watch()
+
+    @property
+    def pending(self) -> list[int]:
+        """Ranks that are alive and have not answered."""
+        return [rank for rank in self._requests if rank not in self.done and self._workers[rank].alive]
+
+    @property
+    def died(self) -> list[int]:
+        """Ranks of this cell that died without an answer."""
+        return [rank for rank in self._requests if rank not in self.done and not self._workers[rank].alive]
+
+    def run(self, timeout: float | None, interrupted: Callable[[], bool]) -> Stop | None:
+        """Follow the cell until every rank has answered (None) or there is a reason to stop it."""
+        for rank, request in self._requests.items():
+            self._workers.send(rank, request)
+        began = time.monotonic()
+        next_report = began + QUIET
+        while True:
+            self._take(TICK)
+            now = time.monotonic()
+            if self.died:
+                return Stop("died")
+            if not self.pending:
+                return None
+            if interrupted():
+                return Stop("interrupt")
+            if timeout is not None and now - began > timeout:
+                return Stop("timeout")
+            if not self._reports_due and self.states.keys() and (proof := self._watch.observe(self._views())):
+                return Stop("deadlock", proof)
+            if now >= next_report and not self._reports_due:
+                self.ask_for_reports()
+                next_report = now + REPORT_EVERY
+
+    def errors(self) -> dict[int, RemoteError]:
+        """What ranks have raised so far."""
+        return {rank: done.error for rank, done in self.done.items() if done.error is not None}
+
+    def free(self, cut: bool, interrupted: Callable[[], bool]) -> bool:
+        """Interrupt the ranks that are still busy; True if process groups had to be cut for it."""
+        self.late = self.pending
+        if not self.states:
+            self.collect_reports(FREE_PATIENCE[0])
+        for patience in FREE_PATIENCE:
+            if not self.pending:
+                break
+            for worker in self._workers.living():
+                if cut:
+                    self._workers.send(worker.rank, Rescue())
+                if worker.rank in self.pending:
+                    self._workers.send(worker.rank, Interrupt())
+            self._wait(patience, interrupted)
+            cut = cut or bool(self.pending)
+        return cut
+
+    def ask_for_reports(self) -> None:
+        """Have every living rank report what it is doing."""
+        self._reports_due = {worker.rank for worker in self._workers.living()}
+        self.states = {}
+        for rank in self._reports_due:
+            self._workers[rank].note_memory()
+            self._workers.send(rank, Report())
+
+    def collect_reports(self, patience: float) -> None:
+        """Ask every living rank for a report and wait for the answers."""
+        self.ask_for_reports()
+        deadline = time.monotonic() + patience
+        while self._reports_due and time.monotonic() < deadline:
+            self._take(TICK)
+
+    def in_step(self) -> bool:
+        """Whether all ranks have communicated equally far, so that the next cell finds them together."""
+        self.collect_reports(FREE_PATIENCE[-1])
+        return not self._reports_due and in_step({r: state.progress for r, state in self.states.items()})
+
+    def _wait(self, patience: float, interrupted: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + patience
+        while self.pending and time.monotonic() < deadline and not interrupted():
+            self._take(TICK)
+
+    def _take(self, timeout: float) -> None:
+        """Take in what arrives within `timeout`."""
+        arrived = self._workers.poll(timeout)
+        for rank, message in arrived:
+            self._dispatch(rank, message)
+        self._reports_due = {rank for rank in self._reports_due if self._workers[rank].alive}
+        self._on_output(self.transcript)
+
+    def _dispatch(self, rank: int, message: Any) -> None:
+        match message:
+            case Stream() | Display() | Clear() if rank in self._requests:
+                self.transcript.add(rank, message)
+            case Done() if rank in self._requests:
+                self.done[rank] = message
+                self.transcript.drop(rank, message.dropped)
+                self.transcript.finish(rank)
+            case State():
+                self.states[rank] = message
+                self._reports_due.discard(rank)
+
+    def _views(self) -> dict[int, RankView]:
+        return {worker.rank: self._view(worker.rank) for worker in self._workers.all}
+
+    def _view(self, rank: int) -> RankView:
+        progress = self.states[rank].progress if rank in self.states else Progress()
+        if not self._workers[rank].alive:
+            return RankView(progress, "is dead")
+        if rank not in self._requests:
+            return RankView(progress, "takes no part in this cell")
+        if rank not in self.done:
+            return RankView(progress)
+        error = self.done[rank].error
+        return RankView(progress, f"raised {error.name}" if error else "has finished the cell")
+
+
+@contextmanager
+def deferred_interrupt() -> Iterator[Callable[[], bool]]:
+    """Within this block Ctrl-C (Jupyter's interrupt button) raises nothing; the block asks whether it came.
+
+    The answer is True once for each interrupt. A KeyboardInterrupt at an arbitrary place would leave messages
+    half sent and ranks running.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    count = 0
+
+    def note(*_: Any) -> None:
+        nonlocal count
+        count += 1
+
+    def interrupted() -> bool:
+        nonlocal count
+        came, count = count > 0, 0
+        return came
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)

@@ -1,0 +1,380 @@
+"""`RankGroup`: a world of ranks that a notebook, a test or a script runs code on.
+
+    group = fourranks.start(world_size=4)
+    group.execute("x = torch.ones(2); dist.all_reduce(x)")
+    group.pull("x")
+
+The ranks are worker processes (`workers`), forked from a warm one (`zygote`). Whatever the code on them does, a
+call here ends: with a result, or with an error of `errors` that says what happened, and the world stays usable.
+"""
+
+from __future__ import annotations
+
+import linecache
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import cloudpickle
+
+from . import zygote
+from .cell import Cell, Output, Stop, deferred_interrupt
+from .errors import FourRanksError, RankDied, StartError, name_ranks
+from .messages import Execute, Form, Pull, Push, Run
+from .trace import Trace
+from .transcript import Transcript
+from .verdict import Aftermath, verdict
+from .workers import Workers
+
+MAX_WORLD_SIZE = 128  # every two ranks of Gloo share a connection: beyond this, file descriptors run out
+FORM_TIMEOUT = 60.0  # seconds to connect all ranks; 128 ranks on two cores need a few
+
+
+@dataclass(frozen=True)
+class RankStatus:
+    """One line of `%ranks`."""
+
+    rank: int
+    pid: int
+    device: str
+    backend: str
+    state: str  # "idle", or how the process ended
+    memory_bytes: int
+
+
+class RankGroup:
+    """One world of ranks. Use `fourranks.start` to make one.
+
+    Attributes:
+        world_size: number of ranks.
+        backend: "gloo" or "nccl".
+    """
+
+    def __init__(self, world_size: int = 4, backend: str = "auto", timeout: float | None = None) -> None:
+        self.world_size = _checked_world_size(world_size)
+        self.backend = _chosen_backend(backend, world_size)
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._trace: Trace | None = None
+        self._workers: Workers | None = None
+        self._start()
+
+    # --- running code ------------------------------------------------------------------------------------------
+
+    def execute(
+        self,
+        source: str,
+        ranks: Sequence[int] | None = None,
+        timeout: float | None = None,
+        execution_count: int | None = None,
+        on_output: Output | None = None,
+    ) -> Transcript:
+        """Run a cell's source on the ranks and return what they showed.
+
+        Args:
+            source: the text of a cell; magics and top-level await work.
+            ranks: which ranks run it; all by default.
+            timeout: seconds after which the cell is stopped; none by default.
+            execution_count: the number of the cell, for tracebacks.
+            on_output: called with the growing transcript while the cell runs.
+
+        Raises:
+            RankError, RankDied, DeadlockError, CellTimeout: as in `errors`.
+            KeyboardInterrupt: the cell was interrupted; the world stays usable.
+        """
+        request = Execute(source, execution_count, self._trace is not None)
+        return self._conduct(dict.fromkeys(self._checked_ranks(ranks), request), timeout, on_output).transcript
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
+        """Call a function with the same arguments on every rank; returns its results in rank order.
+
+        The function is sent by value, so it may come from a cell. Inside it `rank`, `world_size`, `device`,
+        `torch` and `dist` are there. Errors are those of `execute`.
+        """
+        payload = _pickled_call(function, args, kwargs)
+        return self._call(dict.fromkeys(range(self.world_size), payload), None)
+
+    def map(
+        self, function: Callable[..., Any], inputs: Sequence[tuple], timeout: float | None = None
+    ) -> list[Any]:
+        """Call a function on every rank with that rank's own arguments; returns its results in rank order.
+
+        Args:
+            function: as for `run`.
+            inputs: one tuple of arguments for each rank, in rank order.
+            timeout: seconds after which the call is stopped.
+        """
+        if len(inputs) != self.world_size:
+            raise ValueError(f"map() needs one tuple of arguments a rank: {self.world_size}, not {len(inputs)}")
+        return self._call({rank: _pickled_call(function, args, {}) for rank, args in enumerate(inputs)}, timeout)
+
+    def push(self, ranks: Sequence[int] | None = None, /, **variables: Any) -> None:
+        """Set variables on the ranks (all by default)."""
+        request = Push(_pickled(variables, "The variables"))
+        self._conduct(dict.fromkeys(self._checked_ranks(ranks), request), None)
+
+    def pull(self, expression: str, ranks: Sequence[int] | None = None) -> list[Any]:
+        """The value of a variable, or of an expression, on each rank (all by default)."""
+        chosen = self._checked_ranks(ranks)
+        cell = self._conduct(dict.fromkeys(chosen, Pull(expression)), None)
+        return [cloudpickle.loads(cell.done[rank].value) for rank in chosen]
+
+    @contextmanager
+    def trace(self) -> Iterator[Trace]:
+        """Record every collective and point-to-point call of the cells and calls inside the block."""
+        if self._trace is not None:
+            raise FourRanksError("A trace of this world is being recorded already; traces do not nest.")
+        self._trace = Trace([[] for _ in range(self.world_size)])
+        try:
+            yield self._trace
+        finally:
+            self._trace = None
+
+    # --- life and death ----------------------------------------------------------------------------------------
+
+    def status(self) -> list[RankStatus]:
+        """What each rank is: process, device, state and memory."""
+        if self._workers is None:
+            return []
+        self._workers.poll(0)
+        for worker in self._workers.living():
+            worker.note_memory()
+        return [
+            RankStatus(
+                worker.rank,
+                worker.pid,
+                f"cuda:{worker.rank}" if self.backend == "nccl" else "cpu",
+                self.backend,
+                worker.cause or ("busy" if self._lock.locked() else "idle"),
+                worker.memory_bytes,
+            )
+            for worker in self._workers.all
+        ]
+
+    @property
+    def running(self) -> bool:
+        """Whether the world has been started and not stopped."""
+        return self._workers is not None
+
+    def interrupt(self) -> None:
+        """Stop the cell that another thread runs on this world, as the notebook's interrupt button does."""
+        self._interrupt_asked = True
+
+    def restart(self) -> None:
+        """Replace all ranks by fresh ones; their variables are gone."""
+        self.stop()
+        self._start()
+
+    def stop(self) -> None:
+        """End all ranks and everything that they started."""
+        if self._workers is not None:
+            self._workers.kill()
+            self._workers = None
+
+    def __enter__(self) -> RankGroup:
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        state = "running" if self.running else "stopped"
+        return f"<RankGroup: {self.world_size} ranks, {self.backend}, {state}>"
+
+    # --- internals ---------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        self._generation = 0
+        with deferred_interrupt() as interrupted:
+            self._workers = Workers(self.world_size, self.backend)
+            try:
+                self._form(interrupted)
+            except BaseException:
+                self.stop()
+                raise
+
+    def _form(self, interrupted: Callable[[], bool]) -> None:
+        """Form the default process group, anew if there was one."""
+        self._generation += 1
+        cell = Cell(self._workers, dict.fromkeys(range(self.world_size), Form(self._generation)))
+        stop = cell.run(FORM_TIMEOUT, interrupted)
+        error = verdict(self._workers, cell, stop, cell.errors(), Aftermath.INTACT)
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        if error is not None:
+            raise StartError(f"The ranks could not form a process group.\n{error}") from None
+
+    def _call(self, payloads: dict[int, bytes], timeout: float | None) -> list[Any]:
+        sources = _notebook_sources()
+        traced = self._trace is not None
+        requests = {rank: Run(payload, sources, traced) for rank, payload in payloads.items()}
+        cell = self._conduct(requests, timeout)
+        return [cloudpickle.loads(cell.done[rank].value) for rank in sorted(requests)]
+
+    def _conduct(self, requests: dict[int, Any], timeout: float | None, on_output: Output | None = None) -> Cell:
+        """Run one request a rank to its end, whatever that is, and leave the world usable."""
+        if not self._lock.acquire(blocking=False):
+            raise FourRanksError("The ranks are busy with another cell; wait for it or interrupt it.")
+        try:
+            self._require_living(requests)
+            self._interrupt_asked = False
+            with deferred_interrupt() as came:
+                error = self._run_cell(cell := Cell(self._workers, requests, on_output), timeout, came)
+        finally:
+            self._lock.release()
+        if error is not None:
+            raise error
+        return cell
+
+    def _run_cell(self, cell: Cell, timeout: float | None, came: Callable[[], bool]) -> BaseException | None:
+        def interrupted() -> bool:
+            asked, self._interrupt_asked = self._interrupt_asked, False
+            return came() or asked
+
+        workers = self._workers
+        stop = cell.run(self._timeout if timeout is None else timeout, interrupted)
+        errors = cell.errors()
+        aftermath = self._recover(cell, stop, interrupted) if stop or errors else Aftermath.INTACT
+        self._keep_calls(cell)
+        return verdict(workers, cell, stop, errors, aftermath)
+
+    def _recover(self, cell: Cell, stop: Stop | None, interrupted: Callable[[], bool]) -> Aftermath:
+        """Bring all ranks back to idle and their process groups back in step."""
+        must_cut = stop is not None and stop.reason in ("deadlock", "died")
+        cut = cell.free(must_cut, interrupted) if stop else False
+        if cell.died:
+            return Aftermath.DEAD
+        if cell.pending:
+            self.restart()
+            return Aftermath.RESTARTED
+        if not cut and cell.in_step():
+            return Aftermath.INTACT
+        try:
+            self._form(interrupted)
+            return Aftermath.FORMED_ANEW
+        except (StartError, KeyboardInterrupt):
+            self.restart()
+            return Aftermath.RESTARTED
+
+    def _keep_calls(self, cell: Cell) -> None:
+        if self._trace is not None:
+            for rank, done in cell.done.items():
+                self._trace.calls[rank] += done.calls or []
+
+    def _require_living(self, ranks: Iterable[int]) -> None:
+        if self._workers is None:
+            raise FourRanksError("This world was stopped. Start a new one with `%ranks start` or fourranks.start().")
+        self._workers.poll(0)
+        for rank in ranks:
+            if cause := self._workers[rank].cause:
+                message = f"Rank {rank} is gone: it {cause}. `%ranks restart` starts all ranks again."
+                raise RankDied(rank, cause, message)
+
+    def _checked_ranks(self, ranks: Sequence[int] | None) -> list[int]:
+        chosen = list(range(self.world_size)) if ranks is None else sorted(set(ranks))
+        unknown = [rank for rank in chosen if rank not in range(self.world_size)]
+        if unknown:
+            raise FourRanksError(f"This world has ranks 0-{self.world_size - 1}; there is no {name_ranks(unknown)}.")
+        if not chosen:
+            raise FourRanksError("No ranks were given.")
+        return chosen
+
+
+def start(world_size: int = 4, backend: str = "auto", timeout: float | None = None) -> RankGroup:
+    """Start a world of ranks.
+
+    Args:
+        world_size: number of ranks.
+        backend: "gloo", "nccl", or "auto": NCCL when there is a GPU for each rank, else Gloo.
+        timeout: seconds that each cell or call may take, unless it says otherwise; unlimited by default.
+
+    Raises:
+        StartError: the world cannot be started; the message says why.
+    """
+    return RankGroup(world_size, backend, timeout)
+
+
+def run(
+    function: Callable[..., Any],
+    *args: Any,
+    world_size: int = 4,
+    backend: str = "auto",
+    timeout: float | None = None,
+    **kwargs: Any,
+) -> list[Any]:
+    """Start a world for one call of `function` on every rank; returns its results in rank order."""
+    with start(world_size, backend, timeout) as group:
+        return group.run(function, *args, **kwargs)
+
+
+_world: RankGroup | None = None
+
+
+def world() -> RankGroup:
+    """The world that `%%ranks` cells run on; the default one is started if there is none."""
+    global _world
+    if _world is None or not _world.running:
+        _world = start()
+    return _world
+
+
+def set_world(group: RankGroup) -> None:
+    """Let `%%ranks` cells run on this world; the one before is stopped."""
+    global _world
+    if _world is not None and _world is not group:
+        _world.stop()
+    _world = group
+
+
+def has_world() -> bool:
+    """Whether `%%ranks` cells have a world already."""
+    return _world is not None and _world.running
+
+
+def _checked_world_size(world_size: int) -> int:
+    if not isinstance(world_size, int) or not 1 <= world_size <= MAX_WORLD_SIZE:
+        raise StartError(f"A world has 1 to {MAX_WORLD_SIZE} ranks, not {world_size!r}.")
+    return world_size
+
+
+def _chosen_backend(backend: str, world_size: int) -> str:
+    if backend == "gloo":
+        return backend
+    if backend not in ("auto", "nccl"):
+        raise StartError(f"There is no backend {backend!r}; choose auto, gloo or nccl.")
+    machine = zygote.shared().ready()
+    enough = machine.nccl and machine.gpus >= world_size
+    if backend == "auto":
+        return "nccl" if enough else "gloo"
+    if not enough:
+        lack = "" if machine.nccl else ", and this build of torch has no NCCL"
+        raise StartError(
+            f"NCCL needs a GPU for each rank: {world_size} ranks were asked for and this machine has "
+            f"{machine.gpus} GPUs{lack}. Ask for fewer ranks, or for --backend gloo."
+        )
+    return backend
+
+
+def _pickled_call(function: Callable[..., Any], args: tuple, kwargs: dict) -> bytes:
+    return _pickled((function, args, kwargs), f"{getattr(function, '__name__', function)!s} and its arguments")
+
+
+def _pickled(value: Any, what: str) -> bytes:
+    try:
+        return cloudpickle.dumps(value)
+    except Exception as error:
+        raise FourRanksError(
+            f"{what} cannot be sent to the ranks ({error}). Open files, locks and other live objects cannot "
+            "travel: make them on the ranks instead."
+        ) from None
+
+
+def _notebook_sources() -> dict[str, str]:
+    """Text of the notebook's cells, so that a traceback on a rank can show their lines."""
+    return {
+        name: "".join(entry[2])
+        for name, entry in list(linecache.cache.items())
+        if len(entry) == 4 and ("ipykernel" in name or name.startswith("<ipython-input"))
+    }

@@ -1,0 +1,232 @@
+"""What the notebook and its ranks say to each other.
+
+Each rank has one socket pair with the notebook, inherited at the fork and never listening anywhere. Both ends are
+the reader's own processes, so a message is a pickled dataclass behind its length.
+"""
+
+from __future__ import annotations
+
+import pickle
+import socket
+import struct
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import RemoteError
+from .trace import Call, Progress
+
+
+TEXT_LIMIT = 256 * 1024  # characters a rank may show in one cell: a page that people can still scroll
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the notebook decides for one rank, before it is forked."""
+
+    rank: int
+    world_size: int
+    backend: str
+    store_port: int  # of the rendezvous store, on the loopback interface
+    directory: str
+    path: list[str]  # sys.path of the notebook
+    environment: dict[str, str] = field(repr=False)
+
+
+# --- from the notebook to a rank -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Form:
+    """Form the default process group, leaving the one before."""
+
+    generation: int  # a number that no earlier group of this world had
+
+
+@dataclass(slots=True)
+class Execute:
+    """Run a cell's source in the rank's shell."""
+
+    source: str
+    execution_count: int | None  # of the notebook's cell, so that tracebacks name it
+    trace: bool
+
+
+@dataclass(slots=True)
+class Run:
+    """Call a function that was pickled by value; answer with its return value."""
+
+    payload: bytes  # cloudpickle of (function, args, kwargs)
+    sources: dict[str, str]  # text of the notebook's cells, for tracebacks
+    trace: bool
+
+
+@dataclass(slots=True)
+class Push:
+    """Set variables."""
+
+    payload: bytes  # cloudpickle of a dict
+
+
+@dataclass(slots=True)
+class Pull:
+    """Answer with the value of an expression."""
+
+    expression: str
+
+
+@dataclass(slots=True)
+class Interrupt:
+    """Raise KeyboardInterrupt in the code that the rank is running."""
+
+
+@dataclass(slots=True)
+class Rescue:
+    """Make a collective that the rank is blocked in fail, so that its main thread comes back."""
+
+
+@dataclass(slots=True)
+class Report:
+    """Answer at once with a `State`, even while the main thread is busy."""
+
+
+# --- from a rank to the notebook -----------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Stream:
+    """Text that was printed."""
+
+    name: str  # "stdout" or "stderr"
+    text: str
+
+
+@dataclass(slots=True)
+class Display:
+    """A rich value: a figure, a table, the last expression of a cell."""
+
+    data: dict[str, Any]  # by MIME type
+    metadata: dict[str, Any] = field(default_factory=dict)
+    display_id: str | None = None
+    update: bool = False
+
+
+@dataclass(slots=True)
+class Clear:
+    """The rank called `clear_output`."""
+
+    wait: bool
+
+
+@dataclass(slots=True)
+class Done:
+    """The end of an Execute, Run, Push, Pull or Form."""
+
+    error: RemoteError | None = None
+    value: bytes | None = None  # cloudpickle of what Run returned or Pull found
+    calls: list[Call] | None = None  # of a traced cell
+    dropped: int = 0  # characters printed beyond the limit
+
+
+@dataclass(slots=True)
+class State:
+    """What a rank is doing now."""
+
+    busy: bool
+    progress: Progress
+    where: str = ""  # the line of the reader's code that the main thread is in
+    places: dict[tuple[str, int], str] = field(default_factory=dict)  # the same for each call of the progress
+
+
+_LENGTH = struct.Struct("!Q")
+_CHUNK = 1 << 18
+
+
+class Channel:
+    """Messages over one end of a socket pair.
+
+    The rank's end blocks (`send`, `receive`); the notebook's end never does (`send` queues what does not fit,
+    `flush` and `receive_available` go on with it).
+    """
+
+    def __init__(self, sock: socket.socket, blocking: bool) -> None:
+        self.sock = sock
+        self.sock.setblocking(blocking)
+        self._lock = threading.Lock()
+        self._incoming = bytearray()
+        self._outgoing = bytearray()
+        self.at_end = False  # the other side has closed
+
+    def fileno(self) -> int:
+        return self.sock.fileno()
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def send(self, message: Any) -> None:
+        """Send a message, or queue what a non-blocking end cannot take now."""
+        body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        with self._lock:
+            if self.sock.getblocking():
+                self.sock.sendall(_LENGTH.pack(len(body)) + body)
+            else:
+                self._outgoing += _LENGTH.pack(len(body)) + body
+        self.flush()
+
+    @property
+    def wants_to_send(self) -> bool:
+        return bool(self._outgoing)
+
+    def flush(self) -> None:
+        """Send as much of the queue as the other side takes."""
+        with self._lock:
+            while self._outgoing:
+                try:
+                    with memoryview(self._outgoing) as view:
+                        sent = self.sock.send(view[:_CHUNK])
+                except BlockingIOError:
+                    return
+                except OSError:  # the other side is gone; receiving will tell
+                    self._outgoing.clear()
+                    return
+                del self._outgoing[:sent]
+
+    def receive(self) -> Any:
+        """The next message of a blocking end.
+
+        Raises:
+            EOFError: the other side has closed.
+        """
+        while (message := self._next()) is None:
+            chunk = self.sock.recv(_CHUNK)
+            if not chunk:
+                raise EOFError("the other side has closed")
+            self._incoming += chunk
+        return message
+
+    def receive_available(self) -> list[Any]:
+        """All messages that have arrived at a non-blocking end; sets `at_end` when no more will come."""
+        try:
+            chunk = self.sock.recv(_CHUNK)
+            self._incoming += chunk
+            self.at_end = not chunk
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.at_end = True
+        messages = []
+        while (message := self._next()) is not None:
+            messages.append(message)
+        return messages
+
+    def _next(self) -> Any:
+        if len(self._incoming) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._incoming)
+        end = _LENGTH.size + length
+        if len(self._incoming) < end:
+            return None
+        with memoryview(self._incoming) as view:
+            message = pickle.loads(view[_LENGTH.size : end])
+        del self._incoming[:end]
+        return message

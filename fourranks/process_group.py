@@ -1,0 +1,282 @@
+"""A process group that records every operation and lets torch do the work.
+
+`torch.distributed` builds each process group by calling `ProcessGroup(store, rank, size)`. In a rank that name is
+bound to `RecordingProcessGroup` (see `install`), so every path to a collective passes here with its arguments:
+the functions of `torch.distributed`, functional collectives, DDP's reducer in C++, FSDP and DTensor. The backend
+stays torch's own; `dist.get_backend()` still says "gloo" or "nccl".
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from . import rescue
+from .messages import Settings
+from .trace import Call, Recorder
+
+LOOPBACK = "127.0.0.1"
+
+_TORCH = str(Path(torch.__file__).parent)
+_HERE = str(Path(__file__).parent)
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """How to read the arguments of one `ProcessGroup` method."""
+
+    name: str  # the function of torch.distributed that a reader knows
+    source: int = 0  # position of the tensors that this rank puts in
+    agree: int | None = 0  # position of the tensors whose element count must be equal on all ranks
+
+
+_OPERATIONS = {
+    "allreduce": _Operation("all_reduce"),
+    "allreduce_coalesced": _Operation("all_reduce"),
+    "broadcast": _Operation("broadcast"),
+    "reduce": _Operation("reduce"),
+    "allgather": _Operation("all_gather", source=1, agree=1),
+    "allgather_coalesced": _Operation("all_gather", source=1, agree=1),
+    "allgather_into_tensor_coalesced": _Operation("all_gather_single", source=1, agree=1),
+    "_allgather_base": _Operation("all_gather_single", source=1, agree=1),
+    "all_gather_single": _Operation("all_gather_single", source=1, agree=1),
+    "all_gather_single_coalesced": _Operation("all_gather_single", source=1, agree=1),
+    "gather": _Operation("gather", source=1, agree=1),
+    "scatter": _Operation("scatter", source=1, agree=0),
+    "reduce_scatter": _Operation("reduce_scatter", source=1, agree=None),
+    "_reduce_scatter_base": _Operation("reduce_scatter_single", source=1, agree=1),
+    "reduce_scatter_single": _Operation("reduce_scatter_single", source=1, agree=1),
+    "reduce_scatter_single_coalesced": _Operation("reduce_scatter_single", source=1, agree=1),
+    "reduce_scatter_tensor_coalesced": _Operation("reduce_scatter_single", source=1, agree=1),
+    "alltoall": _Operation("all_to_all", source=1, agree=None),
+    "alltoall_base": _Operation("all_to_all_single", source=1, agree=None),
+    "all_to_all_single": _Operation("all_to_all_single", source=1, agree=None),
+    "barrier": _Operation("barrier", agree=None),
+    "send": _Operation("send", agree=None),
+    "recv": _Operation("recv", agree=None),
+    "recv_anysource": _Operation("recv", agree=None),
+}
+
+
+class RecordedWork(dist.Work):
+    """The handle of an operation; notes how long the rank stands still in `wait`."""
+
+    def __init__(self, inner: dist.Work, call: Call, recorder: Recorder) -> None:
+        super().__init__()
+        self.inner, self._call, self._recorder = inner, call, recorder
+
+    def wait(self, *timeout: Any) -> bool:
+        with self._recorder.waiting(self._call):
+            return self.inner.wait(*timeout)
+
+    def is_completed(self) -> bool:
+        return self.inner.is_completed()
+
+    def is_success(self) -> bool:
+        return self.inner.is_success()
+
+    def exception(self) -> Any:
+        return self.inner.exception()
+
+    def result(self) -> Any:
+        return self.inner.result()
+
+    def source_rank(self) -> int:
+        return self.inner._source_rank()
+
+    _source_rank = source_rank
+
+    def synchronize(self) -> None:
+        self.inner.synchronize()
+
+    def get_future(self) -> torch.futures.Future:
+        return self.inner.get_future()
+
+
+class RecordingProcessGroup(dist.ProcessGroup):
+    """Delegates to an ordinary `ProcessGroup` and reports each operation to `recorder`."""
+
+    recorder: Recorder  # set by install()
+    being_formed: RecordingProcessGroup | None = None
+
+    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self.inner = dist.ProcessGroup(store, rank, size)
+        self._members: tuple[int, ...] | None = None
+        self._foreign = rescue.tcp_connections()  # open before this group connected
+        self._own: set[int] = set()
+        RecordingProcessGroup.being_formed = self
+
+    def members(self) -> tuple[int, ...]:
+        """Global ranks of this group, in group order."""
+        if self._members is None:
+            self._members = tuple(dist.get_process_group_ranks(self))
+        return self._members
+
+    def connections(self) -> set[int]:
+        """File descriptors of the TCP connections that this group has opened."""
+        if RecordingProcessGroup.being_formed is self:
+            return rescue.tcp_connections() - self._foreign
+        return self._own
+
+    def _register_backend(self, *args: Any) -> None:
+        super()._register_backend(*args)
+        dist.ProcessGroup._register_backend(self.inner, *args)
+        self._own = rescue.tcp_connections() - self._foreign
+        RecordingProcessGroup.being_formed = None
+
+    def monitored_barrier(self, *args: Any, **kwargs: Any) -> None:
+        return self.inner.monitored_barrier(*args, **kwargs)
+
+    def get_group_store(self) -> dist.Store:
+        return self.inner.get_group_store()
+
+
+def _forward_to_both(name: str) -> None:
+    """Settings must hold for the group that torch sees and for the one that does the work."""
+    base = getattr(dist.ProcessGroup, name)
+
+    def method(self: RecordingProcessGroup, *args: Any) -> None:
+        base(self, *args)
+        base(self.inner, *args)
+
+    setattr(RecordingProcessGroup, name, method)
+
+
+def _record(name: str, operation: _Operation) -> None:
+    delegate = getattr(dist.ProcessGroup, name)
+
+    def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> dist.Work:
+        call = _describe(operation, self, args, kwargs)
+        self.recorder.issue(call)
+        return RecordedWork(delegate(self.inner, *args, **kwargs), call, self.recorder)
+
+    method.__name__ = name
+    setattr(RecordingProcessGroup, name, method)
+
+
+for _name in ("_set_default_backend", "_set_group_name", "_set_group_desc", "set_timeout"):
+    _forward_to_both(_name)
+for _name, _operation in _OPERATIONS.items():
+    _record(_name, _operation)
+
+
+def install(recorder: Recorder) -> None:
+    """Make every process group of this process, from now on, a recording one."""
+    RecordingProcessGroup.recorder = recorder
+    distributed_c10d.ProcessGroup = RecordingProcessGroup
+
+
+class DefaultGroup:
+    """The default process group of one rank, and the rendezvous store behind it.
+
+    Args:
+        settings: the rank and its world.
+        listener: on rank 0, which serves the store, the descriptor of the socket that listens on the store's port.
+    """
+
+    def __init__(self, settings: Settings, listener: int | None) -> None:
+        self._settings = settings
+        self._store_connections: set[int] = set()
+        if listener is not None:
+            self._server = dist.TCPStore(
+                LOOPBACK, settings.store_port, is_master=True, wait_for_workers=False, master_listen_fd=listener
+            )
+
+    def form(self, generation: int) -> None:
+        """Join the group of this generation, leaving the one before."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        before = rescue.tcp_connections()
+        store = dist.TCPStore(LOOPBACK, self._settings.store_port, is_master=False)
+        self._store_connections = rescue.tcp_connections() - before
+        dist.init_process_group(
+            self._settings.backend,
+            store=dist.PrefixStore(str(generation), store),
+            rank=self._settings.rank,
+            world_size=self._settings.world_size,
+        )
+        RecordingProcessGroup.recorder.reset()
+
+    def cut(self) -> None:
+        """Make every operation that waits on a process group or its store fail now. Runs in a helper thread."""
+        groups = [group for group in distributed_c10d._world.pg_map if isinstance(group, RecordingProcessGroup)]
+        if RecordingProcessGroup.being_formed is not None:
+            groups.append(RecordingProcessGroup.being_formed)
+        if self._settings.backend == "nccl":
+            for group in groups:
+                group.inner.abort()
+        rescue.cut(self._store_connections.union(*(group.connections() for group in groups)))
+
+
+def _describe(operation: _Operation, group: RecordingProcessGroup, args: tuple, kwargs: dict) -> Call:
+    tensors = list(_tensors(args[operation.source])) if operation.source < len(args) else []
+    members = group.members()
+    options = args[-1] if args else None
+    root = getattr(options, "rootRank", -1)
+    reduce_op = getattr(options, "reduceOp", None)
+    file, line, function = caller(sys._getframe(1))
+    call = Call(
+        op=operation.name,
+        group=group.group_name,
+        ranks=members,
+        seq=0,
+        index=0,
+        shape=tuple(tensors[0].shape) if tensors else (),
+        dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
+        nbytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors),
+        part=_elements(args, operation.agree),
+        root=members[root] if root >= 0 and operation.name in ("broadcast", "reduce", "gather", "scatter") else None,
+        reduce_op=_reduce_op_name(reduce_op) if "reduce" in operation.name else None,
+        file=file,
+        line=line,
+        function=function,
+    )
+    if operation.name in ("send", "recv"):
+        _describe_message(call, members, args)
+    return call
+
+
+def _describe_message(call: Call, members: tuple[int, ...], args: tuple) -> None:
+    if len(args) == 3:  # (tensors, peer, tag)
+        call.peer, call.tag = members[args[1]], args[2]
+    else:  # recv_anysource: (tensors, tag)
+        call.tag = args[1]
+
+
+def _elements(args: tuple, position: int | None) -> int | None:
+    if position is None or position >= len(args):
+        return None
+    return sum(tensor.numel() for tensor in _tensors(args[position]))
+
+
+def _tensors(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in an argument: a tensor, a list of tensors, or a list of such lists."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _tensors(item)
+
+
+def _reduce_op_name(reduce_op: Any) -> str | None:
+    if reduce_op is None:
+        return None
+    return str(getattr(reduce_op, "op", reduce_op)).rsplit(".", 1)[-1]
+
+
+def caller(frame: FrameType | None) -> tuple[str, int, str]:
+    """File, line and function of the reader's code: the innermost frame outside torch and this package."""
+    while frame is not None and frame.f_code.co_filename.startswith((_TORCH, _HERE)):
+        frame = frame.f_back
+    if frame is None:  # autograd's own thread: DDP issues its collectives from there
+        return "", 0, "backward"
+    return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name

@@ -1,0 +1,286 @@
+"""What lives inside one rank: the default process group, a shell, and the loop that answers the notebook.
+
+The main thread runs cells. A listener thread reads the notebook's messages, so that a rank whose main thread
+computes or waits can still report, be interrupted and be freed.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import io
+import linecache
+import os
+import queue
+import random
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import cloudpickle
+import torch
+import torch.distributed as dist
+
+from . import process_group
+from .hardware import threads_per_rank
+from .messages import (
+    Channel,
+    Done,
+    Execute,
+    Form,
+    Interrupt,
+    Pull,
+    Push,
+    Report,
+    Rescue,
+    Run,
+    Settings,
+    State,
+)
+from .shell import RankShell
+from .trace import Recorder
+
+
+class _Interrupts:
+    """Turns SIGINT into KeyboardInterrupt, but only where the reader's code can take it.
+
+    A KeyboardInterrupt in the middle of a message would tear it, so sending is shielded and the interrupt is
+    raised behind it.
+    """
+
+    def __init__(self) -> None:
+        self._in_user_code = False
+        self._shields = 0
+        self._pending = False
+        self._main = threading.main_thread().ident
+        signal.signal(signal.SIGINT, self._handle)
+
+    def request(self) -> None:
+        """Interrupt the main thread; called by the listener."""
+        signal.pthread_kill(self._main, signal.SIGINT)
+
+    @contextlib.contextmanager
+    def user_code(self) -> Iterator[None]:
+        self._pending, self._in_user_code = False, True
+        try:
+            yield
+        finally:
+            self._in_user_code = False
+
+    @contextlib.contextmanager
+    def shield(self) -> Iterator[None]:
+        if threading.get_ident() != self._main:
+            yield
+            return
+        self._shields += 1
+        try:
+            yield
+        finally:
+            self._shields -= 1
+            if self._pending and not self._shields and self._in_user_code:
+                self._pending = False
+                raise KeyboardInterrupt
+
+    def _handle(self, *_: Any) -> None:
+        if not self._in_user_code:
+            return
+        if self._shields:
+            self._pending = True
+        else:
+            raise KeyboardInterrupt
+
+
+class Rank:
+    """One rank: handles the notebook's messages until the notebook goes away."""
+
+    def __init__(self, settings: Settings, channel: Channel, listener: int | None) -> None:
+        self._settings = settings
+        self._channel = channel
+        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._busy = False
+        self._recorder = Recorder()
+        process_group.install(self._recorder)
+        self._group = process_group.DefaultGroup(settings, listener)
+        self._interrupts = _Interrupts()
+        self._shell = RankShell(self._emit)
+        self._shell.user_ns.update(self._names())
+
+    def _names(self) -> dict[str, Any]:
+        return {
+            "rank": self._settings.rank,
+            "world_size": self._settings.world_size,
+            "device": _device(self._settings),
+            "torch": torch,
+            "dist": dist,
+        }
+
+    def _emit(self, message: Any) -> None:
+        with self._interrupts.shield():
+            self._channel.send(message)
+
+    # --- listener thread ---------------------------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """Take messages as they come; ends the process, and its children, when the notebook is gone."""
+        try:
+            while True:
+                self._take(self._channel.receive())
+        except (EOFError, OSError):
+            os.killpg(0, signal.SIGKILL)
+
+    def _take(self, message: Any) -> None:
+        match message:
+            case Report():
+                self._channel.send(self._state())
+            case Interrupt():
+                self._interrupts.request()
+            case Rescue():
+                self._group.cut()
+            case _:
+                self._busy = True
+                self._requests.put(message)
+
+    def _state(self) -> State:
+        progress = self._recorder.progress()
+        where = place(*process_group.caller(sys._current_frames()[threading.main_thread().ident]))
+        places = {(call.file, call.line): place(call.file, call.line, call.function) for call in progress.recent}
+        return State(self._busy, progress, where, places)
+
+    # --- main thread -------------------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Handle requests one after the other, forever."""
+        threading.Thread(target=self.listen, name="fourranks listener", daemon=True).start()
+        while True:
+            request = self._requests.get()
+            done = self._handle(request)
+            self._busy = False
+            self._emit(done)
+
+    def _handle(self, request: Any) -> Done:
+        try:
+            match request:
+                case Form(generation):
+                    self._group.form(generation)
+                    return Done()
+                case Execute():
+                    return self._cell(request.trace, lambda: self._execute(request))
+                case Run():
+                    return self._cell(request.trace, lambda: self._run(request))
+                case Push(payload):
+                    self._shell.user_ns.update(cloudpickle.loads(payload))
+                    return Done()
+                case Pull(expression):
+                    return Done(value=_pickled(eval(expression, self._shell.user_ns)))
+        except BaseException as error:
+            return Done(error=self._shell.keep_error(error, skip=1))
+
+    def _cell(self, trace: bool, work: Any) -> Done:
+        """Run the reader's code as one cell: output counted from zero, calls kept if a trace is on."""
+        self._recorder.calls = [] if trace else None
+        self._shell.begin_cell()
+        try:
+            done = work()
+        except BaseException as error:
+            done = Done(error=self._shell.keep_error(error, skip=3))
+        self._shell.flush_output()
+        done.dropped = self._shell.dropped
+        done.calls, self._recorder.calls = self._recorder.calls, None
+        return done
+
+    def _execute(self, request: Execute) -> Done:
+        with self._interrupts.user_code():
+            return Done(error=self._shell.run(request.source, request.execution_count))
+
+    def _run(self, request: Run) -> Done:
+        self._shell.add_sources(request.sources)
+        function, args, kwargs = cloudpickle.loads(request.payload)
+        if getattr(function, "__module__", None) == "__main__" and hasattr(function, "__globals__"):
+            for name, value in self._names().items():  # as in a cell; the function's own globals win
+                function.__globals__.setdefault(name, value)
+        with self._interrupts.user_code():
+            value = function(*args, **kwargs)
+        return Done(value=_pickled(value))
+
+
+_CELL_FILE = re.compile(r"<ipython-input-(\d+)-")
+
+
+def place(file: str, line: int, function: str) -> str:
+    """A line of the reader's code in words: "Cell In[3], line 4: dist.barrier()"."""
+    text = linecache.getline(file, line).strip()
+    if cell := _CELL_FILE.match(file):
+        where = f"Cell In[{cell[1]}], line {line}"
+    elif "ipykernel" in file:  # a function from a cell that ran in the notebook itself
+        where = f"{function}, line {line}"
+    else:
+        where = f"{os.path.basename(file)}, line {line}" if file else function
+    return f"{where}: {text}" if text else where
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Pickles GPU tensors as CPU tensors: the notebook's process does not touch the GPUs."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, torch.Tensor) and value.is_cuda:
+            return value.cpu().__reduce_ex__(self.proto)
+        return super().reducer_override(value)
+
+
+def _pickled(value: Any) -> bytes:
+    buffer = io.BytesIO()
+    try:
+        _Pickler(buffer).dump(value)
+    except Exception as error:
+        raise TypeError(
+            f"a value of type {type(value).__name__} cannot be sent to the notebook ({error}); "
+            "return tensors, numbers, strings, lists or dicts"
+        ) from None
+    return buffer.getvalue()
+
+
+def _device(settings: Settings) -> torch.device:
+    return torch.device("cuda", settings.rank) if settings.backend == "nccl" else torch.device("cpu")
+
+
+def _no_input(prompt: str = "") -> str:
+    raise RuntimeError(
+        "input() has nobody to ask on a rank. Ask in a cell without %%ranks and hand the answer over: "
+        "fourranks.world().push(answer=input())"
+    )
+
+
+def main(settings: Settings, channel: Channel, listener: int | None) -> None:
+    """Become a rank; called in a freshly forked process and never returns.
+
+    Args:
+        settings: which rank of which world.
+        channel: the way to the notebook.
+        listener: on rank 0, the descriptor of the socket that the rendezvous store listens on.
+    """
+    os.chdir(settings.directory)
+    sys.path[:] = settings.path
+    os.environ.clear()
+    os.environ.update(settings.environment)
+    os.environ.update(
+        RANK=str(settings.rank),
+        LOCAL_RANK=str(settings.rank),
+        WORLD_SIZE=str(settings.world_size),
+        LOCAL_WORLD_SIZE=str(settings.world_size),
+        MASTER_ADDR=process_group.LOOPBACK,
+        MASTER_PORT=str(settings.store_port),
+        GLOO_SOCKET_IFNAME="lo0" if sys.platform == "darwin" else "lo",
+        MPLBACKEND="module://matplotlib_inline.backend_inline",
+    )
+    torch.set_num_threads(threads_per_rank(settings.world_size))
+    torch.seed()  # a fork would otherwise share its parent's random state
+    if numpy := sys.modules.get("numpy"):
+        numpy.random.seed()
+    random.seed()
+    if settings.backend == "nccl":
+        torch.cuda.set_device(_device(settings))
+    builtins.input = _no_input
+    Rank(settings, channel, listener).serve()

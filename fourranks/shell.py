@@ -1,0 +1,159 @@
+"""The IPython shell inside a rank: runs cells as a notebook would and reports what they show.
+
+Everything that is shown leaves through one function, `emit`, as messages. Text that C code or a child process
+writes to file descriptors 1 and 2 does not pass here; the notebook reads those pipes itself.
+"""
+
+from __future__ import annotations
+
+import io
+import linecache
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from IPython.core.displayhook import DisplayHook
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets import Any as AnyTrait
+from traitlets import Type
+from traitlets.config import Config
+
+from .errors import RemoteError
+from .messages import TEXT_LIMIT, Clear, Display, Stream
+
+Emit = Callable[[Any], None]
+
+
+class _Writer(io.RawIOBase):
+    """The bytes of `sys.stdout` or `sys.stderr`, sent as text until the cell's limit is reached."""
+
+    def __init__(self, name: str, descriptor: int, emit: Emit) -> None:
+        self.stream_name, self._descriptor, self._emit = name, descriptor, emit
+        self.begin_cell()
+
+    def begin_cell(self) -> None:
+        self._left = TEXT_LIMIT
+        self.dropped = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor  # what a child process inherits
+
+    def write(self, data: Any) -> int:
+        text = bytes(data).decode("utf-8", "replace")
+        shown = text[: self._left]
+        self._left -= len(shown)
+        self.dropped += len(text) - len(shown)
+        if shown:
+            self._emit(Stream(self.stream_name, shown))
+        return len(data)
+
+
+class _Output(io.TextIOWrapper):
+    """A text stream that sends every complete line at once, so that a crash cannot swallow it."""
+
+    def __init__(self, writer: _Writer) -> None:
+        super().__init__(io.BufferedWriter(writer), encoding="utf-8", errors="replace", line_buffering=True)
+        self.writer = writer
+
+
+class _Publisher(DisplayPublisher):
+    emit = AnyTrait()
+
+    def publish(self, data, metadata=None, *, transient=None, update=False, **_):  # IPython's signature
+        self.shell.flush_output()
+        display_id = (transient or {}).get("display_id")
+        self.emit(Display(dict(data), dict(metadata or {}), display_id, update))
+
+    def clear_output(self, wait=False):
+        self.shell.flush_output()
+        self.emit(Clear(wait))
+
+
+class _Hook(DisplayHook):
+    """Shows the value of a cell's last expression."""
+
+    emit = AnyTrait()
+
+    def write_output_prompt(self):
+        pass
+
+    def write_format_data(self, format_dict, md_dict=None):
+        self.shell.flush_output()
+        self.emit(Display(dict(format_dict), dict(md_dict or {})))
+
+    def finish_displayhook(self):
+        pass
+
+
+class RankShell(InteractiveShell):
+    """One IPython shell that shows through `emit` and keeps the error of a cell instead of printing it."""
+
+    displayhook_class = Type(_Hook)
+    display_pub_class = Type(_Publisher)
+
+    def __init__(self, emit: Emit) -> None:
+        config = Config()
+        config.HistoryManager.enabled = False
+        config.HistoryManager.hist_file = ":memory:"
+        config.InteractiveShell.autocall = 0
+        super().__init__(config=config)
+        type(self)._instance = InteractiveShell._instance = self  # get_ipython() and %matplotlib look here
+        self.displayhook.emit = self.display_pub.emit = emit
+        self._stdout = _Output(_Writer("stdout", 1, emit))
+        self._stderr = _Output(_Writer("stderr", 2, emit))
+        sys.stdout, sys.stderr = self._stdout, self._stderr
+        self._error: RemoteError | None = None
+
+    def init_io(self):
+        pass
+
+    def enable_gui(self, gui=None):
+        """No event loop runs in a rank; figures are drawn inline."""
+
+    def flush_output(self) -> None:
+        self._stdout.flush()
+        self._stderr.flush()
+
+    def begin_cell(self) -> None:
+        self._error = None
+        self._stdout.writer.begin_cell()
+        self._stderr.writer.begin_cell()
+
+    @property
+    def dropped(self) -> int:
+        """Characters of the current cell that were beyond the limit."""
+        return self._stdout.writer.dropped + self._stderr.writer.dropped
+
+    def run(self, source: str, execution_count: int | None) -> RemoteError | None:
+        """Run a cell; returns its error, if any."""
+        if execution_count is not None:
+            self.execution_count = execution_count
+        self.run_cell(source, store_history=False)
+        return self._error
+
+    def keep_error(self, error: BaseException, skip: int = 0) -> RemoteError:
+        """Describe an exception that was caught outside `run`, without its first `skip` frames."""
+        traceback = error.__traceback__
+        for _ in range(skip):
+            traceback = traceback.tb_next if traceback is not None else None
+        lines = self.InteractiveTB.structured_traceback(type(error), error, traceback)
+        self._showtraceback(type(error), error, lines)
+        return self._error
+
+    def add_sources(self, sources: dict[str, str]) -> None:
+        """Let tracebacks show the lines of functions that came from the notebook's cells."""
+        for name, text in sources.items():
+            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+
+    def _showtraceback(self, etype, evalue, stb):
+        self._error = RemoteError(getattr(etype, "__name__", str(etype)), str(evalue), "\n".join(stb))
+
+    def show_usage_error(self, exc):
+        self._showtraceback(type(exc), exc, [f"UsageError: {exc}"])
+
+    def ask_exit(self):
+        raise RuntimeError("exit() has no meaning on a rank; %ranks stop, in a cell of its own, ends all ranks")

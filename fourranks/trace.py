@@ -1,0 +1,121 @@
+"""What a rank communicated: one `Call` for every collective and point-to-point operation.
+
+`process_group` records the calls inside each rank, `watch` reasons about the unfinished ones, and a `Trace`
+hands the finished ones to tables, figures and checks. Nothing here talks to a process.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead
+MAX_CALLS = 1_000_000  # calls kept by one trace; a runaway loop must not take the rank's memory
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """One collective or point-to-point operation, as one rank issued it.
+
+    Ranks are global ranks throughout. Times are seconds on the machine's monotonic clock, which all ranks share.
+    """
+
+    op: str  # torch's name: "all_reduce", "send", ...
+    group: str  # torch's name of the process group
+    ranks: tuple[int, ...]  # members of the group
+    seq: int  # n-th collective of the group, or n-th message to (from) this peer with this tag, from 0
+    index: int  # n-th call of this rank since the group was formed
+    shape: tuple[int, ...]  # of the tensor this rank puts in (the buffer, for a receive)
+    dtype: str
+    nbytes: int  # of all tensors that this rank puts in
+    part: int | None  # elements that must agree between ranks; None where they may differ
+    peer: int | None = None  # of a send or recv; None is any source
+    root: int | None = None  # src or dst of a rooted collective
+    reduce_op: str | None = None
+    tag: int = 0
+    file: str = ""
+    line: int = 0
+    function: str = ""
+    start: float = 0.0
+    end: float | None = None  # when its wait returned; None if it was never waited for
+    waited: float = 0.0  # seconds that the rank stood still in wait()
+
+    @property
+    def is_point_to_point(self) -> bool:
+        return self.op in ("send", "recv")
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far one rank has come in its communication: what `watch` compares between ranks."""
+
+    blocked: Call | None = None  # the call that the main thread waits for now
+    collectives: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)  # by (group, its ranks)
+    sends: dict[tuple[str, int, int], int] = field(default_factory=dict)  # by (group, peer, tag)
+    recvs: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    recent: list[Call] = field(default_factory=list)
+
+
+class Recorder:
+    """Numbers and, while a trace is on, keeps the calls of this rank's process."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] | None = None  # None while no trace is on
+        self.reset()
+
+    def reset(self) -> None:
+        """Forget the past: the process groups were formed anew and all ranks start from the same count."""
+        self._issued = 0
+        self._collectives: Counter[tuple[str, tuple[int, ...]]] = Counter()
+        self._sends: Counter[tuple[str, int, int]] = Counter()
+        self._recvs: Counter[tuple[str, int, int]] = Counter()
+        self._recent: deque[Call] = deque(maxlen=RECENT)
+        self._blocked: Call | None = None
+
+    def issue(self, call: Call) -> None:
+        """Number a call and note that it starts now."""
+        call.index, self._issued = self._issued, self._issued + 1
+        if call.op == "send":
+            counter, key = self._sends, (call.group, call.peer, call.tag)
+        elif call.op == "recv":
+            counter, key = self._recvs, (call.group, call.peer, call.tag)
+        else:
+            counter, key = self._collectives, (call.group, call.ranks)
+        call.seq, counter[key] = counter[key], counter[key] + 1
+        self._recent.append(call)
+        if self.calls is not None and len(self.calls) < MAX_CALLS:
+            self.calls.append(call)
+        call.start = time.perf_counter()
+
+    @contextmanager
+    def waiting(self, call: Call) -> Iterator[None]:
+        """Mark the calling thread as standing still until `call` completes."""
+        outer, self._blocked = self._blocked, call
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._blocked = outer
+            now = time.perf_counter()
+            call.waited += now - began
+            call.end = call.end or now
+
+    def progress(self) -> Progress:
+        """A snapshot for `watch`; may be taken by another thread while the main thread waits."""
+        return Progress(
+            self._blocked, dict(self._collectives), dict(self._sends), dict(self._recvs), list(self._recent)
+        )
+
+
+@dataclass
+class Trace:
+    """All calls of all ranks between entering and leaving `group.trace()`, in the order they were issued."""
+
+    calls: list[list[Call]]
+
+    def bytes_sent(self, rank: int) -> int:
+        """Bytes that this rank handed to point-to-point sends."""
+        return sum(call.nbytes for call in self.calls[rank] if call.op == "send")

@@ -1,0 +1,205 @@
+"""What the ranks showed during one cell, and how equal output of several ranks becomes one line.
+
+A rank's output is a sequence of items: lines of text and rich values. Merging is exact: two ranks share a line
+only if it is the same to the letter, and every rank's own order is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .errors import format_ranks
+from .messages import TEXT_LIMIT, Clear, Display, Stream
+
+RICH_LIMIT = 16 * 1024 * 1024  # bytes of figures and other rich values that one rank may show in a cell
+
+
+@dataclass(frozen=True)
+class Item:
+    """One thing that a rank showed: a line of text or a rich value."""
+
+    stream: str  # "stdout", "stderr", or "display" for a rich value
+    text: str  # the line without its newline; for a rich value its JSON, which makes equal values equal
+    value: Display | None = field(default=None, compare=False, repr=False)
+
+
+@dataclass
+class _RankOutput:
+    items: list[Item] = field(default_factory=list)
+    unfinished: dict[str, str] = field(default_factory=dict)  # text behind the last newline, by stream
+    text_left: int = 2 * TEXT_LIMIT  # the rank's own limit comes first; this one is for what bypasses it
+    rich_left: int = RICH_LIMIT
+    dropped: int = 0
+    clear_next: bool = False
+
+
+class Transcript:
+    """The output of one cell on several ranks.
+
+    `str(transcript)` is the merged text, each line under the ranks that showed it; a notebook displays it so.
+    """
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self.ranks = tuple(ranks)
+        self._outputs = {rank: _RankOutput() for rank in ranks}
+        self.revision = 0  # grows when something already shown changes, as clear_output does
+
+    # --- filling it --------------------------------------------------------------------------------------------
+
+    def add(self, rank: int, message: Stream | Display | Clear) -> None:
+        """Take in what a rank has shown."""
+        output = self._outputs[rank]
+        if isinstance(message, Clear):
+            output.clear_next = True
+            if message.wait:
+                return
+        if output.clear_next:
+            self._clear(output)
+        if isinstance(message, Stream):
+            self._add_text(output, message)
+        elif isinstance(message, Display):
+            self._end_lines(output)
+            self._add_value(output, message)
+
+    def drop(self, rank: int, characters: int) -> None:
+        """Note that a rank printed more than is kept."""
+        self._outputs[rank].dropped += characters
+
+    def finish(self, rank: int) -> None:
+        """The rank's cell has ended: what it left unfinished is its last line."""
+        output = self._outputs[rank]
+        self._end_lines(output)
+        if output.dropped:
+            output.items.append(Item("stderr", f"… {_size(output.dropped)} more were printed and are not shown"))
+            output.dropped = 0
+
+    def _clear(self, output: _RankOutput) -> None:
+        output.clear_next = False
+        output.items.clear()
+        output.unfinished.clear()
+        self.revision += 1
+
+    def _add_text(self, output: _RankOutput, message: Stream) -> None:
+        text = message.text[: output.text_left]
+        output.text_left -= len(text)
+        output.dropped += len(message.text) - len(text)
+        for stream in output.unfinished:
+            if stream != message.name and text:
+                self._end_line(output, stream)
+        *lines, rest = (output.unfinished.get(message.name, "") + text).split("\n")
+        output.items += [Item(message.name, _overwritten(line)) for line in lines]
+        output.unfinished[message.name] = rest
+
+    def _add_value(self, output: _RankOutput, message: Display) -> None:
+        if set(message.data) == {"text/plain"} and message.display_id is None:
+            output.items += [Item("stdout", line) for line in message.data["text/plain"].split("\n")]
+            return
+        text = json.dumps([message.data, message.metadata], sort_keys=True, default=repr)
+        if len(text) > output.rich_left:
+            output.items.append(Item("stderr", f"… a rich value of {_size(len(text))} is not shown"))
+            return
+        item = Item("display", text, value=message)
+        if message.update:
+            self._update(output, item)
+        else:
+            output.rich_left -= len(text)
+            output.items.append(item)
+
+    def _update(self, output: _RankOutput, item: Item) -> None:
+        """`update_display`: replace the value that was shown under this display id."""
+        for position, shown in enumerate(output.items):
+            if shown.value is not None and shown.value.display_id == item.value.display_id:
+                output.items[position] = item
+                self.revision += 1
+
+    def _end_lines(self, output: _RankOutput) -> None:
+        for stream in output.unfinished:
+            self._end_line(output, stream)
+
+    def _end_line(self, output: _RankOutput, stream: str) -> None:
+        if rest := output.unfinished[stream]:
+            output.items.append(Item(stream, _overwritten(rest)))
+            output.unfinished[stream] = ""
+
+    # --- reading it --------------------------------------------------------------------------------------------
+
+    def items(self, rank: int) -> list[Item]:
+        """What one rank showed so far, in its own order."""
+        return self._outputs[rank].items
+
+    def unfinished(self, rank: int) -> str:
+        """The line that the rank is still writing, such as a progress bar."""
+        return next((_overwritten(text) for text in self._outputs[rank].unfinished.values() if text), "")
+
+    def text(self, rank: int) -> str:
+        """The text of one rank, without a label."""
+        lines = [item.text if item.value is None else _plain_text(item) for item in self.items(rank)]
+        return "\n".join(lines)
+
+    def merged(self) -> Iterator[tuple[tuple[int, ...], Item]]:
+        """All items in reading order, each with the ranks that showed it."""
+        return merge({rank: deque(self.items(rank)) for rank in self.ranks})
+
+    def __str__(self) -> str:
+        lines = []
+        for ranks, item in self.merged():
+            lines += label(ranks, item.text if item.value is None else _plain_text(item))
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+def merge(queues: dict[int, deque[Item]]) -> Iterator[tuple[tuple[int, ...], Item]]:
+    """Consume the ranks' queues in one order that keeps each rank's own.
+
+    An item that another rank will also show, but later, waits for that rank, so that an extra line on one rank
+    does not part the equal lines behind it.
+    """
+    pending = {rank: Counter(queue) for rank, queue in queues.items()}
+    while heads := _heads(queues):
+        item, ranks = next(
+            ((item, ranks) for item, ranks in heads.items() if not _comes_later(item, ranks, pending)),
+            next(iter(heads.items())),
+        )
+        for rank in ranks:
+            queues[rank].popleft()
+            pending[rank][item] -= 1
+        yield tuple(ranks), item
+
+
+def _heads(queues: dict[int, deque[Item]]) -> dict[Item, list[int]]:
+    heads: dict[Item, list[int]] = {}
+    for rank, queue in queues.items():
+        if queue:
+            heads.setdefault(queue[0], []).append(rank)
+    return heads
+
+
+def _comes_later(item: Item, ranks: list[int], pending: dict[int, Counter[Item]]) -> bool:
+    return any(count[item] for rank, count in pending.items() if rank not in ranks)
+
+
+def label(ranks: Sequence[int], text: str) -> list[str]:
+    """The lines of a text, each behind the ranks that showed it."""
+    prefix = f"[{format_ranks(ranks)}]"
+    return [f"{prefix} {line}".rstrip() for line in text.split("\n")]
+
+
+def _overwritten(line: str) -> str:
+    """What is left of a line in which carriage returns went back to the start."""
+    return line.rstrip("\r").rsplit("\r", 1)[-1]
+
+
+def _plain_text(item: Item) -> str:
+    data: dict[str, Any] = item.value.data
+    return data.get("text/plain", f"<{', '.join(data)}>")
+
+
+def _size(characters: int) -> str:
+    if characters < 1024:
+        return f"{characters} characters"
+    return f"{characters / 2**10:.0f} KiB" if characters < 2**20 else f"{characters / 2**20:.0f} MiB"

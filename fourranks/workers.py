@@ -1,0 +1,192 @@
+"""The worker processes of one world, one a rank, as the notebook sees them.
+
+Starts them from the zygote, carries messages both ways, reads what C code and child processes print, and notices
+when one dies. Knows nothing of cells or process groups.
+"""
+
+from __future__ import annotations
+
+import codecs
+import contextlib
+import os
+import selectors
+import signal
+import socket
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from . import zygote
+from .messages import Channel, Settings, Stream
+
+_CHUNK = 1 << 16
+END_PATIENCE = 5.0  # seconds for killed processes to be reaped; the kernel needs milliseconds
+
+
+@dataclass(eq=False)
+class Worker:
+    """One worker process."""
+
+    rank: int
+    pid: int
+    channel: Channel
+    pipes: dict[int, str]  # file descriptor -> "stdout" or "stderr"
+    cause: str | None = None  # how it ended, once it has
+    memory_bytes: int = 0
+    decoders: dict[int, Any] = field(default_factory=dict)
+
+    @property
+    def alive(self) -> bool:
+        return self.cause is None
+
+    def note_memory(self) -> None:
+        """Look at the resident memory of the process; what was seen last stays known when it has ended."""
+        with contextlib.suppress(psutil.Error):
+            self.memory_bytes = psutil.Process(self.pid).memory_info().rss
+
+
+class Workers:
+    """All worker processes of one world."""
+
+    def __init__(self, world_size: int, backend: str) -> None:
+        self._zygote = zygote.shared()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._zygote.channel, selectors.EVENT_READ)
+        self._out_of_memory_kills = _out_of_memory_kills()
+        self.all: list[Worker] = []
+        try:
+            with socket.create_server(("127.0.0.1", 0), backlog=world_size) as listener:
+                for rank in range(world_size):
+                    self.all.append(self._fork(rank, world_size, backend, listener))
+        except BaseException:
+            self.kill()
+            raise
+
+    def __getitem__(self, rank: int) -> Worker:
+        return self.all[rank]
+
+    def living(self) -> list[Worker]:
+        return [worker for worker in self.all if worker.alive]
+
+    def send(self, rank: int, message: Any) -> None:
+        """Send a message to one rank; a dead rank ignores it."""
+        if self.all[rank].alive:
+            self.all[rank].channel.send(message)
+            self._select(self.all[rank].channel)
+
+    def poll(self, timeout: float) -> list[tuple[int, Any]]:
+        """Messages that arrive within `timeout` seconds, as (rank, message); returns at the first ones."""
+        events = self._selector.select(timeout)
+        arrived = []
+        for worker in {id(key.data): key.data for key, _ in events if key.data is not None}.values():
+            arrived += self._receive(worker)
+        self._notice_deaths()
+        return arrived
+
+    def kill(self) -> None:
+        """End all processes and what they started; returns when they are gone."""
+        self._zygote.kill([worker.pid for worker in self.living()])
+        deadline = time.monotonic() + END_PATIENCE
+        while self.living() and self._zygote.alive and time.monotonic() < deadline:
+            self.poll(0.01)
+        for worker in self.all:
+            worker.cause = worker.cause or "was stopped"
+            self._close(worker)
+        self._selector.close()
+
+    # --- internals ---------------------------------------------------------------------------------------------
+
+    def _fork(self, rank: int, world_size: int, backend: str, listener: socket.socket) -> Worker:
+        """Fork one rank. Rank 0 inherits the socket of the rendezvous store, so nobody can take its port."""
+        port = listener.getsockname()[1]
+        settings = Settings(rank, world_size, backend, port, os.getcwd(), sys.path[:], dict(os.environ))
+        ours, theirs = socket.socketpair()
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        try:
+            pid = self._zygote.fork(settings, [theirs.fileno(), out_end, err_end] + [listener.fileno()] * (rank == 0))
+        finally:
+            theirs.close()
+            os.close(out_end)
+            os.close(err_end)
+        worker = Worker(rank, pid, Channel(ours, blocking=False), {out: "stdout", err: "stderr"})
+        self._selector.register(worker.channel, selectors.EVENT_READ, worker)
+        for pipe in worker.pipes:
+            os.set_blocking(pipe, False)
+            worker.decoders[pipe] = codecs.getincrementaldecoder("utf-8")("replace")
+            self._selector.register(pipe, selectors.EVENT_READ, worker)
+        return worker
+
+    def _select(self, channel: Channel) -> None:
+        """Wait for room to send, too, while something is queued."""
+        wanted = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.wants_to_send else 0)
+        with contextlib.suppress(KeyError):  # closed already
+            key = self._selector.get_key(channel)
+            if key.events != wanted:
+                self._selector.modify(channel, wanted, key.data)
+
+    def _receive(self, worker: Worker) -> list[tuple[int, Any]]:
+        """Pipes first: what was printed before a message belongs before it."""
+        arrived: list[tuple[int, Any]] = []
+        for pipe, name in list(worker.pipes.items()):
+            if text := self._read_pipe(worker, pipe):
+                arrived.append((worker.rank, Stream(name, text)))
+        worker.channel.flush()
+        arrived += [(worker.rank, message) for message in worker.channel.receive_available()]
+        if worker.channel.at_end:
+            self._forget(worker.channel)
+        else:
+            self._select(worker.channel)
+        return arrived
+
+    def _read_pipe(self, worker: Worker, pipe: int) -> str:
+        try:
+            data = os.read(pipe, _CHUNK)
+        except BlockingIOError:
+            return ""
+        if not data:
+            self._close_pipe(worker, pipe)
+        return worker.decoders[pipe].decode(data)
+
+    def _notice_deaths(self) -> None:
+        for worker in self.living():
+            status = self._zygote.death(worker.pid)
+            if status is not None:
+                worker.cause = _describe(status, _out_of_memory_kills() > self._out_of_memory_kills)
+            elif not self._zygote.alive:
+                worker.cause = "was ended, together with the process that ranks are forked from"
+
+    def _close(self, worker: Worker) -> None:
+        self._forget(worker.channel)
+        worker.channel.close()
+        for pipe in list(worker.pipes):
+            self._close_pipe(worker, pipe)
+
+    def _close_pipe(self, worker: Worker, pipe: int) -> None:
+        self._forget(pipe)
+        os.close(pipe)
+        del worker.pipes[pipe]
+
+    def _forget(self, file: Any) -> None:
+        with contextlib.suppress(KeyError, ValueError):
+            self._selector.unregister(file)
+
+
+def _describe(status: int, out_of_memory: bool) -> str:
+    """How a process ended, in words."""
+    code = os.waitstatus_to_exitcode(status)
+    if code >= 0:
+        return f"exited with code {code}"
+    name = signal.Signals(-code).name
+    if name == "SIGKILL" and out_of_memory:
+        return "was killed by SIGKILL because the machine ran out of memory"
+    return f"was killed by {name}"
+
+
+def _out_of_memory_kills() -> int:
+    """Processes that Linux has killed for want of memory since the machine started."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/vmstat") as table:
+        return int(dict(line.split() for line in table).get("oom_kill", 0))
+    return 0

@@ -1,0 +1,289 @@
+"""The warm process from which ranks are forked.
+
+Importing torch takes seconds, forking a process that has done so takes milliseconds. The zygote imports torch
+and IPython and then only waits: it must never run a parallel region or touch CUDA, because a child forked after
+that hangs as soon as it does so itself. `Zygote` is its handle in the notebook; `main` runs in the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pickle
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import StartError
+from .messages import Channel, Settings
+
+PARENT_CHECK = 1.0  # seconds; how soon the zygote notices a notebook that is gone but left the socket open
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The imports are over."""
+
+    gpus: int
+    nccl: bool
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Fork one rank; its socket, stdout, stderr (and, for rank 0, the store's listener) travel along."""
+
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Forked:
+    pid: int
+
+
+@dataclass(frozen=True)
+class Kill:
+    """Kill these ranks and everything that they started."""
+
+    pids: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Died:
+    pid: int
+    status: int  # as from os.waitpid
+
+
+class Zygote:
+    """Handle of the warm process. Creating it does not wait for the imports; the first fork does."""
+
+    def __init__(self) -> None:
+        self.owner = os.getpid()
+        ours, theirs = socket.socketpair()
+        self._errors = tempfile.TemporaryFile()
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "fourranks.zygote", str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Jupyter interrupts the notebook's whole process group
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=self._errors,
+                env=os.environ | {"PYTHONPATH": os.pathsep.join([_package_parent(), os.environ.get("PYTHONPATH", "")])},
+            )
+        self.channel = Channel(ours, blocking=False)
+        self._arrived: list[Any] = []
+        self._deaths: dict[int, int] = {}
+        self._ready: Ready | None = None
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None and not self.channel.at_end
+
+    def ready(self) -> Ready:
+        """Wait until the imports are over.
+
+        Raises:
+            StartError: the process ended instead.
+        """
+        if self._ready is None:
+            self._ready = self._wait_for(Ready)
+        return self._ready
+
+    def fork(self, settings: Settings, descriptors: list[int]) -> int:
+        """Fork a rank that owns these descriptors (socket, stdout, stderr, the store's listener on rank 0); returns its pid."""
+        self.ready()
+        body = pickle.dumps(Fork(settings))
+        self.channel.sock.setblocking(True)
+        socket.send_fds(self.channel.sock, [len(body).to_bytes(8, "big") + body], descriptors)
+        self.channel.sock.setblocking(False)
+        return self._wait_for(Forked).pid
+
+    def kill(self, pids: list[int]) -> None:
+        """Kill ranks; their `Died` follows."""
+        self.channel.send(Kill(tuple(pids)))
+
+    def death(self, pid: int) -> int | None:
+        """The wait status of a rank that has ended, else None."""
+        self._receive()
+        return self._deaths.get(pid)
+
+    def stop(self) -> None:
+        """End the process and every rank; a zygote whose socket closes does so."""
+        self.channel.close()
+        self._errors.close()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _receive(self) -> None:
+        for message in self.channel.receive_available():
+            if isinstance(message, Died):
+                self._deaths[message.pid] = message.status
+            else:
+                self._arrived.append(message)
+
+    def _wait_for(self, kind: type) -> Any:
+        while True:
+            for message in self._arrived:
+                if isinstance(message, kind):
+                    self._arrived.remove(message)
+                    return message
+            if self.channel.at_end:
+                raise StartError(f"The process that ranks are forked from has ended.\n{self._error_text()}")
+            select.select([self.channel], [], [])
+            self._receive()
+
+    def _error_text(self) -> str:
+        self._errors.seek(0)
+        return self._errors.read().decode(errors="replace").strip() or "It left no message."
+
+
+_shared: Zygote | None = None
+
+
+def shared() -> Zygote:
+    """This process's zygote, started on the first call and again if it has died or belongs to a parent process."""
+    global _shared
+    if _shared is None or not _shared.alive or _shared.owner != os.getpid():
+        _shared = Zygote()
+    return _shared
+
+
+def _package_parent() -> str:
+    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+# --- in the zygote itself ------------------------------------------------------------------------------------------
+
+
+def main(descriptor: int) -> None:
+    """Import, then fork and reap ranks until the notebook is gone."""
+    channel = Channel(socket.socket(fileno=descriptor), blocking=True)
+    parent = os.getppid()
+    alarm = _wake_on_child_death()
+    ready = _warm_up()
+    channel.send(ready)
+    ranks: set[int] = set()
+    while os.getppid() == parent:
+        readable, _, _ = select.select([channel, alarm], [], [], PARENT_CHECK)
+        if alarm in readable:
+            alarm.recv(4096)
+        _reap(channel, ranks)
+        if channel in readable and not _obey(channel, ranks):
+            break
+    _kill(ranks)
+
+
+def _warm_up() -> Ready:
+    import torch
+    import torch.distributed
+
+    from . import hardware, rank  # noqa: F401  (everything that a rank needs)
+
+    return Ready(hardware.count_gpus(), torch.distributed.is_nccl_available())
+
+
+def _wake_on_child_death() -> socket.socket:
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    signal.set_wakeup_fd(writer.detach(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    return reader
+
+
+def _reap(channel: Channel, ranks: set[int]) -> None:
+    for pid in list(ranks):
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            ranks.discard(pid)
+            _kill_group(pid)  # what the rank started and left behind
+            channel.send(Died(pid, status))
+
+
+def _obey(channel: Channel, ranks: set[int]) -> bool:
+    """Handle one message; False when the notebook has closed its end."""
+    message, descriptors = _receive_with_descriptors(channel.sock)
+    if isinstance(message, Fork):
+        pid = os.fork()
+        if pid == 0:
+            _become_rank(message, descriptors, channel)
+        ranks.add(pid)
+        for descriptor in descriptors:
+            os.close(descriptor)
+        channel.send(Forked(pid))
+    elif isinstance(message, Kill):
+        _kill(ranks.intersection(message.pids))
+    return message is not None
+
+
+def _receive_with_descriptors(sock: socket.socket) -> tuple[Any, list[int]]:
+    head, descriptors, _, _ = socket.recv_fds(sock, 8, 4)
+    body = b""
+    while head and len(body) < int.from_bytes(head, "big"):
+        chunk = sock.recv(int.from_bytes(head, "big") - len(body))
+        if not chunk:
+            return None, []
+        body += chunk
+    return (pickle.loads(body) if head else None), descriptors
+
+
+def _become_rank(message: Fork, descriptors: list[int], channel: Channel) -> None:
+    try:
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        os.setsid()
+        _die_with_parent()
+        channel.close()
+        control, stdout, stderr, *listener = descriptors
+        os.dup2(stdout, 1)
+        os.dup2(stderr, 2)
+        os.close(stdout)
+        os.close(stderr)
+
+        from . import rank
+
+        control_channel = Channel(socket.socket(fileno=control), blocking=True)
+        rank.main(message.settings, control_channel, *(listener or [None]))
+    except BaseException:
+        sys.__stderr__ = os.fdopen(2, "w")
+        import traceback
+
+        traceback.print_exc(file=sys.__stderr__)
+        sys.__stderr__.flush()
+    finally:
+        os._exit(1)
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+
+
+def _kill(pids: set[int]) -> None:
+    for pid in pids:
+        _kill_group(pid)
+        os.kill(pid, signal.SIGKILL)  # it may not have become the leader of its group yet
+
+
+def _kill_group(pid: int) -> None:
+    """Kill a rank's session: the rank and what it started."""
+    try:
+        os.killpg(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    except PermissionError:  # macOS: the group holds only a zombie
+        pass
+
+
+if __name__ == "__main__":
+    # The module that the notebook pickles messages from, not __main__.
+    from fourranks import zygote
+
+    zygote.main(int(sys.argv[1]))
