@@ -1,0 +1,1 @@
+"""The checks that test cells call, one module for each assignment."""

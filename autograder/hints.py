@@ -1,0 +1,158 @@
+"""Chooses the hint for a failed check: from what is wrong, and from which cases it is wrong in.
+
+Called by `judge`. Texts that hold for any operation are here; what a single operation needs beyond them
+stands in the exercise, as hints in steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autograder.judge import Result
+
+_BY_KIND = {
+    "not implemented": (
+        "Replace `raise NotImplementedError` by your code. A good first step: make it right for 1 rank "
+        "(nothing to send), then for 2."
+    ),
+    "raised": (
+        "Read the line that the message names, and try the function on its own with fourranks.run(...)."
+    ),
+    "deadlock": (
+        "Somebody waits for a message that nobody sends. Write down for each rank, in order, whom it sends "
+        "to and whom it receives from: every send needs its receive, at the same point of both lists."
+    ),
+    "all send first": (
+        "Every rank sends first, and a send returns only when its message is received. Let one side receive"
+        " first, or use isend, then recv, then wait for the send."
+    ),
+    "died": (
+        "A worker process that ends by SIGABRT usually received into a buffer smaller than the message. "
+        "Compare shape and dtype of what is sent with the buffer it is received into."
+    ),
+    "timed out": (
+        "Look for a loop that never ends: what changes in each turn, and does it reach the end on every rank?"
+    ),
+    "wrong type": (
+        "Compare with the contract: what the function returns, and what it puts into its arguments."
+    ),
+    "forbidden": (
+        "Build it from send, recv, isend, irecv or batch_isend_irecv: that is what this exercise is about."
+    ),
+    "modified": "This argument belongs to the caller. Work on a copy (clone), or on a buffer of your own.",
+    "untouched": (
+        "The result has to be written into the argument itself (copy_, or receiving into it). An assignment"
+        " such as `tensor = ...` or `tensor = tensor + ...` only renames something inside the function."
+    ),
+    "not in place": "Copy the result into the argument (copy_) instead of returning it.",
+    "shifted": (
+        "The right values are on the wrong rank or in the wrong place: an index is off. Follow one chunk on"
+        " paper, step by step, from where it starts to where it has to end."
+    ),
+    "missing summand": (
+        "A contribution is lost on the way. Is every received tensor added before the next one arrives or "
+        "the sum is passed on, and is every message waited for first?"
+    ),
+    "repeated summand": (
+        "A contribution is added twice: what arrives already contains the sums made further up."
+    ),
+    "value": (
+        "Try the smallest failing case by hand. Two frequent reasons: a tensor read before its wait(), and "
+        "a buffer received into while it is still being sent."
+    ),
+    "unwaited": (
+        "isend and irecv return before anything has moved. Keep what they return, and call wait() on each "
+        "before the tensor is used again and before you return."
+    ),
+    "bytes": (
+        "The result is right, but too much is sent. Send partial results instead of whole tensors, and "
+        "nothing that the other rank does not need or has already."
+    ),
+    "messages": (
+        "The result is right, but in too many messages. Send what goes to the same rank in one piece."
+    ),
+    "rounds": (
+        "The result is right, but takes too many rounds. Every rank that has the data can send in the same "
+        "round: the number of them doubles each time."
+    ),
+    "neighbours": (
+        "The result is right, but a ring sends to a neighbour only: let data travel on from rank to rank."
+    ),
+}
+
+_Rule = Callable[["Result"], bool]
+
+_PATTERNS: tuple[tuple[_Rule, str], ...] = (
+    (
+        lambda result: result.case.members is not None,
+        "Only a group that is not the default one goes wrong: pass group= to every call, and keep positions"
+        " in the group apart from global ranks.",
+    ),
+    (
+        lambda result: result.case.root not in (None, 0),
+        "Only sources and destinations other than rank 0 go wrong: count positions from there, modulo the "
+        "world size.",
+    ),
+    (lambda result: result.case.numel == 0, "Only empty tensors go wrong: 0 elements are legal."),
+    (
+        lambda result: result.case.numel % _group_size(result) != 0,
+        "Only numbers of elements that do not divide by the number of ranks go wrong: chunks must cover "
+        "every element.",
+    ),
+    (
+        lambda result: not _is_power_of_two(_group_size(result)),
+        "Only world sizes that are no power of two go wrong: which ranks have no partner in the last round,"
+        " and does an index need % N?",
+    ),
+    (
+        lambda result: result.case.world_size == 1,
+        "Only a single rank goes wrong: with nobody to talk to, the result is its own data.",
+    ),
+    (
+        lambda result: _group_size(result) > 2,
+        "With 2 ranks all is well. With more, a message takes more than one step: who passes it on?",
+    ),
+    (
+        lambda result: not result.case.dtype.is_floating_point,
+        "Only integers go wrong: make buffers with empty_like or new_empty, so that they have the tensor's "
+        "dtype.",
+    ),
+)
+
+_PATTERN_KINDS = {
+    "raised",
+    "deadlock",
+    "died",
+    "untouched",
+    "shifted",
+    "missing summand",
+    "repeated summand",
+    "value",
+}  # a broken budget or contract says enough by itself
+
+
+def choose(results: Sequence[Result]) -> str:
+    """The hint for the first failure, and what the failing cases have in common if that is telling."""
+    failed = [result for result in results if result.problem]
+    passed = [result for result in results if not result.problem]
+    kind = failed[0].problem.kind
+    pattern = _pattern(failed, passed) if kind in _PATTERN_KINDS else ""
+    return " ".join(filter(None, (pattern, _BY_KIND[kind])))
+
+
+def _pattern(failed: Sequence[Result], passed: Sequence[Result]) -> str:
+    """The first property that every failing case has and no passing one."""
+    for has, text in _PATTERNS:
+        if passed and all(map(has, failed)) and not any(map(has, passed)):
+            return text
+    return ""
+
+
+def _group_size(result: Result) -> int:
+    return len(result.case.members or range(result.case.world_size))
+
+
+def _is_power_of_two(number: int) -> bool:
+    return number & (number - 1) == 0

@@ -1,0 +1,244 @@
+"""How a check reaches a student's code: a handle to one named function, called on real ranks.
+
+Plain data and tensors go in and come out, by `wire`, wherever the code runs: `NotebookFunction` runs it on
+ranks of this process, `remote.RemoteFunction` in a process of its own. Checks cannot tell the difference.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import types
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+import fourranks
+from autograder import wire
+from fourranks.errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError
+from fourranks.trace import Call
+
+TIMEOUT = (
+    20.0  # seconds for one call on all ranks; the slowest reference case takes a tenth of it on two cores
+)
+
+RAISED, DEADLOCK, DIED, TIMED_OUT, WRONG_TYPE = "raised", "deadlock", "died", "timed out", "wrong type"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one rank's call left behind."""
+
+    value: object  # what the function returned
+    arguments: list  # its arguments after the call
+    calls: list[Call]  # what this rank communicated
+
+
+@dataclass
+class RunFailed(Exception):
+    """A run without an outcome.
+
+    Attributes:
+        reason: RAISED, DEADLOCK, DIED, TIMED_OUT or WRONG_TYPE.
+        message: what happened, for the student.
+        exception: name of the exception's class, when one was raised.
+        calls: what each rank had communicated until then.
+    """
+
+    reason: str
+    message: str
+    exception: str = ""
+    calls: list[list[Call]] = dataclasses.field(default_factory=list)
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class Function(ABC):
+    """A handle to a student's function."""
+
+    name: str
+
+    def run(
+        self,
+        inputs: Sequence[tuple | None],
+        *,
+        members: tuple[int, ...] | None = None,
+        backend: str = "gloo",
+        timeout: float = TIMEOUT,
+    ) -> list[Outcome | None]:
+        """Calls the function on one rank for each of `inputs`, at the same time.
+
+        Args:
+            inputs: the positional arguments for each rank; on a rank with None the function is not called.
+                No rank sees the inputs of another.
+            members: if given, the function gets `group=`, a process group of these ranks.
+
+        Returns:
+            For each rank what its call left behind; None where it was not called.
+
+        Raises:
+            RunFailed: when that is not the outcome on every rank, after at most about `timeout` seconds.
+        """
+        requests = [
+            wire.encode([None if arguments is None else list(arguments), members and list(members)])
+            for arguments in inputs
+        ]
+        answers, calls = self._run_on_ranks(requests, backend, timeout)
+        return [_outcome(rank, answer, calls[rank]) for rank, answer in enumerate(answers)]
+
+    @abstractmethod
+    def _run_on_ranks(
+        self, requests: list[bytes], backend: str, timeout: float
+    ) -> tuple[list[bytes], list[list[Call]]]:
+        """Hands each rank its request; returns each rank's answer and calls."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Ends the ranks that earlier runs left ready for the next one."""
+
+    def __enter__(self) -> Function:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
+class NotebookFunction(Function):
+    """A function of this process, shipped by value to ranks that are kept while all goes well."""
+
+    def __init__(self, function: Callable) -> None:
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self._function = function
+        self._worlds: dict[tuple[int, str], fourranks.RankGroup] = {}
+
+    def _run_on_ranks(
+        self, requests: list[bytes], backend: str, timeout: float
+    ) -> tuple[list[bytes], list[list[Call]]]:
+        key = (len(requests), backend)
+        if key not in self._worlds:
+            self._worlds[key] = fourranks.start(world_size=len(requests), backend=backend)
+        world = self._worlds[key]
+        with world.trace() as trace:
+            try:
+                inputs = [(self._function, request) for request in requests]
+                return world.map(call_on_rank, inputs, timeout=timeout), trace.calls
+            except FourRanksError as error:
+                failure = _failure(error, timeout)
+        # Whatever a failed call left in these ranks must not reach the next one.
+        self._worlds.pop(key).stop()
+        failure.calls = trace.calls
+        raise failure
+
+    def release(self) -> None:
+        while self._worlds:
+            self._worlds.popitem()[1].stop()
+
+
+def handle(function: Callable | Function) -> Function:
+    """The handle to a student's function; a handle is returned as it is.
+
+    Raises:
+        TypeError: when `function` cannot be called.
+    """
+    if isinstance(function, Function):
+        return function
+    if not callable(function):
+        raise TypeError(
+            f"a check takes your function itself, not {type(function).__name__} ({function!r:.60})"
+        )
+    return NotebookFunction(function)
+
+
+def backends(world_size: int) -> tuple[str, ...]:
+    """The backends that this machine has for so many ranks: Gloo, and NCCL where there is a GPU for each."""
+    return ("gloo", "nccl") if torch.cuda.device_count() >= world_size else ("gloo",)
+
+
+class _StudentError(Exception):
+    """What a student's function raised, as four lines: class, file, line number, message."""
+
+
+def call_on_rank(function: Callable, request: bytes) -> bytes:
+    """Runs on a rank: makes the group, calls the function, answers with what it returned and left behind."""
+    arguments, members = wire.decode(request)
+    keywords = {} if members is None else {"group": dist.new_group(members)}
+    if arguments is None:
+        return wire.encode(None)
+    arguments = _on_device(arguments)
+    try:
+        value = function(*arguments, **keywords)
+    except (Exception, SystemExit) as error:
+        raise _StudentError("\n".join(map(str, _describe(error)))) from error
+    try:
+        return wire.encode({"value": value, "arguments": arguments})
+    except wire.WireError as error:
+        return wire.encode({"unsendable": str(error)})
+
+
+def _on_device(value: object) -> object:
+    """The same arguments on this rank's GPU, if the ranks talk by NCCL."""
+    if dist.get_backend() != "nccl":
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.cuda()
+    return [_on_device(item) for item in value] if isinstance(value, list) else value
+
+
+def _describe(error: BaseException) -> tuple[str, str, int, str]:
+    """The exception's class, the innermost place in the student's code, and the message."""
+    file, line = "", 0
+    frames: types.TracebackType | None = error.__traceback__
+    while frames is not None:
+        if frames.tb_frame.f_code.co_filename != __file__ and not _is_library(frames.tb_frame):
+            file, line = frames.tb_frame.f_code.co_filename, frames.tb_lineno
+        frames = frames.tb_next
+    return type(error).__name__, file, line, str(error)
+
+
+def _is_library(frame: types.FrameType) -> bool:
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package in ("torch", "fourranks") or package in sys.stdlib_module_names
+
+
+def _failure(error: FourRanksError, timeout: float) -> RunFailed:
+    match error:
+        case RankError():
+            return _raised(error)
+        case DeadlockError():
+            return RunFailed(DEADLOCK, str(error))
+        case RankDied():
+            return RunFailed(DIED, str(error))
+        case CellTimeout():
+            return RunFailed(TIMED_OUT, f"no answer from all ranks within {timeout:g} s")
+        case _:
+            raise error  # not the student's doing: no world could be started
+
+
+def _raised(error: RankError) -> RunFailed:
+    rank, first = min(error.errors.items())
+    if first.name != _StudentError.__name__:
+        return RunFailed(RAISED, f"rank {rank} raised {first.name}: {first.message}", first.name)
+    name, _, line, message = first.message.split("\n", 3)
+    where = f" in line {line}" if int(line) else ""
+    return RunFailed(RAISED, f"rank {rank} raised {name}{where}{': ' if message else ''}{message}", name)
+
+
+def _outcome(rank: int, answer: bytes, calls: list[Call]) -> Outcome | None:
+    try:
+        answer = wire.decode(answer)
+        match answer:
+            case None:
+                return None
+            case {"unsendable": str(reason)}:
+                raise RunFailed(
+                    WRONG_TYPE, f"rank {rank} returned or left behind what no check can read: {reason}"
+                )
+            case {"value": value, "arguments": list(arguments)}:
+                return Outcome(value, arguments, calls)
+    except wire.WireError as error:
+        raise RunFailed(WRONG_TYPE, f"rank {rank} answered what no check can read: {error}") from None
+    raise RunFailed(WRONG_TYPE, f"rank {rank} answered what no check can read")

@@ -1,0 +1,125 @@
+"""What a check shows: one line when all cases pass, else a small table and a hint.
+
+In a notebook it is a table of HTML, with the same as plain text beside it; everywhere else the text is
+enough. All that came out of a student's code is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from textwrap import fill
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from autograder.judge import Result
+
+MAX_ROWS = 5
+MAX_CELL = 160  # characters of one entry
+_COLUMNS = ("case", "backend", "expected", "got")
+_WIDTH = 100
+
+
+class CheckFailed(AssertionError):
+    """A failed check; its text is the whole verdict, for nbgrader and for terminals."""
+
+    def __init__(self, verdict: Verdict, shown: bool) -> None:
+        super().__init__(str(verdict))
+        self.verdict = verdict
+        self._shown = shown
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython prints these lines in place of a traceback; what is already on the page is not repeated."""
+        text = self.verdict.headline if self._shown else str(self.verdict)
+        return [f"\x1b[31mAssertionError\x1b[0m: {text}"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of one check, ready to be shown."""
+
+    name: str
+    results: Sequence[Result]
+    hint: str
+    seed: int
+    seconds: float
+
+    @property
+    def failed(self) -> list[Result]:
+        return [result for result in self.results if result.problem is not None]
+
+    @property
+    def headline(self) -> str:
+        if self.failed:
+            return f"{self.name}: {_count(len(self.failed), 'case')} of {len(self.results)} failed"
+        sizes = ", ".join(map(str, sorted({result.case.world_size for result in self.results})))
+        backends = ", ".join(dict.fromkeys(result.backend for result in self.results))
+        return (
+            f"{self.name}: passed, {_count(len(self.results), 'case')} "
+            f"({sizes} ranks; {backends}; {self.seconds:.1f} s)"
+        )
+
+    def __str__(self) -> str:
+        if not self.failed:
+            return self.headline
+        parts = [self.headline]
+        for row in self._rows():
+            case, backend, expected, got = row
+            parts.append(f"\n  {case} ({backend})\n    expected  {expected}\n    got       {_indented(got)}")
+        return "\n".join([*parts, "", *self._notes(wrap=True)])
+
+    def _repr_html_(self) -> str:
+        colour = "#b3261e" if self.failed else "#1b7f3b"
+        head = f'<p style="margin:.3em 0;color:{colour};font-weight:600">{escape(self.headline)}</p>'
+        if not self.failed:
+            return head
+        header = "".join(f'<th style="text-align:left">{column}</th>' for column in _COLUMNS)
+        body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in self._rows())
+        notes = "".join(f'<p style="margin:.3em 0">{escape(note)}</p>' for note in self._notes(wrap=False))
+        return f"{head}<table><tr>{header}</tr>{body}</table>{notes}"
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        return [
+            (str(result.case), result.backend, result.problem.expected, result.problem.got)
+            for result in self.failed[:MAX_ROWS]
+        ]
+
+    def _notes(self, wrap: bool) -> list[str]:
+        more = len(self.failed) - MAX_ROWS
+        notes = [f"{_count(more, 'more case')} failed."] if more > 0 else []
+        notes += [f"Hint: {self.hint}", f"The inputs were drawn with seed={self.seed}."]
+        return [fill(note, _WIDTH) for note in notes] if wrap else notes
+
+
+def show(name: str, results: Sequence[Result], hint: str, seed: int, seconds: float) -> None:
+    """Shows the verdict where the reader is, and raises CheckFailed if a case failed."""
+    verdict = Verdict(name, results, hint, seed, seconds)
+    shell = _notebook()
+    if shell:
+        from IPython.display import display
+
+        display({"text/plain": str(verdict), "text/html": verdict._repr_html_()}, raw=True)
+    if verdict.failed:
+        raise CheckFailed(verdict, shown=shell)
+    if not shell:
+        print(verdict)
+
+
+def _notebook() -> bool:
+    """Whether this process shows what is displayed, as a notebook's kernel does."""
+    from IPython import get_ipython
+
+    return get_ipython() is not None
+
+
+def _html_cell(text: str) -> str:
+    return f'<td style="text-align:left;white-space:pre-wrap">{escape(text)}</td>'
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n              ")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

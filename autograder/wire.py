@@ -1,0 +1,332 @@
+"""Plain data and tensors as bytes and back: all that crosses to or from a student's code goes through here.
+
+A value is written as a one-byte tag followed by its content; a frame is that with its length in front.
+Nothing is pickled or evaluated, and what arrives is checked before it is used: sizes, nesting, types, and
+that the bytes of a tensor are as many as its shape and dtype say. `student` and `remote` are the callers.
+"""
+
+from __future__ import annotations
+
+import math
+import socket
+import struct
+import time
+from dataclasses import dataclass
+
+import torch
+
+_MAGIC = b"4RW1"
+_HEADER = struct.Struct("!4sQ")
+_COUNT = struct.Struct("!Q")
+_FLOAT = struct.Struct("!d")
+
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.bool,
+        torch.uint8,
+        torch.int8,
+        torch.int16,
+        torch.int32,
+        torch.int64,
+        torch.float16,
+        torch.bfloat16,
+        torch.float32,
+        torch.float64,
+        torch.complex64,
+        torch.complex128,
+    )
+}
+_KEY_TYPES = (type(None), bool, int, float, str)
+_MAX_DIMS = 64
+_MAX_INT_BYTES = 1024
+
+
+class WireError(ValueError):
+    """A value that must not be sent, or bytes that do not say what they should."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What one frame may hold: bytes in all, levels of nesting, and values (each list element counts)."""
+
+    nbytes: int = 1 << 30
+    depth: int = 32
+    values: int = 1_000_000
+
+
+DEFAULT_LIMITS = Limits()
+
+
+def encode(value: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
+    """The bytes of `value`.
+
+    Allowed are None, bool, int, float, str, bytes, list, tuple, dict and torch.Tensor, exactly: subclasses
+    are not. A tensor is written without its gradient; one on a GPU is copied to the CPU.
+
+    Raises:
+        WireError: for any other type, and for a value beyond `limits`.
+    """
+    writer = _Writer(limits)
+    writer.write(value, limits.depth)
+    return b"".join(writer.parts)
+
+
+def decode(data: bytes, limits: Limits = DEFAULT_LIMITS) -> object:
+    """The value whose bytes are `data`.
+
+    Raises:
+        WireError: when the bytes are not exactly one well-formed value within `limits`.
+    """
+    if len(data) > limits.nbytes:
+        raise WireError(f"{len(data):,} bytes are more than the {limits.nbytes:,} allowed")
+    reader = _Reader(memoryview(data), limits)
+    value = reader.read(limits.depth)
+    if reader.position != len(data):
+        raise WireError(f"{len(data) - reader.position:,} bytes follow the value")
+    return value
+
+
+def send(connection: socket.socket, value: object, limits: Limits = DEFAULT_LIMITS) -> None:
+    """Writes one frame; a peer that does not read for the socket's timeout raises TimeoutError."""
+    data = encode(value, limits)
+    connection.sendall(_HEADER.pack(_MAGIC, len(data)))
+    connection.sendall(data)
+
+
+def receive(
+    connection: socket.socket, timeout: float | None = None, limits: Limits = DEFAULT_LIMITS
+) -> object:
+    """Reads one frame, whole, within `timeout` seconds.
+
+    Raises:
+        EOFError: when the peer is gone.
+        TimeoutError: when the whole frame is not there in time.
+        WireError: when what arrives is not a frame, or more than `limits` allow.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    magic, length = _HEADER.unpack(_receive_exactly(connection, _HEADER.size, deadline))
+    if magic != _MAGIC:
+        raise WireError("what arrived is not a frame")
+    if length > limits.nbytes:
+        raise WireError(f"a frame of {length:,} bytes is more than the {limits.nbytes:,} allowed")
+    return decode(_receive_exactly(connection, length, deadline), limits)
+
+
+def _receive_exactly(connection: socket.socket, length: int, deadline: float | None) -> bytes:
+    parts = []
+    while length > 0:
+        if deadline is not None:
+            # At least a millisecond: a timeout of 0 would make the socket non-blocking.
+            connection.settimeout(max(deadline - time.monotonic(), 1e-3))
+        part = connection.recv(min(length, 1 << 20))
+        if not part:
+            raise EOFError("the other side closed the connection")
+        parts.append(part)
+        length -= len(part)
+        if length and deadline is not None and time.monotonic() > deadline:
+            raise TimeoutError("the rest of the frame did not arrive in time")
+    return b"".join(parts)
+
+
+class _Writer:
+    def __init__(self, limits: Limits) -> None:
+        self.parts: list[bytes] = []
+        self.bytes_left = limits.nbytes
+        self.values_left = limits.values
+
+    def write(self, value: object, depth: int) -> None:
+        kind = type(value)
+        write = self._WRITERS.get(kind)
+        if write is None:
+            raise WireError(f"{_type_name(kind)} is neither plain data nor a tensor")
+        if depth < 0:
+            raise WireError("the value is nested too deeply, or contains itself")
+        self.values_left -= 1
+        if self.values_left < 0:
+            raise WireError("the value has too many parts")
+        write(self, value, depth)
+
+    def _put(self, *parts: bytes) -> None:
+        self.bytes_left -= sum(map(len, parts))
+        if self.bytes_left < 0:
+            raise WireError("the value is too large")
+        self.parts.extend(parts)
+
+    def _put_sized(self, tag: bytes, content: bytes) -> None:
+        self._put(tag, _COUNT.pack(len(content)), content)
+
+    def _none(self, value: None, depth: int) -> None:
+        self._put(b"N")
+
+    def _bool(self, value: bool, depth: int) -> None:
+        self._put(b"T" if value else b"F")
+
+    def _int(self, value: int, depth: int) -> None:
+        length = value.bit_length() // 8 + 1
+        if length > _MAX_INT_BYTES:
+            raise WireError("an int of more than 8,000 bits is too large")
+        self._put_sized(b"i", value.to_bytes(length, "big", signed=True))
+
+    def _float(self, value: float, depth: int) -> None:
+        self._put(b"f", _FLOAT.pack(value))
+
+    def _str(self, value: str, depth: int) -> None:
+        try:
+            self._put_sized(b"s", value.encode())
+        except UnicodeEncodeError as error:
+            raise WireError(f"a str that is not valid Unicode: {error.reason}") from None
+
+    def _bytes(self, value: bytes, depth: int) -> None:
+        self._put_sized(b"b", value)
+
+    def _list(self, value: list, depth: int) -> None:
+        self._sequence(b"l", value, depth)
+
+    def _tuple(self, value: tuple, depth: int) -> None:
+        self._sequence(b"t", value, depth)
+
+    def _sequence(self, tag: bytes, value: list | tuple, depth: int) -> None:
+        self._put(tag, _COUNT.pack(len(value)))
+        for item in value:
+            self.write(item, depth - 1)
+
+    def _dict(self, value: dict, depth: int) -> None:
+        self._put(b"d", _COUNT.pack(len(value)))
+        for key, item in value.items():
+            if type(key) not in _KEY_TYPES:
+                raise WireError(f"{_type_name(type(key))} cannot be the key of a dict here")
+            self.write(key, depth - 1)
+            self.write(item, depth - 1)
+
+    def _tensor(self, value: torch.Tensor, depth: int) -> None:
+        dtype = str(value.dtype).removeprefix("torch.")
+        if dtype not in _DTYPES:
+            raise WireError(f"tensors of dtype {dtype} cannot be sent")
+        if value.layout is not torch.strided or value.device.type not in ("cpu", "cuda"):
+            raise WireError(
+                f"only dense tensors with data can be sent, not {value.layout} on {value.device.type}"
+            )
+        if value.numel() * value.element_size() > self.bytes_left:
+            raise WireError("the tensor is too large")  # before it is copied
+        dense = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        self._put_sized(b"X", dtype.encode())
+        self._put(_COUNT.pack(dense.dim()), *(_COUNT.pack(size) for size in dense.shape))
+        self._put(dense.reshape(-1).view(torch.uint8).numpy().tobytes())
+
+    _WRITERS = {
+        type(None): _none,
+        bool: _bool,
+        int: _int,
+        float: _float,
+        str: _str,
+        bytes: _bytes,
+        list: _list,
+        tuple: _tuple,
+        dict: _dict,
+        torch.Tensor: _tensor,
+    }
+
+
+class _Reader:
+    def __init__(self, data: memoryview, limits: Limits) -> None:
+        self.data = data
+        self.position = 0
+        self.values_left = limits.values
+
+    def read(self, depth: int) -> object:
+        if depth < 0:
+            raise WireError("the value is nested too deeply")
+        self.values_left -= 1
+        if self.values_left < 0:
+            raise WireError("the value has too many parts")
+        tag = bytes(self._take(1))
+        read = self._READERS.get(tag)
+        if read is None:
+            raise WireError(f"{tag!r} is not the tag of any type")
+        return read(self, depth)
+
+    def _take(self, length: int) -> memoryview:
+        if length > len(self.data) - self.position:
+            raise WireError(f"{length:,} bytes announced, {len(self.data) - self.position:,} there")
+        self.position += length
+        return self.data[self.position - length : self.position]
+
+    def _count(self) -> int:
+        return _COUNT.unpack(self._take(_COUNT.size))[0]
+
+    def _sized(self) -> bytes:
+        return bytes(self._take(self._count()))
+
+    def _int(self, depth: int) -> int:
+        content = self._sized()
+        if len(content) > _MAX_INT_BYTES:
+            raise WireError("an int of more than 8,000 bits is too large")
+        return int.from_bytes(content, "big", signed=True)
+
+    def _float(self, depth: int) -> float:
+        return _FLOAT.unpack(self._take(_FLOAT.size))[0]
+
+    def _str(self, depth: int) -> str:
+        try:
+            return self._sized().decode()
+        except UnicodeDecodeError as error:
+            raise WireError(f"a str that is not UTF-8: {error.reason}") from None
+
+    def _list(self, depth: int) -> list:
+        return [self.read(depth - 1) for _ in range(self._count())]
+
+    def _dict(self, depth: int) -> dict:
+        value = {}
+        for _ in range(self._count()):
+            key = self.read(depth - 1)
+            if type(key) not in _KEY_TYPES or key in value:
+                raise WireError("a dict with a key that is not plain, or there twice")
+            value[key] = self.read(depth - 1)
+        return value
+
+    def _tensor(self, depth: int) -> torch.Tensor:
+        dtype = _DTYPES.get(self._sized().decode(errors="replace"))
+        num_dims = self._count()
+        if dtype is None or num_dims > _MAX_DIMS:
+            raise WireError("a tensor of no dtype or number of dims that can be sent")
+        shape = [self._count() for _ in range(num_dims)]
+        nbytes = (
+            math.prod(shape) * dtype.itemsize
+        )  # Python's integers: a product that overflows cannot slip through
+        content = self._take(nbytes)
+        if nbytes == 0:
+            return _empty(shape, dtype)
+        raw = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+        if dtype is torch.bool and bool((raw > 1).any()):
+            raise WireError("a bool tensor with a value that is neither 0 nor 1")
+        return raw.view(dtype).reshape(shape)
+
+    _READERS = {
+        b"N": lambda self, depth: None,
+        b"T": lambda self, depth: True,
+        b"F": lambda self, depth: False,
+        b"i": _int,
+        b"f": _float,
+        b"s": _str,
+        b"b": lambda self, depth: self._sized(),
+        b"l": _list,
+        b"t": lambda self, depth: tuple(self._list(depth)),
+        b"d": _dict,
+        b"X": _tensor,
+    }
+
+
+def _empty(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
+    try:
+        return torch.empty(shape, dtype=dtype)
+    except (RuntimeError, OverflowError):  # no elements, but dims beyond what torch can count
+        raise WireError("a tensor of a shape that no tensor can have") from None
+
+
+def _type_name(kind: type) -> str:
+    return (
+        kind.__qualname__
+        if kind.__module__ in ("builtins", "__main__")
+        else f"{kind.__module__}.{kind.__qualname__}"
+    )
