@@ -7,7 +7,14 @@ c.CourseDirectory.source_directory = "source"
 c.CourseDirectory.release_directory = "exercises"
 c.CourseDirectory.solution_directory = "solutions"
 # source/ holds the text of the notebooks, which is nobody's extra file.
-c.CourseDirectory.ignore = [".ipynb_checkpoints", "__pycache__", "*.pyc", "feedback", "exercise.py", "lecture.py"]
+c.CourseDirectory.ignore = [
+    ".ipynb_checkpoints",
+    "__pycache__",
+    "*.pyc",
+    "feedback",
+    "exercise.py",
+    "lecture.py",
+]
 
 # exercises/ and solutions/ are committed, so they always exist: make them again instead of skipping them.
 c.GenerateAssignment.force = True

@@ -1,6 +1,7 @@
 """The command `autograder`: reads its arguments and calls the module that does the work."""
 
 import argparse
+import sys
 from pathlib import Path
 
 
@@ -18,6 +19,15 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _build(options: argparse.Namespace) -> int:
-    from autograder import build
+    from autograder.build import build, check
+    from autograder.source import SourceError
 
-    return build.check(Path.cwd()) if options.check else build.build(Path.cwd())
+    try:
+        problems = check(Path.cwd()) if options.check else build(Path.cwd())
+    except SourceError as error:
+        problems = [str(error)]
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    if problems and options.check:
+        print("\nRun `make build` and commit what it changes.", file=sys.stderr)
+    return 1 if problems else 0

@@ -47,7 +47,7 @@ def read_record():
     try:
         with open(RECORD) as file:
             return file.read()
-    except (IOError, OSError):
+    except OSError:
         return ""
 
 
@@ -86,7 +86,11 @@ def check_disk():
 
 def venv_works():
     """A .venv that was moved, or whose Python was removed or upgraded, has no pip that runs."""
-    command = [VENV_PYTHON, "-c", "import pip, sys; sys.exit(sys.version_info[:2] < {0})".format(OLDEST_PYTHON)]
+    command = [
+        VENV_PYTHON,
+        "-c",
+        "import pip, sys; sys.exit(sys.version_info[:2] < {0})".format(OLDEST_PYTHON),
+    ]
     try:
         return subprocess.call(command, stderr=subprocess.DEVNULL) == 0
     except OSError:
@@ -109,7 +113,11 @@ def install():
     unpack = os.path.join(VENV, "tmp")
     os.makedirs(unpack, exist_ok=True)
     pip = subprocess.Popen(
-        command, cwd=COURSE, env=dict(os.environ, TMPDIR=unpack), stderr=subprocess.PIPE, universal_newlines=True
+        command,
+        cwd=COURSE,
+        env=dict(os.environ, TMPDIR=unpack),
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
     )
     complaints = []
     for line in pip.stderr:

@@ -1,0 +1,66 @@
+"""Says how a built file differs from what source/ makes; `build` calls it. Outputs never count."""
+
+from itertools import zip_longest
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+
+def difference(wanted: Path, built: Path, executed: bool) -> str | None:
+    """Why the file `built` is not what source/ makes, which is at `wanted`; None when it is.
+
+    A notebook that is built with its outputs (`executed`) may hold any, and must have been run.
+    """
+    if not wanted.exists():
+        return "nothing in source/ makes it"
+    if not built.exists():
+        return "it is missing"
+    if wanted.suffix == ".ipynb":
+        reason = _notebook_difference(wanted, built, executed)
+        if reason or executed:
+            return reason
+    return None if wanted.read_bytes() == built.read_bytes() else "it was edited"
+
+
+def _notebook_difference(wanted_path: Path, built_path: Path, executed: bool) -> str | None:
+    wanted, built = read(wanted_path), read(built_path)
+    if built is None:
+        return "it is not a notebook"
+    if built.metadata.get("fourranks") != wanted.metadata.fourranks:
+        return f"{wanted.metadata.fourranks.source} has changed since it was built"
+    if built.metadata != wanted.metadata:
+        return "its metadata was edited"
+    for wanted_cell, built_cell in zip_longest(wanted.cells, built.cells):
+        if _without_outputs(wanted_cell) != _without_outputs(built_cell):
+            return f"its cell {(built_cell or wanted_cell).id} was edited"
+    if executed and not was_run(built):
+        return "it was not run to its end"
+    return None
+
+
+def read(path: Path) -> NotebookNode | None:
+    """The notebook at `path`, or None if there is none that can be read."""
+    try:
+        return nbformat.read(path, as_version=4)
+    except (FileNotFoundError, ValueError):
+        return None
+
+
+def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """The cells that run: those with code in them."""
+    return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source]
+
+
+def was_run(notebook: NotebookNode) -> bool:
+    """Whether all its code has been run."""
+    return all(cell.execution_count for cell in code_cells(notebook))
+
+
+def has_outputs(notebook: NotebookNode) -> bool:
+    """Whether any of its code has been run and left something."""
+    return any(cell.outputs or cell.execution_count for cell in code_cells(notebook))
+
+
+def _without_outputs(cell: NotebookNode | None) -> dict | None:
+    return cell and {key: value for key, value in cell.items() if key not in ("outputs", "execution_count")}

@@ -1,0 +1,76 @@
+"""Runs a notebook from top to bottom and keeps its outputs; `build` calls it for lectures and solutions."""
+
+import os
+import textwrap
+import uuid
+from pathlib import Path
+
+import psutil
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
+from nbformat import NotebookNode
+
+CELL_TIMEOUT = 180  # seconds; a whole lecture runs in less
+EXIT_TIMEOUT = 5  # seconds that processes may outlive their kernel; ranks need about 0.1
+MARK = "FOURRANKS_EXECUTION"  # set in the kernel's environment, and so in that of all it starts
+
+
+class ExecutionError(Exception):
+    """The notebook did not run to its end, or left processes behind; the text says where and why."""
+
+
+def execute(notebook: NotebookNode, folder: Path, cell_timeout: float = CELL_TIMEOUT) -> None:
+    """Run all cells in a kernel that starts in `folder`; fills in their outputs and counts, and nothing else.
+
+    Raises:
+        ExecutionError: a cell raised, took longer than `cell_timeout` seconds or ended the kernel, or
+            processes outlived the kernel. None is left when this returns.
+    """
+    mark = uuid.uuid4().hex
+    client = NotebookClient(
+        notebook,
+        resources={"metadata": {"path": str(folder)}},
+        timeout=cell_timeout,
+        extra_arguments=["--log-level=ERROR"],
+        coalesce_streams=True,
+        record_timing=False,
+    )
+    try:
+        with client.setup_kernel(env=os.environ | {MARK: mark}):
+            for index, cell in enumerate(notebook.cells):
+                _execute_cell(client, cell, index)
+    finally:
+        left = _kill_what_is_left(mark)
+    if left:
+        raise ExecutionError(
+            f"it left processes behind: {', '.join(left)}. Its last cell must end what it started."
+        )
+
+
+def _execute_cell(client: NotebookClient, cell: NotebookNode, index: int) -> None:
+    try:
+        client.execute_cell(cell, index)
+    except CellExecutionError as error:
+        reason = f"{error.ename}: {error.evalue}"
+    except CellTimeoutError:
+        reason = f"it had not ended after {client.timeout:g} seconds"
+    except DeadKernelError:
+        reason = "the kernel died"
+    else:
+        return
+    source = textwrap.indent(cell.source, "    ")
+    raise ExecutionError(f"cell {index + 1} ({cell.id}) failed: {reason}\n{source}")
+
+
+def _kill_what_is_left(mark: str) -> list[str]:
+    """Wait for the processes that carry `mark`, kill those that stay, and return their names."""
+    marked = [
+        process
+        for process in psutil.process_iter(["environ", "name", "pid"])
+        if (process.info["environ"] or {}).get(MARK) == mark
+    ]
+    _, alive = psutil.wait_procs(marked, timeout=EXIT_TIMEOUT)
+    for process in alive:
+        process.kill()
+    psutil.wait_procs(alive, timeout=EXIT_TIMEOUT)
+    return [f"{process.info['name']} ({process.pid})" for process in alive]

@@ -1,0 +1,117 @@
+"""Makes the whole course from source/ in another folder, complete but for the outputs of its notebooks.
+
+`build` calls `stage`. Exercises and solutions are made by nbgrader's own converters, with nbgrader_config.py
+and a gradebook that is thrown away.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import nbformat
+from nbgrader.converters import GenerateAssignment, GenerateSolution
+from nbgrader.converters.base import BaseConverter
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.preprocessors import Execute
+from nbgrader.utils import capture_log
+from traitlets.config.loader import PyFileConfigLoader
+
+from autograder.source import SourceError, read
+
+START_PAGE = "index.md"
+TOPICS_MARKER = "<!-- topics -->"
+TOPICS_HEAD = "| topic | lecture | exercise | solution |\n|---|---|---|---|\n"
+
+
+def stage(course: Path, folder: Path) -> None:
+    """Make the source notebooks, lectures, exercises, solutions and start page of `course` in `folder`.
+
+    Raises:
+        SourceError: a file in source/ has a mistake, or is not there.
+    """
+    topics = sorted({path.parent.name for path in course.glob("source/[0-9][0-9]_*/*.py")})
+    if not topics:
+        raise SourceError(
+            f"{course} has no source/NN_topic/lecture.py or exercise.py: it is not the course's top folder."
+        )
+    for topic in topics:
+        _stage_topic(course, topic, folder)
+    _stage_start_page(course, topics, folder)
+
+
+def _stage_topic(course: Path, topic: str, folder: Path) -> None:
+    source = course / "source" / topic
+    if (source / "lecture.py").exists():
+        _write_notebook(source / "lecture.py", folder / "lectures" / topic)
+    if (source / "exercise.py").exists():
+        shutil.copytree(source, folder / "source" / topic, ignore=shutil.ignore_patterns("*.ipynb", ".*"))
+        _write_notebook(source / "exercise.py", folder / "source" / topic)
+        _convert(GenerateAssignment, course, topic, folder)
+        _convert(GenerateSolution, course, topic, folder)
+
+
+def _write_notebook(text: Path, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    notebook = read(text, f"source/{text.parent.name}/{text.name}")
+    nbformat.write(notebook, folder / f"{text.stem}.ipynb")
+
+
+def _convert(converter_class: type[BaseConverter], course: Path, topic: str, folder: Path) -> None:
+    config = PyFileConfigLoader("nbgrader_config.py", str(course)).load_config()
+    config.CourseDirectory.root = str(folder)
+    config.CourseDirectory.db_url = f"sqlite:///{folder}/gradebook.db"
+    coursedir = CourseDirectory(config=config, assignment_id=topic)
+    converter = converter_class(coursedir=coursedir, config=config)
+    # Notebooks are executed by `build`, and only those that changed.
+    converter.preprocessors = [step for step in converter.preprocessors if step is not Execute]
+    _put_tools_on_path()
+    result = capture_log(converter)
+    if not result["success"]:
+        reason = result.get("log") or result["error"]
+        raise SourceError(
+            f"source/{topic}/exercise.py: nbgrader's {converter_class.__name__} failed:\n{reason}"
+        )
+
+
+def _put_tools_on_path() -> None:
+    """nbgrader runs alembic by its name, which a virtual environment that is not activated does not have."""
+    folders = os.environ["PATH"].split(os.pathsep)
+    tools = str(Path(sys.executable).parent)
+    if tools not in folders:
+        os.environ["PATH"] = os.pathsep.join([tools, *folders])
+
+
+def _stage_start_page(course: Path, topics: list[str], folder: Path) -> None:
+    """source/index.md, with a table of the topics that exist in the place of its marker."""
+    template = course / "source" / START_PAGE
+    if not template.exists():
+        raise SourceError(f"source/{START_PAGE}, the text of the start page, is missing.")
+    text = template.read_text(encoding="utf-8")
+    if TOPICS_MARKER not in text:
+        raise SourceError(
+            f"source/{START_PAGE}: the line {TOPICS_MARKER}, where the table of topics goes, is missing."
+        )
+    table = TOPICS_HEAD + "\n".join(_row(topic, folder) for topic in topics)
+    (folder / START_PAGE).write_text(text.replace(TOPICS_MARKER, table), encoding="utf-8")
+
+
+def _row(topic: str, folder: Path) -> str:
+    paths = {
+        "lecture": f"lectures/{topic}/lecture.ipynb",
+        "exercise": f"exercises/{topic}/exercise.ipynb",
+        "solution": f"solutions/{topic}/exercise.ipynb",
+    }
+    existing = {word: path for word, path in paths.items() if (folder / path).exists()}
+    links = [f"[{word}]({existing[word]})" if word in existing else "" for word in paths]
+    title = _title(folder / next(iter(existing.values())))
+    return f"| {' | '.join([title, *links])} |"
+
+
+def _title(notebook: Path) -> str:
+    """The first heading of a notebook, or else the name of its topic."""
+    for cell in nbformat.read(notebook, as_version=4).cells:
+        for line in cell.source.splitlines():
+            if cell.cell_type == "markdown" and line.startswith("# "):
+                return line.removeprefix("# ").strip()
+    return notebook.parent.name
