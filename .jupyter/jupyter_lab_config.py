@@ -6,5 +6,6 @@ c = get_config()
 
 course = Path(__file__).resolve().parent.parent
 c.ServerApp.root_dir = str(course)
+c.ServerApp.allow_root = True  # rented machines have no other user
 c.LabApp.default_url = "/lab/tree/index.md"
 c.LabApp.workspaces_dir = str(course / ".venv" / "workspaces")

@@ -107,30 +107,34 @@ def make_venv():
 
 def install():
     print("Installing the course's packages in .venv (the first time takes some minutes)")
-    command = [VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check"]
+    command = [VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off"]
     command += ["--requirement", "requirements.txt", "--editable", "."]
     # pip unpacks in TMPDIR; /tmp is small and in memory on many machines.
     unpack = os.path.join(VENV, "tmp")
     os.makedirs(unpack, exist_ok=True)
+    environment = dict(os.environ, TMPDIR=unpack, PYTHONUNBUFFERED="1")
     pip = subprocess.Popen(
         command,
         cwd=COURSE,
-        env=dict(os.environ, TMPDIR=unpack),
-        stderr=subprocess.PIPE,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         universal_newlines=True,
     )
-    complaints = []
-    for line in pip.stderr:
-        sys.stderr.write(line)
-        complaints.append(line)
+    said = []
+    for line in pip.stdout:
+        said.append(line)
+        if not line.startswith("Requirement already satisfied"):
+            sys.stdout.write(line)
+            sys.stdout.flush()
     shutil.rmtree(unpack, ignore_errors=True)
     if pip.wait() != 0:
-        explain("".join(complaints))
+        explain("".join(said))
 
 
-def explain(complaints):
-    write_record("")  # pip gave up by itself and cleaned up: what it has installed is whole
-    if "No space left on device" in complaints or "Disk quota exceeded" in complaints:
+def explain(said):
+    write_record("")  # pip gave up by itself, so all that it has installed is whole
+    if "No space left on device" in said or "Disk quota exceeded" in said:
         stop("The disk is full, so not all packages were installed.", "Free some space, then run make again.")
     stop(
         "Not all packages were installed; pip's reason is above.",
