@@ -43,6 +43,7 @@ class Cell:
     Attributes:
         transcript: what the ranks showed.
         done: the answer of each rank that has answered.
+        whereabouts: the line that each late rank was in when the cell was stopped.
         states: the last report of each rank of the world.
     """
 
@@ -53,7 +54,7 @@ class Cell:
         self.transcript = Transcript(sorted(requests))
         self.done: dict[int, Done] = {}
         self.states: dict[int, State] = {}
-        self.late: list[int] = []  # ranks that had not answered when the cell was stopped
+        self.whereabouts: dict[int, str] = {}
         self._reports_due: set[int] = set()
         self._watch = Watch()
 
@@ -84,9 +85,9 @@ class Cell:
                 return Stop("interrupt")
             if timeout is not None and now - began > timeout:
                 return Stop("timeout")
-            if not self._reports_due and self.states.keys() and (proof := self._watch.observe(self._views())):
-                return Stop("deadlock", proof)
             if now >= next_report and not self._reports_due:
+                if self.states and (proof := self._watch.observe(self._views())):
+                    return Stop("deadlock", proof)
                 self.ask_for_reports()
                 next_report = now + REPORT_EVERY
 
@@ -96,9 +97,9 @@ class Cell:
 
     def free(self, cut: bool, interrupted: Callable[[], bool]) -> bool:
         """Interrupt the ranks that are still busy; True if process groups had to be cut for it."""
-        self.late = self.pending
         if not self.states:
             self.collect_reports(FREE_PATIENCE[0])
+        self.whereabouts = {rank: state.where for rank, state in self.states.items() if rank in self.pending}
         for patience in FREE_PATIENCE:
             if not self.pending:
                 break
@@ -114,7 +115,6 @@ class Cell:
     def ask_for_reports(self) -> None:
         """Have every living rank report what it is doing."""
         self._reports_due = {worker.rank for worker in self._workers.living()}
-        self.states = {}
         for rank in self._reports_due:
             self._workers[rank].note_memory()
             self._workers.send(rank, Report())
@@ -162,13 +162,13 @@ class Cell:
     def _view(self, rank: int) -> RankView:
         progress = self.states[rank].progress if rank in self.states else Progress()
         if not self._workers[rank].alive:
-            return RankView(progress, "is dead")
+            return RankView(progress, "died")
         if rank not in self._requests:
-            return RankView(progress, "takes no part in this cell")
+            return RankView(progress, "took no part in this cell")
         if rank not in self.done:
             return RankView(progress)
         error = self.done[rank].error
-        return RankView(progress, f"raised {error.name}" if error else "has finished the cell")
+        return RankView(progress, f"raised {error.name}" if error else "finished the cell")
 
 
 @contextmanager

@@ -1,2 +1,149 @@
-def load_ipython_extension(shell): ...
-def unload_ipython_extension(shell): ...
+"""`%ranks` and `%%ranks`: parse the line, call the group, show what came back.
+
+    %ranks start -n 4            start a world (also: stop, restart)
+    %ranks                       what each rank is and does
+    %%ranks                      run the cell on all ranks
+    %%ranks 0,2-3 --timeout 30   on some of them, for at most 30 seconds
+    %%ranks --trace              and draw a timeline of what they communicated
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.display import display
+
+from . import group, zygote
+from .views.output import LiveOutput
+from .views.status import StatusTable
+
+BACKEND_NAMES = {"gloo": "Gloo", "nccl": "NCCL"}
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:
+        raise UsageError(f"{self.prog}: {message}. {self.format_usage().strip()}")
+
+    def exit(self, status: int = 0, message: str | None = None) -> None:
+        raise UsageError(message or "")  # --help has printed what it had to say
+
+
+def _line_parser() -> _Parser:
+    parser = _Parser(prog="%ranks", description="Start, stop or look at the ranks.")
+    parser.add_argument("action", nargs="?", choices=("status", "start", "stop", "restart"), default="status")
+    parser.add_argument("-n", "--world-size", type=int, default=4, help="number of ranks (4)")
+    parser.add_argument("--backend", choices=("auto", "gloo", "nccl"), default="auto")
+    return parser
+
+
+def _cell_parser() -> _Parser:
+    parser = _Parser(prog="%%ranks", description="Run this cell on the ranks.")
+    parser.add_argument("ranks", nargs="?", type=_parse_ranks, help="which ranks, for instance 0,2-3 (all)")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop the cell after this time")
+    parser.add_argument("--trace", action="store_true", help="draw a timeline of what the ranks communicated")
+    return parser
+
+
+def _parse_ranks(text: str) -> list[int]:
+    try:
+        spans = [part.split("-") for part in text.split(",")]
+        return [rank for span in spans for rank in range(int(span[0]), int(span[-1]) + 1)]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} does not name ranks; write for instance 0,2-3") from None
+
+
+@magics_class
+class RanksMagics(Magics):
+    """The magics of this extension."""
+
+    @line_cell_magic
+    def ranks(self, line: str, cell: str | None = None) -> Any:
+        """Run a cell on the ranks (`%%ranks`), or start, stop, restart and list them (`%ranks`)."""
+        if cell is None:
+            options = _line_parser().parse_args(line.split())
+            return getattr(self, f"_{options.action}")(options)
+        self._run(_cell_parser().parse_args(line.split()), f"#%%ranks {line}".rstrip(), cell)
+        return None
+
+    def _status(self, options: argparse.Namespace) -> StatusTable | None:
+        if group.has_world():
+            return StatusTable(group.world().status())
+        print("No ranks are running. `%ranks start` starts four.")
+        return None
+
+    def _start(self, options: argparse.Namespace) -> None:
+        began = time.perf_counter()
+        world = group.start(options.world_size, options.backend)
+        group.set_world(world)
+        print(f"{_describe(world)} {_are(world)} ready ({time.perf_counter() - began:.2f} s).")
+
+    def _restart(self, options: argparse.Namespace) -> None:
+        if not group.has_world():
+            return self._start(options)
+        began = time.perf_counter()
+        world = group.world()
+        world.restart()
+        print(f"{_describe(world)} {_are(world)} fresh again ({time.perf_counter() - began:.2f} s).")
+
+    def _stop(self, options: argparse.Namespace) -> None:
+        if group.has_world():
+            group.world().stop()
+            print("The ranks have ended.")
+        else:
+            print("No ranks are running.")
+
+    def _run(self, options: argparse.Namespace, magic_line: str, cell: str) -> None:
+        note = "" if group.has_world() else f"{_describe(group.world())} started for this cell."
+        output = LiveOutput(self.shell, note)
+        # The magic's own line stays, as a comment, so that line numbers are those of the notebook.
+        source = cell if cell.lstrip().startswith("%%") else f"{magic_line}\n{cell}"
+        if options.trace:
+            with group.world().trace() as trace:
+                self._execute(source, options, output)
+            self._draw(trace.calls)
+        else:
+            self._execute(source, options, output)
+
+    def _execute(self, source: str, options: argparse.Namespace, output: LiveOutput) -> None:
+        transcripts = []
+
+        def follow(transcript: Any) -> None:
+            transcripts[:] = [transcript]
+            output.follow(transcript)
+
+        try:
+            group.world().execute(source, options.ranks, options.timeout, self.shell.execution_count, follow)
+        finally:
+            for transcript in transcripts:
+                output.finish(transcript)
+
+    def _draw(self, calls: list) -> None:
+        from .views.timeline import timeline  # matplotlib takes a while to import
+
+        display(timeline(calls))
+
+
+def _describe(world: group.RankGroup) -> str:
+    return f"{world.world_size} rank{'s' * (world.world_size > 1)} on {BACKEND_NAMES[world.backend]}"
+
+
+def _are(world: group.RankGroup) -> str:
+    return "are" if world.world_size > 1 else "is"
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """`%load_ext fourranks`: add the magics, and import torch in the background, where ranks are forked from."""
+    zygote.shared()
+    shell.register_magics(RanksMagics)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """`%unload_ext fourranks`: end the ranks and the process that they are forked from."""
+    if group.has_world():
+        group.world().stop()
+    zygote.stop_shared()

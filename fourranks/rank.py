@@ -23,6 +23,7 @@ from typing import Any
 import cloudpickle
 import torch
 import torch.distributed as dist
+from IPython.core.error import UsageError
 
 from . import process_group
 from .hardware import threads_per_rank
@@ -105,7 +106,7 @@ class Rank:
         process_group.install(self._recorder)
         self._group = process_group.DefaultGroup(settings, listener)
         self._interrupts = _Interrupts()
-        self._shell = RankShell(self._emit)
+        self._shell = RankShell(self._emit, self._interrupts.shield)
         self._shell.user_ns.update(self._names())
 
     def _names(self) -> dict[str, Any]:
@@ -125,11 +126,12 @@ class Rank:
 
     def listen(self) -> None:
         """Take messages as they come; ends the process, and its children, when the notebook is gone."""
-        try:
-            while True:
-                self._take(self._channel.receive())
-        except (EOFError, OSError):
-            os.killpg(0, signal.SIGKILL)
+        while True:
+            try:
+                message = self._channel.receive()
+            except (EOFError, OSError):
+                os.killpg(0, signal.SIGKILL)
+            self._take(message)
 
     def _take(self, message: Any) -> None:
         match message:
@@ -247,7 +249,7 @@ def _device(settings: Settings) -> torch.device:
 
 
 def _no_input(prompt: str = "") -> str:
-    raise RuntimeError(
+    raise UsageError(
         "input() has nobody to ask on a rank. Ask in a cell without %%ranks and hand the answer over: "
         "fourranks.world().push(answer=input())"
     )

@@ -10,10 +10,12 @@ import io
 import linecache
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
+from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Any as AnyTrait
 from traitlets import Type
@@ -23,6 +25,7 @@ from .errors import RemoteError
 from .messages import TEXT_LIMIT, Clear, Display, Stream
 
 Emit = Callable[[Any], None]
+Shield = Callable[[], AbstractContextManager[None]]  # no KeyboardInterrupt is raised inside it
 
 
 class _Writer(io.RawIOBase):
@@ -43,12 +46,11 @@ class _Writer(io.RawIOBase):
         return self._descriptor  # what a child process inherits
 
     def write(self, data: Any) -> int:
-        text = bytes(data).decode("utf-8", "replace")
-        shown = text[: self._left]
+        shown = bytes(data[: self._left])
         self._left -= len(shown)
-        self.dropped += len(text) - len(shown)
+        self.dropped += len(data) - len(shown)
         if shown:
-            self._emit(Stream(self.stream_name, shown))
+            self._emit(Stream(self.stream_name, shown.decode("utf-8", "replace")))
         return len(data)
 
 
@@ -95,7 +97,8 @@ class RankShell(InteractiveShell):
     displayhook_class = Type(_Hook)
     display_pub_class = Type(_Publisher)
 
-    def __init__(self, emit: Emit) -> None:
+    def __init__(self, emit: Emit, shield: Shield) -> None:
+        self._shield = shield
         config = Config()
         config.HistoryManager.enabled = False
         config.HistoryManager.hist_file = ":memory:"
@@ -152,8 +155,12 @@ class RankShell(InteractiveShell):
     def _showtraceback(self, etype, evalue, stb):
         self._error = RemoteError(getattr(etype, "__name__", str(etype)), str(evalue), "\n".join(stb))
 
+    def showtraceback(self, *args, **kwargs):
+        with self._shield():  # an interrupt here would replace the error by itself
+            super().showtraceback(*args, **kwargs)
+
     def show_usage_error(self, exc):
         self._showtraceback(type(exc), exc, [f"UsageError: {exc}"])
 
     def ask_exit(self):
-        raise RuntimeError("exit() has no meaning on a rank; %ranks stop, in a cell of its own, ends all ranks")
+        raise UsageError("exit() has no meaning on a rank. `%ranks stop`, in a cell of its own, ends all ranks.")

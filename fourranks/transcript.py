@@ -35,6 +35,7 @@ class _RankOutput:
     rich_left: int = RICH_LIMIT
     dropped: int = 0
     clear_next: bool = False
+    finished: bool = False
 
 
 class Transcript:
@@ -72,6 +73,7 @@ class Transcript:
     def finish(self, rank: int) -> None:
         """The rank's cell has ended: what it left unfinished is its last line."""
         output = self._outputs[rank]
+        output.finished = True
         self._end_lines(output)
         if output.dropped:
             output.items.append(Item("stderr", f"… {_size(output.dropped)} more were printed and are not shown"))
@@ -134,6 +136,10 @@ class Transcript:
     def unfinished(self, rank: int) -> str:
         """The line that the rank is still writing, such as a progress bar."""
         return next((_overwritten(text) for text in self._outputs[rank].unfinished.values() if text), "")
+
+    def all_have(self, queues: dict[int, deque[Item]]) -> bool:
+        """Whether every rank has something in its queue or nothing more to come."""
+        return all(queue or self._outputs[rank].finished for rank, queue in queues.items())
 
     def text(self, rank: int) -> str:
         """The text of one rank, without a label."""

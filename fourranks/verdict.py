@@ -69,15 +69,14 @@ def _rank_died(workers: Workers, cell: Cell, aftermath: Aftermath) -> RankDied:
 
 def _where(cell: Cell, rank: int) -> str:
     state = cell.states.get(rank)
-    return f" at {state.where}" if state is not None and state.busy and state.where else ""
+    return f" ({state.where})" if state is not None and state.busy else ""
 
 
 def _whereabouts(cell: Cell) -> str:
     """Where each rank that had not finished was."""
     places: dict[str, list[int]] = {}
-    for rank, state in sorted(cell.states.items()):
-        if rank in cell.late and state.where:
-            places.setdefault(state.where, []).append(rank)
+    for rank, where in sorted(cell.whereabouts.items()):
+        places.setdefault(where, []).append(rank)
     return "\n".join(f"  {name_ranks(ranks).capitalize()}: {where}" for where, ranks in places.items())
 
 

@@ -22,7 +22,7 @@ class RankView:
     """What is known about one rank: how far it is, and how its cell ended if it has."""
 
     progress: Progress
-    ended: str | None = None  # "has finished the cell", "raised ValueError", "has died"; None while it runs
+    ended: str | None = None  # "finished the cell", "raised ValueError", "died"; None while it runs
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def explain(deadlock: Deadlock, place: Callable[[Call], str]) -> str:
     lines = []
     for ranks, call in _alike({**deadlock.conflicts, **deadlock.blocked}, place):
         missing = sorted({q for rank in ranks for q in deadlock.missing.get(rank, ())} - set(ranks))
-        what = f"{_verb(call, ranks)} ({place(call)})"
+        what = f"{_name(call, bool(deadlock.conflicts))} ({place(call)})"
         whom = f", for {name_ranks(missing)}" if missing and not deadlock.conflicts else ""
         lines.append(f"  {_sentence(ranks)} {'wait' if len(ranks) > 1 else 'waits'} in {what}{whom}.")
     for how in sorted(set(deadlock.ended.values())):
@@ -187,13 +187,15 @@ def _alike(calls: dict[int, Call], place: Callable[[Call], str]) -> list[tuple[l
     return [(ranks, calls[ranks[0]]) for ranks in together.values()]
 
 
-def _verb(call: Call, ranks: list[int]) -> str:
+def _name(call: Call, in_detail: bool) -> str:
     if call.op == "send":
         return f"send to rank {call.peer}"
     if call.op == "recv":
         return "recv from any rank" if call.peer is None else f"recv from rank {call.peer}"
+    if not in_detail:
+        return call.op
     details = [f"src/dst {call.root}"] if call.root is not None else []
-    details += [call.reduce_op] if call.reduce_op not in (None, "SUM") else []
+    details += [call.reduce_op] if call.reduce_op else []
     details += [f"shape {list(call.shape)} {call.dtype}"] if call.shape else []
     return call.op + (f" [{', '.join(details)}]" if details else "")
 

@@ -156,6 +156,14 @@ def shared() -> Zygote:
     return _shared
 
 
+def stop_shared() -> None:
+    """End this process's zygote, if it has one."""
+    global _shared
+    if _shared is not None and _shared.owner == os.getpid():
+        _shared.stop()
+    _shared = None
+
+
 def _package_parent() -> str:
     return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 

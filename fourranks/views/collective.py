@@ -22,6 +22,7 @@ _CELL = 0.46  # inches
 _GAP = 2.4  # cells between before and after
 _TINT = 0.45
 _TITLE_SIZE = 10.5  # points
+_PAGE = 8.2  # inches that a notebook shows without scrolling
 _SEARCHED_RANKS = 8  # up to here, sums over some of the ranks are recognized too
 
 
@@ -173,7 +174,8 @@ def steps(calls_by_rank: Sequence[Sequence[Call]], title: str = "") -> Figure:
     """
     world_size, rounds = len(calls_by_rank), _rounds(_messages(calls_by_rank))
     columns = max(1, len(rounds))
-    figure = Figure(max(1.0 + 1.1 * columns, _title_width(title)), 0.95 + 0.42 * world_size)
+    column_width = max(0.7, min(1.1, _PAGE / columns))
+    figure = Figure(max(1.0 + column_width * columns, _title_width(title)), 0.95 + 0.42 * world_size)
     axes = _lanes(figure, world_size, columns, title)
     for column, messages in enumerate(rounds):
         _text(axes, column + 0.5, -0.62, f"round {column + 1}", va="bottom")

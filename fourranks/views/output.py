@@ -1,0 +1,113 @@
+"""Shows the output of a cell's ranks under the cell, while it runs.
+
+Lines appear as they come, equal lines of several ranks once. Whether a line will be equal on a slow rank is not
+known yet when the fast ones have printed it; after a short wait it is shown for those that have it, and when the
+cell is over the whole output is put in its final order. In a terminal what was shown stays as it is.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import deque
+
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.display import clear_output, display
+
+from ..errors import format_ranks
+from ..transcript import Item, Transcript, label, merge
+
+HOLD = 0.1  # seconds that a line waits for the other ranks to print the same
+TAIL_WIDTH = 160  # characters of unfinished lines (progress bars) that are shown
+
+
+class LiveOutput:
+    """Follows one transcript.
+
+    Args:
+        shell: where the output goes.
+        note: a line to show above it.
+    """
+
+    def __init__(self, shell: InteractiveShell, note: str = "") -> None:
+        self._can_clear = getattr(shell, "kernel", None) is not None
+        self._note = note
+        self._shown: list[tuple[tuple[int, ...], Item]] = []
+        self._revision = 0
+        self._waiting_since: float | None = None
+        self._tail = ""
+        self._had_tail = False
+        if note:
+            print(note)
+
+    def follow(self, transcript: Transcript) -> None:
+        """Show what has come since the last call, as far as it is ready to be shown."""
+        if transcript.revision != self._revision and self._can_clear:
+            self._show_again(transcript)
+        self._show_new(transcript)
+        if self._can_clear:
+            self._show_tail(transcript)
+
+    def finish(self, transcript: Transcript) -> None:
+        """Show the rest, and all of it in its final order."""
+        self.follow(transcript)
+        final = list(transcript.merged())
+        if self._can_clear and (self._had_tail or final != self._shown):
+            self._show_again(transcript)
+        else:
+            for ranks, item in final[len(self._shown) :]:
+                self._show(ranks, item)
+        sys.stdout.flush()
+
+    def _show_new(self, transcript: Transcript) -> None:
+        queues = {rank: deque(transcript.items(rank)) for rank in transcript.ranks}
+        for ranks, _ in self._shown:
+            for rank in ranks:
+                queues[rank].popleft()
+        if not any(queues.values()):
+            self._waiting_since = None
+            return
+        now = time.monotonic()
+        self._waiting_since = self._waiting_since or now
+        waited = now - self._waiting_since > HOLD
+        merged = merge(queues)
+        while any(queues.values()) and (waited or transcript.all_have(queues)):
+            self._show(*next(merged))
+            self._waiting_since = now
+
+    def _show_again(self, transcript: Transcript) -> None:
+        items = list(transcript.merged())
+        clear_output(wait=bool(items or self._note))
+        self._shown, self._tail, self._revision = [], "", transcript.revision
+        if self._note:
+            print(self._note)
+        for ranks, item in items:
+            self._show(ranks, item)
+
+    def _show(self, ranks: tuple[int, ...], item: Item) -> None:
+        self._wipe_tail()
+        self._shown.append((ranks, item))
+        if item.value is None:
+            stream = sys.stderr if item.stream == "stderr" else sys.stdout
+            print("\n".join(label(ranks, item.text)), file=stream, flush=stream is sys.stderr)
+        else:
+            print(f"[{format_ranks(ranks)}]", flush=True)
+            display(item.value.data, metadata=item.value.metadata, raw=True)
+
+    def _show_tail(self, transcript: Transcript) -> None:
+        """The lines that ranks are still writing, on one line that is overwritten."""
+        unfinished: dict[str, list[int]] = {}
+        for rank in transcript.ranks:
+            if text := transcript.unfinished(rank):
+                unfinished.setdefault(text, []).append(rank)
+        tail = "  ".join(f"[{format_ranks(ranks)}] {text}" for text, ranks in unfinished.items())[:TAIL_WIDTH]
+        if tail != self._tail:
+            self._wipe_tail()
+            print(tail, end="", flush=True)
+            self._tail = tail
+            self._had_tail = self._had_tail or bool(tail)
+
+    def _wipe_tail(self) -> None:
+        if self._tail:
+            print("\r" + " " * len(self._tail) + "\r", end="")
+            self._tail = ""
