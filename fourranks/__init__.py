@@ -1,12 +1,12 @@
 """Four Ranks: run notebook cells on real ranks.
 
-    %load_ext fourranks
-    %ranks start
+%load_ext fourranks
+%ranks start
 
-    %%ranks
-    x = torch.arange(4.) + rank
-    dist.all_reduce(x)
-    x
+%%ranks
+x = torch.arange(4.) + rank
+dist.all_reduce(x)
+x
 """
 
 from .errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, StartError

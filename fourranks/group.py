@@ -85,7 +85,9 @@ class RankGroup:
             KeyboardInterrupt: the cell was interrupted; the world stays usable.
         """
         request = Execute(source, execution_count, self._trace is not None)
-        return self._conduct(dict.fromkeys(self._checked_ranks(ranks), request), timeout, on_output).transcript
+        return self._conduct(
+            dict.fromkeys(self._checked_ranks(ranks), request), timeout, on_output
+        ).transcript
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Call a function with the same arguments on every rank; returns its results in rank order.
@@ -107,8 +109,12 @@ class RankGroup:
             timeout: seconds after which the call is stopped.
         """
         if len(inputs) != self.world_size:
-            raise ValueError(f"map() needs one tuple of arguments a rank: {self.world_size}, not {len(inputs)}")
-        return self._call({rank: _pickled_call(function, args, {}) for rank, args in enumerate(inputs)}, timeout)
+            raise ValueError(
+                f"map() needs one tuple of arguments a rank: {self.world_size}, not {len(inputs)}"
+            )
+        return self._call(
+            {rank: _pickled_call(function, args, {}) for rank, args in enumerate(inputs)}, timeout
+        )
 
     def push(self, ranks: Sequence[int] | None = None, /, **variables: Any) -> None:
         """Set variables on the ranks (all by default)."""
@@ -213,7 +219,9 @@ class RankGroup:
         cell = self._conduct(requests, timeout)
         return [cloudpickle.loads(cell.done[rank].value) for rank in sorted(requests)]
 
-    def _conduct(self, requests: dict[int, Any], timeout: float | None, on_output: Output | None = None) -> Cell:
+    def _conduct(
+        self, requests: dict[int, Any], timeout: float | None, on_output: Output | None = None
+    ) -> Cell:
         """Run one request a rank to its end, whatever that is, and leave the world usable."""
         if not self._lock.acquire(blocking=False):
             raise FourRanksError("The ranks are busy with another cell; wait for it or interrupt it.")
@@ -265,7 +273,9 @@ class RankGroup:
 
     def _require_living(self, ranks: Iterable[int]) -> None:
         if self._workers is None:
-            raise FourRanksError("This world was stopped. Start a new one with `%ranks start` or fourranks.start().")
+            raise FourRanksError(
+                "This world was stopped. Start a new one with `%ranks start` or fourranks.start()."
+            )
         self._workers.poll(0)
         for rank in ranks:
             if cause := self._workers[rank].cause:
@@ -276,7 +286,9 @@ class RankGroup:
         chosen = list(range(self.world_size)) if ranks is None else sorted(set(ranks))
         unknown = [rank for rank in chosen if rank not in range(self.world_size)]
         if unknown:
-            raise FourRanksError(f"This world has ranks 0-{self.world_size - 1}; there is no {name_ranks(unknown)}.")
+            raise FourRanksError(
+                f"This world has ranks 0-{self.world_size - 1}; there is no {name_ranks(unknown)}."
+            )
         if not chosen:
             raise FourRanksError("No ranks were given.")
         return chosen
@@ -358,7 +370,9 @@ def _chosen_backend(backend: str, world_size: int) -> str:
 
 
 def _pickled_call(function: Callable[..., Any], args: tuple, kwargs: dict) -> bytes:
-    return _pickled((function, args, kwargs), f"{getattr(function, '__name__', function)!s} and its arguments")
+    return _pickled(
+        (function, args, kwargs), f"{getattr(function, '__name__', function)!s} and its arguments"
+    )
 
 
 def _pickled(value: Any, what: str) -> bytes:

@@ -1,10 +1,10 @@
 """`%ranks` and `%%ranks`: parse the line, call the group, show what came back.
 
-    %ranks start -n 4            start a world (also: stop, restart)
-    %ranks                       what each rank is and does
-    %%ranks                      run the cell on all ranks
-    %%ranks 0,2-3 --timeout 30   on some of them, for at most 30 seconds
-    %%ranks --trace              and draw a timeline of what they communicated
+%ranks start -n 4            start a world (also: stop, restart)
+%ranks                       what each rank is and does
+%%ranks                      run the cell on all ranks
+%%ranks 0,2-3 --timeout 30   on some of them, for at most 30 seconds
+%%ranks --trace              and draw a timeline of what they communicated
 """
 
 from __future__ import annotations

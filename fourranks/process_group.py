@@ -188,7 +188,11 @@ class DefaultGroup:
         self._store_connections: set[int] = set()
         if listener is not None:
             self._server = dist.TCPStore(
-                LOOPBACK, settings.store_port, is_master=True, wait_for_workers=False, master_listen_fd=listener
+                LOOPBACK,
+                settings.store_port,
+                is_master=True,
+                wait_for_workers=False,
+                master_listen_fd=listener,
             )
 
     def form(self, generation: int) -> None:
@@ -208,7 +212,9 @@ class DefaultGroup:
 
     def cut(self) -> None:
         """Make every operation that waits on a process group or its store fail now. Runs in a helper thread."""
-        groups = [group for group in distributed_c10d._world.pg_map if isinstance(group, RecordingProcessGroup)]
+        groups = [
+            group for group in distributed_c10d._world.pg_map if isinstance(group, RecordingProcessGroup)
+        ]
         if RecordingProcessGroup.being_formed is not None:
             groups.append(RecordingProcessGroup.being_formed)
         if self._settings.backend == "nccl":
@@ -234,7 +240,9 @@ def _describe(operation: _Operation, group: RecordingProcessGroup, args: tuple, 
         dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
         nbytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors),
         part=_elements(args, operation.agree),
-        root=members[root] if root >= 0 and operation.name in ("broadcast", "reduce", "gather", "scatter") else None,
+        root=members[root]
+        if root >= 0 and operation.name in ("broadcast", "reduce", "gather", "scatter")
+        else None,
         reduce_op=_reduce_op_name(reduce_op) if "reduce" in operation.name else None,
         file=file,
         line=line,

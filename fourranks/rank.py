@@ -148,7 +148,9 @@ class Rank:
     def _state(self) -> State:
         progress = self._recorder.progress()
         where = place(*process_group.caller(sys._current_frames()[threading.main_thread().ident]))
-        places = {(call.file, call.line): place(call.file, call.line, call.function) for call in progress.recent}
+        places = {
+            (call.file, call.line): place(call.file, call.line, call.function) for call in progress.recent
+        }
         return State(self._busy, progress, where, places)
 
     # --- main thread -------------------------------------------------------------------------------------------

@@ -163,4 +163,6 @@ class RankShell(InteractiveShell):
         self._showtraceback(type(exc), exc, [f"UsageError: {exc}"])
 
     def ask_exit(self):
-        raise UsageError("exit() has no meaning on a rank. `%ranks stop`, in a cell of its own, ends all ranks.")
+        raise UsageError(
+            "exit() has no meaning on a rank. `%ranks stop`, in a cell of its own, ends all ranks."
+        )

@@ -76,7 +76,9 @@ class Transcript:
         output.finished = True
         self._end_lines(output)
         if output.dropped:
-            output.items.append(Item("stderr", f"… {_size(output.dropped)} more were printed and are not shown"))
+            output.items.append(
+                Item("stderr", f"… {_size(output.dropped)} more were printed and are not shown")
+            )
             output.dropped = 0
 
     def _clear(self, output: _RankOutput) -> None:

@@ -40,7 +40,11 @@ def verdict(
     if stop.reason == "interrupt":
         return CellInterrupted(_lines("The cell was interrupted.", _whereabouts(cell), aftermath.value))
     if stop.reason == "timeout":
-        return CellTimeout(_lines("The cell took longer than its timeout and was stopped.", _whereabouts(cell), aftermath.value))
+        return CellTimeout(
+            _lines(
+                "The cell took longer than its timeout and was stopped.", _whereabouts(cell), aftermath.value
+            )
+        )
     if stop.reason == "died":
         return _rank_died(workers, cell, aftermath)
     explanation = watch.explain(stop.deadlock, lambda call: _place(cell, call))

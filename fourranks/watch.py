@@ -14,7 +14,9 @@ from dataclasses import dataclass, field
 from .errors import name_ranks
 from .trace import Call, Progress
 
-STANDSTILL_ROUNDS = 12  # unchanged reports after which a missing member of a rooted collective is a proof, too
+STANDSTILL_ROUNDS = (
+    12  # unchanged reports after which a missing member of a rooted collective is a proof, too
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,9 @@ class Deadlock:
     blocked: dict[int, Call]
     missing: dict[int, tuple[int, ...]]  # whom each blocked rank waits for
     ended: dict[int, str]  # how the ended ones among the missing ended
-    conflicts: dict[int, Call] = field(default_factory=dict)  # calls that disagree at the same place of a group
+    conflicts: dict[int, Call] = field(
+        default_factory=dict
+    )  # calls that disagree at the same place of a group
 
 
 class Watch:
@@ -68,7 +72,10 @@ def in_step(progresses: dict[int, Progress]) -> bool:
 
 def _sent_to(rank: int, progresses: dict[int, Progress]) -> int:
     return sum(
-        count for progress in progresses.values() for (_, peer, _), count in progress.sends.items() if peer == rank
+        count
+        for progress in progresses.values()
+        for (_, peer, _), count in progress.sends.items()
+        if peer == rank
     )
 
 
@@ -139,7 +146,9 @@ def _missing(rank: int, call: Call, views: dict[int, RankView], strict: bool) ->
         return {call.peer} - {q for q in [call.peer] if _received(views[q].progress, rank, call) > call.seq}
     if call.op == "recv":
         peers = [q for q in call.ranks if q != rank] if call.peer is None else [call.peer]
-        waiting = {q for q in peers if views[q].progress.sends.get((call.group, rank, call.tag), 0) <= call.seq}
+        waiting = {
+            q for q in peers if views[q].progress.sends.get((call.group, rank, call.tag), 0) <= call.seq
+        }
         return waiting if call.peer is not None or len(waiting) == len(peers) else set()
     needed = _needed(rank, call) if strict else set(call.ranks) - {rank}
     return {q for q in needed if views[q].progress.collectives.get((call.group, call.ranks), 0) <= call.seq}
@@ -183,7 +192,9 @@ def _alike(calls: dict[int, Call], place: Callable[[Call], str]) -> list[tuple[l
     """Ranks that are in the same call on the same line, together."""
     together: dict[tuple, list[int]] = {}
     for rank, call in sorted(calls.items()):
-        together.setdefault((call.op, call.peer, call.root, call.reduce_op, call.shape, place(call)), []).append(rank)
+        together.setdefault(
+            (call.op, call.peer, call.root, call.reduce_op, call.shape, place(call)), []
+        ).append(rank)
     return [(ranks, calls[ranks[0]]) for ranks in together.values()]
 
 

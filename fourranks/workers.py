@@ -106,7 +106,9 @@ class Workers:
         ours, theirs = socket.socketpair()
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         try:
-            pid = self._zygote.fork(settings, [theirs.fileno(), out_end, err_end] + [listener.fileno()] * (rank == 0))
+            pid = self._zygote.fork(
+                settings, [theirs.fileno(), out_end, err_end] + [listener.fileno()] * (rank == 0)
+            )
         finally:
             theirs.close()
             os.close(out_end)

@@ -73,7 +73,8 @@ class Zygote:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
-                env=os.environ | {"PYTHONPATH": os.pathsep.join([_package_parent(), os.environ.get("PYTHONPATH", "")])},
+                env=os.environ
+                | {"PYTHONPATH": os.pathsep.join([_package_parent(), os.environ.get("PYTHONPATH", "")])},
             )
         self.channel = Channel(ours, blocking=False)
         self._arrived: list[Any] = []

@@ -1,7 +1,19 @@
-"""What people look at: figures of what the ranks did. The views read recorded facts and change nothing."""
+"""What people look at: figures of what the ranks did. The views read recorded facts and change nothing.
 
-from .collective import show, steps
-from .prediction import compare
-from .timeline import timeline
+Their functions are imported when they are first used: matplotlib takes longer to import than a world to start.
+"""
 
-__all__ = ["compare", "show", "steps", "timeline"]
+from importlib import import_module
+from typing import Any
+
+_HOME = {"compare": "prediction", "show": "collective", "steps": "collective", "timeline": "timeline"}
+
+__all__ = ["compare", "show", "steps", "timeline"]  # noqa: F822
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_HOME[name]}")
+    globals()[name] = getattr(module, name)  # also where the submodule of the same name was bound
+    return globals()[name]
