@@ -16,8 +16,8 @@ from typing import Any
 
 from .errors import RemoteError
 from .messages import Clear, Display, Done, Interrupt, Report, Rescue, State, Stream
-from .transcript import Transcript
 from .trace import Progress
+from .transcript import Transcript
 from .watch import Deadlock, RankView, Watch, in_step
 from .workers import Workers
 

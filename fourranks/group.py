@@ -4,8 +4,9 @@
     group.execute("x = torch.ones(2); dist.all_reduce(x)")
     group.pull("x")
 
-The ranks are worker processes (`workers`), forked from a warm one (`zygote`). Whatever the code on them does, a
-call here ends: with a result, or with an error of `errors` that says what happened, and the world stays usable.
+The ranks are worker processes (`workers`), forked from a warm one (`zygote`). Whatever the code on them does,
+a call here ends: with a result, or with an error of `errors` that says what happened, and the world stays
+usable.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class RankGroup:
         self._workers: Workers | None = None
         self._start()
 
-    # --- running code ------------------------------------------------------------------------------------------
+    # --- running code ------------------------------------------------------------------------------------
 
     def execute(
         self,
@@ -138,7 +139,7 @@ class RankGroup:
         finally:
             self._trace = None
 
-    # --- life and death ----------------------------------------------------------------------------------------
+    # --- life and death ----------------------------------------------------------------------------------
 
     def status(self) -> list[RankStatus]:
         """What each rank is: process, device, state and memory."""
@@ -189,7 +190,7 @@ class RankGroup:
         state = "running" if self.running else "stopped"
         return f"<RankGroup: {self.world_size} ranks, {self.backend}, {state}>"
 
-    # --- internals ---------------------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------------
 
     def _start(self) -> None:
         self._generation = 0

@@ -20,8 +20,8 @@ def threads_per_rank(world_size: int) -> int:
 def count_gpus() -> int:
     """GPUs that torch can use.
 
-    Counting may start the CUDA driver, and a process that has done so cannot fork ranks any more: a short-lived
-    child counts.
+    Counting may start the CUDA driver, and a process that has done so cannot fork ranks any more: a
+    short-lived child counts.
     """
     import torch
 

@@ -137,7 +137,7 @@ def _are(world: group.RankGroup) -> str:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """`%load_ext fourranks`: add the magics, and import torch in the background, where ranks are forked from."""
+    """`%load_ext fourranks`: add the magics and warm up the process that ranks are forked from."""
     zygote.shared()
     shell.register_magics(RanksMagics)
 

@@ -1,7 +1,7 @@
 """What the notebook and its ranks say to each other.
 
-Each rank has one socket pair with the notebook, inherited at the fork and never listening anywhere. Both ends are
-the reader's own processes, so a message is a pickled dataclass behind its length.
+Each rank has one socket pair with the notebook, inherited at the fork and never listening anywhere. Both ends
+are the reader's own processes, so a message is a pickled dataclass behind its length.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 
 from .errors import RemoteError
 from .trace import Call, Progress
-
 
 TEXT_LIMIT = 256 * 1024  # characters a rank may show in one cell: a page that people can still scroll
 
@@ -33,7 +32,7 @@ class Settings:
     environment: dict[str, str] = field(repr=False)
 
 
-# --- from the notebook to a rank -----------------------------------------------------------------------------------
+# --- from the notebook to a rank -------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -90,7 +89,7 @@ class Report:
     """Answer at once with a `State`, even while the main thread is busy."""
 
 
-# --- from a rank to the notebook -----------------------------------------------------------------------------------
+# --- from a rank to the notebook -------------------------------------------------------------------------
 
 
 @dataclass(slots=True)

@@ -1,9 +1,9 @@
 """A process group that records every operation and lets torch do the work.
 
-`torch.distributed` builds each process group by calling `ProcessGroup(store, rank, size)`. In a rank that name is
-bound to `RecordingProcessGroup` (see `install`), so every path to a collective passes here with its arguments:
-the functions of `torch.distributed`, functional collectives, DDP's reducer in C++, FSDP and DTensor. The backend
-stays torch's own; `dist.get_backend()` still says "gloo" or "nccl".
+`torch.distributed` builds each process group by calling `ProcessGroup(store, rank, size)`. In a rank that
+name is bound to `RecordingProcessGroup` (see `install`), so every path to a collective passes here with its
+arguments: the functions of `torch.distributed`, functional collectives, DDP's reducer in C++, FSDP and DTensor.
+The backend stays torch's own; `dist.get_backend()` still says "gloo" or "nccl".
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class DefaultGroup:
 
     Args:
         settings: the rank and its world.
-        listener: on rank 0, which serves the store, the descriptor of the socket that listens on the store's port.
+        listener: on rank 0, which serves the store, the descriptor of the socket that the store listens on.
     """
 
     def __init__(self, settings: Settings, listener: int | None) -> None:
@@ -211,7 +211,7 @@ class DefaultGroup:
         RecordingProcessGroup.recorder.reset()
 
     def cut(self) -> None:
-        """Make every operation that waits on a process group or its store fail now. Runs in a helper thread."""
+        """Make every operation that waits on a group or its store fail now. Runs in a helper thread."""
         groups = [
             group for group in distributed_c10d._world.pg_map if isinstance(group, RecordingProcessGroup)
         ]

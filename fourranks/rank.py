@@ -122,7 +122,7 @@ class Rank:
         with self._interrupts.shield():
             self._channel.send(message)
 
-    # --- listener thread ---------------------------------------------------------------------------------------
+    # --- listener thread ---------------------------------------------------------------------------------
 
     def listen(self) -> None:
         """Take messages as they come; ends the process, and its children, when the notebook is gone."""
@@ -153,7 +153,7 @@ class Rank:
         }
         return State(self._busy, progress, where, places)
 
-    # --- main thread -------------------------------------------------------------------------------------------
+    # --- main thread -------------------------------------------------------------------------------------
 
     def serve(self) -> None:
         """Handle requests one after the other, forever."""

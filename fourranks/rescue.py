@@ -6,6 +6,7 @@ thread shuts down the TCP sockets that the process groups and their store have o
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
@@ -20,11 +21,9 @@ def cut(descriptors: set[int]) -> None:
     """End both directions of these connections; whoever waits on one gets an error within milliseconds."""
     for descriptor in descriptors:
         if _is_tcp_connection(descriptor):
-            with socket.socket(fileno=os.dup(descriptor)) as connection:
-                try:
-                    connection.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # the other side was quicker
+            connection = socket.socket(fileno=os.dup(descriptor))
+            with connection, contextlib.suppress(OSError):  # the other side may have been quicker
+                connection.shutdown(socket.SHUT_RDWR)
 
 
 def _open_descriptors() -> list[int]:

@@ -20,7 +20,8 @@ MAX_CALLS = 1_000_000  # calls kept by one trace; a runaway loop must not take t
 class Call:
     """One collective or point-to-point operation, as one rank issued it.
 
-    Ranks are global ranks throughout. Times are seconds on the machine's monotonic clock, which all ranks share.
+    Ranks are global ranks throughout. Times are seconds on the machine's monotonic clock, which all ranks
+    share.
     """
 
     op: str  # torch's name: "all_reduce", "send", ...

@@ -1,7 +1,7 @@
 """What the ranks showed during one cell, and how equal output of several ranks becomes one line.
 
-A rank's output is a sequence of items: lines of text and rich values. Merging is exact: two ranks share a line
-only if it is the same to the letter, and every rank's own order is kept.
+A rank's output is a sequence of items: lines of text and rich values. Merging is exact: two ranks share a
+line only if it is the same to the letter, and every rank's own order is kept.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Transcript:
         self._outputs = {rank: _RankOutput() for rank in ranks}
         self.revision = 0  # grows when something already shown changes, as clear_output does
 
-    # --- filling it --------------------------------------------------------------------------------------------
+    # --- filling it --------------------------------------------------------------------------------------
 
     def add(self, rank: int, message: Stream | Display | Clear) -> None:
         """Take in what a rank has shown."""
@@ -129,7 +129,7 @@ class Transcript:
             output.items.append(Item(stream, _overwritten(rest)))
             output.unfinished[stream] = ""
 
-    # --- reading it --------------------------------------------------------------------------------------------
+    # --- reading it --------------------------------------------------------------------------------------
 
     def items(self, rank: int) -> list[Item]:
         """What one rank showed so far, in its own order."""
@@ -164,8 +164,8 @@ class Transcript:
 def merge(queues: dict[int, deque[Item]]) -> Iterator[tuple[tuple[int, ...], Item]]:
     """Consume the ranks' queues in one order that keeps each rank's own.
 
-    An item that another rank will also show, but later, waits for that rank, so that an extra line on one rank
-    does not part the equal lines behind it.
+    An item that another rank will also show, but later, waits for that rank, so that an extra line on one
+    rank does not part the equal lines behind it.
     """
     pending = {rank: Counter(queue) for rank, queue in queues.items()}
     while heads := _heads(queues):

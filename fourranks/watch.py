@@ -1,9 +1,10 @@
 """Proves that ranks wait for something that cannot come: pure logic over what the ranks report.
 
-A rank is *blocked* while its main thread stands still in one call. The call completes only after certain other
-ranks have issued their side of it. Ranks that are blocked or have ended issue nothing, so a set of blocked ranks
-in which each misses a rank of the set, or one that has ended, will wait forever. Reports are taken at slightly
-different times; a rank counts as blocked only if two reports in a row show it in the same call.
+A rank is *blocked* while its main thread stands still in one call. The call completes only after certain
+other ranks have issued their side of it. Ranks that are blocked or have ended issue nothing, so a set of
+blocked ranks in which each misses a rank of the set, or one that has ended, will wait forever. Reports are
+taken at slightly different times; a rank counts as blocked only if two reports in a row show it in the same
+call.
 """
 
 from __future__ import annotations
@@ -166,7 +167,7 @@ def _needed(rank: int, call: Call) -> set[int]:
     return set(call.ranks) - {rank}
 
 
-# --- in words ------------------------------------------------------------------------------------------------------
+# --- in words --------------------------------------------------------------------------------------------
 
 
 def explain(deadlock: Deadlock, place: Callable[[Call], str]) -> str:
@@ -221,11 +222,14 @@ def _advice(deadlock: Deadlock) -> str:
     if deadlock.conflicts:
         if len({call.op for call in calls}) > 1:
             return "All ranks of a group must call the same collectives in the same order."
-        return "In one collective all ranks must give the same number of elements, dtype, src or dst, and reduce op."
+        return (
+            "In one collective all ranks must give the same number of elements, dtype, src or dst, "
+            "and reduce op."
+        )
     if all(call.op == "send" for call in calls):
         return (
-            "A blocking send waits until its receiver asks for the message. Let half of the ranks receive first "
-            "(for instance the odd ones), or use isend, or batch_isend_irecv."
+            "A blocking send waits until its receiver asks for the message. Let half of the ranks receive "
+            "first (for instance the odd ones), or use isend, or batch_isend_irecv."
         )
     if any(call.is_point_to_point for call in calls):
         return "Every send needs a matching recv (same pair of ranks, same tag, same order), and the reverse."

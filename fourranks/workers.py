@@ -1,7 +1,7 @@
 """The worker processes of one world, one a rank, as the notebook sees them.
 
-Starts them from the zygote, carries messages both ways, reads what C code and child processes print, and notices
-when one dies. Knows nothing of cells or process groups.
+Starts them from the zygote, carries messages both ways, reads what C code and child processes print, and
+notices when one dies. Knows nothing of cells or process groups.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Workers:
             self._close(worker)
         self._selector.close()
 
-    # --- internals ---------------------------------------------------------------------------------------------
+    # --- internals ---------------------------------------------------------------------------------------
 
     def _fork(self, rank: int, world_size: int, backend: str, listener: socket.socket) -> Worker:
         """Fork one rank. Rank 0 inherits the socket of the rendezvous store, so nobody can take its port."""

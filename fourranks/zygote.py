@@ -1,8 +1,9 @@
 """The warm process from which ranks are forked.
 
 Importing torch takes seconds, forking a process that has done so takes milliseconds. The zygote imports torch
-and IPython and then only waits: it must never run a parallel region or touch CUDA, because a child forked after
-that hangs as soon as it does so itself. `Zygote` is its handle in the notebook; `main` runs in the process.
+and IPython and then only waits: it must never run a parallel region or touch CUDA, because a child forked
+after that hangs as soon as it does so itself. `Zygote` is its handle in the notebook; `main` runs in the
+process.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class Zygote:
     def __init__(self) -> None:
         self.owner = os.getpid()
         ours, theirs = socket.socketpair()
-        self._errors = tempfile.TemporaryFile()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "fourranks.zygote", str(theirs.fileno())],
@@ -96,7 +97,12 @@ class Zygote:
         return self._ready
 
     def fork(self, settings: Settings, descriptors: list[int]) -> int:
-        """Fork a rank that owns these descriptors (socket, stdout, stderr, the store's listener on rank 0); returns its pid."""
+        """Fork a rank; returns its pid.
+
+        Args:
+            settings: which rank of which world.
+            descriptors: its socket, stdout and stderr; for rank 0 also the socket its store listens on.
+        """
         self.ready()
         body = pickle.dumps(Fork(settings))
         self.channel.sock.setblocking(True)
@@ -150,7 +156,7 @@ _shared: Zygote | None = None
 
 
 def shared() -> Zygote:
-    """This process's zygote, started on the first call and again if it has died or belongs to a parent process."""
+    """This process's zygote: started on the first call, and again if it has died."""
     global _shared
     if _shared is None or not _shared.alive or _shared.owner != os.getpid():
         _shared = Zygote()
@@ -169,7 +175,7 @@ def _package_parent() -> str:
     return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-# --- in the zygote itself ------------------------------------------------------------------------------------------
+# --- in the zygote itself --------------------------------------------------------------------------------
 
 
 def main(descriptor: int) -> None:

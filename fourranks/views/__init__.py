@@ -1,6 +1,7 @@
 """What people look at: figures of what the ranks did. The views read recorded facts and change nothing.
 
-Their functions are imported when they are first used: matplotlib takes longer to import than a world to start.
+Their functions are imported when they are first used: matplotlib takes longer to import than a world to
+start.
 """
 
 from importlib import import_module

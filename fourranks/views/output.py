@@ -1,8 +1,8 @@
 """Shows the output of a cell's ranks under the cell, while it runs.
 
-Lines appear as they come, equal lines of several ranks once. Whether a line will be equal on a slow rank is not
-known yet when the fast ones have printed it; after a short wait it is shown for those that have it, and when the
-cell is over the whole output is put in its final order. In a terminal what was shown stays as it is.
+Lines appear as they come, equal lines of several ranks once. Whether a line will be equal on a slow rank is
+not known yet when the fast ones have printed it; after a short wait it is shown for those that have it, and
+when the cell is over the whole output is put in its final order. In a terminal what was shown stays as it is.
 """
 
 from __future__ import annotations

@@ -22,7 +22,8 @@ class StatusTable:
         table = [_COLUMNS, *self._rows]
         widths = [max(len(row[column]) for row in table) for column in range(len(_COLUMNS))]
         return "\n".join(
-            "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in table
+            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+            for row in table
         )
 
     def _repr_html_(self) -> str:
