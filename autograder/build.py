@@ -126,9 +126,8 @@ def _place(path: Path, staged: Path, course: Path) -> None:
             f"`.venv/bin/jupytext --to py:percent {path}`; to drop them, remove it. Then build again."
         )
     _write(built, wanted)
-    os.utime(
-        built, (text.stat().st_atime, text.stat().st_mtime)
-    )  # as old as its text, until someone edits it
+    # As old as its text, until someone edits it.
+    os.utime(built, ns=(text.stat().st_atime_ns, text.stat().st_mtime_ns))
 
 
 def _write(path: Path, content: bytes) -> None:

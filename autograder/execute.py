@@ -2,6 +2,7 @@
 
 import os
 import textwrap
+import time
 import uuid
 from pathlib import Path
 
@@ -64,13 +65,26 @@ def _execute_cell(client: NotebookClient, cell: NotebookNode, index: int) -> Non
 
 def _kill_what_is_left(mark: str) -> list[str]:
     """Wait for the processes that carry `mark`, kill those that stay, and return their names."""
-    marked = [
-        process
-        for process in psutil.process_iter(["environ", "name", "pid"])
-        if (process.info["environ"] or {}).get(MARK) == mark
-    ]
-    _, alive = psutil.wait_procs(marked, timeout=EXIT_TIMEOUT)
+    processes = psutil.process_iter(["environ", "name"])
+    marked = [process for process in processes if (process.info["environ"] or {}).get(MARK) == mark]
+    alive = _wait(marked)
     for process in alive:
         process.kill()
-    psutil.wait_procs(alive, timeout=EXIT_TIMEOUT)
+    _wait(alive)
     return [f"{process.info['name']} ({process.pid})" for process in alive]
+
+
+def _wait(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Those of `processes` that still run after `EXIT_TIMEOUT`."""
+    deadline = time.monotonic() + EXIT_TIMEOUT
+    while (alive := [process for process in processes if _runs(process)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return alive
+
+
+def _runs(process: psutil.Process) -> bool:
+    """Unlike psutil's own waiting, takes an orphan that nobody collects (in a container, say) for ended."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -20,7 +20,7 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 CELL_START = re.compile(r"^# ?%%(\s|$)")
-CELL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")  # of the notebook format; a grade_id becomes one
+LONGEST_CELL_ID = 64  # of the notebook format; a grade_id becomes a cell's id
 LIKE_A_MARKER = re.compile(r"\s*##+\s*(begin|end)\b", re.IGNORECASE)
 
 # nbgrader's regions, the test by which it finds the cells to cut each from, and what such a cell is called.
@@ -69,16 +69,15 @@ def _check_fields(cell: NotebookNode, where: str) -> None:
     except (ValidationError, SchemaMismatchError) as error:
         message = getattr(error, "message", str(error))
         raise SourceError(f"{where}: nbgrader cannot read the fields of this cell: {message}.") from error
-    grade_id = cell.metadata.get("nbgrader", {}).get("grade_id")
-    if grade_id and not CELL_ID.fullmatch(grade_id):
-        raise SourceError(f"{where}: a grade_id has 1 to 64 letters, digits, hyphens and underscores.")
+    if len(cell.metadata.get("nbgrader", {}).get("grade_id", "")) > LONGEST_CELL_ID:
+        raise SourceError(f"{where}: a grade_id has at most {LONGEST_CELL_ID} characters.")
 
 
 def _check_unique(notebook: NotebookNode, name: str) -> None:
     seen = set()
     for cell in notebook.cells:
         if cell.id in seen:
-            raise SourceError(f"{name}: two cells have the grade_id {cell.id}. Give one of them another.")
+            raise SourceError(f"{name}: two cells have the id {cell.id}. Give one of them another grade_id.")
         seen.add(cell.id)
 
 

@@ -1,19 +1,16 @@
 """Makes the whole course from source/ in another folder, complete but for the outputs of its notebooks.
 
-`build` calls `stage`. Exercises and solutions are made by nbgrader's own converters, with nbgrader_config.py
-and a gradebook that is thrown away.
+`build` calls `stage`. Exercises and solutions are made by nbgrader's own converters and nbgrader_config.py.
 """
 
-import os
 import shutil
-import sys
 from pathlib import Path
 
 import nbformat
 from nbgrader.converters import GenerateAssignment, GenerateSolution
 from nbgrader.converters.base import BaseConverter
 from nbgrader.coursedir import CourseDirectory
-from nbgrader.preprocessors import Execute
+from nbgrader.preprocessors import Execute, SaveCells
 from nbgrader.utils import capture_log
 from traitlets.config.loader import PyFileConfigLoader
 
@@ -21,6 +18,8 @@ from autograder.source import SourceError, read
 
 START_PAGE = "index.md"
 TOPICS_MARKER = "<!-- topics -->"
+# A gradebook is a class's, not the course's; and `build` runs only the notebooks that changed.
+LEFT_OUT = (SaveCells, Execute)
 TOPICS_HEAD = "| topic | lecture | exercise | solution |\n|---|---|---|---|\n"
 
 
@@ -48,7 +47,14 @@ def _stage_topic(course: Path, topic: str, folder: Path) -> None:
         shutil.copytree(source, folder / "source" / topic, ignore=shutil.ignore_patterns("*.ipynb", ".*"))
         _write_notebook(source / "exercise.py", folder / "source" / topic)
         _convert(GenerateAssignment, course, topic, folder)
-        _convert(GenerateSolution, course, topic, folder)
+        _convert(_GenerateSolution, course, topic, folder)
+
+
+class _GenerateSolution(GenerateSolution):
+    """nbgrader's own, but that it does not look for the assignment in a gradebook."""
+
+    def init_assignment(self, assignment_id: str, student_id: str) -> None:
+        BaseConverter.init_assignment(self, assignment_id, student_id)
 
 
 def _write_notebook(text: Path, folder: Path) -> None:
@@ -60,26 +66,16 @@ def _write_notebook(text: Path, folder: Path) -> None:
 def _convert(converter_class: type[BaseConverter], course: Path, topic: str, folder: Path) -> None:
     config = PyFileConfigLoader("nbgrader_config.py", str(course)).load_config()
     config.CourseDirectory.root = str(folder)
-    config.CourseDirectory.db_url = f"sqlite:///{folder}/gradebook.db"
     coursedir = CourseDirectory(config=config, assignment_id=topic)
+    config.GenerateAssignment.no_database = True
     converter = converter_class(coursedir=coursedir, config=config)
-    # Notebooks are executed by `build`, and only those that changed.
-    converter.preprocessors = [step for step in converter.preprocessors if step is not Execute]
-    _put_tools_on_path()
+    converter.preprocessors = [step for step in converter.preprocessors if step not in LEFT_OUT]
     result = capture_log(converter)
     if not result["success"]:
         reason = result.get("log") or result["error"]
         raise SourceError(
             f"source/{topic}/exercise.py: nbgrader's {converter_class.__name__} failed:\n{reason}"
         )
-
-
-def _put_tools_on_path() -> None:
-    """nbgrader runs alembic by its name, which a virtual environment that is not activated does not have."""
-    folders = os.environ["PATH"].split(os.pathsep)
-    tools = str(Path(sys.executable).parent)
-    if tools not in folders:
-        os.environ["PATH"] = os.pathsep.join([tools, *folders])
 
 
 def _stage_start_page(course: Path, topics: list[str], folder: Path) -> None:
