@@ -186,7 +186,7 @@ def steps(calls_by_rank: Sequence[Sequence[Call]], title: str = "") -> Figure:
 
 
 def _messages(calls_by_rank: Sequence[Sequence[Call]]) -> list[_Message]:
-    """The messages that were sent, in the order in which someone first asked for them."""
+    """The messages that were sent, in the order in which both of their ranks had come."""
     messages: dict[tuple, _Message] = {}
     for rank, row in enumerate(calls_by_rank):
         for call in row:
@@ -195,7 +195,7 @@ def _messages(calls_by_rank: Sequence[Sequence[Call]]) -> list[_Message]:
                 key = (src, dst, call.group, call.tag, call.seq)
                 messages.setdefault(key, _Message(src, dst, {})).halves[rank] = call
     sent = [message for message in messages.values() if message.src in message.halves]
-    return sorted(sent, key=lambda message: min(call.start for call in message.halves.values()))
+    return sorted(sent, key=lambda message: max(call.start for call in message.halves.values()))
 
 
 def _rounds(messages: list[_Message]) -> list[list[_Message]]:

@@ -34,7 +34,7 @@ def compare(
     formula, yours = _given(formula, measured), _given(yours, measured)
     figure = Figure(7.5, 1.05 + 0.38 * len(measured))
     height = figure.get_figheight()
-    axes = figure.add_axes((0.3, 0.62 / height, 0.66, 1 - 1.0 / height), facecolor=PAPER)
+    axes = figure.add_axes((0.3, 0.62 / height, 0.62, 1 - 1.0 / height), facecolor=PAPER)
     axes.barh(range(len(measured)), list(measured.values()), height=0.55, color=_BAR_COLOUR)
     axes.plot(list(formula.values()), list(formula), **_FORMULA)
     axes.plot(list(yours.values()), list(yours), **_YOURS)
@@ -56,7 +56,7 @@ def _label(axes: Axes, measured: Mapping[str, float], unit: str) -> None:
     axes.set_yticks(range(len(measured)), list(measured))
     for row, value in enumerate(measured.values()):
         axes.text(0.01 * axes.get_xlim()[1], row, f"{value:.3g} {unit}", va="center", fontsize=9, color=INK)
-    axes.set_xlabel(unit, color=FAINT_INK, fontsize=8.5, loc="right", labelpad=-8)
+    axes.text(1.02, 0, unit, transform=axes.transAxes, color=FAINT_INK, fontsize=8.5, va="top")
     axes.tick_params(axis="y", length=0, labelsize=9, labelcolor=INK)
     axes.tick_params(axis="x", colors=FAINT_INK, labelsize=8.5)
     axes.grid(axis="x", color=BLANK)

@@ -86,11 +86,12 @@ def test_show_works_for_32_ranks():
     assert texts(figure).count("32") == 32
 
 
-def message(calls, src, dst, start, end, seq=0, nbytes=16):
-    for rank, op, peer in ((src, "send", dst), (dst, "recv", src)):
+def message(calls, src, dst, start, end, seq=0, nbytes=16, recv_start=None):
+    recv_start = start if recv_start is None else recv_start
+    for rank, op, peer, began in ((src, "send", dst, start), (dst, "recv", src, recv_start)):
         call = Call(
             op=op, group="0", ranks=tuple(range(len(calls))), seq=seq, index=len(calls[rank]), shape=(4,),
-            dtype="float32", nbytes=nbytes, part=None, peer=peer, start=start, end=end, waited=end - start,
+            dtype="float32", nbytes=nbytes, part=None, peer=peer, start=began, end=end, waited=end - began,
         )  # fmt: skip
         calls[rank].append(call)
 
@@ -113,6 +114,13 @@ def test_steps_of_a_tree_double_the_senders_in_each_round():
     expected = [(0, 0, 4), (1, 0, 2), (1, 4, 6), (2, 0, 1), (2, 2, 3), (2, 4, 5), (2, 6, 7)]
     assert arrows(steps(calls)) == expected
     assert "4 × 16 B" in texts(steps(calls))
+
+
+def test_a_receive_that_was_asked_for_early_does_not_make_its_message_early():
+    calls = [[], [], []]
+    message(calls, 0, 2, start=0, end=1)
+    message(calls, 0, 1, start=1, end=2, recv_start=-1)
+    assert arrows(steps(calls)) == [(0, 0, 2), (1, 0, 1)]
 
 
 def test_messages_of_one_sender_that_overlap_share_a_round():

@@ -1,0 +1,892 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 02 Collectives: one pattern, many ranks
+#
+# **Four processes share no memory. How do they come to hold the same sum, and what does that cost?**
+#
+# You will
+#
+# - run the ten operations that all distributed training is made of, and see who holds what before and after,
+# - count messages and bytes of chains, trees and rings, and know why a ring all-reduce moves 2(N−1)/N of the data,
+# - bring four ranks to a standstill in three ways, and read what stopped them.
+#
+# 75 minutes · 4 ranks, for one section 8 · Gloo on any laptop, NCCL on a machine with 4 GPUs
+#
+# Before each run there is a question with a variable for your answer. Fill it in before you run on. If you leave it at
+# `None`, everything works just the same; but a wrong guess is worth more than none.
+
+# %%
+# %load_ext fourranks
+import fourranks
+from fourranks.views import compare, show, steps
+
+# %ranks start
+
+# %% [markdown]
+# ## 1. Who is there?
+#
+# A cell that starts with `%%ranks` runs on every rank; `%%ranks 2` runs on rank 2 alone. Cells without it run here, in the
+# notebook. The next two cells give a name to a value on rank 2, and then ask all the ranks about it.
+#
+# **Question.** How many of the four ranks will know the name `secret`?
+
+# %%
+ranks_that_know = None  # your prediction: a number from 0 to 4
+
+# %%
+# %%ranks 2
+secret = 42
+
+# %%
+# %%ranks
+import os
+
+knows = "secret" in globals()
+print(f"I am rank {rank} of {world_size}, process {os.getpid()}. Do I know the secret? {knows}")
+
+# %%
+print("you predicted:", ranks_that_know, "  counted:", sum(fourranks.world().pull("knows")))
+
+# %% [markdown]
+# Four operating-system processes, each with its own Python and its own memory. What one of them knows, the others learn only
+# if it is *sent*. That is the whole of distributed training's difficulty, and it has a small vocabulary:
+#
+# | word | meaning |
+# |---|---|
+# | **node** | one machine, with its CPUs and typically 8 GPUs. Some texts say node where they mean GPU; here a node is a machine |
+# | **rank** | the number of one process, counted from 0 over all nodes. Usually one process drives one GPU |
+# | **local rank** | the number of a process on its own node; it chooses the GPU |
+# | **world size** | how many ranks there are |
+# | **process group** | a set of ranks that communicate together, and torch's object for it. The *default group* has all of them |
+# | **backend** | the library that moves the bytes: Gloo for tensors in CPU memory, NCCL for tensors on GPUs |
+# | **rendezvous** | how the ranks find each other at the start: all go to one agreed address |
+# | **barrier** | a point that no rank passes before all have reached it |
+#
+# All of it can be asked for:
+
+# %%
+# %%ranks
+print(f"rendezvous at {os.environ['MASTER_ADDR']}, backend {dist.get_backend()},", end=" ")
+print(f"world size {dist.get_world_size()}, default group {dist.get_process_group_ranks(dist.group.WORLD)}")
+
+# %% [markdown]
+# `%ranks start` did here what a script does for itself. This is such a script, nearly complete:
+#
+# ```python
+# def main(rank, world_size):
+#     os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "15623"
+#     dist.init_process_group("gloo", rank=rank, world_size=world_size)  # returns when all have come
+#     ...  # train
+#     dist.destroy_process_group()
+#
+# if __name__ == "__main__":
+#     torch.multiprocessing.spawn(main, args=(4,), nprocs=4)
+# ```
+#
+# - `MASTER_ADDR` and `MASTER_PORT` are for **finding each other only**. Rank 0 keeps a small key-value store there, in which each
+#   rank leaves its address. Tensors travel directly from rank to rank and never through that port.
+# - Before `init_process_group` a process has no rank to ask for: `dist.get_rank()` raises a `ValueError`. Launchers such as
+#   `torchrun` therefore put `RANK`, `LOCAL_RANK` and `WORLD_SIZE` into the environment; read them there. A second
+#   `init_process_group` raises as well: one default group a process.
+# - `spawn` cannot ship a function that was defined in a notebook. That is one reason why this course has `%%ranks`.
+
+# %% [markdown]
+# ## 2. The first collective
+#
+# Each rank makes `[0, 1, 2, 3] + rank`. Then all call `dist.all_reduce`, which adds the four tensors, element by element, and
+# leaves the sum on every rank.
+#
+# **Question.** What does rank 2 hold afterwards?
+
+# %%
+rank_2_holds = None  # your prediction: a list of four numbers
+
+# %%
+# %%ranks
+before = torch.arange(4.0, device=device) + rank
+after = before.clone()
+dist.all_reduce(after)
+after
+
+
+# %%
+def picture(title):
+    """Who held `before` and who holds `after`, pulled from the ranks."""
+    world = fourranks.world()
+    backend = {"gloo": "Gloo", "nccl": "NCCL"}[world.backend]
+    title = f"{title}, {backend}, {world.world_size} ranks"
+    return show(world.pull("before"), world.pull("after"), title)
+
+
+print("you predicted:", rank_2_holds, "  rank 2 holds:", fourranks.world().pull("after")[2].tolist())
+picture("all_reduce (sum)")
+
+# %% [markdown]
+# The label `[0-3]` says that four ranks printed the same. In the figure each rank has a colour that it keeps through the whole
+# course; a cell with four stripes holds something of all four.
+#
+# A **collective** is such a pattern of communication, over all ranks of a group, under one name. It may span 4 ranks or 256 GPUs
+# on 32 nodes; the line of code is the same. Parallel programming has known these patterns since the 1980s, and you say *what* is
+# to happen where, while the library chooses *how*: which links, which order, how many pieces.
+#
+# Data-parallel training needs little more than the line above: every rank computes gradients from its own part of the batch, and
+# `all_reduce` adds them up.
+
+# %% [markdown]
+# ## 3. The ten operations
+#
+# ### One rank gives, or one rank gets
+#
+# From here on the numbers carry their origin. Rank `r` holds `[1, 2, 3, 4] * 10**r`: the **place** of a digit tells whose it is,
+# the **digit** tells which element. 30 is rank 1's third element; 1111 is the sum of everybody's first.
+
+# %%
+# %%ranks
+mine = torch.arange(1.0, 5.0, device=device) * 10**rank
+mine
+
+# %% [markdown]
+# **Broadcast**: one rank, `src`, gives the same to all. So the ranks get equal initial weights and equal hyper-parameters.
+
+# %%
+# %%ranks
+before = mine
+after = mine.clone()
+dist.broadcast(after, src=0)
+
+# %%
+picture("broadcast(src=0)")
+
+# %% [markdown]
+# **Scatter**: `src` cuts what it has into one chunk a rank, and rank `i` gets chunk `i`. Rank 0 keeps chunk 0 for itself. The other
+# ranks have nothing to give and pass `None`.
+
+# %%
+# %%ranks
+before = mine if rank == 0 else None
+chunks = list(mine.split(1)) if rank == 0 else None
+after = torch.zeros(1, device=device)
+dist.scatter(after, chunks, src=0)
+
+# %%
+picture("scatter(src=0)")
+
+# %% [markdown]
+# **Gather** is the inverse of scatter: `dst` collects one chunk from each rank. The others get nothing; their list is `None`.
+
+# %%
+# %%ranks
+before = mine[:1]
+after = [torch.zeros(1, device=device) for _ in range(world_size)] if rank == 0 else None
+dist.gather(before, after, dst=0)
+
+# %%
+picture("gather(dst=0)")
+
+# %% [markdown]
+# **Reduce**: like all-reduce, but only `dst` gets the sum.
+#
+# **Question.** `reduce` works in place. What will rank 1 find in its tensor: its input, the sum, or neither?
+
+# %%
+rank_1_holds = None  # your prediction: "input", "sum" or "neither"
+
+# %%
+# %%ranks
+before = mine
+after = mine.clone()
+dist.reduce(after, dst=0)
+
+# %%
+print("you predicted:", rank_1_holds, "  rank 1 holds:", fourranks.world().pull("after")[1].tolist())
+picture("reduce(dst=0, sum)")
+
+# %% [markdown]
+# On Gloo, neither: sums of *some* ranks are left behind in the others' buffers. Read the stripes from the bottom up, and they tell how Gloo
+# went about it: the first two numbers started on rank 3 and gathered one more colour at each stop on their way to rank 0. After `reduce`,
+# only `dst` may look at its tensor. And where all ranks need the sum, as with gradients, `reduce` is the wrong operation.
+
+# %% [markdown]
+# ### Everybody gives and everybody gets
+#
+# **All-gather**: every rank gives a chunk, every rank gets all the chunks, in the order of the ranks. It puts a sharded tensor together
+# again.
+
+# %%
+# %%ranks
+before = mine[:1]
+after = torch.zeros(4, device=device)
+dist.all_gather_single(after, before)
+
+# %%
+picture("all_gather_single")
+
+# %% [markdown]
+# **Reduce-scatter**: every rank gives *all* of its input, not just a part of it. The inputs are added, and rank `i` gets chunk `i` of the
+# sum.
+#
+# **Question.** Which one number will rank 2 hold?
+
+# %%
+rank_2_gets = None  # your prediction: a number
+
+# %%
+# %%ranks
+before = mine
+after = torch.zeros(1, device=device)
+dist.reduce_scatter_single(after, before)
+
+# %%
+print("you predicted:", rank_2_gets, "  rank 2 holds:", fourranks.world().pull("after")[2].item())
+picture("reduce_scatter_single (sum)")
+
+# %% [markdown]
+# **All-to-all**: rank `i`'s chunk `j` goes to rank `j`, which puts it in place `i`. Written as a matrix with one row a rank, it is a
+# transpose. Mixture-of-experts models send tokens to their experts this way.
+
+# %%
+# %%ranks
+before = mine
+after = torch.zeros(4, device=device)
+dist.all_to_all_single(after, before)
+
+# %%
+picture("all_to_all_single")
+
+# %% [markdown]
+# Three rules carry all of these names:
+#
+# - **reduce** means: combine with an operation whose order does not matter (sum, product, minimum, maximum). An average is not one of
+#   those, because an average of averages is wrong when the groups differ in size. So sum first, then divide; `ReduceOp.AVG` does
+#   just that. On Gloo it works for floating point and raises on integers (torch's own docstring still says "NCCL only").
+# - **scatter** is the inverse of **gather**. Broadcast has no inverse, but a mirror image: where broadcast copies forward, its gradient
+#   sums backward, which is a reduce. All-gather and reduce-scatter mirror each other in the same way, and all-reduce mirrors itself.
+#   You will need this in lecture 06.
+# - **all** means: every rank is a destination, and there is no `src` or `dst` to name.
+#
+# | operation | rank *i* gives | rank *i* gets | training uses it for |
+# |---|---|---|---|
+# | broadcast | `src`: x | x | equal weights at the start |
+# | scatter | `src`: x₀ … x₃ | xᵢ | handing out work |
+# | gather | xᵢ | `dst`: x₀ … x₃ | collecting metrics |
+# | reduce | xᵢ | `dst`: Σx | logging one loss |
+# | all-gather | xᵢ | x₀ … x₃ | weights of FSDP before a layer |
+# | reduce-scatter | all of its input | chunk *i* of Σx | gradients of FSDP |
+# | all-reduce | xᵢ | Σx | gradients of DDP |
+# | all-to-all | chunks for 0 … 3 | chunks from 0 … 3 | tokens for experts |
+# | send, recv | x | x | activations of a pipeline |
+# | barrier | – | – | order |
+#
+# **Shapes.** All ranks must call the same operations in the same order with matching sizes and dtypes. In all-gather and reduce-scatter,
+# dimension 0 is cut by rank: N ranks with inputs of shape (k, m) gather into (N·k, m). To have the shards side by side along another
+# dimension, gather and then re-arrange. Try with tensors as tiny as these first; it shows every mistake at once.
+#
+# **Names.** Torch 2.13 calls the flat variants `all_gather_single` and `reduce_scatter_single`. Before, they were
+# `all_gather_into_tensor` and `reduce_scatter_tensor`; those still work and warn. `all_gather(list, tensor)`,
+# `reduce_scatter(tensor, list)` and `all_to_all(list, list)` take lists of tensors.
+
+# %% [markdown]
+# ### Two ranks, and none at all
+#
+# `send` and `recv` are **point-to-point**: two ranks take part and the others need not know.
+
+# %%
+# %%ranks
+before = mine
+after = mine.clone()
+if rank == 1:
+    dist.send(after, dst=3)
+if rank == 3:
+    dist.recv(after, src=1)
+
+# %%
+picture("send from 1, recv on 3")
+
+# %% [markdown]
+# A **barrier** moves no data at all. It only makes the ranks meet.
+#
+# **Question.** Rank `r` arrives `20 * r` ms late. How many ms does each rank spend in the barrier?
+
+# %%
+in_barrier = {"rank 0": None, "rank 1": None, "rank 2": None, "rank 3": None}  # your predictions, in ms
+
+# %%
+# %%ranks --trace
+import time
+
+dist.barrier()  # start together
+time.sleep(0.020 * rank)
+arrived = time.perf_counter()
+dist.barrier()
+waited_ms = 1000 * (time.perf_counter() - arrived)
+
+# %%
+waited = {f"rank {rank}": ms for rank, ms in enumerate(fourranks.world().pull("waited_ms"))}
+arrivals = {f"rank {rank}": 60 - 20 * rank for rank in range(4)}
+compare(waited, formula=arrivals, yours=in_barrier, unit="ms", title="Time in the barrier")
+
+# %% [markdown]
+# The timeline above is `--trace`'s: hatched is time in which a rank stands still for another one. Everybody leaves when the last one comes:
+# the slowest rank sets the pace, today in a barrier, in lecture 04 in every training step.
+#
+# Use barriers to put output in order, to start clocks together, or to let rank 0 prepare a file that the others read. A collective needs
+# no barrier in front of it. Is each collective a barrier by itself? Only those in which every rank's result depends on every
+# rank's input: all-reduce, all-gather, reduce-scatter, all-to-all. In a broadcast, the source may well be gone before the last rank has come:
+
+# %%
+# %%ranks --trace
+dist.barrier()
+time.sleep(0.020 if rank == 3 else 0)
+dist.broadcast(after, src=0)
+
+# %% [markdown]
+# ## 4. Seven friends
+#
+# Why not write everything with `send` and `recv`? A thought experiment: you have a 5 MB file, your upload does 1 MB/s, and seven
+# friends with connections like yours want it. You all make 8 ranks.
+#
+# - **One by one**: 7 × 5 = 35 s. Serving all seven at once does not help; each gets a seventh of your upload,
+#   some 143 KB/s, and it is 35 s again.
+# - **Tree**: everyone who has the file passes it on. After 5 s two have it, after 10 s four, after 15 s all eight: log₂ 8 = 3 rounds.
+# - **Chain in 5 chunks**: you send the first megabyte to rank 1, which passes it to rank 2 while you send it the second, and so on.
+#
+# **Question.** How many seconds does the chain take? (When does the last friend get the first megabyte, and when the fifth?)
+
+# %%
+chain_seconds = None  # your prediction
+
+# %% [markdown]
+# Let us see, on real ranks. One element of the tensor stands for one megabyte; before each message the sender sleeps as long as its upload
+# would be busy. One second of the story lasts 20 ms here.
+
+# %%
+# %ranks start -n 8
+
+# %%
+# %%ranks
+import time
+
+SECOND = 0.020
+
+
+def upload(x, to):
+    time.sleep(SECOND * x.numel())
+    return dist.isend(x, dst=to)
+
+
+# %%
+# %%ranks
+def one_by_one(x):
+    for friend in range(1, world_size):
+        if rank == 0:
+            upload(x, friend).wait()
+        elif rank == friend:
+            dist.recv(x, src=0)
+
+
+def tree(x):
+    for distance in (4, 2, 1):
+        if rank % (2 * distance) == 0:
+            upload(x, rank + distance).wait()
+        elif rank % (2 * distance) == distance:
+            dist.recv(x, src=rank - distance)
+
+
+# %%
+# %%ranks
+def chain(x):
+    under_way = []
+    for chunk in x.split(1):
+        if rank > 0:
+            dist.recv(chunk, src=rank - 1)
+        if rank < world_size - 1:
+            under_way.append(upload(chunk, rank + 1))
+    for message in under_way:
+        message.wait()
+
+
+# %%
+# %%ranks
+def seconds(algorithm):
+    file = torch.full((5,), 7.0 if rank == 0 else 0.0, device=device)
+    dist.barrier()
+    start = time.perf_counter()
+    algorithm(file)
+    dist.barrier()
+    assert file.eq(7).all()
+    return (time.perf_counter() - start) / SECOND
+
+
+measured = {"one by one": seconds(one_by_one), "tree": seconds(tree), "chain, 5 chunks": seconds(chain)}
+
+# %%
+compare(
+    fourranks.world().pull("measured")[0],
+    formula={"one by one": 35, "tree": 15, "chain, 5 chunks": 11},
+    yours={"chain, 5 chunks": chain_seconds},
+    unit="s",
+    title="5 MB to 7 friends, 50 times faster than in the story",
+)
+
+# %% [markdown]
+# The bars are a little longer than the formulas: each message also costs a fixed time, its **latency** α, and eight processes share
+# this machine. With k chunks the chain takes (k + 6) · 5/k seconds: 11 s for 5 chunks, 5.6 s for 50, and never less than the 5 s in which
+# the file leaves your house once. So the tree's 15 s is not the best that a collective can do; even a scatter followed by an all-gather
+# would need only 2 · 7/8 · 5 = 8.75 s. The tree has the fewest rounds, which is
+# what counts for small messages; the chain keeps every connection busy, which is what counts for large ones.
+#
+# These two figures are drawn from the messages that the ranks really sent:
+
+# %%
+world = fourranks.world()
+with world.trace() as trace:
+    world.execute("tree(torch.zeros(5, device=device))")
+steps(trace.calls, "tree broadcast, 8 ranks")
+
+# %%
+with world.trace() as trace:
+    world.execute("chain(torch.zeros(5, device=device))")
+steps(trace.calls, "chain broadcast in 5 chunks, 8 ranks")
+
+# %% [markdown]
+# In the tree most ranks are idle most of the time. In the chain, after a short filling, everybody sends and receives in every round. You
+# will meet this diagonal again as the pipeline of lecture 07.
+
+# %% [markdown]
+# ### A tree that adds
+#
+# Run a broadcast tree backward, add at each meeting, and it is a reduce. Eight ranks hold
+# 0.1, −0.2, −0.3, 0.5, −0.6, −0.1, 0.2, 0.3.
+#
+# **Question.** Which four numbers are there after the first of three steps?
+
+# %%
+after_step_1 = None  # your prediction: neighbours add up; a list of four numbers
+
+# %%
+# %%ranks
+x = torch.tensor([0.1, -0.2, -0.3, 0.5, -0.6, -0.1, 0.2, 0.3], device=device)[rank]
+history = []
+
+
+def tree_reduce(x):
+    other = torch.zeros_like(x)
+    for distance in (1, 2, 4):
+        if rank % (2 * distance) == distance:
+            dist.send(x, dst=rank - distance)
+        elif rank % (2 * distance) == 0:
+            dist.recv(other, src=rank + distance)
+            x += other
+            history.append(round(x.item(), 6))
+
+
+# %%
+with world.trace() as trace:
+    world.execute("tree_reduce(x)")
+history = world.pull("history")
+print("you predicted:", after_step_1)
+for step in range(3):
+    print(f"after step {step + 1}:", [sums[step] for sums in history if len(sums) > step])
+steps(trace.calls, "tree reduce to rank 0, 8 ranks")
+
+# %% [markdown]
+# Three rounds for 8 ranks, ten for 1,024. In each round whole tensors move: log₂ N · (α + X/B) seconds for X bytes over links of B bytes per
+# second. The number of rounds grows slowly, but a tree that is not pipelined pays for all X bytes in every one of them.
+#
+# A computer's addition is not quite associative. The tree adds (0.1 − 0.2) + (−0.3 + 0.5), a loop adds from left to right, and the last bit may
+# differ. After an all-reduce the ranks agree to the last bit with each other, but not necessarily with a sum on one process.
+
+# %% [markdown]
+# ## 5. Rings
+#
+# Put the ranks in a circle. Each sends to its right neighbour and receives from its left one, all at the same time, and
+# every link is busy in every round. With four ranks the tensor is cut into four chunks. Here is one step on every rank:
+
+# %%
+# %ranks start
+
+# %%
+# %%ranks
+mine = torch.arange(1.0, 5.0, device=device) * 10**rank
+right, left = (rank + 1) % world_size, (rank - 1) % world_size
+
+
+def step(give, take):
+    """Send `give` to the right while `take` fills from the left."""
+    both = [dist.P2POp(dist.isend, give, right), dist.P2POp(dist.irecv, take, left)]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
+
+
+# %% [markdown]
+# **First phase.** In each of N − 1 steps a rank sends one chunk and *adds* what it receives to its own copy of the chunk before. The
+# sums travel around the ring and grow.
+#
+# **Question.** After 3 steps, how many of its 4 chunks does a rank hold as the full sum of all ranks?
+
+# %%
+complete_chunks = None  # your prediction: a number from 0 to 4
+
+
+# %%
+# %%ranks
+def add_around(x):
+    chunks = x.chunk(world_size)
+    inbox = torch.empty_like(chunks[0])
+    for turn in range(world_size - 1):
+        step(chunks[(rank - turn) % world_size], inbox)
+        chunks[(rank - turn - 1) % world_size].add_(inbox)
+
+
+before = mine
+after = mine.clone()
+add_around(after)
+complete = sum(value % 1111 == 0 for value in after.tolist())
+
+# %%
+print("you predicted:", complete_chunks, "  counted on each rank:", fourranks.world().pull("complete"))
+picture("after the adding phase of a ring")
+
+# %% [markdown]
+# Exactly one chunk a rank has all four colours, and together the ranks hold the whole sum. That is a reduce-scatter (with the chunks shifted by
+# one place: rank 0 ends up with chunk 1).
+#
+# **Second phase.** N − 1 more steps around the same ring. Now a received chunk *replaces* the old one: an all-gather of the finished chunks.
+
+# %%
+# %%ranks
+before = after.clone()
+
+
+def pass_around(x):
+    chunks = x.chunk(world_size)
+    for turn in range(world_size - 1):
+        step(chunks[(rank + 1 - turn) % world_size], chunks[(rank - turn) % world_size])
+
+
+pass_around(after)
+
+# %%
+picture("the passing phase of a ring")
+
+# %% [markdown]
+# (On the right 1111 can be found on the left only in rank 3's row, so it has rank 3's colour: that is who *finished* it.)
+#
+# **Question.** One all-reduce of a tensor of X bytes on 4 ranks. How many bytes does the busiest rank send, as a multiple of X, if every rank
+# sends its whole tensor to every other and adds for itself? And in a ring, where every step sends X/4?
+
+# %%
+sent_over_x = {"everyone to everyone": None, "ring": None}  # your predictions, as multiples of X
+
+
+# %%
+# %%ranks
+def everyone_to_everyone(x):
+    others = [other for other in range(world_size) if other != rank]
+    inbox = {other: torch.empty_like(x) for other in others}
+    both = [dist.P2POp(dist.isend, x, other) for other in others]
+    both += [dist.P2POp(dist.irecv, inbox[other], other) for other in others]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
+    return x + sum(inbox.values())
+
+
+def ring(x):
+    add_around(x)
+    pass_around(x)
+
+
+# %%
+world = fourranks.world()
+world.execute("x = torch.ones(1_000_000, device=device)")
+sent = {}
+for algorithm in ("everyone_to_everyone", "ring"):
+    with world.trace() as trace:
+        world.execute(f"{algorithm}(x)")
+    sent[algorithm.replace("_", " ")] = max(trace.bytes_sent(rank) for rank in range(4)) / 4_000_000
+formula = {"everyone to everyone": 3, "ring": 2 * 3 / 4}
+compare(sent, formula, sent_over_x, "X", "Bytes sent by the busiest rank, 4 ranks")
+
+# %%
+steps(trace.calls, "ring all-reduce of 4 MB, 4 ranks")
+
+# %% [markdown]
+# Each of the two phases sends N − 1 chunks of X/N bytes, so a rank sends **2 (N−1)/N · X** bytes: 1.5 X for 4 ranks, less than 2 X for
+# any number of ranks. The naive way sends (N−1) X. (Each rank sends to *one*
+# neighbour and receives from the other; it does not talk to both in both directions.)
+#
+# With latency α for a message and B bytes per second and direction for a link, for N ranks and X bytes:
+#
+# | all-reduce by | rounds | time |
+# |---|---|---|
+# | reduce to a root, one by one, then broadcast the same way | 2(N−1) | 2(N−1) α + 2(N−1) X/B |
+# | tree, then tree back | 2 log₂ N | 2 log₂ N (α + X/B) |
+# | ring | 2(N−1) | 2(N−1) α + 2 (N−1)/N · X/B |
+#
+# The ring's second term hardly grows with N: that is why it is good for **large** tensors on equal links. Its first term grows with N: with many
+# ranks or tiny tensors the tree wins. Horovod made the ring popular for training in 2018; Patarasuk and Yuan had shown in 2009 that no algorithm moves
+# fewer bytes. Lecture 03 measures α and B.
+
+# %% [markdown]
+# ## 6. All-reduce is reduce-scatter plus all-gather
+#
+# The ring was no accident: the two phases are collectives of their own, and FSDP will use them one by one.
+#
+# **Question.** Which pairs make an all-reduce: (a) reduce-scatter and all-gather, (b) reduce and all-gather, (c) reduce and broadcast?
+
+# %%
+pairs_that_work = None  # your prediction, for instance "ab"
+
+# %%
+# %%ranks
+wanted = mine.clone()
+dist.all_reduce(wanted)
+
+part, a = torch.zeros(1, device=device), torch.zeros(4, device=device)
+dist.reduce_scatter_single(part, mine)
+dist.all_gather_single(a, part)
+
+# %%
+# %%ranks
+summed = mine.clone()
+dist.reduce(summed, dst=0)
+
+b = torch.zeros(16, device=device)
+dist.all_gather_single(b, summed)
+
+c = summed.clone()
+dist.broadcast(c, src=0)
+
+# %%
+# %%ranks
+results = {"a": a, "b": b, "c": c}
+works = "".join(name for name, result in results.items() if torch.equal(result, wanted))
+
+# %%
+print("you predicted:", pairs_that_work, "  what works on each rank:", fourranks.world().pull("works"))
+
+# %% [markdown]
+# (a) and (c). After a reduce the sum is on one rank only, and gathering one right answer and three leftovers does not help; it has to be
+# *broadcast*.
+#
+# Do (a) and (c) cost the same? Added up over all links they do: 2(N−1) X bytes each. In time they do not. In (c) everything passes the root's one
+# link: 2(N−1) X/B if the root serves one rank at a time, 2 X/B if it is pipelined well. In (a) the links share the load: 2(N−1)/N · X/B. Likewise a
+# fused reduce-scatter is cheaper than a reduce followed by a scatter, because no rank ever needs to see the whole sum.
+#
+# One warning before you time it: **Gloo's reduce-scatter is an all-reduce of the whole input followed by a copy of one chunk.** On Gloo it is
+# slower than the all-reduce that it is half of. Count bytes in formulas, and time them with NCCL.
+
+# %% [markdown]
+# ## 7. Not waiting
+#
+# With `async_op=True` a collective returns a handle at once, and the result is there after `handle.wait()`. In between the rank can compute.
+#
+# **Question.** Every rank all-reduces ten million ones. What does `x[0]` read right after the call, and what after the wait?
+
+# %%
+reads = {"right after the call": None, "after the wait": None}  # your predictions
+
+# %%
+# %%ranks
+x = torch.ones(10_000_000, device=device)
+busy = torch.rand(300, 300, device=device)
+read = {}
+
+# %%
+# %%ranks --trace
+dist.barrier()
+handle = dist.all_reduce(x, async_op=True)
+read["right after the call"] = x[0].item()
+for _ in range(20):
+    busy = torch.tanh(busy @ busy)
+handle.wait()
+read["after the wait"] = x[0].item()
+
+# %%
+print("you predicted:", reads)
+print("rank 0 read:  ", fourranks.world().pull("read")[0])
+
+# %% [markdown]
+# Right after the call the tensor belongs to the library: an old value, a new one, a half-written buffer, all are possible. Neither read nor write
+# it, nor free it, before `wait`. The thin bar in the timeline is the gain: the transfer is in flight while the rank computes.
+#
+# `wait` does not mean the same everywhere, and neither does "blocking":
+#
+# | | Gloo, CPU tensors | NCCL, GPU tensors |
+# |---|---|---|
+# | the plain call | returns when the result is there | **enqueues** a kernel and returns; the GPU's current stream waits for it, the CPU goes on |
+# | `async_op=True` | a background thread works | the same kernel, and the current stream does not wait |
+# | `handle.wait()` | blocks the CPU until done | makes the current stream wait; the CPU goes on |
+# | to stop a clock | after the call | after `torch.cuda.synchronize()` |
+#
+# So on GPUs even a "synchronous" collective returns to Python at once. The CPU's part is to queue work; NCCL's kernels move and add the data on the
+# GPUs. Forgetting this is the most common way to measure a collective that takes no time at all (lecture 03).
+
+# %% [markdown]
+# ## 8. Smaller groups, and who does the work
+#
+# A collective runs over a process group. `dist.new_group` makes one from some of the ranks, and then `[0, 1]` and `[2, 3]` can add up separately, at the
+# same time.
+#
+# **Question.** The pairs all-reduce `mine`. What does rank 3 hold as its first element?
+
+# %%
+rank_3_first = None  # your prediction: a number
+
+# %%
+# %%ranks
+low, high = dist.new_group([0, 1]), dist.new_group([2, 3])
+before = mine
+after = mine.clone()
+dist.all_reduce(after, group=low if rank < 2 else high)
+
+# %%
+print("you predicted:", rank_3_first, "  rank 3 holds:", fourranks.world().pull("after")[3][0].item())
+picture("all_reduce in pairs")
+
+# %% [markdown]
+# - **Every** rank calls `new_group` for every group, members or not, in the same order: making a group is itself a collective. A rank that calls a
+#   collective of a group to which it does not belong gets a warning, and its tensor stays as it was.
+# - `src` and `dst` are always **global** ranks; `group_src` and `group_dst` count inside the group.
+# - Lecture 08 lays the ranks out on a mesh, with a group along each axis: one axis adds gradients while another shares a layer.
+#
+# **Who does what.** `torch.distributed` is the Python face: process groups, handles, the names above. The backend does the work:
+#
+# | | Gloo | NCCL |
+# |---|---|---|
+# | tensors | CPU | NVIDIA GPUs; none on CPU |
+# | processes | any number on any cores | one GPU each |
+# | moves bytes by | TCP sockets | NVLink, PCIe, InfiniBand, RoCE, sockets as a last resort |
+# | adds with | the CPU | CUDA kernels on the GPUs; some switches add in the network (SHARP) |
+# | `send` of a few bytes | waits for the receiver | enqueues |
+# | `monitored_barrier` | yes | no |
+# | bitwise reductions (BAND, BOR, BXOR) | yes, on integers | no |
+# | use it for | laptops, tests, CPU-side control messages | training |
+#
+# NCCL is the NVIDIA Collective *Communications* Library. It works in four steps: **initialize** (each process brings its
+# GPU), **optimize** (read the topology, choose paths, plan rings and trees), **execute** (launch kernels that send, receive and add), **coordinate**
+# (all ranks in the same order, through streams). A third name, MPI, is a backend only if you build torch from source against an MPI library; in the
+# packages from PyPI it raises "doesn't have MPI built in".
+#
+# The same code runs on both, at very different speed. The rule is short: NCCL for GPUs, Gloo for CPUs.
+
+# %% [markdown]
+# ## 9. Deadlocks, on purpose
+#
+# Collectives are a promise that *all* ranks of the group make. Break it, and the others wait for a call that never comes: by default 30 minutes on Gloo
+# and 10 on NCCL, before a timeout ends the program. Here the ranks are watched, and as soon as it is certain that nobody can come any more, the cell ends
+# and says why. The ranks keep their variables.
+#
+# Three cells, three mistakes: rank 3 *skips* a collective, rank 0 *swaps* two of them, rank 1 *reshapes* its tensor.
+#
+# **Question.** Before you run each cell: which ranks will stand still, in which line, and for whom do they wait?
+
+# %% tags=["raises-exception"]
+# %%ranks
+x = torch.ones(4, device=device)
+if rank != 3:
+    dist.all_reduce(x)  # "rank 3 has no data left, so it need not take part"
+
+# %% tags=["raises-exception"]
+# %%ranks
+if rank == 0:
+    dist.barrier()
+    dist.all_reduce(x)
+else:
+    dist.all_reduce(x)
+    dist.barrier()
+
+# %% tags=["raises-exception"]
+# %%ranks
+x = torch.ones(5 if rank == 1 else 4, device=device)
+dist.all_reduce(x)
+
+# %% [markdown]
+# Read each message once, slowly: which ranks, which call, which line, and what they were waiting for. The first would hang until its timeout. The second
+# and the third are worse than a hang: without a watcher, depending on operation and sizes, Gloo hangs, raises about a wrong size, ends the process, or
+# returns **wrong numbers on some ranks**.
+#
+# And there is a mistake that nobody can see from outside: two all-reduces of equal shape, swapped on rank 3.
+#
+# **Question.** `a` should become 10 on every rank and `b` 1000. What do they become on rank 0?
+
+# %%
+a_and_b = None  # your prediction: two numbers
+
+# %%
+# %%ranks
+a = torch.tensor([1.0 + rank], device=device)  # the sum is 10
+b = torch.tensor([100.0 * (1 + rank)], device=device)  # the sum is 1000
+for x in (b, a) if rank == 3 else (a, b):
+    dist.all_reduce(x)
+print("a:", a.item(), " b:", b.item())
+
+# %%
+print("you predicted:", a_and_b, "  rank 0 holds:", fourranks.world().pull("(a.item(), b.item())")[0])
+
+# %% [markdown]
+# No error, no wait, and no rank is right: collectives are matched by their *order*, not by the names of your variables. (Different shapes with equally
+# many elements pass silently as well.) Loops over `dict`s and `set`s whose order differs between ranks are the usual cause.
+#
+# Smaller mistakes raise at once, on the rank that makes them:
+
+# %%
+# %%ranks
+attempts = {
+    "one tensor where a list belongs": lambda: dist.reduce_scatter(mine[:1], mine),
+    "a list where one tensor belongs": lambda: dist.all_gather_single(tensor_list=[mine], tensor=mine),
+    "int64 in, float32 out": lambda: dist.all_gather(list(mine.split(1)), mine[:1].long()),
+    "the average of integers": lambda: dist.all_reduce(mine.long(), dist.ReduceOp.AVG),
+    "a message to oneself": lambda: dist.send(mine, dst=rank),
+}
+for mistake, call in attempts.items():
+    try:
+        call()
+    except Exception as error:
+        print(f"{mistake}: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
+
+# %% [markdown]
+# One more, which is specific to Gloo: the docstrings of the flat variants also describe a *stacked* form, `reduce_scatter_single(out (k), in (N, k))`. Gloo
+# rejects it. Flatten the input to (N·k), and the same line runs on both backends.
+#
+# **Elsewhere** nobody watches your ranks, and you will meet a job that has been standing still since 3 a.m. These are the tools, roughly in the order in which
+# to reach for them:
+#
+# | tool | what it tells you |
+# |---|---|
+# | `py-spy dump --pid <pid>` on every rank | which Python line each rank stands on. The odd one out is the culprit |
+# | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | checks op, shape and dtype of every collective before it runs; slow. Blind to the swapped pair above |
+# | `dist.monitored_barrier(timeout=…)` | on Gloo: a barrier that names who did not come, "Rank 2 failed to pass monitoredBarrier in 3000 ms" |
+# | Flight Recorder, `TORCH_FR_BUFFER_SIZE=2000` | each rank's last collectives with sequence numbers, to be compared after a timeout |
+# | `NCCL_DEBUG=INFO` | which links, rings and trees NCCL chose, and its errors |
+# | `init_process_group(timeout=timedelta(minutes=2))` | a shorter wait; also per group in `new_group` |
+
+# %% [markdown]
+# ## We saw
+#
+# - **Ten operations**, before and after, on real ranks. *Reduce* combines, *scatter* cuts, *all* makes every rank a destination; `[0, 1, 2, 3] + rank`
+#   became `[6, 10, 14, 18]` everywhere.
+# - **Chains, trees and rings**, with their messages counted: 35 s became 15 s and then 11 s; a tree needs log₂ N rounds; a ring all-reduce is a
+#   reduce-scatter and an all-gather, and sends 2(N−1)/N · X bytes a rank.
+# - **Three standstills**: skipped, swapped, reshaped, each named with rank and line; and one silent mistake that only care prevents.
+#
+# **Your turn**: [the exercise](../../exercises/02_collectives/exercise.ipynb). You build broadcast, reduce, scatter, gather, all-to-all and the ring yourself,
+# from nothing but messages, and the checks count every byte.
+#
+# **Sources and further reading.** Stanford CS336 (spring 2025), lecture 8 · Stanford CS229S (fall 2023), on parallelism · Patarasuk and Yuan, *Bandwidth
+# optimal all-reduce algorithms for clusters of workstations* (2009) · Sergeev and Del Balso, *Horovod*, arXiv 1802.05799 · NVIDIA, *nccl-tests*,
+# `doc/PERFORMANCE.md` · PyTorch 2.13, documentation of `torch.distributed` · Bekman, *Machine Learning Engineering*
+
+# %%
+# %ranks stop
