@@ -154,10 +154,12 @@ def _label_calls(axes: Axes, calls_by_rank: Sequence[Sequence[Call]], origin: fl
     for rank, row in enumerate(rows):
         free = 0.0
         for call in row:
-            left = 1000 * (call.start - origin)
+            start, end = (1000 * (moment - origin) for moment in (call.start, call.end or horizon))
+            left = max(start, free)
             right = left + (0.62 * len(call.op) + 0.5) * _LABEL_SIZE * milliseconds_per_point
+            fits = right <= 1.05 * right_edge if left == start else right <= end
             operation = (_meeting(rank, call), call.op)
-            if operation not in named and left >= free and right <= 1.05 * right_edge:
+            if fits and operation not in named:
                 axes.text(left, rank - 0.55 * _BAR, call.op, fontsize=_LABEL_SIZE, color=INK, va="bottom")
                 free = right
             named.add(operation)

@@ -351,6 +351,10 @@ time.sleep(0.020 if rank == 3 else 0)
 dist.broadcast(after, src=0)
 
 # %% [markdown]
+# On Gloo, ranks 0 and 2 have left before rank 3 comes. Rank 1 has its data too, but must stay: in Gloo's tree it is the one to
+# serve rank 3.
+
+# %% [markdown]
 # ## 4. Seven friends
 #
 # Why not write everything with `send` and `recv`? A thought experiment: you have a 5 MB file, your upload does 1 MB/s, and seven
