@@ -258,7 +258,8 @@ class RankGroup:
         if cell.pending:
             self.restart()
             return Aftermath.RESTARTED
-        if not cut and cell.in_step():
+        in_step = cell.in_step()  # asked in any case: an answer means that the rank has done its cutting
+        if in_step and not cut:
             return Aftermath.INTACT
         try:
             self._form(interrupted)

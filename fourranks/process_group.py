@@ -112,7 +112,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         self.inner = dist.ProcessGroup(store, rank, size)
         self._members: tuple[int, ...] | None = None
         self._foreign = rescue.tcp_connections()  # open before this group connected
-        self._own: set[int] = set()
+        self._own: set[rescue.Connection] = set()
         RecordingProcessGroup.being_formed = self
 
     def members(self) -> tuple[int, ...]:
@@ -121,8 +121,8 @@ class RecordingProcessGroup(dist.ProcessGroup):
             self._members = tuple(dist.get_process_group_ranks(self))
         return self._members
 
-    def connections(self) -> set[int]:
-        """File descriptors of the TCP connections that this group has opened."""
+    def connections(self) -> set[rescue.Connection]:
+        """The TCP connections that this group has opened."""
         if RecordingProcessGroup.being_formed is self:
             return rescue.tcp_connections() - self._foreign
         return self._own
@@ -185,7 +185,7 @@ class DefaultGroup:
 
     def __init__(self, settings: Settings, listener: int | None) -> None:
         self._settings = settings
-        self._store_connections: set[int] = set()
+        self._store_connections: set[rescue.Connection] = set()
         if listener is not None:
             self._server = dist.TCPStore(
                 LOOPBACK,

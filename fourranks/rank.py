@@ -17,6 +17,7 @@ import re
 import signal
 import sys
 import threading
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -131,7 +132,10 @@ class Rank:
                 message = self._channel.receive()
             except (EOFError, OSError):
                 os.killpg(0, signal.SIGKILL)
-            self._take(message)
+            try:
+                self._take(message)
+            except Exception:  # a rank that cannot answer once must still hear the next message
+                traceback.print_exc()
 
     def _take(self, message: Any) -> None:
         match message:

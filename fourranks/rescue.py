@@ -10,38 +10,46 @@ import contextlib
 import os
 import socket
 import stat
+from dataclasses import dataclass
 
 
-def tcp_connections() -> set[int]:
-    """File descriptors of this process that are connected TCP sockets."""
-    return {fd for fd in _open_descriptors() if _is_tcp_connection(fd)}
+@dataclass(frozen=True)
+class Connection:
+    """A connected TCP socket of this process; the inode tells it from a later one with the same descriptor."""
+
+    descriptor: int
+    inode: int
 
 
-def cut(descriptors: set[int]) -> None:
+def tcp_connections() -> set[Connection]:
+    """All connected TCP sockets of this process."""
+    return {found for descriptor in _open_descriptors() if (found := _connection(descriptor)) is not None}
+
+
+def cut(connections: set[Connection]) -> None:
     """End both directions of these connections; whoever waits on one gets an error within milliseconds."""
-    for descriptor in descriptors:
-        if _is_tcp_connection(descriptor):
-            connection = socket.socket(fileno=os.dup(descriptor))
-            with connection, contextlib.suppress(OSError):  # the other side may have been quicker
-                connection.shutdown(socket.SHUT_RDWR)
+    for connection in connections:
+        with contextlib.suppress(OSError):  # the other side, or the main thread, may have closed it meanwhile
+            if _connection(connection.descriptor) == connection:
+                with socket.socket(fileno=os.dup(connection.descriptor)) as sock:
+                    sock.shutdown(socket.SHUT_RDWR)
 
 
 def _open_descriptors() -> list[int]:
-    for directory in ("/proc/self/fd", "/dev/fd"):
-        if os.path.isdir(directory):
-            return [int(name) for name in os.listdir(directory)]
-    return list(range(1024))
+    directory = "/proc/self/fd" if os.path.isdir("/proc/self/fd") else "/dev/fd"
+    return [int(name) for name in os.listdir(directory)]
 
 
-def _is_tcp_connection(descriptor: int) -> bool:
-    """Listening sockets do not count: shutting one down ends the process."""
+def _connection(descriptor: int) -> Connection | None:
+    """None for everything else, and for listening sockets: shutting one of those down ends the process."""
     try:
-        if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
-            return False
+        status = os.fstat(descriptor)
+        if not stat.S_ISSOCK(status.st_mode):
+            return None
         with socket.socket(fileno=os.dup(descriptor)) as candidate:
             if candidate.family not in (socket.AF_INET, socket.AF_INET6):
-                return False
+                return None
             candidate.getpeername()
-            return True
+            return Connection(descriptor, status.st_ino)
     except OSError:
-        return False
+        return None

@@ -177,10 +177,12 @@ def explain(deadlock: Deadlock, place: Callable[[Call], str]) -> str:
         deadlock: the proof.
         place: how to name the line of a call, for instance "line 4: dist.barrier()".
     """
+    calls = {**deadlock.conflicts, **deadlock.blocked}
+    in_detail = bool(deadlock.conflicts) and len({call.op for call in calls.values()}) == 1
     lines = []
-    for ranks, call in _alike({**deadlock.conflicts, **deadlock.blocked}, place):
+    for ranks, call in _alike(calls, place):
         missing = sorted({q for rank in ranks for q in deadlock.missing.get(rank, ())} - set(ranks))
-        what = f"{_name(call, bool(deadlock.conflicts))} ({place(call)})"
+        what = f"{_name(call, in_detail)} ({place(call)})"
         whom = f", for {name_ranks(missing)}" if missing and not deadlock.conflicts else ""
         lines.append(f"  {_sentence(ranks)} {'wait' if len(ranks) > 1 else 'waits'} in {what}{whom}.")
     for how in sorted(set(deadlock.ended.values())):

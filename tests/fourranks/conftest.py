@@ -1,0 +1,41 @@
+"""Worlds for the tests of `fourranks`, and the proof that none of them leaves anything behind."""
+
+from __future__ import annotations
+
+import time
+
+import psutil
+import pytest
+
+import fourranks
+from fourranks import zygote
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_process_left_behind():
+    """When all tests are over and the zygote is stopped, this process has no children."""
+    yield
+    zygote.stop_shared()
+    left = _children_after(seconds=5)
+    assert not left, f"processes left behind: {left}"
+
+
+@pytest.fixture(scope="module")
+def shared_group():
+    """Four ranks for tests that leave the world as they found it."""
+    with fourranks.start(4, "gloo") as group:
+        yield group
+
+
+@pytest.fixture
+def group():
+    """Four ranks for one test, which may do to them what it likes."""
+    with fourranks.start(4, "gloo") as group:
+        yield group
+
+
+def _children_after(seconds: float) -> list[psutil.Process]:
+    deadline = time.monotonic() + seconds
+    while (children := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return children

@@ -1,0 +1,70 @@
+"""The channel between the notebook and a rank."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from fourranks.messages import Channel, Stream
+
+
+@pytest.fixture
+def ends():
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        yield Channel(ours, blocking=False), Channel(theirs, blocking=True)
+
+
+def receive(channel):
+    while not (messages := channel.receive_available()):
+        pass
+    return messages
+
+
+def test_messages_arrive_in_order_and_whole(ends):
+    notebook, rank = ends
+    for number in range(100):
+        rank.send(Stream("stdout", str(number)))
+    texts = []
+    while len(texts) < 100:
+        texts += [message.text for message in notebook.receive_available()]
+    assert texts == [str(number) for number in range(100)]
+
+
+def test_a_message_larger_than_the_socket_never_blocks_the_notebook(ends):
+    notebook, rank = ends
+    notebook.send(b"x" * 5_000_000)
+    assert notebook.wants_to_send
+    received = []
+    reader = threading.Thread(target=lambda: received.append(rank.receive()))
+    reader.start()
+    while notebook.wants_to_send:
+        notebook.flush()
+    reader.join()
+    assert len(received[0]) == 5_000_000
+
+
+def test_messages_from_several_threads_do_not_mix(ends):
+    notebook, rank = ends
+    threads = [threading.Thread(target=rank.send, args=(Stream("stdout", f"{n}" * 20_000),)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    texts = []
+    while len(texts) < 8:
+        texts += [message.text for message in receive(notebook)]
+    assert sorted(texts) == [f"{n}" * 20_000 for n in range(8)]
+
+
+def test_the_end_of_the_other_side_is_noticed_on_both_ends(ends):
+    notebook, rank = ends
+    rank.close()
+    notebook.receive_available()
+    assert notebook.at_end
+
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with pytest.raises(EOFError):
+        Channel(theirs, blocking=True).receive()
+    theirs.close()

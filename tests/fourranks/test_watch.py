@@ -1,0 +1,193 @@
+"""`watch` proves deadlocks from reports alone: each test is a table of what ranks reported."""
+
+from __future__ import annotations
+
+import pytest
+
+from fourranks.trace import Call, Progress
+from fourranks.watch import STANDSTILL_ROUNDS, RankView, Watch, explain, in_step
+
+FOUR = (0, 1, 2, 3)
+
+
+def call(op, seq=0, ranks=FOUR, **fields):
+    """A call as a rank reports it."""
+    values = {"group": "0", "index": seq, "shape": (2,), "dtype": "float32", "nbytes": 8, "part": 2}
+    return Call(op=op, ranks=ranks, seq=seq, **(values | fields))
+
+
+def waiting(the_call):
+    """A rank that stands still in this call."""
+    progress = Progress(blocked=the_call, recent=[the_call])
+    if the_call.op == "send":
+        progress.sends[the_call.group, the_call.peer, the_call.tag] = the_call.seq + 1
+    elif the_call.op == "recv":
+        progress.recvs[the_call.group, the_call.peer, the_call.tag] = the_call.seq + 1
+    else:
+        progress.collectives[the_call.group, the_call.ranks] = the_call.seq + 1
+    return RankView(progress)
+
+
+def running():
+    return RankView(Progress())
+
+
+def finished(**counts):
+    return RankView(Progress(**counts), "finished the cell")
+
+
+def observe(*views, rounds=2):
+    """The proof after a number of equal reports."""
+    watch = Watch()
+    proof = None
+    for _ in range(rounds):
+        proof = proof or watch.observe(dict(enumerate(views)))
+    return proof
+
+
+def test_one_report_is_no_proof_because_reports_are_taken_at_different_times():
+    views = [waiting(call("all_reduce"))] * 3 + [finished()]
+    assert observe(*views, rounds=1) is None
+
+
+def test_a_rank_that_finished_while_others_wait_for_it_is_a_deadlock():
+    proof = observe(*[waiting(call("all_reduce"))] * 3, finished())
+    assert set(proof.blocked) == {0, 1, 2}
+    assert proof.missing[0] == (3,)
+    assert proof.ended == {3: "finished the cell"}
+
+
+def test_a_rank_that_still_computes_is_never_called_a_deadlock():
+    views = [waiting(call("all_reduce"))] * 3 + [running()]
+    assert observe(*views, rounds=10 * STANDSTILL_ROUNDS) is None
+
+
+def test_a_slow_transfer_that_all_ranks_have_joined_is_no_deadlock():
+    views = [waiting(call("all_reduce"))] * 4
+    assert observe(*views, rounds=10 * STANDSTILL_ROUNDS) is None
+
+
+def test_a_rank_that_finished_after_issuing_its_part_is_no_deadlock():
+    done = finished(collectives={("0", FOUR): 1})
+    assert observe(*[waiting(call("all_reduce"))] * 3, done, rounds=100) is None
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        call("barrier"),
+        call("all_reduce", reduce_op="MAX"),
+        call("all_reduce", dtype="float64"),
+        call("all_reduce", shape=(3,), part=3),
+    ],
+    ids=["other operation", "other reduce op", "other dtype", "other size"],
+)
+def test_different_calls_at_the_same_place_of_a_group_are_a_disagreement(other):
+    proof = observe(*[waiting(call("all_reduce", reduce_op="SUM"))] * 3, waiting(other))
+    assert proof.conflicts
+
+
+def test_different_roots_of_one_broadcast_are_a_disagreement():
+    proof = observe(*[waiting(call("broadcast", root=0))] * 3, waiting(call("broadcast", root=1)))
+    assert proof.conflicts
+
+
+def test_ranks_that_disagree_are_found_although_one_of_them_went_on():
+    gone_on = RankView(Progress(recent=[call("broadcast", root=0)], collectives={("0", FOUR): 1}))
+    proof = observe(*[waiting(call("all_reduce"))] * 3, gone_on)
+    assert proof.conflicts[3].op == "broadcast"
+
+
+def test_all_to_all_may_send_different_amounts():
+    views = [waiting(call("all_to_all", part=None, shape=(n,))) for n in range(1, 5)]
+    assert observe(*views, rounds=100) is None
+
+
+def test_a_ring_of_blocking_sends_is_a_deadlock():
+    proof = observe(*[waiting(call("send", peer=(rank + 1) % 4)) for rank in FOUR])
+    assert set(proof.blocked) == set(FOUR)
+    assert proof.missing[3] == (0,)
+
+
+def test_a_ring_of_sends_in_which_one_rank_receives_first_will_resolve():
+    sends = [waiting(call("send", peer=(rank + 1) % 4)) for rank in FOUR]
+    sends[3] = waiting(call("recv", peer=2))
+    assert observe(*sends, rounds=100) is None
+
+
+def test_a_receive_from_a_rank_that_has_finished_without_sending_is_a_deadlock():
+    proof = observe(waiting(call("recv", peer=1)), finished(), finished(), finished())
+    assert proof.missing == {0: (1,)}
+
+
+def test_a_receive_whose_message_is_on_its_way_is_no_deadlock():
+    sender = finished(sends={("0", 0, 0): 1})
+    assert observe(waiting(call("recv", peer=1)), sender, finished(), finished(), rounds=100) is None
+
+
+def test_a_message_with_another_tag_does_not_count():
+    sender = finished(sends={("0", 0, 7): 1})
+    assert observe(waiting(call("recv", peer=1)), sender, finished(), finished()) is not None
+
+
+def test_a_receive_from_any_source_waits_as_long_as_one_rank_may_still_send():
+    receiver = waiting(call("recv", peer=None))
+    assert observe(receiver, finished(), finished(), running(), rounds=100) is None
+    assert observe(receiver, finished(), finished(), finished()) is not None
+
+
+def test_subgroups_are_told_apart():
+    left, right = call("all_reduce", ranks=(0, 1), group="1"), call("barrier", ranks=(2, 3), group="2")
+    views = [waiting(left), waiting(left), waiting(right), waiting(right)]
+    assert observe(*views, rounds=100) is None
+    proof = observe(waiting(left), finished(), waiting(right), waiting(right))
+    assert set(proof.blocked) == {0}
+
+
+def test_ranks_that_wait_for_each_other_in_two_groups_are_a_deadlock():
+    first, second = call("barrier", ranks=(0, 1), group="1"), call("barrier", ranks=(0, 1), group="2")
+    proof = observe(waiting(first), waiting(second), finished(), finished())
+    assert set(proof.blocked) == {0, 1}
+
+
+def test_a_rank_that_waits_for_a_dead_one_is_a_deadlock():
+    dead = RankView(Progress(), "died")
+    assert observe(*[waiting(call("barrier"))] * 3, dead).ended == {3: "died"}
+
+
+def test_a_leaf_of_a_broadcast_tree_that_skipped_it_is_found_after_a_standstill():
+    done = finished(collectives={("0", FOUR): 1})
+    views = [done, waiting(call("broadcast", root=0)), finished(), finished()]
+    assert observe(*views, rounds=3) is None
+    assert observe(*views, rounds=STANDSTILL_ROUNDS + 2) is not None
+
+
+def test_the_explanation_names_ranks_calls_lines_and_what_to_do():
+    ranks = [waiting(call("all_gather", line=3))] * 3 + [waiting(call("barrier", line=5))]
+    text = explain(observe(*ranks), lambda each: f"line {each.line}")
+    assert "Ranks 0-2 wait in all_gather" in text
+    assert "Rank 3 waits in barrier (line 5)" in text
+    assert "same collectives in the same order" in text
+
+
+def test_the_explanation_of_a_send_cycle_says_how_to_mend_it():
+    text = explain(observe(*[waiting(call("send", peer=(rank + 1) % 4)) for rank in FOUR]), lambda each: "line 1")
+    assert "Rank 3 waits in send to rank 0 (line 1), for rank 0." in text
+    assert "isend" in text
+
+
+def test_ranks_are_in_step_when_all_issued_the_same_collectives_and_every_message_was_received():
+    both = {("0", (0, 1)): 3}
+    sent, received = Progress(collectives=both), Progress(collectives=both)
+    sent.sends["0", 1, 0] = received.recvs["0", 0, 0] = 2
+    assert in_step({0: sent, 1: received})
+    received.recvs["0", 0, 0] = 1
+    assert not in_step({0: sent, 1: received})
+
+
+def test_ranks_are_out_of_step_when_one_issued_fewer_collectives():
+    assert not in_step({0: Progress(collectives={("0", (0, 1)): 3}), 1: Progress(collectives={("0", (0, 1)): 2})})
+
+
+def test_a_subgroup_does_not_put_the_other_ranks_out_of_step():
+    assert in_step({0: Progress(collectives={("1", (0, 1)): 1}), 1: Progress(collectives={("1", (0, 1)): 1}), 2: Progress()})
