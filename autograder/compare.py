@@ -17,9 +17,7 @@ def difference(wanted: Path, built: Path, executed: bool) -> str | None:
     if not built.exists():
         return "it is missing"
     if wanted.suffix == ".ipynb":
-        reason = _notebook_difference(wanted, built, executed)
-        if reason or executed:
-            return reason
+        return _notebook_difference(wanted, built, executed)
     return None if wanted.read_bytes() == built.read_bytes() else "it was edited"
 
 
@@ -29,14 +27,14 @@ def _notebook_difference(wanted_path: Path, built_path: Path, executed: bool) ->
         return "it is not a notebook"
     if built.metadata.get("fourranks") != wanted.metadata.fourranks:
         return f"{wanted.metadata.fourranks.source} has changed since it was built"
-    if built.metadata != wanted.metadata:
+    if _lasting(built.metadata) != _lasting(wanted.metadata):
         return "its metadata was edited"
     for wanted_cell, built_cell in zip_longest(wanted.cells, built.cells):
         if _without_outputs(wanted_cell) != _without_outputs(built_cell):
             return f"its cell {(built_cell or wanted_cell).id} was edited"
-    if executed and not was_run(built):
-        return "it was not run to its end"
-    return None
+    if executed:
+        return None if was_run(built) else "it was not run to its end"
+    return "it holds outputs" if has_outputs(built) else None
 
 
 def read(path: Path) -> NotebookNode | None:
@@ -60,6 +58,11 @@ def was_run(notebook: NotebookNode) -> bool:
 def has_outputs(notebook: NotebookNode) -> bool:
     """Whether any of its code has been run and left something."""
     return any(cell.outputs or cell.execution_count for cell in code_cells(notebook))
+
+
+def _lasting(metadata: dict) -> dict:
+    """Without what JupyterLab writes when it opens a notebook: the versions of this machine."""
+    return {key: value for key, value in metadata.items() if key != "language_info"}
 
 
 def _without_outputs(cell: NotebookNode | None) -> dict | None:

@@ -10,6 +10,7 @@ import psutil
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, CellTimeoutError, DeadKernelError
 from nbformat import NotebookNode
+from traitlets.config import Config
 
 CELL_TIMEOUT = 180  # seconds; a whole lecture runs in less
 EXIT_TIMEOUT = 5  # seconds that processes may outlive their kernel; ranks need about 0.1
@@ -32,7 +33,7 @@ def execute(notebook: NotebookNode, folder: Path, cell_timeout: float = CELL_TIM
         notebook,
         resources={"metadata": {"path": str(folder)}},
         timeout=cell_timeout,
-        extra_arguments=["--log-level=ERROR"],
+        config=Config(KernelManager={"transport_encryption": "auto"}),
         coalesce_streams=True,
         record_timing=False,
     )

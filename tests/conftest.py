@@ -1,13 +1,19 @@
-"""What every test relies on: this environment's commands, no settings of the user's own, system programs."""
+"""What tests rely on: this environment's commands, no settings of the user's own, a server and a browser."""
 
+import json
 import os
 import shutil
+import signal
+import subprocess
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from selenium import webdriver
 
+COURSE = Path(__file__).parents[1]
 PACKAGES = {"bwrap": "bubblewrap", "chromium": "chromium", "chromedriver": "chromium-driver"}
 
 # Tests call jupyter and nbgrader, and nbgrader calls alembic, by name.
@@ -16,7 +22,7 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
-    for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "MPLCONFIGDIR"):
+    for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         os.environ[variable] = str(tmp_path_factory.mktemp(variable.lower()))
 
 
@@ -34,3 +40,50 @@ def program() -> Callable[[str], str]:
         return path
 
     return find
+
+
+@pytest.fixture(scope="module")
+def student_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of what a student opens, to run and to change."""
+    copy = tmp_path_factory.mktemp("student")
+    shutil.copy(COURSE / "index.md", copy)
+    for folder in ("lectures", "exercises", "solutions"):
+        shutil.copytree(COURSE / folder, copy / folder)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def lab(student_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The address of a JupyterLab that `make lab` has started, with `student_copy` for its files."""
+    runtime = tmp_path_factory.mktemp("runtime")
+    options = f"--no-browser --port=0 --IdentityProvider.token= --ServerApp.root_dir={student_copy}"
+    command = ["make", "lab", f"ARGS={options} --LabApp.workspaces_dir={runtime}"]
+    environment = os.environ | {"JUPYTER_RUNTIME_DIR": str(runtime)}
+    with (runtime / "log").open("w") as log:
+        make = subprocess.Popen(command, cwd=COURSE, env=environment, stdout=log, stderr=log)
+    server = _started(make, runtime)
+    yield server["url"]
+    os.kill(server["pid"], signal.SIGTERM)  # it ends its kernels first, and make waits for it
+    assert make.wait(timeout=30) == 0
+
+
+def _started(make: subprocess.Popen, runtime: Path) -> dict:
+    """What the server says of itself in its runtime folder, once it listens."""
+    while make.poll() is None:
+        for path in runtime.glob("jpserver-*.json"):
+            if text := path.read_text():
+                return json.loads(text)
+        time.sleep(0.05)
+    pytest.fail((runtime / "log").read_text())
+
+
+@pytest.fixture(scope="module")
+def browser(program: Callable[[str], str]) -> Iterator[webdriver.Chrome]:
+    """A real browser without a window."""
+    options = webdriver.ChromeOptions()
+    options.binary_location = program("chromium")
+    for argument in ("--headless=new", "--no-sandbox", "--disable-dev-shm-usage", "--window-size=1400,1000"):
+        options.add_argument(argument)
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(program("chromedriver")))
+    yield driver
+    driver.quit()

@@ -136,9 +136,7 @@ def test_nbgraders_own_command_makes_the_same_exercise(course):
 
 
 def test_building_twice_changes_no_byte(course):
-    before = contents(course)
-    assert build(course) == []
-    assert contents(course) == before
+    assert_up_to_date(course)
 
 
 def test_a_built_course_is_up_to_date_whatever_its_outputs_are(course):
@@ -148,10 +146,23 @@ def test_a_built_course_is_up_to_date_whatever_its_outputs_are(course):
     lecture.cells[2].outputs = []
     lecture.cells[2].execution_count = 99
     nbformat.write(lecture, path)
-    (course / "exercises/01_doubling/.ipynb_checkpoints").mkdir()
-    (course / "exercises/01_doubling/.ipynb_checkpoints/exercise-checkpoint.ipynb").write_text("{}")
+    assert_up_to_date(course)
+
+
+def test_opening_and_saving_a_notebook_in_jupyterlab_does_not_make_it_out_of_date(course):
+    for path in course.glob("*s/01_doubling/*.ipynb"):
+        notebook = nbformat.read(path, as_version=4)
+        notebook.metadata.language_info = {"name": "python", "version": "3.12.1", "file_extension": ".py"}
+        nbformat.write(notebook, path)
+        path.with_name(".ipynb_checkpoints").mkdir()
+        shutil.copy(path, path.with_name(".ipynb_checkpoints"))
+    assert_up_to_date(course)
+
+
+def assert_up_to_date(course):
     before = contents(course)
     assert check(course) == []
+    assert build(course) == []
     assert contents(course) == before
 
 

@@ -1,0 +1,25 @@
+"""What the repository promises as a whole: exact pins within the declared ranges, and tidy code."""
+
+import subprocess
+from importlib.metadata import requires
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+COURSE = Path(__file__).parents[1]
+
+
+def test_every_direct_dependency_is_pinned_within_its_range():
+    lines = (COURSE / "requirements.txt").read_text().splitlines()
+    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    declared = {
+        requirement.name: requirement.specifier for requirement in map(Requirement, requires("fourranks"))
+    }
+    assert pins.keys() == declared.keys()
+    assert [name for name, pin in pins.items() if pin not in declared[name]] == []
+
+
+def test_the_code_has_no_lint_and_is_formatted():
+    for command in (["ruff", "check"], ["ruff", "format", "--check"]):
+        checked = subprocess.run(command, cwd=COURSE, capture_output=True, text=True)
+        assert checked.returncode == 0, checked.stdout
