@@ -59,12 +59,15 @@ def lab(student_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     options = f"--no-browser --port=0 --IdentityProvider.token= --ServerApp.root_dir={student_copy}"
     command = ["make", "lab", f"ARGS={options} --LabApp.workspaces_dir={runtime}"]
     environment = os.environ | {"JUPYTER_RUNTIME_DIR": str(runtime)}
-    with (runtime / "log").open("w") as log:
-        make = subprocess.Popen(command, cwd=COURSE, env=environment, stdout=log, stderr=log)
-    server = _started(make, runtime)
-    yield server["url"]
-    os.kill(server["pid"], signal.SIGTERM)  # it ends its kernels first, and make waits for it
-    assert make.wait(timeout=30) == 0
+    with (
+        (runtime / "log").open("w") as log,
+        subprocess.Popen(command, cwd=COURSE, env=environment, stdout=log, stderr=log) as make,
+    ):
+        server = _started(make, runtime)
+        try:
+            yield server["url"]
+        finally:
+            os.kill(server["pid"], signal.SIGTERM)  # it ends its kernels first, and make waits for it
 
 
 def _started(make: subprocess.Popen, runtime: Path) -> dict:
