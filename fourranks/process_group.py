@@ -8,6 +8,7 @@ The backend stays torch's own; `dist.get_backend()` still says "gloo" or "nccl".
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -199,6 +200,7 @@ class DefaultGroup:
         """Join the group of this generation, leaving the one before."""
         if dist.is_initialized():
             dist.destroy_process_group()
+            gc.collect()  # an exception that came out of a collective holds the old group, and so its connections
         before = rescue.tcp_connections()
         store = dist.TCPStore(LOOPBACK, self._settings.store_port, is_master=False)
         self._store_connections = rescue.tcp_connections() - before

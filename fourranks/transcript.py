@@ -91,8 +91,10 @@ class Transcript:
         text = message.text[: output.text_left]
         output.text_left -= len(text)
         output.dropped += len(message.text) - len(text)
+        if not text:
+            return
         for stream in output.unfinished:
-            if stream != message.name and text:
+            if stream != message.name:
                 self._end_line(output, stream)
         *lines, rest = (output.unfinished.get(message.name, "") + text).split("\n")
         output.items += [Item(message.name, _overwritten(line)) for line in lines]

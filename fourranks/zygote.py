@@ -9,6 +9,7 @@ process.
 from __future__ import annotations
 
 import ctypes
+import gc
 import os
 import pickle
 import select
@@ -17,6 +18,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +80,7 @@ class Zygote:
                 | {"PYTHONPATH": os.pathsep.join([_package_parent(), os.environ.get("PYTHONPATH", "")])},
             )
         self.channel = Channel(ours, blocking=False)
+        self._lock = threading.RLock()  # several threads may each start a world
         self._arrived: list[Any] = []
         self._deaths: dict[int, int] = {}
         self._ready: Ready | None = None
@@ -92,9 +95,10 @@ class Zygote:
         Raises:
             StartError: the process ended instead.
         """
-        if self._ready is None:
-            self._ready = self._wait_for(Ready)
-        return self._ready
+        with self._lock:
+            if self._ready is None:
+                self._ready = self._wait_for(Ready)
+            return self._ready
 
     def fork(self, settings: Settings, descriptors: list[int]) -> int:
         """Fork a rank; returns its pid.
@@ -103,21 +107,24 @@ class Zygote:
             settings: which rank of which world.
             descriptors: its socket, stdout and stderr; for rank 0 also the socket its store listens on.
         """
-        self.ready()
         body = pickle.dumps(Fork(settings))
-        self.channel.sock.setblocking(True)
-        socket.send_fds(self.channel.sock, [len(body).to_bytes(8, "big") + body], descriptors)
-        self.channel.sock.setblocking(False)
-        return self._wait_for(Forked).pid
+        with self._lock:
+            self.ready()
+            self.channel.sock.setblocking(True)
+            socket.send_fds(self.channel.sock, [len(body).to_bytes(8, "big") + body], descriptors)
+            self.channel.sock.setblocking(False)
+            return self._wait_for(Forked).pid
 
     def kill(self, pids: list[int]) -> None:
         """Kill ranks; their `Died` follows."""
-        self.channel.send(Kill(tuple(pids)))
+        with self._lock:
+            self.channel.send(Kill(tuple(pids)))
 
     def death(self, pid: int) -> int | None:
         """The wait status of a rank that has ended, else None."""
-        self._receive()
-        return self._deaths.get(pid)
+        with self._lock:
+            self._receive()
+            return self._deaths.get(pid)
 
     def stop(self) -> None:
         """End the process and every rank; a zygote whose socket closes does so."""
@@ -202,6 +209,8 @@ def _warm_up() -> Ready:
 
     from . import hardware, rank  # noqa: F401  (everything that a rank needs)
 
+    gc.collect()
+    gc.freeze()  # what was imported is no garbage: a rank's collector need not look at it, nor copy its pages
     return Ready(hardware.count_gpus(), torch.distributed.is_nccl_available())
 
 

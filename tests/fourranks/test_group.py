@@ -50,7 +50,9 @@ def test_ranks_share_the_processors_among_them(shared_group):
 
 
 def test_ranks_draw_different_random_numbers_until_they_are_seeded(shared_group):
-    draws = shared_group.pull("(torch.rand(1).item(), __import__('random').random(), __import__('numpy').random.rand())")
+    draws = shared_group.pull(
+        "(torch.rand(1).item(), __import__('random').random(), __import__('numpy').random.rand())"
+    )
     assert all(len(set(column)) == 4 for column in zip(*draws, strict=True))
 
 
@@ -86,14 +88,22 @@ def test_map_wants_one_tuple_a_rank(shared_group):
 
 
 def test_push_and_pull_carry_tensors_of_every_kind(shared_group):
-    sent = {"half": torch.ones(3, dtype=torch.bfloat16), "empty": torch.empty(0), "big": torch.arange(1_000_000)}
+    sent = {
+        "half": torch.ones(3, dtype=torch.bfloat16),
+        "empty": torch.empty(0),
+        "big": torch.arange(1_000_000),
+    }
     shared_group.push(data=sent)
     for received in shared_group.pull("data"):
         assert all(torch.equal(received[name], sent[name]) for name in sent)
 
 
 def test_a_world_for_one_call():
-    assert fourranks.run(lambda: torch.distributed.get_world_size(), world_size=3, backend="gloo") == [3, 3, 3]
+    assert fourranks.run(lambda: torch.distributed.get_world_size(), world_size=3, backend="gloo") == [
+        3,
+        3,
+        3,
+    ]
 
 
 @pytest.mark.parametrize("world_size", [1, 2, 3, 5])
@@ -138,7 +148,9 @@ def test_output_arrives_while_the_cell_runs(shared_group):
     def watch_output(transcript):
         seen.append((str(transcript), time.monotonic()))
 
-    shared_group.execute("print('first')\nimport time; time.sleep(0.5)\nprint('second')", on_output=watch_output)
+    shared_group.execute(
+        "print('first')\nimport time; time.sleep(0.5)\nprint('second')", on_output=watch_output
+    )
     first = next(when for text, when in seen if "first" in text)
     second = next(when for text, when in seen if "second" in text)
     assert second - first > 0.2
@@ -316,7 +328,12 @@ def test_an_error_that_leaves_the_ranks_in_step_leaves_their_process_groups_alon
     shared_group.execute("pair = dist.new_group([0, 1])")
     with pytest.raises(RankError):
         shared_group.execute("1 / 0")
-    assert shared_group.execute("x = torch.ones(1)\nif rank < 2: dist.all_reduce(x, group=pair)\nx.item()").text(1) == "2.0"
+    assert (
+        shared_group.execute("x = torch.ones(1)\nif rank < 2: dist.all_reduce(x, group=pair)\nx.item()").text(
+            1
+        )
+        == "2.0"
+    )
 
 
 def test_a_cell_while_another_runs_is_refused(shared_group):

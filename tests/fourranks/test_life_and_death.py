@@ -88,7 +88,9 @@ def test_stop_ends_the_ranks_and_what_they_started(group):
 
 def test_many_deadlocks_in_a_row_leave_no_descriptor_or_thread_behind(group):
     def resources():
-        counts = group.pull("(len(__import__('os').listdir('/proc/self/fd')), __import__('threading').active_count())")
+        counts = group.pull(
+            "(len(__import__('os').listdir('/proc/self/fd')), __import__('threading').active_count())"
+        )
         return counts, len(os.listdir("/proc/self/fd"))
 
     def deadlock():
@@ -125,12 +127,17 @@ print(fourranks.zygote.shared()._process.pid, *(status.pid for status in group.s
 def start_notebook(rest: str) -> tuple[subprocess.Popen, list[int]]:
     """A process that plays a kernel; returns it with the pids of its zygote and ranks."""
     process = subprocess.Popen(
-        [sys.executable, "-c", NOTEBOOK.format(rest=rest)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", NOTEBOOK.format(rest=rest)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     return process, [int(pid) for pid in process.stdout.readline().split()]
 
 
-@pytest.mark.parametrize("busy", ["sys.stdin.read()", "group.execute('if rank: dist.barrier()\\nelse: time.sleep(99)')"])
+@pytest.mark.parametrize(
+    "busy", ["sys.stdin.read()", "group.execute('if rank: dist.barrier()\\nelse: time.sleep(99)')"]
+)
 def test_a_kernel_that_is_killed_leaves_no_rank_and_no_zygote(busy):
     process, pids = start_notebook(busy)
     process.kill()
@@ -147,7 +154,12 @@ def test_a_kernel_that_exits_leaves_nothing_although_it_never_stopped_its_ranks(
 
 
 @pytest.mark.parametrize(
-    "cell", ["while True: pass", "import time; time.sleep(99)", "if rank: dist.barrier()\nelse: import time; time.sleep(99)"]
+    "cell",
+    [
+        "while True: pass",
+        "import time; time.sleep(99)",
+        "if rank: dist.barrier()\nelse: import time; time.sleep(99)",
+    ],
 )
 def test_jupyters_interrupt_stops_the_cell_and_leaves_the_world_usable(cell):
     rest = f"""

@@ -48,7 +48,9 @@ def test_a_message_larger_than_the_socket_never_blocks_the_notebook(ends):
 
 def test_messages_from_several_threads_do_not_mix(ends):
     notebook, rank = ends
-    threads = [threading.Thread(target=rank.send, args=(Stream("stdout", f"{n}" * 20_000),)) for n in range(8)]
+    threads = [
+        threading.Thread(target=rank.send, args=(Stream("stdout", f"{n}" * 20_000),)) for n in range(8)
+    ]
     for thread in threads:
         thread.start()
     texts = []

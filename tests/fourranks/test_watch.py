@@ -171,7 +171,9 @@ def test_the_explanation_names_ranks_calls_lines_and_what_to_do():
 
 
 def test_the_explanation_of_a_send_cycle_says_how_to_mend_it():
-    text = explain(observe(*[waiting(call("send", peer=(rank + 1) % 4)) for rank in FOUR]), lambda each: "line 1")
+    text = explain(
+        observe(*[waiting(call("send", peer=(rank + 1) % 4)) for rank in FOUR]), lambda each: "line 1"
+    )
     assert "Rank 3 waits in send to rank 0 (line 1), for rank 0." in text
     assert "isend" in text
 
@@ -186,8 +188,16 @@ def test_ranks_are_in_step_when_all_issued_the_same_collectives_and_every_messag
 
 
 def test_ranks_are_out_of_step_when_one_issued_fewer_collectives():
-    assert not in_step({0: Progress(collectives={("0", (0, 1)): 3}), 1: Progress(collectives={("0", (0, 1)): 2})})
+    assert not in_step(
+        {0: Progress(collectives={("0", (0, 1)): 3}), 1: Progress(collectives={("0", (0, 1)): 2})}
+    )
 
 
 def test_a_subgroup_does_not_put_the_other_ranks_out_of_step():
-    assert in_step({0: Progress(collectives={("1", (0, 1)): 1}), 1: Progress(collectives={("1", (0, 1)): 1}), 2: Progress()})
+    assert in_step(
+        {
+            0: Progress(collectives={("1", (0, 1)): 1}),
+            1: Progress(collectives={("1", (0, 1)): 1}),
+            2: Progress(),
+        }
+    )

@@ -1,0 +1,229 @@
+"""`%ranks` and `%%ranks` in a real kernel, as JupyterLab would drive it."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import nbclient
+import nbformat
+import pytest
+
+from fourranks.errors import plain
+
+from .test_life_and_death import gone, wait_until
+
+
+class Kernel(nbclient.NotebookClient):
+    """A kernel with the extension loaded; `run` returns the outputs of a cell as a notebook stores them."""
+
+    def __init__(self) -> None:
+        super().__init__(nbformat.v4.new_notebook(), kernel_name="python3", allow_errors=True, timeout=60)
+        self.reset_execution_trackers()
+        self.create_kernel_manager()
+        self.start_new_kernel()
+        self.start_new_kernel_client()
+        self._while_running = None
+        self.run("%load_ext fourranks")
+
+    @property
+    def pid(self) -> int:
+        return self.km.provisioner.pid
+
+    def run(self, source: str, while_running=None) -> list:
+        """Run a cell; `while_running` is called once its first output is there."""
+        self._while_running = while_running
+        cell = nbformat.v4.new_code_cell(source)
+        self.nb.cells = [cell]
+        self.execute_cell(cell, 0)
+        return cell.outputs
+
+    def output(self, *args):
+        added = super().output(*args)
+        if added is not None and self._while_running is not None:
+            self._while_running, call = None, self._while_running
+            call()
+        return added
+
+    def text(self, source: str, **options) -> str:
+        """All that a cell shows, as text."""
+        return "".join(as_text(output) for output in self.run(source, **options))
+
+    def interrupt(self) -> None:
+        """What the interrupt button does: a signal to the kernel's whole process group."""
+        os.killpg(os.getpgid(self.pid), signal.SIGINT)
+
+    def stop(self) -> None:
+        self._cleanup_kernel()
+
+
+def as_text(output) -> str:
+    if output.output_type == "stream":
+        return output.text
+    if output.output_type == "error":
+        return plain("\n".join(output.traceback)) + "\n"
+    return output.data.get("text/plain", "") + "\n"
+
+
+@pytest.fixture(scope="module")
+def kernel():
+    kernel = Kernel()
+    yield kernel
+    kernel.stop()
+
+
+def test_a_cell_without_a_world_starts_the_default_one_and_says_so(kernel):
+    kernel.run("%ranks stop")
+    shown = kernel.text("%%ranks\nx = torch.arange(4.) + rank\ndist.all_reduce(x)\nx")
+    assert shown == "4 ranks on Gloo started for this cell.\n[0-3] tensor([ 6., 10., 14., 18.])\n"
+
+
+def test_start_status_restart_and_stop(kernel):
+    assert "3 ranks on Gloo are ready" in kernel.text("%ranks start -n 3 --backend gloo")
+    status = kernel.run("%ranks")[0].data
+    assert status["text/plain"].split("\n")[0].split() == [
+        "rank",
+        "pid",
+        "device",
+        "backend",
+        "state",
+        "memory",
+    ]
+    assert len(status["text/plain"].split("\n")) == 4
+    assert "<table>" in status["text/html"]
+    kernel.run("%%ranks\nx = 1")
+    assert "fresh again" in kernel.text("%ranks restart")
+    assert "NameError" in kernel.text("%%ranks\nx")
+    assert "have ended" in kernel.text("%ranks stop")
+    assert "`%ranks start`" in kernel.text("%ranks")
+
+
+def test_some_ranks_only(kernel):
+    assert kernel.text("%%ranks 0,2-3\nprint('hi', rank)").endswith("[0] hi 0\n[2] hi 2\n[3] hi 3\n")
+
+
+def test_equal_lines_are_merged_although_the_ranks_are_not_equally_fast(kernel):
+    cell = "%%ranks\nimport time\nfor step in range(3):\n    time.sleep(0.1 * rank)\n    print('step', step)"
+    assert kernel.text(cell) == "[0-3] step 0\n[0-3] step 1\n[0-3] step 2\n"
+
+
+def test_output_streams_while_the_cell_runs(kernel):
+    cell = "%%ranks\nimport time\nprint('first')\nwhile True: time.sleep(0.05)"
+    shown = kernel.text(cell, while_running=kernel.interrupt)
+    assert "[0-3] first" in shown
+    assert "KeyboardInterrupt" in shown
+
+
+def test_stderr_is_stderr_and_labelled(kernel):
+    outputs = kernel.run("%%ranks 1\nimport sys\nprint('careful', file=sys.stderr)")
+    assert [(output.name, output.text) for output in outputs] == [("stderr", "[1] careful\n")]
+
+
+def test_a_progress_bar_is_one_line_in_the_end(kernel):
+    cell = "%%ranks\nimport time\nfor i in range(4):\n    print(f'\\r{i}/3', end='', flush=True); time.sleep(0.1)"
+    assert kernel.text(cell) == "[0-3] 3/3\n"
+
+
+def test_figures_stand_where_they_were_shown(kernel):
+    outputs = kernel.run(
+        "%%ranks\nimport matplotlib.pyplot as plt\nprint('before')\n"
+        "plt.figure(figsize=(1, 1)); plt.plot([1, 2]); plt.show()\nprint('after')"
+    )
+    assert [output.output_type for output in outputs] == ["stream", "display_data", "stream"]
+    assert outputs[0].text == "[0-3] before\n[0-3]\n"
+    assert "image/png" in outputs[1].data
+    assert outputs[2].text == "[0-3] after\n"
+
+
+def test_tracebacks_number_the_lines_as_the_notebook_does(kernel):
+    shown = kernel.text("%%ranks\nx = 1\n1 / 0")
+    assert "Ranks 0-3 raised ZeroDivisionError" in shown
+    assert "----> 3 1 / 0" in shown
+    assert "fourranks/" not in shown  # no frame of ours
+
+
+def test_a_deadlock_is_explained_and_variables_live_on(kernel):
+    kernel.run("%%ranks\nkept = rank")
+    shown = kernel.text(
+        "%%ranks\nif rank == 3:\n    dist.barrier()\nelse:\n    dist.all_reduce(torch.ones(1))"
+    )
+    assert "Rank 3 waits in barrier" in shown
+    assert "line 3: dist.barrier()" in shown
+    assert kernel.text("%%ranks\nkept") == "[0] 0\n[1] 1\n[2] 2\n[3] 3\n"
+
+
+def test_the_interrupt_button_frees_ranks_that_are_blocked_in_a_collective(kernel):
+    kernel.run("%%ranks\nkept = rank")
+    cell = "%%ranks\nimport time\nprint('go')\nif rank: dist.barrier()\nelse: time.sleep(99)"
+    assert "KeyboardInterrupt" in kernel.text(cell, while_running=kernel.interrupt)
+    assert kernel.text("%%ranks\ndist.barrier()\nkept") == "[0] 0\n[1] 1\n[2] 2\n[3] 3\n"
+
+
+def test_a_timeout_is_an_option_of_the_cell(kernel):
+    shown = kernel.text("%%ranks --timeout 0.3\nimport time\ntime.sleep(60)")
+    assert "CellTimeout" in shown
+
+
+def test_a_trace_draws_a_figure_under_the_cell(kernel):
+    outputs = kernel.run("%%ranks --trace\ndist.all_reduce(torch.ones(1000))")
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+
+
+def test_a_function_of_the_notebook_shows_its_lines_in_a_ranks_traceback(kernel):
+    shown = kernel.text(
+        "import fourranks\ndef inverse():\n    return 1 / rank\nfourranks.world().run(inverse)"
+    )
+    assert "Rank 0 raised ZeroDivisionError" in shown
+    assert "----> 3     return 1 / rank" in shown
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        ("%ranks nonsense", "UsageError"),
+        ("%ranks start -n 0", "1 to 128 ranks"),
+        ("%ranks start -n 10000", "1 to 128 ranks"),
+        ("%%ranks --timeout\n1", "expected one argument"),
+        ("%%ranks 1,x\n1", "'1,x' does not name ranks"),
+        ("%%ranks 9\n1", "there is no rank 9"),
+        ("%%ranks\nx = = 1", "SyntaxError"),
+    ],
+)
+def test_what_a_reader_can_get_wrong_is_one_clear_message(kernel, cell, message):
+    shown = kernel.text(cell)
+    assert message in shown
+    assert "Traceback (most recent call last)" not in shown.replace("SyntaxError", "")
+    assert kernel.text("%%ranks 0\n'fine'").endswith("[0] 'fine'\n")
+
+
+def test_a_failed_start_leaves_the_old_world_alone(kernel):
+    kernel.run("%%ranks\nkept = 5")
+    kernel.run("%ranks start -n 10000")
+    assert kernel.text("%%ranks 0\nkept") == "[0] 5\n"
+
+
+def test_a_killed_rank_is_named_and_restart_helps(kernel):
+    shown = kernel.text(
+        "%%ranks\nimport os, signal\nif rank == 2: os.kill(os.getpid(), signal.SIGKILL)\ndist.barrier()"
+    )
+    assert "Rank 2 was killed by SIGKILL" in shown
+    kernel.run("%ranks restart")
+    assert kernel.text("%%ranks\ndist.barrier()\n'whole'") == "[0-3] 'whole'\n"
+
+
+def test_unloading_the_extension_ends_every_process(kernel):
+    children = "import psutil; len(psutil.Process().children(recursive=True))"
+    kernel.run("%unload_ext fourranks")
+    assert kernel.text(children) == "0\n"
+    kernel.run("%load_ext fourranks")
+    assert kernel.text("%%ranks\nrank").startswith("4 ranks on Gloo started for this cell.")
+
+
+def test_a_kernel_that_is_killed_takes_its_ranks_with_it():
+    kernel = Kernel()
+    shown = kernel.text("%%ranks\nimport os\nos.getpid()")
+    pids = [int(line.rsplit(" ", 1)[1]) for line in shown.splitlines() if line.startswith("[")]
+    os.kill(kernel.pid, signal.SIGKILL)
+    assert len(pids) == 4
+    assert wait_until(lambda: all(gone(pid) for pid in pids))
+    kernel.stop()
