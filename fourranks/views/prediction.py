@@ -34,13 +34,13 @@ def compare(
     formula, yours = _given(formula, measured), _given(yours, measured)
     figure = Figure(7.5, 1.05 + 0.38 * len(measured))
     height = figure.get_figheight()
-    axes = figure.add_axes((0.3, 0.62 / height, 0.62, 1 - 1.0 / height), facecolor=PAPER)
+    axes = figure.add_axes((0.35, 0.62 / height, 0.59, 1 - 1.0 / height), facecolor=PAPER)
     axes.barh(range(len(measured)), list(measured.values()), height=0.55, color=_BAR_COLOUR)
     axes.plot(list(formula.values()), list(formula), **_FORMULA)
     axes.plot(list(yours.values()), list(yours), **_YOURS)
     furthest = max([*measured.values(), *formula.values(), *yours.values(), 1e-12])
     axes.set(xlim=(0, 1.15 * furthest), ylim=(len(measured) - 0.5, -0.5))
-    axes.set_title(title, loc="left", fontsize=10.5, color=INK, x=-0.4)
+    axes.set_title(title, loc="left", fontsize=10.5, color=INK, x=-0.57)
     _label(axes, measured, unit)
     _legend(figure, formula, yours)
     return figure
@@ -53,9 +53,8 @@ def _given(numbers: Mapping[str, float | None] | None, names: Mapping[str, float
 
 
 def _label(axes: Axes, measured: Mapping[str, float], unit: str) -> None:
-    axes.set_yticks(range(len(measured)), list(measured))
-    for row, value in enumerate(measured.values()):
-        axes.text(0.01 * axes.get_xlim()[1], row, f"{value:.3g} {unit}", va="center", fontsize=9, color=INK)
+    names = [f"{name}:  {value:.3g} {unit}" for name, value in measured.items()]
+    axes.set_yticks(range(len(measured)), names)
     axes.text(1.02, 0, unit, transform=axes.transAxes, color=FAINT_INK, fontsize=8.5, va="top")
     axes.tick_params(axis="y", length=0, labelsize=9, labelcolor=INK)
     axes.tick_params(axis="x", colors=FAINT_INK, labelsize=8.5)

@@ -858,7 +858,7 @@ for mistake, call in attempts.items():
     try:
         call()
     except Exception as error:
-        print(f"{mistake}: {type(error).__name__}: {str(error).splitlines()[0][:90]}")
+        print(f"{mistake}: {type(error).__name__}: {str(error).splitlines()[0]}")
 
 # %% [markdown]
 # One more, which is specific to Gloo: the docstrings of the flat variants also describe a *stacked* form, `reduce_scatter_single(out (k), in (N, k))`. Gloo

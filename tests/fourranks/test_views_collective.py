@@ -152,6 +152,10 @@ def test_compare_marks_only_the_predictions_that_were_made():
     labels = [[text.get_text() for text in figure.legends[0].get_texts()] for figure in (with_none, with_one)]
     assert labels == [["measured"], ["measured", "your prediction"]]
     assert 20.0 in [x for line in with_one.axes[0].lines for x in line.get_xdata()]
+    assert [label.get_text().strip() for label in with_one.axes[0].get_yticklabels()] == [
+        "tree:  15",
+        "one by one:  35",
+    ]
 
 
 @pytest.mark.parametrize("world_size", [1, 4, 16])
