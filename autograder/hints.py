@@ -1,6 +1,6 @@
 """Chooses the hint for a failed check: from what is wrong, and from which cases it is wrong in.
 
-Called by `judge`. Texts that hold for any operation are here; what a single operation needs beyond them
+Called by `verdict`. Texts that hold for any operation are here; what a single operation needs beyond them
 stands in the exercise, as hints in steps.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from autograder.judge import Result
+    from autograder.verdict import Result
 
 _BY_KIND = {
     "not implemented": (
@@ -45,6 +45,10 @@ _BY_KIND = {
     "untouched": (
         "The result has to be written into the argument itself (copy_, or receiving into it). An assignment"
         " such as `tensor = ...` or `tensor = tensor + ...` only renames something inside the function."
+    ),
+    "unfilled": (
+        "Some places were never written. Does this rank's own part go there too, and do all N - 1 steps "
+        "happen?"
     ),
     "not in place": "Copy the result into the argument (copy_) instead of returning it.",
     "shifted": (
@@ -126,6 +130,7 @@ _PATTERN_KINDS = {
     "deadlock",
     "died",
     "untouched",
+    "unfilled",
     "shifted",
     "missing summand",
     "repeated summand",
@@ -133,19 +138,20 @@ _PATTERN_KINDS = {
 }  # a broken budget or contract says enough by itself
 
 
-def choose(results: Sequence[Result]) -> str:
-    """The hint for the first failure, and what the failing cases have in common if that is telling."""
-    failed = [result for result in results if result.problem]
-    passed = [result for result in results if not result.problem]
-    kind = failed[0].problem.kind
+def choose(kind: str, failed: Sequence[Result], passed: Sequence[Result]) -> str:
+    """The hint for this kind of problem, and what the failing cases have in common if that is telling."""
     pattern = _pattern(failed, passed) if kind in _PATTERN_KINDS else ""
     return " ".join(filter(None, (pattern, _BY_KIND[kind])))
 
 
 def _pattern(failed: Sequence[Result], passed: Sequence[Result]) -> str:
-    """The first property that every failing case has and no passing one."""
+    """The first property that every failing case has and no passing one.
+
+    Empty tensors say little: with nothing to move, much goes right by accident.
+    """
+    telling = [result for result in passed if result.case.numel > 0]
     for has, text in _PATTERNS:
-        if passed and all(map(has, failed)) and not any(map(has, passed)):
+        if telling and all(map(has, failed)) and not any(map(has, telling)):
             return text
     return ""
 

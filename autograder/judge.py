@@ -12,11 +12,13 @@ from dataclasses import dataclass
 
 import torch
 
-from autograder import hints, student, verdict
-from autograder.policy import Budget, violation
+from autograder import student, verdict
+from autograder.policy import Budget, sends, violation
 from autograder.student import Function, Outcome, RunFailed
+from autograder.verdict import Problem, Result, Verdict
 
 RETURNED = "returned"
+MAX_UNANSWERED = 3  # cases without an answer: enough to see what they have in common
 
 
 @dataclass(frozen=True)
@@ -52,29 +54,11 @@ class Case:
         return f"{ranks}{root}, {self.numel:,} × {str(self.dtype).removeprefix('torch.')}"
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What is wrong in one case: its kind (a key of `hints`), what was expected, and what was found."""
-
-    kind: str
-    expected: str
-    got: str
-
-
-@dataclass(frozen=True)
-class Result:
-    """One case on one backend; no problem means that all is as it should be."""
-
-    case: Case
-    backend: str
-    problem: Problem | None
-
-
 def judge(name: str, function: Callable | Function, cases: Iterable[Case], seed: int) -> None:
     """Runs the cases on every backend there is and shows the verdict.
 
-    After a deadlock or a dead rank, the other cases of that world size are left out; after a timeout, all
-    others. So a check ends in bounded time, whatever the function does.
+    A check ends in bounded time, whatever the function does: at most three cases may go without an answer,
+    and none after a timeout.
 
     Raises:
         AssertionError: when a case fails, with the verdict as its text.
@@ -82,12 +66,12 @@ def judge(name: str, function: Callable | Function, cases: Iterable[Case], seed:
     began = time.perf_counter()
     with student.handle(function) as handle:
         results = list(_results(handle, cases))
-    failed = [result for result in results if result.problem is not None]
-    verdict.show(name, results, hints.choose(results) if failed else "", seed, time.perf_counter() - began)
+    verdict.show(Verdict(name, results, seed, time.perf_counter() - began))
 
 
 def _results(handle: Function, cases: Iterable[Case]) -> Iterator[Result]:
-    hopeless = set()  # world sizes
+    unanswered = 0
+    hopeless: set[int] = set()  # world sizes
     for case in cases:
         if case.world_size in hopeless:
             continue
@@ -95,30 +79,44 @@ def _results(handle: Function, cases: Iterable[Case]) -> Iterator[Result]:
             try:
                 outcomes = handle.run(case.inputs, members=case.members, backend=backend)
             except RunFailed as failure:
-                yield Result(case, backend, _without_outcome(failure))
-                if failure.reason == student.TIMED_OUT:
+                problem = _without_outcome(failure)
+                yield Result(case, backend, problem)
+                if failure.reason == student.TIMED_OUT or problem.kind == "not implemented":
                     return
                 if failure.reason in (student.DEADLOCK, student.DIED):
                     hopeless.add(case.world_size)
-                    break
-            else:
-                yield Result(case, backend, _first_problem(case, outcomes))
+                unanswered += failure.reason != student.WRONG_TYPE
+                break
+            yield Result(case, backend, _first_problem(case, outcomes))
+        if unanswered == MAX_UNANSWERED:
+            return
 
 
 def _without_outcome(failure: RunFailed) -> Problem:
     expected = "an answer from every rank"
     if failure.exception == "NotImplementedError":
         return Problem("not implemented", expected, "the function is not implemented yet")
-    kind = failure.reason
-    if kind == student.DEADLOCK and _all_send(failure):
-        kind = "all send first"
-    return Problem(kind, expected, failure.message)
+    if failure.reason in (student.DEADLOCK, student.TIMED_OUT):
+        if lost := _lost_message(failure):
+            return Problem("unwaited", "a wait() for every isend and irecv", f"{lost}\n{failure.message}")
+        if _all_send(failure):
+            return Problem("all send first", expected, failure.message)
+    return Problem(failure.reason, expected, failure.message)
+
+
+def _lost_message(failure: RunFailed) -> str:
+    """The isend that a rank waits for in vain, if any: without a wait, its message may never leave."""
+    for rank, own in enumerate(failure.calls):
+        for call in sends(own):
+            last = next(reversed(failure.calls[call.peer]), call)
+            if call.end is None and (last.op, last.peer, last.seq) == ("recv", rank, call.seq):
+                return f"none for the isend in line {call.line} on rank {rank}"
+    return ""
 
 
 def _all_send(failure: RunFailed) -> bool:
     """Whether sending was the last thing that every rank did: nobody was there to receive."""
-    last = {own[-1].op for own in failure.calls if own}
-    return last == {"send"}
+    return {own[-1].op for own in failure.calls if own} == {"send"}
 
 
 def _first_problem(case: Case, outcomes: Sequence[Outcome | None]) -> Problem | None:
@@ -159,24 +157,48 @@ def _wrong_value(case: Case, rank: int, outcome: Outcome) -> Problem | None:
         before = None if place == RETURNED else case.inputs[rank][place]
         if want is before:
             return Problem("modified", f"argument {place + 1} of rank {rank} as it was", "it was changed")
-        kind, remark = _diagnose(case, rank, place, got, before)
+        where = f"rank {rank}: "
+        if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
+            at = next(at for at in range(len(want)) if not _same(got[at], want[at]))
+            where += f"item {at}: "
+            want, got, before = want[at], got[at], before[at]
+        if not _comparable(want, got):
+            return Problem("wrong type", where + _kind(want), _kind(got))
+        kind, remark = _diagnose(case, rank, place, want, got, before)
         expected, found = _difference(want, got)
-        return Problem(kind, f"rank {rank}: {expected}", f"{found}{remark}")
+        return Problem(kind, where + expected, found + remark)
     return None
+
+
+def _comparable(want: object, got: object) -> bool:
+    return isinstance(want, torch.Tensor) and _kind(want) == _kind(got)
 
 
 def _argument(outcome: Outcome, place: int) -> object:
     return outcome.arguments[place] if place < len(outcome.arguments) else None
 
 
-def _diagnose(case: Case, rank: int, place: int | str, got: object, before: object) -> tuple[str, str]:
+def _diagnose(
+    case: Case,
+    rank: int,
+    place: int | str,
+    want: torch.Tensor,
+    got: torch.Tensor,
+    before: torch.Tensor | None,
+) -> tuple[str, str]:
     """The kind of a wrong value, and a remark for the table."""
     if before is not None and _same(got, before):
         return "untouched", " (as before the call)"
     for other, wanted in enumerate(case.expected):
-        if other != rank and place in wanted and _same(got, wanted[place]) and case.numel:
+        if other != rank and place in wanted and _same(got, wanted[place]):
             return "shifted", f" (which belongs to rank {other})"
-    if case.summands is not None and isinstance(got, torch.Tensor):
+    if (
+        before is not None
+        and got.shape == before.shape
+        and torch.equal(got[got != want], before[got != want])
+    ):
+        return "unfilled", " (the wrong ones are as before the call)"
+    if case.summands is not None:
         return _summands(case, rank, got)
     return "value", ""
 
@@ -211,24 +233,21 @@ def _same(got: object, want: object) -> bool:
     return got == want
 
 
-def _difference(want: object, got: object) -> tuple[str, str]:
+def _difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
     """Expected and got at the first place where they differ."""
-    if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
-        at = next(at for at in range(len(want)) if not _same(got[at], want[at]))
-        expected, found = _difference(want[at], got[at])
-        return f"item {at}: {expected}", found
-    if not isinstance(want, torch.Tensor) or _kind(want) != _kind(got):
-        return _kind(want), _kind(got)
     wrong = (want != got).flatten().nonzero().flatten()
     first = int(wrong[0])
     share = f" ({len(wrong):,} of {want.numel():,} wrong)" if want.numel() > 1 else ""
-    return (
-        f"[{first}] = {want.flatten()[first].item():g}",
-        f"[{first}] = {got.flatten()[first].item():g}{share}",
-    )
+    return f"[{first}] = {_number(want, first)}", f"[{first}] = {_number(got, first)}{share}"
+
+
+def _number(tensor: torch.Tensor, at: int) -> str:
+    return f"{tensor.flatten()[at].item():,.10g}"
 
 
 def _kind(value: object) -> str:
     if isinstance(value, torch.Tensor):
         return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+    if isinstance(value, (list, tuple)):
+        return f"a {type(value).__name__} of {len(value)}"
     return "None" if value is None else f"a {type(value).__name__}"

@@ -54,8 +54,18 @@ def violation(budget: Budget, calls: Calls) -> Violation | None:
         or _messages(budget, calls)
         or _rounds(budget, calls)
         or _ring(budget, calls)
-        or _unwaited(calls)
+        or unwaited(calls)
     )
+
+
+def unwaited(calls: Calls) -> Violation | None:
+    """The first message whose `wait` was never called, if there is one."""
+    for rank, own in enumerate(calls):
+        for call in own:
+            if call.op in POINT_TO_POINT and call.end is None:
+                got = f"none for the i{call.op} in line {call.line} on rank {rank}"
+                return Violation("unwaited", "a wait() for every isend and irecv", got)
+    return None
 
 
 def sends(calls: Sequence[Call]) -> list[Call]:
@@ -129,15 +139,6 @@ def _ring(budget: Budget, calls: Calls) -> Violation | None:
                     f"rank {rank} sends to {name_ranks(sorted(set(neighbours)))} only",
                     f"a message to rank {call.peer} in line {call.line}",
                 )
-    return None
-
-
-def _unwaited(calls: Calls) -> Violation | None:
-    for rank, own in enumerate(calls):
-        for call in own:
-            if call.op in POINT_TO_POINT and call.end is None:
-                got = f"none for the i{call.op} in line {call.line} on rank {rank}"
-                return Violation("unwaited", "a wait() for every isend and irecv", got)
     return None
 
 

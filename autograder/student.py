@@ -20,6 +20,7 @@ import fourranks
 from autograder import wire
 from fourranks.errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError
 from fourranks.trace import Call
+from fourranks.verdict import Aftermath
 
 TIMEOUT = (
     20.0  # seconds for one call on all ranks; the slowest reference case takes a tenth of it on two cores
@@ -58,9 +59,16 @@ class RunFailed(Exception):
 
 
 class Function(ABC):
-    """A handle to a student's function."""
+    """A handle to a student's function.
+
+    Attributes:
+        name: the function's name.
+        timeout: seconds for one call on all ranks; the slowest case of a reference takes a tenth of it on
+            two cores.
+    """
 
     name: str
+    timeout: float = 20.0
 
     def run(
         self,
@@ -68,7 +76,6 @@ class Function(ABC):
         *,
         members: tuple[int, ...] | None = None,
         backend: str = "gloo",
-        timeout: float = TIMEOUT,
     ) -> list[Outcome | None]:
         """Calls the function on one rank for each of `inputs`, at the same time.
 
@@ -81,19 +88,17 @@ class Function(ABC):
             For each rank what its call left behind; None where it was not called.
 
         Raises:
-            RunFailed: when that is not the outcome on every rank, after at most about `timeout` seconds.
+            RunFailed: when that is not the outcome on every rank, after little more than `timeout` seconds.
         """
         requests = [
             wire.encode([None if arguments is None else list(arguments), members and list(members)])
             for arguments in inputs
         ]
-        answers, calls = self._run_on_ranks(requests, backend, timeout)
+        answers, calls = self._run_on_ranks(requests, backend)
         return [_outcome(rank, answer, calls[rank]) for rank, answer in enumerate(answers)]
 
     @abstractmethod
-    def _run_on_ranks(
-        self, requests: list[bytes], backend: str, timeout: float
-    ) -> tuple[list[bytes], list[list[Call]]]:
+    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[list[bytes], list[list[Call]]]:
         """Hands each rank its request; returns each rank's answer and calls."""
 
     @abstractmethod
@@ -115,9 +120,7 @@ class NotebookFunction(Function):
         self._function = function
         self._worlds: dict[tuple[int, str], fourranks.RankGroup] = {}
 
-    def _run_on_ranks(
-        self, requests: list[bytes], backend: str, timeout: float
-    ) -> tuple[list[bytes], list[list[Call]]]:
+    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[list[bytes], list[list[Call]]]:
         key = (len(requests), backend)
         if key not in self._worlds:
             self._worlds[key] = fourranks.start(world_size=len(requests), backend=backend)
@@ -125,9 +128,9 @@ class NotebookFunction(Function):
         with world.trace() as trace:
             try:
                 inputs = [(self._function, request) for request in requests]
-                return world.map(call_on_rank, inputs, timeout=timeout), trace.calls
+                return world.map(call_on_rank, inputs, timeout=self.timeout), trace.calls
             except FourRanksError as error:
-                failure = _failure(error, timeout)
+                failure = _failure(error)
         # Whatever a failed call left in these ranks must not reach the next one.
         self._worlds.pop(key).stop()
         failure.calls = trace.calls
@@ -204,18 +207,24 @@ def _is_library(frame: types.FrameType) -> bool:
     return package in ("torch", "fourranks") or package in sys.stdlib_module_names
 
 
-def _failure(error: FourRanksError, timeout: float) -> RunFailed:
+def _failure(error: FourRanksError) -> RunFailed:
     match error:
         case RankError():
             return _raised(error)
         case DeadlockError():
-            return RunFailed(DEADLOCK, str(error))
+            return RunFailed(DEADLOCK, _event(error))
         case RankDied():
-            return RunFailed(DIED, str(error))
+            return RunFailed(DIED, _event(error))
         case CellTimeout():
-            return RunFailed(TIMED_OUT, f"no answer from all ranks within {timeout:g} s")
+            return RunFailed(TIMED_OUT, _event(error))
         case _:
             raise error  # not the student's doing: no world could be started
+
+
+def _event(error: FourRanksError) -> str:
+    """What happened, without what became of the world: a check does not keep it."""
+    aftermath = {aftermath.value for aftermath in Aftermath}
+    return "\n".join(line for line in str(error).splitlines() if line not in aftermath)
 
 
 def _raised(error: RankError) -> RunFailed:

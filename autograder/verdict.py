@@ -12,13 +12,32 @@ from html import escape
 from textwrap import fill
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from autograder.judge import Result
+from autograder import hints
 
-MAX_ROWS = 5
-MAX_CELL = 160  # characters of one entry
+if TYPE_CHECKING:
+    from autograder.judge import Case
+
+MAX_ROWS = 4
 _COLUMNS = ("case", "backend", "expected", "got")
 _WIDTH = 100
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong in one case: its kind (a key of `hints`), what was expected, and what was found."""
+
+    kind: str
+    expected: str
+    got: str
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case on one backend; no problem means that all is as it should be."""
+
+    case: Case
+    backend: str
+    problem: Problem | None
 
 
 class CheckFailed(AssertionError):
@@ -41,13 +60,21 @@ class Verdict:
 
     name: str
     results: Sequence[Result]
-    hint: str
     seed: int
     seconds: float
 
     @property
     def failed(self) -> list[Result]:
         return [result for result in self.results if result.problem is not None]
+
+    @property
+    def kind(self) -> str:
+        """What is wrong in the largest case: in small ones much is right, or wrong, by accident."""
+        return max(self.failed, key=lambda result: (result.case.numel, result.case.world_size)).problem.kind
+
+    @property
+    def hint(self) -> str:
+        return hints.choose(self.kind, self.failed, [result for result in self.results if not result.problem])
 
     @property
     def headline(self) -> str:
@@ -82,7 +109,7 @@ class Verdict:
     def _rows(self) -> list[tuple[str, str, str, str]]:
         return [
             (str(result.case), result.backend, result.problem.expected, result.problem.got)
-            for result in self.failed[:MAX_ROWS]
+            for result in sorted(self.failed, key=lambda result: result.problem.kind != self.kind)[:MAX_ROWS]
         ]
 
     def _notes(self, wrap: bool) -> list[str]:
@@ -92,9 +119,8 @@ class Verdict:
         return [fill(note, _WIDTH) for note in notes] if wrap else notes
 
 
-def show(name: str, results: Sequence[Result], hint: str, seed: int, seconds: float) -> None:
+def show(verdict: Verdict) -> None:
     """Shows the verdict where the reader is, and raises CheckFailed if a case failed."""
-    verdict = Verdict(name, results, hint, seed, seconds)
     shell = _notebook()
     if shell:
         from IPython.display import display

@@ -320,7 +320,7 @@ class _Reader:
 def _empty(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
     try:
         return torch.empty(shape, dtype=dtype)
-    except (RuntimeError, OverflowError):  # no elements, but dims beyond what torch can count
+    except (RuntimeError, OverflowError, TypeError):  # no elements, but dims beyond what torch can count
         raise WireError("a tensor of a shape that no tensor can have") from None
 
 

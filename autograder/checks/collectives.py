@@ -25,8 +25,8 @@ _LARGEST_SUMMAND = {
     torch.bfloat16: 1 << 4,
     torch.float16: 1 << 7,
     torch.float32: 1 << 20,
-    torch.float64: 1 << 48,
-    torch.int64: 1 << 48,
+    torch.float64: 1 << 30,
+    torch.int64: 1 << 30,
     torch.int32: 1 << 20,
 }
 

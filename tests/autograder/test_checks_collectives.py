@@ -1,0 +1,219 @@
+"""The checks of exercise 02, on real ranks: the solutions pass, each wrong solution fails for its own reason.
+
+`wrong_solutions/` has one module for each function of the exercise, with one mistake in each function of
+it. Its `FAILS_AS` says what the check must call the mistake (some depend on which rank comes first) and a
+phrase of the hint. Modules and solutions are executed as a notebook's cells are, so that ranks get the
+functions by value.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import jupytext
+import psutil
+import pytest
+import torch
+
+from autograder import check, student
+from autograder.remote import StudentProcess
+from autograder.verdict import CheckFailed
+
+SOURCE = Path(__file__).parents[2] / "source" / "02_collectives" / "exercise.py"
+SHELF = Path(__file__).parent / "wrong_solutions"
+FEW = {"world_sizes": (2, 3, 4), "numels": (0, 1, 7, 40)}  # enough to tell every mistake on the shelf
+
+
+def _cells(wanted: Callable[[dict], bool]) -> list[str]:
+    cells = jupytext.read(SOURCE).cells
+    return [c.source for c in cells if c.cell_type == "code" and wanted(c.metadata.get("nbgrader", {}))]
+
+
+def _names(source: str, name: str) -> dict:
+    names = {"__name__": "__main__"}
+    exec(compile(source, f"<{name}>", "exec"), names)
+    return names
+
+
+def _shelf(operation: str) -> dict:
+    return _names((SHELF / "common.py").read_text() + (SHELF / f"{operation}.py").read_text(), operation)
+
+
+MISTAKES = [(operation, mistake) for operation in check.__all__ for mistake in _shelf(operation)["FAILS_AS"]]
+
+
+@pytest.fixture(scope="module")
+def solutions() -> dict:
+    imports = "import torch\nimport torch.distributed as dist\n\n"
+    return _names(imports + "\n\n".join(_cells(lambda cell: cell.get("solution"))), "exercise")
+
+
+def failure_of(operation: str, function: object, **limits: object) -> CheckFailed:
+    """The failure that the check of this operation must end in."""
+    with pytest.raises(CheckFailed) as caught:
+        getattr(check, operation)(function, **(limits or FEW))
+    return caught.value
+
+
+@pytest.mark.parametrize("operation", check.__all__)
+def test_the_solution_passes_the_visible_check(operation, solutions, capfd):
+    getattr(check, operation)(solutions[operation])
+    shown = capfd.readouterr()
+    assert f"{operation}: passed" in shown.out
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize("operation", check.__all__)
+def test_the_solution_passes_with_8_ranks_and_in_every_dtype(operation, solutions):
+    dtypes = (torch.float32, torch.float64, torch.int64, torch.bfloat16)
+    getattr(check, operation)(
+        solutions[operation], world_sizes=(8,), numels=(0, 1, 13, 1009), dtypes=dtypes, seed=7
+    )
+
+
+@pytest.mark.parametrize(("operation", "mistake"), MISTAKES, ids=map(".".join, MISTAKES))
+def test_a_wrong_solution_fails_for_its_own_reason_and_gets_the_hint_meant_for_it(operation, mistake):
+    names = _shelf(operation)
+    kinds, phrase = names["FAILS_AS"][mistake]
+    function = student.NotebookFunction(names[mistake])
+    function.timeout = 4.0
+    verdict = failure_of(operation, function).verdict
+    assert verdict.kind in kinds.split(" or "), verdict
+    assert phrase in verdict.hint, verdict
+
+
+@pytest.mark.parametrize("operation", check.__all__)
+def test_an_untouched_stub_fails_as_not_implemented(operation):
+    def stub(*arguments, group=None):
+        raise NotImplementedError
+
+    failure = failure_of(operation, stub)
+    assert failure.verdict.kind == "not implemented"
+    assert "not implemented yet" in str(failure)
+    assert "first step" in str(failure)
+
+
+def test_a_naive_all_reduce_is_told_how_many_bytes_it_moved_and_how_many_a_ring_moves():
+    naive = _shelf("ring_all_reduce")["gathers_everything_and_adds"]
+    limits = {"world_sizes": (4,), "numels": (1000,), "dtypes": (torch.float32,)}
+    text = str(failure_of("ring_all_reduce", naive, **limits))
+    assert "The result is right" in text
+    assert "12,000 bytes from ranks 0-3 (48,000 in all)" in text  # 3 X a rank
+    assert "a ring: at most 6,000 bytes from ranks 0-3 (24,000 in all)" in text  # 2 · 3/4 X a rank
+
+
+def test_a_forbidden_collective_is_named_with_its_line():
+    source = "import torch.distributed as dist\ndef cheat(tensor, group=None):\n    dist.all_reduce(tensor)\n"
+    cheat = _names(source, "cell")["cheat"]
+    assert "dist.all_reduce in line 3" in str(failure_of("ring_all_reduce", cheat))
+
+
+def _raise(*arguments, group=None):
+    raise ValueError("<b>no</b>")
+
+
+def _die(*arguments, group=None):
+    os._exit(3)
+
+
+def _never_end(*arguments, group=None):
+    while True:
+        pass
+
+
+def _return_a_handle(*arguments, group=None):
+    return _never_end
+
+
+def _call_itself(*arguments, group=None):
+    return _call_itself(*arguments, group=group)
+
+
+MISBEHAVIOUR = {
+    "raises": (_raise, "raised"),
+    "dies": (_die, "died"),
+    "never ends": (_never_end, "timed out"),
+    "returns a handle": (_return_a_handle, "wrong type"),
+    "recurses": (_call_itself, "raised"),
+    "takes no arguments": (lambda: None, "raised"),
+    "resizes": (lambda tensor, group=None: tensor.resize_(3) and None, "wrong type"),
+    "returns 42": (lambda tensor, group=None: 42, "wrong type"),
+}
+
+
+@pytest.mark.parametrize(("function", "kind"), MISBEHAVIOUR.values(), ids=MISBEHAVIOUR)
+def test_a_function_that_misbehaves_fails_its_check_and_leaves_the_next_one_working(
+    function, kind, solutions
+):
+    # The functions of this file reach the ranks by value, as a notebook's do.
+    handle = student.NotebookFunction(_by_value(function))
+    handle.timeout = 2.0
+    assert failure_of("ring_all_reduce", handle, world_sizes=(3,), numels=(5,)).verdict.kind == kind
+    check.ring_all_reduce(solutions["ring_all_reduce"], world_sizes=(3,), numels=(5,))
+
+
+def _by_value(function: Callable) -> Callable:
+    function.__module__ = "__main__"
+    return function
+
+
+def test_no_process_is_left_behind_by_a_check(solutions):
+    check.broadcast(solutions["broadcast"], world_sizes=(2,), numels=(1,))  # the zygote stays
+    before = set(psutil.Process().children(recursive=True))
+    check.broadcast(solutions["broadcast"], **FEW)
+    failure_of("broadcast", _shelf("broadcast")["receives_at_the_source_too"], world_sizes=(3,), numels=(1,))
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+def test_the_same_seed_draws_the_same_inputs_and_another_seed_others():
+    def texts(seed):
+        function = _shelf("ring_all_reduce")["averages"]
+        return str(failure_of("ring_all_reduce", function, world_sizes=(2,), numels=(3,), seed=seed))
+
+    assert texts(5) == texts(5)
+    assert "seed=5" in texts(5)
+    assert texts(5) != texts(6).replace("seed=6", "seed=5")
+
+
+def test_a_failed_check_shows_a_table_whose_entries_are_escaped():
+    verdict = failure_of("ring_all_reduce", _by_value(_raise), world_sizes=(2,), numels=(1,)).verdict
+    html = verdict._repr_html_()
+    assert "&lt;b&gt;no&lt;/b&gt;" in html and "<b>no" not in html
+    assert "<b>no</b>" in str(verdict)
+
+
+def test_something_that_is_no_function_is_refused_with_what_to_pass():
+    with pytest.raises(TypeError, match="takes your function itself"):
+        check.broadcast(None)
+
+
+class TestBehindWire:
+    """The same checks, with the student's code in another process."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def notebook():
+        with StudentProcess(_cells(lambda cell: not cell.get("grade"))) as process:
+            yield process
+
+    @pytest.mark.parametrize("operation", check.__all__)
+    def test_every_check_passes(self, operation, notebook):
+        getattr(check, operation)(notebook.function(operation), **FEW)
+
+    @pytest.mark.parametrize(
+        ("operation", "mistake"),
+        [
+            ("ring_all_reduce", "gathers_everything_and_adds"),
+            ("broadcast", "needs_a_power_of_two"),
+            ("exchange", "receives_as_float32"),
+            ("scatter", "sends_to_itself"),
+            ("all_to_all", "returns_the_work"),
+        ],
+    )
+    def test_a_wrong_solution_fails_for_the_same_reason(self, operation, mistake):
+        source = (SHELF / "common.py").read_text() + (SHELF / f"{operation}.py").read_text()
+        kinds, phrase = _shelf(operation)["FAILS_AS"][mistake]
+        with StudentProcess([source]) as notebook:
+            verdict = failure_of(operation, notebook.function(mistake)).verdict
+        assert verdict.kind in kinds
+        assert phrase in verdict.hint

@@ -1,0 +1,227 @@
+"""Handles to a student's functions, here and in another process: the same results, the same failures."""
+
+import os
+import signal
+
+import psutil
+import pytest
+import torch
+
+from autograder import student
+from autograder.remote import StudentProcess
+from autograder.student import RunFailed
+
+CELLS = [
+    "%load_ext fourranks",
+    """
+import os, sys, time
+import torch
+import torch.distributed as dist
+
+def double(tensor, factor=2):
+    tensor *= factor
+    return {"rank": dist.get_rank(), "size": dist.get_world_size()}
+
+def group_of(group=None):
+    return dist.get_process_group_ranks(group), dist.get_rank(group)
+
+def to_the_right():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    work = dist.isend(torch.zeros(3), (rank + 1) % size)
+    dist.recv(torch.zeros(3), (rank - 1) % size)
+    work.wait()
+
+def collective():
+    x = torch.ones(2); dist.all_reduce(x)
+    return x
+
+def fail():
+    if dist.get_rank() == 1:
+        raise KeyError("no such thing")
+
+def fail_while_others_wait():
+    if dist.get_rank() == 1:
+        raise KeyError("no such thing")
+    dist.recv(torch.zeros(1), 1)
+
+def leave():
+    sys.exit(4)
+
+def wait_for_nothing():
+    dist.recv(torch.zeros(1), 1 - dist.get_rank())
+
+def die():
+    os._exit(9)
+
+def never_end():
+    while True:
+        time.sleep(0.01)
+
+def show():
+    print("from a rank")
+    print("and more", file=sys.stderr)
+
+def odd():
+    return object()
+
+def odd_argument(items):
+    items.append(print)
+
+def leave_a_trace():
+    dist.left_by_a_student = True
+
+def find_a_trace():
+    return hasattr(dist, "left_by_a_student")
+""",
+    "this cell raises",
+    "answer = 42",
+    "def after():\n    return answer",
+]
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    with StudentProcess(CELLS) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def names():
+    names = {"__name__": "__main__", "answer": 42}
+    exec(compile(CELLS[1] + CELLS[4], "<cell>", "exec"), names)
+    return names
+
+
+@pytest.fixture(params=["here", "behind wire"])
+def function(request):
+    """Makes the handle to a function of CELLS, in this process or in another."""
+    made = []
+
+    def make(name: str) -> student.Function:
+        if request.param == "here":
+            made.append(student.handle(request.getfixturevalue("names")[name]))
+        else:
+            made.append(request.getfixturevalue("notebook").function(name))
+        made[-1].timeout = 5.0
+        return made[-1]
+
+    yield make
+    for handle in made:
+        handle.release()
+
+
+def test_each_rank_gets_its_own_inputs_and_answers_with_value_and_arguments(function):
+    tensors = [torch.arange(3), torch.arange(3.0), torch.zeros(0)]
+    outcomes = function("double").run([(tensor, 3) for tensor in tensors])
+    assert [outcome.value for outcome in outcomes] == [{"rank": rank, "size": 3} for rank in range(3)]
+    assert [outcome.arguments[0].tolist() for outcome in outcomes] == [[0, 3, 6], [0, 3, 6], []]
+    assert tensors[0].tolist() == [0, 1, 2]  # what was passed in stays as it was
+
+
+def test_a_rank_without_inputs_does_not_call_the_function(function):
+    outcomes = function("double").run([None, (torch.ones(1),)])
+    assert outcomes[0] is None
+    assert outcomes[1].value == {"rank": 1, "size": 2}
+
+
+def test_a_smaller_process_group_is_made_on_the_ranks(function):
+    outcomes = function("group_of").run([None, (), None, ()], members=(1, 3))
+    assert [outcome and outcome.value for outcome in outcomes] == [None, ([1, 3], 0), None, ([1, 3], 1)]
+
+
+def test_the_record_has_each_message_with_peer_bytes_and_line(function):
+    outcomes = function("to_the_right").run([(), (), ()])
+    sends = [call for call in outcomes[2].calls if call.op == "send"]
+    assert [(call.peer, call.nbytes, call.dtype) for call in sends] == [(0, 12, "float32")]
+    assert [call.op for call in outcomes[0].calls] == ["send", "recv"]
+    assert sends[0].line > 0 and sends[0].end >= sends[0].start
+
+
+def test_the_record_has_collectives(function):
+    outcomes = function("collective").run([(), ()])
+    assert [call.op for call in outcomes[0].calls] == ["all_reduce"]
+
+
+def test_the_record_of_one_run_holds_nothing_of_the_run_before(function):
+    handle = function("collective")
+    handle.run([(), ()])
+    assert len(handle.run([(), ()])[0].calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "reason", "message"),
+    [
+        ("fail", [(), ()], student.RAISED, "rank 1 raised KeyError in line .*no such thing"),
+        (
+            "fail_while_others_wait",
+            [(), ()],
+            student.RAISED,
+            "rank 1 raised KeyError in line .*no such thing",
+        ),
+        ("leave", [(), ()], student.RAISED, "raised SystemExit in line .*: 4"),
+        ("double", [(), ()], student.RAISED, "raised TypeError: .*tensor"),
+        ("wait_for_nothing", [(), ()], student.DEADLOCK, "wait forever"),
+        ("die", [(), ()], student.DIED, "exit"),
+        ("never_end", [(), ()], student.TIMED_OUT, "timeout"),
+        ("odd", [(), ()], student.WRONG_TYPE, "rank 0 .*object is neither plain data nor a tensor"),
+        ("odd_argument", [([],), ([],)], student.WRONG_TYPE, "rank 0 .*neither plain data nor a tensor"),
+    ],
+)
+def test_a_run_that_goes_wrong_says_why_and_the_next_one_works(function, name, inputs, reason, message):
+    handle = function(name)
+    handle.timeout = 2.0
+    with pytest.raises(RunFailed, match=f"(?s){message}") as caught:
+        handle.run(inputs)
+    assert caught.value.reason == reason
+    assert function("double").run([(torch.ones(1),)] * 2)[0].arguments[0].item() == 2
+
+
+def test_what_a_failed_run_communicated_is_still_there(function):
+    with pytest.raises(RunFailed) as caught:
+        function("wait_for_nothing").run([(), ()])
+    assert [[call.op for call in own] for own in caught.value.calls] == [["recv"], ["recv"]]
+
+
+def test_what_one_check_changes_on_its_ranks_does_not_reach_the_next_check(function):
+    with function("leave_a_trace") as handle:
+        handle.run([(), ()])
+    assert [outcome.value for outcome in function("find_a_trace").run([(), ()])] == [False, False]
+
+
+def test_what_ranks_print_does_not_get_into_the_answer_or_onto_stderr(function, capfd):
+    function("show").run([(), ()])
+    assert capfd.readouterr().err == ""
+
+
+def test_a_cell_that_fails_does_not_stop_the_cells_after_it(notebook):
+    assert notebook.function("after").run([()])[0].value == 42
+
+
+def test_a_name_that_the_notebook_does_not_define_is_a_failed_run(notebook):
+    with pytest.raises(RunFailed, match="defines no function forgotten"):
+        notebook.function("forgotten").run([()])
+
+
+def test_a_process_that_was_killed_is_started_again_for_the_next_run():
+    with StudentProcess(["def one():\n    return 1"]) as process:
+        assert process.function("one").run([()])[0].value == 1
+        os.kill(process._process.pid, signal.SIGKILL)
+        with pytest.raises(RunFailed) as caught:
+            process.function("one").run([()])
+        assert caught.value.reason == student.DIED
+        assert process.function("one").run([()])[0].value == 1
+
+
+def test_closing_the_process_ends_its_ranks_too():
+    with StudentProcess(["def one():\n    return 1"]) as process:
+        process.function("one").run([(), ()])
+        below = psutil.Process(process._process.pid).children(recursive=True)
+        assert below
+    _, alive = psutil.wait_procs(below, timeout=10)
+    assert not alive
+
+
+def test_a_handle_is_its_own_handle(names):
+    handle = student.handle(names["double"])
+    assert student.handle(handle) is handle
+    assert handle.name == "double"

@@ -1,0 +1,97 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "one_after_another": ("rounds", "in the same round"),
+    "along_a_chain": ("rounds", "in the same round"),
+    "sends_everything_twice": ("bytes", "too much is sent"),
+    "always_from_rank_0": ("untouched", "other than rank 0"),
+    "needs_a_power_of_two": ("deadlock", "no power of two"),
+    "forgets_the_group": ("raised or deadlock", "pass group="),
+    "calls_the_collective": ("forbidden", "send, recv"),
+    "receives_elsewhere": ("untouched", "into the argument itself"),
+    "does_not_wait": ("unwaited", "wait()"),
+    "receives_at_the_source_too": ("deadlock", "nobody sends"),
+}
+
+
+def one_after_another(tensor, src, group=None):
+    rank, world_size = place(group)
+    root = position_of(src, group)
+    if rank != root:
+        return dist.recv(tensor, group_src=root, group=group) and None
+    for peer in range(world_size):
+        if peer != root:
+            dist.send(tensor, group_dst=peer, group=group)
+
+
+def along_a_chain(tensor, src, group=None):
+    rank, world_size = place(group)
+    position = (rank - position_of(src, group)) % world_size
+    if position > 0:
+        dist.recv(tensor, group_src=(rank - 1) % world_size, group=group)
+    if position < world_size - 1:
+        dist.send(tensor, group_dst=(rank + 1) % world_size, group=group)
+
+
+def tree(tensor, rank, root, world_size, group=None, copies=1):
+    position, reach = (rank - root) % world_size, 1
+    while reach < world_size:
+        for _ in range(copies):
+            if position < reach and position + reach < world_size:
+                dist.send(tensor, group_dst=(rank + reach) % world_size, group=group)
+            elif reach <= position < 2 * reach:
+                dist.recv(tensor, group_src=(rank - reach) % world_size, group=group)
+        reach *= 2
+
+
+def sends_everything_twice(tensor, src, group=None):
+    rank, world_size = place(group)
+    tree(tensor, rank, position_of(src, group), world_size, group, copies=2)
+
+
+def always_from_rank_0(tensor, src, group=None):
+    rank, world_size = place(group)
+    tree(tensor, rank, 0, world_size, group)
+
+
+def needs_a_power_of_two(tensor, src, group=None):
+    rank, world_size = place(group)
+    position, reach = (rank - position_of(src, group)) % world_size, 1
+    while reach < world_size:
+        if position < reach:
+            dist.send(tensor, group_dst=(rank + reach) % world_size, group=group)
+        elif position < 2 * reach:
+            dist.recv(tensor, group_src=(rank - reach) % world_size, group=group)
+        reach *= 2
+
+
+def forgets_the_group(tensor, src, group=None):
+    rank, world_size = place(group)
+    tree(tensor, rank, position_of(src, group), world_size)
+
+
+def calls_the_collective(tensor, src, group=None):
+    dist.broadcast(tensor, src, group=group)
+
+
+def receives_elsewhere(tensor, src, group=None):
+    rank, world_size = place(group)
+    tensor = tensor.clone()
+    tree(tensor, rank, position_of(src, group), world_size, group)
+
+
+def does_not_wait(tensor, src, group=None):
+    rank, world_size = place(group)
+    position, reach = (rank - position_of(src, group)) % world_size, 1
+    while reach < world_size:
+        if position < reach and position + reach < world_size:
+            dist.isend(tensor, group_dst=(rank + reach) % world_size, group=group)
+        elif reach <= position < 2 * reach:
+            dist.recv(tensor, group_src=(rank - reach) % world_size, group=group)
+        reach *= 2
+
+
+def receives_at_the_source_too(tensor, src, group=None):
+    rank, world_size = place(group)
+    if world_size > 1:
+        dist.recv(tensor, group_src=(rank - 1) % world_size, group=group)
+        dist.send(tensor, group_dst=(rank + 1) % world_size, group=group)

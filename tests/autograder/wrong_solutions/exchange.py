@@ -1,0 +1,73 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "both_send_first": ("all send first", "receive first"),
+    "both_receive_first": ("deadlock", "nobody sends"),
+    "returns_its_own": ("shifted", "an index is off"),
+    "receives_in_place": ("wrong type", "contract"),
+    "does_not_wait": ("unwaited", "wait()"),
+    "sends_twice": ("bytes", "too much is sent"),
+    "receives_as_float32": ("died", "shape and dtype"),
+    "only_rank_0_sends_first": ("deadlock", "nobody sends"),
+    "overwrites_its_own": ("modified", "belongs to the caller"),
+}
+
+
+def both_send_first(tensor, peer):
+    received = torch.empty_like(tensor)
+    dist.send(tensor, peer)
+    dist.recv(received, peer)
+    return received
+
+
+def both_receive_first(tensor, peer):
+    received = torch.empty_like(tensor)
+    dist.recv(received, peer)
+    dist.send(tensor, peer)
+    return received
+
+
+def swap(tensor, peer, received):
+    sending = dist.isend(tensor, peer)
+    dist.recv(received, peer)
+    sending.wait()
+    return received
+
+
+def returns_its_own(tensor, peer):
+    swap(tensor, peer, torch.empty_like(tensor))
+    return tensor
+
+
+def receives_in_place(tensor, peer):
+    swap(tensor.clone(), peer, tensor)
+
+
+def does_not_wait(tensor, peer):
+    received = torch.empty_like(tensor)
+    dist.isend(tensor, peer)
+    dist.recv(received, peer)
+    return received
+
+
+def sends_twice(tensor, peer):
+    swap(tensor, peer, torch.empty_like(tensor))
+    return swap(tensor, peer, torch.empty_like(tensor))
+
+
+def receives_as_float32(tensor, peer):
+    return swap(tensor, peer, torch.empty(tensor.shape))
+
+
+def only_rank_0_sends_first(tensor, peer):
+    received = torch.empty_like(tensor)
+    if dist.get_rank() == 0:
+        dist.send(tensor, peer)
+        dist.recv(received, peer)
+    else:
+        dist.recv(received, peer)
+        dist.send(tensor, peer)
+    return received
+
+
+def overwrites_its_own(tensor, peer):
+    return swap(tensor.clone(), peer, tensor)

@@ -1,0 +1,99 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "forgets_its_own": ("unfilled", "own part"),
+    "always_sends_its_own": ("value", "With 2 ranks all is well"),
+    "backwards": ("value", "With 2 ranks all is well"),
+    "sends_whole_outputs": ("bytes", "too much is sent"),
+    "straight_to_everybody": ("neighbours", "from rank to rank"),
+    "sends_before_it_receives": ("all send first", "receive first"),
+    "stops_one_step_early": ("unfilled", "all N - 1 steps"),
+    "calls_the_collective": ("forbidden", "send, recv"),
+    "scales_the_input": ("modified", "belongs to the caller"),
+    "element_by_element": ("messages", "in one piece"),
+}
+
+
+def forgets_its_own(output, input, group=None):
+    rank, world_size = place(group)
+    chunks, outgoing = output.view(world_size, *input.shape), input
+    for step in range(world_size - 1):
+        incoming = chunks[(rank - step - 1) % world_size]
+        pass_on(outgoing, incoming, group)
+        outgoing = incoming
+
+
+def always_sends_its_own(output, input, group=None):
+    rank, world_size = place(group)
+    chunks = output.view(world_size, *input.shape)
+    chunks[rank].copy_(input)
+    for step in range(world_size - 1):
+        pass_on(input, chunks[(rank - step - 1) % world_size], group)
+
+
+def backwards(output, input, group=None):
+    rank, world_size = place(group)
+    chunks, outgoing = output.view(world_size, *input.shape), input
+    chunks[rank].copy_(input)
+    for step in range(world_size - 1):
+        incoming = chunks[(rank + step + 1) % world_size]
+        pass_on(outgoing, incoming, group)
+        outgoing = incoming
+
+
+def sends_whole_outputs(output, input, group=None):
+    rank, world_size = place(group)
+    output.zero_()
+    output.view(world_size, *input.shape)[rank] = input
+    for _ in range(world_size - 1):
+        received = torch.empty_like(output)
+        pass_on(output, received, group)
+        chunks = received.view(world_size, *input.shape)
+        chunks[rank] = input
+        output.copy_(torch.where(output == 0, received, output))
+
+
+def straight_to_everybody(output, input, group=None):
+    rank, world_size = place(group)
+    chunks = output.view(world_size, *input.shape)
+    chunks[rank].copy_(input)
+    for distance in range(1, world_size):
+        pass_on(input, chunks[(rank - distance) % world_size], group, distance)
+
+
+def sends_before_it_receives(output, input, group=None):
+    rank, world_size = place(group)
+    chunks = output.view(world_size, *input.shape)
+    chunks[rank].copy_(input)
+    for step in range(world_size - 1):
+        dist.send(chunks[(rank - step) % world_size], group_dst=(rank + 1) % world_size, group=group)
+        dist.recv(chunks[(rank - step - 1) % world_size], group_src=(rank - 1) % world_size, group=group)
+
+
+def stops_one_step_early(output, input, group=None):
+    rank, world_size = place(group)
+    chunks = output.view(world_size, *input.shape)
+    chunks[rank].copy_(input)
+    for step in range(world_size - 2):
+        pass_on(chunks[(rank - step) % world_size], chunks[(rank - step - 1) % world_size], group)
+
+
+def calls_the_collective(output, input, group=None):
+    _, world_size = place(group)
+    dist.all_gather(list(output.tensor_split(world_size)), input, group=group)
+
+
+def scales_the_input(output, input, group=None):
+    straight_to_everybody(output, input, group)
+    input *= 2
+
+
+def element_by_element(output, input, group=None):
+    rank, world_size = place(group)
+    chunks = output.view(world_size, *input.shape)
+    chunks[rank].copy_(input)
+    for step in range(world_size - 1):
+        for at in range(min(len(input), 7)):
+            rest = slice(at, at + 1) if at < 6 else slice(6, None)
+            pass_on(
+                chunks[(rank - step) % world_size][rest], chunks[(rank - step - 1) % world_size][rest], group
+            )
