@@ -1,0 +1,76 @@
+"""`python -m benchmarks [MODULE ...]`: measures everything, or some modules, and prints the table.
+
+A run of everything also writes it to `benchmarks/results.md`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from . import table
+from .contender import PEERS, Session
+from .model import Benchmark, Result
+
+MODULES = ("start", "cell", "deadlock", "large_world", "check", "overhead")
+RESULTS = Path(__file__).with_name("results.md")
+
+_numbers = itertools.count()
+
+
+def measure(benchmark: Benchmark) -> list[Result]:
+    """Measure the contenders in turns, so that whatever else the machine does hits all alike."""
+    print(f"measuring: {benchmark.title}", file=sys.stderr, flush=True)
+    results = [Result(contender) for contender in benchmark.contenders]
+    sessions = [Session(contender, next(_numbers)) for contender in benchmark.contenders]
+    try:
+        for _ in range(benchmark.repeats):
+            for result, session in zip(results, sessions, strict=True):
+                if not result.reason:
+                    _take(result, session)
+    finally:
+        for result, session in zip(results, sessions, strict=True):
+            if left := session.close():
+                print(f"{result.contender.name} left behind: {', '.join(left)}", file=sys.stderr)
+    return results
+
+
+def _take(result: Result, session: Session) -> None:
+    answer = session.measure()
+    if isinstance(answer, str):
+        result.reason, result.values = answer, []
+    else:
+        result.values.append(answer)
+
+
+def lines(modules: list[str], command: str) -> Iterator[str]:
+    """The Markdown, piece by piece as it is measured."""
+    yield table.head(command)
+    yield table.COLUMNS
+    for name in modules:
+        for benchmark in importlib.import_module(f"benchmarks.{name}").BENCHMARKS:
+            yield table.rows(benchmark, measure(benchmark))
+
+
+def main(modules: list[str]) -> None:
+    if unknown := set(modules).difference(MODULES):
+        sys.exit(f"There is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}.")
+    if PEERS.exists():
+        sys.path.append(str(PEERS))  # for their versions
+    command = " ".join(["python -m benchmarks", *modules])
+    pieces = []
+    for piece in lines(modules or list(MODULES), command):
+        print(piece, flush=True)
+        pieces.append(piece)
+    if not modules:
+        RESULTS.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1:])
+    except KeyboardInterrupt:
+        sys.exit("Interrupted; what was measured until then is above.")

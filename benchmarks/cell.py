@@ -1,0 +1,47 @@
+"""The round trip of a cell that does nothing, on four ranks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from . import peers
+from .model import OURS, Benchmark, Contender, faster
+from .notebook import WORLD_SIZE, run
+
+
+def four_ranks() -> Iterator[float]:
+    run("%load_ext fourranks")
+    run(f"%ranks start -n {WORLD_SIZE}")
+    yield from _round_trips("%%ranks\npass")
+
+
+def ipyparallel() -> Iterator[float]:
+    with peers.engines():
+        yield from _round_trips("%%px\npass")
+
+
+def nbdistributed() -> Iterator[float]:
+    with peers.nbdistributed_workers():
+        yield from _round_trips("pass")
+
+
+def _round_trips(cell: str) -> Iterator[float]:
+    run(cell)  # the first imports what it needs
+    while True:
+        began = time.perf_counter()
+        run(cell)
+        yield time.perf_counter() - began
+
+
+BENCHMARKS = (
+    Benchmark(
+        "round trip of the cell `pass` on 4 ranks",
+        (
+            Contender(OURS, four_ranks),
+            Contender("ipyparallel, `%%px`", ipyparallel, faster(6)),
+            Contender("nbdistributed", nbdistributed),
+        ),
+        repeats=50,
+    ),
+)

@@ -1,0 +1,81 @@
+"""From the last rank getting stuck until the ranks are usable again.
+
+Four Ranks says who waits where for whom and keeps every variable. With ipyparallel nobody says anything; the
+clock starts when its user, knowing at once what is wrong, restarts the engines, which forget everything.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from . import peers
+from .model import OURS, Benchmark, Contender, at_most
+from .notebook import ALL_REDUCE, CHECK, WORLD_SIZE
+
+NOTE_TIME = "import time\ntime.sleep(0.5)\nstuck_since = time.monotonic()\n"  # stuck in the middle of a cell
+DEADLOCKS = (
+    "dist.barrier() if rank == 0 else dist.all_reduce(torch.ones(1))",
+    "if rank > 0: dist.all_reduce(torch.ones(1))",
+    "dist.recv(torch.empty(1), (rank + 1) % dist.get_world_size())",
+)
+
+
+def four_ranks() -> Iterator[float]:
+    import fourranks
+
+    with fourranks.start(WORLD_SIZE) as group:
+        for deadlock in itertools.cycle(DEADLOCKS):
+            group.execute("kept = rank")
+            _require_deadlock_error(group, NOTE_TIME + deadlock)
+            group.execute(ALL_REDUCE + CHECK)
+            usable = time.monotonic()
+            assert group.pull("kept") == list(range(WORLD_SIZE))
+            yield usable - max(group.pull("stuck_since"))
+
+
+def _require_deadlock_error(group: Any, cell: str) -> None:
+    from fourranks import DeadlockError
+
+    try:
+        group.execute(cell)
+    except DeadlockError:
+        return
+    raise AssertionError(f"no deadlock was found in {cell!r}")
+
+
+def ipyparallel() -> Iterator[float]:
+    with peers.engines() as (cluster, client):
+        peers.all_reduce_on_engines(client)
+        for deadlock in itertools.cycle(DEADLOCKS):
+            client[:].execute(deadlock, block=False)
+            time.sleep(1)  # all are stuck by now
+            began = time.monotonic()
+            _restart_engines(cluster, client)
+            peers.all_reduce_on_engines(client)
+            yield time.monotonic() - began
+
+
+def _restart_engines(cluster: Any, client: Any) -> None:
+    """Restarted engines get new ids; the old ones stay in the list for a while."""
+    before = set(client.ids)
+    cluster.restart_engines_sync()
+    while len(client.ids) != WORLD_SIZE or before.intersection(client.ids):
+        time.sleep(0.01)
+    view = client[:]
+    view.block = True
+    view.activate()
+
+
+BENCHMARKS = (
+    Benchmark(
+        "a deadlock on 4 ranks: from the last rank getting stuck to usable again",
+        (
+            Contender(f"{OURS}: explained, variables kept", four_ranks, at_most(1.5, "s")),
+            Contender("ipyparallel: engines restarted, variables lost", ipyparallel),
+        ),
+        repeats=3,
+    ),
+)

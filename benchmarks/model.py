@@ -1,0 +1,68 @@
+"""What a benchmark is: something to measure, Four Ranks and its peers to measure it on, a figure to hold."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+OURS = "Four Ranks"
+
+
+@dataclass(frozen=True)
+class Hold:
+    """A figure to hold: as text, and as a test of the medians of Four Ranks and of the peer beside it."""
+
+    text: str
+    test: Callable[[float, float], bool]
+
+
+def faster(factor: float) -> Hold:
+    """Four Ranks takes at most 1/factor of a peer's time."""
+    return Hold(f"≥ {factor:g}× faster", lambda ours, peer: peer >= factor * ours)
+
+
+def no_more_than(factor: float) -> Hold:
+    """Four Ranks takes at most `factor` times a peer's time."""
+    return Hold(f"≤ {factor:g}× its time", lambda ours, peer: ours <= factor * peer)
+
+
+def at_most(limit: float, unit: str) -> Hold:
+    """Four Ranks itself stays within a limit, in base units."""
+    return Hold(f"≤ {limit:g} {unit}", lambda ours, _: ours <= limit)
+
+
+@dataclass(frozen=True)
+class Contender:
+    """One line of the table.
+
+    Attributes:
+        samples: a generator function of some module of this package; it yields measurements in base units.
+    """
+
+    name: str
+    samples: Callable[[], Iterator[float]]
+    hold: Hold | None = None
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """What is measured, in turns, on each contender; the first is Four Ranks."""
+
+    title: str
+    contenders: tuple[Contender, ...]
+    repeats: int
+    unit: str = "s"
+
+
+@dataclass
+class Result:
+    """What one contender's measurements came to, or the reason why there are none."""
+
+    contender: Contender
+    values: list[float] = field(default_factory=list)
+    reason: str = ""
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.values)

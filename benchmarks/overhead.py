@@ -1,0 +1,120 @@
+"""What it costs that every call of a rank passes through a recording process group.
+
+The same loop on the same number of processes and threads: on ranks of Four Ranks, and on processes of
+`torch.multiprocessing.spawn` with torch's own process group.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from . import peers
+from .model import OURS, Benchmark, Contender, no_more_than
+
+LARGE = (4, 1 << 20, 10)  # world size, float32 elements, calls in one measurement
+SMALL = (4, 1, 200)
+ALONE = (1, 1, 2000)  # nobody to wait for: what is left is the call itself
+
+
+def seconds_per_call(numel: int, calls: int) -> float:
+    """Runs on each rank: mean seconds of an all-reduce, from a barrier on."""
+    import torch
+    import torch.distributed as dist
+
+    x = torch.zeros(numel)
+    dist.barrier()
+    began = time.perf_counter()
+    for _ in range(calls):
+        dist.all_reduce(x)
+    return (time.perf_counter() - began) / calls
+
+
+def _four_ranks(world_size: int, numel: int, calls: int) -> Iterator[float]:
+    import fourranks
+
+    with fourranks.start(world_size) as group:
+        while True:
+            yield max(group.run(seconds_per_call, numel, calls))
+
+
+def _plain(world_size: int, numel: int, calls: int) -> Iterator[float]:
+    from torch import multiprocessing
+
+    pipes = [multiprocessing.get_context("spawn").Pipe() for _ in range(world_size)]
+    ranks = multiprocessing.spawn(
+        _plain_rank,
+        args=(world_size, peers.free_port(), [theirs for _, theirs in pipes]),
+        nprocs=world_size,
+        join=False,
+    )
+    try:
+        while True:
+            for ours, _ in pipes:
+                ours.send((numel, calls))
+            yield max(ours.recv() for ours, _ in pipes)
+    finally:
+        for ours, _ in pipes:
+            ours.send(None)
+        while not ranks.join():
+            pass
+
+
+def _plain_rank(rank: int, world_size: int, port: int, pipes: list[Any]) -> None:
+    import torch
+    import torch.distributed as dist
+
+    from fourranks.hardware import threads_per_rank
+
+    torch.set_num_threads(threads_per_rank(world_size))
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    dist.init_process_group("gloo", rank=rank, world_size=world_size)
+    while (request := pipes[rank].recv()) is not None:
+        pipes[rank].send(seconds_per_call(*request))
+    dist.destroy_process_group()
+
+
+def four_ranks_large() -> Iterator[float]:
+    return _four_ranks(*LARGE)
+
+
+def plain_large() -> Iterator[float]:
+    return _plain(*LARGE)
+
+
+def four_ranks_small() -> Iterator[float]:
+    return _four_ranks(*SMALL)
+
+
+def plain_small() -> Iterator[float]:
+    return _plain(*SMALL)
+
+
+def four_ranks_alone() -> Iterator[float]:
+    return _four_ranks(*ALONE)
+
+
+def plain_alone() -> Iterator[float]:
+    return _plain(*ALONE)
+
+
+PLAIN = "torch's own process group"
+BENCHMARKS = (
+    Benchmark(
+        "all-reduce of 4 MiB on 4 ranks, recorded",
+        (Contender(OURS, four_ranks_large), Contender(PLAIN, plain_large, no_more_than(1.03))),
+        repeats=50,
+    ),
+    Benchmark(
+        "all-reduce of 4 bytes on 4 ranks, recorded",
+        (Contender(OURS, four_ranks_small), Contender(PLAIN, plain_small)),
+        repeats=50,
+    ),
+    Benchmark(
+        "all-reduce of 4 bytes on 1 rank, recorded",
+        (Contender(OURS, four_ranks_alone), Contender(PLAIN, plain_alone)),
+        repeats=15,
+    ),
+)
