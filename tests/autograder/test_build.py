@@ -1,5 +1,6 @@
 """Text under source/ becomes lectures, exercises, solutions and a start page, and what is old is found."""
 
+import csv
 import json
 import os
 import re
@@ -129,10 +130,37 @@ def test_solutions_and_lectures_have_been_run(built_once):
 def test_nbgraders_own_command_makes_the_same_exercise(course):
     released = course / "exercises/01_doubling/exercise.ipynb"
     before = released.read_bytes()
-    command = ["nbgrader", "generate_assignment", "01_doubling"]
-    subprocess.run(command, cwd=course, check=True, capture_output=True)
+    nbgrader(course, "generate_assignment", "01_doubling")
     assert released.read_bytes() == before
     assert {path.name for path in released.parent.iterdir()} == {"exercise.ipynb", "numbers.csv"}
+
+
+def test_nbgrader_grades_right_answers_although_they_write_to_stderr_or_lack_the_test(course):
+    nbgrader(course, "generate_assignment", "01_doubling")
+    solution = nbformat.read(course / "solutions/01_doubling/exercise.ipynb", as_version=4)
+    solution.cells[
+        1
+    ].source = "def double(x):\n    import sys; print('careful', file=sys.stderr)\n    return 2 * x"
+    submit(course, "ada", solution)
+    del solution.cells[2]
+    submit(course, "bob", solution)
+    solution.cells[1].source = "def double(x):\n    return x"
+    submit(course, "eve", solution)
+    nbgrader(course, "autograde", "01_doubling")
+    nbgrader(course, "export")
+    with (course / "grades.csv").open() as file:
+        scores = {row["student_id"]: float(row["score"]) for row in csv.DictReader(file)}
+    assert scores == {"ada": 2, "bob": 2, "eve": 0}
+
+
+def nbgrader(course: Path, *arguments: str) -> None:
+    subprocess.run(["nbgrader", *arguments], cwd=course, check=True, capture_output=True)
+
+
+def submit(course: Path, student: str, notebook: nbformat.NotebookNode) -> None:
+    folder = course / "submitted" / student / "01_doubling"
+    folder.mkdir(parents=True)
+    nbformat.write(notebook, folder / "exercise.ipynb")
 
 
 def test_building_twice_changes_no_byte(course):
