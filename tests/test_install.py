@@ -167,6 +167,12 @@ UNFIT = {
         "This Python cannot make virtual environments: its venv module is missing or not whole.",
         "On Debian and Ubuntu: apt install python3-venv",
     ),
+    "no right to write": (
+        "import os\ndef makedirs(*args, **kwargs): raise PermissionError(13, 'Permission denied', '.venv')\n"
+        "os.makedirs = makedirs",
+        "The install failed: [Errno 13] Permission denied: '.venv'",
+        "Mend that, then run make again.",
+    ),
     "full disk": (
         "from types import SimpleNamespace\nshutil.disk_usage = lambda path: SimpleNamespace(free=2.2e9)",
         "The disk is too full: the install needs 3 GB, and",

@@ -47,7 +47,7 @@ def read_record():
     try:
         with open(RECORD) as file:
             return file.read()
-    except OSError:
+    except EnvironmentError:  # as Python 2 calls it
         return ""
 
 
@@ -150,4 +150,6 @@ if __name__ == "__main__":
     try:
         main()
     except KeyboardInterrupt:
-        stop("Interrupted. The next make starts over where this one stopped.")
+        stop("Interrupted. The next make installs the rest.")
+    except EnvironmentError as error:
+        stop("The install failed: {0}".format(error), "Mend that, then run make again.")
