@@ -6,7 +6,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install lab test build check-build lint format clean
+.PHONY: help install lab test build check-build bench lint format clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -26,6 +26,13 @@ build: install ## make lectures/, exercises/ and solutions/ from source/
 
 check-build: install ## fail when the built folders are out of date
 	@$(BIN)/autograder build --check
+
+bench: install .venv/peers ## measure the course beside its peers, into benchmarks/results.md
+	@$(BIN)/python -m benchmarks $(ARGS)
+
+.venv/peers: benchmarks/requirements.txt # a folder of their own; the course never sees them
+	@$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ --requirement $< && touch $@ || \
+	echo "The peers could not be installed; pip's reason is above. Their lines will be empty." >&2
 
 lint: install ## look for mistakes and unformatted code
 	@$(BIN)/ruff check

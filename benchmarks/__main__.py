@@ -60,7 +60,7 @@ def main(modules: list[str]) -> None:
         sys.exit(f"There is no benchmark {', '.join(sorted(unknown))}; there are {', '.join(MODULES)}.")
     if PEERS.exists():
         sys.path.append(str(PEERS))  # for their versions
-    command = " ".join(["python -m benchmarks", *modules])
+    command = f'make bench ARGS="{" ".join(modules)}"' if modules else "make bench"
     pieces = []
     for piece in lines(modules or list(MODULES), command):
         print(piece, flush=True)
