@@ -117,10 +117,14 @@ class RanksMagics(Magics):
             output.follow(transcript)
 
         try:
-            group.world().execute(source, options.ranks, options.timeout, self.shell.execution_count, follow)
+            group.world().execute(source, options.ranks, options.timeout, self._cell_number(), follow)
         finally:
             for transcript in transcripts:
                 output.finish(transcript)
+
+    def _cell_number(self) -> int:
+        """What stands in front of this cell: In[…]. `execution_count` may be ahead of it already."""
+        return len(self.shell.user_ns["In"]) - 1
 
     def _draw(self, calls: list) -> None:
         from .views.timeline import timeline  # matplotlib takes a while to import

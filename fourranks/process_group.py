@@ -2,7 +2,7 @@
 
 `torch.distributed` builds each process group by calling `ProcessGroup(store, rank, size)`. In a rank that
 name is bound to `RecordingProcessGroup` (see `install`), so every path to a collective passes here with its
-arguments: the functions of `torch.distributed`, functional collectives, DDP's reducer in C++, FSDP and DTensor.
+arguments: the functions of `torch.distributed`, functional collectives, DDP's reducer in C++, FSDP, DTensor.
 The backend stays torch's own; `dist.get_backend()` still says "gloo" or "nccl".
 """
 
@@ -19,6 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
+from torch.distributed.rendezvous import _rendezvous_handlers
 
 from . import rescue
 from .messages import Settings
@@ -186,7 +187,6 @@ class DefaultGroup:
 
     def __init__(self, settings: Settings, listener: int | None) -> None:
         self._settings = settings
-        self._store_connections: set[rescue.Connection] = set()
         if listener is not None:
             self._server = dist.TCPStore(
                 LOOPBACK,
@@ -196,21 +196,27 @@ class DefaultGroup:
                 master_listen_fd=listener,
             )
 
+        _rendezvous_handlers["env"] = self._rendezvous  # what init_process_group() asks by default
+        self._generation, self._attempt = 0, 0
+
     def form(self, generation: int) -> None:
         """Join the group of this generation, leaving the one before."""
         if dist.is_initialized():
             dist.destroy_process_group()
-            gc.collect()  # an exception that came out of a collective holds the old group, and so its connections
-        before = rescue.tcp_connections()
-        store = dist.TCPStore(LOOPBACK, self._settings.store_port, is_master=False)
-        self._store_connections = rescue.tcp_connections() - before
-        dist.init_process_group(
-            self._settings.backend,
-            store=dist.PrefixStore(str(generation), store),
-            rank=self._settings.rank,
-            world_size=self._settings.world_size,
+            gc.collect()  # an exception from a collective still holds the old group, and so its connections
+        distributed_c10d._world.group_count = (
+            0  # names of groups must agree, whatever single ranks have tried
         )
+        self._generation, self._attempt = generation, 0
+        dist.init_process_group(self._settings.backend)
         RecordingProcessGroup.recorder.reset()
+
+    def _rendezvous(self, url: str, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
+        """A part of the store for each new default group: it must not find the addresses of an earlier one."""
+        store = dist.TCPStore(LOOPBACK, self._settings.store_port, is_master=False)
+        prefix = f"{self._generation}/{self._attempt}"
+        self._attempt += 1
+        yield dist.PrefixStore(prefix, store), self._settings.rank, self._settings.world_size
 
     def cut(self) -> None:
         """Make every operation that waits on a group or its store fail now. Runs in a helper thread."""
@@ -222,7 +228,8 @@ class DefaultGroup:
         if self._settings.backend == "nccl":
             for group in groups:
                 group.inner.abort()
-        rescue.cut(self._store_connections.union(*(group.connections() for group in groups)))
+        to_store = {c for c in rescue.tcp_connections() if c.peer_port == self._settings.store_port}
+        rescue.cut(to_store.union(*(group.connections() for group in groups)))
 
 
 def _describe(operation: _Operation, group: RecordingProcessGroup, args: tuple, kwargs: dict) -> Call:

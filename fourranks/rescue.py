@@ -15,10 +15,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Connection:
-    """A connected TCP socket of this process; the inode tells it from a later one with the same descriptor."""
+    """A connected TCP socket of this process; the inode tells it from a later one on its descriptor."""
 
     descriptor: int
     inode: int
+    peer_port: int
 
 
 def tcp_connections() -> set[Connection]:
@@ -49,7 +50,6 @@ def _connection(descriptor: int) -> Connection | None:
         with socket.socket(fileno=os.dup(descriptor)) as candidate:
             if candidate.family not in (socket.AF_INET, socket.AF_INET6):
                 return None
-            candidate.getpeername()
-            return Connection(descriptor, status.st_ino)
+            return Connection(descriptor, status.st_ino, candidate.getpeername()[1])
     except OSError:
         return None

@@ -38,6 +38,11 @@ class Kernel(nbclient.NotebookClient):
         self.execute_cell(cell, 0)
         return cell.outputs
 
+    @property
+    def number(self) -> int:
+        """The number in front of the last cell."""
+        return self.nb.cells[0].execution_count
+
     def output(self, *args):
         added = super().output(*args)
         if added is not None and self._while_running is not None:
@@ -120,7 +125,8 @@ def test_stderr_is_stderr_and_labelled(kernel):
 
 
 def test_a_progress_bar_is_one_line_in_the_end(kernel):
-    cell = "%%ranks\nimport time\nfor i in range(4):\n    print(f'\\r{i}/3', end='', flush=True); time.sleep(0.1)"
+    bar = "for i in range(4):\n    print(f'\\r{i}/3', end='', flush=True); time.sleep(0.1)"
+    cell = f"%%ranks\nimport time\n{bar}"
     assert kernel.text(cell) == "[0-3] 3/3\n"
 
 
@@ -139,6 +145,7 @@ def test_tracebacks_number_the_lines_as_the_notebook_does(kernel):
     shown = kernel.text("%%ranks\nx = 1\n1 / 0")
     assert "Ranks 0-3 raised ZeroDivisionError" in shown
     assert "----> 3 1 / 0" in shown
+    assert f"Cell In[{kernel.number}], line 3" in shown
     assert "fourranks/" not in shown  # no frame of ours
 
 

@@ -1,0 +1,168 @@
+"""The recording process group: every path to a collective is seen, and torch notices nothing."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import fourranks
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with fourranks.start(2, "gloo") as group:
+        yield group
+
+
+def ops(group, source, rank=0):
+    """The operations that a cell issued on one rank."""
+    with group.trace() as trace:
+        group.execute(source)
+    return [call.op for call in trace.calls[rank]]
+
+
+COLLECTIVES = {
+    "dist.all_reduce(x)": "all_reduce",
+    "dist.broadcast(x, 0)": "broadcast",
+    "dist.reduce(x, 1)": "reduce",
+    "dist.all_gather([torch.empty(4), torch.empty(4)], x)": "all_gather",
+    "dist.all_gather_single(torch.empty(8), x)": "all_gather_single",
+    "dist.reduce_scatter(torch.empty(2), list(x.chunk(2)))": "reduce_scatter",
+    "dist.reduce_scatter_single(torch.empty(2), x)": "reduce_scatter_single",
+    "dist.gather(x, [torch.empty(4), torch.empty(4)] if rank == 0 else None, 0)": "gather",
+    "dist.scatter(x, [torch.ones(4), torch.ones(4)] if rank == 0 else None, 0)": "scatter",
+    "dist.all_to_all(list(torch.empty(4).chunk(2)), list(x.chunk(2)))": "all_to_all",
+    "dist.all_to_all_single(torch.empty(4), x)": "all_to_all_single",
+    "dist.barrier()": "barrier",
+    "dist.all_reduce(x, async_op=True).wait()": "all_reduce",
+    "import torch.distributed._functional_collectives as f; f.all_reduce(x, 'sum', dist.group.WORLD) + 0": "all_reduce",
+}
+
+
+@pytest.mark.parametrize("source", COLLECTIVES)
+def test_every_collective_is_recorded_once(pair, source):
+    assert ops(pair, f"x = torch.ones(4)\n{source}") == [COLLECTIVES[source]]
+
+
+def test_point_to_point_calls_name_their_peer_and_bytes(pair):
+    with pair.trace() as trace:
+        pair.execute("x = torch.ones(5)\ndist.send(x, 1) if rank == 0 else dist.recv(x, 0)")
+    (sent,), (received,) = trace.calls
+    assert (sent.op, sent.peer, sent.nbytes) == ("send", 1, 20)
+    assert (received.op, received.peer) == ("recv", 0)
+    assert trace.bytes_sent(0) == 20
+
+
+def test_batched_and_any_source_messages_are_recorded(pair):
+    batch = (
+        "requests = dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.ones(1), 1 - rank),"
+        " dist.P2POp(dist.irecv, torch.ones(1), 1 - rank)])\n[request.wait() for request in requests]"
+    )
+    assert ops(pair, batch) == ["send", "recv"]
+    with pair.trace() as trace:
+        pair.execute("source = dist.send(torch.ones(1), 1) if rank == 0 else dist.recv(torch.ones(1))")
+    assert trace.calls[1][0].peer is None
+    assert pair.pull("source") == [None, 0]
+
+
+def test_a_call_carries_what_a_reader_wants_to_know(pair):
+    with pair.trace() as trace:
+        pair.execute("x = torch.ones(2, 3, dtype=torch.float64)\n\ndist.reduce(x, 1, op=dist.ReduceOp.MAX)")
+    call = trace.calls[0][0]
+    assert (call.op, call.root, call.reduce_op, call.shape, call.dtype) == (
+        "reduce",
+        1,
+        "MAX",
+        (2, 3),
+        "float64",
+    )
+    assert (call.ranks, call.nbytes, call.line) == ((0, 1), 48, 3)
+    assert call.start < call.end
+    assert 0 < call.waited <= call.end - call.start
+
+
+def test_the_clocks_of_the_ranks_agree(pair):
+    with pair.trace() as trace:
+        pair.execute("dist.barrier()")
+    first, second = (calls[0] for calls in trace.calls)
+    assert max(first.start, second.start) <= min(first.end, second.end)  # no rank leaves before both came
+
+
+def test_an_async_call_that_nobody_waits_for_has_no_end(pair):
+    with pair.trace() as trace:
+        pair.execute("work = dist.all_reduce(torch.ones(1), async_op=True)")
+    assert trace.calls[0][0].end is None
+    pair.execute("work.wait()")
+
+
+def test_object_collectives_subgroups_and_meshes_pass_through_it(pair):
+    assert "all_gather" in ops(pair, "box = [None] * 2\ndist.all_gather_object(box, {'rank': rank})")
+    assert pair.pull("box[1]['rank']") == [1, 1]
+    assert ops(pair, "alone = dist.new_group([1])\nif rank == 1: dist.barrier(group=alone)", rank=1) == [
+        "barrier"
+    ]
+    mesh = (
+        "from torch.distributed.device_mesh import init_device_mesh\nmesh = init_device_mesh('cpu', (2,))\n"
+    )
+    assert ops(pair, mesh + "dist.all_reduce(torch.ones(1), group=mesh.get_group())")[-1] == "all_reduce"
+
+
+def test_torchs_own_data_parallelism_is_seen(pair):
+    pair.execute("model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))")
+    assert ops(pair, "model(torch.ones(1, 4)).sum().backward()")[-1] == "all_reduce"
+
+
+def test_torchs_own_sharding_is_seen(pair):
+    pair.execute(
+        "from torch.distributed.fsdp import fully_shard\nfrom torch.distributed.device_mesh import init_device_mesh\n"
+        "model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())\n"
+        "model = fully_shard(model, mesh=init_device_mesh('cpu', (2,)))"
+    )
+    assert ops(pair, "model(torch.ones(1, 4)).sum().backward()") == [
+        "all_gather_single",
+        "reduce_scatter_single",
+    ]
+
+
+def test_dtensor_redistribution_is_seen(pair):
+    source = (
+        "from torch.distributed.device_mesh import init_device_mesh\n"
+        "from torch.distributed.tensor import Replicate, Shard, distribute_tensor\n"
+        "mesh = init_device_mesh('cpu', (2,))\n"
+        "whole = distribute_tensor(torch.arange(8.), mesh, [Shard(0)]).redistribute(mesh, [Replicate()])\n"
+        "total = whole.to_local().sum().item()"
+    )
+    assert "all_gather_single" in ops(pair, source)
+    assert pair.pull("total") == [28.0, 28.0]
+
+
+def test_monitored_barrier_and_futures_still_work(pair):
+    pair.execute("dist.monitored_barrier()")
+    pair.execute("x = torch.ones(1)\ndist.all_reduce(x, async_op=True).get_future().wait()")
+    assert pair.pull("x.item()") == [2.0, 2.0]
+
+
+def test_readers_may_leave_and_form_the_group_themselves(pair):
+    for _ in range(3):
+        pair.execute("dist.destroy_process_group()\ndist.init_process_group('gloo')\ndist.barrier()")
+    assert pair.pull("(dist.get_backend(), dist.get_world_size())") == [("gloo", 2)] * 2
+
+
+def test_a_rank_that_forms_the_group_alone_can_be_freed(pair):
+    pair.execute("kept = rank")
+    with pytest.raises(fourranks.CellTimeout):
+        pair.execute("dist.destroy_process_group()\nif rank: dist.init_process_group('gloo')", timeout=1)
+    pair.execute("dist.barrier()")
+    assert pair.pull("kept") == [0, 1]
+
+
+def test_results_are_those_of_torch(pair):
+    x = torch.randn(1000)
+    pair.push(x=x)
+    pair.execute("y = x * (rank + 1)\ndist.all_reduce(y)")
+    assert all(torch.equal(y, x + x * 2) for y in pair.pull("y"))
+
+
+def test_traces_do_not_nest(pair):
+    with pair.trace(), pytest.raises(fourranks.FourRanksError, match="do not nest"), pair.trace():
+        pass
