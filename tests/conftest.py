@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from selenium import webdriver
 
@@ -67,7 +68,18 @@ def lab(student_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         try:
             yield server["url"]
         finally:
-            os.kill(server["pid"], signal.SIGTERM)  # it ends its kernels first, and make waits for it
+            _stop(make, server["pid"])
+
+
+def _stop(make: subprocess.Popen, pid: int) -> None:
+    """End the server, which ends its kernels first; make waits for it."""
+    processes = psutil.Process(make.pid).children(recursive=True)
+    os.kill(pid, signal.SIGTERM)
+    try:
+        make.wait(timeout=10)
+    except subprocess.TimeoutExpired:  # jupyter_server 2.21 hangs if a kernel is just starting
+        for process in processes:
+            process.kill()
 
 
 def _started(make: subprocess.Popen, runtime: Path) -> dict:

@@ -2,7 +2,10 @@
 
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
-from selenium.webdriver.support.expected_conditions import presence_of_element_located
+from selenium.webdriver.support.expected_conditions import (
+    presence_of_element_located,
+    text_to_be_present_in_element,
+)
 from selenium.webdriver.support.ui import WebDriverWait
 
 
@@ -15,7 +18,8 @@ def test_make_lab_shows_the_start_page_and_its_links_open_notebooks(browser, lab
     next(link for link in links if link.text == "exercise").click()
     wait_for(browser, ".jp-NotebookPanel .jp-Cell")
     assert "/lab/tree/exercises/" in browser.current_url
-    wait_for(browser, ".jp-Notebook-ExecutionIndicator[data-status=idle]")  # it has a kernel
+    kernel = (By.CSS_SELECTOR, "[title='Change kernel for exercise.ipynb']")
+    WebDriverWait(browser, 60).until(text_to_be_present_in_element(kernel, "Python 3 (ipykernel) | Idle"))
 
 
 def wait_for(browser, selector: str) -> WebElement:
