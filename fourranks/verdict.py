@@ -16,8 +16,8 @@ class Aftermath(Enum):
 
     INTACT = ""
     FORMED_ANEW = (
-        "All ranks are free again and keep their variables. The default process group was formed anew; "
-        "sub-groups from new_group, and what holds one, must be made again."
+        "All ranks are free again and keep their variables. The default process group was formed\n"
+        "anew; sub-groups from new_group, and what holds one, must be made again."
     )
     RESTARTED = "Some ranks could not be freed, so all were started again: their variables are lost."
     DEAD = "The other ranks keep their variables. `%ranks restart` starts all of them again."

@@ -225,19 +225,19 @@ def _advice(deadlock: Deadlock) -> str:
         if len({call.op for call in calls}) > 1:
             return "All ranks of a group must call the same collectives in the same order."
         return (
-            "In one collective all ranks must give the same number of elements, dtype, src or dst, "
+            "In one collective all ranks must give the same number of elements, dtype, src or dst,\n"
             "and reduce op."
         )
     if all(call.op == "send" for call in calls):
         return (
-            "A blocking send waits until its receiver asks for the message. Let half of the ranks receive "
-            "first (for instance the odd ones), or use isend, or batch_isend_irecv."
+            "A blocking send waits until its receiver asks for the message. Let half of the ranks\n"
+            "receive first (for instance the odd ones), or use isend, or batch_isend_irecv."
         )
     if any(call.is_point_to_point for call in calls):
         return "Every send needs a matching recv (same pair of ranks, same tag, same order), and the reverse."
     if deadlock.ended:
         return (
-            "A collective needs every rank of its group. Look for an `if rank ...`, an early return or an "
-            "exception in front of it, and for loops of different lengths."
+            "A collective needs every rank of its group. Look for an `if rank ...`, an early return or\n"
+            "an exception in front of it, and for loops of different lengths."
         )
     return "Each of these ranks waits for another of them. Check the order in which they communicate."
