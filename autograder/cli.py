@@ -14,6 +14,10 @@ def main(arguments: list[str] | None = None) -> int:
     build.add_argument("--check", action="store_true", help="change nothing; exit 1 if they are out of date")
     build.set_defaults(run=_build)
 
+    check = commands.add_parser("check", help="run an exercise's checks and show the score")
+    check.add_argument("exercise", type=Path, help="a folder or notebook, such as exercises/02_collectives")
+    check.set_defaults(run=_check)
+
     options = parser.parse_args(arguments)
     return options.run(options)
 
@@ -31,3 +35,13 @@ def _build(options: argparse.Namespace) -> int:
     if problems and options.check:
         print("\nRun `make build` and commit what it changes.", file=sys.stderr)
     return 1 if problems else 0
+
+
+def _check(options: argparse.Namespace) -> int:
+    from autograder.score import ScoreError, check
+
+    try:
+        return 0 if check(options.exercise) else 1
+    except ScoreError as error:
+        print(error, file=sys.stderr)
+        return 2

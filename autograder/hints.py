@@ -12,77 +12,106 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from autograder.verdict import Result
 
+# For each kind of problem: what it is called, and the hint.
 _BY_KIND = {
     "not implemented": (
+        "not implemented yet",
         "Replace `raise NotImplementedError` by your code. A good first step: make it right for 1 rank "
-        "(nothing to send), then for 2."
+        "(nothing to send), then for 2.",
     ),
     "raised": (
-        "Read the line that the message names, and try the function on its own with fourranks.run(...)."
+        "an exception",
+        "Read the line that the message names, and try the function on its own with fourranks.run(...).",
     ),
     "deadlock": (
-        "Somebody waits for a message that nobody sends. Write down for each rank, in order, whom it sends "
-        "to and whom it receives from: every send needs its receive, at the same point of both lists."
+        "a deadlock",
+        "Somebody waits for a message that nobody sends. Write down for each rank, in order, whom it "
+        "sends to and whom it receives from: every send needs its receive, at the same point of both "
+        "lists.",
     ),
     "all send first": (
-        "Every rank sends first, and a send returns only when its message is received. Let one side receive"
-        " first, or use isend, then recv, then wait for the send."
+        "a deadlock, every rank sends first",
+        "Every rank sends first, and a send returns only when its message is received. Let one side "
+        "receive first, or use isend, then recv, then wait for the send.",
     ),
     "died": (
+        "a rank died",
         "A worker process that ends by SIGABRT usually received into a buffer smaller than the message. "
-        "Compare shape and dtype of what is sent with the buffer it is received into."
+        "Compare shape and dtype of what is sent with the buffer it is received into.",
     ),
     "timed out": (
-        "Look for a loop that never ends: what changes in each turn, and does it reach the end on every rank?"
+        "no answer in time",
+        "Look for a loop that never ends: what changes in each turn, and does it reach the end on every "
+        "rank?",
     ),
     "wrong type": (
-        "Compare with the contract: what the function returns, and what it puts into its arguments."
+        "something of the wrong type",
+        "Compare with the contract: what the function returns, and what it puts into its arguments.",
     ),
     "forbidden": (
-        "Build it from send, recv, isend, irecv or batch_isend_irecv: that is what this exercise is about."
+        "a call that is not allowed here",
+        "Build it from send, recv, isend, irecv or batch_isend_irecv: that is what this exercise is about.",
     ),
-    "modified": "This argument belongs to the caller. Work on a copy (clone), or on a buffer of your own.",
+    "modified": (
+        "an argument was changed",
+        "This argument belongs to the caller. Work on a copy (clone), or on a buffer of your own.",
+    ),
     "untouched": (
-        "The result has to be written into the argument itself (copy_, or receiving into it). An assignment"
-        " such as `tensor = ...` or `tensor = tensor + ...` only renames something inside the function."
+        "no result in the argument",
+        "The result has to be written into the argument itself (copy_, or receiving into it). An "
+        "assignment such as `tensor = ...` or `tensor = tensor + ...` only renames something inside the "
+        "function.",
     ),
     "unfilled": (
-        "Some places were never written. Does this rank's own part go there too, and do all N - 1 steps "
-        "happen?"
+        "a result with gaps",
+        "Some places were never written. Does this rank's own part go there too, and do all N−1 steps "
+        "happen?",
     ),
-    "not in place": "Copy the result into the argument (copy_) instead of returning it.",
+    "not in place": (
+        "the result is returned, not in place",
+        "Copy the result into the argument (copy_) instead of returning it.",
+    ),
     "shifted": (
-        "The right values are on the wrong rank or in the wrong place: an index is off. Follow one chunk on"
-        " paper, step by step, from where it starts to where it has to end."
+        "values in the wrong place",
+        "The right values are on the wrong rank or in the wrong place: an index is off. Follow one chunk "
+        "on paper, step by step, from where it starts to where it has to end.",
     ),
     "missing summand": (
+        "a contribution is missing",
         "A contribution is lost on the way. Is every received tensor added before the next one arrives or "
-        "the sum is passed on, and is every message waited for first?"
+        "the sum is passed on, and is every message waited for first?",
     ),
     "repeated summand": (
-        "A contribution is added twice: what arrives already contains the sums made further up."
+        "a contribution is counted twice",
+        "A contribution is added twice: what arrives already contains the sums made further up.",
     ),
     "value": (
-        "Try the smallest failing case by hand. Two frequent reasons: a tensor read before its wait(), and "
-        "a buffer received into while it is still being sent."
+        "wrong values",
+        "Try the smallest failing case by hand. Two frequent reasons: a tensor read before its wait(), "
+        "and a buffer received into while it is still being sent.",
     ),
     "unwaited": (
+        "a message without its wait()",
         "isend and irecv return before anything has moved. Keep what they return, and call wait() on each "
-        "before the tensor is used again and before you return."
+        "before the tensor is used again and before you return.",
     ),
     "bytes": (
-        "The result is right, but too much is sent. Send partial results instead of whole tensors, and "
-        "nothing that the other rank does not need or has already."
+        "right, but too many bytes",
+        "Too much is sent. Send partial results instead of whole tensors, and nothing that the other rank "
+        "does not need or has already.",
     ),
     "messages": (
-        "The result is right, but in too many messages. Send what goes to the same rank in one piece."
+        "right, but too many messages",
+        "Send what goes to the same rank in one piece.",
     ),
     "rounds": (
-        "The result is right, but takes too many rounds. Every rank that has the data can send in the same "
-        "round: the number of them doubles each time."
+        "right, but too many rounds",
+        "Several ranks can send in the same round: each round doubles the number of ranks that have the "
+        "data, or halves the number of those that still have something to add.",
     ),
     "neighbours": (
-        "The result is right, but a ring sends to a neighbour only: let data travel on from rank to rank."
+        "right, but past the neighbours",
+        "A ring sends to a neighbour only: let data travel on from rank to rank.",
     ),
 }
 
@@ -91,8 +120,8 @@ _Rule = Callable[["Result"], bool]
 _PATTERNS: tuple[tuple[_Rule, str], ...] = (
     (
         lambda result: result.case.members is not None,
-        "Only a group that is not the default one goes wrong: pass group= to every call, and keep positions"
-        " in the group apart from global ranks.",
+        "Only a group that is not the default one goes wrong: pass group= to every call, and keep positions "
+        "in the group apart from global ranks.",
     ),
     (
         lambda result: result.case.root not in (None, 0),
@@ -107,8 +136,8 @@ _PATTERNS: tuple[tuple[_Rule, str], ...] = (
     ),
     (
         lambda result: not _is_power_of_two(_group_size(result)),
-        "Only world sizes that are no power of two go wrong: which ranks have no partner in the last round,"
-        " and does an index need % N?",
+        "Only world sizes that are no power of two go wrong: which ranks have no partner in the last round, "
+        "and does an index need % N?",
     ),
     (
         lambda result: result.case.world_size == 1,
@@ -138,10 +167,15 @@ _PATTERN_KINDS = {
 }  # a broken budget or contract says enough by itself
 
 
+def title(kind: str) -> str:
+    """What a problem of this kind is called in a headline."""
+    return _BY_KIND[kind][0]
+
+
 def choose(kind: str, failed: Sequence[Result], passed: Sequence[Result]) -> str:
     """The hint for this kind of problem, and what the failing cases have in common if that is telling."""
     pattern = _pattern(failed, passed) if kind in _PATTERN_KINDS else ""
-    return " ".join(filter(None, (pattern, _BY_KIND[kind])))
+    return " ".join(filter(None, (pattern, _BY_KIND[kind][1])))
 
 
 def _pattern(failed: Sequence[Result], passed: Sequence[Result]) -> str:

@@ -68,6 +68,11 @@ def unwaited(calls: Calls) -> Violation | None:
     return None
 
 
+def counted(number: int, noun: str) -> str:
+    """The number and its noun, as in "1 round" and "1,000 bytes"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def sends(calls: Sequence[Call]) -> list[Call]:
     """The messages that a rank sent."""
     return [call for call in calls if call.op == "send"]
@@ -93,7 +98,7 @@ def _bytes(budget: Budget, calls: Calls) -> Violation | None:
     if budget.bytes_by_rank is not None:
         over = [rank for rank, limit in enumerate(budget.bytes_by_rank) if sent[rank] > limit]
         if over:
-            return _too_much("bytes", budget, sent, budget.bytes_by_rank, over)
+            return _too_much("byte", budget, sent, budget.bytes_by_rank, over)
     if budget.total_bytes is not None and sum(sent) > budget.total_bytes:
         expected = f"{budget.name}: at most {budget.total_bytes:,} bytes in all"
         return Violation("bytes", expected, f"{sum(sent):,} bytes in all")
@@ -105,7 +110,7 @@ def _messages(budget: Budget, calls: Calls) -> Violation | None:
         return None
     sent = [len(sends(own)) for own in calls]
     over = [rank for rank, limit in enumerate(budget.messages_by_rank) if sent[rank] > limit]
-    return _too_much("messages", budget, sent, budget.messages_by_rank, over) if over else None
+    return _too_much("message", budget, sent, budget.messages_by_rank, over) if over else None
 
 
 def _too_much(
@@ -113,8 +118,9 @@ def _too_much(
 ) -> Violation:
     worst = max(over, key=lambda rank: sent[rank] - limits[rank])
     where = name_ranks([rank for rank in over if (sent[rank], limits[rank]) == (sent[worst], limits[worst])])
-    expected = f"{budget.name}: at most {limits[worst]:,} {unit} from {where} ({sum(limits):,} in all)"
-    return Violation(unit, expected, f"{sent[worst]:,} {unit} from {where} ({sum(sent):,} in all)")
+    expected = f"{budget.name}: at most {counted(limits[worst], unit)} from {where} ({sum(limits):,} in all)"
+    got = f"{counted(sent[worst], unit)} from {where} ({sum(sent):,} in all)"
+    return Violation(f"{unit}s", expected, got)
 
 
 def _rounds(budget: Budget, calls: Calls) -> Violation | None:
@@ -123,7 +129,8 @@ def _rounds(budget: Budget, calls: Calls) -> Violation | None:
     needed = rounds(calls)
     if needed <= budget.rounds:
         return None
-    return Violation("rounds", f"{budget.name}: at most {budget.rounds} rounds", f"{needed} rounds")
+    allowed = counted(budget.rounds, "round")
+    return Violation("rounds", f"{budget.name}: at most {allowed}", counted(needed, "round"))
 
 
 def _ring(budget: Budget, calls: Calls) -> Violation | None:

@@ -7,6 +7,7 @@ ranks of this process, `remote.RemoteFunction` in a process of its own. Checks c
 from __future__ import annotations
 
 import dataclasses
+import linecache
 import sys
 import types
 from abc import ABC, abstractmethod
@@ -56,6 +57,14 @@ class RunFailed(Exception):
 
     def __str__(self) -> str:
         return self.message
+
+
+class NotAFunction(TypeError):
+    """What was passed to a check cannot be called."""
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython prints this in place of a traceback through our own frames."""
+        return [f"\x1b[31mTypeError\x1b[0m: {self}"]
 
 
 class Function(ABC):
@@ -130,7 +139,7 @@ class NotebookFunction(Function):
                 inputs = [(self._function, request) for request in requests]
                 return world.map(call_on_rank, inputs, timeout=self.timeout), trace.calls
             except FourRanksError as error:
-                failure = _failure(error)
+                failure = _failure(error, self.timeout)
         # Whatever a failed call left in these ranks must not reach the next one.
         self._worlds.pop(key).stop()
         failure.calls = trace.calls
@@ -145,14 +154,13 @@ def handle(function: Callable | Function) -> Function:
     """The handle to a student's function; a handle is returned as it is.
 
     Raises:
-        TypeError: when `function` cannot be called.
+        NotAFunction: when `function` cannot be called.
     """
     if isinstance(function, Function):
         return function
     if not callable(function):
-        raise TypeError(
-            f"a check takes your function itself, not {type(function).__name__} ({function!r:.60})"
-        )
+        kind = type(function).__name__
+        raise NotAFunction(f"a check takes your function itself, not something of type {kind}: {function!r}")
     return NotebookFunction(function)
 
 
@@ -207,7 +215,7 @@ def _is_library(frame: types.FrameType) -> bool:
     return package in ("torch", "fourranks") or package in sys.stdlib_module_names
 
 
-def _failure(error: FourRanksError) -> RunFailed:
+def _failure(error: FourRanksError, timeout: float) -> RunFailed:
     match error:
         case RankError():
             return _raised(error)
@@ -216,7 +224,8 @@ def _failure(error: FourRanksError) -> RunFailed:
         case RankDied():
             return RunFailed(DIED, _event(error))
         case CellTimeout():
-            return RunFailed(TIMED_OUT, _event(error))
+            where = "\n".join(_event(error).splitlines()[1:])
+            return RunFailed(TIMED_OUT, f"no answer from all ranks within {timeout:g} s\n{where}")
         case _:
             raise error  # not the student's doing: no world could be started
 
@@ -231,8 +240,9 @@ def _raised(error: RankError) -> RunFailed:
     rank, first = min(error.errors.items())
     if first.name != _StudentError.__name__:
         return RunFailed(RAISED, f"rank {rank} raised {first.name}: {first.message}", first.name)
-    name, _, line, message = first.message.split("\n", 3)
-    where = f" in line {line}" if int(line) else ""
+    name, file, line, message = first.message.split("\n", 3)
+    code = linecache.getline(file, int(line)).strip()
+    where = f" in line {line}{f' ({code})' if code else ''}" if int(line) else ""
     return RunFailed(RAISED, f"rank {rank} raised {name}{where}{': ' if message else ''}{message}", name)
 
 

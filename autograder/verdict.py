@@ -13,11 +13,12 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from autograder import hints
+from autograder.policy import counted
 
 if TYPE_CHECKING:
     from autograder.judge import Case
 
-MAX_ROWS = 4
+MAX_ROWS = 3
 _COLUMNS = ("case", "backend", "expected", "got")
 _WIDTH = 100
 
@@ -79,11 +80,12 @@ class Verdict:
     @property
     def headline(self) -> str:
         if self.failed:
-            return f"{self.name}: {_count(len(self.failed), 'case')} of {len(self.results)} failed"
+            share = f"{len(self.failed)} of {counted(len(self.results), 'case')}"
+            return f"{self.name}: {hints.title(self.kind)} ({share} failed)"
         sizes = ", ".join(map(str, sorted({result.case.world_size for result in self.results})))
         backends = ", ".join(dict.fromkeys(result.backend for result in self.results))
         return (
-            f"{self.name}: passed, {_count(len(self.results), 'case')} "
+            f"{self.name}: passed, {counted(len(self.results), 'case')} "
             f"({sizes} ranks; {backends}; {self.seconds:.1f} s)"
         )
 
@@ -106,15 +108,21 @@ class Verdict:
         notes = "".join(f'<p style="margin:.3em 0">{escape(note)}</p>' for note in self._notes(wrap=False))
         return f"{head}<table><tr>{header}</tr>{body}</table>{notes}"
 
+    @property
+    def _shown(self) -> list[Result]:
+        """A few failed cases, those of the headline's kind first; of long stories only one."""
+        telling = sorted(self.failed, key=lambda result: result.problem.kind != self.kind)
+        return telling[: 1 if "\n" in telling[0].problem.got else MAX_ROWS]
+
     def _rows(self) -> list[tuple[str, str, str, str]]:
         return [
             (str(result.case), result.backend, result.problem.expected, result.problem.got)
-            for result in sorted(self.failed, key=lambda result: result.problem.kind != self.kind)[:MAX_ROWS]
+            for result in self._shown
         ]
 
     def _notes(self, wrap: bool) -> list[str]:
-        more = len(self.failed) - MAX_ROWS
-        notes = [f"{_count(more, 'more case')} failed."] if more > 0 else []
+        more = len(self.failed) - len(self._shown)
+        notes = [f"{counted(more, 'more case')} failed."] if more > 0 else []
         notes += [f"Hint: {self.hint}", f"The inputs were drawn with seed={self.seed}."]
         return [fill(note, _WIDTH) for note in notes] if wrap else notes
 
@@ -145,7 +153,3 @@ def _html_cell(text: str) -> str:
 
 def _indented(text: str) -> str:
     return text.replace("\n", "\n              ")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"

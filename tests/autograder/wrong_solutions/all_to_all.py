@@ -3,7 +3,7 @@ FAILS_AS = {
     "everybody_serves_rank_0_first": ("all send first", "receive first"),
     "stores_by_destination": ("value", "With 2 ranks all is well"),
     "sends_whole_inputs": ("bytes", "does not need"),
-    "by_way_of_rank_0": ("bytes", "too much is sent"),
+    "by_way_of_rank_0": ("bytes", "Too much is sent"),
     "forgets_its_own": ("unfilled", "own part"),
     "calls_the_collective": ("forbidden", "send, recv"),
     "cannot_be_empty": ("raised", "empty tensors"),

@@ -2,7 +2,7 @@
 FAILS_AS = {
     "one_after_another": ("rounds", "in the same round"),
     "along_a_chain": ("rounds", "in the same round"),
-    "sends_everything_twice": ("bytes", "too much is sent"),
+    "sends_everything_twice": ("bytes", "Too much is sent"),
     "always_from_rank_0": ("untouched", "other than rank 0"),
     "needs_a_power_of_two": ("deadlock", "no power of two"),
     "forgets_the_group": ("raised or deadlock", "pass group="),

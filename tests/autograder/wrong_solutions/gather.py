@@ -3,7 +3,7 @@ FAILS_AS = {
     "forgets_its_own": ("untouched", "into the argument itself"),
     "appends_to_the_list": ("wrong type", "contract"),
     "off_by_one": ("value", "smallest failing case"),
-    "everybody_to_everybody": ("bytes", "too much is sent"),
+    "everybody_to_everybody": ("bytes", "Too much is sent"),
     "does_not_wait": ("unwaited", "wait()"),
     "calls_the_collective": ("forbidden", "send, recv"),
     "always_to_rank_0": ("raised", "other than rank 0"),

@@ -1,6 +1,6 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "everybody_to_the_destination": ("rounds", "too many rounds"),
+    "everybody_to_the_destination": ("rounds", "in the same round"),
     "always_to_rank_0": ("untouched", "other than rank 0"),
     "needs_a_power_of_two": ("deadlock", "no power of two"),
     "passes_on_its_own_only": ("missing summand", "lost on the way"),

@@ -1,7 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "sends_to_itself": ("raised", "line that the message names"),
-    "sends_the_whole_list": ("bytes", "too much is sent"),
+    "sends_the_whole_list": ("bytes", "Too much is sent"),
     "off_by_one": ("shifted", "an index is off"),
     "leaves_the_source_out": ("untouched", "into the argument itself"),
     "indexes_by_global_rank": ("raised", "pass group="),
