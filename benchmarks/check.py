@@ -91,6 +91,6 @@ BENCHMARKS = (
             Contender(f"{OURS}: values and traffic", four_ranks),
             Contender("torch.multiprocessing.spawn: values", spawn),
         ),
-        repeats=2,
+        repeats=3,
     ),
 )

@@ -57,11 +57,12 @@ class Benchmark:
 
 @dataclass
 class Result:
-    """What one contender's measurements came to, or the reason why there are none."""
+    """What one contender's measurements came to, or the reason why there are none; seconds spent on them."""
 
     contender: Contender
     values: list[float] = field(default_factory=list)
     reason: str = ""
+    spent: float = 0.0
 
     @property
     def median(self) -> float:

@@ -92,8 +92,10 @@ def import_torch() -> Iterator[float]:
 def _seconds(command: list[str]) -> float:
     """From the start of a command to the last time that it has printed."""
     began = time.monotonic()
-    output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    return max(float(line) for line in output.splitlines() if line.replace(".", "").isdigit()) - began
+    ended = subprocess.run(command, capture_output=True, text=True)
+    if ended.returncode != 0:
+        raise RuntimeError((ended.stderr.strip() or "no message").splitlines()[-1])
+    return max(float(line) for line in ended.stdout.splitlines() if line.replace(".", "").isdigit()) - began
 
 
 BENCHMARKS = (
