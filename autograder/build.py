@@ -50,7 +50,7 @@ def build(course: Path) -> list[str]:
         for path, update in updates:
             try:
                 update(path, staged, course)
-            except (BuildError, ExecutionError) as error:
+            except BuildError as error:
                 problems.append(f"{path}: {error}")
     return problems
 
@@ -101,17 +101,24 @@ def _remove(built: Path, previous: NotebookNode | None) -> None:
 def _executed(staged: Path, previous: NotebookNode | None, course: Path) -> bytes:
     """The staged notebook with outputs: those of the previous one if only prose has changed since."""
     notebook = read(staged)
-    sources = [[cell.source for cell in code_cells(version)] for version in (notebook, previous) if version]
-    if previous and was_run(previous) and sources[0] == sources[1]:
+    source = notebook.metadata.fourranks.source
+    if previous and was_run(previous) and _code(previous) == _code(notebook):
         for cell, old in zip(code_cells(notebook), code_cells(previous), strict=True):
             cell.outputs, cell.execution_count = old.outputs, old.execution_count
     else:
-        print(f"running {notebook.metadata.fourranks.source}", flush=True)
-        execute(notebook, staged.parent)
+        print(f"running {source}", flush=True)
+        try:
+            execute(notebook, staged.parent)
+        except ExecutionError as error:
+            raise BuildError(f"{source}, {error}") from error
     text = nbformat.writes(notebook) + "\n"
     if len(text) > LARGE:
-        print(f"warning: it has {len(text) / 1e6:.1f} MB; draw fewer or smaller figures.")
+        print(f"warning: {source} makes {len(text) / 1e6:.1f} MB; draw fewer or smaller figures")
     return text.replace(f"{course}/", "").encode()  # tracebacks and warnings name files of this machine
+
+
+def _code(notebook: NotebookNode) -> list[str]:
+    return [cell.source for cell in code_cells(notebook)]
 
 
 def _place(path: Path, staged: Path, course: Path) -> None:

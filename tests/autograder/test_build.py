@@ -261,7 +261,7 @@ def test_a_lecture_that_fails_keeps_its_last_built_notebook(course):
     edit(course / "source/01_doubling/exercise.py", "an exercise", "try it")
     problems = build(course)
     assert problems == [
-        "lectures/01_doubling/lecture.ipynb: cell 3 (lecture-003) failed: "
+        "lectures/01_doubling/lecture.ipynb: source/01_doubling/lecture.py, cell 3 (lecture-003) failed: "
         "NameError: name 'a_lecture' is not defined\n    print(a_lecture)"
     ]
     assert path.read_bytes() == before
@@ -273,6 +273,15 @@ def test_outputs_do_not_name_the_folder_of_the_course(course):
     assert build(course) == []
     lecture = nbformat.read(course / "lectures/01_doubling/lecture.ipynb", as_version=4)
     assert lecture.cells[2].outputs[0].text == "fourranks/group.py\n"
+
+
+def test_a_large_lecture_is_built_with_a_warning(course, capsys):
+    edit(course / "source/01_doubling/lecture.py", '"a lecture"', '("a" * 99 + "\\n") * 20_000')
+    assert build(course) == []
+    said = capsys.readouterr().out
+    assert re.search(
+        r"warning: source/01_doubling/lecture.py makes 2.\d MB; draw fewer or smaller figures", said
+    )
 
 
 def test_an_exercise_in_which_someone_works_is_not_overwritten(course):
