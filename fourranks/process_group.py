@@ -159,6 +159,7 @@ def _record(name: str, operation: _Operation) -> None:
     def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> dist.Work:
         call = _describe(operation, self, args, kwargs)
         self.recorder.issue(call)
+        self.recorder.stand_still_in_conflict(call)
         return RecordedWork(delegate(self.inner, *args, **kwargs), call, self.recorder)
 
     method.__name__ = name
@@ -212,7 +213,7 @@ class DefaultGroup:
         RecordingProcessGroup.recorder.reset()
 
     def _rendezvous(self, url: str, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
-        """A part of the store for each new default group: it must not find the addresses of an earlier one."""
+        """A part of the store for each new default group, so that it finds no addresses of an earlier one."""
         store = dist.TCPStore(LOOPBACK, self._settings.store_port, is_master=False)
         prefix = f"{self._generation}/{self._attempt}"
         self._attempt += 1
@@ -248,7 +249,7 @@ def _describe(operation: _Operation, group: RecordingProcessGroup, args: tuple, 
         shape=tuple(tensors[0].shape) if tensors else (),
         dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
         nbytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors),
-        part=_elements(args, operation.agree),
+        part=_part(args, operation.agree),
         root=members[root]
         if root >= 0 and operation.name in ("broadcast", "reduce", "gather", "scatter")
         else None,
@@ -269,10 +270,12 @@ def _describe_message(call: Call, members: tuple[int, ...], args: tuple) -> None
         call.tag = args[1]
 
 
-def _elements(args: tuple, position: int | None) -> int | None:
+def _part(args: tuple, position: int | None) -> tuple[int, str] | None:
+    """Elements and dtype of the tensors that must be alike on all ranks."""
     if position is None or position >= len(args):
         return None
-    return sum(tensor.numel() for tensor in _tensors(args[position]))
+    tensors = list(_tensors(args[position]))
+    return sum(tensor.numel() for tensor in tensors), str(tensors[0].dtype) if tensors else ""
 
 
 def _tensors(value: Any) -> Iterator[torch.Tensor]:

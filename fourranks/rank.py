@@ -27,6 +27,7 @@ import torch.distributed as dist
 from IPython.core.error import UsageError
 
 from . import process_group
+from .board import Board
 from .hardware import threads_per_rank
 from .messages import (
     Channel,
@@ -98,12 +99,12 @@ class _Interrupts:
 class Rank:
     """One rank: handles the notebook's messages until the notebook goes away."""
 
-    def __init__(self, settings: Settings, channel: Channel, listener: int | None) -> None:
+    def __init__(self, settings: Settings, channel: Channel, board: int, listener: int | None) -> None:
         self._settings = settings
         self._channel = channel
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._busy = False
-        self._recorder = Recorder()
+        self._recorder = Recorder(settings.rank, Board(board, settings.rank))
         process_group.install(self._recorder)
         self._group = process_group.DefaultGroup(settings, listener)
         self._interrupts = _Interrupts()
@@ -261,12 +262,13 @@ def _no_input(prompt: str = "") -> str:
     )
 
 
-def main(settings: Settings, channel: Channel, listener: int | None) -> None:
+def main(settings: Settings, channel: Channel, board: int, listener: int | None) -> None:
     """Become a rank; called in a freshly forked process and never returns.
 
     Args:
         settings: which rank of which world.
         channel: the way to the notebook.
+        board: the descriptor of the world's board.
         listener: on rank 0, the descriptor of the socket that the rendezvous store listens on.
     """
     os.chdir(settings.directory)
@@ -291,4 +293,4 @@ def main(settings: Settings, channel: Channel, listener: int | None) -> None:
     if settings.backend == "nccl":
         torch.cuda.set_device(_device(settings))
     builtins.input = _no_input
-    Rank(settings, channel, listener).serve()
+    Rank(settings, channel, board, listener).serve()

@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from .board import Board
+
 RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead
+CONFLICT_TICK = 0.005  # seconds between looks at the board of a rank that stands still
 MAX_CALLS = 1_000_000  # calls kept by one trace; a runaway loop must not take the rank's memory
 
 
@@ -32,7 +35,9 @@ class Call:
     shape: tuple[int, ...]  # of the tensor this rank puts in (the buffer, for a receive)
     dtype: str
     nbytes: int  # of all tensors that this rank puts in
-    part: int | None  # elements that must agree between ranks; None where they may differ
+    part: (
+        tuple[int, str] | None
+    )  # elements and dtype that all ranks must give alike; None where they may differ
     peer: int | None = None  # of a send or recv; None is any source
     root: int | None = None  # src or dst of a rooted collective
     reduce_op: str | None = None
@@ -47,6 +52,12 @@ class Call:
     @property
     def is_point_to_point(self) -> bool:
         return self.op in ("send", "recv")
+
+    def agrees_with(self, other: Call) -> bool:
+        """Whether two ranks may make these calls at the same place of one group."""
+        if (self.op, self.root, self.reduce_op) != (other.op, other.root, other.reduce_op):
+            return False
+        return self.part is None or other.part is None or self.part == other.part
 
 
 @dataclass(slots=True)
@@ -63,8 +74,9 @@ class Progress:
 class Recorder:
     """Numbers and, while a trace is on, keeps the calls of this rank's process."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int, board: Board) -> None:
         self.calls: list[Call] | None = None  # None while no trace is on
+        self._rank, self._board = rank, board
         self.reset()
 
     def reset(self) -> None:
@@ -74,7 +86,9 @@ class Recorder:
         self._sends: Counter[tuple[str, int, int]] = Counter()
         self._recvs: Counter[tuple[str, int, int]] = Counter()
         self._recent: deque[Call] = deque(maxlen=RECENT)
+        self._any_source: set[tuple[str, int]] = set()  # (group, tag) in which messages cannot be paired up
         self._blocked: Call | None = None
+        self._board.clear()
 
     def issue(self, call: Call) -> None:
         """Number a call and note that it starts now."""
@@ -90,6 +104,43 @@ class Recorder:
         if self.calls is not None and len(self.calls) < MAX_CALLS:
             self.calls.append(call)
         call.start = time.perf_counter()
+
+    def stand_still_in_conflict(self, call: Call) -> None:
+        """Post the call; do not return while what another rank has posted contradicts it."""
+        keys = self._keys(call)
+        if keys is None:
+            return
+        key, peers, value = keys
+        self._board.post(key, value)
+        if self._in_conflict(call, key, peers, value):
+            with self.waiting(call):
+                while self._in_conflict(call, key, peers, value):
+                    time.sleep(CONFLICT_TICK)
+
+    def _keys(self, call: Call) -> tuple[int, tuple[int, ...], int] | None:
+        """Key to post under, ranks to compare with, value to post; None if nothing can be compared."""
+        if not call.is_point_to_point:
+            value = hash((call.op, call.root, call.reduce_op, call.part))
+            return hash((call.group, call.seq)), call.ranks, value
+        if call.peer is None:
+            self._any_source.add((call.group, call.tag))
+        if (call.group, call.tag) in self._any_source:
+            return None
+        ends = (self._rank, call.peer) if call.op == "send" else (call.peer, self._rank)
+        return hash((call.group, *ends, call.tag, call.seq)), (call.peer,), call.nbytes
+
+    def _in_conflict(self, call: Call, key: int, peers: tuple[int, ...], value: int) -> bool:
+        for peer in peers:
+            theirs = self._board.read(peer, key)
+            if theirs is None or peer == self._rank:
+                continue
+            if call.is_point_to_point:
+                sent, room = (value, theirs) if call.op == "send" else (theirs, value)
+                if sent > room:
+                    return True
+            elif theirs != value:
+                return True
+        return False
 
     @contextmanager
     def waiting(self, call: Call) -> Iterator[None]:

@@ -84,21 +84,18 @@ def _disagreement(steady: dict[int, Call], views: dict[int, RankView]) -> Deadlo
     """Two ranks with different calls at the same place of the same group."""
     for rank, call in steady.items():
         if call.is_point_to_point:
-            continue
-        conflicts = {
-            other: their
-            for other in call.ranks
-            if other != rank and other in views
-            if (their := _call_at(views[other].progress, call)) is not None and not _agree(call, their)
-        }
+            conflicts = _misfit(rank, call, views)
+        else:
+            conflicts = {
+                other: their
+                for other in call.ranks
+                if other != rank
+                if (their := _call_at(views[other].progress, call)) and not call.agrees_with(their)
+            }
         if conflicts:
-            ours = {r: c for r, c in steady.items() if c.group == call.group and c.seq == call.seq}
-            return Deadlock(
-                {r: c for r, c in ours.items() if r not in conflicts or r in steady},
-                {r: tuple(q for q in call.ranks if q != r) for r in ours},
-                {},
-                conflicts,
-            )
+            same_place = {r: c for r, c in steady.items() if (c.group, c.seq) == (call.group, call.seq)}
+            blocked = {rank: call} if call.is_point_to_point else same_place
+            return Deadlock(blocked, dict.fromkeys(blocked, ()), {}, conflicts)
     return None
 
 
@@ -110,12 +107,17 @@ def _call_at(progress: Progress, call: Call) -> Call | None:
     return None
 
 
-def _agree(a: Call, b: Call) -> bool:
-    if (a.op, a.root, a.reduce_op) != (b.op, b.root, b.reduce_op):
-        return False
-    if a.dtype and b.dtype and a.dtype != b.dtype:
-        return False
-    return a.part is None or b.part is None or a.part == b.part or not (a.shape and b.shape)
+def _misfit(rank: int, call: Call, views: dict[int, RankView]) -> dict[int, Call]:
+    """The other side of a message if the receiver's tensor is too small for it."""
+    if call.peer is None:
+        return {}
+    for their in views[call.peer].progress.recent:
+        if {call.op, their.op} != {"send", "recv"}:
+            continue
+        if (their.group, their.peer, their.tag, their.seq) == (call.group, rank, call.tag, call.seq):
+            sent, received = (call, their) if call.op == "send" else (their, call)
+            return {call.peer: their} if sent.nbytes > received.nbytes else {}
+    return {}
 
 
 def _deadlock(steady: dict[int, Call], views: dict[int, RankView], strict: bool) -> Deadlock | None:
@@ -178,7 +180,10 @@ def explain(deadlock: Deadlock, place: Callable[[Call], str]) -> str:
         place: how to name the line of a call, for instance "line 4: dist.barrier()".
     """
     calls = {**deadlock.conflicts, **deadlock.blocked}
-    in_detail = bool(deadlock.conflicts) and len({call.op for call in calls.values()}) == 1
+    in_detail = bool(deadlock.conflicts) and (
+        len({call.op for call in calls.values()}) == 1
+        or any(call.is_point_to_point for call in calls.values())
+    )
     lines = []
     for ranks, call in _alike(calls, place):
         missing = sorted({q for rank in ranks for q in deadlock.missing.get(rank, ())} - set(ranks))
@@ -193,25 +198,22 @@ def explain(deadlock: Deadlock, place: Callable[[Call], str]) -> str:
 
 def _alike(calls: dict[int, Call], place: Callable[[Call], str]) -> list[tuple[list[int], Call]]:
     """Ranks that are in the same call on the same line, together."""
-    together: dict[tuple, list[int]] = {}
+    together: dict[tuple[str, str], list[int]] = {}
     for rank, call in sorted(calls.items()):
-        together.setdefault(
-            (call.op, call.peer, call.root, call.reduce_op, call.shape, place(call)), []
-        ).append(rank)
+        together.setdefault((_name(call, in_detail=True), place(call)), []).append(rank)
     return [(ranks, calls[ranks[0]]) for ranks in together.values()]
 
 
 def _name(call: Call, in_detail: bool) -> str:
+    name = call.op
     if call.op == "send":
-        return f"send to rank {call.peer}"
-    if call.op == "recv":
-        return "recv from any rank" if call.peer is None else f"recv from rank {call.peer}"
-    if not in_detail:
-        return call.op
+        name = f"send to rank {call.peer}"
+    elif call.op == "recv":
+        name = "recv from any rank" if call.peer is None else f"recv from rank {call.peer}"
     details = [f"src/dst {call.root}"] if call.root is not None else []
     details += [call.reduce_op] if call.reduce_op else []
     details += [f"shape {list(call.shape)} {call.dtype}"] if call.shape else []
-    return call.op + (f" [{', '.join(details)}]" if details else "")
+    return f"{name} [{', '.join(details)}]" if in_detail and details else name
 
 
 def _sentence(ranks: list[int]) -> str:
@@ -222,6 +224,8 @@ def _sentence(ranks: list[int]) -> str:
 def _advice(deadlock: Deadlock) -> str:
     calls = [*deadlock.blocked.values(), *deadlock.conflicts.values()]
     if deadlock.conflicts:
+        if any(call.is_point_to_point for call in calls):
+            return "The tensor that receives a message must be at least as large as the one that is sent."
         if len({call.op for call in calls}) > 1:
             return "All ranks of a group must call the same collectives in the same order."
         return (

@@ -14,14 +14,16 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
 
-from . import zygote
+from . import board, zygote
 from .messages import Channel, Settings, Stream
 
+LOOPBACK = "127.0.0.1"
 _CHUNK = 1 << 16
 END_PATIENCE = 5.0  # seconds for killed processes to be reaped; the kernel needs milliseconds
 
@@ -58,9 +60,7 @@ class Workers:
         self._out_of_memory_kills = _out_of_memory_kills()
         self.all: list[Worker] = []
         try:
-            with socket.create_server(("127.0.0.1", 0), backlog=world_size) as listener:
-                for rank in range(world_size):
-                    self.all.append(self._fork(rank, world_size, backend, listener))
+            self._fork_all(world_size, backend)
         except BaseException:
             self.kill()
             raise
@@ -99,21 +99,30 @@ class Workers:
 
     # --- internals ---------------------------------------------------------------------------------------
 
-    def _fork(self, rank: int, world_size: int, backend: str, listener: socket.socket) -> Worker:
-        """Fork one rank. Rank 0 inherits the socket of the rendezvous store, so nobody can take its port."""
-        port = listener.getsockname()[1]
-        settings = Settings(rank, world_size, backend, port, os.getcwd(), sys.path[:], dict(os.environ))
+    def _fork_all(self, world_size: int, backend: str) -> None:
+        """Fork all ranks. Rank 0 inherits the rendezvous store's socket, so nobody can take its port."""
+        with (
+            _open_board(world_size) as shared,
+            socket.create_server((LOOPBACK, 0), backlog=world_size) as listener,
+        ):
+            port = listener.getsockname()[1]
+            for rank in range(world_size):
+                settings = Settings(
+                    rank, world_size, backend, port, os.getcwd(), sys.path[:], dict(os.environ)
+                )
+                inherited = [shared] if rank else [shared, listener.fileno()]
+                self.all.append(self._fork(settings, inherited))
+
+    def _fork(self, settings: Settings, inherited: list[int]) -> Worker:
         ours, theirs = socket.socketpair()
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         try:
-            pid = self._zygote.fork(
-                settings, [theirs.fileno(), out_end, err_end] + [listener.fileno()] * (rank == 0)
-            )
+            pid = self._zygote.fork(settings, [theirs.fileno(), out_end, err_end, *inherited])
         finally:
             theirs.close()
             os.close(out_end)
             os.close(err_end)
-        worker = Worker(rank, pid, Channel(ours, blocking=False), {out: "stdout", err: "stderr"})
+        worker = Worker(settings.rank, pid, Channel(ours, blocking=False), {out: "stdout", err: "stderr"})
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
         for pipe in worker.pipes:
             os.set_blocking(pipe, False)
@@ -174,6 +183,16 @@ class Workers:
     def _forget(self, file: Any) -> None:
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(file)
+
+
+@contextlib.contextmanager
+def _open_board(world_size: int) -> Iterator[int]:
+    """The descriptor of a new board, ours until every rank has inherited it."""
+    descriptor = board.create(world_size)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def _describe(status: int, out_of_memory: bool) -> str:

@@ -38,7 +38,7 @@ class Ready:
 
 @dataclass(frozen=True)
 class Fork:
-    """Fork one rank; its socket, stdout, stderr (and, for rank 0, the store's listener) travel along."""
+    """Fork one rank; its file descriptors travel along."""
 
     settings: Settings
 
@@ -105,7 +105,7 @@ class Zygote:
 
         Args:
             settings: which rank of which world.
-            descriptors: its socket, stdout and stderr; for rank 0 also the socket its store listens on.
+            descriptors: its socket, stdout, stderr and board; for rank 0 also its store's listening socket.
         """
         body = pickle.dumps(Fork(settings))
         with self._lock:
@@ -248,7 +248,7 @@ def _obey(channel: Channel, ranks: set[int]) -> bool:
 
 
 def _receive_with_descriptors(sock: socket.socket) -> tuple[Any, list[int]]:
-    head, descriptors, _, _ = socket.recv_fds(sock, 8, 4)
+    head, descriptors, _, _ = socket.recv_fds(sock, 8, 5)
     body = b""
     while head and len(body) < int.from_bytes(head, "big"):
         chunk = sock.recv(int.from_bytes(head, "big") - len(body))
@@ -265,7 +265,7 @@ def _become_rank(message: Fork, descriptors: list[int], channel: Channel) -> Non
         os.setsid()
         _die_with_parent()
         channel.close()
-        control, stdout, stderr, *listener = descriptors
+        control, stdout, stderr, board, *listener = descriptors
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
         os.close(stdout)
@@ -274,7 +274,7 @@ def _become_rank(message: Fork, descriptors: list[int], channel: Channel) -> Non
         from . import rank
 
         control_channel = Channel(socket.socket(fileno=control), blocking=True)
-        rank.main(message.settings, control_channel, *(listener or [None]))
+        rank.main(message.settings, control_channel, board, *(listener or [None]))
     except BaseException:
         sys.__stderr__ = os.fdopen(2, "w")
         import traceback

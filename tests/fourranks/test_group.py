@@ -137,7 +137,8 @@ def test_the_notebooks_rendezvous_settings_do_not_matter(monkeypatch):
 
 def test_stdout_stderr_c_code_and_child_processes_all_show(shared_group):
     out = shared_group.execute(
-        "import os, sys\nprint('python')\nprint('error', file=sys.stderr)\nos.write(1, b'c code\\n')\n!echo child"
+        "import os, sys\nprint('python')\nprint('error', file=sys.stderr)\n"
+        "os.write(1, b'c code\\n')\n!echo child"
     )
     assert {"python", "error", "c code", "child"} <= set(out.text(2).split("\n"))
 
@@ -271,6 +272,19 @@ HANGS = {
         "Rank 3 waits in barrier",
     ),
     "other sizes": ("dist.all_reduce(torch.ones(3 + rank))", "shape [5] float32"),
+    "other dtypes": (
+        "dist.all_reduce(torch.ones(3, dtype=torch.float64 if rank == 1 else torch.float32))",
+        "Rank 1 waits in all_reduce [SUM, shape [3] float64]",
+    ),
+    "a tensor too small for its message": (
+        "if rank < 2: dist.send(torch.ones(4), 1) if rank == 0 else dist.recv(torch.ones(3), 0)",
+        "Rank 1 waits in recv from rank 0 [shape [3] float32]",
+    ),
+    "other roots": ("dist.broadcast(torch.ones(1), src=rank % 2)", "src/dst 1"),
+    "other reduce ops": (
+        "dist.all_reduce(torch.ones(1), op=dist.ReduceOp.MAX if rank == 2 else dist.ReduceOp.SUM)",
+        "Rank 2 waits in all_reduce [MAX, shape [1] float32]",
+    ),
     "all send first": (
         "dist.send(torch.ones(2), (rank + 1) % 4)\ndist.recv(torch.ones(2), (rank - 1) % 4)",
         "Rank 3 waits in send to rank 0",

@@ -35,7 +35,7 @@ COLLECTIVES = {
     "dist.all_to_all_single(torch.empty(4), x)": "all_to_all_single",
     "dist.barrier()": "barrier",
     "dist.all_reduce(x, async_op=True).wait()": "all_reduce",
-    "import torch.distributed._functional_collectives as f; f.all_reduce(x, 'sum', dist.group.WORLD) + 0": "all_reduce",
+    "torch.ops._c10d_functional.all_reduce(x, 'sum', dist.group.WORLD.group_name)": "all_reduce",
 }
 
 
@@ -114,7 +114,8 @@ def test_torchs_own_data_parallelism_is_seen(pair):
 
 def test_torchs_own_sharding_is_seen(pair):
     pair.execute(
-        "from torch.distributed.fsdp import fully_shard\nfrom torch.distributed.device_mesh import init_device_mesh\n"
+        "from torch.distributed.fsdp import fully_shard\n"
+        "from torch.distributed.device_mesh import init_device_mesh\n"
         "model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU())\n"
         "model = fully_shard(model, mesh=init_device_mesh('cpu', (2,)))"
     )

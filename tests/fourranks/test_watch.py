@@ -12,7 +12,14 @@ FOUR = (0, 1, 2, 3)
 
 def call(op, seq=0, ranks=FOUR, **fields):
     """A call as a rank reports it."""
-    values = {"group": "0", "index": seq, "shape": (2,), "dtype": "float32", "nbytes": 8, "part": 2}
+    values = {
+        "group": "0",
+        "index": seq,
+        "shape": (2,),
+        "dtype": "float32",
+        "nbytes": 8,
+        "part": (2, "float32"),
+    }
     return Call(op=op, ranks=ranks, seq=seq, **(values | fields))
 
 
@@ -77,8 +84,8 @@ def test_a_rank_that_finished_after_issuing_its_part_is_no_deadlock():
     [
         call("barrier"),
         call("all_reduce", reduce_op="MAX"),
-        call("all_reduce", dtype="float64"),
-        call("all_reduce", shape=(3,), part=3),
+        call("all_reduce", dtype="float64", part=(2, "float64")),
+        call("all_reduce", shape=(3,), part=(3, "float32")),
     ],
     ids=["other operation", "other reduce op", "other dtype", "other size"],
 )
@@ -123,6 +130,20 @@ def test_a_receive_from_a_rank_that_has_finished_without_sending_is_a_deadlock()
 def test_a_receive_whose_message_is_on_its_way_is_no_deadlock():
     sender = finished(sends={("0", 0, 0): 1})
     assert observe(waiting(call("recv", peer=1)), sender, finished(), finished(), rounds=100) is None
+
+
+def test_a_receive_that_is_too_small_for_its_message_is_a_misfit():
+    sender = waiting(call("send", peer=1, nbytes=16, shape=(4,)))
+    proof = observe(sender, waiting(call("recv", peer=0)), finished(), finished())
+    assert set(proof.conflicts) | set(proof.blocked) == {0, 1}
+    text = explain(proof, lambda each: "line 1")
+    assert "send to rank 1 [shape [4] float32]" in text
+    assert "at least as large" in text
+
+
+def test_a_receive_may_be_larger_than_its_message():
+    sender = finished(sends={("0", 1, 0): 1}, recent=[call("send", peer=1, nbytes=4)])
+    assert observe(sender, waiting(call("recv", peer=0)), finished(), finished(), rounds=100) is None
 
 
 def test_a_message_with_another_tag_does_not_count():
