@@ -19,6 +19,9 @@ PACKAGES = {"bwrap": "bubblewrap", "chromium": "chromium", "chromedriver": "chro
 
 # Tests call jupyter and nbgrader, and nbgrader calls alembic, by name.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+# And they call make, which is to behave as from a shell although `make test` runs them.
+for variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
+    os.environ.pop(variable, None)
 
 
 @pytest.fixture(scope="session", autouse=True)
