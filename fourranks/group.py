@@ -11,10 +11,10 @@ usable.
 
 from __future__ import annotations
 
+import contextlib
 import linecache
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -128,7 +128,7 @@ class RankGroup:
         cell = self._conduct(dict.fromkeys(chosen, Pull(expression)), None)
         return [cloudpickle.loads(cell.done[rank].value) for rank in chosen]
 
-    @contextmanager
+    @contextlib.contextmanager
     def trace(self) -> Iterator[Trace]:
         """Record every collective and point-to-point call of the cells and calls inside the block."""
         if self._trace is not None:
@@ -185,6 +185,11 @@ class RankGroup:
 
     def __exit__(self, *_: Any) -> None:
         self.stop()
+
+    def __del__(self) -> None:
+        """A world that nobody can reach any more ends: a notebook's cell may be run again and again."""
+        with contextlib.suppress(Exception):
+            self.stop()
 
     def __repr__(self) -> str:
         state = "running" if self.running else "stopped"

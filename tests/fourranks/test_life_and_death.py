@@ -86,6 +86,16 @@ def test_stop_ends_the_ranks_and_what_they_started(group):
         group.execute("1")
 
 
+def test_a_world_that_is_out_of_reach_ends():
+    group = fourranks.start(2, "gloo")
+    pids = [status.pid for status in group.status()]
+    before = len(os.listdir("/proc/self/fd"))
+    group = fourranks.start(2, "gloo")
+    assert wait_until(lambda: all(gone(pid) for pid in pids))
+    assert len(os.listdir("/proc/self/fd")) == before
+    group.stop()
+
+
 def test_many_deadlocks_in_a_row_leave_no_descriptor_or_thread_behind(group):
     def resources():
         counts = group.pull(
