@@ -112,16 +112,16 @@ class RecordingProcessGroup(dist.ProcessGroup):
     def __init__(self, store: dist.Store, rank: int, size: int) -> None:
         super().__init__(rank, size)
         self.inner = dist.ProcessGroup(store, rank, size)
-        self._members: tuple[int, ...] | None = None
+        self._identity: tuple[str, tuple[int, ...]] | None = None
         self._foreign = rescue.tcp_connections()  # open before this group connected
         self._own: set[rescue.Connection] = set()
         RecordingProcessGroup.being_formed = self
 
-    def members(self) -> tuple[int, ...]:
-        """Global ranks of this group, in group order."""
-        if self._members is None:
-            self._members = tuple(dist.get_process_group_ranks(self))
-        return self._members
+    def identity(self) -> tuple[str, tuple[int, ...]]:
+        """Name of this group and its global ranks in group order; asked for at every call, so kept."""
+        if self._identity is None:
+            self._identity = self.group_name, tuple(dist.get_process_group_ranks(self))
+        return self._identity
 
     def connections(self) -> set[rescue.Connection]:
         """The TCP connections that this group has opened."""
@@ -235,14 +235,14 @@ class DefaultGroup:
 
 def _describe(operation: _Operation, group: RecordingProcessGroup, args: tuple, kwargs: dict) -> Call:
     tensors = list(_tensors(args[operation.source])) if operation.source < len(args) else []
-    members = group.members()
+    name, members = group.identity()
     options = args[-1] if args else None
     root = getattr(options, "rootRank", -1)
     reduce_op = getattr(options, "reduceOp", None)
     file, line, function = caller(sys._getframe(1))
     call = Call(
         op=operation.name,
-        group=group.group_name,
+        group=name,
         ranks=members,
         seq=0,
         index=0,
