@@ -39,6 +39,11 @@ _BY_KIND = {
         "A worker process that ends by SIGABRT usually received into a buffer smaller than the message. "
         "Compare shape and dtype of what is sent with the buffer it is received into.",
     ),
+    "mismatch": (
+        "a buffer that does not fit its message",
+        "Compare shape and dtype of what is sent with the buffer it is received into. empty_like and "
+        "new_empty make buffers of a tensor's own dtype.",
+    ),
     "timed out": (
         "no answer in time",
         "Look for a loop that never ends: what changes in each turn, and does it reach the end on every "

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 
 from autograder import student, verdict
-from autograder.policy import Budget, sends, violation
+from autograder.policy import Budget, Problem, mismatched, sends, violation
 from autograder.student import Function, Outcome, RunFailed
-from autograder.verdict import Problem, Result, Verdict
+from autograder.verdict import Result, Verdict
 
 RETURNED = "returned"
 MAX_UNANSWERED = 3  # cases without an answer: enough to see what they have in common
@@ -96,6 +96,8 @@ def _without_outcome(failure: RunFailed) -> Problem:
     expected = "an answer from every rank"
     if failure.exception == "NotImplementedError":
         return Problem("not implemented", expected, "the function is not implemented yet")
+    if cause := mismatched(failure.calls):
+        return cause
     if failure.reason in (student.DEADLOCK, student.TIMED_OUT):
         if lost := _lost_message(failure):
             return Problem("unwaited", "a wait() for every isend and irecv", f"{lost}\n{failure.message}")
@@ -123,13 +125,12 @@ def _first_problem(case: Case, outcomes: Sequence[Outcome | None]) -> Problem | 
     calls = [outcome.calls if outcome else [] for outcome in outcomes]
     broken = violation(case.budget, calls)
     if broken and broken.kind == "forbidden":  # whatever it computed, it is not the student's work
-        return Problem(broken.kind, broken.expected, broken.got)
+        return broken
     for rank, outcome in enumerate(outcomes):
-        if outcome is not None and (
-            problem := _wrong_type(case, rank, outcome) or _wrong_value(case, rank, outcome)
-        ):
-            return problem
-    return Problem(broken.kind, broken.expected, broken.got) if broken else None
+        problem = outcome and (_wrong_type(case, rank, outcome) or _wrong_value(case, rank, outcome))
+        if problem:
+            return mismatched(calls) or problem  # which is reason enough for any wrong value
+    return broken
 
 
 def _wrong_type(case: Case, rank: int, outcome: Outcome) -> Problem | None:

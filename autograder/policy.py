@@ -17,8 +17,8 @@ POINT_TO_POINT = ("send", "recv")
 
 
 @dataclass(frozen=True)
-class Violation:
-    """One rule that the calls broke: its kind, what the rule asks for, and what was recorded."""
+class Problem:
+    """What is wrong in one case: its kind (a key of `hints`), what was expected, and what was found."""
 
     kind: str
     expected: str
@@ -46,7 +46,7 @@ class Budget:
     ring: tuple[int, ...] | None = None
 
 
-def violation(budget: Budget, calls: Calls) -> Violation | None:
+def violation(budget: Budget, calls: Calls) -> Problem | None:
     """The first rule that `calls` break, the most telling ones first; None when they keep them all."""
     return (
         _forbidden(calls)
@@ -58,14 +58,37 @@ def violation(budget: Budget, calls: Calls) -> Violation | None:
     )
 
 
-def unwaited(calls: Calls) -> Violation | None:
+def unwaited(calls: Calls) -> Problem | None:
     """The first message whose `wait` was never called, if there is one."""
     for rank, own in enumerate(calls):
         for call in own:
             if call.op in POINT_TO_POINT and call.end is None:
                 got = f"none for the i{call.op} in line {call.line} on rank {rank}"
-                return Violation("unwaited", "a wait() for every isend and irecv", got)
+                return Problem("unwaited", "a wait() for every isend and irecv", got)
     return None
+
+
+def mismatched(calls: Calls) -> Problem | None:
+    """The first message that was received into a buffer of another size or dtype, if there is one."""
+    buffers = {
+        _message(call.peer, rank, call): (rank, call)
+        for rank, own in enumerate(calls)
+        for call in own
+        if call.op == "recv"
+    }
+    for rank, own in enumerate(calls):
+        for sent in sends(own):
+            receiver, buffer = buffers.get(_message(rank, sent.peer, sent), (None, sent))
+            if (sent.nbytes, sent.dtype) != (buffer.nbytes, buffer.dtype):
+                expected = f"room for the {_described(sent)} that rank {rank} sends in line {sent.line}"
+                return Problem(
+                    "mismatch", expected, f"{_described(buffer)} on rank {receiver} in line {buffer.line}"
+                )
+    return None
+
+
+def _described(call: Call) -> str:
+    return f"{counted(call.nbytes, 'byte')} of {call.dtype}"
 
 
 def counted(number: int, noun: str) -> str:
@@ -83,17 +106,17 @@ def bytes_sent(calls: Calls) -> list[int]:
     return [sum(call.nbytes for call in sends(own)) for own in calls]
 
 
-def _forbidden(calls: Calls) -> Violation | None:
+def _forbidden(calls: Calls) -> Problem | None:
     found = {
         (call.op, call.line): None for own in calls for call in own if call.op not in POINT_TO_POINT
     }  # a dict for its order
     if not found:
         return None
     text = ", ".join(f"dist.{op} in line {line}" for op, line in list(found)[:3])
-    return Violation("forbidden", "only messages between two ranks", text)
+    return Problem("forbidden", "only messages between two ranks", text)
 
 
-def _bytes(budget: Budget, calls: Calls) -> Violation | None:
+def _bytes(budget: Budget, calls: Calls) -> Problem | None:
     sent = bytes_sent(calls)
     if budget.bytes_by_rank is not None:
         over = [rank for rank, limit in enumerate(budget.bytes_by_rank) if sent[rank] > limit]
@@ -101,11 +124,11 @@ def _bytes(budget: Budget, calls: Calls) -> Violation | None:
             return _too_much("byte", budget, sent, budget.bytes_by_rank, over)
     if budget.total_bytes is not None and sum(sent) > budget.total_bytes:
         expected = f"{budget.name}: at most {budget.total_bytes:,} bytes in all"
-        return Violation("bytes", expected, f"{sum(sent):,} bytes in all")
+        return Problem("bytes", expected, f"{sum(sent):,} bytes in all")
     return None
 
 
-def _messages(budget: Budget, calls: Calls) -> Violation | None:
+def _messages(budget: Budget, calls: Calls) -> Problem | None:
     if budget.messages_by_rank is None:
         return None
     sent = [len(sends(own)) for own in calls]
@@ -115,25 +138,25 @@ def _messages(budget: Budget, calls: Calls) -> Violation | None:
 
 def _too_much(
     unit: str, budget: Budget, sent: list[int], limits: tuple[int, ...], over: list[int]
-) -> Violation:
+) -> Problem:
     worst = max(over, key=lambda rank: sent[rank] - limits[rank])
     where = name_ranks([rank for rank in over if (sent[rank], limits[rank]) == (sent[worst], limits[worst])])
     expected = f"{budget.name}: at most {counted(limits[worst], unit)} from {where} ({sum(limits):,} in all)"
     got = f"{counted(sent[worst], unit)} from {where} ({sum(sent):,} in all)"
-    return Violation(f"{unit}s", expected, got)
+    return Problem(f"{unit}s", expected, got)
 
 
-def _rounds(budget: Budget, calls: Calls) -> Violation | None:
+def _rounds(budget: Budget, calls: Calls) -> Problem | None:
     if budget.rounds is None:
         return None
     needed = rounds(calls)
     if needed <= budget.rounds:
         return None
     allowed = counted(budget.rounds, "round")
-    return Violation("rounds", f"{budget.name}: at most {allowed}", counted(needed, "round"))
+    return Problem("rounds", f"{budget.name}: at most {allowed}", counted(needed, "round"))
 
 
-def _ring(budget: Budget, calls: Calls) -> Violation | None:
+def _ring(budget: Budget, calls: Calls) -> Problem | None:
     if budget.ring is None:
         return None
     size = len(budget.ring)
@@ -141,7 +164,7 @@ def _ring(budget: Budget, calls: Calls) -> Violation | None:
         neighbours = (budget.ring[position - 1], budget.ring[(position + 1) % size])
         for call in sends(calls[rank]):
             if call.peer not in neighbours:
-                return Violation(
+                return Problem(
                     "neighbours",
                     f"rank {rank} sends to {name_ranks(sorted(set(neighbours)))} only",
                     f"a message to rank {call.peer} in line {call.line}",
@@ -164,7 +187,12 @@ def rounds(calls: Calls) -> int:
     return count
 
 
-_Message = tuple[int, int, str, int, int]  # from, to, group, tag, n-th of these
+_Message = tuple[int | None, int, str, int, int]
+
+
+def _message(src: int | None, dst: int, call: Call) -> _Message:
+    """What a send and its receive have in common: from, to, group, tag, n-th of these."""
+    return src, dst, call.group, call.tag, call.seq
 
 
 class _Messages:
@@ -193,7 +221,7 @@ class _Messages:
             if call.peer not in receivers:
                 receivers.add(call.peer)
                 self._queues[rank].pop(0)
-                self._arrived.add((rank, call.peer, call.group, call.tag, call.seq))
+                self._arrived.add(_message(rank, call.peer, call))
 
     def _can_leave(self, call: Call) -> bool:
         return self._needs[id(call)] <= self._arrived
@@ -201,7 +229,7 @@ class _Messages:
     @staticmethod
     def _received_before(send: Call, rank: int, own: Sequence[Call]) -> set[_Message]:
         return {
-            (call.peer, rank, call.group, call.tag, call.seq)
+            _message(call.peer, rank, call)
             for call in own
             if call.op == "recv" and call.peer is not None and call.end is not None and call.end <= send.start
         }

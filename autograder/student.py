@@ -183,7 +183,7 @@ def call_on_rank(function: Callable, request: bytes) -> bytes:
     try:
         value = function(*arguments, **keywords)
     except (Exception, SystemExit) as error:
-        raise _StudentError("\n".join(map(str, _describe(error)))) from error
+        raise _StudentError("\n".join(map(str, _describe(error)))) from None
     try:
         return wire.encode({"value": value, "arguments": arguments})
     except wire.WireError as error:
@@ -232,8 +232,10 @@ def _failure(error: FourRanksError, timeout: float) -> RunFailed:
 
 def _event(error: FourRanksError) -> str:
     """What happened, without what became of the world: a check does not keep it."""
-    aftermath = {aftermath.value for aftermath in Aftermath}
-    return "\n".join(line for line in str(error).splitlines() if line not in aftermath)
+    text = str(error)
+    for aftermath in Aftermath:
+        text = text.removesuffix(aftermath.value).rstrip()
+    return text
 
 
 def _raised(error: RankError) -> RunFailed:

@@ -13,7 +13,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from autograder import hints
-from autograder.policy import counted
+from autograder.policy import Problem, counted
 
 if TYPE_CHECKING:
     from autograder.judge import Case
@@ -21,15 +21,6 @@ if TYPE_CHECKING:
 MAX_ROWS = 3
 _COLUMNS = ("case", "backend", "expected", "got")
 _WIDTH = 100
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is wrong in one case: its kind (a key of `hints`), what was expected, and what was found."""
-
-    kind: str
-    expected: str
-    got: str
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autograder.policy import Budget, rounds, unwaited, violation
+from autograder.policy import Budget, mismatched, rounds, unwaited, violation
 from fourranks.trace import Call
 
 
@@ -25,7 +25,7 @@ class Record:
         self._now += 1.0
         end = self._now + 0.5 if waited else None
         ranks = tuple(range(len(self.calls)))
-        fixed = {"group": "0", "ranks": ranks, "index": 0, "shape": (), "dtype": "", "part": None}
+        fixed = {"group": "0", "ranks": ranks, "index": 0, "shape": (), "dtype": "float32", "part": None}
         self.calls[rank].append(
             Call(op=op, seq=seq, nbytes=nbytes, start=self._now, end=end, line=7, **fixed, **fields)
         )
@@ -120,6 +120,15 @@ def test_a_collective_is_named_with_its_line_and_comes_before_every_budget():
     mixed.call(1, "all_gather")
     found = violation(Budget("nothing", bytes_by_rank=(0, 0)), mixed.calls)
     assert (found.kind, found.got) == ("forbidden", "dist.all_gather in line 7")
+
+
+def test_a_buffer_of_another_size_or_dtype_than_its_message_is_found():
+    calls = record(3, (0, 1), (1, 2))
+    assert mismatched(calls) is None
+    calls[2][0].nbytes = 4
+    found = mismatched(calls)
+    assert found.expected == "room for the 8 bytes of float32 that rank 1 sends in line 7"
+    assert found.got == "4 bytes of float32 on rank 2 in line 7"
 
 
 def test_a_message_without_wait_is_a_violation_even_within_the_budget():

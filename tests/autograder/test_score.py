@@ -35,7 +35,7 @@ def lines_of(path: Path) -> tuple[bool, dict[str, str]]:
     lines: list[str] = []
     complete = check(path, lines.append)
     return complete, {line.split()[0]: " ".join(line.split()[1:]) for line in lines[1:-1]} | {
-        "sum": lines[-1].strip()
+        "sum": " ".join(lines[-1].split())
     }
 
 

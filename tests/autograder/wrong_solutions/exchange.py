@@ -6,7 +6,7 @@ FAILS_AS = {
     "receives_in_place": ("wrong type", "contract"),
     "does_not_wait": ("unwaited", "wait()"),
     "sends_twice": ("bytes", "Too much is sent"),
-    "receives_as_float32": ("died", "shape and dtype"),
+    "receives_as_float32": ("mismatch", "shape and dtype"),
     "only_rank_0_sends_first": ("deadlock", "nobody sends"),
     "overwrites_its_own": ("modified", "belongs to the caller"),
 }

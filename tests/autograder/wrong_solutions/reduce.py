@@ -5,7 +5,7 @@ FAILS_AS = {
     "needs_a_power_of_two": ("deadlock", "no power of two"),
     "passes_on_its_own_only": ("missing summand", "lost on the way"),
     "adds_its_own_twice": ("repeated summand", "added twice"),
-    "receives_as_float32": ("died", "shape and dtype"),
+    "receives_as_float32": ("mismatch", "shape and dtype"),
     "calls_the_collective": ("forbidden", "send, recv"),
     "rebinds_the_argument": ("untouched", "into the argument itself"),
     "adds_before_it_waits": ("missing summand", "waited for first"),
