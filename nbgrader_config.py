@@ -1,6 +1,15 @@
 """nbgrader's settings for this course; its commands and its JupyterLab pages read this file."""
 
+import os
+import sysconfig
+import warnings
+
 c = get_config()
+
+# nbgrader calls alembic by its name, also when .venv is not activated.
+os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
+# nbgrader 0.9 says this three times for each new submission; it changes nothing in the gradebook.
+warnings.filterwarnings("ignore", r"Object of type <Submitted\w+> not in session")
 
 c.CourseDirectory.course_id = "fourranks"
 c.CourseDirectory.source_directory = "source"
@@ -29,3 +38,12 @@ c.IgnorePattern.enabled = True
 c.IgnorePattern.pattern = r"(?s).*"
 # A deleted test cell comes back and is graded, instead of waiting for a manual grade for ever.
 c.OverwriteCells.add_missing_cells = True
+
+# Students see what a test says of their work, and not the hidden tests.
+c.GenerateFeedback.preprocessors = [
+    "nbgrader.preprocessors.GetGrades",
+    "autograder.feedback.HideTests",
+    "nbconvert.preprocessors.CSSHTMLHeaderPreprocessor",
+]
+# Nobody else on this machine can listen to a kernel.
+c.KernelManager.transport_encryption = "auto"

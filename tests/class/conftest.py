@@ -1,0 +1,160 @@
+"""A class: what its students hand in, and a course's folder after the instructor's commands.
+
+The submissions are made from the released exercise and its solution, and so follow every change of both.
+"""
+
+import os
+import shutil
+import subprocess
+import uuid
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from nbformat import NotebookNode
+
+COURSE = Path(__file__).parents[2]
+EXERCISE = "02_collectives/exercise.ipynb"
+NOT_IN_GIT = (".ipynb_checkpoints", "__pycache__")
+COMMANDS = (
+    "autograder build",
+    "nbgrader generate_assignment 02_collectives",
+    "nbgrader db student import roster.csv",
+    "nbgrader autograde 02_collectives",
+    "nbgrader generate_feedback 02_collectives",
+    "nbgrader export",
+)
+
+NAIVE = """
+def ring_all_reduce(tensor, group=None):
+    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    total = tensor.clone()
+    for distance in range(1, world_size):
+        received = torch.empty_like(tensor)
+        sending = dist.isend(tensor, group_dst=(rank + distance) % world_size, group=group)
+        dist.recv(received, group_src=(rank - distance) % world_size, group=group)
+        sending.wait()
+        total += received
+    tensor.copy_(total)
+"""
+ENDLESS = """
+def all_to_all(output, input, group=None):
+    while True:
+        pass
+"""
+WARN = """
+    import os, sys
+    print("a warning of Python's", file=sys.stderr)
+    os.write(2, b"a warning of a C library's")
+"""
+
+
+def _answers(right: dict[str, str]) -> dict[str, dict[str, str]]:
+    """For each student the cells that they filled in, by name; the others stay as they were released."""
+    some = {name: right[name] for name in ("exchange", "scatter")}  # before and after what goes wrong
+
+    def instead(name: str, old: str, new: str) -> dict[str, str]:
+        assert right[name].count(old) == 1, f"the solution of {name} has no more {old!r}"
+        return some | {name: right[name].replace(old, new)}
+
+    return {
+        "perfect": right,
+        "warning": instead("exchange", "\n    received =", f"{WARN}    received ="),
+        "naive": some | {"ring_all_reduce": NAIVE},
+        "odd": instead("broadcast", "while reach < world_size", "while reach < world_size // 2 * 2"),
+        "stuck": instead("exchange", "dist.isend", "dist.send"),
+        "raising": instead("gather", "gather_list[root]", "gather_list[len(gather_list)]"),
+        "dying": instead("reduce", "    return", "    __import__('os')._exit(3)"),
+        "endless": some | {"all_to_all": ENDLESS},
+        "unfinished": some | {"scatter": "def scatter("},
+        "untouched": {},
+    }
+
+
+def _submissions(released: NotebookNode, solution: NotebookNode) -> dict[str, dict[str, bytes]]:
+    """The files that each student hands in."""
+    answers = [cell for cell in solution.cells if cell.metadata.get("nbgrader", {}).get("solution")]
+    right = {cell.id: cell.source for cell in answers}
+    notebooks = {student: _filled_in(released, cells) for student, cells in _answers(right).items()}
+    files = {student: {"exercise.ipynb": notebook} for student, notebook in notebooks.items()}
+    return files | {
+        "text": {"exercise.ipynb": b"See my other folder."},
+        "zipped": {"exercise.ipynb": b"PK\x05\x06" + bytes(18)},
+        "renamed": {"exercise (1).ipynb": notebooks["perfect"]},
+        "missing": {"notes.txt": b"I was ill."},
+    }
+
+
+def _filled_in(released: NotebookNode, answers: dict[str, str]) -> bytes:
+    notebook = deepcopy(released)
+    for cell in notebook.cells:
+        cell.source = answers.get(cell.id, cell.source)
+    return nbformat.writes(notebook).encode()
+
+
+@dataclass(frozen=True)
+class Classroom:
+    """A course's folder in which a class was graded.
+
+    Attributes:
+        said: what each command printed.
+        status: each command's exit status.
+        left_behind: processes that outlived the command that started them.
+    """
+
+    folder: Path
+    said: dict[str, str]
+    status: dict[str, int]
+    left_behind: list[psutil.Process]
+
+
+@pytest.fixture(scope="package")
+def classroom(tmp_path_factory: pytest.TempPathFactory) -> Classroom:
+    """A class, graded by the instructor's commands in a clone of the course."""
+    folder = tmp_path_factory.mktemp("class")
+    _clone(folder)
+    files = _submissions(*(_read(folder / kind / EXERCISE) for kind in ("exercises", "solutions")))
+    for student, contents in files.items():
+        submitted = folder / "submitted" / student / "02_collectives"
+        submitted.mkdir(parents=True)
+        for name, content in contents.items():
+            (submitted / name).write_bytes(content)
+    (folder / "roster.csv").write_text("\n".join(["id", *files]))
+    mark = uuid.uuid4().hex
+    runs = {command: _run(command, folder, mark) for command in COMMANDS}
+    said = {command: run.stdout for command, run in runs.items()}
+    status = {command: run.returncode for command, run in runs.items()}
+    return Classroom(folder, said, status, _marked(mark))
+
+
+def _clone(folder: Path) -> None:
+    for name in ("source", "lectures", "exercises", "solutions", ".jupyter"):
+        shutil.copytree(COURSE / name, folder / name, ignore=shutil.ignore_patterns(*NOT_IN_GIT))
+    for notebook in (folder / "source").glob("*/*.ipynb"):
+        notebook.unlink()
+    for name in ("index.md", "nbgrader_config.py"):
+        shutil.copy(COURSE / name, folder)
+
+
+def _read(path: Path) -> NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def _run(command: str, folder: Path, mark: str) -> subprocess.CompletedProcess:
+    return subprocess.run(
+        command.split(),
+        cwd=folder,
+        env=os.environ | {"FOURRANKS_CLASS": mark},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _marked(mark: str) -> list[psutil.Process]:
+    processes = psutil.process_iter(["environ"])
+    return [process for process in processes if mark in (process.info["environ"] or {}).values()]
