@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 import fourranks
 from autograder import wire
-from fourranks.errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError
+from fourranks.errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, StartError
 from fourranks.trace import Call
 from fourranks.verdict import Aftermath
 
@@ -226,8 +226,13 @@ def _failure(error: FourRanksError, timeout: float) -> RunFailed:
         case CellTimeout():
             where = "\n".join(_event(error).splitlines()[1:])
             return RunFailed(TIMED_OUT, f"no answer from all ranks within {timeout:g} s\n{where}")
+        case StartError():
+            raise error  # no fault of the student's
         case _:
-            raise error  # not the student's doing: no world could be started
+            what = (
+                f"{call_on_rank.__name__} and its arguments"  # as the error has it: nothing a student knows
+            )
+            return RunFailed(RAISED, str(error).replace(what, "the function"), type(error).__name__)
 
 
 def _event(error: FourRanksError) -> str:

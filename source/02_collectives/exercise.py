@@ -45,7 +45,8 @@
 # **Four facts** save an evening:
 #
 # 1. On Gloo, `send` returns when the other rank *receives*, even for 4 bytes.
-# 2. A receive buffer has the size and dtype of the message. One that is too small ends the process.
+# 2. A receive buffer has the size and dtype of its message. Gloo ends the process when it is too small, and says nothing when
+#    only the dtype is another.
 # 3. `isend`, `irecv` and `batch_isend_irecv` return before anything has moved. Call `wait()` on all that they return, and
 #    leave the tensor alone until then.
 # 4. Every tensor may have 0 elements, and every group may have 1 rank.
@@ -402,11 +403,11 @@ def pass_right(
     ### BEGIN SOLUTION
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     right, left = (rank + 1) % world_size, (rank - 1) % world_size
-    works = dist.batch_isend_irecv([
+    operations = [
         dist.P2POp(dist.isend, outgoing, group_peer=right, group=group),
         dist.P2POp(dist.irecv, incoming, group_peer=left, group=group),
-    ])  # fmt: skip
-    for work in works:
+    ]
+    for work in dist.batch_isend_irecv(operations):
         work.wait()
     ### END SOLUTION
 
@@ -485,7 +486,7 @@ check.ring_all_gather(ring_all_gather, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 #
 # | | before | after |
 # |---|---|---|
-# | every rank | its own `tensor`, any shape, **any number of elements** | the sum over all ranks, in place |
+# | every rank | its own `tensor`, with **any number of elements** | the sum over all ranks, in place |
 #
 # **Budget:** 2·(N − 1) messages and 2·(N − 1)/N·X bytes a rank, to neighbours only. If the elements do not divide by N, the size of a chunk is rounded up.
 #
@@ -579,11 +580,11 @@ def all_to_all(output: torch.Tensor, input: torch.Tensor, group: dist.ProcessGro
     arriving[rank].copy_(leaving[rank])
     for distance in range(1, world_size):
         right, left = (rank + distance) % world_size, (rank - distance) % world_size
-        works = dist.batch_isend_irecv([
+        operations = [
             dist.P2POp(dist.isend, leaving[right], group_peer=right, group=group),
             dist.P2POp(dist.irecv, arriving[left], group_peer=left, group=group),
-        ])  # fmt: skip
-        for work in works:
+        ]
+        for work in dist.batch_isend_irecv(operations):
             work.wait()
     ### END SOLUTION
 

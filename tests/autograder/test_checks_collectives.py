@@ -7,6 +7,7 @@ functions by value.
 """
 
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -129,12 +130,20 @@ def _call_itself(*arguments, group=None):
     return _call_itself(*arguments, group=group)
 
 
+_LOCK = threading.Lock()
+
+
+def _needs_a_lock(*arguments, group=None):
+    _LOCK.acquire()
+
+
 MISBEHAVIOUR = {
     "raises": (_raise, "raised"),
     "dies": (_die, "died"),
     "never ends": (_never_end, "timed out"),
     "returns a handle": (_return_a_handle, "wrong type"),
     "recurses": (_call_itself, "raised"),
+    "cannot be sent": (_needs_a_lock, "raised"),
     "takes no arguments": (lambda: None, "raised"),
     "resizes": (lambda tensor, group=None: (tensor.resize_(3), None)[1], "wrong type"),
     "returns 42": (lambda tensor, group=None: 42, "wrong type"),
