@@ -1,0 +1,106 @@
+"""What a check shows: in a real kernel, and as plain text."""
+
+import nbformat
+import pytest
+import torch
+from nbclient import NotebookClient
+from nbformat.v4 import new_code_cell, new_notebook
+from traitlets.config import Config
+
+from autograder.judge import Case
+from autograder.policy import Budget, Problem
+from autograder.verdict import CheckFailed, Result, Verdict, show
+
+CELLS = [
+    "import torch, torch.distributed as dist\nfrom autograder import check",
+    """
+def right(tensor, peer):
+    print("printed on a rank")
+    received = torch.empty_like(tensor)
+    sending = dist.isend(tensor, peer)
+    dist.recv(received, peer)
+    sending.wait()
+    return received
+
+check.exchange(right, world_sizes=(2,), numels=(1,))
+""",
+    "check.exchange(lambda tensor, peer: tensor + 1, world_sizes=(2,), numels=(1,))",
+    "check.exchange(None)",
+]
+
+
+@pytest.fixture(scope="module")
+def cells() -> list[nbformat.NotebookNode]:
+    notebook = new_notebook(cells=[new_code_cell(source) for source in CELLS])
+    notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    config = Config(KernelManager={"transport_encryption": "auto"})
+    NotebookClient(notebook, allow_errors=True, timeout=60, config=config).execute()
+    return notebook.cells
+
+
+def test_nothing_that_a_check_does_is_written_to_stderr(cells):
+    streams = [output.name for cell in cells for output in cell.outputs if output.output_type == "stream"]
+    assert "stderr" not in streams
+
+
+def test_a_passed_check_displays_one_line_as_text_and_as_html(cells):
+    (output,) = [output for output in cells[1].outputs if output.output_type == "display_data"]
+    assert output.data["text/plain"].startswith("exchange: passed, 1 case (2 ranks; gloo; ")
+    assert "exchange: passed" in output.data["text/html"]
+
+
+def test_a_failed_check_displays_a_table_and_raises_with_the_same_text_but_shows_it_once(cells):
+    table, error = cells[2].outputs
+    assert "<table>" in table.data["text/html"]
+    assert error.ename == "CheckFailed"
+    assert error.evalue == table.data["text/plain"]
+    assert len(error.traceback) == 1
+    assert "exchange: wrong values (1 of 1 case failed)" in error.traceback[0]
+    assert "expected" not in error.traceback[0]
+
+
+def test_what_is_no_function_is_refused_in_one_line(cells):
+    (error,) = cells[3].outputs
+    assert error.ename == "NotAFunction"
+    assert len(error.traceback) == 1
+
+
+def verdict(*problems: Problem | None) -> Verdict:
+    case = Case(2, 3, torch.float32, [(), ()], [{}, {}], Budget("nothing"))
+    return Verdict("f", [Result(case, "gloo", problem) for problem in problems], seed=4, seconds=0.25)
+
+
+def test_outside_a_notebook_a_passed_check_prints_one_line(capsys):
+    show(verdict(None, None))
+    assert capsys.readouterr().out == "f: passed, 2 cases (2 ranks; gloo; 0.2 s)\n"
+
+
+def test_outside_a_notebook_a_failed_check_prints_nothing_and_raises_an_assertion_error(capsys):
+    with pytest.raises(AssertionError) as caught:
+        show(verdict(None, Problem("value", "1", "2")))
+    assert capsys.readouterr() == ("", "")
+    assert isinstance(caught.value, CheckFailed)
+    assert str(caught.value).startswith(
+        "f: wrong values (1 of 2 cases failed)\n\n"
+        "  2 ranks, 3 × float32 (gloo)\n"
+        "    expected  1\n"
+        "    got       2\n"
+    )
+    assert "The inputs were drawn with seed=4." in str(caught.value)
+
+
+def test_many_failed_cases_are_counted_and_only_a_few_shown():
+    text = str(verdict(*[Problem("value", str(number), "?") for number in range(9)]))
+    assert text.count("expected") == 3
+    assert "6 more cases failed." in text
+
+
+def test_of_long_stories_only_one_is_told():
+    text = str(verdict(*[Problem("deadlock", "an answer", "first\nsecond")] * 3))
+    assert text.count("first") == 1
+    assert "    got       first\n              second" in text
+
+
+def test_what_came_from_a_students_code_is_escaped():
+    html = verdict(Problem("raised", "<i>", "<script>alert(1)</script>"))._repr_html_()
+    assert "<script>" not in html and "&lt;script&gt;" in html and "&lt;i&gt;" in html
