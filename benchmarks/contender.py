@@ -69,6 +69,7 @@ class Session:
         for process in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
+        psutil.wait_procs(alive, timeout=NANNY_PATIENCE)
         self._process.wait()
         self._settings.cleanup()
         return names
