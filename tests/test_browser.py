@@ -1,0 +1,180 @@
+"""The course as its reader meets it: a real JupyterLab in a real browser, from the start page's links on."""
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.expected_conditions import element_to_be_clickable
+from selenium.webdriver.support.ui import WebDriverWait
+
+COURSE = Path(__file__).parents[1]
+LECTURE, EXERCISE, SOLUTION = (
+    f"{folder}/02_collectives/{name}.ipynb"
+    for folder, name in (("lectures", "lecture"), ("exercises", "exercise"), ("solutions", "exercise"))
+)
+PATIENCE = 100  # seconds; a whole notebook takes less
+PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"
+CELLS = f"""
+return [...document.querySelectorAll("{PANEL} .jp-Notebook .jp-Cell")].map(cell => ({{
+    active: cell.classList.contains("jp-mod-active"),
+    prompt: cell.querySelector(".jp-InputPrompt")?.textContent ?? "",
+    outputs: cell.querySelectorAll(".jp-OutputArea-output").length,
+    figures: [...cell.querySelectorAll(".jp-OutputArea-output img")].map(image => image.naturalWidth),
+    errors: [...cell.querySelectorAll("[data-mime-type='application/vnd.jupyter.stderr']")]
+        .map(error => error.textContent).join(""),
+    text: cell.querySelector(".jp-OutputArea")?.textContent ?? "",
+}}))
+"""
+IS_IDLE = (
+    f"""return document.querySelector("{PANEL} .jp-Notebook-ExecutionIndicator")?.dataset.status == "idle" """
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _no_process_is_left() -> Iterator[None]:
+    """After Lab and the browser have stopped, nothing that they or a notebook have started is there."""
+    mark = uuid.uuid4().hex
+    os.environ["FOURRANKS_BROWSER"] = mark
+    yield
+    del os.environ["FOURRANKS_BROWSER"]
+    processes = psutil.process_iter(["environ"])
+    marked = [process for process in processes if mark in (process.info["environ"] or {}).values()]
+    _, alive = psutil.wait_procs(marked, timeout=5)
+    assert not [process.cmdline() for process in alive]
+
+
+class Notebook:
+    """The notebook that is open in the browser, once its kernel is ready."""
+
+    def __init__(self, browser: Chrome) -> None:
+        self._browser = browser
+        self.wait_for(lambda: self.cells and browser.execute_script(IS_IDLE))
+
+    @property
+    def cells(self) -> list[dict]:
+        """What the page shows of each cell."""
+        return self._browser.execute_script(CELLS)
+
+    def press(self, button: str) -> None:
+        """Press a button of the toolbar."""
+        self._click(f"{PANEL} [data-jp-item-name={button}] jp-button")
+
+    def restart_and_run_all(self) -> None:
+        """Press the button, confirm, and wait until no cell runs or waits any more."""
+        self.press("restart-and-run")
+        self._click(".jp-Dialog .jp-mod-accept")
+        self.wait_for(lambda: any(map(_runs, self.cells)))
+        self.wait_for(lambda: not any(map(_runs, self.cells)))
+
+    def run_next(self) -> dict:
+        """Run the active cell, for the first time, and go on to the next; returns the cell that ran."""
+        index = self._active
+        self.press("run")
+        self.wait_for(lambda: self._active == index + 1 and _has_run(self.cells[index]))
+        return self.cells[index]
+
+    def wait_for(self, condition: Callable[[], object]) -> None:
+        WebDriverWait(self._browser, PATIENCE).until(lambda _: condition())
+
+    @property
+    def _active(self) -> int:
+        return [cell["active"] for cell in self.cells].index(True)
+
+    def _click(self, selector: str) -> None:
+        wait = WebDriverWait(self._browser, PATIENCE)
+        wait.until(element_to_be_clickable((By.CSS_SELECTOR, selector))).click()
+
+
+def _runs(cell: dict) -> bool:
+    return "*" in cell["prompt"]
+
+
+def _has_run(cell: dict) -> bool:
+    return cell["prompt"] == "" or cell["prompt"].strip("[]:").isdigit()  # a text cell has no prompt
+
+
+@pytest.fixture
+def open_from_start_page(browser: Chrome, lab: str) -> Callable[[str], Notebook]:
+    """Opens what a link of the start page leads to."""
+
+    def open(link: str) -> Notebook:
+        browser.get(lab)
+        WebDriverWait(browser, PATIENCE).until(element_to_be_clickable((By.LINK_TEXT, link))).click()
+        return Notebook(browser)
+
+    return open
+
+
+def test_the_lecture_runs_from_top_to_bottom_and_shows_its_figures(open_from_start_page):
+    page = open_from_start_page("lecture")
+    page.restart_and_run_all()
+    for cell, shown in zip(read(LECTURE), page.cells, strict=True):
+        if cell.cell_type == "code":
+            assert _has_run(shown), f"did not run: {cell.source}"
+            may_raise = "raises-exception" in cell.metadata.get("tags", [])
+            assert bool(shown["errors"]) == may_raise, f"{cell.source}\n{shown['errors']}"
+            assert len(shown["figures"]) == sum(
+                "image/png" in output.get("data", {}) for output in cell.outputs
+            )
+            assert all(shown["figures"]), f"a figure is broken: {cell.source}"
+            assert bool(shown["outputs"]) == bool(cell.outputs), cell.source
+
+
+def test_every_check_of_the_released_exercise_is_red_and_says_what_to_do(open_from_start_page):
+    page = open_from_start_page("exercise")
+    for cell in read(EXERCISE):
+        shown = page.run_next()
+        if is_check(cell):
+            assert "not implemented yet" in shown["errors"], cell.id
+            assert "Hint: " in shown["text"], cell.id
+
+
+def test_every_check_of_the_solution_is_green(open_from_start_page):
+    page = open_from_start_page("solution")
+    page.restart_and_run_all()
+    for cell, shown in zip(read(SOLUTION), page.cells, strict=True):
+        assert not shown["errors"], f"{cell.source}\n{shown['errors']}"
+        if is_check(cell):
+            assert shown["text"].count(": passed, ") == 2, cell.id  # what students see, and the hidden tests
+
+
+def test_the_interrupt_button_frees_ranks_that_wait_in_a_collective(browser, lab, student_copy):
+    sources = (
+        "%load_ext fourranks",
+        "%%ranks\nkept = rank",
+        "%%ranks\nprint('on my way')\nif rank == 0:\n    import time; time.sleep(600)\ndist.barrier()",
+        "%%ranks\ndist.barrier()\nkept",
+    )
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
+    notebook = new_notebook(cells=[*map(new_code_cell, sources)], metadata=kernel)
+    nbformat.write(notebook, student_copy / "stuck.ipynb")
+    browser.get(f"{lab}lab/tree/stuck.ipynb")
+    page = Notebook(browser)
+    page.run_next()
+    page.run_next()
+    page.press("run")
+    page.wait_for(lambda: "[0-3] on my way" in page.cells[2]["text"])
+    assert _runs(page.cells[2])
+
+    page.press("interrupt")
+    page.wait_for(lambda: not _runs(page.cells[2]))
+    message = page.cells[2]["errors"]
+    assert "The cell was interrupted." in message
+    assert "line 5: dist.barrier()" in message and "line 4: import time" in message
+    assert page.run_next()["text"] == "[0] 0\n[1] 1\n[2] 2\n[3] 3\n"
+
+
+def read(path: str) -> list[nbformat.NotebookNode]:
+    """The cells of a notebook as it was built."""
+    return nbformat.read(COURSE / path, as_version=4).cells
+
+
+def is_check(cell: nbformat.NotebookNode) -> bool:
+    return cell.id.endswith("_check")
