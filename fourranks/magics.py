@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 from typing import Any
 
@@ -33,6 +34,7 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(message or "")  # --help has printed what it had to say
 
 
+@functools.cache
 def _line_parser() -> _Parser:
     parser = _Parser(prog="%ranks", description="Start, stop or look at the ranks.")
     parser.add_argument("action", nargs="?", choices=("status", "start", "stop", "restart"), default="status")
@@ -41,6 +43,7 @@ def _line_parser() -> _Parser:
     return parser
 
 
+@functools.cache
 def _cell_parser() -> _Parser:
     parser = _Parser(prog="%%ranks", description="Run this cell on the ranks.")
     parser.add_argument("ranks", nargs="?", type=_parse_ranks, help="which ranks, for instance 0,2-3 (all)")

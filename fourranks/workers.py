@@ -83,7 +83,8 @@ class Workers:
         arrived = []
         for worker in {id(key.data): key.data for key, _ in events if key.data is not None}.values():
             arrived += self._receive(worker)
-        self._notice_deaths()
+        if not events or any(key.fileobj is self._zygote.channel for key, _ in events):
+            self._notice_deaths()
         return arrived
 
     def kill(self) -> None:

@@ -190,11 +190,13 @@ def main(descriptor: int) -> None:
     channel = Channel(socket.socket(fileno=descriptor), blocking=True)
     parent = os.getppid()
     alarm = _wake_on_child_death()
-    ready = _warm_up()
-    channel.send(ready)
+    channel.send(_warm_up())
     ranks: set[int] = set()
+    idle_work = [_render_a_traceback]
     while os.getppid() == parent:
         readable, _, _ = select.select([channel, alarm], [], [], PARENT_CHECK)
+        if not readable and idle_work:
+            idle_work.pop()()
         if alarm in readable:
             alarm.recv(4096)
         _reap(channel, ranks)
@@ -204,14 +206,26 @@ def main(descriptor: int) -> None:
 
 
 def _warm_up() -> Ready:
+    gc.disable()
     import torch
     import torch.distributed
 
     from . import hardware, rank  # noqa: F401  (everything that a rank needs)
 
-    gc.collect()
     gc.freeze()  # what was imported is no garbage: a rank's collector need not look at it, nor copy its pages
+    gc.enable()
     return Ready(hardware.count_gpus(), torch.distributed.is_nccl_available())
+
+
+def _render_a_traceback() -> None:
+    """Spare later ranks the half second of a first traceback: imports, reading torch's source."""
+    import torch.distributed
+    from IPython.core.ultratb import FormattedTB
+
+    try:
+        torch.distributed.barrier()
+    except ValueError as error:  # there is no process group here
+        FormattedTB().structured_traceback(type(error), error, error.__traceback__)
 
 
 def _wake_on_child_death() -> socket.socket:
