@@ -160,13 +160,14 @@ class Cell:
         return {worker.rank: self._view(worker.rank) for worker in self._workers.all}
 
     def _view(self, rank: int) -> RankView:
-        progress = self.states[rank].progress if rank in self.states else Progress()
+        state = self.states.get(rank)
+        progress = state.progress if state is not None else Progress()
         if not self._workers[rank].alive:
             return RankView(progress, "died")
         if rank not in self._requests:
             return RankView(progress, "took no part in this cell")
-        if rank not in self.done:
-            return RankView(progress)
+        if rank not in self.done or state is None or state.busy:
+            return RankView(progress)  # a report from before the end lacks the rank's last calls
         error = self.done[rank].error
         return RankView(progress, f"raised {error.name}" if error else "finished the cell")
 

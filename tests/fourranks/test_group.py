@@ -332,6 +332,14 @@ def test_a_slow_but_legal_program_is_left_alone(shared_group):
     shared_group.execute("import time\ntime.sleep(1.5 * (rank == 3))\ndist.barrier()")
 
 
+def test_a_rank_that_sends_and_finishes_between_two_reports_has_sent(shared_group):
+    for pause in (0.2, 0.3, 0.4, 0.5):
+        shared_group.execute(
+            f"import time\nif rank == 0:\n    time.sleep({pause})\n    dist.send(torch.ones(1), 1)\n"
+            "elif rank == 1:\n    dist.recv(torch.ones(1), 0)\n    time.sleep(0.3)"
+        )
+
+
 def test_a_timeout_stops_the_cell_and_says_where_the_ranks_were(shared_group):
     with pytest.raises(CellTimeout, match=r"Ranks 0-3: Cell In\[.*line 2: time.sleep\(100\)"):
         shared_group.execute("import time\ntime.sleep(100)", timeout=0.5)
