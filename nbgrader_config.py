@@ -36,13 +36,21 @@ c.Execute.timeout = 120
 # nbgrader gives 0 to a right answer when anything, even a C library, writes to stderr.
 c.IgnorePattern.enabled = True
 c.IgnorePattern.pattern = r"(?s).*"
+# nbgrader's own steps, but that a copied cell does no harm.
+c.Autograde.sanitize_preprocessors = [
+    "nbgrader.preprocessors.ClearOutput",
+    "autograder.nbgrader_plugin.OneOfEach",
+    "nbgrader.preprocessors.OverwriteKernelspec",
+    "nbgrader.preprocessors.OverwriteCells",
+    "nbgrader.preprocessors.CheckCellMetadata",
+]
 # A deleted test cell comes back and is graded, instead of waiting for a manual grade for ever.
 c.OverwriteCells.add_missing_cells = True
 
 # Students see what a test says of their work, and not the hidden tests.
 c.GenerateFeedback.preprocessors = [
     "nbgrader.preprocessors.GetGrades",
-    "autograder.feedback.HideTests",
+    "autograder.nbgrader_plugin.HideTests",
     "nbconvert.preprocessors.CSSHTMLHeaderPreprocessor",
 ]
 # Nobody else on this machine can listen to a kernel.

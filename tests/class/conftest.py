@@ -70,6 +70,8 @@ def _answers(right: dict[str, str]) -> dict[str, dict[str, str]]:
         "dying": instead("reduce", "    return", "    __import__('os')._exit(3)"),
         "endless": some | {"all_to_all": ENDLESS},
         "unfinished": some | {"scatter": "def scatter("},
+        "crashing": some | {"exchange": "import os\nos._exit(1)"},
+        "copying": some,
         "untouched": {},
     }
 
@@ -79,19 +81,31 @@ def _submissions(released: NotebookNode, solution: NotebookNode) -> dict[str, di
     answers = [cell for cell in solution.cells if cell.metadata.get("nbgrader", {}).get("solution")]
     right = {cell.id: cell.source for cell in answers}
     notebooks = {student: _filled_in(released, cells) for student, cells in _answers(right).items()}
-    files = {student: {"exercise.ipynb": notebook} for student, notebook in notebooks.items()}
+    notebooks["copying"] = _twice(notebooks["copying"])
+    files = {student: {"exercise.ipynb": _bytes(notebook)} for student, notebook in notebooks.items()}
     return files | {
         "text": {"exercise.ipynb": b"See my other folder."},
         "zipped": {"exercise.ipynb": b"PK\x05\x06" + bytes(18)},
-        "renamed": {"exercise (1).ipynb": notebooks["perfect"]},
+        "renamed": {"exercise (1).ipynb": _bytes(notebooks["perfect"])},
         "missing": {"notes.txt": b"I was ill."},
     }
 
 
-def _filled_in(released: NotebookNode, answers: dict[str, str]) -> bytes:
+def _filled_in(released: NotebookNode, answers: dict[str, str]) -> NotebookNode:
     notebook = deepcopy(released)
     for cell in notebook.cells:
         cell.source = answers.get(cell.id, cell.source)
+    return notebook
+
+
+def _twice(notebook: NotebookNode) -> NotebookNode:
+    """Every cell copied and pasted, as JupyterLab does it."""
+    copies = [deepcopy(cell) | {"id": f"{cell.id}-copy"} for cell in notebook.cells]
+    cells = [cell for pair in zip(notebook.cells, copies, strict=True) for cell in pair]
+    return nbformat.from_dict(notebook | {"cells": cells})
+
+
+def _bytes(notebook: NotebookNode) -> bytes:
     return nbformat.writes(notebook).encode()
 
 

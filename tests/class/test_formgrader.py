@@ -39,7 +39,7 @@ def formgrader(browser, classroom, tmp_path_factory) -> Iterator[str]:
 def test_the_assignment_is_listed_with_its_submissions(browser, formgrader):
     browser.get(formgrader + "manage_assignments")
     row = _row(browser, "02_collectives")
-    assert row.find_element(By.CSS_SELECTOR, "td.num-submissions").text == "14"
+    assert row.find_element(By.CSS_SELECTOR, "td.num-submissions").text == "16"
 
 
 def test_every_student_is_listed_with_what_they_got_and_what_is_left_to_do(browser, formgrader):

@@ -12,7 +12,7 @@ from nbgrader.utils import is_locked
 
 pytestmark = pytest.mark.timeout(600)  # the class is graded once, in the first test
 
-# Points by question; ? is for a person to decide: an answer in words, or a file that is no notebook.
+# Points by question; ? is for a person to decide: an answer in words, or a notebook that cannot be run.
 # What a student did not answer is worth 0 without anyone looking at it.
 QUESTIONS = """
     exchange_check exchange_explained broadcast_check reduce_check scatter_check gather_check
@@ -29,13 +29,15 @@ DESERVED = """
     dying       6  0  0  0  6  0  0  0  0  0  0
     endless     6  0  0  0  6  0  0  0  0  0  0
     unfinished  6  0  0  0  0  0  0  0  0  0  0
+    copying     6  0  0  0  6  0  0  0  0  0  0
     untouched   0  0  0  0  0  0  0  0  0  0  0
+    crashing    ?  ?  ?  ?  ?  ?  ?  ?  ?  ?  ?
     text        ?  ?  ?  ?  ?  ?  ?  ?  ?  ?  ?
     zipped      ?  ?  ?  ?  ?  ?  ?  ?  ?  ?  ?
     renamed     ?  ?  ?  ?  ?  ?  ?  ?  ?  ?  ?
 """
 ROWS = {student: points for student, *points in map(str.split, DESERVED.strip().splitlines())}
-NO_NOTEBOOK = ("text", "zipped", "renamed")
+NOT_GRADED = ("crashing", "text", "zipped", "renamed")
 
 # What a student's page must say of the question that went wrong.
 SAID = {
@@ -46,6 +48,7 @@ SAID = {
     "dying": "reduce: a rank died",
     "endless": "all_to_all: no answer in time",
     "unfinished": "NameError: name 'scatter' is not defined",
+    "copying": "scatter: passed",
     "untouched": "exchange: not implemented",
     "perfect": "ring_all_reduce: passed",
     "warning": "exchange: passed",
@@ -64,12 +67,12 @@ def _points(grade) -> str:
     return "?" if grade.needs_manual_grade else f"{grade.score:g}"
 
 
-def test_the_commands_succeed_but_for_the_files_that_are_no_notebook_which_are_named(classroom):
+def test_the_commands_succeed_but_for_what_cannot_be_run_which_is_named(classroom):
     failed = [command for command, status in classroom.status.items() if status != 0]
     assert failed == ["nbgrader autograde 02_collectives"]
     said = classroom.said[failed[0]]
     named = re.findall(r"There was an error processing assignment '02_collectives' for student '(\w+)'", said)
-    assert sorted(named) == sorted(NO_NOTEBOOK)
+    assert sorted(named) == sorted(NOT_GRADED)
     assert "submitted/missing/02_collectives" in said
     assert "SAWarning" not in said
 
@@ -92,9 +95,9 @@ def test_a_feedback_page_says_what_became_of_the_answers_but_shows_no_hidden_tes
     assert [line for line in hidden if line in text] == []
 
 
-def test_only_notebooks_have_a_feedback_page(classroom):
+def test_only_what_was_graded_has_a_feedback_page(classroom):
     pages = {folder.name for folder in (classroom.folder / "feedback").iterdir()}
-    assert pages == set(ROWS) - set(NO_NOTEBOOK)
+    assert pages == set(ROWS) - set(NOT_GRADED)
 
 
 def _hidden_tests(classroom) -> list[str]:
