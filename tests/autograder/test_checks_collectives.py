@@ -22,7 +22,7 @@ from autograder.verdict import CheckFailed
 
 SOURCE = Path(__file__).parents[2] / "source" / "02_collectives" / "exercise.py"
 SHELF = Path(__file__).parent / "wrong_solutions"
-FEW = {"world_sizes": (2, 3, 4), "numels": (0, 1, 7, 40)}  # enough to tell every mistake on the shelf
+FEW = {"world_sizes": (1, 2, 3, 4), "numels": (0, 1, 7, 40)}  # enough to tell every mistake on the shelf
 
 
 def _cells(wanted: Callable[[dict], bool]) -> list[str]:
