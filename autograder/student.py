@@ -137,7 +137,7 @@ class NotebookFunction(Function):
         with world.trace() as trace:
             try:
                 inputs = [(self._function, request) for request in requests]
-                return world.map(call_on_rank, inputs, timeout=self.timeout), trace.calls
+                return world.map(call_on_rank, inputs, self.timeout, show=False), trace.calls
             except FourRanksError as error:
                 failure = _failure(error, self.timeout)
         # Whatever a failed call left in these ranks must not reach the next one.

@@ -24,6 +24,7 @@ from .workers import Workers
 TICK = 0.05  # seconds between looks at the clock while nothing arrives
 QUIET = 0.25  # seconds before the first report is asked for: most cells are over by then
 REPORT_EVERY = 0.1
+REPORT_PATIENCE = 2.0  # seconds after which a report is asked for again
 FREE_PATIENCE = (0.3, 1.0, 3.0)  # seconds that ranks get after each attempt to free them
 
 Output = Callable[[Transcript], None]
@@ -85,7 +86,8 @@ class Cell:
                 return Stop("interrupt")
             if timeout is not None and now - began > timeout:
                 return Stop("timeout")
-            if now >= next_report and not self._reports_due:
+            overdue = now - next_report > REPORT_PATIENCE  # a rank that computes in C answers when it can
+            if now >= next_report and (overdue or not self._reports_due):
                 if self.states and (proof := self._watch.observe(self._views())):
                     return Stop("deadlock", proof)
                 self.ask_for_reports()

@@ -94,13 +94,18 @@ class RankGroup:
         """Call a function with the same arguments on every rank; returns its results in rank order.
 
         The function is sent by value, so it may come from a cell. Inside it `rank`, `world_size`, `device`,
-        `torch` and `dist` are there. Errors are those of `execute`.
+        `torch` and `dist` are there. What it prints is printed here when it is over. Errors are those of
+        `execute`.
         """
         payload = _pickled_call(function, args, kwargs)
-        return self._call(dict.fromkeys(range(self.world_size), payload), None)
+        return self._call(dict.fromkeys(range(self.world_size), payload), None, show=True)
 
     def map(
-        self, function: Callable[..., Any], inputs: Sequence[tuple], timeout: float | None = None
+        self,
+        function: Callable[..., Any],
+        inputs: Sequence[tuple],
+        timeout: float | None = None,
+        show: bool = True,
     ) -> list[Any]:
         """Call a function on every rank with that rank's own arguments; returns its results in rank order.
 
@@ -108,14 +113,14 @@ class RankGroup:
             function: as for `run`.
             inputs: one tuple of arguments for each rank, in rank order.
             timeout: seconds after which the call is stopped.
+            show: whether what the function prints is printed here, too, when it is over.
         """
         if len(inputs) != self.world_size:
             raise ValueError(
                 f"map() needs one tuple of arguments a rank: {self.world_size}, not {len(inputs)}"
             )
-        return self._call(
-            {rank: _pickled_call(function, args, {}) for rank, args in enumerate(inputs)}, timeout
-        )
+        payloads = {rank: _pickled_call(function, args, {}) for rank, args in enumerate(inputs)}
+        return self._call(payloads, timeout, show)
 
     def push(self, ranks: Sequence[int] | None = None, /, **variables: Any) -> None:
         """Set variables on the ranks (all by default)."""
@@ -218,11 +223,16 @@ class RankGroup:
         if error is not None:
             raise StartError(f"The ranks could not form a process group.\n{error}") from None
 
-    def _call(self, payloads: dict[int, bytes], timeout: float | None) -> list[Any]:
+    def _call(self, payloads: dict[int, bytes], timeout: float | None, show: bool) -> list[Any]:
         sources = _notebook_sources()
         traced = self._trace is not None
         requests = {rank: Run(payload, sources, traced) for rank, payload in payloads.items()}
-        cell = self._conduct(requests, timeout)
+        shown: dict[str, Transcript] = {}
+        try:
+            cell = self._conduct(requests, timeout, lambda transcript: shown.update(last=transcript))
+        finally:
+            if show and shown and (text := str(shown["last"])):
+                print(text)
         return [cloudpickle.loads(cell.done[rank].value) for rank in sorted(requests)]
 
     def _conduct(

@@ -299,4 +299,4 @@ def caller(frame: FrameType | None) -> tuple[str, int, str]:
         frame = frame.f_back
     if frame is None:  # autograd's own thread: DDP issues its collectives from there
         return "", 0, "backward"
-    return frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name
+    return frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name  # None between two lines

@@ -189,7 +189,7 @@ class Rank:
 
     def _cell(self, trace: bool, work: Any) -> Done:
         """Run the reader's code as one cell: output counted from zero, calls kept if a trace is on."""
-        self._recorder.calls = [] if trace else None
+        self._recorder.begin_cell(trace)
         self._shell.begin_cell()
         try:
             done = work()

@@ -105,6 +105,11 @@ class Recorder:
             self.calls.append(call)
         call.start = time.perf_counter()
 
+    def begin_cell(self, trace: bool) -> None:
+        """A new cell runs: nothing is waited for yet, and its calls are kept if a trace is on."""
+        self.calls = [] if trace else None
+        self._blocked = None  # an interrupt may have come between a wait's end and the note of it
+
     def stand_still_in_conflict(self, call: Call) -> None:
         """Post the call; do not return while what another rank has posted contradicts it."""
         keys = self._keys(call)

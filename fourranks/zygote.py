@@ -8,6 +8,7 @@ process.
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import os
@@ -167,6 +168,7 @@ def shared() -> Zygote:
     global _shared
     if _shared is None or not _shared.alive or _shared.owner != os.getpid():
         _shared = Zygote()
+        atexit.register(stop_shared)
     return _shared
 
 

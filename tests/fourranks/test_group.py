@@ -82,6 +82,16 @@ def test_map_gives_each_rank_its_own_arguments(shared_group):
     assert shared_group.map(lambda a, b: a + b, [(rank, 100) for rank in range(4)]) == [100, 101, 102, 103]
 
 
+def test_what_a_function_prints_is_shown_also_when_it_fails(shared_group, capsys):
+    shared_group.run(lambda: print("from", torch.distributed.get_rank() // 2))
+    assert capsys.readouterr().out == "[0-1] from 0\n[2-3] from 1\n"
+    with pytest.raises(RankError):
+        shared_group.run(lambda: print("last words") or 1 / 0)
+    assert capsys.readouterr().out == "[0-3] last words\n"
+    shared_group.map(print, [("hidden",)] * 4, show=False)
+    assert capsys.readouterr().out == ""
+
+
 def test_map_wants_one_tuple_a_rank(shared_group):
     with pytest.raises(ValueError, match="4, not 2"):
         shared_group.map(lambda a: a, [(1,), (2,)])
