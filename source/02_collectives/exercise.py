@@ -45,8 +45,8 @@
 # **Four facts** save an evening:
 #
 # 1. On Gloo, `send` returns when the other rank *receives*, even for 4 bytes.
-# 2. A receive buffer has the size and dtype of its message. Gloo ends the process when it is too small, and says nothing when
-#    only the dtype is another.
+# 2. A receive buffer has the size and dtype of its message. When it is too small, Gloo ends the process (these ranks stop in
+#    front of that and say so); when only the dtype is another, nobody says anything.
 # 3. `isend`, `irecv` and `batch_isend_irecv` return before anything has moved. Call `wait()` on all that they return, and
 #    leave the tensor alone until then.
 # 4. Every tensor may have 0 elements, and every group may have 1 rank.
