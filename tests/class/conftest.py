@@ -54,7 +54,7 @@ WARN = """
 
 def _answers(right: dict[str, str]) -> dict[str, dict[str, str]]:
     """For each student the cells that they filled in, by name; the others stay as they were released."""
-    some = {name: right[name] for name in ("exchange", "scatter")}  # before and after what goes wrong
+    some = {"scatter": right["scatter"]}  # must keep its points, whatever goes wrong before or after it
 
     def instead(name: str, old: str, new: str) -> dict[str, str]:
         assert right[name].count(old) == 1, f"the solution of {name} has no more {old!r}"
@@ -69,7 +69,7 @@ def _answers(right: dict[str, str]) -> dict[str, dict[str, str]]:
         "raising": instead("gather", "gather_list[root]", "gather_list[len(gather_list)]"),
         "dying": instead("reduce", "    return", "    __import__('os')._exit(3)"),
         "endless": some | {"all_to_all": ENDLESS},
-        "unfinished": some | {"scatter": "def scatter("},
+        "unfinished": some | {"gather": "def gather("},
         "crashing": some | {"exchange": "import os\nos._exit(1)"},
         "copying": some,
         "untouched": {},

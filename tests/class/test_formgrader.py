@@ -45,7 +45,7 @@ def test_the_assignment_is_listed_with_its_submissions(browser, formgrader):
 def test_every_student_is_listed_with_what_they_got_and_what_is_left_to_do(browser, formgrader):
     browser.get(formgrader + "manage_submissions/02_collectives")
     assert "needs manual grading 88 / 100" in _row(browser, "perfect").text
-    assert "graded 12 / 100" in _row(browser, "naive").text
+    assert "graded 6 / 100" in _row(browser, "naive").text
     assert "needs autograding" in _row(browser, "zipped").text
 
 

@@ -22,14 +22,14 @@ QUESTIONS = """
 DESERVED = """
     perfect     6  ? 12 12  6  6 15 10 15  ?  6
     warning     6  0  0  0  6  0  0  0  0  0  0
-    naive       6  0  0  0  6  0  0  0  0  0  0
-    odd         6  0  0  0  6  0  0  0  0  0  0
+    naive       0  0  0  0  6  0  0  0  0  0  0
+    odd         0  0  0  0  6  0  0  0  0  0  0
     stuck       0  0  0  0  6  0  0  0  0  0  0
-    raising     6  0  0  0  6  0  0  0  0  0  0
-    dying       6  0  0  0  6  0  0  0  0  0  0
-    endless     6  0  0  0  6  0  0  0  0  0  0
-    unfinished  6  0  0  0  0  0  0  0  0  0  0
-    copying     6  0  0  0  6  0  0  0  0  0  0
+    raising     0  0  0  0  6  0  0  0  0  0  0
+    dying       0  0  0  0  6  0  0  0  0  0  0
+    endless     0  0  0  0  6  0  0  0  0  0  0
+    unfinished  0  0  0  0  6  0  0  0  0  0  0
+    copying     0  0  0  0  6  0  0  0  0  0  0
     untouched   0  0  0  0  0  0  0  0  0  0  0
     crashing    ?  ?  ?  ?  ?  ?  ?  ?  ?  ?  ?
     text        ?  ?  ?  ?  ?  ?  ?  ?  ?  ?  ?
@@ -47,7 +47,7 @@ SAID = {
     "raising": "gather: an exception",
     "dying": "reduce: a rank died",
     "endless": "all_to_all: no answer in time",
-    "unfinished": "NameError: name 'scatter' is not defined",
+    "unfinished": "NameError: name 'gather' is not defined",
     "copying": "scatter: passed",
     "untouched": "exchange: not implemented",
     "perfect": "ring_all_reduce: passed",
