@@ -9,6 +9,7 @@ import nbformat
 import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
+from selenium.common.exceptions import TimeoutException
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.expected_conditions import element_to_be_clickable
@@ -32,9 +33,7 @@ return [...document.querySelectorAll("{PANEL} .jp-Notebook .jp-Cell")].map(cell 
     text: cell.querySelector(".jp-OutputArea")?.textContent ?? "",
 }}))
 """
-IS_IDLE = (
-    f"""return document.querySelector("{PANEL} .jp-Notebook-ExecutionIndicator")?.dataset.status == "idle" """
-)
+STATUS = f"""return document.querySelector("{PANEL} .jp-Notebook-ExecutionIndicator")?.dataset.status"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -51,11 +50,11 @@ def _no_process_is_left() -> Iterator[None]:
 
 
 class Notebook:
-    """The notebook that is open in the browser, once its kernel is ready."""
+    """A notebook that is open in the browser, once its kernel is ready."""
 
-    def __init__(self, browser: Chrome) -> None:
+    def __init__(self, browser: Chrome, path: str) -> None:
         self._browser = browser
-        self.wait_for(lambda: self.cells and browser.execute_script(IS_IDLE))
+        self.wait_for(lambda: path in browser.current_url and self.cells and self._is_idle)
 
     @property
     def cells(self) -> list[dict]:
@@ -71,7 +70,7 @@ class Notebook:
         self.press("restart-and-run")
         self._click(".jp-Dialog .jp-mod-accept")
         self.wait_for(lambda: any(map(_runs, self.cells)))
-        self.wait_for(lambda: not any(map(_runs, self.cells)))
+        self.wait_for(lambda: self._is_idle and not any(map(_runs, self.cells)))
 
     def run_next(self) -> dict:
         """Run the active cell, for the first time, and go on to the next; returns the cell that ran."""
@@ -81,7 +80,16 @@ class Notebook:
         return self.cells[index]
 
     def wait_for(self, condition: Callable[[], object]) -> None:
-        WebDriverWait(self._browser, PATIENCE).until(lambda _: condition())
+        try:
+            WebDriverWait(self._browser, PATIENCE).until(lambda _: condition())
+        except TimeoutException:
+            pytest.fail(
+                f"Nothing comes in {PATIENCE} s. Cells that run or wait: {[*filter(_runs, self.cells)]}"
+            )
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._browser.execute_script(STATUS) == "idle"
 
     @property
     def _active(self) -> int:
@@ -101,34 +109,32 @@ def _has_run(cell: dict) -> bool:
 
 
 @pytest.fixture
-def open_from_start_page(browser: Chrome, lab: str) -> Callable[[str], Notebook]:
-    """Opens what a link of the start page leads to."""
+def follow(browser: Chrome, lab: str) -> Callable[[str, str], Notebook]:
+    """Follows a link of the start page to a notebook."""
 
-    def open(link: str) -> Notebook:
-        browser.get(lab)
+    def follow(link: str, path: str) -> Notebook:
+        browser.get(f"{lab}lab/tree/index.md?reset")  # without the tabs of the test before
         WebDriverWait(browser, PATIENCE).until(element_to_be_clickable((By.LINK_TEXT, link))).click()
-        return Notebook(browser)
+        return Notebook(browser, path)
 
-    return open
+    return follow
 
 
-def test_the_lecture_runs_from_top_to_bottom_and_shows_its_figures(open_from_start_page):
-    page = open_from_start_page("lecture")
+def test_the_lecture_runs_from_top_to_bottom_and_shows_its_figures(follow):
+    page = follow("lecture", LECTURE)
     page.restart_and_run_all()
     for cell, shown in zip(read(LECTURE), page.cells, strict=True):
         if cell.cell_type == "code":
-            assert _has_run(shown), f"did not run: {cell.source}"
-            may_raise = "raises-exception" in cell.metadata.get("tags", [])
-            assert bool(shown["errors"]) == may_raise, f"{cell.source}\n{shown['errors']}"
+            assert _has_run(shown) and bool(shown["errors"]) == may_raise(cell), (cell.source, shown)
+            assert bool(shown["outputs"]) == bool(cell.outputs), cell.source
             assert len(shown["figures"]) == sum(
                 "image/png" in output.get("data", {}) for output in cell.outputs
             )
             assert all(shown["figures"]), f"a figure is broken: {cell.source}"
-            assert bool(shown["outputs"]) == bool(cell.outputs), cell.source
 
 
-def test_every_check_of_the_released_exercise_is_red_and_says_what_to_do(open_from_start_page):
-    page = open_from_start_page("exercise")
+def test_every_check_of_the_released_exercise_is_red_and_says_what_to_do(follow):
+    page = follow("exercise", EXERCISE)
     for cell in read(EXERCISE):
         shown = page.run_next()
         if is_check(cell):
@@ -136,11 +142,11 @@ def test_every_check_of_the_released_exercise_is_red_and_says_what_to_do(open_fr
             assert "Hint: " in shown["text"], cell.id
 
 
-def test_every_check_of_the_solution_is_green(open_from_start_page):
-    page = open_from_start_page("solution")
+def test_every_check_of_the_solution_is_green(follow):
+    page = follow("solution", SOLUTION)
     page.restart_and_run_all()
     for cell, shown in zip(read(SOLUTION), page.cells, strict=True):
-        assert not shown["errors"], f"{cell.source}\n{shown['errors']}"
+        assert _has_run(shown) and not shown["errors"], (cell.source, shown)
         if is_check(cell):
             assert shown["text"].count(": passed, ") == 2, cell.id  # what students see, and the hidden tests
 
@@ -155,8 +161,8 @@ def test_the_interrupt_button_frees_ranks_that_wait_in_a_collective(browser, lab
     kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
     notebook = new_notebook(cells=[*map(new_code_cell, sources)], metadata=kernel)
     nbformat.write(notebook, student_copy / "stuck.ipynb")
-    browser.get(f"{lab}lab/tree/stuck.ipynb")
-    page = Notebook(browser)
+    browser.get(f"{lab}lab/tree/stuck.ipynb?reset")
+    page = Notebook(browser, "stuck.ipynb")
     page.run_next()
     page.run_next()
     page.press("run")
@@ -178,3 +184,7 @@ def read(path: str) -> list[nbformat.NotebookNode]:
 
 def is_check(cell: nbformat.NotebookNode) -> bool:
     return cell.id.endswith("_check")
+
+
+def may_raise(cell: nbformat.NotebookNode) -> bool:
+    return "raises-exception" in cell.metadata.get("tags", [])
