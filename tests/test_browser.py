@@ -50,11 +50,11 @@ def _no_process_is_left() -> Iterator[None]:
 
 
 class Notebook:
-    """A notebook that is open in the browser, once its kernel is ready."""
+    """A notebook that is open in the browser, once all its cells are there and its kernel is ready."""
 
-    def __init__(self, browser: Chrome, path: str) -> None:
+    def __init__(self, browser: Chrome, path: str, cells: int) -> None:
         self._browser = browser
-        self.wait_for(lambda: path in browser.current_url and self.cells and self._is_idle)
+        self.wait_for(lambda: path in browser.current_url and len(self.cells) == cells and self._is_idle)
 
     @property
     def cells(self) -> list[dict]:
@@ -115,7 +115,7 @@ def follow(browser: Chrome, lab: str) -> Callable[[str, str], Notebook]:
     def follow(link: str, path: str) -> Notebook:
         browser.get(f"{lab}lab/tree/index.md?reset")  # without the tabs of the test before
         WebDriverWait(browser, PATIENCE).until(element_to_be_clickable((By.LINK_TEXT, link))).click()
-        return Notebook(browser, path)
+        return Notebook(browser, path, cells=len(read(path)))
 
     return follow
 
@@ -162,7 +162,7 @@ def test_the_interrupt_button_frees_ranks_that_wait_in_a_collective(browser, lab
     notebook = new_notebook(cells=[*map(new_code_cell, sources)], metadata=kernel)
     nbformat.write(notebook, student_copy / "stuck.ipynb")
     browser.get(f"{lab}lab/tree/stuck.ipynb?reset")
-    page = Notebook(browser, "stuck.ipynb")
+    page = Notebook(browser, "stuck.ipynb", cells=4)
     page.run_next()
     page.run_next()
     page.press("run")
