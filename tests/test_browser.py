@@ -20,7 +20,8 @@ LECTURE, EXERCISE, SOLUTION = (
     f"{folder}/02_collectives/{name}.ipynb"
     for folder, name in (("lectures", "lecture"), ("exercises", "exercise"), ("solutions", "exercise"))
 )
-PATIENCE = 100  # seconds; a whole notebook takes less
+PATIENCE = 80  # seconds; a whole notebook takes less
+POLL = 0.1  # seconds; a page that is seldom asked also takes longer to draw its cells
 PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"
 CELLS = f"""
 return [...document.querySelectorAll("{PANEL} .jp-Notebook .jp-Cell")].map(cell => ({{
@@ -81,7 +82,7 @@ class Notebook:
 
     def wait_for(self, condition: Callable[[], object]) -> None:
         try:
-            WebDriverWait(self._browser, PATIENCE).until(lambda _: condition())
+            WebDriverWait(self._browser, PATIENCE, POLL).until(lambda _: condition())
         except TimeoutException:
             pytest.fail(
                 f"Nothing comes in {PATIENCE} s. Cells that run or wait: {[*filter(_runs, self.cells)]}"
