@@ -8,6 +8,7 @@ The backend stays torch's own; `dist.get_backend()` still says "gloo" or "nccl".
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 from collections.abc import Iterator
@@ -38,21 +39,22 @@ class _Operation:
     name: str  # the function of torch.distributed that a reader knows
     source: int = 0  # position of the tensors that this rank puts in
     agree: int | None = 0  # position of the tensors whose element count must be equal on all ranks
+    rooted: bool = False  # one rank is src or dst
 
 
 _OPERATIONS = {
     "allreduce": _Operation("all_reduce"),
     "allreduce_coalesced": _Operation("all_reduce"),
-    "broadcast": _Operation("broadcast"),
-    "reduce": _Operation("reduce"),
+    "broadcast": _Operation("broadcast", rooted=True),
+    "reduce": _Operation("reduce", rooted=True),
     "allgather": _Operation("all_gather", source=1, agree=1),
     "allgather_coalesced": _Operation("all_gather", source=1, agree=1),
     "allgather_into_tensor_coalesced": _Operation("all_gather_single", source=1, agree=1),
     "_allgather_base": _Operation("all_gather_single", source=1, agree=1),
     "all_gather_single": _Operation("all_gather_single", source=1, agree=1),
     "all_gather_single_coalesced": _Operation("all_gather_single", source=1, agree=1),
-    "gather": _Operation("gather", source=1, agree=1),
-    "scatter": _Operation("scatter", source=1, agree=0),
+    "gather": _Operation("gather", source=1, agree=1, rooted=True),
+    "scatter": _Operation("scatter", source=1, agree=0, rooted=True),
     "reduce_scatter": _Operation("reduce_scatter", source=1, agree=None),
     "_reduce_scatter_base": _Operation("reduce_scatter_single", source=1, agree=1),
     "reduce_scatter_single": _Operation("reduce_scatter_single", source=1, agree=1),
@@ -76,8 +78,11 @@ class RecordedWork(dist.Work):
         self.inner, self._call, self._recorder = inner, call, recorder
 
     def wait(self, *timeout: Any) -> bool:
-        with self._recorder.waiting(self._call):
+        begun = self._recorder.begin_wait(self._call)
+        try:
             return self.inner.wait(*timeout)
+        finally:
+            self._recorder.end_wait(self._call, begun)
 
     def is_completed(self) -> bool:
         return self.inner.is_completed()
@@ -157,7 +162,7 @@ def _record(name: str, operation: _Operation) -> None:
     delegate = getattr(dist.ProcessGroup, name)
 
     def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> dist.Work:
-        call = _describe(operation, self, args, kwargs)
+        call = _describe(operation, self, args)
         self.recorder.issue(call)
         self.recorder.stand_still_in_conflict(call)
         return RecordedWork(delegate(self.inner, *args, **kwargs), call, self.recorder)
@@ -233,12 +238,10 @@ class DefaultGroup:
         rescue.cut(to_store.union(*(group.connections() for group in groups)))
 
 
-def _describe(operation: _Operation, group: RecordingProcessGroup, args: tuple, kwargs: dict) -> Call:
-    tensors = list(_tensors(args[operation.source])) if operation.source < len(args) else []
+def _describe(operation: _Operation, group: RecordingProcessGroup, args: tuple) -> Call:
+    """What a call is about. This runs before every operation, so it must cost microseconds."""
+    tensors = _tensors(args[operation.source]) if operation.source < len(args) else []
     name, members = group.identity()
-    options = args[-1] if args else None
-    root = getattr(options, "rootRank", -1)
-    reduce_op = getattr(options, "reduceOp", None)
     file, line, function = caller(sys._getframe(1))
     call = Call(
         op=operation.name,
@@ -247,19 +250,19 @@ def _describe(operation: _Operation, group: RecordingProcessGroup, args: tuple, 
         seq=0,
         index=0,
         shape=tuple(tensors[0].shape) if tensors else (),
-        dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
-        nbytes=sum(tensor.numel() * tensor.element_size() for tensor in tensors),
-        part=_part(args, operation.agree),
-        root=members[root]
-        if root >= 0 and operation.name in ("broadcast", "reduce", "gather", "scatter")
-        else None,
-        reduce_op=_reduce_op_name(reduce_op) if "reduce" in operation.name else None,
+        dtype=_dtype_name(tensors[0].dtype) if tensors else "",
+        nbytes=sum(tensor.nbytes for tensor in tensors),
+        part=_part(tensors if operation.agree == operation.source else args, operation),
         file=file,
         line=line,
         function=function,
     )
-    if operation.name in ("send", "recv"):
+    if call.is_point_to_point:
         _describe_message(call, members, args)
+    elif operation.rooted:
+        call.root = members[args[-1].rootRank]
+    if "reduce" in call.op:
+        call.reduce_op = _reduce_op_name(args[-1])
     return call
 
 
@@ -270,27 +273,32 @@ def _describe_message(call: Call, members: tuple[int, ...], args: tuple) -> None
         call.tag = args[1]
 
 
-def _part(args: tuple, position: int | None) -> tuple[int, str] | None:
+def _part(given: tuple | list[torch.Tensor], operation: _Operation) -> tuple[int, str] | None:
     """Elements and dtype of the tensors that must be alike on all ranks."""
-    if position is None or position >= len(args):
+    if operation.agree is None:
         return None
-    tensors = list(_tensors(args[position]))
-    return sum(tensor.numel() for tensor in tensors), str(tensors[0].dtype) if tensors else ""
+    tensors = given if operation.agree == operation.source else _tensors(given[operation.agree])
+    return sum(tensor.numel() for tensor in tensors), _dtype_name(tensors[0].dtype) if tensors else ""
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def _tensors(value: Any) -> list[torch.Tensor]:
     """Every tensor in an argument: a tensor, a list of tensors, or a list of such lists."""
     if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
+        return [value]
+    if isinstance(value, (list, tuple)):
+        return [tensor for item in value for tensor in _tensors(item)]
+    return []
 
 
-def _reduce_op_name(reduce_op: Any) -> str | None:
-    if reduce_op is None:
-        return None
-    return str(getattr(reduce_op, "op", reduce_op)).rsplit(".", 1)[-1]
+@functools.cache
+def _dtype_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _reduce_op_name(options: Any) -> str:
+    """ "SUM" and the like; a premultiplied sum and an old-style call have no plain name."""
+    kind = getattr(getattr(options, "reduceOp", None), "op", None)
+    return getattr(kind, "name", "")
 
 
 def caller(frame: FrameType | None) -> tuple[str, int, str]:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from .board import Board
@@ -118,9 +116,10 @@ class Recorder:
         key, peers, value = keys
         self._board.post(key, value)
         if self._in_conflict(call, key, peers, value):
-            with self.waiting(call):
-                while self._in_conflict(call, key, peers, value):
-                    time.sleep(CONFLICT_TICK)
+            begun = self.begin_wait(call)
+            while self._in_conflict(call, key, peers, value):
+                time.sleep(CONFLICT_TICK)
+            self.end_wait(call, begun)
 
     def _keys(self, call: Call) -> tuple[int, tuple[int, ...], int] | None:
         """Key to post under, ranks to compare with, value to post; None if nothing can be compared."""
@@ -147,18 +146,17 @@ class Recorder:
                 return True
         return False
 
-    @contextmanager
-    def waiting(self, call: Call) -> Iterator[None]:
-        """Mark the calling thread as standing still until `call` completes."""
+    def begin_wait(self, call: Call) -> tuple[Call | None, float]:
+        """Mark the calling thread as standing still until `call` completes; `end_wait` takes the answer."""
         outer, self._blocked = self._blocked, call
-        began = time.perf_counter()
-        try:
-            yield
-        finally:
-            self._blocked = outer
-            now = time.perf_counter()
-            call.waited += now - began
-            call.end = call.end or now
+        return outer, time.perf_counter()
+
+    def end_wait(self, call: Call, begun: tuple[Call | None, float]) -> None:
+        """The thread goes on."""
+        self._blocked, began = begun
+        now = time.perf_counter()
+        call.waited += now - began
+        call.end = call.end or now
 
     def progress(self) -> Progress:
         """A snapshot for `watch`; may be taken by another thread while the main thread waits."""
