@@ -1,5 +1,6 @@
 """What the repository promises as a whole: exact pins within the declared ranges, and tidy code."""
 
+import re
 import subprocess
 from importlib.metadata import requires
 from pathlib import Path
@@ -23,3 +24,17 @@ def test_the_code_has_no_lint_and_is_formatted():
     for command in (["ruff", "check"], ["ruff", "format", "--check"]):
         checked = subprocess.run(command, cwd=COURSE, capture_output=True, text=True)
         assert checked.returncode == 0, checked.stdout
+
+
+def test_the_figures_in_the_readme_are_those_of_the_benchmark():
+    measured = (COURSE / "benchmarks" / "results.md").read_text().splitlines()
+    section = (COURSE / "README.md").read_text().partition("## Figures")[2].splitlines()
+    quoted = [line for line in section if line.startswith("|")]
+    assert len(quoted) > 5
+    assert [line for line in quoted if line not in measured] == []
+
+
+def test_the_files_that_the_readme_links_to_exist():
+    links = re.findall(r"\]\(([^)#:]+)\)", (COURSE / "README.md").read_text())
+    assert links
+    assert [link for link in links if not (COURSE / link).exists()] == []
