@@ -1,6 +1,7 @@
 """The course as its reader meets it: a real JupyterLab in a real browser, from the start page's links on."""
 
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -44,10 +45,16 @@ def _no_process_is_left() -> Iterator[None]:
     os.environ["FOURRANKS_BROWSER"] = mark
     yield
     del os.environ["FOURRANKS_BROWSER"]
-    processes = psutil.process_iter(["environ"])
-    marked = [process for process in processes if mark in (process.info["environ"] or {}).values()]
-    _, alive = psutil.wait_procs(marked, timeout=5)
-    assert not [process.cmdline() for process in alive]
+    deadline = time.monotonic() + 5
+    while (left := _marked(mark)) and time.monotonic() < deadline:
+        time.sleep(POLL)
+    assert not left
+
+
+def _marked(mark: str) -> list[str]:
+    """Processes with `mark` in their environment; one that has ended, collected or not, has none."""
+    processes = psutil.process_iter(["name", "environ"])
+    return [process.info["name"] for process in processes if mark in (process.info["environ"] or {}).values()]
 
 
 class Notebook:
