@@ -180,6 +180,8 @@ def title(kind: str) -> str:
 def choose(kind: str, failed: Sequence[Result], passed: Sequence[Result]) -> str:
     """The hint for this kind of problem, and what the failing cases have in common if that is telling."""
     pattern = _pattern(failed, passed) if kind in _PATTERN_KINDS else ""
+    if pattern and kind in ("untouched", "unfilled"):  # other cases are filled, so filling is understood
+        return pattern
     return " ".join(filter(None, (pattern, _BY_KIND[kind][1])))
 
 

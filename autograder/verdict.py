@@ -6,6 +6,7 @@ enough. All that came out of a student's code is escaped.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 MAX_ROWS = 3
 _COLUMNS = ("case", "backend", "expected", "got")
+_CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
 _WIDTH = 100
 
 
@@ -90,13 +92,15 @@ class Verdict:
         return "\n".join([*parts, "", *self._notes(wrap=True)])
 
     def _repr_html_(self) -> str:
-        colour = "#b3261e" if self.failed else "#1b7f3b"
+        colour = "#d9402f" if self.failed else "#268a4a"  # readable on white and on black
         head = f'<p style="margin:.3em 0;color:{colour};font-weight:600">{escape(self.headline)}</p>'
         if not self.failed:
             return head
         header = "".join(f'<th style="text-align:left">{column}</th>' for column in _COLUMNS)
-        body = "".join(f"<tr>{''.join(map(_html_cell, row))}</tr>" for row in self._rows())
-        notes = "".join(f'<p style="margin:.3em 0">{escape(note)}</p>' for note in self._notes(wrap=False))
+        body = "".join(map(_html_row, self._rows()))
+        notes = "".join(
+            f'<p style="margin:.3em 0">{_html_note(note)}</p>' for note in self._notes(wrap=False)
+        )
         return f"{head}<table><tr>{header}</tr>{body}</table>{notes}"
 
     @property
@@ -138,8 +142,17 @@ def _notebook() -> bool:
     return get_ipython() is not None
 
 
-def _html_cell(text: str) -> str:
-    return f'<td style="text-align:left;white-space:pre-wrap">{escape(text)}</td>'
+def _html_row(row: tuple[str, ...]) -> str:
+    """One case; a story of several lines goes below it, over the whole width."""
+    *cells, got = row
+    first, _, story = got.partition("\n")
+    below = f'<tr><td colspan="{len(row)}" style="{_CELL}">{escape(story)}</td></tr>' if story else ""
+    line = "".join(f'<td style="{_CELL}">{escape(text)}</td>' for text in (*cells, first))
+    return f"<tr>{line}</tr>{below}"
+
+
+def _html_note(note: str) -> str:
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(note))
 
 
 def _indented(text: str) -> str:

@@ -35,10 +35,11 @@ def verdict(
         errors: what ranks raised before it was stopped; what they raised because of that is no news.
         aftermath: the state of the world now.
     """
+    ending = f"\n{aftermath.value}" if aftermath.value else ""
     if stop is None:
         return RankError(errors, aftermath.value) if errors else None
     if stop.reason == "interrupt":
-        return CellInterrupted(_lines("The cell was interrupted.", _whereabouts(cell), aftermath.value))
+        return CellInterrupted(_lines("The cell was interrupted.", _whereabouts(cell), ending))
     if stop.reason == "timeout":
         return CellTimeout(
             _lines(
@@ -49,8 +50,8 @@ def verdict(
         return _rank_died(workers, cell, aftermath)
     explanation = watch.explain(stop.deadlock, lambda call: _place(cell, call))
     if errors:
-        return RankError(errors, _lines("Meanwhile:", explanation, aftermath.value))
-    return DeadlockError(_lines("These ranks would wait forever.", explanation, aftermath.value))
+        return RankError(errors, _lines("Meanwhile:", explanation, ending))
+    return DeadlockError(_lines("These ranks would wait forever.", explanation, ending))
 
 
 def _rank_died(workers: Workers, cell: Cell, aftermath: Aftermath) -> RankDied:

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from matplotlib.axes import Axes
 from matplotlib.patches import FancyBboxPatch, Rectangle
+from matplotlib.patheffects import withStroke
+from matplotlib.text import Text
 
 from ..trace import Call
 from .style import BLANK, FAINT_INK, INK, Figure, rank_colour, tint
@@ -23,6 +25,7 @@ _GAP = 2.4  # cells between before and after
 _TINT = 0.45
 _TITLE_SIZE = 10.5  # points
 _PAGE = 8.2  # inches that a notebook shows without scrolling
+_HALO = withStroke(linewidth=2.2, foreground="#ffffffb0")  # keeps the edges of stripes out of the digits
 _SEARCHED_RANKS = 8  # up to here, sums over some of the ranks are recognized too
 
 
@@ -122,8 +125,8 @@ def _label_ranks(axes: Axes, title: str, heights: Sequence[float]) -> None:
 
 def _text(
     axes: Axes, x: float, y: float, text: str, size: float = 9, color: str = INK, **alignment: str
-) -> None:
-    axes.text(x, y, text, color=color, fontsize=size, **{"ha": "center", "va": "center", **alignment})
+) -> Text:
+    return axes.text(x, y, text, color=color, fontsize=size, **{"ha": "center", "va": "center", **alignment})
 
 
 def _draw_side(
@@ -149,7 +152,8 @@ def _draw_cell(axes: Axes, x: float, y: float, value: float, ranks: list[int]) -
         axes.add_patch(band)
         band.set_clip_path(box)
     text = str(int(value)) if value == int(value) else f"{value:.3g}"
-    _text(axes, x + 0.5, y + 0.52, text, 9.5 if len(text) <= 4 else 7.5)
+    number = _text(axes, x + 0.5, y + 0.52, text, 9.5 if len(text) <= 4 else 7.5)
+    number.set_path_effects([_HALO])
 
 
 def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], color: str) -> None:

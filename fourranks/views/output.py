@@ -38,7 +38,7 @@ class LiveOutput:
         self._tail = ""
         self._had_tail = False
         if note:
-            print(note)
+            print(note, flush=True)
 
     def follow(self, transcript: Transcript) -> None:
         """Show what has come since the last call, as far as it is ready to be shown."""

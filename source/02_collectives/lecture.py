@@ -319,7 +319,8 @@ picture("send from 1, recv on 3")
 # **Question.** Rank `r` arrives `20 * r` ms late. How many ms does each rank spend in the barrier?
 
 # %%
-in_barrier = {"rank 0": None, "rank 1": None, "rank 2": None, "rank 3": None}  # your predictions, in ms
+# your predictions, in ms
+in_barrier = {"rank 0": None, "rank 1": None, "rank 2": None, "rank 3": None}
 
 # %%
 # %%ranks --trace
@@ -432,7 +433,11 @@ def seconds(algorithm):
     return (time.perf_counter() - start) / SECOND
 
 
-measured = {"one by one": seconds(one_by_one), "tree": seconds(tree), "chain, 5 chunks": seconds(chain)}
+measured = {
+    "one by one": seconds(one_by_one),
+    "tree": seconds(tree),
+    "chain, 5 chunks": seconds(chain),
+}
 
 # %%
 compare(
