@@ -18,7 +18,7 @@ import nbformat
 from nbconvert import HTMLExporter
 
 PICTURE = Path(__file__).parents[1] / "docs" / "four_ranks.png"
-SIZE = "920,815"
+SIZE = "920,835"
 
 CELLS = [
     "%load_ext fourranks",
