@@ -203,7 +203,7 @@ def _describe(status: int, out_of_memory: bool) -> str:
         return f"exited with code {code}"
     name = signal.Signals(-code).name
     if name == "SIGKILL" and out_of_memory:
-        return "was killed by SIGKILL because the machine ran out of memory"
+        return "was killed by SIGKILL because memory ran out"
     return f"was killed by {name}"
 
 

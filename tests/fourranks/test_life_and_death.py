@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -68,6 +70,39 @@ def test_a_rank_that_dies_between_two_cells_is_noticed(group):
 def test_memory_that_runs_out_is_an_error_and_not_the_end(group):
     with pytest.raises(fourranks.RankError, match="memory"):
         group.execute("torch.empty(10**15)")
+    group.execute("dist.barrier()")
+
+
+def make_small_cgroup() -> Path | None:
+    """A control group whose processes may have 600 MiB; None where this user may not make one."""
+    for limit in ("/sys/fs/cgroup/memory/{}/memory.limit_in_bytes", "/sys/fs/cgroup/{}/memory.max"):
+        file = Path(limit.format(f"fourranks-test-{os.getpid()}"))
+        with contextlib.suppress(OSError):
+            file.parent.mkdir()
+            if file.exists():
+                file.write_text(str(600 * 2**20))
+                return file.parent
+            file.parent.rmdir()
+    return None
+
+
+@pytest.fixture
+def small_cgroup():
+    cgroup = make_small_cgroup()
+    if cgroup is None:
+        pytest.skip("needs a memory cgroup that this user may write to")
+    yield cgroup
+    wait_until(lambda: not (cgroup / "cgroup.procs").read_text())
+    cgroup.rmdir()
+
+
+def test_a_rank_that_linux_kills_for_want_of_memory_is_reported_so(group, small_cgroup):
+    (small_cgroup / "cgroup.procs").write_text(str(group.status()[1].pid))
+    hog = "hog = []\n    while True:\n        hog.append(torch.ones(10_000_000)); time.sleep(0.02)"
+    with pytest.raises(RankDied) as caught:
+        group.execute(f"import time\nif rank == 1:\n    {hog}\ndist.barrier()")
+    assert (caught.value.rank, caught.value.cause) == (1, "was killed by SIGKILL because memory ran out")
+    group.restart()
     group.execute("dist.barrier()")
 
 
