@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import RemoteError
@@ -166,6 +166,8 @@ class Cell:
         progress = state.progress if state is not None else Progress()
         if not self._workers[rank].alive:
             return RankView(progress, "died")
+        if rank in self._reports_due:  # it does not answer, so it computes, wherever it stood before
+            return RankView(replace(progress, blocked=None))
         if rank not in self._requests:
             return RankView(progress, "took no part in this cell")
         if rank not in self.done or state is None or state.busy:

@@ -350,6 +350,15 @@ def test_a_rank_that_sends_and_finishes_between_two_reports_has_sent(shared_grou
         )
 
 
+def test_ranks_that_compute_without_answering_are_left_alone(shared_group):
+    shared_group.execute(
+        "import re, time\ntime.sleep(0.4 * (rank == 3))\ndist.barrier()\n"
+        "began = time.monotonic()\n"
+        "while time.monotonic() - began < 3: re.match(r'(a+)+$', 'a' * 22 + 'b')\n"  # holds the interpreter
+        "dist.barrier()"
+    )
+
+
 def test_a_timeout_stops_the_cell_and_says_where_the_ranks_were(shared_group):
     with pytest.raises(CellTimeout, match=r"Ranks 0-3: Cell In\[.*line 2: time.sleep\(100\)"):
         shared_group.execute("import time\ntime.sleep(100)", timeout=0.5)
