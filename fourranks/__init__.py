@@ -9,8 +9,9 @@ dist.all_reduce(x)
 x
 """
 
+from .current import world
 from .errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, StartError
-from .group import RankGroup, run, start, world
+from .group import RankGroup, run, start
 from .magics import load_ipython_extension, unload_ipython_extension
 
 __all__ = [

@@ -12,7 +12,6 @@ usable.
 from __future__ import annotations
 
 import contextlib
-import linecache
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from . import zygote
 from .cell import Cell, Output, Stop, deferred_interrupt
 from .errors import FourRanksError, RankDied, StartError, name_ranks
 from .messages import Execute, Form, Pull, Push, Run
+from .shipping import notebook_sources, pickled, pickled_call
 from .trace import Trace
 from .transcript import Transcript
 from .verdict import Aftermath, verdict
@@ -97,7 +97,7 @@ class RankGroup:
         `torch` and `dist` are there. What it prints is printed here when it is over. Errors are those of
         `execute`.
         """
-        payload = _pickled_call(function, args, kwargs)
+        payload = pickled_call(function, args, kwargs)
         return self._call(dict.fromkeys(range(self.world_size), payload), None, show=True)
 
     def map(
@@ -119,12 +119,12 @@ class RankGroup:
             raise ValueError(
                 f"map() needs one tuple of arguments a rank: {self.world_size}, not {len(inputs)}"
             )
-        payloads = {rank: _pickled_call(function, args, {}) for rank, args in enumerate(inputs)}
+        payloads = {rank: pickled_call(function, args, {}) for rank, args in enumerate(inputs)}
         return self._call(payloads, timeout, show)
 
     def push(self, ranks: Sequence[int] | None = None, /, **variables: Any) -> None:
         """Set variables on the ranks (all by default)."""
-        request = Push(_pickled(variables, "The variables"))
+        request = Push(pickled(variables, "The variables"))
         self._conduct(dict.fromkeys(self._checked_ranks(ranks), request), None)
 
     def pull(self, expression: str, ranks: Sequence[int] | None = None) -> list[Any]:
@@ -224,7 +224,7 @@ class RankGroup:
             raise StartError(f"The ranks could not form a process group.\n{error}") from None
 
     def _call(self, payloads: dict[int, bytes], timeout: float | None, show: bool) -> list[Any]:
-        sources = _notebook_sources()
+        sources = notebook_sources()
         traced = self._trace is not None
         requests = {rank: Run(payload, sources, traced) for rank, payload in payloads.items()}
         shown: dict[str, Transcript] = {}
@@ -338,30 +338,6 @@ def run(
         return group.run(function, *args, **kwargs)
 
 
-_world: RankGroup | None = None
-
-
-def world() -> RankGroup:
-    """The world that `%%ranks` cells run on; the default one is started if there is none."""
-    global _world
-    if _world is None or not _world.running:
-        _world = start()
-    return _world
-
-
-def set_world(group: RankGroup) -> None:
-    """Let `%%ranks` cells run on this world; the one before is stopped."""
-    global _world
-    if _world is not None and _world is not group:
-        _world.stop()
-    _world = group
-
-
-def has_world() -> bool:
-    """Whether `%%ranks` cells have a world already."""
-    return _world is not None and _world.running
-
-
 def _checked_world_size(world_size: int) -> int:
     if not isinstance(world_size, int) or not 1 <= world_size <= MAX_WORLD_SIZE:
         raise StartError(f"A world has 1 to {MAX_WORLD_SIZE} ranks, not {world_size!r}.")
@@ -384,28 +360,3 @@ def _chosen_backend(backend: str, world_size: int) -> str:
             f"{machine.gpus} GPUs{lack}. Ask for fewer ranks, or for --backend gloo."
         )
     return backend
-
-
-def _pickled_call(function: Callable[..., Any], args: tuple, kwargs: dict) -> bytes:
-    return _pickled(
-        (function, args, kwargs), f"{getattr(function, '__name__', function)!s} and its arguments"
-    )
-
-
-def _pickled(value: Any, what: str) -> bytes:
-    try:
-        return cloudpickle.dumps(value)
-    except Exception as error:
-        raise FourRanksError(
-            f"{what} cannot be sent to the ranks ({error}). Open files, locks and other live objects cannot "
-            "travel: make them on the ranks instead."
-        ) from None
-
-
-def _notebook_sources() -> dict[str, str]:
-    """Text of the notebook's cells, so that a traceback on a rank can show their lines."""
-    return {
-        name: "".join(entry[2])
-        for name, entry in list(linecache.cache.items())
-        if len(entry) == 4 and ("ipykernel" in name or name.startswith("<ipython-input"))
-    }

@@ -19,7 +19,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
-from . import group, zygote
+from . import current, zygote
+from .group import RankGroup, start
 from .views.output import LiveOutput
 from .views.status import StatusTable
 
@@ -74,39 +75,39 @@ class RanksMagics(Magics):
         return None
 
     def _status(self, options: argparse.Namespace) -> StatusTable | None:
-        if group.has_world():
-            return StatusTable(group.world().status())
+        if current.has_world():
+            return StatusTable(current.world().status())
         print("No ranks are running. `%ranks start` starts four.")
         return None
 
     def _start(self, options: argparse.Namespace) -> None:
         began = time.perf_counter()
-        world = group.start(options.world_size, options.backend)
-        group.set_world(world)
+        world = start(options.world_size, options.backend)
+        current.set_world(world)
         print(f"{_describe(world)} {_are(world)} ready ({time.perf_counter() - began:.2f} s).")
 
     def _restart(self, options: argparse.Namespace) -> None:
-        if not group.has_world():
+        if not current.has_world():
             return self._start(options)
         began = time.perf_counter()
-        world = group.world()
+        world = current.world()
         world.restart()
         print(f"{_describe(world)} {_are(world)} fresh again ({time.perf_counter() - began:.2f} s).")
 
     def _stop(self, options: argparse.Namespace) -> None:
-        if group.has_world():
-            group.world().stop()
+        if current.has_world():
+            current.world().stop()
             print("The ranks have ended.")
         else:
             print("No ranks are running.")
 
     def _run(self, options: argparse.Namespace, magic_line: str, cell: str) -> None:
-        note = "" if group.has_world() else f"{_describe(group.world())} started for this cell."
+        note = "" if current.has_world() else f"{_describe(current.world())} started for this cell."
         output = LiveOutput(self.shell, note)
         # The magic's own line stays, as a comment, so that line numbers are those of the notebook.
         source = cell if cell.lstrip().startswith("%%") else f"{magic_line}\n{cell}"
         if options.trace:
-            with group.world().trace() as trace:
+            with current.world().trace() as trace:
                 self._execute(source, options, output)
             self._draw(trace.calls)
         else:
@@ -120,7 +121,7 @@ class RanksMagics(Magics):
             output.follow(transcript)
 
         try:
-            group.world().execute(source, options.ranks, options.timeout, self._cell_number(), follow)
+            current.world().execute(source, options.ranks, options.timeout, self._cell_number(), follow)
         finally:
             for transcript in transcripts:
                 output.finish(transcript)
@@ -135,11 +136,11 @@ class RanksMagics(Magics):
         display(timeline(calls))
 
 
-def _describe(world: group.RankGroup) -> str:
+def _describe(world: RankGroup) -> str:
     return f"{world.world_size} rank{'s' * (world.world_size > 1)} on {BACKEND_NAMES[world.backend]}"
 
 
-def _are(world: group.RankGroup) -> str:
+def _are(world: RankGroup) -> str:
     return "are" if world.world_size > 1 else "is"
 
 
@@ -151,6 +152,6 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """`%unload_ext fourranks`: end the ranks and the process that they are forked from."""
-    if group.has_world():
-        group.world().stop()
+    if current.has_world():
+        current.world().stop()
     zygote.stop_shared()

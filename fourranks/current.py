@@ -1,0 +1,28 @@
+"""The world that a notebook's `%%ranks` cells run on."""
+
+from __future__ import annotations
+
+from .group import RankGroup, start
+
+_world: RankGroup | None = None
+
+
+def world() -> RankGroup:
+    """The world that `%%ranks` cells run on; the default one is started if there is none."""
+    global _world
+    if _world is None or not _world.running:
+        _world = start()
+    return _world
+
+
+def set_world(group: RankGroup) -> None:
+    """Let `%%ranks` cells run on this world; the one before is stopped."""
+    global _world
+    if _world is not None and _world is not group:
+        _world.stop()
+    _world = group
+
+
+def has_world() -> bool:
+    """Whether `%%ranks` cells have a world already."""
+    return _world is not None and _world.running
