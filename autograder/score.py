@@ -6,7 +6,6 @@ reader's own notebook.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,9 @@ from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
 from traitlets.config import Config
 
+from fourranks.errors import plain
+
 CELL_TIMEOUT = 180  # seconds; a check bounds its own time, this is for cells that never end
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _MESSAGE_WIDTH = 100
 
 
@@ -122,7 +122,7 @@ def _question(cell: NotebookNode, died: str) -> Question:
 
 
 def _first_line(error: NotebookNode) -> str:
-    text = _ANSI.sub("", error.evalue).strip().split("\n")[0]
+    text = plain(error.evalue).strip().split("\n")[0]
     if error.ename not in ("CheckFailed", "AssertionError"):
         text = f"{error.ename}: {text}" if text else error.ename
     return text if len(text) <= _MESSAGE_WIDTH else text[: _MESSAGE_WIDTH - 1] + "…"

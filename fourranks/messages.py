@@ -16,6 +16,7 @@ from typing import Any
 from .errors import RemoteError
 from .trace import Call, Progress
 
+LOOPBACK = "127.0.0.1"  # the only address that ranks and their store listen on
 TEXT_LIMIT = 256 * 1024  # characters a rank may show in one cell: a page that people can still scroll
 
 

@@ -23,10 +23,8 @@ from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import _rendezvous_handlers
 
 from . import rescue
-from .messages import Settings
+from .messages import LOOPBACK, Settings
 from .trace import Call, Recorder
-
-LOOPBACK = "127.0.0.1"
 
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)

@@ -18,7 +18,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import cloudpickle
@@ -30,6 +30,7 @@ from . import process_group
 from .board import Board
 from .hardware import threads_per_rank
 from .messages import (
+    LOOPBACK,
     Channel,
     Done,
     Execute,
@@ -187,7 +188,7 @@ class Rank:
         except BaseException as error:
             return Done(error=self._shell.keep_error(error, skip=1))
 
-    def _cell(self, trace: bool, work: Any) -> Done:
+    def _cell(self, trace: bool, work: Callable[[], Done]) -> Done:
         """Run the reader's code as one cell: output counted from zero, calls kept if a trace is on."""
         self._recorder.begin_cell(trace)
         self._shell.begin_cell()
@@ -280,7 +281,7 @@ def main(settings: Settings, channel: Channel, board: int, listener: int | None)
         LOCAL_RANK=str(settings.rank),
         WORLD_SIZE=str(settings.world_size),
         LOCAL_WORLD_SIZE=str(settings.world_size),
-        MASTER_ADDR=process_group.LOOPBACK,
+        MASTER_ADDR=LOOPBACK,
         MASTER_PORT=str(settings.store_port),
         GLOO_SOCKET_IFNAME="lo0" if sys.platform == "darwin" else "lo",
         MPLBACKEND="module://matplotlib_inline.backend_inline",

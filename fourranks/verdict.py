@@ -41,11 +41,8 @@ def verdict(
     if stop.reason == "interrupt":
         return CellInterrupted(_lines("The cell was interrupted.", _whereabouts(cell), ending))
     if stop.reason == "timeout":
-        return CellTimeout(
-            _lines(
-                "The cell took longer than its timeout and was stopped.", _whereabouts(cell), aftermath.value
-            )
-        )
+        what = "The cell took longer than its timeout and was stopped."
+        return CellTimeout(_lines(what, _whereabouts(cell), ending))
     if stop.reason == "died":
         return _rank_died(workers, cell, aftermath)
     explanation = watch.explain(stop.deadlock, lambda call: _place(cell, call))

@@ -21,9 +21,8 @@ from typing import Any
 import psutil
 
 from . import board, zygote
-from .messages import Channel, Settings, Stream
+from .messages import LOOPBACK, Channel, Settings, Stream
 
-LOOPBACK = "127.0.0.1"
 _CHUNK = 1 << 16
 END_PATIENCE = 5.0  # seconds for killed processes to be reaped; the kernel needs milliseconds
 
