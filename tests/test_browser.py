@@ -35,7 +35,12 @@ return [...document.querySelectorAll("{PANEL} .jp-Notebook .jp-Cell")].map(cell 
     text: cell.querySelector(".jp-OutputArea")?.textContent ?? "",
 }}))
 """
-STATUS = f"""return document.querySelector("{PANEL} .jp-Notebook-ExecutionIndicator")?.dataset.status"""
+# Lab calls a notebook idle before it has a kernel, too; a cell that is run then is not run.
+IS_IDLE = f"""
+const panel = document.querySelector("{PANEL}");
+return panel?.querySelector(".jp-Notebook-ExecutionIndicator")?.dataset.status === "idle"
+    && panel.querySelector(".jp-KernelName").textContent !== "No Kernel";
+"""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -91,13 +96,11 @@ class Notebook:
         try:
             WebDriverWait(self._browser, PATIENCE, POLL).until(lambda _: condition())
         except TimeoutException:
-            pytest.fail(
-                f"Nothing comes in {PATIENCE} s. Cells that run or wait: {[*filter(_runs, self.cells)]}"
-            )
+            pytest.fail(f"Nothing comes in {PATIENCE} s. The page's cells: {self.cells}")
 
     @property
     def _is_idle(self) -> bool:
-        return self._browser.execute_script(STATUS) == "idle"
+        return self._browser.execute_script(IS_IDLE)
 
     @property
     def _active(self) -> int:
