@@ -16,7 +16,7 @@ from typing import Any
 
 from .errors import RemoteError
 from .messages import Clear, Display, Done, Interrupt, Report, Rescue, State, Stream
-from .trace import Progress
+from .recorder import Progress
 from .transcript import Transcript
 from .watch import Deadlock, RankView, Watch, in_step
 from .workers import Workers

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import RemoteError
-from .trace import Call, Progress
+from .recorder import Progress
+from .trace import Call
 
 LOOPBACK = "127.0.0.1"  # the only address that ranks and their store listen on
 TEXT_LIMIT = 256 * 1024  # characters a rank may show in one cell: a page that people can still scroll

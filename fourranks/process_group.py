@@ -24,7 +24,8 @@ from torch.distributed.rendezvous import _rendezvous_handlers
 
 from . import rescue
 from .messages import LOOPBACK, Settings
-from .trace import Call, Recorder
+from .recorder import Recorder
+from .trace import Call
 
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)

@@ -44,8 +44,8 @@ from .messages import (
     Settings,
     State,
 )
+from .recorder import Recorder
 from .shell import RankShell
-from .trace import Recorder
 
 
 class _Interrupts:

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .errors import name_ranks
-from .trace import Call, Progress
+from .recorder import Progress
+from .trace import Call
 
 STANDSTILL_ROUNDS = (
     12  # unchanged reports after which a missing member of a rooted collective is a proof, too

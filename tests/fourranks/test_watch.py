@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fourranks.trace import Call, Progress
+from fourranks.recorder import Progress
+from fourranks.trace import Call
 from fourranks.watch import STANDSTILL_ROUNDS, RankView, Watch, explain, in_step
 
 FOUR = (0, 1, 2, 3)
