@@ -11,8 +11,11 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Iterator
+import time
+import weakref
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -75,8 +78,17 @@ class RecordedWork(dist.Work):
     def __init__(self, inner: dist.Work, call: Call, recorder: Recorder) -> None:
         super().__init__()
         self.inner, self._call, self._recorder = inner, call, recorder
+        if not recorder.launches:
+            recorder.leave_open(call, _seen_through(self))
 
-    def wait(self, *timeout: Any) -> bool:
+    def __del__(self) -> None:
+        self._recorder.drop(self._call, self.inner.is_completed())
+
+    def wait(self, *timeout: timedelta) -> bool:
+        if timeout and timedelta(0) < timeout[0] < dist.default_pg_timeout:
+            return self.inner.wait(*timeout)  # the reader has set a limit, so the rank does not wait forever
+        if sys._getframe(1).f_code.co_filename == distributed_c10d.__file__:
+            self._call.asynchronous = False
         begun = self._recorder.begin_wait(self._call)
         try:
             return self.inner.wait(*timeout)
@@ -104,7 +116,21 @@ class RecordedWork(dist.Work):
         self.inner.synchronize()
 
     def get_future(self) -> torch.futures.Future:
-        return self.inner.get_future()
+        future = self.inner.get_future()
+        if not self._recorder.launches:  # whoever has the future waits for it, DDP's reducer for one
+            self._recorder.leave_open(self._call, future.done)
+        return future
+
+
+def _seen_through(work: RecordedWork) -> Callable[[], bool]:
+    """Whether the operation of a handle is over; does not keep the handle, and so its tensors, alive."""
+    reference = weakref.ref(work)
+
+    def is_completed() -> bool:
+        work = reference()
+        return work is None or work.is_completed()
+
+    return is_completed
 
 
 class RecordingProcessGroup(dist.ProcessGroup):
@@ -119,6 +145,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         self._identity: tuple[str, tuple[int, ...]] | None = None
         self._foreign = rescue.tcp_connections()  # open before this group connected
         self._own: set[rescue.Connection] = set()
+        self._coalesced: list[Call] | None = None  # the calls of a batch that is launched as one
         RecordingProcessGroup.being_formed = self
 
     def identity(self) -> tuple[str, tuple[int, ...]]:
@@ -139,8 +166,25 @@ class RecordingProcessGroup(dist.ProcessGroup):
         self._own = rescue.tcp_connections() - self._foreign
         RecordingProcessGroup.being_formed = None
 
-    def monitored_barrier(self, *args: Any, **kwargs: Any) -> None:
-        return self.inner.monitored_barrier(*args, **kwargs)
+    def _start_coalescing(self, device: torch.device) -> None:
+        super()._start_coalescing(device)
+        self._coalesced = []
+
+    def _end_coalescing(self, device: torch.device) -> dist.Work | None:
+        calls, self._coalesced = self._coalesced, None
+        return _handle(super()._end_coalescing(device), calls[-1], self.recorder) if calls else None
+
+    def monitored_barrier(self, timeout: timedelta, *args: Any) -> None:
+        if timeout < dist.default_pg_timeout:
+            return self.inner.monitored_barrier(timeout, *args)  # as for a wait with a limit
+        call = _call(self, "monitored_barrier")
+        self.recorder.issue(call)
+        self.recorder.stand_still_in_conflict(call)
+        begun = self.recorder.begin_wait(call)
+        try:
+            self.inner.monitored_barrier(timeout, *args)
+        finally:
+            self.recorder.end_wait(call, begun)
 
     def get_group_store(self) -> dist.Store:
         return self.inner.get_group_store()
@@ -160,14 +204,49 @@ def _forward_to_both(name: str) -> None:
 def _record(name: str, operation: _Operation) -> None:
     delegate = getattr(dist.ProcessGroup, name)
 
-    def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> dist.Work:
+    def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> dist.Work | None:
         call = _describe(operation, self, args)
-        self.recorder.issue(call)
-        self.recorder.stand_still_in_conflict(call)
-        return RecordedWork(delegate(self.inner, *args, **kwargs), call, self.recorder)
+        recorder = self.recorder
+        recorder.issue(call)
+        recorder.stand_still_in_conflict(call)
+        launched = recorder.begin_launch(call)
+        try:
+            inner = delegate(self.inner, *args, **kwargs)
+        finally:
+            recorder.end_launch(launched)
+        if self._coalesced is not None:
+            self._coalesced.append(call)
+            return inner
+        options = args[-1] if args else kwargs.get("opts")
+        if recorder.calls is not None and getattr(options, "asyncOp", False) and not recorder.launches:
+            _note_completion(inner, call)
+        return _handle(inner, call, recorder)
 
     method.__name__ = name
     setattr(RecordingProcessGroup, name, method)
+
+
+def _handle(inner: dist.Work | None, call: Call, recorder: Recorder) -> dist.Work | None:
+    """What the caller gets: None, as from NCCL, for a call that the GPU's stream itself waits for."""
+    if recorder.launches:
+        recorder.leave_open(call, _on_stream() if inner is None else inner.is_completed)
+    return RecordedWork(inner, call, recorder) if inner is not None else None
+
+
+def _on_stream() -> Callable[[], bool]:
+    """Whether all that the current stream has been given so far is over."""
+    event = torch.cuda.Event()
+    event.record()
+    return event.query
+
+
+def _note_completion(inner: dist.Work, call: Call) -> None:
+    """Have the end of a traced asynchronous call noted when it comes, not when somebody waits for it."""
+
+    def note(_: torch.futures.Future) -> None:
+        call.completed = time.perf_counter()
+
+    inner.get_future().add_done_callback(note)
 
 
 for _name in ("_set_default_backend", "_set_group_name", "_set_group_desc", "set_timeout"):
@@ -176,10 +255,37 @@ for _name, _operation in _OPERATIONS.items():
     _record(_name, _operation)
 
 
+def _record_new_groups() -> None:
+    """Record the making of a group, for which ranks wait as they do in a collective."""
+    make = distributed_c10d._new_group_with_tag
+
+    @functools.wraps(make)
+    def new_group_with_tag(
+        ranks: Sequence[int] | None = None, *args: Any, use_local_synchronization: bool = False, **kwargs: Any
+    ) -> dist.ProcessGroup:
+        everyone = dist.group.WORLD
+        members = tuple(sorted(range(everyone.size()) if ranks is None else ranks))
+        call = _call(everyone, "new_group")
+        call.part = len(members), str(members)
+        if use_local_synchronization:  # only the members need to come
+            call.ranks = members
+        if everyone.rank() in call.ranks:
+            everyone.recorder.issue(call)
+            everyone.recorder.stand_still_in_conflict(call)
+        begun = everyone.recorder.begin_wait(call)
+        try:
+            return make(ranks, *args, use_local_synchronization=use_local_synchronization, **kwargs)
+        finally:
+            everyone.recorder.end_wait(call, begun)
+
+    distributed_c10d._new_group_with_tag = new_group_with_tag
+
+
 def install(recorder: Recorder) -> None:
     """Make every process group of this process, from now on, a recording one."""
     RecordingProcessGroup.recorder = recorder
     distributed_c10d.ProcessGroup = RecordingProcessGroup
+    _record_new_groups()
 
 
 class DefaultGroup:
@@ -240,29 +346,25 @@ class DefaultGroup:
 def _describe(operation: _Operation, group: RecordingProcessGroup, args: tuple) -> Call:
     """What a call is about. This runs before every operation, so it must cost microseconds."""
     tensors = _tensors(args[operation.source]) if operation.source < len(args) else []
-    name, members = group.identity()
-    file, line, function = caller(sys._getframe(1))
-    call = Call(
-        op=operation.name,
-        group=name,
-        ranks=members,
-        seq=0,
-        index=0,
-        shape=tuple(tensors[0].shape) if tensors else (),
-        dtype=_dtype_name(tensors[0].dtype) if tensors else "",
-        nbytes=sum(tensor.nbytes for tensor in tensors),
-        part=_part(tensors if operation.agree == operation.source else args, operation),
-        file=file,
-        line=line,
-        function=function,
-    )
+    call = _call(group, operation.name)
+    if tensors:
+        call.shape, call.dtype = tuple(tensors[0].shape), _dtype_name(tensors[0].dtype)
+        call.nbytes = sum(tensor.nbytes for tensor in tensors)
+    call.part = _part(tensors if operation.agree == operation.source else args, operation)
     if call.is_point_to_point:
-        _describe_message(call, members, args)
+        _describe_message(call, call.ranks, args)
     elif operation.rooted:
-        call.root = members[args[-1].rootRank]
+        call.root = call.ranks[args[-1].rootRank]
     if "reduce" in call.op:
         call.reduce_op = _reduce_op_name(args[-1])
     return call
+
+
+def _call(group: RecordingProcessGroup, op: str) -> Call:
+    """A call of the reader's code on this group, without what its tensors tell."""
+    name, members = group.identity()
+    file, line, function = caller(sys._getframe(1))
+    return Call(op=op, group=name, ranks=members, file=file, line=line, function=function)
 
 
 def _describe_message(call: Call, members: tuple[int, ...], args: tuple) -> None:

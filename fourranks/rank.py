@@ -105,7 +105,8 @@ class Rank:
         self._channel = channel
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._busy = False
-        self._recorder = Recorder(settings.rank, Board(board, settings.rank))
+        launches = settings.backend == "nccl"
+        self._recorder = Recorder(settings.rank, Board(board, settings.rank), launches)
         process_group.install(self._recorder)
         self._group = process_group.DefaultGroup(settings, listener)
         self._interrupts = _Interrupts()

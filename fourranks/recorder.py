@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from .board import Board
@@ -15,6 +16,7 @@ from .trace import Call
 
 RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead
 CONFLICT_TICK = 0.005  # seconds between looks at the board of a rank that stands still
+FINISH_TICK = 0.001  # seconds between looks at a call that was launched and is not complete
 MAX_CALLS = 1_000_000  # calls kept by one trace; a runaway loop must not take the rank's memory
 
 
@@ -27,14 +29,25 @@ class Progress:
     sends: dict[tuple[str, int, int], int] = field(default_factory=dict)  # by (group, peer, tag)
     recvs: dict[tuple[str, int, int], int] = field(default_factory=dict)
     recent: list[Call] = field(default_factory=list)
+    under_way: Call | None = None  # the oldest call that is not complete while the main thread goes on
+    passes: dict[tuple[str, int], int] = field(default_factory=dict)  # calls of this cell by (file, line)
     nbytes: int = 0  # of all calls so far
 
 
 class Recorder:
-    """Numbers and, while a trace is on, keeps the calls of this rank's process."""
+    """Numbers and, while a trace is on, keeps the calls of this rank's process.
 
-    def __init__(self, rank: int, board: Board) -> None:
-        self.calls: list[Call] | None = None  # None while no trace is on
+    Attributes:
+        calls: the calls of the running cell, None while no trace is on.
+        dropped: calls of the running cell whose handle was thrown away before they were complete.
+        launches: whether the backend only launches operations, so that wait() returns before they are
+            complete: NCCL. With Gloo, wait() returns when they are.
+    """
+
+    def __init__(self, rank: int, board: Board, launches: bool) -> None:
+        self.calls: list[Call] | None = None
+        self.dropped: list[Call] = []
+        self.launches = launches
         self._rank, self._board = rank, board
         self.reset()
 
@@ -44,10 +57,14 @@ class Recorder:
         self._collectives: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self._sends: Counter[tuple[str, int, int]] = Counter()
         self._recvs: Counter[tuple[str, int, int]] = Counter()
+        self._passes: Counter[tuple[str, int]] = Counter()
         self._recent: deque[Call] = deque(maxlen=RECENT)
+        self._open: dict[Call, Callable[[], bool]] = {}
         self._any_source: set[tuple[str, int]] = set()  # (group, tag) in which messages cannot be paired up
         self._blocked: Call | None = None
         self._board.clear()
+
+    # --- calls, in the order of their life ---------------------------------------------------------------
 
     def issue(self, call: Call) -> None:
         """Number a call and note that it starts now."""
@@ -61,14 +78,10 @@ class Recorder:
             counter, key = self._collectives, (call.group, call.ranks)
         call.seq, counter[key] = counter[key], counter[key] + 1
         self._recent.append(call)
-        if self.calls is not None and len(self.calls) < MAX_CALLS:
+        self._passes[call.file, call.line] += 1
+        if self.calls is not None and len(self.calls) < MAX_CALLS and call.moves_data:
             self.calls.append(call)
         call.start = time.perf_counter()
-
-    def begin_cell(self, trace: bool) -> None:
-        """A new cell runs: nothing is waited for yet, and its calls are kept if a trace is on."""
-        self.calls = [] if trace else None
-        self._blocked = None  # an interrupt may have come between a wait's end and the note of it
 
     def stand_still_in_conflict(self, call: Call) -> None:
         """Post the call; do not return while what another rank has posted contradicts it."""
@@ -83,11 +96,90 @@ class Recorder:
                 time.sleep(CONFLICT_TICK)
             self.end_wait(call, begun)
 
+    def begin_launch(self, call: Call) -> Call | None:
+        """The backend takes the call: NCCL connects a group's ranks at its first one, and waits for them."""
+        outer, self._blocked = self._blocked, call
+        return outer
+
+    def end_launch(self, outer: Call | None) -> None:
+        """The backend has taken the call."""
+        self._blocked = outer
+
+    def leave_open(self, call: Call, is_completed: Callable[[], bool]) -> None:
+        """The call is under way; `is_completed` tells whether it is over."""
+        self._open[call] = is_completed
+        if len(self._open) > RECENT:
+            self.under_way()
+
+    def drop(self, call: Call, is_completed: bool) -> None:
+        """The call's handle is thrown away, so nobody will wait for it."""
+        if not self.launches and self._open.pop(call, None) and not is_completed:
+            self.dropped.append(call)
+
+    def begin_wait(self, call: Call) -> tuple[Call | None, float]:
+        """Mark the main thread as standing still until `call` completes; `end_wait` takes the answer."""
+        outer, self._blocked = self._blocked, call
+        return outer, time.perf_counter()
+
+    def end_wait(self, call: Call, begun: tuple[Call | None, float]) -> None:
+        """The thread goes on."""
+        self._blocked, began = begun
+        now = time.perf_counter()
+        call.waited += now - began
+        call.end = call.end or now
+        if not self.launches:
+            self._open.pop(call, None)
+
+    # --- cells -------------------------------------------------------------------------------------------
+
+    def begin_cell(self, trace: bool) -> None:
+        """A new cell runs: nothing is waited for yet, and its calls are kept if a trace is on."""
+        self.calls = [] if trace else None
+        self.dropped = []
+        self._passes.clear()
+        self._blocked = None  # an interrupt may have come between a wait's end and the note of it
+
+    def under_way(self) -> list[Call]:
+        """Calls that are not complete and that nobody has waited for, the oldest first."""
+        for call, is_completed in list(self._open.items()):
+            if is_completed():
+                self._open.pop(call, None)
+        return list(self._open)
+
+    def finish(self) -> None:
+        """Wait for what was launched, so that a cell that is over is over on the GPU, too."""
+        for call in self.under_way() if self.launches else []:
+            begun = self.begin_wait(call)
+            while call in self.under_way():
+                time.sleep(FINISH_TICK)
+            self.end_wait(call, begun)
+
+    def progress(self, in_backward: bool = False) -> Progress:
+        """A snapshot for `watch`; may be taken by another thread while the main thread waits.
+
+        Args:
+            in_backward: the main thread sleeps inside autograd, where only C++ code (DDP's) waits for calls.
+        """
+        under_way = self.under_way()
+        oldest = under_way[0] if under_way else None
+        return Progress(
+            self._blocked or (oldest if in_backward else None),
+            dict(self._collectives),
+            dict(self._sends),
+            dict(self._recvs),
+            list(self._recent),
+            oldest,
+            dict(self._passes),
+            self._nbytes,
+        )
+
+    # --- contradictions ----------------------------------------------------------------------------------
+
     def _keys(self, call: Call) -> tuple[int, tuple[int, ...], int] | None:
         """Key to post under, ranks to compare with, value to post; None if nothing can be compared."""
         if not call.is_point_to_point:
             value = hash((call.op, call.root, call.reduce_op, call.part))
-            return hash((call.group, call.seq)), call.ranks, value
+            return hash((call.group, call.ranks, call.seq)), call.ranks, value
         if call.peer is None:
             self._any_source.add((call.group, call.tag))
         if (call.group, call.tag) in self._any_source:
@@ -107,26 +199,3 @@ class Recorder:
             elif theirs != value:
                 return True
         return False
-
-    def begin_wait(self, call: Call) -> tuple[Call | None, float]:
-        """Mark the calling thread as standing still until `call` completes; `end_wait` takes the answer."""
-        outer, self._blocked = self._blocked, call
-        return outer, time.perf_counter()
-
-    def end_wait(self, call: Call, begun: tuple[Call | None, float]) -> None:
-        """The thread goes on."""
-        self._blocked, began = begun
-        now = time.perf_counter()
-        call.waited += now - began
-        call.end = call.end or now
-
-    def progress(self) -> Progress:
-        """A snapshot for `watch`; may be taken by another thread while the main thread waits."""
-        return Progress(
-            self._blocked,
-            dict(self._collectives),
-            dict(self._sends),
-            dict(self._recvs),
-            list(self._recent),
-            self._nbytes,
-        )

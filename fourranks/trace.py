@@ -20,14 +20,12 @@ class Call:
     op: str  # torch's name: "all_reduce", "send", ...
     group: str  # torch's name of the process group
     ranks: tuple[int, ...]  # members of the group
-    seq: int  # n-th collective of the group, or n-th message to (from) this peer with this tag, from 0
-    index: int  # n-th call of this rank since the group was formed
-    shape: tuple[int, ...]  # of the tensor this rank puts in (the buffer, for a receive)
-    dtype: str
-    nbytes: int  # of all tensors that this rank puts in
-    part: (
-        tuple[int, str] | None
-    )  # elements and dtype that all ranks must give alike; None where they may differ
+    seq: int = 0  # n-th collective of the group, or n-th message to (from) this peer with this tag, from 0
+    index: int = 0  # n-th call of this rank since the group was formed
+    shape: tuple[int, ...] = ()  # of the tensor this rank puts in (the buffer, for a receive)
+    dtype: str = ""
+    nbytes: int = 0  # of all tensors that this rank puts in
+    part: tuple[int, str] | None = None  # elements and dtype that ranks must give alike; None: may differ
     peer: int | None = None  # of a send or recv; None is any source
     root: int | None = None  # src or dst of a rooted collective
     reduce_op: str | None = None
@@ -45,6 +43,11 @@ class Call:
     @property
     def is_point_to_point(self) -> bool:
         return self.op in ("send", "recv")
+
+    @property
+    def moves_data(self) -> bool:
+        """Whether this is a collective or a message, not the making of a group."""
+        return self.op not in ("new_group", "init_process_group")
 
     def agrees_with(self, other: Call) -> bool:
         """Whether two ranks may make these calls at the same place of one group."""
