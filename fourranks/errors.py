@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 MAX_TRACEBACKS = 4  # different tracebacks shown in full; the rest are counted
 
@@ -34,6 +35,11 @@ def format_ranks(ranks: list[int] | tuple[int, ...]) -> str:
 def name_ranks(ranks: list[int] | tuple[int, ...]) -> str:
     """`[2]` becomes "rank 2", `[0, 1, 3]` becomes "ranks 0-1,3"."""
     return f"rank{'s' if len(ranks) != 1 else ''} {format_ranks(ranks)}"
+
+
+def sentence_case(text: str) -> str:
+    """The text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
 
 
 def plain(text: str) -> str:
@@ -94,8 +100,7 @@ class RankError(FourRanksError):
             alike.setdefault((error.name, plain(error.traceback)), []).append(rank)
         lines = []
         for (name, _), ranks in list(alike.items())[:MAX_TRACEBACKS]:
-            label = name_ranks(ranks)
-            lines.append(f"\x1b[31m{label[0].upper()}{label[1:]} raised {name}\x1b[0m")
+            lines.append(f"\x1b[31m{sentence_case(name_ranks(ranks))} raised {name}\x1b[0m")
             lines.append(self.errors[ranks[0]].traceback)
         if len(alike) > MAX_TRACEBACKS:
             rest = [rank for ranks in list(alike.values())[MAX_TRACEBACKS:] for rank in ranks]
@@ -117,4 +122,12 @@ class RankDied(FourRanksError):
 
 
 class DeadlockError(FourRanksError):
-    """Ranks wait for something that provably cannot come; the message says who waits where for whom."""
+    """Ranks wait for something that provably cannot come; the message says who waits where for whom.
+
+    Attributes:
+        deadlock: the proof (`watch.Deadlock`), from which a notebook draws a figure.
+    """
+
+    def __init__(self, message: str, deadlock: Any = None) -> None:
+        self.deadlock = deadlock
+        super().__init__(message)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import RemoteError
+from .places import Place
 from .recorder import Progress
 from .trace import Call
 
@@ -136,7 +137,7 @@ class State:
     busy: bool
     progress: Progress
     where: str = ""  # the line of the reader's code that the main thread is in
-    places: dict[tuple[str, int], str] = field(default_factory=dict)  # the same for each call of the progress
+    places: dict[tuple[str, int], Place] = field(default_factory=dict)  # of each call of the progress
 
 
 _LENGTH = struct.Struct("!Q")

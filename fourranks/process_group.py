@@ -78,11 +78,13 @@ class RecordedWork(dist.Work):
     def __init__(self, inner: dist.Work, call: Call, recorder: Recorder) -> None:
         super().__init__()
         self.inner, self._call, self._recorder = inner, call, recorder
-        if not recorder.launches:
+        self._awaited = recorder.launches  # by somebody else than a caller of wait()
+        if not self._awaited:
             recorder.leave_open(call, _seen_through(self))
 
     def __del__(self) -> None:
-        self._recorder.drop(self._call, self.inner.is_completed())
+        if not self._awaited:
+            self._recorder.drop(self._call, self.inner.is_completed())
 
     def wait(self, *timeout: timedelta) -> bool:
         if timeout and timedelta(0) < timeout[0] < dist.default_pg_timeout:
@@ -117,8 +119,9 @@ class RecordedWork(dist.Work):
 
     def get_future(self) -> torch.futures.Future:
         future = self.inner.get_future()
-        if not self._recorder.launches:  # whoever has the future waits for it, DDP's reducer for one
+        if not self._awaited:  # whoever has the future waits for it, DDP's reducer for one
             self._recorder.leave_open(self._call, future.done)
+            self._awaited = True
         return future
 
 
@@ -138,6 +141,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
 
     recorder: Recorder  # set by install()
     being_formed: RecordingProcessGroup | None = None
+    formation: tuple[Call, tuple[Call | None, float]] | None = None  # of the default group, while under way
 
     def __init__(self, store: dist.Store, rank: int, size: int) -> None:
         super().__init__(rank, size)
@@ -160,11 +164,20 @@ class RecordingProcessGroup(dist.ProcessGroup):
             return rescue.tcp_connections() - self._foreign
         return self._own
 
+    @classmethod
+    def await_formation(cls, call: Call) -> None:
+        """From now until its backend is there, the rank waits for the others to form a default group."""
+        cls.recorder.issue(call)
+        cls.formation = call, cls.recorder.begin_wait(call)
+
     def _register_backend(self, *args: Any) -> None:
         super()._register_backend(*args)
         dist.ProcessGroup._register_backend(self.inner, *args)
         self._own = rescue.tcp_connections() - self._foreign
         RecordingProcessGroup.being_formed = None
+        if self.formation is not None:
+            self.recorder.end_wait(*self.formation)
+            RecordingProcessGroup.formation = None
 
     def _start_coalescing(self, device: torch.device) -> None:
         super()._start_coalescing(device)
@@ -174,15 +187,15 @@ class RecordingProcessGroup(dist.ProcessGroup):
         calls, self._coalesced = self._coalesced, None
         return _handle(super()._end_coalescing(device), calls[-1], self.recorder) if calls else None
 
-    def monitored_barrier(self, timeout: timedelta, *args: Any) -> None:
-        if timeout < dist.default_pg_timeout:
-            return self.inner.monitored_barrier(timeout, *args)  # as for a wait with a limit
-        call = _call(self, "monitored_barrier")
+    def monitored_barrier(self, timeout: timedelta, wait_all_ranks: bool = False) -> None:
+        if timeout < dist.default_pg_timeout and self.rank() == 0:  # the others wait for it without a limit
+            return self.inner.monitored_barrier(timeout, wait_all_ranks)
+        call = _call("monitored_barrier", *self.identity())
         self.recorder.issue(call)
         self.recorder.stand_still_in_conflict(call)
         begun = self.recorder.begin_wait(call)
         try:
-            self.inner.monitored_barrier(timeout, *args)
+            self.inner.monitored_barrier(timeout, wait_all_ranks)
         finally:
             self.recorder.end_wait(call, begun)
 
@@ -265,7 +278,7 @@ def _record_new_groups() -> None:
     ) -> dist.ProcessGroup:
         everyone = dist.group.WORLD
         members = tuple(sorted(range(everyone.size()) if ranks is None else ranks))
-        call = _call(everyone, "new_group")
+        call = _call("new_group", *everyone.identity())
         call.part = len(members), str(members)
         if use_local_synchronization:  # only the members need to come
             call.ranks = members
@@ -327,6 +340,8 @@ class DefaultGroup:
         store = dist.TCPStore(LOOPBACK, self._settings.store_port, is_master=False)
         prefix = f"{self._generation}/{self._attempt}"
         self._attempt += 1
+        everyone = tuple(range(self._settings.world_size))
+        RecordingProcessGroup.await_formation(_call("init_process_group", prefix, everyone))
         yield dist.PrefixStore(prefix, store), self._settings.rank, self._settings.world_size
 
     def cut(self) -> None:
@@ -346,7 +361,7 @@ class DefaultGroup:
 def _describe(operation: _Operation, group: RecordingProcessGroup, args: tuple) -> Call:
     """What a call is about. This runs before every operation, so it must cost microseconds."""
     tensors = _tensors(args[operation.source]) if operation.source < len(args) else []
-    call = _call(group, operation.name)
+    call = _call(operation.name, *group.identity())
     if tensors:
         call.shape, call.dtype = tuple(tensors[0].shape), _dtype_name(tensors[0].dtype)
         call.nbytes = sum(tensor.nbytes for tensor in tensors)
@@ -360,11 +375,10 @@ def _describe(operation: _Operation, group: RecordingProcessGroup, args: tuple) 
     return call
 
 
-def _call(group: RecordingProcessGroup, op: str) -> Call:
-    """A call of the reader's code on this group, without what its tensors tell."""
-    name, members = group.identity()
+def _call(op: str, group: str, ranks: tuple[int, ...]) -> Call:
+    """A call on a group by the line of the reader's code that runs now, without what its tensors tell."""
     file, line, function = caller(sys._getframe(1))
-    return Call(op=op, group=name, ranks=members, file=file, line=line, function=function)
+    return Call(op=op, group=group, ranks=ranks, file=file, line=line, function=function)
 
 
 def _describe_message(call: Call, members: tuple[int, ...], args: tuple) -> None:
@@ -400,6 +414,11 @@ def _reduce_op_name(options: Any) -> str:
     """ "SUM" and the like; a premultiplied sum and an old-style call have no plain name."""
     kind = getattr(getattr(options, "reduceOp", None), "op", None)
     return getattr(kind, "name", "")
+
+
+def in_backward(frame: FrameType) -> bool:
+    """Whether this is where a thread is while C++ code runs a backward pass, DDP's all-reduces included."""
+    return frame.f_code.co_name == "_engine_run_backward"
 
 
 def caller(frame: FrameType | None) -> tuple[str, int, str]:

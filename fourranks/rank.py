@@ -9,14 +9,13 @@ from __future__ import annotations
 import builtins
 import contextlib
 import io
-import linecache
 import os
 import queue
 import random
-import re
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -44,8 +43,11 @@ from .messages import (
     Settings,
     State,
 )
+from .places import place
 from .recorder import Recorder
 from .shell import RankShell
+
+SLEEPING = 0.01  # seconds of processor time between two reports; answering one takes a tenth of that
 
 
 class _Interrupts:
@@ -105,6 +107,7 @@ class Rank:
         self._channel = channel
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._busy = False
+        self._cpu_time = 0.0
         launches = settings.backend == "nccl"
         self._recorder = Recorder(settings.rank, Board(board, settings.rank), launches)
         process_group.install(self._recorder)
@@ -153,12 +156,18 @@ class Rank:
                 self._requests.put(message)
 
     def _state(self) -> State:
-        progress = self._recorder.progress()
-        where = place(*process_group.caller(sys._current_frames()[threading.main_thread().ident]))
+        frame = sys._current_frames()[threading.main_thread().ident]
+        where = str(place(*process_group.caller(frame)))
+        progress = self._recorder.progress(self._sleeps() and process_group.in_backward(frame))
         places = {
             (call.file, call.line): place(call.file, call.line, call.function) for call in progress.recent
         }
         return State(self._busy, progress, where, places)
+
+    def _sleeps(self) -> bool:
+        """Whether this process has hardly used a processor since this was last asked."""
+        before, self._cpu_time = self._cpu_time, time.process_time()
+        return self._cpu_time - before < SLEEPING
 
     # --- main thread -------------------------------------------------------------------------------------
 
@@ -215,21 +224,6 @@ class Rank:
         with self._interrupts.user_code():
             value = function(*args, **kwargs)
         return Done(value=_pickled(value))
-
-
-_CELL_FILE = re.compile(r"<ipython-input-(\d+)-")
-
-
-def place(file: str, line: int, function: str) -> str:
-    """A line of the reader's code in words: "Cell In[3], line 4: dist.barrier()"."""
-    text = linecache.getline(file, line).strip()
-    if cell := _CELL_FILE.match(file):
-        where = f"Cell In[{cell[1]}], line {line}"
-    elif "ipykernel" in file:  # a function from a cell that ran in the notebook itself
-        where = f"{function}, line {line}"
-    else:
-        where = f"{os.path.basename(file)}, line {line}" if file else function
-    return f"{where}: {text}" if text else where
 
 
 class _Pickler(cloudpickle.Pickler):

@@ -29,7 +29,7 @@ class Progress:
     sends: dict[tuple[str, int, int], int] = field(default_factory=dict)  # by (group, peer, tag)
     recvs: dict[tuple[str, int, int], int] = field(default_factory=dict)
     recent: list[Call] = field(default_factory=list)
-    under_way: Call | None = None  # the oldest call that is not complete while the main thread goes on
+    launched: Call | None = None  # with NCCL, the oldest call that is not complete
     passes: dict[tuple[str, int], int] = field(default_factory=dict)  # calls of this cell by (file, line)
     nbytes: int = 0  # of all calls so far
 
@@ -113,7 +113,7 @@ class Recorder:
 
     def drop(self, call: Call, is_completed: bool) -> None:
         """The call's handle is thrown away, so nobody will wait for it."""
-        if not self.launches and self._open.pop(call, None) and not is_completed:
+        if self._open.pop(call, None) and not is_completed:
             self.dropped.append(call)
 
     def begin_wait(self, call: Call) -> tuple[Call | None, float]:
@@ -168,7 +168,7 @@ class Recorder:
             dict(self._sends),
             dict(self._recvs),
             list(self._recent),
-            oldest,
+            oldest if self.launches else None,
             dict(self._passes),
             self._nbytes,
         )

@@ -49,6 +49,11 @@ class Call:
         """Whether this is a collective or a message, not the making of a group."""
         return self.op not in ("new_group", "init_process_group")
 
+    @property
+    def place_in_group(self) -> tuple[str, tuple[int, ...], int]:
+        """The same for a collective on all its ranks."""
+        return self.group, self.ranks, self.seq
+
     def agrees_with(self, other: Call) -> bool:
         """Whether two ranks may make these calls at the same place of one group."""
         if (self.op, self.root, self.reduce_op) != (other.op, other.root, other.reduce_op):

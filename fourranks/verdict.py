@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from enum import Enum
 
-from . import watch
 from .cell import Cell, Stop
+from .diagnosis import explain
 from .errors import CellInterrupted, CellTimeout, DeadlockError, RankDied, RankError, RemoteError, name_ranks
+from .places import Place
 from .trace import Call
 from .workers import Workers
 
@@ -45,10 +46,10 @@ def verdict(
         return CellTimeout(_lines(what, _whereabouts(cell), ending))
     if stop.reason == "died":
         return _rank_died(workers, cell, aftermath)
-    explanation = watch.explain(stop.deadlock, lambda call: _place(cell, call))
+    explanation = explain(stop.deadlock, lambda call: _place(cell, call))
     if errors:
         return RankError(errors, _lines("Meanwhile:", explanation, ending))
-    return DeadlockError(_lines("These ranks would wait forever.", explanation, ending))
+    return DeadlockError(_lines("These ranks would wait forever.", explanation, ending), stop.deadlock)
 
 
 def _rank_died(workers: Workers, cell: Cell, aftermath: Aftermath) -> RankDied:
@@ -82,11 +83,11 @@ def _whereabouts(cell: Cell) -> str:
     return "\n".join(f"  {name_ranks(ranks).capitalize()}: {where}" for where, ranks in places.items())
 
 
-def _place(cell: Cell, call: Call) -> str:
+def _place(cell: Cell, call: Call) -> Place:
     for state in cell.states.values():
         if (call.file, call.line) in state.places:
             return state.places[call.file, call.line]
-    return f"line {call.line}"
+    return Place(f"line {call.line}")
 
 
 def _lines(*parts: str) -> str:
