@@ -165,7 +165,12 @@ def _details_disagree(deadlock: Deadlock, places: Places) -> str | None:
     if not deadlock.conflicts or len({call.op for call in calls.values()}) > 1:
         return None
     rank = min(calls)
-    other = next(q for q in sorted(calls) if not calls[q].agrees_with(calls[rank]))
+    other = next((q for q in sorted(calls) if not calls[q].agrees_with(calls[rank])), None)
+    if other is None:
+        return (
+            f"What a rank gives to another in {calls[rank].op} must be as large as what that one takes from "
+            "it: compare\nthe split sizes, or the lists of tensors, of each two ranks."
+        )
     mine, theirs = _details(calls[rank]), _details(calls[other])
     names = [name for name in mine if mine[name] != theirs.get(name)]
     if names == ["src or dst"] and all(call.root == q for q, call in calls.items()):

@@ -42,6 +42,7 @@ class _Operation:
     source: int = 0  # position of the tensors that this rank puts in
     agree: int | None = 0  # position of the tensors whose element count must be equal on all ranks
     rooted: bool = False  # one rank is src or dst
+    exchange: bool = False  # each two ranks agree on sizes of their own
 
 
 _OPERATIONS = {
@@ -57,14 +58,14 @@ _OPERATIONS = {
     "all_gather_single_coalesced": _Operation("all_gather_single", source=1, agree=1),
     "gather": _Operation("gather", source=1, agree=1, rooted=True),
     "scatter": _Operation("scatter", source=1, agree=0, rooted=True),
-    "reduce_scatter": _Operation("reduce_scatter", source=1, agree=None),
+    "reduce_scatter": _Operation("reduce_scatter", source=1, agree=1),
     "_reduce_scatter_base": _Operation("reduce_scatter_single", source=1, agree=1),
     "reduce_scatter_single": _Operation("reduce_scatter_single", source=1, agree=1),
     "reduce_scatter_single_coalesced": _Operation("reduce_scatter_single", source=1, agree=1),
     "reduce_scatter_tensor_coalesced": _Operation("reduce_scatter_single", source=1, agree=1),
-    "alltoall": _Operation("all_to_all", source=1, agree=None),
-    "alltoall_base": _Operation("all_to_all_single", source=1, agree=None),
-    "all_to_all_single": _Operation("all_to_all_single", source=1, agree=None),
+    "alltoall": _Operation("all_to_all", source=1, agree=None, exchange=True),
+    "alltoall_base": _Operation("all_to_all_single", source=1, agree=None, exchange=True),
+    "all_to_all_single": _Operation("all_to_all_single", source=1, agree=None, exchange=True),
     "barrier": _Operation("barrier", agree=None),
     "send": _Operation("send", agree=None),
     "recv": _Operation("recv", agree=None),
@@ -368,6 +369,8 @@ def _describe(operation: _Operation, group: RecordingProcessGroup, args: tuple) 
     call.part = _part(tensors if operation.agree == operation.source else args, operation)
     if call.is_point_to_point:
         _describe_message(call, call.ranks, args)
+    elif operation.exchange:
+        call.part, call.exchange = (0, call.dtype), _exchange(args, len(call.ranks))
     elif operation.rooted:
         call.root = call.ranks[args[-1].rootRank]
     if "reduce" in call.op:
@@ -386,6 +389,23 @@ def _describe_message(call: Call, members: tuple[int, ...], args: tuple) -> None
         call.peer, call.tag = members[args[1]], args[2]
     else:  # recv_anysource: (tensors, tag)
         call.tag = args[1]
+
+
+def _exchange(args: tuple, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Bytes that this rank gives to, and takes from, each rank of the group."""
+    takes, gives = args[0], args[1]
+    if isinstance(
+        gives, torch.Tensor
+    ):  # all_to_all_single(output, input, output splits, input splits, options)
+        return _shares(gives, args[3], size), _shares(takes, args[2], size)
+    return tuple(tensor.nbytes for tensor in gives), tuple(tensor.nbytes for tensor in takes)
+
+
+def _shares(tensor: torch.Tensor, splits: Sequence[int], size: int) -> tuple[int, ...]:
+    if not splits:
+        return (tensor.nbytes // size,) * size
+    row = tensor.nbytes // max(1, tensor.shape[0])
+    return tuple(rows * row for rows in splits)
 
 
 def _part(given: tuple | list[torch.Tensor], operation: _Operation) -> tuple[int, str] | None:

@@ -11,6 +11,7 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from .agreement import Agreement
 from .board import Board
 from .trace import Call
 
@@ -48,7 +49,7 @@ class Recorder:
         self.calls: list[Call] | None = None
         self.dropped: list[Call] = []
         self.launches = launches
-        self._rank, self._board = rank, board
+        self._agreement = Agreement(rank, board)
         self.reset()
 
     def reset(self) -> None:
@@ -60,9 +61,8 @@ class Recorder:
         self._passes: Counter[tuple[str, int]] = Counter()
         self._recent: deque[Call] = deque(maxlen=RECENT)
         self._open: dict[Call, Callable[[], bool]] = {}
-        self._any_source: set[tuple[str, int]] = set()  # (group, tag) in which messages cannot be paired up
         self._blocked: Call | None = None
-        self._board.clear()
+        self._agreement.reset()
 
     # --- calls, in the order of their life ---------------------------------------------------------------
 
@@ -84,15 +84,11 @@ class Recorder:
         call.start = time.perf_counter()
 
     def stand_still_in_conflict(self, call: Call) -> None:
-        """Post the call; do not return while what another rank has posted contradicts it."""
-        keys = self._keys(call)
-        if keys is None:
-            return
-        key, peers, value = keys
-        self._board.post(key, value)
-        if self._in_conflict(call, key, peers, value):
+        """Do not return while what another rank is about to do contradicts this call."""
+        checks = self._agreement.post(call)
+        if not self._agreement.fits(checks):
             begun = self.begin_wait(call)
-            while self._in_conflict(call, key, peers, value):
+            while not self._agreement.fits(checks):
                 time.sleep(CONFLICT_TICK)
             self.end_wait(call, begun)
 
@@ -172,30 +168,3 @@ class Recorder:
             dict(self._passes),
             self._nbytes,
         )
-
-    # --- contradictions ----------------------------------------------------------------------------------
-
-    def _keys(self, call: Call) -> tuple[int, tuple[int, ...], int] | None:
-        """Key to post under, ranks to compare with, value to post; None if nothing can be compared."""
-        if not call.is_point_to_point:
-            value = hash((call.op, call.root, call.reduce_op, call.part))
-            return hash((call.group, call.ranks, call.seq)), call.ranks, value
-        if call.peer is None:
-            self._any_source.add((call.group, call.tag))
-        if (call.group, call.tag) in self._any_source:
-            return None
-        ends = (self._rank, call.peer) if call.op == "send" else (call.peer, self._rank)
-        return hash((call.group, *ends, call.tag, call.seq)), (call.peer,), call.nbytes
-
-    def _in_conflict(self, call: Call, key: int, peers: tuple[int, ...], value: int) -> bool:
-        for peer in peers:
-            theirs = self._board.read(peer, key)
-            if theirs is None or peer == self._rank:
-                continue
-            if call.is_point_to_point:
-                sent, room = (value, theirs) if call.op == "send" else (theirs, value)
-                if sent > room:
-                    return True
-            elif theirs != value:
-                return True
-        return False

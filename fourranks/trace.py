@@ -26,6 +26,9 @@ class Call:
     dtype: str = ""
     nbytes: int = 0  # of all tensors that this rank puts in
     part: tuple[int, str] | None = None  # elements and dtype that ranks must give alike; None: may differ
+    exchange: tuple[tuple[int, ...], tuple[int, ...]] | None = (
+        None  # bytes to and from each rank of the group
+    )
     peer: int | None = None  # of a send or recv; None is any source
     root: int | None = None  # src or dst of a rooted collective
     reduce_op: str | None = None
@@ -59,6 +62,14 @@ class Call:
         if (self.op, self.root, self.reduce_op) != (other.op, other.root, other.reduce_op):
             return False
         return self.part is None or other.part is None or self.part == other.part
+
+    def fits(self, rank: int, other: Call, other_rank: int) -> bool:
+        """Whether, in an all-to-all, this rank and another give each other what the other takes."""
+        if self.exchange is None or other.exchange is None:
+            return True
+        mine, theirs = self.ranks.index(rank), self.ranks.index(other_rank)
+        (gives, takes), (their_gives, their_takes) = self.exchange, other.exchange
+        return (gives[theirs], takes[theirs]) == (their_takes[mine], their_gives[mine])
 
 
 @dataclass

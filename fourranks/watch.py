@@ -93,7 +93,8 @@ def _disagreement(steady: dict[int, Call], views: dict[int, RankView]) -> Deadlo
                 other: their
                 for other in call.ranks
                 if other != rank
-                if (their := _call_at(views[other].progress, call)) and not call.agrees_with(their)
+                if (their := _call_at(views[other].progress, call))
+                and not (call.agrees_with(their) and call.fits(rank, their, other))
             }
         if conflicts:
             same_place = {r: c for r, c in steady.items() if c.place_in_group == call.place_in_group}

@@ -81,7 +81,7 @@ def explanation(group, cell, ranks=None):
         ),
         pytest.param(
             "if rank == 0: dist.send(x, 1, tag=7)\nif rank == 1: dist.recv(x, 0)",
-            "Rank 1 asks for a message with tag 0, and rank 0's send has tag 7: both sides must give the same",
+            "Rank 1 asks for a message with tag 0, and rank 0's send has tag 7: both sides must give",
             id="another tag",
         ),
         pytest.param(
@@ -121,6 +121,24 @@ def explanation(group, cell, ranks=None):
             id="another reduce op",
         ),
         pytest.param(
+            "chunks = [torch.ones(2, dtype=torch.int64 if rank == 1 else None) for _ in range(4)]\n"
+            "dist.reduce_scatter(torch.ones(2, dtype=chunks[0].dtype), chunks)",
+            "Rank 0 and rank 1 disagree on the dtype: in one reduce_scatter all ranks must give the same.",
+            id="another dtype in a list",
+        ),
+        pytest.param(
+            "given = torch.ones(4, dtype=torch.int64 if rank == 1 else None)\n"
+            "dist.all_to_all_single(torch.empty_like(given), given)",
+            "Rank 0 and rank 1 disagree on the dtype: in one all_to_all_single all ranks must give the same.",
+            id="another dtype in an all-to-all",
+        ),
+        pytest.param(
+            "sizes = [1 + (rank == 2 and other == 0) for other in range(4)]\n"
+            "dist.all_to_all([torch.ones(1) for _ in sizes], [torch.ones(size) for size in sizes])",
+            "What a rank gives to another in all_to_all must be as large as what that one takes from it",
+            id="a chunk that does not fit",
+        ),
+        pytest.param(
             "dist.barrier() if rank == 1 else dist.all_reduce(x)",
             "All ranks of a group must call the same collectives in the same order.",
             id="another collective",
@@ -134,7 +152,7 @@ def explanation(group, cell, ranks=None):
         ),
         pytest.param(
             "if rank != 2:\n    pair = dist.new_group([0, 1])\ndist.barrier()",
-            "Every rank must call new_group, with the same members and in the same order: also the ranks that",
+            "Every rank must call new_group, with the same members and in the same order: also the ranks",
             id="a rank that does not call new_group",
         ),
         pytest.param(
