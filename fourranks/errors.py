@@ -15,6 +15,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from .cuda_errors import explain
+
 MAX_TRACEBACKS = 4  # different tracebacks shown in full; the rest are counted
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -97,6 +99,8 @@ class RankError(FourRanksError):
             label = name_ranks(ranks)
             lines.append(f"\x1b[31m{label[0].upper()}{label[1:]} raised {name}\x1b[0m")
             lines.append(self.errors[ranks[0]].traceback)
+            if meaning := explain(self.errors[ranks[0]].message):
+                lines.append(meaning)
         if len(alike) > MAX_TRACEBACKS:
             rest = [rank for ranks in list(alike.values())[MAX_TRACEBACKS:] for rank in ranks]
             lines.append(f"… and different tracebacks on {name_ranks(rest)}.")

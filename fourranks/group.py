@@ -22,6 +22,7 @@ import cloudpickle
 from . import zygote
 from .cell import Cell, Output, Stop, deferred_interrupt
 from .errors import FourRanksError, RankDied, StartError, name_ranks
+from .hardware import place
 from .messages import Execute, Form, Pull, Push, Run
 from .shipping import notebook_sources, pickled, pickled_call
 from .trace import Trace
@@ -43,6 +44,8 @@ class RankStatus:
     backend: str
     state: str  # "idle", or how the process ended
     memory_bytes: int
+    gpu: str = ""  # name of the GPU that `device` is on
+    gpu_bytes: int = 0  # that the rank's tensors took there after its last cell
 
 
 class RankGroup:
@@ -51,11 +54,18 @@ class RankGroup:
     Attributes:
         world_size: number of ranks.
         backend: "gloo" or "nccl".
+        device: "cpu" or "cuda", what the ranks compute on.
     """
 
-    def __init__(self, world_size: int = 4, backend: str = "auto", timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        world_size: int = 4,
+        backend: str = "auto",
+        timeout: float | None = None,
+        device: str = "auto",
+    ) -> None:
         self.world_size = _checked_world_size(world_size)
-        self.backend = _chosen_backend(backend, world_size)
+        self.backend, self.device = backend, device  # as asked for; _start() decides
         self._timeout = timeout
         self._lock = threading.Lock()
         self._trace: Trace | None = None
@@ -157,10 +167,12 @@ class RankGroup:
             RankStatus(
                 worker.rank,
                 worker.pid,
-                f"cuda:{worker.rank}" if self.backend == "nccl" else "cpu",
+                self._placement.devices[worker.rank],
                 self.backend,
                 worker.cause or ("busy" if self._lock.locked() else "idle"),
                 worker.memory_bytes,
+                self._placement.gpu_names[worker.rank],
+                worker.gpu_bytes,
             )
             for worker in self._workers.all
         ]
@@ -203,9 +215,12 @@ class RankGroup:
     # --- internals ---------------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        self._placement = place(self.world_size, self.backend, self.device, lambda: zygote.shared().gpus())
+        self.backend = self._placement.backend
+        self.device = self._placement.devices[0].partition(":")[0]
         self._generation = 0
         with deferred_interrupt() as interrupted:
-            self._workers = Workers(self.world_size, self.backend)
+            self._workers = Workers(self.backend, self._placement.devices)
             try:
                 self._form(interrupted)
             except BaseException:
@@ -262,6 +277,8 @@ class RankGroup:
         errors = cell.errors()
         aftermath = self._recover(cell, stop, interrupted) if stop or errors else Aftermath.INTACT
         self._keep_calls(cell)
+        for rank, done in cell.done.items():
+            workers[rank].gpu_bytes = done.gpu_bytes
         return verdict(workers, cell, stop, errors, aftermath)
 
     def _recover(self, cell: Cell, stop: Stop | None, interrupted: Callable[[], bool]) -> Aftermath:
@@ -311,18 +328,21 @@ class RankGroup:
         return chosen
 
 
-def start(world_size: int = 4, backend: str = "auto", timeout: float | None = None) -> RankGroup:
+def start(
+    world_size: int = 4, backend: str = "auto", timeout: float | None = None, device: str = "auto"
+) -> RankGroup:
     """Start a world of ranks.
 
     Args:
         world_size: number of ranks.
         backend: "gloo", "nccl", or "auto": NCCL when there is a GPU for each rank, else Gloo.
         timeout: seconds that each cell or call may take, unless it says otherwise; unlimited by default.
+        device: "cpu", "cuda", or "auto": GPUs with NCCL, CPUs with Gloo. With Gloo ranks can share GPUs.
 
     Raises:
         StartError: the world cannot be started; the message says why.
     """
-    return RankGroup(world_size, backend, timeout)
+    return RankGroup(world_size, backend, timeout, device)
 
 
 def run(
@@ -331,10 +351,11 @@ def run(
     world_size: int = 4,
     backend: str = "auto",
     timeout: float | None = None,
+    device: str = "auto",
     **kwargs: Any,
 ) -> list[Any]:
     """Start a world for one call of `function` on every rank; returns its results in rank order."""
-    with start(world_size, backend, timeout) as group:
+    with start(world_size, backend, timeout, device) as group:
         return group.run(function, *args, **kwargs)
 
 
@@ -342,21 +363,3 @@ def _checked_world_size(world_size: int) -> int:
     if not isinstance(world_size, int) or not 1 <= world_size <= MAX_WORLD_SIZE:
         raise StartError(f"A world has 1 to {MAX_WORLD_SIZE} ranks, not {world_size!r}.")
     return world_size
-
-
-def _chosen_backend(backend: str, world_size: int) -> str:
-    if backend == "gloo":
-        return backend
-    if backend not in ("auto", "nccl"):
-        raise StartError(f"There is no backend {backend!r}; choose auto, gloo or nccl.")
-    machine = zygote.shared().ready()
-    enough = machine.nccl and machine.gpus >= world_size
-    if backend == "auto":
-        return "nccl" if enough else "gloo"
-    if not enough:
-        lack = "" if machine.nccl else ", and this build of torch has no NCCL"
-        raise StartError(
-            f"NCCL needs a GPU for each rank: {world_size} ranks were asked for and this machine has "
-            f"{machine.gpus} GPUs{lack}. Ask for fewer ranks, or for --backend gloo."
-        )
-    return backend

@@ -28,6 +28,7 @@ class Settings:
     rank: int
     world_size: int
     backend: str
+    device: str  # as torch names it: "cpu" or "cuda:1"
     store_port: int  # of the rendezvous store, on the loopback interface
     directory: str
     path: list[str]  # sys.path of the notebook
@@ -127,6 +128,7 @@ class Done:
     value: bytes | None = None  # cloudpickle of what Run returned or Pull found
     calls: list[Call] | None = None  # of a traced cell
     dropped: int = 0  # characters printed beyond the limit
+    gpu_bytes: int = 0  # that the rank's tensors take on its GPU
 
 
 @dataclass(slots=True)
