@@ -10,6 +10,7 @@ import pickle
 import socket
 import struct
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -139,6 +140,7 @@ class State:
     progress: Progress
     where: str = ""  # the line of the reader's code that the main thread is in
     places: dict[tuple[str, int], str] = field(default_factory=dict)  # the same for each call of the progress
+    at: float = field(default_factory=time.perf_counter)  # when; the ranks' clock is the notebook's, too
 
 
 _LENGTH = struct.Struct("!Q")

@@ -84,8 +84,17 @@ class Workers:
         for worker in {id(key.data): key.data for key, _ in events if key.data is not None}.values():
             arrived += self._receive(worker)
         if not events or any(key.fileobj is self._zygote.channel for key, _ in events):
-            self._notice_deaths()
+            self.notice_deaths()
         return arrived
+
+    def notice_deaths(self) -> None:
+        """See whose process has ended; any thread may ask."""
+        for worker in self.living():
+            status = self._zygote.death(worker.pid)
+            if status is not None:
+                worker.cause = _describe(status, _out_of_memory_kills() > self._out_of_memory_kills)
+            elif not self._zygote.alive:
+                worker.cause = "was ended, together with the process that ranks are forked from"
 
     def kill(self) -> None:
         """End all processes and what they started; returns when they are gone."""
@@ -162,14 +171,6 @@ class Workers:
         if not data:
             self._close_pipe(worker, pipe)
         return worker.decoders[pipe].decode(data)
-
-    def _notice_deaths(self) -> None:
-        for worker in self.living():
-            status = self._zygote.death(worker.pid)
-            if status is not None:
-                worker.cause = _describe(status, _out_of_memory_kills() > self._out_of_memory_kills)
-            elif not self._zygote.alive:
-                worker.cause = "was ended, together with the process that ranks are forked from"
 
     def _close(self, worker: Worker) -> None:
         self._forget(worker.channel)
