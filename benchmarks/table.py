@@ -21,19 +21,19 @@ shell without a browser, the same for all; every all-reduce's result is checked.
 machine may have been busy with other things."""
 
 
-def head(command: str) -> str:
+def head(command: str, title: str = "Four Ranks beside its peers", notes: str = NOTES) -> str:
     """Machine, versions, date and command."""
     versions = ", ".join(f"{name} {_version(name)}" for name in ("Python", *PACKAGES))
     machine = f"{platform.system()} {platform.machine()}, {_processor()}, {os.cpu_count()} cores"
     memory = in_unit(psutil.virtual_memory().total, "B")
-    return f"""# Four Ranks beside its peers
+    return f"""# {title}
 
 - command: `{command}`
 - date: {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC
 - machine: {machine}, {memory} of memory
 - versions: {versions}
 
-{NOTES}
+{notes}
 """
 
 
