@@ -24,7 +24,9 @@ from .model import Contender
 COURSE = Path(__file__).parent.parent
 PEERS = COURSE / ".venv" / "peers"  # made by `make bench`
 MARK = "FOURRANKS_BENCHMARK"  # environment variable by which everything that a contender started is found
-PATIENCE = 120.0  # seconds for one measurement; the slowest peer takes 15 on two idle cores
+PATIENCE = (
+    300.0  # seconds for one measurement; 200 deadlocks take 120, the slowest peer 15, on two idle cores
+)
 END_PATIENCE = 20.0  # seconds for a contender to end what it started
 NANNY_PATIENCE = 10.0  # seconds for processes to end by themselves after that; ipyparallel's nannies take 3
 

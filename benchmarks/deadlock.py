@@ -7,9 +7,13 @@ clock starts when its user, knowing at once what is wrong, restarts the engines,
 from __future__ import annotations
 
 import itertools
+import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
+
+import psutil
 
 from . import peers
 from .model import OURS, Benchmark, Contender, at_most
@@ -21,19 +25,58 @@ DEADLOCKS = (
     "if rank > 0: dist.all_reduce(torch.ones(1))",
     "dist.recv(torch.empty(1), (rank + 1) % dist.get_world_size())",
 )
+IN_A_ROW = 200  # deadlocks whose leavings are counted
 
 
-def four_ranks() -> Iterator[float]:
+def explained() -> Iterator[float]:
+    yield from (to_error for to_error, _ in _deadlocks())
+
+
+def usable() -> Iterator[float]:
+    yield from (to_usable for _, to_usable in _deadlocks())
+
+
+def _deadlocks() -> Iterator[tuple[float, float]]:
+    """Seconds from the last rank's getting stuck until its error, and until an all-reduce after it."""
     import fourranks
 
     for deadlock in itertools.cycle(DEADLOCKS):
         with fourranks.start(WORLD_SIZE) as group:  # a fresh one: the first error of a world takes longest
             group.execute("kept = rank")
             _require_deadlock_error(group, NOTE_TIME + deadlock)
+            raised = time.monotonic()
             group.execute(ALL_REDUCE + CHECK)
-            usable = time.monotonic()
+            done = time.monotonic()
             assert group.pull("kept") == list(range(WORLD_SIZE))
-            yield usable - max(group.pull("stuck_since"))
+            stuck = max(group.pull("stuck_since"))
+            yield raised - stuck, done - stuck
+
+
+def left_behind() -> Iterator[float]:
+    """What there is more of after many deadlocks in one world."""
+    import fourranks
+
+    with fourranks.start(WORLD_SIZE) as group:
+        while True:
+            group.execute(ALL_REDUCE + CHECK)
+            before = _held()
+            for deadlock in itertools.islice(itertools.cycle(DEADLOCKS), IN_A_ROW):
+                _require_deadlock_error(group, deadlock)
+            group.execute(ALL_REDUCE + CHECK)
+            more = _held() - before
+            print(dict(more), file=sys.stderr)
+            yield float(more.total())
+
+
+def _held() -> Counter[str]:
+    """Processes, threads, file descriptors and sockets of this process and all that it started."""
+    held: Counter[str] = Counter()
+    for process in [psutil.Process(), *psutil.Process().children(recursive=True)]:
+        sockets = len(process.net_connections("all"))
+        held.update(
+            processes=1, threads=process.num_threads(), descriptors=process.num_fds(), sockets=sockets
+        )
+    return held
 
 
 def _require_deadlock_error(group: Any, cell: str) -> None:
@@ -71,11 +114,22 @@ def _restart_engines(cluster: Any, client: Any) -> None:
 
 BENCHMARKS = (
     Benchmark(
-        "a deadlock on 4 ranks: from the last rank getting stuck to usable again",
+        "a deadlock on 4 ranks: from the last rank getting stuck to its explanation",
+        (Contender(OURS, explained, at_most(1, "s")),),
+        repeats=3,
+    ),
+    Benchmark(
+        "the same, to usable again",
         (
-            Contender(f"{OURS}: explained, variables kept", four_ranks, at_most(1.5, "s")),
+            Contender(f"{OURS}: explained, variables kept", usable, at_most(1.5, "s")),
             Contender("ipyparallel: engines restarted, variables lost", ipyparallel),
         ),
         repeats=3,
+    ),
+    Benchmark(
+        f"{IN_A_ROW} deadlocks in a row: processes, threads, file descriptors and sockets that they leave",
+        (Contender(OURS, left_behind, at_most(0, "")),),
+        repeats=1,
+        unit="",
     ),
 )

@@ -29,7 +29,7 @@ def no_more_than(factor: float) -> Hold:
 
 def at_most(limit: float, unit: str) -> Hold:
     """Four Ranks itself stays within a limit, in base units."""
-    return Hold(f"≤ {limit:g} {unit}", lambda ours, _: ours <= limit)
+    return Hold(f"≤ {limit:g} {unit}".rstrip(), lambda ours, _: ours <= limit)
 
 
 @dataclass(frozen=True)

@@ -21,19 +21,19 @@ shell without a browser, the same for all; every all-reduce's result is checked.
 machine may have been busy with other things."""
 
 
-def head(command: str) -> str:
+def head(command: str, title: str = "Four Ranks beside its peers", notes: str = NOTES) -> str:
     """Machine, versions, date and command."""
     versions = ", ".join(f"{name} {_version(name)}" for name in ("Python", *PACKAGES))
     machine = f"{platform.system()} {platform.machine()}, {_processor()}, {os.cpu_count()} cores"
     memory = in_unit(psutil.virtual_memory().total, "B")
-    return f"""# Four Ranks beside its peers
+    return f"""# {title}
 
 - command: `{command}`
 - date: {datetime.now(timezone.utc):%Y-%m-%d %H:%M} UTC
 - machine: {machine}, {memory} of memory
 - versions: {versions}
 
-{NOTES}
+{notes}
 """
 
 
@@ -72,13 +72,14 @@ def _verdict(result: Result, ours: Result) -> str:
 
 
 def in_unit(value: float, unit: str) -> str:
-    """A time or a size with three digits, in the unit that fits it."""
+    """A time, a size or a count with three digits, in the unit that fits it."""
     scales = {
         "s": ((1, "s"), (1e-3, "ms"), (1e-6, "µs")),
         "B": ((2**30, "GiB"), (2**20, "MiB"), (1, "B")),
+        "": ((1, ""),),
     }[unit]
     factor, name = next((scale for scale in scales if abs(value) >= scale[0]), scales[-1])
-    return f"{value / factor:.3g} {name}"
+    return f"{value / factor:.3g} {name}".rstrip()
 
 
 def _version(name: str) -> str:

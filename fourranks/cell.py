@@ -69,6 +69,11 @@ class Cell:
         """Ranks of this cell that died without an answer."""
         return [rank for rank in self._requests if rank not in self.done and not self._workers[rank].alive]
 
+    @property
+    def late(self) -> frozenset[int]:
+        """Ranks that have been asked for a report and have not answered; any thread may ask."""
+        return frozenset(self._reports_due)
+
     def run(self, timeout: float | None, interrupted: Callable[[], bool]) -> Stop | None:
         """Follow the cell until every rank has answered (None) or there is a reason to stop it."""
         for rank, request in self._requests.items():

@@ -16,6 +16,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from .cuda_errors import explain
+
 MAX_TRACEBACKS = 4  # different tracebacks shown in full; the rest are counted
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -102,6 +104,8 @@ class RankError(FourRanksError):
         for (name, _), ranks in list(alike.items())[:MAX_TRACEBACKS]:
             lines.append(f"\x1b[31m{sentence_case(name_ranks(ranks))} raised {name}\x1b[0m")
             lines.append(self.errors[ranks[0]].traceback)
+            if meaning := explain(self.errors[ranks[0]].message):
+                lines.append(meaning)
         if len(alike) > MAX_TRACEBACKS:
             rest = [rank for ranks in list(alike.values())[MAX_TRACEBACKS:] for rank in ranks]
             lines.append(f"… and different tracebacks on {name_ranks(rest)}.")

@@ -22,12 +22,14 @@ import cloudpickle
 from . import zygote
 from .cell import Cell, Output, Stop, deferred_interrupt
 from .errors import FourRanksError, RankDied, StartError, name_ranks
+from .hardware import place
+from .live import Activity, busy_rank
 from .messages import Execute, Form, Pull, Push, Run
 from .shipping import notebook_sources, pickled, pickled_call
 from .trace import Trace
 from .transcript import Transcript
 from .verdict import Aftermath, verdict
-from .workers import Workers
+from .workers import Worker, Workers
 
 MAX_WORLD_SIZE = 128  # every two ranks of Gloo share a connection: beyond this, file descriptors run out
 FORM_TIMEOUT = 60.0  # seconds to connect all ranks; 128 ranks on two cores need a few
@@ -43,6 +45,8 @@ class RankStatus:
     backend: str
     state: str  # "idle", or how the process ended
     memory_bytes: int
+    gpu: str = ""  # name of the GPU that `device` is on
+    gpu_bytes: int = 0  # that the rank's tensors took there after its last cell
 
 
 class RankGroup:
@@ -51,13 +55,24 @@ class RankGroup:
     Attributes:
         world_size: number of ranks.
         backend: "gloo" or "nccl".
+        device: "cpu" or "cuda", what the ranks compute on.
     """
 
-    def __init__(self, world_size: int = 4, backend: str = "auto", timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        world_size: int = 4,
+        backend: str = "auto",
+        timeout: float | None = None,
+        device: str = "auto",
+    ) -> None:
         self.world_size = _checked_world_size(world_size)
-        self.backend = _chosen_backend(backend, world_size)
+        self.backend, self.device = backend, device  # as asked for; _start() decides
         self._timeout = timeout
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held by the thread that runs a cell, restarts or stops
+        self._gate = threading.Lock()  # held while a thread restarts or stops: no cell begins
+        self._cell: Cell | None = None  # the one that runs
+        self._ending = False  # a thread wants to restart or stop: the cell is not worth rescuing
+        self._interrupt_asked = False
         self._trace: Trace | None = None
         self._workers: Workers | None = None
         self._start()
@@ -157,33 +172,50 @@ class RankGroup:
             RankStatus(
                 worker.rank,
                 worker.pid,
-                f"cuda:{worker.rank}" if self.backend == "nccl" else "cpu",
+                self._placement.devices[worker.rank],
                 self.backend,
                 worker.cause or ("busy" if self._lock.locked() else "idle"),
                 worker.memory_bytes,
+                self._placement.gpu_names[worker.rank],
+                worker.gpu_bytes,
             )
             for worker in self._workers.all
         ]
+
+    def snapshot(self) -> list[Activity]:
+        """What each rank is doing now; any thread may ask while another one runs a cell."""
+        cell, workers = self._cell, self._workers
+        if workers is None:
+            return []
+        if cell is None:  # else its thread does so
+            workers.notice_deaths()
+            for worker in workers.living():
+                worker.note_memory()
+        return [_activity(worker, cell) for worker in workers.all]
 
     @property
     def running(self) -> bool:
         """Whether the world has been started and not stopped."""
         return self._workers is not None
 
+    @property
+    def busy(self) -> bool:
+        """Whether a cell or a call runs on this world now."""
+        return self._cell is not None
+
     def interrupt(self) -> None:
         """Stop the cell that another thread runs on this world, as the notebook's interrupt button does."""
         self._interrupt_asked = True
 
     def restart(self) -> None:
-        """Replace all ranks by fresh ones; their variables are gone."""
-        self.stop()
-        self._start()
+        """Replace all ranks by fresh ones; their variables are gone, and a cell of another thread ends."""
+        with self._alone():
+            self._restart()
 
     def stop(self) -> None:
-        """End all ranks and everything that they started."""
-        if self._workers is not None:
-            self._workers.kill()
-            self._workers = None
+        """End all ranks and everything that they started; a cell of another thread ends first."""
+        with self._alone():
+            self._end()
 
     def __enter__(self) -> RankGroup:
         return self
@@ -203,14 +235,37 @@ class RankGroup:
     # --- internals ---------------------------------------------------------------------------------------
 
     def _start(self) -> None:
+        self._placement = place(self.world_size, self.backend, self.device, lambda: zygote.shared().gpus())
+        self.backend = self._placement.backend
+        self.device = self._placement.devices[0].partition(":")[0]
         self._generation = 0
         with deferred_interrupt() as interrupted:
-            self._workers = Workers(self.world_size, self.backend)
+            self._workers = Workers(self.backend, self._placement.devices)
             try:
                 self._form(interrupted)
             except BaseException:
-                self.stop()
+                self._end()
                 raise
+
+    def _restart(self) -> None:
+        self._end()
+        self._start()
+
+    def _end(self) -> None:
+        workers, self._workers = self._workers, None
+        if workers is not None:
+            workers.kill()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Make the thread that runs a cell leave it, and let no other one begin meanwhile."""
+        with deferred_interrupt(), self._gate:
+            self._ending = True
+            try:
+                with self._lock:
+                    yield
+            finally:
+                self._ending = False
 
     def _form(self, interrupted: Callable[[], bool]) -> None:
         """Form the default process group, anew if there was one."""
@@ -239,15 +294,19 @@ class RankGroup:
         self, requests: dict[int, Any], timeout: float | None, on_output: Output | None = None
     ) -> Cell:
         """Run one request a rank to its end, whatever that is, and leave the world usable."""
-        if not self._lock.acquire(blocking=False):
-            raise FourRanksError("The ranks are busy with another cell; wait for it or interrupt it.")
-        try:
-            self._require_living(requests)
-            self._interrupt_asked = False
-            with deferred_interrupt() as came:
-                error = self._run_cell(cell := Cell(self._workers, requests, on_output), timeout, came)
-        finally:
-            self._lock.release()
+        with deferred_interrupt() as came:
+            with self._gate:
+                begun = self._lock.acquire(blocking=False)
+            if not begun:
+                raise FourRanksError("The ranks are busy with another cell; wait for it or interrupt it.")
+            try:
+                self._require_living(requests)
+                self._interrupt_asked = False
+                self._cell = cell = Cell(self._workers, requests, on_output)
+                error = self._run_cell(cell, timeout, came)
+            finally:
+                self._cell = None
+                self._lock.release()
         if error is not None:
             raise error
         return cell
@@ -255,23 +314,27 @@ class RankGroup:
     def _run_cell(self, cell: Cell, timeout: float | None, came: Callable[[], bool]) -> BaseException | None:
         def interrupted() -> bool:
             asked, self._interrupt_asked = self._interrupt_asked, False
-            return came() or asked
+            return came() or asked or self._ending
 
         workers = self._workers
         stop = cell.run(self._timeout if timeout is None else timeout, interrupted)
         errors = cell.errors()
         aftermath = self._recover(cell, stop, interrupted) if stop or errors else Aftermath.INTACT
         self._keep_calls(cell)
+        for rank, done in cell.done.items():
+            workers[rank].gpu_bytes = done.gpu_bytes
         return verdict(workers, cell, stop, errors, aftermath)
 
     def _recover(self, cell: Cell, stop: Stop | None, interrupted: Callable[[], bool]) -> Aftermath:
         """Bring all ranks back to idle and their process groups back in step."""
+        if self._ending:
+            return Aftermath.ENDED
         must_cut = stop is not None and stop.reason in ("deadlock", "died")
         cut = cell.free(must_cut, interrupted) if stop else False
         if cell.died:
             return Aftermath.DEAD
         if cell.pending:
-            self.restart()
+            self._restart()
             return Aftermath.RESTARTED
         in_step = cell.in_step()  # asked in any case: an answer means that the rank has done its cutting
         if in_step and not cut:
@@ -280,7 +343,7 @@ class RankGroup:
             self._form(interrupted)
             return Aftermath.FORMED_ANEW
         except (StartError, KeyboardInterrupt):
-            self.restart()
+            self._restart()
             return Aftermath.RESTARTED
 
     def _keep_calls(self, cell: Cell) -> None:
@@ -311,18 +374,21 @@ class RankGroup:
         return chosen
 
 
-def start(world_size: int = 4, backend: str = "auto", timeout: float | None = None) -> RankGroup:
+def start(
+    world_size: int = 4, backend: str = "auto", timeout: float | None = None, device: str = "auto"
+) -> RankGroup:
     """Start a world of ranks.
 
     Args:
         world_size: number of ranks.
         backend: "gloo", "nccl", or "auto": NCCL when there is a GPU for each rank, else Gloo.
         timeout: seconds that each cell or call may take, unless it says otherwise; unlimited by default.
+        device: "cpu", "cuda", or "auto": GPUs with NCCL, CPUs with Gloo. With Gloo ranks can share GPUs.
 
     Raises:
         StartError: the world cannot be started; the message says why.
     """
-    return RankGroup(world_size, backend, timeout)
+    return RankGroup(world_size, backend, timeout, device)
 
 
 def run(
@@ -331,32 +397,26 @@ def run(
     world_size: int = 4,
     backend: str = "auto",
     timeout: float | None = None,
+    device: str = "auto",
     **kwargs: Any,
 ) -> list[Any]:
     """Start a world for one call of `function` on every rank; returns its results in rank order."""
-    with start(world_size, backend, timeout) as group:
+    with start(world_size, backend, timeout, device) as group:
         return group.run(function, *args, **kwargs)
+
+
+def _activity(worker: Worker, cell: Cell | None) -> Activity:
+    rank, memory = worker.rank, worker.memory_bytes
+    if worker.cause:
+        return Activity(rank, worker.cause, memory)
+    if cell is None or rank not in cell.transcript.ranks:
+        return Activity(rank, "idle", memory)
+    if rank in cell.done:
+        return Activity(rank, "finished", memory)
+    return busy_rank(rank, memory, cell.states.copy(), rank in cell.late)
 
 
 def _checked_world_size(world_size: int) -> int:
     if not isinstance(world_size, int) or not 1 <= world_size <= MAX_WORLD_SIZE:
         raise StartError(f"A world has 1 to {MAX_WORLD_SIZE} ranks, not {world_size!r}.")
     return world_size
-
-
-def _chosen_backend(backend: str, world_size: int) -> str:
-    if backend == "gloo":
-        return backend
-    if backend not in ("auto", "nccl"):
-        raise StartError(f"There is no backend {backend!r}; choose auto, gloo or nccl.")
-    machine = zygote.shared().ready()
-    enough = machine.nccl and machine.gpus >= world_size
-    if backend == "auto":
-        return "nccl" if enough else "gloo"
-    if not enough:
-        lack = "" if machine.nccl else ", and this build of torch has no NCCL"
-        raise StartError(
-            f"NCCL needs a GPU for each rank: {world_size} ranks were asked for and this machine has "
-            f"{machine.gpus} GPUs{lack}. Ask for fewer ranks, or for --backend gloo."
-        )
-    return backend

@@ -1,8 +1,20 @@
-"""What this machine is: how many processors and GPUs a world of ranks can share."""
+"""What this machine has, and what each rank of a world gets of it: threads, a device, a backend.
+
+The zygote finds the GPUs (`find_gpus`); `place` decides, from what was found and what the reader asked for.
+"""
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from .errors import StartError
+
+FIND_PATIENCE = 60  # seconds for the CUDA driver to start; without persistence mode it takes a few a GPU
 
 
 def processors() -> int:
@@ -17,23 +29,154 @@ def threads_per_rank(world_size: int) -> int:
     return max(1, processors() // world_size)
 
 
-def count_gpus() -> int:
-    """GPUs that torch can use.
+@dataclass(frozen=True)
+class Gpus:
+    """The GPUs that torch can use under one setting of CUDA_VISIBLE_DEVICES."""
 
-    Counting may start the CUDA driver, and a process that has done so cannot fork ranks any more: a
-    short-lived child counts.
+    names: tuple[str, ...] = ()  # in the order of torch's device numbers
+    nccl: bool = False  # whether this build of torch has NCCL
+    trouble: str = ""  # why there are none, where that is known
+
+    @property
+    def count(self) -> int:
+        return len(self.names)
+
+
+def find_gpus(visible: str | None) -> Gpus:
+    """Ask the CUDA driver for the GPUs.
+
+    A process that has started the driver cannot fork ranks any more: a short-lived child asks.
+
+    Args:
+        visible: the value of CUDA_VISIBLE_DEVICES; None when it is not set.
     """
     import torch
 
     if not torch.backends.cuda.is_built():
-        return 0
+        return Gpus(trouble="this build of torch has no CUDA")
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writer, bytes([min(255, torch.cuda.device_count())]))
-        os._exit(0)
+        _answer(writer, visible)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
         answer = pipe.read()
     os.waitpid(child, 0)
-    return answer[0] if answer else 0
+    if not answer:
+        return Gpus(trouble=f"the CUDA driver crashed or did not start within {FIND_PATIENCE} s")
+    found = json.loads(answer)
+    return Gpus(tuple(found["names"]), found["nccl"], found["trouble"])
+
+
+def _answer(writer: int, visible: str | None) -> None:
+    """In the child: write what CUDA says, and end."""
+    try:
+        signal.alarm(FIND_PATIENCE)  # ends this process
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        if visible is not None:
+            os.environ["CUDA_VISIBLE_DEVICES"] = visible
+        os.write(writer, json.dumps(asdict(_ask_torch())).encode())
+    finally:
+        os._exit(0)
+
+
+def _ask_torch() -> Gpus:
+    import torch
+
+    nccl = torch.distributed.is_nccl_available()
+    with warnings.catch_warnings(record=True) as caught:  # torch warns where it does not raise
+        warnings.simplefilter("always")
+        try:
+            count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+            names = tuple(torch.cuda.get_device_name(index) for index in range(count))
+        except RuntimeError as error:
+            return Gpus((), nccl, str(error).splitlines()[0])
+    return Gpus(names, nccl, "" if names else " ".join(str(warning.message) for warning in caught))
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How the ranks of a world talk, and what each computes on.
+
+    Attributes:
+        backend: "gloo" or "nccl".
+        devices: of each rank, as torch names them: "cpu" or "cuda:1".
+        gpu_names: of each rank; empty strings on CPUs.
+    """
+
+    backend: str
+    devices: tuple[str, ...]
+    gpu_names: tuple[str, ...]
+
+
+def place(world_size: int, backend: str, device: str, find: Callable[[], Gpus]) -> Placement:
+    """Choose a backend for a world and a device for each of its ranks.
+
+    NCCL takes a GPU for each rank. With Gloo ranks can share GPUs: rank i is on GPU i modulo their number.
+
+    Args:
+        world_size: number of ranks.
+        backend: "gloo", "nccl", or "auto": NCCL when there is a GPU for each rank, else Gloo.
+        device: "cpu", "cuda", or "auto": GPUs with NCCL, CPUs with Gloo.
+        find: finds the GPUs; called only when they matter.
+
+    Raises:
+        StartError: the two do not go together, or GPUs are lacking; the message says what to ask for.
+    """
+    _check("backend", backend, "auto", "gloo", "nccl")
+    _check("device", device, "auto", "cpu", "cuda")
+    if (backend, device) == ("nccl", "cpu"):
+        raise StartError(
+            "NCCL moves tensors between GPUs only, so it does not go with --device cpu. "
+            "Ask for --backend gloo, or leave --device away."
+        )
+    if device == "cpu" or (backend, device) == ("gloo", "auto"):
+        return _on_cpus(world_size)
+    gpus = find()
+    if backend != "gloo" and gpus.nccl and gpus.count >= world_size:
+        return _on_gpus("nccl", world_size, gpus)
+    if backend == "nccl":
+        raise StartError(_lack_for_nccl(world_size, gpus))
+    if device == "auto":
+        return _on_cpus(world_size)
+    if not gpus.count:
+        raise StartError(f"--device cuda needs a GPU, and {_have(gpus)}. Without it the ranks use the CPU.")
+    return _on_gpus("gloo", world_size, gpus)
+
+
+def _check(what: str, value: str, *choices: str) -> None:
+    if value not in choices:
+        raise StartError(f"There is no {what} {value!r}; choose {', '.join(choices[:-1])} or {choices[-1]}.")
+
+
+def _on_cpus(world_size: int) -> Placement:
+    return Placement("gloo", ("cpu",) * world_size, ("",) * world_size)
+
+
+def _on_gpus(backend: str, world_size: int, gpus: Gpus) -> Placement:
+    indices = [rank % gpus.count for rank in range(world_size)]
+    return Placement(
+        backend,
+        tuple(f"cuda:{index}" for index in indices),
+        tuple(gpus.names[index] for index in indices),
+    )
+
+
+def _lack_for_nccl(world_size: int, gpus: Gpus) -> str:
+    lack = ", and this build of torch has no NCCL" if gpus.count and not gpus.nccl else ""
+    way_out = "--backend gloo"
+    if gpus.count:
+        way_out += " --device cuda, with which ranks share a GPU"
+    return (
+        f"NCCL needs a GPU for each rank: {world_size} were asked for, and {_have(gpus)}{lack}. "
+        f"Ask for fewer ranks, or for {way_out}."
+    )
+
+
+def _have(gpus: Gpus) -> str:
+    """ "torch can use 1 GPU here", and what explains it."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    reasons = [gpus.trouble] if gpus.trouble else []
+    reasons += [f"CUDA_VISIBLE_DEVICES is {visible!r}"] if visible is not None else []
+    explained = f" ({'; '.join(reasons)})" if reasons else ""
+    return f"torch can use {gpus.count or 'no'} GPU{'s' * (gpus.count > 1)} here{explained}"

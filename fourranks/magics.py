@@ -41,6 +41,7 @@ def _line_parser() -> _Parser:
     parser.add_argument("action", nargs="?", choices=("status", "start", "stop", "restart"), default="status")
     parser.add_argument("-n", "--world-size", type=int, default=4, help="number of ranks (4)")
     parser.add_argument("--backend", choices=("auto", "gloo", "nccl"), default="auto")
+    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="cuda: share GPUs")
     return parser
 
 
@@ -82,7 +83,7 @@ class RanksMagics(Magics):
 
     def _start(self, options: argparse.Namespace) -> None:
         began = time.perf_counter()
-        world = start(options.world_size, options.backend)
+        world = start(options.world_size, options.backend, device=options.device)
         current.set_world(world)
         print(f"{_describe(world)} {_are(world)} ready ({time.perf_counter() - began:.2f} s).")
 
@@ -137,7 +138,8 @@ class RanksMagics(Magics):
 
 
 def _describe(world: RankGroup) -> str:
-    return f"{world.world_size} rank{'s' * (world.world_size > 1)} on {BACKEND_NAMES[world.backend]}"
+    sharing = " with GPUs" if (world.backend, world.device) == ("gloo", "cuda") else ""
+    return f"{world.world_size} rank{'s' * (world.world_size > 1)} on {BACKEND_NAMES[world.backend]}{sharing}"
 
 
 def _are(world: RankGroup) -> str:

@@ -10,6 +10,7 @@ import pickle
 import socket
 import struct
 import threading
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,6 +30,7 @@ class Settings:
     rank: int
     world_size: int
     backend: str
+    device: str  # as torch names it: "cpu" or "cuda:1"
     store_port: int  # of the rendezvous store, on the loopback interface
     directory: str
     path: list[str]  # sys.path of the notebook
@@ -128,6 +130,7 @@ class Done:
     value: bytes | None = None  # cloudpickle of what Run returned or Pull found
     calls: list[Call] | None = None  # of a traced cell
     dropped: int = 0  # characters printed beyond the limit
+    gpu_bytes: int = 0  # that the rank's tensors take on its GPU
 
 
 @dataclass(slots=True)
@@ -138,6 +141,7 @@ class State:
     progress: Progress
     where: str = ""  # the line of the reader's code that the main thread is in
     places: dict[tuple[str, int], Place] = field(default_factory=dict)  # of each call of the progress
+    at: float = field(default_factory=time.perf_counter)  # when; the ranks' clock is the notebook's, too
 
 
 _LENGTH = struct.Struct("!Q")

@@ -25,7 +25,7 @@ import torch
 import torch.distributed as dist
 from IPython.core.error import UsageError
 
-from . import process_group
+from . import cuda, process_group
 from .board import Board
 from .hardware import threads_per_rank
 from .messages import (
@@ -104,6 +104,7 @@ class Rank:
 
     def __init__(self, settings: Settings, channel: Channel, board: int, listener: int | None) -> None:
         self._settings = settings
+        self._device = torch.device(settings.device)
         self._channel = channel
         self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._busy = False
@@ -111,6 +112,8 @@ class Rank:
         launches = settings.backend == "nccl"
         self._recorder = Recorder(settings.rank, Board(board, settings.rank), launches)
         process_group.install(self._recorder)
+        if settings.backend == "gloo":
+            cuda.refuse_gpu_messages(process_group.RecordingProcessGroup)
         self._group = process_group.DefaultGroup(settings, listener)
         self._interrupts = _Interrupts()
         self._shell = RankShell(self._emit, self._interrupts.shield)
@@ -120,7 +123,7 @@ class Rank:
         return {
             "rank": self._settings.rank,
             "world_size": self._settings.world_size,
-            "device": _device(self._settings),
+            "device": self._device,
             "torch": torch,
             "dist": dist,
         }
@@ -177,6 +180,7 @@ class Rank:
         while True:
             request = self._requests.get()
             done = self._handle(request)
+            done.gpu_bytes = cuda.allocated_bytes(self._device)
             self._busy = False
             self._emit(done)
 
@@ -184,6 +188,7 @@ class Rank:
         try:
             match request:
                 case Form(generation):
+                    cuda.settle(self._device)
                     self._group.form(generation)
                     return Done()
                 case Execute():
@@ -247,10 +252,6 @@ def _pickled(value: Any) -> bytes:
     return buffer.getvalue()
 
 
-def _device(settings: Settings) -> torch.device:
-    return torch.device("cuda", settings.rank) if settings.backend == "nccl" else torch.device("cpu")
-
-
 def _no_input(prompt: str = "") -> str:
     raise UsageError(
         "input() has nobody to ask on a rank. Ask in a cell without %%ranks and hand the answer over: "
@@ -270,6 +271,7 @@ def main(settings: Settings, channel: Channel, board: int, listener: int | None)
     os.chdir(settings.directory)
     sys.path[:] = settings.path
     os.environ.clear()
+    os.environ.update(cuda.NCCL_SETTINGS)
     os.environ.update(settings.environment)
     os.environ.update(
         RANK=str(settings.rank),
@@ -279,6 +281,7 @@ def main(settings: Settings, channel: Channel, board: int, listener: int | None)
         MASTER_ADDR=LOOPBACK,
         MASTER_PORT=str(settings.store_port),
         GLOO_SOCKET_IFNAME="lo0" if sys.platform == "darwin" else "lo",
+        NCCL_SOCKET_IFNAME="lo",
         MPLBACKEND="module://matplotlib_inline.backend_inline",
     )
     torch.set_num_threads(threads_per_rank(settings.world_size))
@@ -286,7 +289,5 @@ def main(settings: Settings, channel: Channel, board: int, listener: int | None)
     if numpy := sys.modules.get("numpy"):
         numpy.random.seed()
     random.seed()
-    if settings.backend == "nccl":
-        torch.cuda.set_device(_device(settings))
     builtins.input = _no_input
     Rank(settings, channel, board, listener).serve()

@@ -21,6 +21,7 @@ class Aftermath(Enum):
         "anew; sub-groups from new_group, and what holds one, must be made again."
     )
     RESTARTED = "Some ranks could not be freed, so all were started again: their variables are lost."
+    ENDED = "The ranks were restarted or stopped while it ran: their variables are lost."
     DEAD = "The other ranks keep their variables. `%ranks restart` starts all of them again."
 
 

@@ -14,7 +14,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -37,6 +37,7 @@ class Worker:
     pipes: dict[int, str]  # file descriptor -> "stdout" or "stderr"
     cause: str | None = None  # how it ended, once it has
     memory_bytes: int = 0
+    gpu_bytes: int = 0  # of the rank's tensors on its GPU, when it last answered
     decoders: dict[int, Any] = field(default_factory=dict)
 
     @property
@@ -52,14 +53,14 @@ class Worker:
 class Workers:
     """All worker processes of one world."""
 
-    def __init__(self, world_size: int, backend: str) -> None:
+    def __init__(self, backend: str, devices: Sequence[str]) -> None:
         self._zygote = zygote.shared()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._zygote.channel, selectors.EVENT_READ)
         self._out_of_memory_kills = _out_of_memory_kills()
         self.all: list[Worker] = []
         try:
-            self._fork_all(world_size, backend)
+            self._fork_all(backend, devices)
         except BaseException:
             self.kill()
             raise
@@ -83,8 +84,17 @@ class Workers:
         for worker in {id(key.data): key.data for key, _ in events if key.data is not None}.values():
             arrived += self._receive(worker)
         if not events or any(key.fileobj is self._zygote.channel for key, _ in events):
-            self._notice_deaths()
+            self.notice_deaths()
         return arrived
+
+    def notice_deaths(self) -> None:
+        """See whose process has ended; any thread may ask."""
+        for worker in self.living():
+            status = self._zygote.death(worker.pid)
+            if status is not None:
+                worker.cause = _describe(status, _out_of_memory_kills() > self._out_of_memory_kills)
+            elif not self._zygote.alive:
+                worker.cause = "was ended, together with the process that ranks are forked from"
 
     def kill(self) -> None:
         """End all processes and what they started; returns when they are gone."""
@@ -99,16 +109,17 @@ class Workers:
 
     # --- internals ---------------------------------------------------------------------------------------
 
-    def _fork_all(self, world_size: int, backend: str) -> None:
+    def _fork_all(self, backend: str, devices: Sequence[str]) -> None:
         """Fork all ranks. Rank 0 inherits the rendezvous store's socket, so nobody can take its port."""
+        world_size = len(devices)
         with (
             _open_board(world_size) as shared,
             socket.create_server((LOOPBACK, 0), backlog=world_size) as listener,
         ):
             port = listener.getsockname()[1]
-            for rank in range(world_size):
+            for rank, device in enumerate(devices):
                 settings = Settings(
-                    rank, world_size, backend, port, os.getcwd(), sys.path[:], dict(os.environ)
+                    rank, world_size, backend, device, port, os.getcwd(), sys.path[:], dict(os.environ)
                 )
                 inherited = [shared] if rank else [shared, listener.fileno()]
                 self.all.append(self._fork(settings, inherited))
@@ -160,14 +171,6 @@ class Workers:
         if not data:
             self._close_pipe(worker, pipe)
         return worker.decoders[pipe].decode(data)
-
-    def _notice_deaths(self) -> None:
-        for worker in self.living():
-            status = self._zygote.death(worker.pid)
-            if status is not None:
-                worker.cause = _describe(status, _out_of_memory_kills() > self._out_of_memory_kills)
-            elif not self._zygote.alive:
-                worker.cause = "was ended, together with the process that ranks are forked from"
 
     def _close(self, worker: Worker) -> None:
         self._forget(worker.channel)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .errors import StartError
+from .hardware import Gpus, find_gpus
 from .messages import Channel, Settings
 
 PARENT_CHECK = 1.0  # seconds; how soon the zygote notices a notebook that is gone but left the socket open
@@ -33,8 +34,12 @@ PARENT_CHECK = 1.0  # seconds; how soon the zygote notices a notebook that is go
 class Ready:
     """The imports are over."""
 
-    gpus: int
-    nccl: bool
+
+@dataclass(frozen=True)
+class FindGpus:
+    """Answer with the `Gpus` of the machine."""
+
+    visible: str | None  # CUDA_VISIBLE_DEVICES of the notebook
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,7 @@ class Zygote:
         self._arrived: list[Any] = []
         self._deaths: dict[int, int] = {}
         self._ready: Ready | None = None
+        self._gpus: dict[str | None, Gpus] = {}  # by CUDA_VISIBLE_DEVICES
 
     @property
     def alive(self) -> bool:
@@ -100,6 +106,16 @@ class Zygote:
             if self._ready is None:
                 self._ready = self._wait_for(Ready)
             return self._ready
+
+    def gpus(self) -> Gpus:
+        """The GPUs that ranks forked now can use, by the environment of this moment."""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        with self._lock:
+            if visible not in self._gpus:
+                self.ready()
+                self.channel.send(FindGpus(visible))
+                self._gpus[visible] = self._wait_for(Gpus)
+            return self._gpus[visible]
 
     def fork(self, settings: Settings, descriptors: list[int]) -> int:
         """Fork a rank; returns its pid.
@@ -209,14 +225,11 @@ def main(descriptor: int) -> None:
 
 def _warm_up() -> Ready:
     gc.disable()
-    import torch
-    import torch.distributed
-
-    from . import hardware, rank  # noqa: F401  (everything that a rank needs)
+    from . import rank  # noqa: F401  (torch and everything else that a rank needs)
 
     gc.freeze()  # what was imported is no garbage: a rank's collector need not look at it, nor copy its pages
     gc.enable()
-    return Ready(hardware.count_gpus(), torch.distributed.is_nccl_available())
+    return Ready()
 
 
 def _render_a_traceback() -> None:
@@ -258,6 +271,8 @@ def _obey(channel: Channel, ranks: set[int]) -> bool:
         for descriptor in descriptors:
             os.close(descriptor)
         channel.send(Forked(pid))
+    elif isinstance(message, FindGpus):
+        channel.send(find_gpus(message.visible))
     elif isinstance(message, Kill):
         _kill(ranks.intersection(message.pids))
     return message is not None

@@ -7,28 +7,45 @@ from html import escape
 from ..group import RankStatus
 
 _COLUMNS = ("rank", "pid", "device", "backend", "state", "memory")
+_GPU_COLUMNS = ("GPU", "GPU memory")
 
 
 class StatusTable:
-    """Displays as a table in a notebook and as aligned text elsewhere."""
+    """Displays as a table in a notebook and as aligned text elsewhere; GPUs have columns of their own."""
 
     def __init__(self, statuses: list[RankStatus]) -> None:
-        self._rows = [
-            (str(s.rank), str(s.pid), s.device, s.backend, s.state, f"{s.memory_bytes / 2**20:.0f} MiB")
-            for s in statuses
-        ]
+        on_gpus = any(status.gpu for status in statuses)
+        self._columns = _COLUMNS + (_GPU_COLUMNS if on_gpus else ())
+        self._rows = [_cells(status)[: len(self._columns)] for status in statuses]
 
     def __repr__(self) -> str:
-        table = [_COLUMNS, *self._rows]
-        widths = [max(len(row[column]) for row in table) for column in range(len(_COLUMNS))]
+        table = [self._columns, *self._rows]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
         return "\n".join(
             "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
             for row in table
         )
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in _COLUMNS)
+        head = "".join(f"<th>{name}</th>" for name in self._columns)
         rows = "".join(
             "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in self._rows
         )
         return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+
+
+def _cells(status: RankStatus) -> tuple[str, ...]:
+    return (
+        str(status.rank),
+        str(status.pid),
+        status.device,
+        status.backend,
+        status.state,
+        _mebibytes(status.memory_bytes),
+        status.gpu,
+        _mebibytes(status.gpu_bytes),
+    )
+
+
+def _mebibytes(nbytes: int) -> str:
+    return f"{nbytes / 2**20:.0f} MiB"

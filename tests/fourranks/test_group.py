@@ -263,8 +263,8 @@ def test_impossible_world_sizes_are_refused(world_size):
 
 
 @pytest.mark.skipif(torch.cuda.device_count() >= 100, reason="needs fewer than 100 GPUs")
-def test_nccl_without_a_gpu_for_each_rank_says_how_many_there_are():
-    with pytest.raises(StartError, match=f"this machine has {torch.cuda.device_count()} GPUs"):
+def test_nccl_without_a_gpu_for_each_rank_says_what_is_lacking():
+    with pytest.raises(StartError, match="100 were asked for, and torch can use (no|[0-9]+) GPU"):
         fourranks.start(100, "nccl")
 
 

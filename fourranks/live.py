@@ -1,0 +1,140 @@
+"""What each rank of a world is doing now, and has done in the last seconds.
+
+`RankGroup.snapshot` takes an `Activity` of each rank from the reports that it has anyway, so looking costs
+the ranks nothing; a `Meter` makes rates and shares of successive ones. Pure logic; the dashboard draws it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+from .messages import State
+from .recorder import Progress
+from .trace import Call
+
+LATE = 0.25  # seconds by which the newest report must be newer than that of a rank that does not answer
+RATE_WINDOW = 2.0  # seconds that the bytes per second are an average of
+
+
+@dataclass(frozen=True)
+class Activity:
+    """What one rank was doing when it was last heard of."""
+
+    rank: int
+    state: str  # "idle", "computing", "waiting", "finished" (its part of the cell), or how the process ended
+    memory_bytes: int = 0  # resident
+    waits_in: Call | None = None
+    waits_for: tuple[int, ...] = ()  # ranks that have not come to that call
+    report: State | None = None  # the last one of the cell that runs
+
+    @property
+    def busy(self) -> bool:
+        """Whether the rank runs a cell."""
+        return self.state in ("computing", "waiting")
+
+
+def busy_rank(rank: int, memory_bytes: int, reports: dict[int, State], asked_again: bool) -> Activity:
+    """What a rank that runs a cell is doing.
+
+    Args:
+        rank: the rank.
+        memory_bytes: its resident memory.
+        reports: the last report of each rank of the world.
+        asked_again: whether a newer report is under way.
+    """
+    report = reports.get(rank)
+    newest = max((other.at for other in reports.values()), default=0.0)
+    # A rank that does not answer computes, wherever it stood before.
+    silent = report is None or (asked_again and newest - report.at > LATE)
+    call = None if silent else report.progress.blocked
+    if call is None:
+        return Activity(rank, "computing", memory_bytes, report=report)
+    waits_for = missing(rank, call, {other: state.progress for other, state in reports.items()})
+    return Activity(rank, "waiting", memory_bytes, call, waits_for, report)
+
+
+def missing(rank: int, call: Call, progresses: dict[int, Progress]) -> tuple[int, ...]:
+    """The ranks that have not come to a call that `rank` waits in; none of them while data is under way."""
+
+    def has_come(other: int) -> bool:
+        theirs = progresses.get(other, Progress())
+        if call.op == "send":
+            keys = ((call.group, rank, call.tag), (call.group, None, call.tag))
+            return sum(theirs.recvs.get(key, 0) for key in keys) > call.seq
+        if call.op == "recv":
+            return theirs.sends.get((call.group, rank, call.tag), 0) > call.seq
+        return theirs.collectives.get((call.group, call.ranks), 0) > call.seq
+
+    if call.is_point_to_point:
+        others = () if call.peer is None else (call.peer,)
+    else:
+        others = call.ranks if call.root in (None, rank) else (call.root,)
+    return tuple(other for other in others if other != rank and not has_come(other))
+
+
+class Meter:
+    """Bytes per second of one rank, and how much of each moment of the last seconds it waited.
+
+    Args:
+        moments: how many are kept.
+        length: seconds of one moment.
+    """
+
+    def __init__(self, moments: int, length: float) -> None:
+        self._length = length
+        self._newest: int | None = None
+        self._reports: deque[State] = deque()
+        self.shares: deque[float | None] = deque([None] * moments, maxlen=moments)
+
+    @property
+    def bytes_per_second(self) -> float:
+        """What the rank has handed to collectives and sends in the last seconds of the running cell."""
+        if len(self._reports) < 2:
+            return 0.0
+        first, last = self._reports[0], self._reports[-1]
+        return (last.progress.nbytes - first.progress.nbytes) / (last.at - first.at)
+
+    def take(self, seen: Activity, now: float) -> None:
+        """Note what the rank does at `now` (seconds of any clock): a share from 0 (computes) to 1 (waits)."""
+        share = self._share(seen.report, seen.state == "waiting") if seen.busy else None
+        self._keep(seen.report if seen.busy else None)
+        moment = int(now / self._length)
+        if self._newest is None or moment > self._newest:
+            unseen = 0 if self._newest is None else moment - self._newest - 1
+            self.shares.extend([None] * min(unseen, len(self.shares)))
+            self.shares.append(share)
+            self._newest = moment
+        elif share is not None:
+            self.shares[-1] = share
+
+    def _share(self, report: State | None, waiting: bool) -> float:
+        """The part of the time since the report before that the rank stood still in calls."""
+        before = self._reports[-1] if self._reports else None
+        if report is None or report is before:
+            return float(waiting)
+        recent = report.progress.recent
+        since = report.at - self._length if before is None else before.at
+        if recent and recent[0].index > 0:  # earlier calls are not known
+            since = max(since, recent[0].start)
+        waited = sum(_waited(call, since, report) for call in recent)
+        return min(1.0, waited / max(report.at - since, 1e-6))
+
+    def _keep(self, report: State | None) -> None:
+        if report is None:
+            self._reports.clear()
+        elif not self._reports or report is not self._reports[-1]:
+            if self._reports and report.progress.nbytes < self._reports[-1].progress.nbytes:
+                self._reports.clear()  # the process group was formed anew and counts from zero
+            self._reports.append(report)
+            while report.at - self._reports[0].at > RATE_WINDOW:
+                self._reports.popleft()
+
+
+def _waited(call: Call, since: float, report: State) -> float:
+    """Seconds after `since` that the rank stood still in a call."""
+    if call is report.progress.blocked:
+        return report.at - max(call.start, since)
+    if call.end is None or call.end <= since:
+        return 0.0
+    return min(call.waited, call.end - since)
