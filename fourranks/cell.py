@@ -25,6 +25,7 @@ TICK = 0.05  # seconds between looks at the clock while nothing arrives
 QUIET = 0.25  # seconds before the first report is asked for: most cells are over by then
 REPORT_EVERY = 0.1
 REPORT_PATIENCE = 2.0  # seconds after which a report is asked for again
+GRACE = 0.5  # seconds that ranks still on their way get, once others wait forever, to come where they belong
 FREE_PATIENCE = (0.3, 1.0, 3.0)  # seconds that ranks get after each attempt to free them
 
 Output = Callable[[Transcript], None]
@@ -80,6 +81,7 @@ class Cell:
             self._workers.send(rank, request)
         began = time.monotonic()
         next_report = began + QUIET
+        proven = None  # since when it is clear that some ranks wait forever
         while True:
             self._take(TICK)
             now = time.monotonic()
@@ -94,7 +96,9 @@ class Cell:
             overdue = now - next_report > REPORT_PATIENCE  # a rank that computes in C answers when it can
             if now >= next_report and (overdue or not self._reports_due):
                 if self.states and (proof := self._watch.observe(self._views())):
-                    return Stop("deadlock", proof)
+                    proven = proven or now
+                    if proof.settled or now - proven > GRACE:
+                        return Stop("deadlock", proof)
                 self.ask_for_reports()
                 next_report = now + REPORT_EVERY
 

@@ -20,7 +20,9 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
 from . import current, zygote
+from .errors import DeadlockError
 from .group import RankGroup, start
+from .views.deadlock import DeadlockFigure
 from .views.output import LiveOutput
 from .views.status import StatusTable
 
@@ -146,14 +148,26 @@ def _are(world: RankGroup) -> str:
     return "are" if world.world_size > 1 else "is"
 
 
+def _show_deadlock(
+    shell: InteractiveShell, kind: type, error: DeadlockError, traceback: Any, tb_offset: int | None = None
+) -> list[str]:
+    """Draw who waits for whom above the error, wherever in the notebook it was raised."""
+    if getattr(shell, "kernel", None) is not None and error.deadlock is not None:
+        display(DeadlockFigure(error))
+    shell.showtraceback((kind, error, traceback), tb_offset=tb_offset)
+    return []
+
+
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """`%load_ext fourranks`: add the magics and warm up the process that ranks are forked from."""
     zygote.shared()
     shell.register_magics(RanksMagics)
+    shell.set_custom_exc((DeadlockError,), _show_deadlock)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """`%unload_ext fourranks`: end the ranks and the process that they are forked from."""
     if current.has_world():
         current.world().stop()
+    shell.set_custom_exc((), None)
     zygote.stop_shared()

@@ -32,6 +32,9 @@ from .trace import Call
 
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parent)
+_WAIT_IN_CPP = {
+    str(Path(_TORCH, *path)) for path in (("nn", "parallel", "distributed.py"), ("distributed", "utils.py"))
+}
 
 
 @dataclass(frozen=True)
@@ -436,9 +439,9 @@ def _reduce_op_name(options: Any) -> str:
     return getattr(kind, "name", "")
 
 
-def in_backward(frame: FrameType) -> bool:
-    """Whether this is where a thread is while C++ code runs a backward pass, DDP's all-reduces included."""
-    return frame.f_code.co_name == "_engine_run_backward"
+def in_native_code(frame: FrameType) -> bool:
+    """Whether this is where a thread is while C++ code waits for collectives: a backward pass, or DDP's own."""
+    return frame.f_code.co_name == "_engine_run_backward" or frame.f_code.co_filename in _WAIT_IN_CPP
 
 
 def caller(frame: FrameType | None) -> tuple[str, int, str]:

@@ -151,8 +151,10 @@ class Rank:
             case Report():
                 self._channel.send(self._state())
             case Interrupt():
+                self._shell.given_up = True
                 self._interrupts.request()
             case Rescue():
+                self._shell.given_up = True
                 self._group.cut()
             case _:
                 self._busy = True
@@ -161,7 +163,7 @@ class Rank:
     def _state(self) -> State:
         frame = sys._current_frames()[threading.main_thread().ident]
         where = str(place(*process_group.caller(frame)))
-        progress = self._recorder.progress(self._sleeps() and process_group.in_backward(frame))
+        progress = self._recorder.progress(self._sleeps() and process_group.in_native_code(frame))
         places = {
             (call.file, call.line): place(call.file, call.line, call.function) for call in progress.recent
         }
@@ -189,6 +191,7 @@ class Rank:
             match request:
                 case Form(generation):
                     cuda.settle(self._device)
+                    self._shell.forget_error()
                     self._group.form(generation)
                     return Done()
                 case Execute():

@@ -150,16 +150,16 @@ class Recorder:
                 time.sleep(FINISH_TICK)
             self.end_wait(call, begun)
 
-    def progress(self, in_backward: bool = False) -> Progress:
+    def progress(self, in_native_code: bool = False) -> Progress:
         """A snapshot for `watch`; may be taken by another thread while the main thread waits.
 
         Args:
-            in_backward: the main thread sleeps inside autograd, where only C++ code (DDP's) waits for calls.
+            in_native_code: the main thread sleeps where C++ code (DDP's) waits for calls.
         """
         under_way = self.under_way()
         oldest = under_way[0] if under_way else None
         return Progress(
-            self._blocked or (oldest if in_backward else None),
+            self._blocked or (oldest if in_native_code else None),
             dict(self._collectives),
             dict(self._sends),
             dict(self._recvs),

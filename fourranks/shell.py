@@ -92,7 +92,11 @@ class _Hook(DisplayHook):
 
 
 class RankShell(InteractiveShell):
-    """One IPython shell that shows through `emit` and keeps the error of a cell instead of printing it."""
+    """One IPython shell that shows through `emit` and keeps the error of a cell instead of printing it.
+
+    Attributes:
+        given_up: whether the notebook has stopped the running cell, so that nobody will read its traceback.
+    """
 
     displayhook_class = Type(_Hook)
     display_pub_class = Type(_Publisher)
@@ -110,6 +114,7 @@ class RankShell(InteractiveShell):
         self._stderr = _Output(_Writer("stderr", 2, emit))
         sys.stdout, sys.stderr = self._stdout, self._stderr
         self._error: RemoteError | None = None
+        self.given_up = False
 
     def init_io(self):
         pass
@@ -122,7 +127,7 @@ class RankShell(InteractiveShell):
         self._stderr.flush()
 
     def begin_cell(self) -> None:
-        self._error = None
+        self._error, self.given_up = None, False
         self._stdout.writer.begin_cell()
         self._stderr.writer.begin_cell()
 
@@ -143,6 +148,8 @@ class RankShell(InteractiveShell):
         traceback = error.__traceback__
         for _ in range(skip):
             traceback = traceback.tb_next if traceback is not None else None
+        if self.given_up:
+            traceback = None
         lines = self.InteractiveTB.structured_traceback(type(error), error, traceback)
         self._showtraceback(type(error), error, lines)
         return self._error
@@ -157,7 +164,16 @@ class RankShell(InteractiveShell):
 
     def showtraceback(self, *args, **kwargs):
         with self._shield():  # an interrupt here would replace the error by itself
-            super().showtraceback(*args, **kwargs)
+            if self.given_up:  # the first traceback of a process takes half a second
+                self._showtraceback(*sys.exc_info()[:2], [])
+            else:
+                super().showtraceback(*args, **kwargs)
+
+    def forget_error(self) -> None:
+        """Let go of the last exception, whose frames hold what its code used: process groups, tensors."""
+        for name in ("last_type", "last_value", "last_traceback", "last_exc"):
+            vars(sys).pop(name, None)
+        self.InteractiveTB.tb = None
 
     def show_usage_error(self, exc):
         self._showtraceback(type(exc), exc, [f"UsageError: {exc}"])

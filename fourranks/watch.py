@@ -38,6 +38,11 @@ class Deadlock:
     conflicts: dict[int, Call] = field(default_factory=dict)  # other calls at the same place of a group
 
     @property
+    def settled(self) -> bool:
+        """Whether every rank stands still or has ended, so that nothing more will come to light."""
+        return all(view.ended or view.progress.blocked for view in self.views.values())
+
+    @property
     def ended(self) -> dict[int, str]:
         """How those of the missing ranks that have ended did so."""
         missing = {rank for ranks in self.missing.values() for rank in ranks}
