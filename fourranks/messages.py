@@ -17,7 +17,7 @@ from typing import Any
 from .errors import RemoteError
 from .places import Place
 from .recorder import Progress
-from .trace import Call
+from .trace import Record, Tracing
 
 LOOPBACK = "127.0.0.1"  # the only address that ranks and their store listen on
 TEXT_LIMIT = 256 * 1024  # characters a rank may show in one cell: a page that people can still scroll
@@ -53,7 +53,7 @@ class Execute:
 
     source: str
     execution_count: int | None  # of the notebook's cell, so that tracebacks name it
-    trace: bool
+    trace: Tracing | None
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Run:
 
     payload: bytes  # cloudpickle of (function, args, kwargs)
     sources: dict[str, str]  # text of the notebook's cells, for tracebacks
-    trace: bool
+    trace: Tracing | None
 
 
 @dataclass(slots=True)
@@ -128,7 +128,7 @@ class Done:
 
     error: RemoteError | None = None
     value: bytes | None = None  # cloudpickle of what Run returned or Pull found
-    calls: list[Call] | None = None  # of a traced cell
+    record: Record | None = None  # of a traced cell
     dropped: int = 0  # characters printed beyond the limit
     gpu_bytes: int = 0  # that the rank's tensors take on its GPU
 

@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import cloudpickle
@@ -43,9 +43,11 @@ from .messages import (
     Settings,
     State,
 )
-from .places import place
+from .places import Place, place
+from .profiling import Profiler
 from .recorder import Recorder
 from .shell import RankShell
+from .trace import Call, Record
 
 SLEEPING = 0.01  # seconds of processor time between two reports; answering one takes a tenth of that
 
@@ -162,10 +164,7 @@ class Rank:
         frame = sys._current_frames()[threading.main_thread().ident]
         where = str(place(*process_group.caller(frame)))
         progress = self._recorder.progress(self._sleeps() and process_group.in_backward(frame))
-        places = {
-            (call.file, call.line): place(call.file, call.line, call.function) for call in progress.recent
-        }
-        return State(self._busy, progress, where, places)
+        return State(self._busy, progress, where, _places(progress.recent))
 
     def _sleeps(self) -> bool:
         """Whether this process has hardly used a processor since this was last asked."""
@@ -192,9 +191,9 @@ class Rank:
                     self._group.form(generation)
                     return Done()
                 case Execute():
-                    return self._cell(request.trace, lambda: self._execute(request))
+                    return self._cell(request, lambda: self._execute(request))
                 case Run():
-                    return self._cell(request.trace, lambda: self._run(request))
+                    return self._cell(request, lambda: self._run(request))
                 case Push(payload):
                     self._shell.user_ns.update(cloudpickle.loads(payload))
                     return Done()
@@ -203,18 +202,28 @@ class Rank:
         except BaseException as error:
             return Done(error=self._shell.keep_error(error, skip=1))
 
-    def _cell(self, trace: bool, work: Callable[[], Done]) -> Done:
+    def _cell(self, request: Execute | Run, work: Callable[[], Done]) -> Done:
         """Run the reader's code as one cell: output counted from zero, calls kept if a trace is on."""
-        self._recorder.begin_cell(trace)
+        self._recorder.begin_cell(request.trace is not None)
         self._shell.begin_cell()
+        profiler = Profiler() if request.trace is not None and request.trace.profile else None
+        if profiler is not None:
+            profiler.start()
+        start = time.perf_counter()
         try:
             done = work()
         except BaseException as error:
             done = Done(error=self._shell.keep_error(error, skip=3))
+        if request.trace is not None:
+            done.record = self._record(start, profiler)
         self._shell.flush_output()
         done.dropped = self._shell.dropped
-        done.calls, self._recorder.calls = self._recorder.calls, None
         return done
+
+    def _record(self, start: float, profiler: Profiler | None) -> Record:
+        end = time.perf_counter()
+        calls, self._recorder.calls = self._recorder.calls, None
+        return Record(start, end, calls, _places(calls), profiler.stop() if profiler is not None else None)
 
     def _execute(self, request: Execute) -> Done:
         with self._interrupts.user_code():
@@ -229,6 +238,11 @@ class Rank:
         with self._interrupts.user_code():
             value = function(*args, **kwargs)
         return Done(value=_pickled(value))
+
+
+def _places(calls: Iterable[Call]) -> dict[tuple[str, int], Place]:
+    """The lines of these calls."""
+    return {(call.file, call.line): place(call.file, call.line, call.function) for call in calls}
 
 
 class _Pickler(cloudpickle.Pickler):
