@@ -18,15 +18,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import cloudpickle
-
 from . import zygote
 from .cell import Cell, Output, Stop, deferred_interrupt
 from .errors import FourRanksError, RankDied, StartError, name_ranks
 from .hardware import place
 from .live import Activity, busy_rank
 from .messages import Execute, Form, Pull, Push, Run
-from .shipping import notebook_sources, pickled, pickled_call
+from .parcel import Parcel
+from .shipping import notebook_sources, packed_call, packed_variables
 from .trace import Trace, Tracing
 from .transcript import Transcript
 from .verdict import Aftermath, verdict
@@ -113,8 +112,8 @@ class RankGroup:
         `torch` and `dist` are there. What it prints is printed here when it is over. Errors are those of
         `execute`.
         """
-        payload = pickled_call(function, args, kwargs)
-        return self._call(dict.fromkeys(range(self.world_size), payload), None, show=True)
+        parcel = packed_call(function, args, kwargs)
+        return self._call(dict.fromkeys(range(self.world_size), parcel), None, show=True)
 
     def map(
         self,
@@ -135,19 +134,19 @@ class RankGroup:
             raise ValueError(
                 f"map() needs one tuple of arguments a rank: {self.world_size}, not {len(inputs)}"
             )
-        payloads = {rank: pickled_call(function, args, {}) for rank, args in enumerate(inputs)}
-        return self._call(payloads, timeout, show)
+        parcels = {rank: packed_call(function, args, {}) for rank, args in enumerate(inputs)}
+        return self._call(parcels, timeout, show)
 
     def push(self, ranks: Sequence[int] | None = None, /, **variables: Any) -> None:
         """Set variables on the ranks (all by default)."""
-        request = Push(pickled(variables, "The variables"))
+        request = Push(packed_variables(variables))
         self._conduct(dict.fromkeys(self._checked_ranks(ranks), request), None)
 
     def pull(self, expression: str, ranks: Sequence[int] | None = None) -> list[Any]:
         """The value of a variable, or of an expression, on each rank (all by default)."""
         chosen = self._checked_ranks(ranks)
         cell = self._conduct(dict.fromkeys(chosen, Pull(expression)), None)
-        return [cloudpickle.loads(cell.done[rank].value) for rank in chosen]
+        return [cell.done[rank].parcel.unpack() for rank in chosen]
 
     @contextlib.contextmanager
     def trace(self, profile: bool = False) -> Iterator[Trace]:
@@ -285,16 +284,16 @@ class RankGroup:
         if error is not None:
             raise StartError(f"The ranks could not form a process group.\n{error}") from None
 
-    def _call(self, payloads: dict[int, bytes], timeout: float | None, show: bool) -> list[Any]:
+    def _call(self, parcels: dict[int, Parcel], timeout: float | None, show: bool) -> list[Any]:
         sources = notebook_sources()
-        requests = {rank: Run(payload, sources, self._tracing) for rank, payload in payloads.items()}
+        requests = {rank: Run(parcel, sources, self._tracing) for rank, parcel in parcels.items()}
         shown: dict[str, Transcript] = {}
         try:
             cell = self._conduct(requests, timeout, lambda transcript: shown.update(last=transcript))
         finally:
             if show and shown and (text := str(shown["last"])):
                 print(text)
-        return [cloudpickle.loads(cell.done[rank].value) for rank in sorted(requests)]
+        return [cell.done[rank].parcel.unpack() for rank in sorted(requests)]
 
     def _conduct(
         self, requests: dict[int, Any], timeout: float | None, on_output: Output | None = None

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import io
 import os
 import queue
 import random
@@ -20,7 +19,6 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import cloudpickle
 import torch
 import torch.distributed as dist
 from IPython.core.error import UsageError
@@ -43,6 +41,7 @@ from .messages import (
     Settings,
     State,
 )
+from .parcel import Parcel, pack
 from .places import Place, place
 from .profiling import Profiler
 from .recorder import Recorder
@@ -147,6 +146,7 @@ class Rank:
                 self._take(message)
             except Exception:  # a rank that cannot answer once must still hear the next message
                 traceback.print_exc()
+            del message  # with the large value that may have come along
 
     def _take(self, message: Any) -> None:
         match message:
@@ -177,11 +177,13 @@ class Rank:
         """Handle requests one after the other, forever."""
         threading.Thread(target=self.listen, name="fourranks listener", daemon=True).start()
         while True:
-            request = self._requests.get()
-            done = self._handle(request)
-            done.gpu_bytes = cuda.allocated_bytes(self._device)
-            self._busy = False
-            self._emit(done)
+            self._answer(self._requests.get())
+
+    def _answer(self, request: Any) -> None:
+        done = self._handle(request)
+        done.gpu_bytes = cuda.allocated_bytes(self._device)
+        self._busy = False
+        self._emit(done)
 
     def _handle(self, request: Any) -> Done:
         try:
@@ -194,11 +196,12 @@ class Rank:
                     return self._cell(request, lambda: self._execute(request))
                 case Run():
                     return self._cell(request, lambda: self._run(request))
-                case Push(payload):
-                    self._shell.user_ns.update(cloudpickle.loads(payload))
+                case Push(parcel):
+                    self._shell.user_ns.update(parcel.unpack())
                     return Done()
                 case Pull(expression):
-                    return Done(value=_pickled(eval(expression, self._shell.user_ns)))
+                    with self._interrupts.user_code():
+                        return Done(parcel=_packed(eval(expression, self._shell.user_ns)))
         except BaseException as error:
             return Done(error=self._shell.keep_error(error, skip=1))
 
@@ -231,13 +234,12 @@ class Rank:
 
     def _run(self, request: Run) -> Done:
         self._shell.add_sources(request.sources)
-        function, args, kwargs = cloudpickle.loads(request.payload)
+        function, args, kwargs = request.parcel.unpack()
         if getattr(function, "__module__", None) == "__main__" and hasattr(function, "__globals__"):
             for name, value in self._names().items():  # as in a cell; the function's own globals win
                 function.__globals__.setdefault(name, value)
         with self._interrupts.user_code():
-            value = function(*args, **kwargs)
-        return Done(value=_pickled(value))
+            return Done(parcel=_packed(function(*args, **kwargs)))
 
 
 def _places(calls: Iterable[Call]) -> dict[tuple[str, int], Place]:
@@ -245,25 +247,14 @@ def _places(calls: Iterable[Call]) -> dict[tuple[str, int], Place]:
     return {(call.file, call.line): place(call.file, call.line, call.function) for call in calls}
 
 
-class _Pickler(cloudpickle.Pickler):
-    """Pickles GPU tensors as CPU tensors: the notebook's process does not touch the GPUs."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.is_cuda:
-            return value.cpu().__reduce_ex__(self.proto)
-        return super().reducer_override(value)
-
-
-def _pickled(value: Any) -> bytes:
-    buffer = io.BytesIO()
+def _packed(value: Any) -> Parcel:
     try:
-        _Pickler(buffer).dump(value)
+        return pack(value)
     except Exception as error:
         raise TypeError(
             f"a value of type {type(value).__name__} cannot be sent to the notebook ({error}); "
             "return tensors, numbers, strings, lists or dicts"
         ) from None
-    return buffer.getvalue()
 
 
 def _no_input(prompt: str = "") -> str:
