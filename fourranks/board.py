@@ -8,9 +8,9 @@ sees on the board that its call contradicts another rank's does not enter it: it
 from __future__ import annotations
 
 import mmap
-import os
 import struct
-import tempfile
+
+from . import memory
 
 SLOTS = 256  # calls of each rank that stay posted: more than a rank may run ahead of another in practice
 _KEY, _VALUE = struct.Struct("q"), struct.Struct("q")
@@ -19,13 +19,7 @@ _SLOT = _KEY.size + _VALUE.size
 
 def create(world_size: int) -> int:
     """A new, empty board; returns its file descriptor, for the ranks to inherit."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("fourranks")
-    else:
-        with tempfile.TemporaryFile() as file:
-            descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, world_size * SLOTS * _SLOT)
-    return descriptor
+    return memory.create(world_size * SLOTS * _SLOT)
 
 
 class Board:

@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-import cloudpickle
 
 from . import zygote
 from .cell import Cell, Output, Stop, deferred_interrupt
@@ -25,8 +24,9 @@ from .errors import FourRanksError, RankDied, StartError, name_ranks
 from .hardware import place
 from .live import Activity, busy_rank
 from .messages import Execute, Form, Pull, Push, Run
-from .shipping import notebook_sources, pickled, pickled_call
-from .trace import Trace
+from .parcel import Parcel
+from .shipping import notebook_sources, packed_call, packed_variables
+from .trace import Trace, Tracing
 from .transcript import Transcript
 from .verdict import Aftermath, verdict
 from .workers import Worker, Workers
@@ -100,7 +100,7 @@ class RankGroup:
             RankError, RankDied, DeadlockError, CellTimeout: as in `errors`.
             KeyboardInterrupt: the cell was interrupted; the world stays usable.
         """
-        request = Execute(source, execution_count, self._trace is not None)
+        request = Execute(source, execution_count, self._tracing)
         return self._conduct(
             dict.fromkeys(self._checked_ranks(ranks), request), timeout, on_output
         ).transcript
@@ -112,8 +112,8 @@ class RankGroup:
         `torch` and `dist` are there. What it prints is printed here when it is over. Errors are those of
         `execute`.
         """
-        payload = pickled_call(function, args, kwargs)
-        return self._call(dict.fromkeys(range(self.world_size), payload), None, show=True)
+        parcel = packed_call(function, args, kwargs)
+        return self._call(dict.fromkeys(range(self.world_size), parcel), None, show=True)
 
     def map(
         self,
@@ -134,26 +134,30 @@ class RankGroup:
             raise ValueError(
                 f"map() needs one tuple of arguments a rank: {self.world_size}, not {len(inputs)}"
             )
-        payloads = {rank: pickled_call(function, args, {}) for rank, args in enumerate(inputs)}
-        return self._call(payloads, timeout, show)
+        parcels = {rank: packed_call(function, args, {}) for rank, args in enumerate(inputs)}
+        return self._call(parcels, timeout, show)
 
     def push(self, ranks: Sequence[int] | None = None, /, **variables: Any) -> None:
         """Set variables on the ranks (all by default)."""
-        request = Push(pickled(variables, "The variables"))
+        request = Push(packed_variables(variables))
         self._conduct(dict.fromkeys(self._checked_ranks(ranks), request), None)
 
     def pull(self, expression: str, ranks: Sequence[int] | None = None) -> list[Any]:
         """The value of a variable, or of an expression, on each rank (all by default)."""
         chosen = self._checked_ranks(ranks)
         cell = self._conduct(dict.fromkeys(chosen, Pull(expression)), None)
-        return [cloudpickle.loads(cell.done[rank].value) for rank in chosen]
+        return [cell.done[rank].parcel.unpack() for rank in chosen]
 
     @contextlib.contextmanager
-    def trace(self) -> Iterator[Trace]:
-        """Record every collective and point-to-point call of the cells and calls inside the block."""
+    def trace(self, profile: bool = False) -> Iterator[Trace]:
+        """Record every collective and point-to-point call of the cells and calls inside the block.
+
+        Args:
+            profile: let torch.profiler run on the ranks, too; `Trace.to_chrome` shows what it sees.
+        """
         if self._trace is not None:
             raise FourRanksError("A trace of this world is being recorded already; traces do not nest.")
-        self._trace = Trace([[] for _ in range(self.world_size)])
+        self._trace = Trace(self.world_size, Tracing(profile))
         try:
             yield self._trace
         finally:
@@ -269,6 +273,8 @@ class RankGroup:
 
     def _form(self, interrupted: Callable[[], bool]) -> None:
         """Form the default process group, anew if there was one."""
+        if self._trace is not None:
+            self._trace.formed.append(time.perf_counter())
         self._generation += 1
         cell = Cell(self._workers, dict.fromkeys(range(self.world_size), Form(self._generation)))
         stop = cell.run(FORM_TIMEOUT, interrupted)
@@ -278,17 +284,16 @@ class RankGroup:
         if error is not None:
             raise StartError(f"The ranks could not form a process group.\n{error}") from None
 
-    def _call(self, payloads: dict[int, bytes], timeout: float | None, show: bool) -> list[Any]:
+    def _call(self, parcels: dict[int, Parcel], timeout: float | None, show: bool) -> list[Any]:
         sources = notebook_sources()
-        traced = self._trace is not None
-        requests = {rank: Run(payload, sources, traced) for rank, payload in payloads.items()}
+        requests = {rank: Run(parcel, sources, self._tracing) for rank, parcel in parcels.items()}
         shown: dict[str, Transcript] = {}
         try:
             cell = self._conduct(requests, timeout, lambda transcript: shown.update(last=transcript))
         finally:
             if show and shown and (text := str(shown["last"])):
                 print(text)
-        return [cloudpickle.loads(cell.done[rank].value) for rank in sorted(requests)]
+        return [cell.done[rank].parcel.unpack() for rank in sorted(requests)]
 
     def _conduct(
         self, requests: dict[int, Any], timeout: float | None, on_output: Output | None = None
@@ -320,7 +325,7 @@ class RankGroup:
         stop = cell.run(self._timeout if timeout is None else timeout, interrupted)
         errors = cell.errors()
         aftermath = self._recover(cell, stop, interrupted) if stop or errors else Aftermath.INTACT
-        self._keep_calls(cell)
+        self._keep_records(cell)
         for rank, done in cell.done.items():
             workers[rank].gpu_bytes = done.gpu_bytes
         return verdict(workers, cell, stop, errors, aftermath)
@@ -346,10 +351,14 @@ class RankGroup:
             self._restart()
             return Aftermath.RESTARTED
 
-    def _keep_calls(self, cell: Cell) -> None:
-        if self._trace is not None:
-            for rank, done in cell.done.items():
-                self._trace.calls[rank] += done.calls or []
+    @property
+    def _tracing(self) -> Tracing | None:
+        return self._trace.tracing if self._trace is not None else None
+
+    def _keep_records(self, cell: Cell) -> None:
+        records = {rank: done.record for rank, done in cell.done.items() if done.record is not None}
+        if self._trace is not None and records:
+            self._trace.cells.append(records)
 
     def _require_living(self, ranks: Iterable[int]) -> None:
         if self._workers is None:

@@ -4,7 +4,7 @@
 %ranks                       what each rank is and does
 %%ranks                      run the cell on all ranks
 %%ranks 0,2-3 --timeout 30   on some of them, for at most 30 seconds
-%%ranks --trace              and draw a timeline of what they communicated
+%%ranks --trace              and show what they communicated, when and how fast
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from IPython.display import display
 from . import current, zygote
 from .errors import DeadlockError
 from .group import RankGroup, start
+from .trace import Trace
 from .views.deadlock import DeadlockFigure
 from .views.output import LiveOutput
 from .views.status import StatusTable
@@ -52,7 +53,7 @@ def _cell_parser() -> _Parser:
     parser = _Parser(prog="%%ranks", description="Run this cell on the ranks.")
     parser.add_argument("ranks", nargs="?", type=_parse_ranks, help="which ranks, for instance 0,2-3 (all)")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop the cell after this time")
-    parser.add_argument("--trace", action="store_true", help="draw a timeline of what the ranks communicated")
+    parser.add_argument("--trace", action="store_true", help="show what the ranks communicated")
     return parser
 
 
@@ -111,8 +112,10 @@ class RanksMagics(Magics):
         source = cell if cell.lstrip().startswith("%%") else f"{magic_line}\n{cell}"
         if options.trace:
             with current.world().trace() as trace:
-                self._execute(source, options, output)
-            self._draw(trace.calls)
+                try:
+                    self._execute(source, options, output)
+                finally:  # most of all after a deadlock
+                    self._draw(trace)
         else:
             self._execute(source, options, output)
 
@@ -133,10 +136,10 @@ class RanksMagics(Magics):
         """What stands in front of this cell: In[…]. `execution_count` may be ahead of it already."""
         return len(self.shell.user_ns["In"]) - 1
 
-    def _draw(self, calls: list) -> None:
-        from .views.timeline import timeline  # matplotlib takes a while to import
-
-        display(timeline(calls))
+    def _draw(self, trace: Trace) -> None:
+        if trace.operations:
+            display(trace.timeline())
+        display(trace.table())
 
 
 def _describe(world: RankGroup) -> str:

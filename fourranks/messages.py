@@ -1,7 +1,8 @@
 """What the notebook and its ranks say to each other.
 
 Each rank has one socket pair with the notebook, inherited at the fork and never listening anywhere. Both ends
-are the reader's own processes, so a message is a pickled dataclass behind its length.
+are the reader's own processes, so a message is a pickled dataclass behind its length. The file of a large
+parcel goes along as a descriptor.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import socket
 import struct
 import threading
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import RemoteError
+from .memory import MemoryFile
+from .parcel import Parcel
 from .places import Place
 from .recorder import Progress
-from .trace import Call
+from .trace import Record, Tracing
 
 LOOPBACK = "127.0.0.1"  # the only address that ranks and their store listen on
 TEXT_LIMIT = 256 * 1024  # characters a rank may show in one cell: a page that people can still scroll
@@ -53,23 +57,23 @@ class Execute:
 
     source: str
     execution_count: int | None  # of the notebook's cell, so that tracebacks name it
-    trace: bool
+    trace: Tracing | None
 
 
 @dataclass(slots=True)
 class Run:
-    """Call a function that was pickled by value; answer with its return value."""
+    """Call a function; answer with its return value."""
 
-    payload: bytes  # cloudpickle of (function, args, kwargs)
+    parcel: Parcel  # of (function, args, kwargs)
     sources: dict[str, str]  # text of the notebook's cells, for tracebacks
-    trace: bool
+    trace: Tracing | None
 
 
 @dataclass(slots=True)
 class Push:
     """Set variables."""
 
-    payload: bytes  # cloudpickle of a dict
+    parcel: Parcel  # of a dict
 
 
 @dataclass(slots=True)
@@ -127,8 +131,8 @@ class Done:
     """The end of an Execute, Run, Push, Pull or Form."""
 
     error: RemoteError | None = None
-    value: bytes | None = None  # cloudpickle of what Run returned or Pull found
-    calls: list[Call] | None = None  # of a traced cell
+    parcel: Parcel | None = None  # of what Run returned or Pull found
+    record: Record | None = None  # of a traced cell
     dropped: int = 0  # characters printed beyond the limit
     gpu_bytes: int = 0  # that the rank's tensors take on its GPU
 
@@ -145,7 +149,9 @@ class State:
 
 
 _LENGTH = struct.Struct("!Q")
-_CHUNK = 1 << 18
+_CHUNK = 1 << 16
+_FILES = 8  # descriptors that may come with one chunk; Linux never hands out those of two messages together
+_CLOSE_ON_EXEC = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 
 
 class Channel:
@@ -160,7 +166,8 @@ class Channel:
         self.sock.setblocking(blocking)
         self._lock = threading.Lock()
         self._incoming = bytearray()
-        self._outgoing = bytearray()
+        self._files: deque[MemoryFile] = deque()  # that arrived with messages not yet complete
+        self._outgoing: deque[tuple[memoryview, MemoryFile | None]] = deque()
         self.at_end = False  # the other side has closed
 
     def fileno(self) -> int:
@@ -172,11 +179,13 @@ class Channel:
     def send(self, message: Any) -> None:
         """Send a message, or queue what a non-blocking end cannot take now."""
         body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        frame = memoryview(_LENGTH.pack(len(body)) + body)
         with self._lock:
             if self.sock.getblocking():
-                self.sock.sendall(_LENGTH.pack(len(body)) + body)
+                sent = self._send(frame, _file(message))
+                self.sock.sendall(frame[sent:])
             else:
-                self._outgoing += _LENGTH.pack(len(body)) + body
+                self._outgoing.append((frame, _file(message)))
         self.flush()
 
     @property
@@ -187,15 +196,18 @@ class Channel:
         """Send as much of the queue as the other side takes."""
         with self._lock:
             while self._outgoing:
+                frame, file = self._outgoing[0]
                 try:
-                    with memoryview(self._outgoing) as view:
-                        sent = self.sock.send(view[:_CHUNK])
+                    sent = self._send(frame, file)
                 except BlockingIOError:
                     return
                 except OSError:  # the other side is gone; receiving will tell
                     self._outgoing.clear()
                     return
-                del self._outgoing[:sent]
+                if sent < len(frame):
+                    self._outgoing[0] = frame[sent:], None
+                else:
+                    self._outgoing.popleft()
 
     def receive(self) -> Any:
         """The next message of a blocking end.
@@ -204,18 +216,14 @@ class Channel:
             EOFError: the other side has closed.
         """
         while (message := self._next()) is None:
-            chunk = self.sock.recv(_CHUNK)
-            if not chunk:
+            if not self._receive():
                 raise EOFError("the other side has closed")
-            self._incoming += chunk
         return message
 
     def receive_available(self) -> list[Any]:
         """All messages that have arrived at a non-blocking end; sets `at_end` when no more will come."""
         try:
-            chunk = self.sock.recv(_CHUNK)
-            self._incoming += chunk
-            self.at_end = not chunk
+            self.at_end = not self._receive()
         except BlockingIOError:
             pass
         except OSError:
@@ -224,6 +232,17 @@ class Channel:
         while (message := self._next()) is not None:
             messages.append(message)
         return messages
+
+    def _send(self, frame: memoryview, file: MemoryFile | None) -> int:
+        if file is None:
+            return self.sock.send(frame)
+        return socket.send_fds(self.sock, [frame], [file.descriptor])
+
+    def _receive(self) -> int:
+        chunk, descriptors, _, _ = socket.recv_fds(self.sock, _CHUNK, _FILES, _CLOSE_ON_EXEC)
+        self._files += map(MemoryFile, descriptors)
+        self._incoming += chunk
+        return len(chunk)
 
     def _next(self) -> Any:
         if len(self._incoming) < _LENGTH.size:
@@ -235,4 +254,12 @@ class Channel:
         with memoryview(self._incoming) as view:
             message = pickle.loads(view[_LENGTH.size : end])
         del self._incoming[:end]
+        if (parcel := getattr(message, "parcel", None)) is not None and parcel.content is None:
+            parcel.file = self._files.popleft()
         return message
+
+
+def _file(message: Any) -> MemoryFile | None:
+    """The file that a message takes along."""
+    parcel = getattr(message, "parcel", None)
+    return parcel.file if parcel is not None else None

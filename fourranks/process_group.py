@@ -440,7 +440,7 @@ def _reduce_op_name(options: Any) -> str:
 
 
 def in_native_code(frame: FrameType) -> bool:
-    """Whether this is where a thread is while C++ code waits for collectives: a backward pass, or DDP's own."""
+    """Whether a thread is there while C++ code waits for collectives: a backward pass, or DDP's own."""
     return frame.f_code.co_name == "_engine_run_backward" or frame.f_code.co_filename in _WAIT_IN_CPP
 
 

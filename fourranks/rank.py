@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import contextlib
-import io
 import os
 import queue
 import random
@@ -17,10 +16,9 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import cloudpickle
 import torch
 import torch.distributed as dist
 from IPython.core.error import UsageError
@@ -43,9 +41,12 @@ from .messages import (
     Settings,
     State,
 )
-from .places import place
+from .parcel import Parcel, pack
+from .places import Place, place
+from .profiling import Profiler
 from .recorder import Recorder
 from .shell import RankShell
+from .trace import Call, Record
 
 SLEEPING = 0.01  # seconds of processor time between two reports; answering one takes a tenth of that
 
@@ -145,6 +146,7 @@ class Rank:
                 self._take(message)
             except Exception:  # a rank that cannot answer once must still hear the next message
                 traceback.print_exc()
+            del message  # with the large value that may have come along
 
     def _take(self, message: Any) -> None:
         match message:
@@ -164,10 +166,7 @@ class Rank:
         frame = sys._current_frames()[threading.main_thread().ident]
         where = str(place(*process_group.caller(frame)))
         progress = self._recorder.progress(self._sleeps() and process_group.in_native_code(frame))
-        places = {
-            (call.file, call.line): place(call.file, call.line, call.function) for call in progress.recent
-        }
-        return State(self._busy, progress, where, places)
+        return State(self._busy, progress, where, _places(progress.recent))
 
     def _sleeps(self) -> bool:
         """Whether this process has hardly used a processor since this was last asked."""
@@ -180,11 +179,13 @@ class Rank:
         """Handle requests one after the other, forever."""
         threading.Thread(target=self.listen, name="fourranks listener", daemon=True).start()
         while True:
-            request = self._requests.get()
-            done = self._handle(request)
-            done.gpu_bytes = cuda.allocated_bytes(self._device)
-            self._busy = False
-            self._emit(done)
+            self._answer(self._requests.get())
+
+    def _answer(self, request: Any) -> None:
+        done = self._handle(request)
+        done.gpu_bytes = cuda.allocated_bytes(self._device)
+        self._busy = False
+        self._emit(done)
 
     def _handle(self, request: Any) -> Done:
         try:
@@ -195,29 +196,40 @@ class Rank:
                     self._group.form(generation)
                     return Done()
                 case Execute():
-                    return self._cell(request.trace, lambda: self._execute(request))
+                    return self._cell(request, lambda: self._execute(request))
                 case Run():
-                    return self._cell(request.trace, lambda: self._run(request))
-                case Push(payload):
-                    self._shell.user_ns.update(cloudpickle.loads(payload))
+                    return self._cell(request, lambda: self._run(request))
+                case Push(parcel):
+                    self._shell.user_ns.update(parcel.unpack())
                     return Done()
                 case Pull(expression):
-                    return Done(value=_pickled(eval(expression, self._shell.user_ns)))
+                    with self._interrupts.user_code():
+                        return Done(parcel=_packed(eval(expression, self._shell.user_ns)))
         except BaseException as error:
             return Done(error=self._shell.keep_error(error, skip=1))
 
-    def _cell(self, trace: bool, work: Callable[[], Done]) -> Done:
+    def _cell(self, request: Execute | Run, work: Callable[[], Done]) -> Done:
         """Run the reader's code as one cell: output counted from zero, calls kept if a trace is on."""
-        self._recorder.begin_cell(trace)
+        self._recorder.begin_cell(request.trace is not None)
         self._shell.begin_cell()
+        profiler = Profiler() if request.trace is not None and request.trace.profile else None
+        if profiler is not None:
+            profiler.start()
+        start = time.perf_counter()
         try:
             done = work()
         except BaseException as error:
             done = Done(error=self._shell.keep_error(error, skip=3))
+        if request.trace is not None:
+            done.record = self._record(start, profiler)
         self._shell.flush_output()
         done.dropped = self._shell.dropped
-        done.calls, self._recorder.calls = self._recorder.calls, None
         return done
+
+    def _record(self, start: float, profiler: Profiler | None) -> Record:
+        end = time.perf_counter()
+        calls, self._recorder.calls = self._recorder.calls, None
+        return Record(start, end, calls, _places(calls), profiler.stop() if profiler is not None else None)
 
     def _execute(self, request: Execute) -> Done:
         with self._interrupts.user_code():
@@ -225,34 +237,27 @@ class Rank:
 
     def _run(self, request: Run) -> Done:
         self._shell.add_sources(request.sources)
-        function, args, kwargs = cloudpickle.loads(request.payload)
+        function, args, kwargs = request.parcel.unpack()
         if getattr(function, "__module__", None) == "__main__" and hasattr(function, "__globals__"):
             for name, value in self._names().items():  # as in a cell; the function's own globals win
                 function.__globals__.setdefault(name, value)
         with self._interrupts.user_code():
-            value = function(*args, **kwargs)
-        return Done(value=_pickled(value))
+            return Done(parcel=_packed(function(*args, **kwargs)))
 
 
-class _Pickler(cloudpickle.Pickler):
-    """Pickles GPU tensors as CPU tensors: the notebook's process does not touch the GPUs."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, torch.Tensor) and value.is_cuda:
-            return value.cpu().__reduce_ex__(self.proto)
-        return super().reducer_override(value)
+def _places(calls: Iterable[Call]) -> dict[tuple[str, int], Place]:
+    """The lines of these calls."""
+    return {(call.file, call.line): place(call.file, call.line, call.function) for call in calls}
 
 
-def _pickled(value: Any) -> bytes:
-    buffer = io.BytesIO()
+def _packed(value: Any) -> Parcel:
     try:
-        _Pickler(buffer).dump(value)
+        return pack(value)
     except Exception as error:
         raise TypeError(
             f"a value of type {type(value).__name__} cannot be sent to the notebook ({error}); "
             "return tensors, numbers, strings, lists or dicts"
         ) from None
-    return buffer.getvalue()
 
 
 def _no_input(prompt: str = "") -> str:

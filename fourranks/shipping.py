@@ -6,37 +6,49 @@ import linecache
 from collections.abc import Callable
 from typing import Any
 
-import cloudpickle
-
 from .errors import FourRanksError
+from .parcel import Parcel, pack
 
 
-def pickled_call(function: Callable[..., Any], args: tuple, kwargs: dict) -> bytes:
-    """A call, with its function by value, as bytes.
+def packed_call(function: Callable[..., Any], args: tuple, kwargs: dict) -> Parcel:
+    """A call, with its function by value.
 
     Raises:
         FourRanksError: something in it cannot travel.
     """
-    return pickled((function, args, kwargs), f"{getattr(function, '__name__', function)!s} and its arguments")
+    try:
+        return pack((function, args, kwargs))
+    except Exception as error:
+        raise _refusal(f"{getattr(function, '__name__', function)!s} and its arguments", error) from None
 
 
-def pickled(value: Any, what: str) -> bytes:
-    """A value as bytes.
-
-    Args:
-        value: what to send.
-        what: what the error calls it.
+def packed_variables(variables: dict[str, Any]) -> Parcel:
+    """Variables by name; those that share an object share it on the ranks, too.
 
     Raises:
-        FourRanksError: it cannot travel.
+        FourRanksError: one of them cannot travel.
     """
     try:
-        return cloudpickle.dumps(value)
+        return pack(variables)
     except Exception as error:
-        raise FourRanksError(
-            f"{what} cannot be sent to the ranks ({error}). Open files, locks and other live objects cannot "
-            "travel: make them on the ranks instead."
-        ) from None
+        raise _refusal(_culprit(variables), error) from None
+
+
+def _culprit(variables: dict[str, Any]) -> str:
+    """The first variable that cannot travel."""
+    for name, value in variables.items():
+        try:
+            pack(value)
+        except Exception:
+            return f"The variable {name!r}"
+    return "The variables"  # each fits, and all together do not
+
+
+def _refusal(what: str, error: Exception) -> FourRanksError:
+    return FourRanksError(
+        f"{what} cannot be sent to the ranks ({error}). Open files, locks and other live objects cannot "
+        "travel: make them on the ranks instead."
+    )
 
 
 def notebook_sources() -> dict[str, str]:

@@ -6,7 +6,19 @@ the finished ones to tables, figures and checks. Nothing here talks to a process
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .operations import Operation, operations
+from .places import Place
+from .spans import RankSpans, rank_spans
+
+if TYPE_CHECKING:
+    from .profiling import Profile
+    from .views.operation_table import OperationTable
+    from .views.style import Figure
 
 
 @dataclass(slots=True, eq=False)
@@ -53,6 +65,16 @@ class Call:
         return self.op not in ("new_group", "init_process_group")
 
     @property
+    def finished(self) -> float | None:
+        """When the data was there, as far as that is known."""
+        return self.end if self.completed is None else self.completed
+
+    @property
+    def blocked_from(self) -> float | None:
+        """When the rank began to stand still for this call; it did so until `end`. None if it never did."""
+        return max(self.start, self.end - self.waited) if self.end is not None and self.waited else None
+
+    @property
     def place_in_group(self) -> tuple[str, tuple[int, ...], int]:
         """The same for a collective on all its ranks."""
         return self.group, self.ranks, self.seq
@@ -72,12 +94,123 @@ class Call:
         return (gives[theirs], takes[theirs]) == (their_takes[mine], their_gives[mine])
 
 
-@dataclass
-class Trace:
-    """All calls of all ranks between entering and leaving `group.trace()`, in the order they were issued."""
+@dataclass(frozen=True)
+class Tracing:
+    """What the ranks are asked to note while a trace is on, besides their calls."""
 
-    calls: list[list[Call]]
+    profile: bool = False  # whatever torch.profiler sees
+
+
+@dataclass(slots=True)
+class Record:
+    """What one rank has noted of one traced cell."""
+
+    start: float  # when the rank began with the cell
+    end: float  # when it was through
+    calls: list[Call]  # in the order they were issued
+    places: dict[tuple[str, int], Place]  # of each call, by its file and line
+    profile: Profile | None = None  # what torch.profiler saw
+
+
+@dataclass(repr=False)
+class Trace:
+    """What the ranks did in the cells and calls between entering and leaving `group.trace()`.
+
+    Attributes:
+        world_size: number of ranks.
+        tracing: what the ranks are asked to note.
+        cells: for each traced cell the record of each rank that ran it to an end.
+        formed: moments at which the process groups were formed anew in between.
+    """
+
+    world_size: int
+    tracing: Tracing = Tracing()
+    cells: list[dict[int, Record]] = field(default_factory=list)
+    formed: list[float] = field(default_factory=list)
+
+    @property
+    def calls(self) -> list[list[Call]]:
+        """For each rank its calls, in the order they were issued."""
+        return [
+            [call for cell in self.cells if rank in cell for call in cell[rank].calls]
+            for rank in range(self.world_size)
+        ]
+
+    @property
+    def begun(self) -> float:
+        """When the first rank began with the first cell."""
+        return min((record.start for cell in self.cells for record in cell.values()), default=0.0)
+
+    @property
+    def operations(self) -> list[Operation]:
+        """The calls of all ranks put together to collectives and messages."""
+        return operations(self.calls, self.formed)
 
     def bytes_sent(self, rank: int) -> int:
         """Bytes that this rank handed to point-to-point sends."""
         return sum(call.nbytes for call in self.calls[rank] if call.op == "send")
+
+    def traffic_matrix(self) -> list[list[int]]:
+        """Bytes that each rank (row) sent to each rank (column), point to point."""
+        matrix = [[0] * self.world_size for _ in range(self.world_size)]
+        for rank, row in enumerate(self.calls):
+            for call in row:
+                if call.op == "send":
+                    matrix[rank][call.peer] += call.nbytes
+        return matrix
+
+    def spans(self) -> list[RankSpans]:
+        """How each rank spent its time."""
+        return rank_spans(self)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """One plain dict for each call, for instance for `pandas.DataFrame(trace.to_records())`.
+
+        The fields are those of `Call`, with the rank, the number of the traced cell, the line in words
+        (`where`), and times in seconds since the first rank began.
+        """
+        return [
+            self._plain(call, rank, number, record)
+            for number, cell in enumerate(self.cells)
+            for rank, record in sorted(cell.items())
+            for call in record.calls
+        ]
+
+    def _plain(self, call: Call, rank: int, number: int, record: Record) -> dict[str, Any]:
+        plain = {"rank": rank, "cell": number, "where": str(record.places.get((call.file, call.line), ""))}
+        plain |= {name.name: getattr(call, name.name) for name in fields(call) if name.name != "part"}
+        for moment in ("start", "end", "completed"):
+            if plain[moment] is not None:
+                plain[moment] -= self.begun
+        return plain
+
+    def table(self) -> OperationTable:
+        """Calls, bytes, time, algbw and busbw of each operation, and the time that ranks lost waiting."""
+        from .views.operation_table import OperationTable
+
+        return OperationTable(self)
+
+    def timeline(self, title: str = "") -> Figure:
+        """A Gantt chart: who computed, who communicated, who stood still for whom."""
+        from .views.timeline import timeline
+
+        return timeline(self, title)
+
+    def traffic(self, title: str = "") -> Figure:
+        """A picture of `traffic_matrix`."""
+        from .views.traffic import traffic
+
+        return traffic(self, title)
+
+    def to_chrome(self, path: str | os.PathLike) -> Path:
+        """Write the trace for https://ui.perfetto.dev or chrome://tracing; returns the file's path.
+
+        A path that ends in ".gz" is compressed.
+        """
+        from .chrome import write
+
+        return write(self, Path(path))
+
+    def __repr__(self) -> str:
+        calls, cells = sum(map(len, self.calls)), len(self.cells)
+        return f"<Trace: {calls} calls on {self.world_size} ranks in {cells} cell{'s' * (cells != 1)}>"

@@ -210,10 +210,10 @@ def main(descriptor: int) -> None:
     alarm = _wake_on_child_death()
     channel.send(_warm_up())
     ranks: set[int] = set()
-    idle_work = [_render_a_traceback]
+    idle_work = [_import_more, _render_a_traceback]
     while os.getppid() == parent:
         readable, _, _ = select.select([channel, alarm], [], [], PARENT_CHECK)
-        if not readable and idle_work:
+        if not readable and idle_work and not ranks:
             idle_work.pop()()
         if alarm in readable:
             alarm.recv(4096)
@@ -230,6 +230,13 @@ def _warm_up() -> Ready:
     gc.freeze()  # what was imported is no garbage: a rank's collector need not look at it, nor copy its pages
     gc.enable()
     return Ready()
+
+
+def _import_more() -> None:
+    """Spare later ranks the seconds that the first use of DDP takes: torch imports its compiler then."""
+    import torch._dynamo  # noqa: F401
+
+    gc.freeze()
 
 
 def _render_a_traceback() -> None:

@@ -18,9 +18,9 @@ RESULTS = Path(__file__).parent.with_name("soak.md")
 
 
 def judged(trials: Iterator[Trial]) -> Iterator[Judgement]:
-    """Judgements as they come, telling of each that is not good."""
+    """Judgements as they come, telling of each that is not good or cost variables."""
     for count, judgement in enumerate(soak(trials), 1):
-        if not judgement.is_good:
+        if not judgement.is_good or judgement.outcome.restarted:
             print(report.problem(judgement), flush=True)
         if count % 50 == 0:
             print(f"{count} programs", file=sys.stderr, flush=True)

@@ -79,6 +79,8 @@ class _Author:
         return write()
 
     def _loop(self) -> list[Any]:
+        if self._rng.random() < 0.1:  # without compute: a source may run far ahead of the others
+            return [Repeat(self._rng.randint(20, 300), tuple(self._collective()))]
         self._in_loop = True
         body = [statement for _ in range(self._rng.randint(1, 3)) for statement in self._paragraph()]
         self._in_loop = False

@@ -19,7 +19,8 @@ def problem(judgement: Judgement) -> str:
     trial, outcome = judgement.trial, judgement.outcome
     error = f"{type(outcome.error).__name__}: {outcome.error}" if outcome.error else "no error"
     parts = [
-        f"## {judgement.verdict.value}{', not usable after' if outcome.unusable else ''}: "
+        f"## {judgement.verdict.value}{', not usable after' if outcome.unusable else ''}"
+        f"{', all ranks started again' if outcome.restarted else ''}: "
         f"seed {trial.seed}, program {trial.number}, {trial.program.world_size} ranks",
         f"fault: {trial.fault or 'none'}; it {trial.forecast.fate.value} {trial.forecast.reason}".rstrip(),
         trial.program.source,

@@ -3,108 +3,93 @@
 import pytest
 from matplotlib.collections import PolyCollection
 
-from fourranks.trace import Call
 from fourranks.views import timeline
 
+from .traces import call, trace
+
 KINDS = ["computing", "in flight", "waiting", "moving"]  # in the order in which each rank's are drawn
+EVERYONE = tuple(range(32))
 
 
-def call(op, start_ms, end_ms, waited_ms=None, ranks=(0, 1), **fields):
-    """A recorded call; a synchronous one waits from its start to its end."""
-    waited_ms = (end_ms or start_ms) - start_ms if waited_ms is None else waited_ms
-    given = {
-        "group": "0",
-        "seq": 0,
-        "index": 0,
-        "shape": (1,),
-        "dtype": "float32",
-        "nbytes": 4,
-        "part": 1,
-        **fields,
-    }
-    end = None if end_ms is None else end_ms / 1000
-    return Call(op=op, ranks=ranks, start=start_ms / 1000, end=end, waited=waited_ms / 1000, **given)
-
-
-def spans(figure, rank):
-    """The rank's spans by kind, as [(start, end)] in ms."""
+def bars(figure, rank):
+    """The rank's bars by kind, as [(start, end)] in the unit of the axis."""
     drawn = [item for item in figure.axes[0].collections if isinstance(item, PolyCollection)]
     mine = drawn[len(KINDS) * rank : len(KINDS) * (rank + 1)]
     return {
-        kind: [
-            (
-                pytest.approx(path.vertices[:, 0].min(), abs=1e-6),
-                pytest.approx(path.vertices[:, 0].max(), abs=1e-6),
-            )
-            for path in bars.get_paths()
-        ]
-        for kind, bars in zip(KINDS, mine, strict=True)
+        kind: list(map(extent, kind_bars.get_paths())) for kind, kind_bars in zip(KINDS, mine, strict=True)
     }
+
+
+def extent(path):
+    places = path.vertices[:, 0]
+    return pytest.approx(places.min(), abs=1e-6), pytest.approx(places.max(), abs=1e-6)
 
 
 def texts(figure):
     return [text.get_text() for text in figure.axes[0].texts]
 
 
-def test_a_rank_waits_until_the_last_rank_has_come_and_then_data_moves():
-    figure = timeline([[call("all_reduce", 10, 20)], [call("all_reduce", 16, 20)]])
-    early, late = spans(figure, 0), spans(figure, 1)
+def many_calls(number, length, ranks):
+    return trace(*([call("all_reduce", n, n + length, seq=n) for n in range(number)] for _ in range(ranks)))
+
+
+def test_bars_stand_where_the_ranks_waited_moved_data_and_computed():
+    figure = timeline(trace([call("all_reduce", 10, 20)], [call("all_reduce", 16, 20)]))
+    early, late = bars(figure, 0), bars(figure, 1)
     assert early["waiting"] == [(0, 6)] and early["moving"] == [(6, 10)]
     assert late["waiting"] == [] and late["moving"] == [(6, 10)]
     assert late["computing"] == [(0, 6)]
 
 
-def test_an_async_call_is_in_flight_until_its_wait_begins():
-    row = [call("all_reduce", 0, 10, waited_ms=3)]
-    assert spans(timeline([row, row]), 0)["in flight"] == [(0, 7)]
-    assert spans(timeline([row, row]), 0)["moving"] == [(7, 10)]
+def test_an_async_call_has_a_bar_below_the_computation():
+    recorded = trace(*([call("all_reduce", 0, 10, waited_ms=3, asynchronous=True)] for _ in range(2)))
+    drawn = bars(timeline(recorded), 0)
+    assert drawn["in flight"] == [(0, 7)] and drawn["computing"] == [(0, 7)]
 
 
-def test_a_call_that_another_rank_never_made_is_waiting_to_the_end():
-    figure = timeline([[call("all_reduce", 0, 10)], [call("broadcast", 4, 10)]])
-    assert spans(figure, 0)["waiting"] == [(0, 10)]
-    assert spans(figure, 1)["waiting"] == [(4, 10)]
-    assert {"all_reduce", "broadcast"} <= set(texts(figure))
+def test_each_rank_has_its_bubble_beside_it_and_all_of_them_in_the_headline():
+    figure = timeline(trace([call("all_reduce", 0, 10)], [call("all_reduce", 5, 10)]))
+    assert [text for text in texts(figure) if "%" in text] == ["50%", "0%"]
+    assert figure.axes[0].get_title(loc="right") == "bubble 25%"
 
 
-def test_a_call_that_was_never_waited_for_does_not_count_as_blocked():
-    drawn = spans(timeline([[call("all_reduce", 0, None), call("barrier", 5, 9, seq=1)], []]), 0)
-    assert len(drawn["in flight"]) == 1
-    assert drawn["waiting"] == [(5, 9)]
-
-
-def test_a_receive_waits_for_the_matching_send():
-    sender = [call("send", 5, 8, peer=1)]
-    receiver = [call("recv", 0, 8, peer=0)]
-    figure = timeline([sender, receiver])
-    assert spans(figure, 1)["waiting"] == [(0, 5)]
-    assert spans(figure, 1)["moving"] == [(5, 8)]
-    assert {"send", "recv"} <= set(texts(figure))
+@pytest.mark.parametrize("milliseconds, unit", [(0.5, "µs"), (50, "ms"), (5000, "s")])
+def test_the_axis_has_a_unit_that_suits_the_length_of_the_cell(milliseconds, unit):
+    assert unit in texts(timeline(trace([call("barrier", 0, milliseconds, ranks=(0,))])))
 
 
 def test_an_operation_is_named_once_above_its_first_rank():
     rows = [[call("all_reduce", rank, 10, ranks=(0, 1, 2, 3))] for rank in range(4)]
-    assert texts(timeline(rows)).count("all_reduce") == 1
+    assert texts(timeline(trace(*rows))).count("all_reduce") == 1
+
+
+def test_a_message_is_named_above_both_of_its_ranks():
+    figure = timeline(trace([call("send", 5, 8, peer=1)], [call("recv", 0, 8, peer=0)]))
+    assert {"send", "recv"} <= set(texts(figure))
 
 
 def test_names_that_would_overlap_are_left_out():
-    row = [call("all_reduce", start, start + 0.5, seq=start) for start in range(200)]
-    assert 1 < texts(timeline([row, row])).count("all_reduce") < 40
+    assert 1 < texts(timeline(many_calls(200, 0.5, ranks=2))).count("all_reduce") < 40
 
 
 def test_every_rank_of_a_large_world_has_its_row():
-    rows = [[call("barrier", rank / 10, 5, ranks=tuple(range(32)))] for rank in range(32)]
-    figure = timeline(rows)
+    figure = timeline(trace(*([call("barrier", rank / 10, 5, ranks=EVERYONE)] for rank in EVERYONE)))
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
-        f"rank {rank}" for rank in range(32)
+        f"rank {rank}" for rank in EVERYONE
     ]
     assert len(figure._repr_png_()[0]) < 60_000
 
 
 def test_thousands_of_calls_still_make_a_small_figure():
-    row = [call("all_reduce", start, start + 0.7, seq=start) for start in range(3000)]
-    assert len(timeline([row] * 4)._repr_png_()[0]) < 60_000
+    assert len(timeline(many_calls(3000, 0.7, ranks=4))._repr_png_()[0]) < 60_000
+
+
+def test_a_rank_that_left_no_record_has_an_empty_row():
+    recorded = trace([call("barrier", 0, 5)], [call("barrier", 0, 5)])
+    del recorded.cells[0][1]
+    assert bars(timeline(recorded), 1) == dict.fromkeys(KINDS, [])
+    assert len([text for text in texts(timeline(recorded)) if "%" in text]) == 1
 
 
 def test_ranks_without_calls_say_so():
-    assert "no communication recorded" in texts(timeline([[], []]))
+    assert "no communication recorded" in texts(timeline(trace([], [])))

@@ -1,0 +1,58 @@
+"""Sizes and bandwidths as nccl-tests defines them, for whoever has measured an operation.
+
+Sizes are in bytes, times in seconds, bandwidths in bytes per second.
+Source: doc/PERFORMANCE.md and src/*.cu of https://github.com/NVIDIA/nccl-tests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_SUMMED = ("all_gather", "gather", "scatter")  # S is what all ranks put in, together
+
+
+def message_size(op: str, nbytes: Iterable[int]) -> int:
+    """S of one operation: the bytes of the whole array.
+
+    For all-gather and gather this is the output, world size times one rank's part; for reduce-scatter and
+    all-to-all it is the input of one rank; for the others the tensor itself.
+
+    Args:
+        op: name of the function of `torch.distributed`.
+        nbytes: what each rank of the group puts in.
+    """
+    nbytes = list(nbytes)
+    return sum(nbytes) if _plain(op) in _SUMMED else max(nbytes, default=0)
+
+
+def busbw_factor(op: str, world_size: int) -> float:
+    """What algbw is multiplied by: bytes that each rank has to send, as a share of S.
+
+    Args:
+        op: name of the function of `torch.distributed`.
+        world_size: number of ranks in the group.
+    """
+    share = (world_size - 1) / world_size
+    factors = {
+        "all_reduce": 2 * share,
+        "reduce_scatter": share,
+        "all_gather": share,
+        "all_to_all": share,
+        "gather": share,
+        "scatter": share,
+    }
+    return factors.get(_plain(op), 1.0)
+
+
+def algbw(size: int, seconds: float) -> float:
+    """Algorithm bandwidth: S / t."""
+    return size / seconds
+
+
+def busbw(op: str, size: int, seconds: float, world_size: int) -> float:
+    """Bus bandwidth: comparable with the speed of a link, whatever the operation and the number of ranks."""
+    return algbw(size, seconds) * busbw_factor(op, world_size)
+
+
+def _plain(op: str) -> str:
+    return op.removesuffix("_single")

@@ -1,0 +1,181 @@
+"""Writes a `Trace` in Chrome's trace event format, which https://ui.perfetto.dev and chrome://tracing open.
+
+One process a rank, with a row for what its main thread did, one for the calls that it made, further rows for
+calls in flight, and the threads that torch.profiler saw. Arrows lead from each send to its receive, and from
+the rank that came last to a collective to those that waited for it.
+
+Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .errors import format_ranks
+from .operations import MESSAGE, Operation
+from .spans import RankSpans
+from .trace import Call, Record, Trace
+
+Event = dict[str, Any]
+
+MAIN_THREAD, CALLS = 1, 2  # rows (thread ids); calls in flight take as many from 3 on as they need
+SORT_STEP = 64  # between two ranks: room for the GPUs that torch.profiler saw
+
+
+class Bar(NamedTuple):
+    """Where and how long a call is shown; no two bars of a row overlap."""
+
+    rank: int
+    row: int
+    start: float
+    end: float
+
+
+def write(trace: Trace, path: Path) -> Path:
+    """Writes the file, compressed if its name ends in ".gz"; returns its path."""
+    content = {"traceEvents": list(events(trace)), "displayTimeUnit": "ms"}
+    text = json.dumps(content, separators=(",", ":")).encode()
+    path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
+    return path
+
+
+def events(trace: Trace) -> Iterator[Event]:
+    """All events; times are in µs since the first rank began."""
+    origin = trace.begun
+    bars: dict[Call, Bar] = {}
+    for spans in trace.spans():
+        bars |= _bars(spans.rank, [cell[spans.rank] for cell in trace.cells if spans.rank in cell])
+        yield from _names(spans.rank, {bar.row for bar in bars.values() if bar.rank == spans.rank})
+        yield from _main_thread(spans, origin)
+    for cell in trace.cells:
+        for record in cell.values():
+            yield from (_call(call, bars[call], record, origin) for call in record.calls)
+    yield from _arrows(trace.operations, bars, origin)
+    yield from _profiled(trace)
+
+
+def _bars(rank: int, records: list[Record]) -> dict[Call, Bar]:
+    """One rank's calls, the synchronous ones in one row, the others each in the first row that is free."""
+    free: dict[int, float] = {}  # from when on, by row
+    bars = {}
+    for record in records:
+        for call in sorted(record.calls, key=lambda call: call.start):
+            known = [moment for moment in (call.end, call.completed) if moment is not None]
+            end = max(known, default=max(call.start, record.end))
+            row = CALLS + call.asynchronous
+            while free.get(row, call.start) > call.start:
+                row += 1
+            free[row] = end
+            bars[call] = Bar(rank, row, call.start, end)
+    return bars
+
+
+def _names(rank: int, rows: set[int]) -> Iterator[Event]:
+    yield from _process(rank, f"rank {rank}", rank * SORT_STEP)
+    names = dict.fromkeys(rows, "calls in flight") | {MAIN_THREAD: "main thread", CALLS: "calls"}
+    for row, name in sorted(names.items()):
+        yield _meta(rank, row, "thread_name", name=name)
+        yield _meta(rank, row, "thread_sort_index", sort_index=row)
+
+
+def _process(pid: int, name: str, place: int) -> Iterator[Event]:
+    yield _meta(pid, 0, "process_name", name=name)
+    yield _meta(pid, 0, "process_sort_index", sort_index=place)
+
+
+def _meta(pid: int, tid: int, kind: str, **args: Any) -> Event:
+    return {"ph": "M", "name": kind, "pid": pid, "tid": tid, "args": args}
+
+
+def _main_thread(spans: RankSpans, origin: float) -> Iterator[Event]:
+    for kind, start, end, call in spans.spans:
+        args = {} if call is None else {"call": call.op}
+        yield _complete(kind, "main thread", Bar(spans.rank, MAIN_THREAD, start, end), origin, args)
+
+
+def _call(call: Call, bar: Bar, record: Record, origin: float) -> Event:
+    args = {
+        "bytes": call.nbytes,
+        "shape": list(call.shape),
+        "dtype": call.dtype,
+        "group": f"{call.group} (ranks {format_ranks(call.ranks)})",
+        "seq": call.seq,
+        "peer": call.peer,
+        "root": call.root,
+        "reduce op": call.reduce_op,
+        "blocked (ms)": 1e3 * call.waited,
+        "on the GPU (ms)": None if call.device_seconds is None else 1e3 * call.device_seconds,
+        "line": str(record.places.get((call.file, call.line), "")),
+    }
+    category = "point to point" if call.is_point_to_point else "collective"
+    known = {name: value for name, value in args.items() if value is not None}
+    return _complete(call.op, category, bar, origin, known)
+
+
+def _complete(name: str, category: str, bar: Bar, origin: float, args: dict[str, Any]) -> Event:
+    place = {"ph": "X", "name": name, "cat": category, "pid": bar.rank, "tid": bar.row}
+    return place | {"ts": _micro(bar.start - origin), "dur": _micro(bar.end - bar.start), "args": args}
+
+
+def _micro(seconds: float) -> float:
+    return round(1e6 * seconds, 3)
+
+
+def _arrows(operations: list[Operation], bars: dict[Call, Bar], origin: float) -> Iterator[Event]:
+    """From the bar of the sender, or of the rank that came last, to the bars of the others."""
+    number = 0
+    for operation in operations:
+        if operation.arrived is None:
+            continue
+        source = _source(operation)
+        for call in operation.calls.values():
+            if call is not source and bars[call].end >= operation.arrived:  # else it did not wait for it
+                flow = {"name": operation.op, "cat": "arrow", "id": f"call {number}"}
+                yield flow | {"ph": "s"} | _point(bars[source], bars[source].start - origin)
+                yield flow | {"ph": "f", "bp": "e"} | _point(bars[call], operation.arrived - origin)
+                number += 1
+
+
+def _source(operation: Operation) -> Call:
+    calls = operation.calls.values()
+    if operation.op == MESSAGE:
+        return next(call for call in calls if call.op == "send")
+    return max(calls, key=lambda call: call.start)
+
+
+def _point(bar: Bar, seconds: float) -> Event:
+    return {"pid": bar.rank, "tid": bar.row, "ts": _micro(seconds)}
+
+
+def _profiled(trace: Trace) -> Iterator[Event]:
+    """What torch.profiler saw: the rank's threads among its rows, its GPUs as processes below it."""
+    for number, cell in enumerate(trace.cells):
+        for rank, record in cell.items():
+            if record.profile is not None:
+                seen = record.profile.events(trace.begun)
+                yield from _placed(seen, record.profile.pid, rank, f"{rank}.{number}")
+
+
+def _placed(events: list[Event], pid: int, rank: int, prefix: str) -> Iterator[Event]:
+    """Events of one rank's profile with the process ids and names of this file."""
+    gpus = set()
+    for event in events:
+        if event["name"].startswith("process_") or not isinstance(event["pid"], int):
+            continue  # names of its own, and marks of the profiler's start and end
+        own = {"pid": rank}
+        if event["pid"] != pid:
+            gpus.add(event["pid"])
+            own["pid"] = _gpu(rank, event["pid"])
+        if "id" in event:
+            own["id"] = f"{prefix}.{event['id']}"
+        yield event | own
+    for gpu in gpus:
+        yield from _process(_gpu(rank, gpu), f"rank {rank}, GPU {gpu}", rank * SORT_STEP + 1 + gpu)
+
+
+def _gpu(rank: int, gpu: int) -> int:
+    return (rank + 1) * 10_000 + gpu  # a process id that no rank has

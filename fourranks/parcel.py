@@ -1,0 +1,131 @@
+"""Values on their way between the notebook and its ranks.
+
+A small value travels inside its message. A large one is written once into a file in memory, big arrays and
+tensors beside the pickle, and whoever gets the file's descriptor maps it: there is no second copy, and a
+value for all ranks lies in memory once. Used at both ends; `messages` carries the parcels.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import cloudpickle
+
+from . import memory
+from .memory import MemoryFile
+
+SMALL = 1 << 16  # bytes that travel in the message itself
+_ALIGNMENT = 64  # bytes, for the vector instructions of whoever computes with what was mapped
+_CHUNK = 1 << 26  # bytes written at a time; an interrupt can come in between
+
+
+class Parcel:
+    """A pickled value and the buffers that belong to it. Make one with `pack`.
+
+    Attributes:
+        sizes: bytes of the pickle, then of each buffer.
+        content: all of these, one after the other, when they are small; None when they lie in `file`.
+        file: set by the channel on arrival.
+    """
+
+    def __init__(self, sizes: list[int], content: bytes | None, file: MemoryFile | None = None) -> None:
+        self.sizes, self.content, self.file = sizes, content, file
+
+    def __reduce__(self) -> tuple:
+        return Parcel, (self.sizes, self.content)  # the file's descriptor travels apart
+
+    def unpack(self) -> Any:
+        """The value. What is in it can be changed, and shares nothing with the sender's.
+
+        Raises:
+            OSError: there is no room for it in memory.
+        """
+        whole = memoryview(bytearray(self.content)) if self.file is None else self.file.map()
+        pickled, *buffers = (whole[start:end] for start, end in _places(self.sizes))
+        return pickle.loads(pickled, buffers=buffers)
+
+
+def pack(value: Any) -> Parcel:
+    """Pickle a value, functions and classes of the notebook by value, GPU tensors as CPU tensors.
+
+    Raises:
+        Exception: whatever the parts of the value raise when they cannot be pickled.
+        OSError: there is no room for it in memory.
+    """
+    stream, buffers = io.BytesIO(), []
+    _Pickler(stream, buffer_callback=buffers.append).dump(_compact(value))
+    parts = [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
+    sizes = [part.nbytes for part in parts]
+    if sum(sizes) > SMALL:
+        return Parcel(sizes, None, _written(parts, sizes))
+    content = bytearray(list(_places(sizes))[-1][1])
+    for (start, end), part in zip(_places(sizes), parts, strict=True):
+        content[start:end] = part
+    return Parcel(sizes, bytes(content))
+
+
+def _places(sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Where each part begins and ends, one after the other, aligned."""
+    end = 0
+    for size in sizes:
+        start = -(-end // _ALIGNMENT) * _ALIGNMENT
+        end = start + size
+        yield start, end
+
+
+def _written(parts: list[memoryview], sizes: list[int]) -> MemoryFile:
+    file = MemoryFile(memory.create())
+    for (start, end), part in zip(_places(sizes), parts, strict=True):
+        while start < end:
+            start += os.pwrite(file.descriptor, part[: min(_CHUNK, end - start)], start)
+            part = part[len(part) - (end - start) :]
+    return file
+
+
+# --- tensors ---------------------------------------------------------------------------------------------
+
+
+class _Pickler(cloudpickle.Pickler):
+    """Takes the memory of tensors as it is, beside the pickle; `torch.save` would copy it several times."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if torch := sys.modules.get("torch"):  # the notebook may do without
+            if isinstance(value, torch.Tensor) and value.is_cuda:  # the notebook does not touch the GPUs
+                return value.cpu().__reduce_ex__(self.proto)
+            if isinstance(value, torch.TypedStorage) and value._untyped_storage.device.type == "cpu":
+                return _typed_storage, (value._untyped_storage, value.dtype)
+            if isinstance(value, torch.UntypedStorage) and value.device.type == "cpu":
+                return _storage, (pickle.PickleBuffer(torch.empty(0, dtype=torch.uint8).set_(value).numpy()),)
+        return super().reducer_override(value)
+
+
+def _compact(value: Any) -> Any:
+    """A tensor that is a part of a larger one, as a tensor of its own: the rest need not travel."""
+    torch = sys.modules.get("torch")
+    if not torch or type(value) is not torch.Tensor or value.layout is not torch.strided or not value.is_cpu:
+        return value
+    if value.untyped_storage().nbytes() <= value.nbytes:
+        return value
+    return value.detach().clone().requires_grad_(value.requires_grad)
+
+
+def _storage(buffer: Any) -> Any:
+    """A storage of these bytes: a small one has memory of its own, and can grow; a large one is mapped."""
+    import torch
+
+    storage = torch.UntypedStorage(0)
+    if len(buffer):
+        mapped = torch.frombuffer(buffer, dtype=torch.uint8).untyped_storage()
+        storage = mapped if len(buffer) > SMALL else mapped.clone()
+    return torch.TypedStorage(wrap_storage=storage, dtype=torch.uint8, _internal=True)
+
+
+def _typed_storage(storage: Any, dtype: Any) -> Any:
+    import torch
+
+    return torch.TypedStorage(wrap_storage=storage._untyped_storage, dtype=dtype, _internal=True)

@@ -1,0 +1,161 @@
+"""Values on their way between the notebook and its ranks, large ones above all."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import threading
+
+import numpy as np
+import psutil
+import pytest
+import torch
+
+from fourranks import FourRanksError, RankDied, RankError
+from fourranks.memory import MemoryFile
+from fourranks.parcel import SMALL, pack
+
+MANY = 100_000
+
+
+def sent(value):
+    """The value as it arrives on the other side."""
+    parcel = pack(value)
+    arrived = pickle.loads(pickle.dumps(parcel))
+    if parcel.file is not None:
+        arrived.file = MemoryFile(os.dup(parcel.file.descriptor))
+    return arrived.unpack()
+
+
+TENSORS = {
+    "plain": torch.arange,
+    "bfloat16": lambda n: torch.arange(n).to(torch.bfloat16),
+    "float8": lambda n: torch.ones(n).to(torch.float8_e4m3fn),
+    "uint16": lambda n: torch.ones(n, dtype=torch.uint16),
+    "bool": lambda n: torch.arange(n) % 2 == 0,
+    "complex conjugate": lambda n: torch.full((n,), 1 + 2j).conj(),
+    "not contiguous": lambda n: torch.randn(n, 3).t(),
+    "expanded": lambda n: torch.ones(1).expand(n),
+    "part of a larger one": lambda n: torch.arange(2.0 * n)[n:],
+    "empty": lambda n: torch.empty(0, n),
+    "without dimensions": lambda n: torch.tensor(float(n)),
+    "with gradient": lambda n: torch.ones(n, requires_grad=True),
+    "parameter": lambda n: torch.nn.Parameter(torch.ones(n), requires_grad=False),
+    "sparse": lambda n: torch.ones(n).to_sparse(),
+}
+
+
+@pytest.mark.parametrize("size", [3, MANY], ids=["small", "large"])
+@pytest.mark.parametrize("kind", TENSORS)
+def test_a_tensor_of_any_kind_arrives_as_it_was(kind, size):
+    tensor = TENSORS[kind](size)
+    arrived = sent({"in a dict": tensor})["in a dict"]
+    assert type(arrived) is type(tensor)
+    for attribute in ("dtype", "shape", "layout", "requires_grad"):
+        assert getattr(arrived, attribute) == getattr(tensor, attribute)
+    dense, expected = (each.detach().to_dense().to(torch.complex64) for each in (arrived, tensor))
+    assert torch.equal(dense, expected)
+
+
+@pytest.mark.parametrize("size", [3, MANY])
+def test_what_arrives_can_be_changed_and_shares_nothing_with_the_senders(size):
+    tensor, array = torch.zeros(size), np.zeros(size)
+    arrived, arrived_array = sent((tensor, array))
+    arrived += 1
+    arrived_array += 1
+    assert (tensor.sum(), array.sum(), arrived.sum(), arrived_array.sum()) == (0, 0, size, size)
+
+
+@pytest.mark.parametrize("size", [3, MANY])
+def test_tied_weights_and_views_of_one_tensor_stay_tied(size):
+    model = torch.nn.ModuleDict({"embedding": torch.nn.Linear(size, 1), "head": torch.nn.Linear(size, 1)})
+    model["head"].weight = model["embedding"].weight
+    arrived, first, last = sent((model, model["head"].bias[:1], model["head"].bias[:1]))
+    assert arrived["head"].weight is arrived["embedding"].weight
+    with torch.no_grad():
+        first.fill_(7)
+    assert last == 7
+    assert arrived["head"].bias == 7
+
+
+def test_a_small_tensor_can_still_grow():
+    assert sent(torch.ones(3)).resize_(1000).shape == (1000,)
+
+
+def test_only_the_part_that_is_asked_for_travels():
+    assert sum(pack(torch.ones(MANY)[:10]).sizes) < 1000
+
+
+@pytest.mark.parametrize("value", [b"x" * MANY, "x" * MANY, list(range(MANY)), np.arange(MANY)[::2]])
+def test_large_values_that_are_no_tensors_arrive_too(value):
+    assert np.array_equal(sent(value), value)
+    assert pack(value).content is None
+    assert len(pickle.dumps(pack(value))) < SMALL
+
+
+def test_a_large_value_keeps_no_file_open():
+    before = psutil.Process().num_fds()
+    kept = [sent(torch.full((MANY,), 1.0 * n)) for n in range(20)]
+    assert psutil.Process().num_fds() == before
+    assert [tensor[0].item() for tensor in kept] == list(range(20))
+
+
+# --- between real processes ---
+
+
+def test_large_values_pass_between_notebook_and_ranks_in_every_call(shared_group):
+    big = torch.arange(MANY)
+    shared_group.push(x=big, y=big)
+    shared_group.execute("assert x is y\nx += rank")
+    assert [tensor[0].item() for tensor in shared_group.pull("x")] == [0, 1, 2, 3]
+    assert big[0] == 0
+    doubled = shared_group.run(lambda tensor: tensor.mul_(2), big)
+    assert all(torch.equal(tensor, 2 * big) for tensor in doubled)
+    mapped = shared_group.map(lambda tensor: tensor + 1, [(big + rank,) for rank in range(4)])
+    assert [tensor[0].item() for tensor in mapped] == [1, 2, 3, 4]
+    assert shared_group.pull("(x[-1].item(), 'x' * 100_000)", ranks=[3]) == [(MANY + 2, "x" * MANY)]
+
+
+def test_large_values_leave_no_descriptor_behind_on_either_side(shared_group):
+    def descriptors():
+        return psutil.Process().num_fds(), shared_group.pull("len(__import__('os').listdir('/proc/self/fd'))")
+
+    shared_group.push(big=torch.ones(MANY))
+    before = descriptors()
+    kept = []
+    for _ in range(5):
+        shared_group.push(big=torch.ones(MANY))
+        kept += shared_group.pull("big")
+    assert descriptors() == before
+
+
+def test_a_value_too_large_for_memory_is_an_error_and_the_world_goes_on(group):
+    group.execute("import resource\nif rank == 1: resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))")
+    group.execute("import signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nx = torch.ones(2**20)")
+    with pytest.raises(RankError, match="cannot be sent to the notebook"):
+        group.pull("x")
+    assert group.pull("rank") == [0, 1, 2, 3]
+
+
+def test_a_rank_that_dies_while_it_packs_a_large_value_is_reported(group):
+    group.execute(
+        "import os, signal\n"
+        "class Deadly:\n    def __reduce__(self): os.kill(os.getpid(), signal.SIGKILL)\n"
+        "x = torch.ones(10_000_000)"
+    )
+    with pytest.raises(RankDied, match="SIGKILL"):
+        group.pull("(x, Deadly() if rank == 2 else 0)")
+    assert [len(tensor) for tensor in group.pull("x", ranks=[0, 1, 3])] == [10_000_000] * 3
+
+
+def test_a_pull_that_takes_too_long_can_be_interrupted_and_costs_nothing(group):
+    group.execute("kept = rank\nclass Slow:\n    def __reduce__(self):\n        while True: pass")
+    threading.Timer(0.3, group.interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        group.pull("Slow()")
+    assert group.pull("kept") == [0, 1, 2, 3]
+
+
+def test_a_variable_that_cannot_travel_is_named(shared_group):
+    with pytest.raises(FourRanksError, match="The variable 'lock' cannot be sent to the ranks"):
+        shared_group.push(x=1, lock=threading.Lock())

@@ -1,0 +1,270 @@
+"""What a trace makes of the calls of all ranks: operations, bandwidths, how ranks spent their time."""
+
+import json
+
+import pytest
+
+import fourranks
+from fourranks.bandwidth import algbw, busbw, busbw_factor, message_size
+from fourranks.operations import MESSAGE, operations, summarize
+from fourranks.spans import COMPUTING, IDLE, MOVING, WAITING, bubble
+from fourranks.trace import Trace
+
+from .traces import call, cell, trace
+
+
+def spans(recorded, rank):
+    """What a rank did, as [(kind, start, end)] in ms."""
+    return [
+        (span.kind, pytest.approx(1000 * span.start), pytest.approx(1000 * span.end))
+        for span in recorded.spans()[rank].spans
+    ]
+
+
+def summary(recorded):
+    """The only row of the table."""
+    (row,) = summarize(recorded.operations)
+    return row
+
+
+# --- bandwidths as in nccl-tests ----------------------------------------------------------------------------
+
+PART = 1000  # bytes that each of 4 ranks puts in; in the notation of nccl-tests: what S is, and the factor
+NCCL_TESTS = {
+    "all_reduce": (PART, 6 / 4),
+    "reduce_scatter": (PART, 3 / 4),
+    "all_gather": (4 * PART, 3 / 4),
+    "gather": (4 * PART, 3 / 4),
+    "all_to_all": (PART, 3 / 4),
+    "broadcast": (PART, 1),
+    "reduce": (PART, 1),
+    MESSAGE: (PART, 1),
+}
+
+
+@pytest.mark.parametrize("op", NCCL_TESTS)
+def test_sizes_and_factors_are_those_of_nccl_tests(op):
+    size, factor = NCCL_TESTS[op]
+    assert message_size(op, [PART] * 4) == size
+    assert busbw_factor(op, 4) == factor
+    assert algbw(size, 0.5) == 2 * size
+    assert busbw(op, size, 0.5, 4) == 2 * size * factor
+
+
+def test_a_scatters_size_is_what_its_source_puts_in_and_single_variants_count_alike():
+    assert message_size("scatter", [0, 4 * PART, 0, 0]) == 4 * PART
+    assert busbw_factor("scatter", 4) == 3 / 4
+    for op in ("all_gather", "reduce_scatter", "all_to_all"):
+        assert busbw_factor(f"{op}_single", 4) == busbw_factor(op, 4)
+        assert message_size(f"{op}_single", [PART] * 4) == message_size(op, [PART] * 4)
+
+
+def test_nothing_crosses_a_link_in_a_world_of_one():
+    assert busbw("all_reduce", PART, 1.0, 1) == 0
+
+
+# --- calls put together -------------------------------------------------------------------------------------
+
+
+def test_a_late_rank_costs_the_others_time_but_no_bandwidth():
+    early = trace(*([call("all_reduce", 0, 10, nbytes=8000)] for _ in range(2)))
+    late = trace([call("all_reduce", 0, 100, nbytes=8000)], [call("all_reduce", 90, 100, nbytes=8000)])
+    assert summary(late).algbw == pytest.approx(summary(early).algbw) == pytest.approx(800_000)
+    assert summary(early).lost == 0
+    assert summary(late).lost == pytest.approx(0.090)
+
+
+def test_an_async_call_is_over_when_its_data_is_there_not_when_somebody_waits():
+    row = {"waited_ms": 0.01, "asynchronous": True, "completed": 0.004, "nbytes": 8000}
+    assert summary(trace(*([call("all_reduce", 0, 50, **row)] for _ in range(2)))).seconds == 0.004
+
+
+def test_on_a_gpu_its_own_clock_counts():
+    recorded = trace(
+        [call("all_reduce", 0, 1, waited_ms=0, device_seconds=0.030, nbytes=8000)],
+        [call("all_reduce", 0, 1, waited_ms=0, device_seconds=0.010, nbytes=8000)],
+    )
+    assert summary(recorded).seconds == 0.010  # the kernel of the rank that came last
+    assert summary(recorded).lost == pytest.approx(0.020)
+
+
+def test_a_send_and_its_receive_are_one_message():
+    row = summary(trace([call("send", 5, 8, peer=1, nbytes=99)], [call("recv", 0, 8, peer=0, nbytes=99)]))
+    assert (row.op, row.calls, row.nbytes) == (MESSAGE, 1, 99)
+    assert row.seconds == pytest.approx(0.003) and row.lost == pytest.approx(0.005)
+
+
+def test_a_collective_that_a_rank_never_came_to_is_counted_but_not_timed():
+    row = summary(trace([call("all_reduce", 0, 10)], []))
+    assert (row.calls, row.untimed, row.nbytes, row.seconds, row.algbw) == (1, 1, 0, None, None)
+    assert row.lost == pytest.approx(0.010)
+
+
+def test_a_receive_from_any_source_hides_the_message_s_end_but_not_its_bytes():
+    row = summary(trace([call("send", 0, 8, peer=1, nbytes=99)], [call("recv", 0, 8, peer=None)]))
+    assert (row.calls, row.nbytes, row.untimed) == (1, 99, 1)
+
+
+def test_the_same_count_of_a_group_that_was_formed_anew_is_another_operation():
+    calls = [[call("barrier", 0, 5), call("barrier", 20, 21)], [call("barrier", 20, 21)]]
+    assert len(operations(calls)) == 1
+    first, second = operations(calls, formed=[0.010])
+    assert first.arrived is None and second.arrived == 0.020
+
+
+def test_groups_have_rows_of_their_own():
+    pairs = ((0, 1), (2, 3))
+    rows = [[call("all_reduce", 0, 4, ranks=pairs[rank // 2])] for rank in range(4)]
+    assert [(row.ranks, row.calls) for row in summarize(trace(*rows).operations)] == [(p, 1) for p in pairs]
+
+
+# --- how ranks spend their time -----------------------------------------------------------------------------
+
+
+def test_a_rank_computes_waits_for_the_last_one_and_then_moves_data():
+    recorded = trace([call("all_reduce", 2, 10)], [call("all_reduce", 6, 10)], start_ms=0, end_ms=12)
+    assert spans(recorded, 0) == [(COMPUTING, 0, 2), (WAITING, 2, 6), (MOVING, 6, 10), (COMPUTING, 10, 12)]
+    assert spans(recorded, 1) == [(COMPUTING, 0, 6), (MOVING, 6, 10), (COMPUTING, 10, 12)]
+
+
+def test_a_call_that_another_rank_never_made_is_waiting_to_the_end():
+    recorded = trace([call("all_reduce", 0, 10)], [call("broadcast", 4, 10)])
+    assert spans(recorded, 0) == [(WAITING, 0, 10)]
+    assert spans(recorded, 1) == [(COMPUTING, 0, 4), (WAITING, 4, 10)]
+
+
+def test_a_call_that_was_never_waited_for_does_not_block():
+    calls = [call("all_reduce", 0, None, asynchronous=True), call("barrier", 5, 9, seq=1)]
+    recorded = trace(calls, [], end_ms=12)
+    assert spans(recorded, 0) == [(COMPUTING, 0, 5), (WAITING, 5, 9), (COMPUTING, 9, 12)]
+    (flight,) = recorded.spans()[0].in_flight
+    assert (flight.start, flight.end) == (0, 0.012)  # for all we know
+
+
+def test_a_rank_that_is_through_while_others_work_is_idle():
+    recorded = trace([], [])
+    recorded.cells[0][0].end = 0.25
+    assert spans(recorded, 0) == [(COMPUTING, 0, 250), (IDLE, 250, 1000)]
+    assert recorded.spans()[0].bubble == 0.75
+
+
+def test_time_between_two_cells_is_nobodys():
+    recorded = Trace(1, cells=[cell([], start_ms=0, end_ms=10), cell([], start_ms=500, end_ms=510)])
+    assert recorded.spans()[0].seconds() == pytest.approx(0.020)
+
+
+@pytest.mark.parametrize("stages, microbatches", [(4, 4), (4, 16), (3, 5)])
+def test_the_bubble_of_a_pipeline_is_that_of_the_textbook(stages, microbatches):
+    """Each stage takes 1 ms a microbatch; messages take no time."""
+    rows = []
+    for stage in range(stages):
+        own = {"ranks": tuple(range(stages))}
+        receive = [
+            call("recv", stage + m if m else 0, stage + m, peer=stage - 1, seq=m, **own)
+            for m in range(microbatches)
+        ]
+        send = [
+            call("send", stage + m + 1, stage + m + 1, peer=stage + 1, seq=m, **own)
+            for m in range(microbatches)
+        ]
+        rows.append((receive if stage else []) + (send if stage < stages - 1 else []))
+    recorded = trace(*rows, start_ms=0, end_ms=stages + microbatches - 1)
+    for stage in range(stages):
+        recorded.cells[0][stage].end = (stage + microbatches) / 1000
+    assert bubble(recorded.spans()) == pytest.approx((stages - 1) / (microbatches + stages - 1))
+
+
+def test_overlap_is_the_computation_while_calls_are_in_flight_counted_once():
+    flights = [
+        call("all_reduce", 2, 9, waited_ms=2, asynchronous=True),  # in flight until 7
+        call("all_reduce", 3, 9, waited_ms=0, seq=1, asynchronous=True, completed=0.005),
+    ]
+    assert trace(flights, start_ms=0, end_ms=9).spans()[0].overlap == pytest.approx(0.005)
+
+
+# --- real ranks ---------------------------------------------------------------------------------------------
+
+
+def traced(group, source):
+    with group.trace() as recorded:
+        group.execute(source)
+    return recorded
+
+
+SIZES = {  # of 4 ranks that put in, or get, 4 elements of 4 bytes a rank
+    "dist.all_reduce(x)": 16,
+    "dist.broadcast(x, 1)": 16,
+    "dist.reduce(x, 1)": 16,
+    "dist.all_gather([torch.empty(4) for _ in range(4)], x)": 64,
+    "dist.all_gather_single(torch.empty(16), x)": 64,
+    "dist.gather(x, [torch.empty(4) for _ in range(4)] if rank == 1 else None, 1)": 64,
+    "dist.scatter(x, [torch.ones(4) for _ in range(4)] if rank == 1 else None, 1)": 64,
+    "dist.reduce_scatter(torch.empty(1), list(x.chunk(4)))": 16,
+    "dist.reduce_scatter_single(torch.empty(1), x)": 16,
+    "dist.all_to_all(list(torch.empty(4).chunk(4)), list(x.chunk(4)))": 16,
+    "dist.all_to_all_single(torch.empty(4), x)": 16,
+    "dist.barrier()": 0,
+    "dist.send(x, 1) if rank == 0 else dist.recv(x, 0) if rank == 1 else None": 16,
+}
+
+
+@pytest.mark.parametrize("source", SIZES)
+def test_the_size_of_each_operation_on_real_ranks_is_that_of_nccl_tests(shared_group, source):
+    row = summary(traced(shared_group, f"x = torch.ones(4)\n{source}"))
+    assert (row.calls, row.nbytes, row.untimed) == (1, SIZES[source], 0)
+    assert row.seconds > 0
+    assert (row.algbw is None) == (row.nbytes == 0)
+
+
+def test_clocks_of_the_ranks_agree_and_a_cell_encloses_its_calls(shared_group):
+    recorded = traced(shared_group, "for _ in range(20): dist.barrier()")
+    for barrier in recorded.operations:
+        assert barrier.arrived <= min(call.end for call in barrier.calls.values())  # nobody leaves too early
+    for record in recorded.cells[0].values():
+        assert record.start <= record.calls[0].start and record.calls[-1].end <= record.end
+
+
+def test_every_moment_of_every_rank_is_accounted_for(shared_group):
+    source = "x = torch.ones(9)\nwork = dist.all_reduce(x, async_op=True)\ndist.barrier()\nwork.wait()"
+    ranks = traced(shared_group, source).spans()
+    assert len({round(rank.seconds(), 9) for rank in ranks}) == 1
+    for rank in ranks:
+        assert all(a.end == b.start for a, b in zip(rank.spans, rank.spans[1:], strict=False))
+
+
+def test_a_trace_goes_on_over_several_cells_and_after_a_deadlock(group):
+    with group.trace() as recorded:
+        group.execute("dist.barrier()")
+        with pytest.raises(fourranks.DeadlockError):
+            group.execute("dist.barrier()\nif rank == 0: dist.barrier()")
+        group.execute("dist.barrier()")
+    assert len(recorded.cells) == 3
+    assert summary(recorded).calls == 4
+    assert summary(recorded).untimed == 1
+
+
+def test_a_rank_that_died_leaves_no_record_and_the_others_do(group):
+    with group.trace() as recorded, pytest.raises(fourranks.RankDied):
+        group.execute("import os\nif rank == 2: os._exit(1)\ndist.barrier()")
+    assert sorted(recorded.cells[0]) == [0, 1, 3]
+    assert recorded.table().rows[0].untimed == 1
+
+
+def test_records_are_plain_data_with_the_line_in_words(shared_group):
+    recorded = traced(shared_group, "x = 1\ndist.all_reduce(torch.ones(2, 3), op=dist.ReduceOp.MAX)")
+    records = recorded.to_records()
+    assert [record["rank"] for record in records] == [0, 1, 2, 3]
+    first = json.loads(json.dumps(records))[0]
+    assert first["where"].endswith("line 2: dist.all_reduce(torch.ones(2, 3), op=dist.ReduceOp.MAX)")
+    assert (first["op"], first["nbytes"], first["reduce_op"], first["shape"]) == (
+        "all_reduce",
+        24,
+        "MAX",
+        [2, 3],
+    )
+    assert 0 <= first["start"] < first["end"]
+
+
+def test_a_trace_says_in_one_line_what_it_holds(shared_group):
+    recorded = traced(shared_group, "dist.barrier()")
+    assert repr(recorded) == "<Trace: 4 calls on 4 ranks in 1 cell>"
