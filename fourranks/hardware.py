@@ -5,23 +5,40 @@ The zygote finds the GPUs (`find_gpus`); `place` decides, from what was found an
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import os
 import signal
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from .errors import StartError
 
+_CGROUP = Path("/sys/fs/cgroup")
 FIND_PATIENCE = 60  # seconds for the CUDA driver to start; without persistence mode it takes a few a GPU
 
 
 def processors() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Processors that this process may use at once."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, min(count, math.ceil(processor_quota() or count)))
+
+
+def processor_quota() -> float | None:
+    """The share of processor time that a container is limited to, in processors; None without a limit.
+
+    A process sees all processors of the machine even then, and one thread for each would be held up.
+    """
+    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):  # "max": no limit
+        quota, period = (_CGROUP / "cpu.max").read_text().split()
+        return int(quota) / int(period)
+    with contextlib.suppress(OSError, ValueError, ZeroDivisionError):  # cgroups of version 1
+        quota = int((_CGROUP / "cpu/cpu.cfs_quota_us").read_text())
+        return quota / int((_CGROUP / "cpu/cpu.cfs_period_us").read_text()) if quota > 0 else None
+    return None
 
 
 def threads_per_rank(world_size: int) -> int:

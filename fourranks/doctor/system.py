@@ -1,0 +1,190 @@
+"""Checks of the machine and its limits on a user: processors, memory, files, processes, sandbox."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import shutil
+import socket
+import sys
+from importlib.metadata import requires
+from pathlib import Path
+
+import psutil
+
+from .. import hardware
+from ..messages import LOOPBACK
+from .report import Finding, Verdict
+from .tool import NoAnswer, ask
+
+RANK_MEMORY = 0.5 * 2**30  # bytes: a rank with torch, a small model and its gradients
+SHARED_MEMORY = 2**30  # bytes; NCCL takes some 10 MB a channel and pair of ranks, loaders take batches
+FILES = 1024  # a rank of 32 has 31 connections a process group, and a notebook three descriptors a rank
+THREADS = 1024  # 32 ranks with a score of threads each, and a notebook
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def python_and_torch() -> Finding:
+    """Whether Python and torch are the ones that the course is written for."""
+    import torch
+
+    found = f"Python {platform.python_version()}, torch {torch.__version__}"
+    wanted = next((line for line in requires("fourranks") or [] if line.startswith("torch")), "torch")
+    from packaging.requirements import Requirement
+
+    if torch.__version__.split("+")[0] not in Requirement(wanted).specifier:
+        advice = f"The course is written for {wanted}: `make install` in its folder."
+        return Finding(Verdict.ATTENTION, found, advice)
+    return Finding(Verdict.OK, found)
+
+
+def processors() -> Finding:
+    """How many ranks have a processor of their own."""
+    count, quota = hardware.processors(), hardware.processor_quota()
+    found = f"{count} processor{'s' * (count > 1)} for this user"
+    if quota is not None and quota < (os.cpu_count() or 1):
+        found += f" (a limit of the container; the machine has {os.cpu_count()})"
+    if count < 2:
+        advice = "Everything works, but ranks take turns: timings say nothing."
+        return Finding(Verdict.ATTENTION, found, advice)
+    threads = hardware.threads_per_rank(4)
+    return Finding(Verdict.OK, f"{found}: {threads} thread{'s' * (threads > 1)} for each of 4 ranks")
+
+
+def memory() -> Finding:
+    """Whether four ranks find room."""
+    available, limit = psutil.virtual_memory().available, _memory_limit()
+    if limit is not None:
+        available = min(available, limit)
+    found = f"{available / 2**30:.1f} GiB free"
+    found += " within the container's limit" if limit is not None and limit == available else ""
+    if available < 4 * RANK_MEMORY:
+        advice = (
+            f"Four ranks may want {4 * RANK_MEMORY / 2**30:.0f} GiB: close programs or start fewer ranks."
+        )
+        return Finding(Verdict.ATTENTION, found, advice)
+    return Finding(Verdict.OK, found)
+
+
+def _memory_limit() -> int | None:
+    """Bytes that the container may still take; None without a limit."""
+    for limit, used in (
+        ("memory.max", "memory.current"),
+        ("memory/memory.limit_in_bytes", "memory/memory.usage_in_bytes"),
+    ):
+        try:
+            left = int((CGROUP / limit).read_text()) - int((CGROUP / used).read_text())
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+        return left if left < psutil.virtual_memory().total else None
+    return None
+
+
+def shared_memory() -> Finding:
+    """Whether /dev/shm is as large as NCCL and data loaders want it."""
+    if not os.path.isdir("/dev/shm"):
+        return Finding(Verdict.OK, "this system has no /dev/shm and needs none")
+    space = shutil.disk_usage("/dev/shm")
+    found = f"{_size(space.free)} of {_size(space.total)} free in /dev/shm"
+    if space.free < SHARED_MEMORY:
+        advice = (
+            "NCCL and DataLoader workers may fail for want of it. In a container: `docker run --shm-size=8g` "
+            "or `--ipc=host`; else remove old files there."
+        )
+        return Finding(Verdict.ATTENTION, found, advice)
+    return Finding(Verdict.OK, found)
+
+
+def open_files() -> Finding:
+    """Whether a process may open as many files as 32 ranks need."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = f"a process may open {_limit(soft)} files"
+    if soft == resource.RLIM_INFINITY or soft >= FILES:
+        return Finding(Verdict.OK, found)
+    advice = f"32 ranks with sub-groups need {FILES}: `ulimit -n {FILES}` before `make lab`."
+    if hard != resource.RLIM_INFINITY and hard < FILES:
+        advice += " The system's limit is below that, too: /etc/security/limits.conf."
+    return Finding(Verdict.ATTENTION, found, advice)
+
+
+def processes() -> Finding:
+    """Whether the user may start as many processes and threads as 32 ranks need."""
+    soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
+    limits = [] if soft == resource.RLIM_INFINITY or os.getuid() == 0 else [soft - _own_threads()]
+    limits += [_left_of_pids()] if _left_of_pids() is not None else []
+    if not limits:
+        return Finding(Verdict.OK, "no limit on processes and threads")
+    found = f"room for {min(limits)} more processes and threads"
+    if min(limits) < THREADS:
+        advice = f"32 ranks need about {THREADS}: `ulimit -u`, in a container `docker run --pids-limit=-1`."
+        return Finding(Verdict.ATTENTION, found, advice)
+    return Finding(Verdict.OK, found)
+
+
+def _own_threads() -> int:
+    """Threads of this user: what RLIMIT_NPROC counts."""
+    found = psutil.process_iter(["uids", "num_threads"])
+    return sum(
+        process.info["num_threads"] or 0
+        for process in found
+        if process.info["uids"] and process.info["uids"].real == os.getuid()
+    )
+
+
+def _left_of_pids() -> int | None:
+    for folder in (CGROUP, CGROUP / "pids"):
+        try:
+            return int((folder / "pids.max").read_text()) - int((folder / "pids.current").read_text())
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+    return None
+
+
+def loopback() -> Finding:
+    """Whether processes of this machine reach each other over it."""
+    try:
+        with (
+            socket.create_server((LOOPBACK, 0)) as server,
+            socket.create_connection(server.getsockname(), timeout=5) as one,
+        ):
+            server.settimeout(5)
+            other, _ = server.accept()
+            with other:
+                one.sendall(b"?")
+                other.settimeout(5)
+                other.recv(1)
+    except OSError as error:
+        advice = "Ranks meet on the loopback interface: `sudo ip link set lo up`; no firewall may guard it."
+        return Finding(Verdict.PROBLEM, f"no connection to {LOOPBACK}: {error}", advice)
+    return Finding(Verdict.OK, f"a connection to {LOOPBACK} works")
+
+
+def sandbox() -> Finding:
+    """Whether bubblewrap can lock a process in; only grading needs it."""
+    if sys.platform != "linux":
+        return Finding(Verdict.OK, "only Linux has bubblewrap; grading other people's code needs it")
+    command = ("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "true")
+    try:
+        ask(*command)
+    except NoAnswer as reason:
+        if shutil.which("bwrap") is None:
+            advice = (
+                "Only grading other people's code needs it: `apt install bubblewrap` on Debian or Ubuntu."
+            )
+            return Finding(Verdict.ATTENTION, "bubblewrap is not installed", advice)
+        advice = (
+            "Only grading other people's code needs it. The system keeps users from making namespaces: in "
+            "a container, `docker run --security-opt seccomp=unconfined`; on Ubuntu 24.04 and later, `sudo "
+            "sysctl kernel.apparmor_restrict_unprivileged_userns=0`."
+        )
+        return Finding(Verdict.ATTENTION, str(reason), advice)
+    return Finding(Verdict.OK, "bubblewrap locks a process in")
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes / 2**30:.1f} GiB" if nbytes >= 2**30 else f"{nbytes / 2**20:.0f} MiB"
+
+
+def _limit(value: int) -> str:
+    return "any number of" if value == resource.RLIM_INFINITY else str(value)
