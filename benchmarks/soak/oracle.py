@@ -13,7 +13,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .program import Await, End, Group, Join, Make, Message, Program, Stage
+from .program import Action, Await, End, Group, Join, Make, Message, Program, Stage
 
 _FROM_SOURCE = ("broadcast", "scatter", "broadcast_object_list")
 _TO_DESTINATION = ("gather", "reduce")
@@ -76,6 +76,7 @@ class _Issued:
     action: Join | Message | Make
     place: int = 0  # of a collective in its group
     matched: bool = False  # of a message
+    contradicts: bool = False  # what another rank has issued at the same place
 
 
 class Simulation:
@@ -100,9 +101,7 @@ class Simulation:
         """Let all ranks go on until none can."""
         while any(self._go_on(number) for number in range(len(self.ranks))):
             pass
-        leftover = any(rank.finished and rank.pending for rank in self.ranks) or self._unmatched
-        counts = [{len(calls[rank]) for rank in calls} for calls in self._joined.values()]
-        self.doubtful |= bool(leftover) or any(len(different) > 1 for different in counts)
+        self.doubtful |= bool(self._unmatched) or any(rank.pending for rank in self.ranks)
 
     def _go_on(self, number: int) -> bool:
         """Take one rank through as many actions as it can; whether there was one."""
@@ -121,59 +120,59 @@ class Simulation:
             rank.stage, rank.action = rank.stage + 1, 0
         return True
 
-    def _over(self, number: int, rank: _Rank, action: object) -> bool:
+    def _over(self, number: int, rank: _Rank, action: Action) -> bool:
         match action:
             case End(how):
                 self.ends.add(how)
                 return False
             case Await(handle):
-                if handle not in rank.pending or self._complete(rank.pending[handle]):
+                issued = rank.pending.get(handle)
+                over = issued is None or self._complete(issued)
+                if over:
                     rank.pending.pop(handle, None)
-                    return True
-                return False
-        if rank.issued is None:
-            if not isinstance(action, Make) and action.group.name not in rank.made:
+                return over
+            case Join(group) | Message(group=group) if group.name not in rank.made:
                 self.ends.add("name")  # the variable of a sub-group that this rank never made
                 return False
-            rank.issued = self._issue(number, action)
-            if isinstance(action, Make):
-                rank.made.add(action.group.name)
-            elif action.handle:
-                rank.pending[action.handle] = rank.issued
-        if self.contradiction and rank.issued.action is self._contradicted:
-            return False
-        return bool(getattr(action, "handle", None)) or self._complete(rank.issued)
+        if rank.issued is None:
+            self._issue(number, rank, action)
+        asynchronous = not isinstance(action, Make) and action.handle is not None
+        return not rank.issued.contradicts and (asynchronous or self._complete(rank.issued))
 
-    def _issue(self, number: int, action: Join | Message | Make) -> _Issued:
-        issued = _Issued(number, action)
-        if isinstance(action, Message):
-            self._match(issued)
-            return issued
-        calls = self._joined[self._key(action)]
-        issued.place = len(calls[number])
-        calls[number].append(issued)
-        others = [theirs[issued.place].action for theirs in calls.values() if len(theirs) > issued.place]
+    def _issue(self, number: int, rank: _Rank, action: Join | Message | Make) -> None:
+        rank.issued = _Issued(number, action)
         if isinstance(action, Make):
-            self.doubtful |= any(other != action for other in others)
-        elif any(other.signature != action.signature for other in others):
-            self.contradiction, self._contradicted = True, action
-        return issued
+            rank.made.add(action.group.name)
+        elif action.handle is not None:
+            rank.pending[action.handle] = rank.issued
+        if isinstance(action, Message):
+            self._match(rank.issued)
+        else:
+            self._join(rank.issued)
+        self.contradiction |= rank.issued.contradicts
+
+    def _join(self, issued: _Issued) -> None:
+        """Take the next place in the group, beside what others have issued there."""
+        calls = self._joined[self._key(issued.action)]
+        issued.place = len(calls[issued.rank])
+        calls[issued.rank].append(issued)
+        others = [theirs[issued.place].action for theirs in calls.values() if len(theirs) > issued.place]
+        if isinstance(issued.action, Make):
+            self.doubtful |= any(other != issued.action for other in others)
+        else:
+            issued.contradicts = any(other.signature != issued.action.signature for other in others)
 
     def _match(self, issued: _Issued) -> None:
         """Pair a side of a message with the oldest that fits it on the other side."""
-        for other in self._unmatched:
-            if _fit(issued, other):
-                self._unmatched.remove(other)
-                issued.matched = other.matched = True
-                send, recv = (issued, other) if issued.action.op == "send" else (other, issued)
-                if send.action.nbytes > recv.action.nbytes:
-                    self.contradiction, self._contradicted = True, issued.action
-                self.doubtful |= (send.action.nbytes, send.action.dtype) != (
-                    recv.action.nbytes,
-                    recv.action.dtype,
-                )
-                return
-        self._unmatched.append(issued)
+        other = next((other for other in self._unmatched if _fit(issued, other)), None)
+        if other is None:
+            self._unmatched.append(issued)
+            return
+        self._unmatched.remove(other)
+        issued.matched = other.matched = True
+        send, recv = (issued, other) if issued.action.op == "send" else (other, issued)
+        issued.contradicts = send.action.nbytes > recv.action.nbytes
+        self.doubtful |= (send.action.nbytes, send.action.dtype) != (recv.action.nbytes, recv.action.dtype)
 
     def _complete(self, issued: _Issued) -> bool:
         action = issued.action
