@@ -23,7 +23,7 @@ from .cell import Cell, Output, Stop, deferred_interrupt
 from .errors import FourRanksError, RankDied, StartError, name_ranks
 from .hardware import place
 from .live import Activity, busy_rank
-from .messages import Execute, Form, Pull, Push, Run
+from .messages import Complete, Execute, Form, Inspect, Pull, Push, Run
 from .parcel import Parcel
 from .shipping import notebook_sources, packed_call, packed_variables
 from .trace import Trace, Tracing
@@ -32,6 +32,7 @@ from .verdict import Aftermath, verdict
 from .workers import Worker, Workers
 
 MAX_WORLD_SIZE = 128  # every two ranks of Gloo share a connection: beyond this, file descriptors run out
+ANSWER_PATIENCE = 0.3  # seconds that someone who has pressed Tab is to wait
 FORM_TIMEOUT = 60.0  # seconds to connect all ranks; 128 ranks on two cores need a few
 
 
@@ -147,6 +148,16 @@ class RankGroup:
         chosen = self._checked_ranks(ranks)
         cell = self._conduct(dict.fromkeys(chosen, Pull(expression)), None)
         return [cell.done[rank].parcel.unpack() for rank in chosen]
+
+    def ask(self, question: Complete | Inspect) -> Any:
+        """Rank 0's answer to a question about its variables; None if it cannot give one at once."""
+        with deferred_interrupt():
+            if not self._lock.acquire(blocking=False):  # a cell runs; its thread reads all messages
+                return None
+            try:
+                return self._workers and self._workers.ask(0, question, ANSWER_PATIENCE)
+            finally:
+                self._lock.release()
 
     @contextlib.contextmanager
     def trace(self, profile: bool = False) -> Iterator[Trace]:

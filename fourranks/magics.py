@@ -19,7 +19,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
-from . import current, zygote
+from . import completion, current, zygote
 from .errors import DeadlockError
 from .group import RankGroup, start
 from .trace import Trace
@@ -166,10 +166,12 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     zygote.shared()
     shell.register_magics(RanksMagics)
     shell.set_custom_exc((DeadlockError,), _show_deadlock)
+    completion.install(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """`%unload_ext fourranks`: end the ranks and the process that they are forked from."""
+    completion.remove(shell)
     if current.has_world():
         current.world().stop()
     shell.set_custom_exc((), None)

@@ -7,6 +7,7 @@ parcel goes along as a descriptor.
 
 from __future__ import annotations
 
+import itertools
 import pickle
 import socket
 import struct
@@ -94,6 +95,25 @@ class Rescue:
 
 
 @dataclass(slots=True)
+class Complete:
+    """Answer with what may stand at a place of a cell's source: `RankShell.completions`."""
+
+    source: str
+    cursor: int
+    number: int = field(default_factory=itertools.count().__next__)
+
+
+@dataclass(slots=True)
+class Inspect:
+    """Answer with what is known of a name: `RankShell.inspection`."""
+
+    name: str
+    detail_level: int
+    omit_sections: tuple[str, ...]
+    number: int = field(default_factory=itertools.count().__next__)
+
+
+@dataclass(slots=True)
 class Report:
     """Answer at once with a `State`, even while the main thread is busy."""
 
@@ -135,6 +155,14 @@ class Done:
     record: Record | None = None  # of a traced cell
     dropped: int = 0  # characters printed beyond the limit
     gpu_bytes: int = 0  # that the rank's tensors take on its GPU
+
+
+@dataclass(slots=True)
+class Answer:
+    """To a Complete or an Inspect."""
+
+    number: int  # of the question: an earlier one may have been given up
+    value: Any
 
 
 @dataclass(slots=True)

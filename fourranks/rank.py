@@ -28,10 +28,13 @@ from .board import Board
 from .hardware import threads_per_rank
 from .messages import (
     LOOPBACK,
+    Answer,
     Channel,
+    Complete,
     Done,
     Execute,
     Form,
+    Inspect,
     Interrupt,
     Pull,
     Push,
@@ -158,6 +161,8 @@ class Rank:
             case Rescue():
                 self._shell.given_up = True
                 self._group.cut()
+            case Complete() | Inspect():  # may never end: the reader's own __dir__ or __repr__ runs
+                threading.Thread(target=self._look, args=[message], daemon=True).start()
             case _:
                 self._busy = True
                 self._requests.put(message)
@@ -172,6 +177,16 @@ class Rank:
         """Whether this process has hardly used a processor since this was last asked."""
         before, self._cpu_time = self._cpu_time, time.process_time()
         return self._cpu_time - before < SLEEPING
+
+    # --- threads of their own ----------------------------------------------------------------------------
+
+    def _look(self, question: Complete | Inspect) -> None:
+        match question:
+            case Complete(source, cursor):
+                value = self._shell.completions(source, cursor)
+            case Inspect(name, detail_level, omit_sections):
+                value = self._shell.inspection(name, detail_level, omit_sections)
+        self._channel.send(Answer(question.number, value))
 
     # --- main thread -------------------------------------------------------------------------------------
 

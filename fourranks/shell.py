@@ -9,10 +9,13 @@ from __future__ import annotations
 import io
 import linecache
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
+from IPython.core import page
+from IPython.core.completer import ProvisionalCompleterWarning, rectify_completions
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.error import UsageError
@@ -107,6 +110,7 @@ class RankShell(InteractiveShell):
         config.HistoryManager.enabled = False
         config.HistoryManager.hist_file = ":memory:"
         config.InteractiveShell.autocall = 0
+        config.Completer.use_jedi = False  # it reads source; the variables are here
         super().__init__(config=config)
         type(self)._instance = InteractiveShell._instance = self  # get_ipython() and %matplotlib look here
         self.displayhook.emit = self.display_pub.emit = emit
@@ -115,6 +119,8 @@ class RankShell(InteractiveShell):
         sys.stdout, sys.stderr = self._stdout, self._stderr
         self._error: RemoteError | None = None
         self.given_up = False
+        self.set_hook("show_in_pager", page.as_hook(page.display_page), 90)  # `x?` shows, and nobody scrolls
+        warnings.simplefilter("ignore", ProvisionalCompleterWarning)
 
     def init_io(self):
         pass
@@ -142,6 +148,23 @@ class RankShell(InteractiveShell):
             self.execution_count = execution_count
         self.run_cell(source, store_history=False)
         return self._error
+
+    def completions(self, source: str, cursor: int) -> tuple[str, list[tuple[str, str]]]:
+        """What may stand at a place of a cell.
+
+        Returns:
+            The text before the cursor that is to be replaced; what may stand there, each with its kind.
+        """
+        found = list(rectify_completions(source, self.Completer.completions(source, cursor)))
+        fragment = source[found[0].start : cursor] if found else ""
+        return fragment, [(completion.text, completion.type) for completion in found]
+
+    def inspection(self, name: str, detail_level: int, omit_sections: tuple[str, ...]) -> dict[str, str]:
+        """What is known of a name, by MIME type; nothing if it is unknown."""
+        try:
+            return self.object_inspect_mime(name, detail_level, omit_sections)
+        except KeyError:
+            return {}
 
     def keep_error(self, error: BaseException, skip: int = 0) -> RemoteError:
         """Describe an exception that was caught outside `run`, without its first `skip` frames."""

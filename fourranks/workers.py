@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 
 from . import board, zygote
-from .messages import LOOPBACK, Channel, Settings, Stream
+from .messages import LOOPBACK, Answer, Channel, Complete, Inspect, Settings, Stream
 
 _CHUNK = 1 << 16
 END_PATIENCE = 5.0  # seconds for killed processes to be reaped; the kernel needs milliseconds
@@ -95,6 +95,16 @@ class Workers:
                 worker.cause = _describe(status, _out_of_memory_kills() > self._out_of_memory_kills)
             elif not self._zygote.alive:
                 worker.cause = "was ended, together with the process that ranks are forked from"
+
+    def ask(self, rank: int, question: Complete | Inspect, patience: float) -> Any:
+        """A rank's answer to a question about its variables; None if none comes within `patience` seconds."""
+        self.send(rank, question)
+        deadline = time.monotonic() + patience
+        while self[rank].alive and (left := deadline - time.monotonic()) > 0:
+            for _, message in self.poll(left):
+                if isinstance(message, Answer) and message.number == question.number:
+                    return message.value
+        return None
 
     def kill(self) -> None:
         """End all processes and what they started; returns when they are gone."""

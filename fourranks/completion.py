@@ -1,0 +1,81 @@
+"""Tab and Shift-Tab in the notebook's `%%ranks` cells: answered from rank 0's variables.
+
+`magics` hangs this into the notebook's shell. Where rank 0 cannot answer (there is no world yet, it is busy
+or gone), and in the cell's first line, the notebook answers as in any other cell.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from typing import Any
+
+from IPython.core.completer import (
+    CompletionContext,
+    SimpleCompletion,
+    SimpleMatcherResult,
+    context_matcher,
+    cursor_to_position,
+)
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.utils.tokenutil import token_at_cursor
+
+from . import current
+from .messages import Complete, Inspect
+
+_FIRST_LINE = re.compile(r"\s*%%ranks\b.*\n")
+
+
+def install(shell: InteractiveShell) -> None:
+    """Let Tab and Shift-Tab ask rank 0."""
+    remove(shell)  # `%reload_ext`
+    shell.Completer.custom_matchers.append(_match)
+    kernel = getattr(shell, "kernel", None)
+    if kernel is not None:  # a terminal has none, and no Shift-Tab
+        kernel.do_inspect = functools.partial(_inspect, shell, kernel.do_inspect)
+
+
+def remove(shell: InteractiveShell) -> None:
+    """Undo `install`."""
+    if _match in shell.Completer.custom_matchers:
+        shell.Completer.custom_matchers.remove(_match)
+        vars(getattr(shell, "kernel", None) or _match).pop("do_inspect", None)
+
+
+@context_matcher(priority=1000)  # first, so that others need not run in vain
+def _match(context: CompletionContext) -> SimpleMatcherResult:
+    """IPython's completion: what rank 0 would offer, and that only."""
+    cursor = cursor_to_position(context.full_text, context.cursor_line, context.cursor_position)
+    fragment, found = _ask(Complete, context.full_text, cursor) or ("", [])
+    offered = [SimpleCompletion(text, type=kind) for text, kind in found]
+    return SimpleMatcherResult(completions=offered, matched_fragment=fragment, suppress=bool(offered))
+
+
+def _inspect(
+    shell: InteractiveShell,
+    elsewhere: Callable[..., dict[str, Any]],
+    code: str,
+    cursor_pos: int,
+    detail_level: int = 0,
+    omit_sections: Any = (),
+) -> dict[str, Any]:
+    """The kernel's `do_inspect`: what rank 0 knows of the name at the cursor."""
+
+    def question(source: str, cursor: int) -> Inspect:
+        return Inspect(token_at_cursor(source, cursor), detail_level, tuple(omit_sections))
+
+    data = _ask(question, code, cursor_pos)
+    if data is None:
+        return elsewhere(code, cursor_pos, detail_level, omit_sections)
+    if not shell.enable_html_pager:
+        data.pop("text/html", None)
+    return {"status": "ok", "found": bool(data), "data": data, "metadata": {}}
+
+
+def _ask(question: Callable[[str, int], Any], code: str, cursor: int) -> Any:
+    """Rank 0's answer about a place in a `%%ranks` cell; None if there is none."""
+    first_line = _FIRST_LINE.match(code)
+    if first_line is None or cursor < first_line.end() or not current.has_world():
+        return None
+    return current.world().ask(question(code[first_line.end() :], cursor - first_line.end()))
