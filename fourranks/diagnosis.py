@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from .errors import name_ranks, sentence_case
 from .places import Block, Place
 from .trace import Call
-from .watch import Deadlock
+from .watch import Deadlock, thrown_away
 
 Places = Callable[[Call], Place]
 
@@ -257,6 +257,18 @@ def _wrong_peer(deadlock: Deadlock, rank: int, call: Call) -> str | None:
     return None
 
 
+def _handle_thrown_away(deadlock: Deadlock, places: Places) -> str | None:
+    for rank, call in deadlock.blocked.items():
+        if call.op != "recv" or call.peer is None:
+            continue
+        if send := thrown_away(deadlock.views[call.peer].progress, rank, call):
+            return (
+                f"The handle of rank {call.peer}'s isend ({places(send)}) was thrown away before the message "
+                "was sent, and then\nit may never be: keep what isend returns and call its wait()."
+            )
+    return None
+
+
 def _message_without_match(deadlock: Deadlock, places: Places) -> str | None:
     if not any(call.is_point_to_point for call in deadlock.blocked.values()):
         return None
@@ -298,6 +310,7 @@ _HINTS = (
     _details_disagree,
     _orders_disagree,
     _cycle_of_one_kind,
+    _handle_thrown_away,
     _other_tag_or_peer,
     _message_without_match,
     _groups_in_other_order,

@@ -233,8 +233,12 @@ class Rank:
         start = time.perf_counter()
         try:
             done = work()
+            if done.error is None:
+                with self._interrupts.user_code():
+                    self._recorder.finish()
         except BaseException as error:
             done = Done(error=self._shell.keep_error(error, skip=3))
+        self._warn_of_dropped_handles()
         if request.trace is not None:
             done.record = self._record(start, profiler)
         self._shell.flush_output()
@@ -245,6 +249,16 @@ class Rank:
         end = time.perf_counter()
         calls, self._recorder.calls = self._recorder.calls, None
         return Record(start, end, calls, _places(calls), profiler.stop() if profiler is not None else None)
+
+    def _warn_of_dropped_handles(self) -> None:
+        for op, line in dict.fromkeys(
+            (call.op, str(place(call.file, call.line, call.function))) for call in self._recorder.dropped
+        ):
+            print(
+                f"Nobody waited for {op} ({line}): its handle was thrown away before it was over. Keep what "
+                "the call returns and call wait() on it before the tensor is used again.",
+                file=sys.stderr,
+            )
 
     def _execute(self, request: Execute) -> Done:
         with self._interrupts.user_code():

@@ -30,6 +30,7 @@ class Progress:
     sends: dict[tuple[str, int, int], int] = field(default_factory=dict)  # by (group, peer, tag)
     recvs: dict[tuple[str, int, int], int] = field(default_factory=dict)
     recent: list[Call] = field(default_factory=list)
+    dropped: list[Call] = field(default_factory=list)  # in this cell, before they were complete
     launched: Call | None = None  # with NCCL, the oldest call that is not complete
     passes: dict[tuple[str, int], int] = field(default_factory=dict)  # calls of this cell by (file, line)
     nbytes: int = 0  # of all calls so far
@@ -164,6 +165,7 @@ class Recorder:
             dict(self._sends),
             dict(self._recvs),
             list(self._recent),
+            list(self.dropped),
             oldest if self.launches else None,
             dict(self._passes),
             self._nbytes,

@@ -17,7 +17,9 @@ from dataclasses import dataclass, field
 from .recorder import Progress
 from .trace import Call
 
-STANDSTILL_ROUNDS = 12  # unchanged reports after which a rooted collective's missing member is a proof, too
+STANDSTILL_ROUNDS = (
+    5  # unchanged reports after which what else may have been on its way will not come any more
+)
 
 
 @dataclass(frozen=True)
@@ -155,14 +157,26 @@ def _missing(rank: int, call: Call, views: dict[int, RankView], strict: bool) ->
     """Ranks that have not yet issued what this call needs from them."""
     if call.op == "send":
         return {call.peer} - {q for q in [call.peer] if _received(views[q].progress, rank, call) > call.seq}
+    if call.op == "recv" and call.peer is None:
+        peers = set(call.ranks) - {rank}
+        return peers if all(_sent(views[q].progress, rank, call) <= call.seq for q in peers) else set()
     if call.op == "recv":
-        peers = [q for q in call.ranks if q != rank] if call.peer is None else [call.peer]
-        waiting = {
-            q for q in peers if views[q].progress.sends.get((call.group, rank, call.tag), 0) <= call.seq
-        }
-        return waiting if call.peer is not None or len(waiting) == len(peers) else set()
+        never_sent = not strict and thrown_away(views[call.peer].progress, rank, call)
+        sent = _sent(views[call.peer].progress, rank, call)
+        return {call.peer} if sent <= call.seq or never_sent else set()
     needed = _needed(rank, call) if strict else set(call.ranks) - {rank}
     return {q for q in needed if views[q].progress.collectives.get((call.group, call.ranks), 0) <= call.seq}
+
+
+def thrown_away(progress: Progress, receiver: int, call: Call) -> Call | None:
+    """The isend for this receive if its handle was dropped before it was over: Gloo may never send it."""
+    meant = (call.group, receiver, call.tag, call.seq)
+    return next((c for c in progress.dropped if (c.group, c.peer, c.tag, c.seq) == meant), None)
+
+
+def _sent(progress: Progress, receiver: int, call: Call) -> int:
+    """Messages sent so far that a receive of this rank may take."""
+    return progress.sends.get((call.group, receiver, call.tag), 0)
 
 
 def _received(progress: Progress, sender: int, call: Call) -> int:
