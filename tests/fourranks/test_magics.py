@@ -171,9 +171,16 @@ def test_a_timeout_is_an_option_of_the_cell(kernel):
     assert "CellTimeout" in shown
 
 
-def test_a_trace_draws_a_figure_under_the_cell(kernel):
+def test_a_trace_shows_a_figure_and_a_table_under_the_cell(kernel):
     outputs = kernel.run("%%ranks --trace\ndist.all_reduce(torch.ones(1000))")
+    assert "3.91 KiB" in outputs[-1].data["text/html"]
     assert any("image/png" in output.get("data", {}) for output in outputs)
+
+
+def test_a_trace_is_shown_also_when_the_cell_fails(kernel):
+    *_, figure, table, error = kernel.run("%%ranks --trace\ndist.barrier()\n1 / 0")
+    assert "image/png" in figure.data and "barrier" in table.data["text/plain"]
+    assert error.ename == "RankError"
 
 
 def test_a_function_of_the_notebook_shows_its_lines_in_a_ranks_traceback(kernel):
