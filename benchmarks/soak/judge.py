@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from fourranks import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError
+from fourranks import CellTimeout, DeadlockError, RankDied, RankError
 
 from .faults import plant_any
 from .generate import WORLD_SIZES, draw
@@ -88,7 +88,7 @@ def soak(trials: Iterable[Trial]) -> Iterator[Judgement]:
             world.close()
 
 
-def verdict(expected: Forecast, error: FourRanksError | None) -> Verdict:
+def verdict(expected: Forecast, error: Exception | None) -> Verdict:
     """What it says of `fourranks` that a program with this forecast ended with this error."""
     if expected.fate is Fate.COMPLETES:
         return Verdict.COMPLETED if error is None else Verdict.FALSE_ALARM
