@@ -2,8 +2,10 @@
 
 %ranks start -n 4            start a world (also: stop, restart)
 %ranks                       what each rank is and does
+%ranks push x y              set variables of the ranks from the notebook's
 %%ranks                      run the cell on all ranks
 %%ranks 0,2-3 --timeout 30   on some of them, for at most 30 seconds
+%%ranks --out loss           and bring a variable back, as a list with an entry for each rank
 %%ranks --trace              and show what they communicated, when and how fast
 """
 
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import keyword
 import time
 from typing import Any
 
@@ -20,7 +23,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
 from . import completion, current, zygote
-from .errors import DeadlockError
+from .errors import DeadlockError, RankError, name_ranks
 from .group import RankGroup, start
 from .trace import Trace
 from .views.deadlock import DeadlockFigure
@@ -41,7 +44,9 @@ class _Parser(argparse.ArgumentParser):
 @functools.cache
 def _line_parser() -> _Parser:
     parser = _Parser(prog="%ranks", description="Start, stop or look at the ranks.")
-    parser.add_argument("action", nargs="?", choices=("status", "start", "stop", "restart"), default="status")
+    actions = ("status", "start", "stop", "restart", "push")
+    parser.add_argument("action", nargs="?", choices=actions, default="status")
+    parser.add_argument("names", nargs="*", help="with push: the notebook's variables to send to all ranks")
     parser.add_argument("-n", "--world-size", type=int, default=4, help="number of ranks (4)")
     parser.add_argument("--backend", choices=("auto", "gloo", "nccl"), default="auto")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="cuda: share GPUs")
@@ -53,6 +58,13 @@ def _cell_parser() -> _Parser:
     parser = _Parser(prog="%%ranks", description="Run this cell on the ranks.")
     parser.add_argument("ranks", nargs="?", type=_parse_ranks, help="which ranks, for instance 0,2-3 (all)")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop the cell after this time")
+    parser.add_argument(
+        "--out",
+        type=_parse_names,
+        default=[],
+        metavar="NAMES",
+        help="bring these variables of the ranks back, each as a list in rank order",
+    )
     parser.add_argument("--trace", action="store_true", help="show what the ranks communicated")
     return parser
 
@@ -65,6 +77,13 @@ def _parse_ranks(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"{text!r} does not name ranks; write for instance 0,2-3") from None
 
 
+def _parse_names(text: str) -> list[str]:
+    names = text.split(",")
+    if not all(name.isidentifier() and not keyword.iskeyword(name) for name in names):
+        raise argparse.ArgumentTypeError(f"{text!r} does not name variables; write for instance loss,model")
+    return names
+
+
 @magics_class
 class RanksMagics(Magics):
     """The magics of this extension."""
@@ -74,6 +93,8 @@ class RanksMagics(Magics):
         """Run a cell on the ranks (`%%ranks`), or start, stop, restart and list them (`%ranks`)."""
         if cell is None:
             options = _line_parser().parse_args(line.split())
+            if options.names and options.action != "push":
+                raise UsageError(f"%ranks {options.action} takes no names: {' '.join(options.names)}")
             return getattr(self, f"_{options.action}")(options)
         self._run(_cell_parser().parse_args(line.split()), f"#%%ranks {line}".rstrip(), cell)
         return None
@@ -105,6 +126,15 @@ class RanksMagics(Magics):
         else:
             print("No ranks are running.")
 
+    def _push(self, options: argparse.Namespace) -> None:
+        if not options.names:
+            raise UsageError("%ranks push: name the variables to send, for instance %ranks push x y")
+        if unknown := [name for name in options.names if name not in self.shell.user_ns]:
+            raise UsageError(f"%ranks push: the notebook has no variable {', '.join(unknown)}")
+        world = current.world()
+        world.push(**{name: self.shell.user_ns[name] for name in options.names})
+        print(f"On {name_ranks(range(world.world_size))} now: {', '.join(options.names)}.")
+
     def _run(self, options: argparse.Namespace, magic_line: str, cell: str) -> None:
         note = "" if current.has_world() else f"{_describe(current.world())} started for this cell."
         output = LiveOutput(self.shell, note)
@@ -118,6 +148,7 @@ class RanksMagics(Magics):
                     self._draw(trace)
         else:
             self._execute(source, options, output)
+        self.shell.push({name: _pulled(name, options.ranks) for name in options.out})
 
     def _execute(self, source: str, options: argparse.Namespace, output: LiveOutput) -> None:
         transcripts = []
@@ -140,6 +171,18 @@ class RanksMagics(Magics):
         if trace.operations:
             display(trace.timeline())
         display(trace.table())
+
+
+def _pulled(name: str, ranks: list[int] | None) -> list[Any]:
+    """A variable's value on each rank that has run the cell."""
+    try:
+        return current.world().pull(name, ranks)
+    except RankError as error:
+        if any(remote.name != "NameError" for remote in error.errors.values()):
+            raise
+        lacking = name_ranks(list(error.errors)).capitalize()
+        have = "have" if len(error.errors) > 1 else "has"
+        raise UsageError(f"--out {name}: {lacking} {have} no variable {name} after this cell") from None
 
 
 def _describe(world: RankGroup) -> str:
