@@ -3,6 +3,7 @@
 %ranks start -n 4            start a world (also: stop, restart)
 %ranks                       what each rank is and does
 %ranks push x y              set variables of the ranks from the notebook's
+%ranks dashboard             the same, live
 %%ranks                      run the cell on all ranks
 %%ranks 0,2-3 --timeout 30   on some of them, for at most 30 seconds
 %%ranks --out loss           and bring a variable back, as a list with an entry for each rank
@@ -44,7 +45,7 @@ class _Parser(argparse.ArgumentParser):
 @functools.cache
 def _line_parser() -> _Parser:
     parser = _Parser(prog="%ranks", description="Start, stop or look at the ranks.")
-    actions = ("status", "start", "stop", "restart", "push")
+    actions = ("status", "start", "stop", "restart", "push", "dashboard")
     parser.add_argument("action", nargs="?", choices=actions, default="status")
     parser.add_argument("names", nargs="*", help="with push: the notebook's variables to send to all ranks")
     parser.add_argument("-n", "--world-size", type=int, default=4, help="number of ranks (4)")
@@ -87,6 +88,8 @@ def _parse_names(text: str) -> list[str]:
 @magics_class
 class RanksMagics(Magics):
     """The magics of this extension."""
+
+    _shown: Any = None  # the dashboard
 
     @line_cell_magic
     def ranks(self, line: str, cell: str | None = None) -> Any:
@@ -134,6 +137,18 @@ class RanksMagics(Magics):
         world = current.world()
         world.push(**{name: self.shell.user_ns[name] for name in options.names})
         print(f"On {name_ranks(range(world.world_size))} now: {', '.join(options.names)}.")
+
+    def _dashboard(self, options: argparse.Namespace) -> None:
+        from .views.dashboard import Dashboard  # its libraries take a while to import
+
+        if self._shown is None or self._shown.comm is None:  # none yet, or closed by the reader
+            self._shown = Dashboard(current.last_world)
+        self._shown.show()
+
+    def close(self) -> None:
+        """Leave nothing that runs on by itself."""
+        if self._shown is not None:
+            self._shown.close()
 
     def _run(self, options: argparse.Namespace, magic_line: str, cell: str) -> None:
         note = "" if current.has_world() else f"{_describe(current.world())} started for this cell."
@@ -215,6 +230,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """`%unload_ext fourranks`: end the ranks and the process that they are forked from."""
     completion.remove(shell)
+    shell.magics_manager.registry[RanksMagics.__name__].close()
     if current.has_world():
         current.world().stop()
     shell.set_custom_exc((), None)
