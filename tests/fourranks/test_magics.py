@@ -222,6 +222,7 @@ def test_a_function_of_the_notebook_shows_its_lines_in_a_ranks_traceback(kernel)
         ("%ranks nonsense", "UsageError"),
         ("%ranks start -n 0", "1 to 128 ranks"),
         ("%ranks start -n 10000", "1 to 128 ranks"),
+        ("%ranks start --backend nccl --device cpu", "NCCL moves tensors between GPUs only"),
         ("%%ranks --timeout\n1", "expected one argument"),
         ("%%ranks 1,x\n1", "'1,x' does not name ranks"),
         ("%%ranks --out 1x\n1", "'1x' does not name variables"),
