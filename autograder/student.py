@@ -19,6 +19,7 @@ import torch.distributed as dist
 
 import fourranks
 from autograder import wire
+from fourranks import zygote
 from fourranks.errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, StartError
 from fourranks.trace import Call
 from fourranks.verdict import Aftermath
@@ -166,7 +167,10 @@ def handle(function: Callable | Function) -> Function:
 
 def backends(world_size: int) -> tuple[str, ...]:
     """The backends that this machine has for so many ranks: Gloo, and NCCL where there is a GPU for each."""
-    return ("gloo", "nccl") if torch.cuda.device_count() >= world_size else ("gloo",)
+    if not torch.backends.cuda.is_built():  # no need to start a process that would say so
+        return ("gloo",)
+    gpus = zygote.shared().gpus()
+    return ("gloo", "nccl") if gpus.nccl and gpus.count >= world_size else ("gloo",)
 
 
 class _StudentError(Exception):

@@ -1,4 +1,4 @@
-"""What it costs that every call of a rank passes through a recording process group.
+"""What it costs that every call of a rank passes through a recording process group, and that a trace is on.
 
 The same loop on ranks of Four Ranks, on such ranks with torch's own process group put back, and on as many
 processes of `torch.multiprocessing.spawn`.
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from . import peers
-from .model import OURS, Benchmark, Contender
+from .model import OURS, Benchmark, Contender, no_more_than
 
 LARGE = (4, 1 << 20, 20)  # world size, float32 elements, calls in one measurement
 SMALL = (4, 1, 200)
@@ -32,6 +32,41 @@ def fastest_call(numel: int, calls: int) -> float:
     x = torch.zeros(numel)
     dist.barrier()
     return min(seconds() for _ in range(calls))
+
+
+def whole_loop(numel: int, calls: int) -> float:
+    """Runs on each rank: seconds that some all-reduces take together."""
+    import torch
+    import torch.distributed as dist
+
+    x = torch.zeros(numel)
+    dist.barrier()
+    began = time.perf_counter()
+    for _ in range(calls):
+        dist.all_reduce(x)
+    return time.perf_counter() - began
+
+
+def traced_loop() -> Iterator[float]:
+    import fourranks
+
+    world_size, numel, calls = LARGE
+    with fourranks.start(world_size) as group:
+        while True:
+            with group.trace() as trace:
+                seconds = max(group.run(whole_loop, numel, calls))
+            assert [len(own) for own in trace.calls] == [calls + 1] * world_size  # and the barrier
+            yield seconds
+
+
+def unrecorded_loop() -> Iterator[float]:
+    import fourranks
+
+    world_size, numel, calls = LARGE
+    with fourranks.start(world_size) as group:
+        group.run(_use_torchs_own_group)
+        while True:
+            yield max(group.run(whole_loop, numel, calls))
 
 
 def _four_ranks(world_size: int, numel: int, calls: int) -> Iterator[float]:
@@ -132,6 +167,14 @@ def unrecorded_alone() -> Iterator[float]:
 UNRECORDED = "the same ranks with torch's own process group"
 SPAWNED = "torch.multiprocessing.spawn"
 BENCHMARKS = (
+    Benchmark(
+        f"a loop of {LARGE[-1]} all-reduces of 4 MiB on 4 ranks, with a trace on",
+        (
+            Contender(OURS, traced_loop),
+            Contender(UNRECORDED, unrecorded_loop, no_more_than(1.05)),
+        ),
+        repeats=60,
+    ),
     Benchmark(
         f"all-reduce of 4 MiB on 4 ranks, recorded; fastest of {LARGE[-1]}",
         (

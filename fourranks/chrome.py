@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from .errors import format_ranks
 from .operations import MESSAGE, Operation
 from .spans import RankSpans
-from .trace import Call, Record, Trace
+from .trace import Call, Profile, Record, Trace
 
 Event = dict[str, Any]
 
@@ -156,8 +156,16 @@ def _profiled(trace: Trace) -> Iterator[Event]:
     for number, cell in enumerate(trace.cells):
         for rank, record in cell.items():
             if record.profile is not None:
-                seen = record.profile.events(trace.begun)
+                seen = _aligned(record.profile, trace.begun)
                 yield from _placed(seen, record.profile.pid, rank, f"{rank}.{number}")
+
+
+def _aligned(profile: Profile, origin: float) -> list[Event]:
+    """The profiler's events with times since `origin`."""
+    events = json.loads(gzip.decompress(profile.compressed))["traceEvents"]
+    last = max((event for event in events if event["name"] == Profile.MARK), key=lambda event: event["ts"])
+    shift = 1e6 * (profile.mark - origin) - (last["ts"] + last["dur"] / 2)
+    return [event | {"ts": event["ts"] + shift} for event in events if event["name"] != Profile.MARK]
 
 
 def _placed(events: list[Event], pid: int, rank: int, prefix: str) -> Iterator[Event]:

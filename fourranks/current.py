@@ -23,6 +23,11 @@ def set_world(group: RankGroup) -> None:
     _world = group
 
 
+def last_world() -> RankGroup | None:
+    """The world that `%%ranks` cells ran on last, also when it was stopped; None if there was none."""
+    return _world
+
+
 def has_world() -> bool:
     """Whether `%%ranks` cells have a world already."""
     return _world is not None and _world.running

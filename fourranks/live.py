@@ -14,6 +14,7 @@ from .recorder import Progress
 from .trace import Call
 
 LATE = 0.25  # seconds by which the newest report must be newer than that of a rank that does not answer
+BRIDGED = 1.0  # seconds without a look that are taken to have been like the moment after them
 RATE_WINDOW = 2.0  # seconds that the bytes per second are an average of
 
 
@@ -102,7 +103,8 @@ class Meter:
         moment = int(now / self._length)
         if self._newest is None or moment > self._newest:
             unseen = 0 if self._newest is None else moment - self._newest - 1
-            self.shares.extend([None] * min(unseen, len(self.shares)))
+            between = share if unseen * self._length <= BRIDGED else None
+            self.shares.extend([between] * min(unseen, len(self.shares)))
             self.shares.append(share)
             self._newest = moment
         elif share is not None:

@@ -1,9 +1,13 @@
 """`%ranks` and `%%ranks`: parse the line, call the group, show what came back.
 
 %ranks start -n 4            start a world (also: stop, restart)
+%ranks start --device cuda   on GPUs; ranks share them, by Gloo, if there are not enough for NCCL
 %ranks                       what each rank is and does
+%ranks push x y              set variables of the ranks from the notebook's
+%ranks dashboard             the same, live
 %%ranks                      run the cell on all ranks
 %%ranks 0,2-3 --timeout 30   on some of them, for at most 30 seconds
+%%ranks --out loss           and bring a variable back, as a list with an entry for each rank
 %%ranks --trace              and show what they communicated, when and how fast
 """
 
@@ -11,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import functools
+import keyword
 import time
 from typing import Any
 
@@ -20,7 +25,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
 from . import completion, current, zygote
-from .errors import DeadlockError
+from .errors import DeadlockError, RankError, name_ranks
 from .group import RankGroup, start
 from .trace import Trace
 from .views.deadlock import DeadlockFigure
@@ -41,7 +46,9 @@ class _Parser(argparse.ArgumentParser):
 @functools.cache
 def _line_parser() -> _Parser:
     parser = _Parser(prog="%ranks", description="Start, stop or look at the ranks.")
-    parser.add_argument("action", nargs="?", choices=("status", "start", "stop", "restart"), default="status")
+    actions = ("status", "start", "stop", "restart", "push", "dashboard")
+    parser.add_argument("action", nargs="?", choices=actions, default="status")
+    parser.add_argument("names", nargs="*", help="with push: the notebook's variables to send to all ranks")
     parser.add_argument("-n", "--world-size", type=int, default=4, help="number of ranks (4)")
     parser.add_argument("--backend", choices=("auto", "gloo", "nccl"), default="auto")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="cuda: share GPUs")
@@ -53,6 +60,13 @@ def _cell_parser() -> _Parser:
     parser = _Parser(prog="%%ranks", description="Run this cell on the ranks.")
     parser.add_argument("ranks", nargs="?", type=_parse_ranks, help="which ranks, for instance 0,2-3 (all)")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop the cell after this time")
+    parser.add_argument(
+        "--out",
+        type=_parse_names,
+        default=[],
+        metavar="NAMES",
+        help="bring these variables of the ranks back, each as a list in rank order",
+    )
     parser.add_argument("--trace", action="store_true", help="show what the ranks communicated")
     return parser
 
@@ -65,15 +79,26 @@ def _parse_ranks(text: str) -> list[int]:
         raise argparse.ArgumentTypeError(f"{text!r} does not name ranks; write for instance 0,2-3") from None
 
 
+def _parse_names(text: str) -> list[str]:
+    names = text.split(",")
+    if not all(name.isidentifier() and not keyword.iskeyword(name) for name in names):
+        raise argparse.ArgumentTypeError(f"{text!r} does not name variables; write for instance loss,model")
+    return names
+
+
 @magics_class
 class RanksMagics(Magics):
     """The magics of this extension."""
+
+    _shown: Any = None  # the dashboard
 
     @line_cell_magic
     def ranks(self, line: str, cell: str | None = None) -> Any:
         """Run a cell on the ranks (`%%ranks`), or start, stop, restart and list them (`%ranks`)."""
         if cell is None:
             options = _line_parser().parse_args(line.split())
+            if options.names and options.action != "push":
+                raise UsageError(f"%ranks {options.action} takes no names: {' '.join(options.names)}")
             return getattr(self, f"_{options.action}")(options)
         self._run(_cell_parser().parse_args(line.split()), f"#%%ranks {line}".rstrip(), cell)
         return None
@@ -105,6 +130,27 @@ class RanksMagics(Magics):
         else:
             print("No ranks are running.")
 
+    def _push(self, options: argparse.Namespace) -> None:
+        if not options.names:
+            raise UsageError("%ranks push: name the variables to send, for instance %ranks push x y")
+        if unknown := [name for name in options.names if name not in self.shell.user_ns]:
+            raise UsageError(f"%ranks push: the notebook has no variable {', '.join(unknown)}")
+        world = current.world()
+        world.push(**{name: self.shell.user_ns[name] for name in options.names})
+        print(f"On {name_ranks(range(world.world_size))} now: {', '.join(options.names)}.")
+
+    def _dashboard(self, options: argparse.Namespace) -> None:
+        from .views.dashboard import Dashboard  # its libraries take a while to import
+
+        if self._shown is None or self._shown.comm is None:  # none yet, or closed by the reader
+            self._shown = Dashboard(current.last_world)
+        self._shown.show()
+
+    def close(self) -> None:
+        """Leave nothing that runs on by itself."""
+        if self._shown is not None:
+            self._shown.close()
+
     def _run(self, options: argparse.Namespace, magic_line: str, cell: str) -> None:
         note = "" if current.has_world() else f"{_describe(current.world())} started for this cell."
         output = LiveOutput(self.shell, note)
@@ -118,6 +164,7 @@ class RanksMagics(Magics):
                     self._draw(trace)
         else:
             self._execute(source, options, output)
+        self.shell.push({name: _pulled(name, options.ranks) for name in options.out})
 
     def _execute(self, source: str, options: argparse.Namespace, output: LiveOutput) -> None:
         transcripts = []
@@ -140,6 +187,18 @@ class RanksMagics(Magics):
         if trace.operations:
             display(trace.timeline())
         display(trace.table())
+
+
+def _pulled(name: str, ranks: list[int] | None) -> list[Any]:
+    """A variable's value on each rank that has run the cell."""
+    try:
+        return current.world().pull(name, ranks)
+    except RankError as error:
+        if any(remote.name != "NameError" for remote in error.errors.values()):
+            raise
+        lacking = name_ranks(list(error.errors)).capitalize()
+        have = "have" if len(error.errors) > 1 else "has"
+        raise UsageError(f"--out {name}: {lacking} {have} no variable {name} after this cell") from None
 
 
 def _describe(world: RankGroup) -> str:
@@ -172,6 +231,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """`%unload_ext fourranks`: end the ranks and the process that they are forked from."""
     completion.remove(shell)
+    shell.magics_manager.registry[RanksMagics.__name__].close()
     if current.has_world():
         current.world().stop()
     shell.set_custom_exc((), None)

@@ -248,6 +248,8 @@ class Rank:
     def _record(self, start: float, profiler: Profiler | None) -> Record:
         end = time.perf_counter()
         calls, self._recorder.calls = self._recorder.calls, None
+        if not self._recorder.launches:
+            _complete(calls, set(self._recorder.under_way()), end)
         return Record(start, end, calls, _places(calls), profiler.stop() if profiler is not None else None)
 
     def _warn_of_dropped_handles(self) -> None:
@@ -272,6 +274,13 @@ class Rank:
                 function.__globals__.setdefault(name, value)
         with self._interrupts.user_code():
             return Done(parcel=_packed(function(*args, **kwargs)))
+
+
+def _complete(calls: Iterable[Call], under_way: set[Call], end: float) -> None:
+    """Note the end of calls that ended just now: the thread that notes it may still wait for this one."""
+    for call in calls:
+        if call.finished is None and call not in under_way:
+            call.completed = end
 
 
 def _places(calls: Iterable[Call]) -> dict[tuple[str, int], Place]:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from .operations import Operation, operations
 from .places import Place
 from .spans import RankSpans, rank_spans
 
 if TYPE_CHECKING:
-    from .profiling import Profile
     from .views.operation_table import OperationTable
     from .views.style import Figure
 
@@ -101,6 +100,17 @@ class Tracing:
     profile: bool = False  # whatever torch.profiler sees
 
 
+@dataclass(frozen=True)
+class Profile:
+    """What torch.profiler saw of one cell."""
+
+    MARK: ClassVar[str] = "fourranks clock"  # an event by which the profiler's clock is aligned with ours
+
+    compressed: bytes  # its own Chrome trace, gzipped
+    pid: int  # of the rank's process
+    mark: float  # the middle of the last mark, on the machine's monotonic clock
+
+
 @dataclass(slots=True)
 class Record:
     """What one rank has noted of one traced cell."""
@@ -109,7 +119,7 @@ class Record:
     end: float  # when it was through
     calls: list[Call]  # in the order they were issued
     places: dict[tuple[str, int], Place]  # of each call, by its file and line
-    profile: Profile | None = None  # what torch.profiler saw
+    profile: Profile | None = None
 
 
 @dataclass(repr=False)
@@ -178,7 +188,7 @@ class Trace:
 
     def _plain(self, call: Call, rank: int, number: int, record: Record) -> dict[str, Any]:
         plain = {"rank": rank, "cell": number, "where": str(record.places.get((call.file, call.line), ""))}
-        plain |= {name.name: getattr(call, name.name) for name in fields(call) if name.name != "part"}
+        plain |= {name.name: getattr(call, name.name) for name in fields(call) if name.name not in ("part", "look")}
         for moment in ("start", "end", "completed"):
             if plain[moment] is not None:
                 plain[moment] -= self.begun

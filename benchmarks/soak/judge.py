@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
-from fourranks import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError
+from fourranks import CellTimeout, DeadlockError, RankDied, RankError
+from fourranks.errors import StartError
 
 from .faults import plant_any
 from .generate import WORLD_SIZES, draw
@@ -70,16 +71,18 @@ def trial(seed: int, number: int) -> Trial:
 
 def soak(trials: Iterable[Trial]) -> Iterator[Judgement]:
     """Run trials one after the other; consecutive ones share a world as long as it is usable."""
-    world, key = None, None
+    world, batch = None, None
     try:
         for each in trials:
-            wanted = (each.seed, each.number // PROGRAMS_A_WORLD)
-            if world is None or key != wanted:
-                if world is not None:
-                    world.close()
-                world, key = World(each.program.world_size), wanted
-            outcome = world.run(each.program.source, each.forecast.stages)
-            if outcome.unusable:
+            if world is not None and batch != _batch(each):
+                world.close()
+                world = None
+            try:
+                world, batch = world or World(each.program.world_size), _batch(each)
+                outcome = world.run(each.program.source, each.forecast.stages)
+            except StartError as error:
+                outcome = Outcome(error, unusable="no world of this size could be started")
+            if outcome.unusable and world is not None:
                 world.close()
                 world = None
             yield Judgement(each, outcome, verdict(each.forecast, outcome.error))
@@ -88,7 +91,12 @@ def soak(trials: Iterable[Trial]) -> Iterator[Judgement]:
             world.close()
 
 
-def verdict(expected: Forecast, error: FourRanksError | None) -> Verdict:
+def _batch(each: Trial) -> tuple[int, int]:
+    """Trials with the same one share a world."""
+    return each.seed, each.number // PROGRAMS_A_WORLD
+
+
+def verdict(expected: Forecast, error: Exception | None) -> Verdict:
     """What it says of `fourranks` that a program with this forecast ended with this error."""
     if expected.fate is Fate.COMPLETES:
         return Verdict.COMPLETED if error is None else Verdict.FALSE_ALARM

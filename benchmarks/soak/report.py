@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import traceback
 from collections import Counter
 
 from benchmarks import table as benchmark_table
@@ -17,7 +18,7 @@ COLUMNS = (
 def problem(judgement: Judgement) -> str:
     """One program, what was to become of it and what did; it runs as a cell with HELPERS before it."""
     trial, outcome = judgement.trial, judgement.outcome
-    error = f"{type(outcome.error).__name__}: {outcome.error}" if outcome.error else "no error"
+    error = "".join(traceback.format_exception_only(outcome.error)) if outcome.error else "no error"
     parts = [
         f"## {judgement.verdict.value}{', not usable after' if outcome.unusable else ''}"
         f"{', all ranks started again' if outcome.restarted else ''}: "

@@ -26,7 +26,8 @@ def _not_good(numbers: Iterable[int]) -> int:
 
 
 def usable_again() -> Iterator[float]:
-    for judgement in soak(trial(SEED, number) for number in itertools.count(1, 2)):
+    faulty = (trial(SEED, number) for number in itertools.count(1, 2))
+    for judgement in soak(each for each in faulty if each.forecast.reason in ("stuck", "contradiction")):
         if judgement.is_deadlock and judgement.outcome.seconds_to_usable is not None:
             yield judgement.outcome.seconds_to_usable
 
@@ -45,7 +46,7 @@ BENCHMARKS = (
         unit="",
     ),
     Benchmark(
-        "deadlocks among these: from the last rank getting stuck to usable again",
+        "deadlocks of random programs: from the last rank getting stuck to usable again",
         (Contender(OURS, usable_again, at_most(1.5, "s")),),
         repeats=20,
     ),

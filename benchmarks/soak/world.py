@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass
 
 import fourranks
-from fourranks import FourRanksError, RankDied
+from fourranks import RankDied
 
 TIMEOUT = 20.0  # seconds for one program; the longest legal ones take 8 on two idle cores
 CHECK_TIMEOUT = 10.0
@@ -65,7 +65,7 @@ class Outcome:
         unusable: what was wrong with the world afterwards; "" if nothing was.
     """
 
-    error: FourRanksError | None
+    error: Exception | None
     seconds_to_error: float | None = None
     seconds_to_usable: float | None = None
     restarted: bool = False
@@ -102,7 +102,7 @@ class World:
         try:
             self._group.execute(source, timeout=TIMEOUT)
             return Outcome(None, unusable=self._unusable())
-        except FourRanksError as caught:
+        except Exception as caught:  # a mistake of ours is an outcome, too
             error, raised = caught, time.monotonic()
         stuck = self._stuck_since(stages)
         restarted = self._pids() != pids
@@ -132,7 +132,7 @@ class World:
             self._group.execute(ALL_REDUCE, timeout=CHECK_TIMEOUT)
             self._usable_at = time.monotonic()
             self._group.execute(CHECK, timeout=CHECK_TIMEOUT)
-        except FourRanksError as error:
+        except Exception as error:
             return f"{type(error).__name__}: {error}"
         return ""
 
@@ -144,6 +144,6 @@ class World:
                 return "a rank that lives on has lost its variables"
             self._group.restart()
             self._prepare()
-        except FourRanksError as failure:
+        except Exception as failure:
             return f"{type(failure).__name__}: {failure}"
         return self._unusable()

@@ -45,8 +45,8 @@ class OperationTable:
     def caption(self) -> str:
         """What the columns mean."""
         untimed = sum(row.untimed for row in self.rows)
-        note = f" Of {untimed} calls the end is not known; they are not in the time." if untimed else ""
-        return _CAPTION + note
+        calls = f"{untimed} call{'s' * (untimed != 1)}"
+        return _CAPTION + (f" The end of {calls} is not known and not in the time." if untimed else "")
 
     def __repr__(self) -> str:
         if not self.rows:

@@ -29,7 +29,7 @@ def traffic(trace: Trace, title: str = "") -> Figure:
     """
     matrix = trace.traffic_matrix()
     side = _CELL * len(matrix) if len(matrix) <= _SMALL_WORLD else _LARGE
-    figure = Figure(max(side + 2.3, 5.2), side + 1.45)
+    figure = Figure(max(side + 2.3, 5.2), side + 1.55)
     width, height = figure.get_size_inches()
     axes = figure.add_axes((0.85 / width, 0.6 / height, side / width, side / height))
     most = max(map(max, matrix))
@@ -41,7 +41,7 @@ def traffic(trace: Trace, title: str = "") -> Figure:
     _write_totals(axes, matrix)
     left = 0.12 / width
     figure.text(left, 1 - 0.12 / height, title or _headline(trace), color=INK, fontsize=10.5, va="top")
-    figure.text(left, 0.12 / height, _collectives(trace), color=FAINT_INK, fontsize=8, va="bottom")
+    figure.text(left, 0.12 / height, _note(trace, most), color=FAINT_INK, fontsize=8, va="bottom")
     return figure
 
 
@@ -53,13 +53,15 @@ def _headline(trace: Trace) -> str:
     return f"{len(sends):,} message{'s' * (len(sends) > 1)}, {total}, on {trace.world_size} ranks"
 
 
-def _collectives(trace: Trace) -> str:
-    """What the matrix leaves out."""
+def _note(trace: Trace, most: int) -> str:
+    """What the shades of a large matrix mean, and what it leaves out."""
+    scale = f"darkest: {units.size(most)}" if trace.world_size > _SMALL_WORLD and most else ""
     collectives = (call for row in trace.calls for call in row if not call.is_point_to_point)
     nbytes = sum(call.nbytes for call in collectives)
-    if not nbytes:
-        return ""
-    return f"without {units.size(nbytes)} that the ranks put into collectives:\nthe backend chooses their way"
+    left_out = (
+        f"without {units.size(nbytes)} that the ranks put into collectives:\nthe backend chooses their way"
+    )
+    return "\n".join(filter(None, (scale, left_out if nbytes else "")))
 
 
 def _style_axes(axes: Axes, world_size: int) -> None:

@@ -34,6 +34,14 @@ def group():
         yield group
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that is marked with `gpu` where GPUs are lacking."""
+    for marker in item.iter_markers("gpu"):
+        needed, found = (*marker.args, 1)[0], zygote.shared().gpus().count
+        if found < needed:
+            pytest.skip(f"needs {needed} GPU{'s' * (needed > 1)}; torch can use {found} here")
+
+
 def _children_after(seconds: float) -> list[psutil.Process]:
     deadline = time.monotonic() + seconds
     while (children := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:

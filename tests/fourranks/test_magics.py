@@ -171,9 +171,41 @@ def test_a_timeout_is_an_option_of_the_cell(kernel):
     assert "CellTimeout" in shown
 
 
-def test_a_trace_draws_a_figure_under_the_cell(kernel):
+def test_a_trace_shows_a_figure_and_a_table_under_the_cell(kernel):
     outputs = kernel.run("%%ranks --trace\ndist.all_reduce(torch.ones(1000))")
+    assert "3.91 KiB" in outputs[-1].data["text/html"]
     assert any("image/png" in output.get("data", {}) for output in outputs)
+
+
+def test_a_trace_is_shown_also_when_the_cell_fails(kernel):
+    *_, figure, table, error = kernel.run("%%ranks --trace\ndist.barrier()\n1 / 0")
+    assert "image/png" in figure.data and "barrier" in table.data["text/plain"]
+    assert error.ename == "RankError"
+
+
+def test_out_brings_variables_back_as_one_list_in_rank_order(kernel):
+    kernel.run("%%ranks --out x,big\nx = rank ** 2\nbig = torch.full((100_000,), 1.0 * rank)")
+    assert kernel.text("x, [tensor.sum().item() for tensor in big]") == (
+        "([0, 1, 4, 9], [0.0, 100000.0, 200000.0, 300000.0])\n"
+    )
+    kernel.run("%%ranks 1,3 --out x\nx = -rank")
+    assert kernel.text("x") == "[-1, -3]\n"
+
+
+def test_out_of_a_variable_that_a_rank_lacks_names_the_rank_and_changes_nothing(kernel):
+    kernel.run("kept = 'here'")
+    shown = kernel.text("%%ranks --out kept,partly\nkept = rank\nif rank < 2: partly = 1")
+    assert shown.strip() == "UsageError: --out partly: Ranks 2-3 have no variable partly after this cell"
+    assert kernel.text("kept") == "'here'\n"
+    assert "ZeroDivisionError" in kernel.text("%%ranks --out kept\n1 / 0")
+    assert kernel.text("kept") == "'here'\n"
+
+
+def test_push_sets_the_notebooks_variables_on_all_ranks(kernel):
+    kernel.run("import torch\nshared = torch.ones(3)\ndef double(x): return 2 * x\nalso = {'inside': shared}")
+    assert kernel.text("%ranks push shared double also") == "On ranks 0-3 now: shared, double, also.\n"
+    shown = kernel.text("%%ranks\nshared += rank\ndouble(also['inside'])[0].item()")
+    assert shown == "[0] 2.0\n[1] 4.0\n[2] 6.0\n[3] 8.0\n"
 
 
 def test_a_function_of_the_notebook_shows_its_lines_in_a_ranks_traceback(kernel):
@@ -190,8 +222,14 @@ def test_a_function_of_the_notebook_shows_its_lines_in_a_ranks_traceback(kernel)
         ("%ranks nonsense", "UsageError"),
         ("%ranks start -n 0", "1 to 128 ranks"),
         ("%ranks start -n 10000", "1 to 128 ranks"),
+        ("%ranks start --backend nccl --device cpu", "NCCL moves tensors between GPUs only"),
         ("%%ranks --timeout\n1", "expected one argument"),
         ("%%ranks 1,x\n1", "'1,x' does not name ranks"),
+        ("%%ranks --out 1x\n1", "'1x' does not name variables"),
+        ("%ranks push", "UsageError: %ranks push: name the variables to send"),
+        ("x = 1\n%ranks push x no_such", "UsageError: %ranks push: the notebook has no variable no_such"),
+        ("steps = (n for n in [1])\n%ranks push steps", "The variable 'steps' cannot be sent to the ranks"),
+        ("%ranks stop x", "UsageError: %ranks stop takes no names: x"),
         ("%%ranks 9\n1", "there is no rank 9"),
         ("%%ranks\nx = = 1", "SyntaxError"),
     ],

@@ -107,9 +107,21 @@ def test_object_collectives_subgroups_and_meshes_pass_through_it(pair):
     assert ops(pair, mesh + "dist.all_reduce(torch.ones(1), group=mesh.get_group())")[-1] == "all_reduce"
 
 
-def test_torchs_own_data_parallelism_is_seen(pair):
-    pair.execute("model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))")
-    assert ops(pair, "model(torch.ones(1, 4)).sum().backward()")[-1] == "all_reduce"
+def test_torchs_own_data_parallelism_is_seen_and_moves_the_bytes_of_the_parameters(pair):
+    step = "model(torch.ones(1, 64)).sum().backward()\n"
+    pair.execute(
+        "layers = [torch.nn.Linear(64, 64) for _ in range(3)]\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.01)\n"
+        + 2 * step  # buckets are arranged anew after the first one
+    )
+    with pair.trace() as trace:
+        pair.execute(step)
+    assert {operation.op for operation in trace.operations} == {"all_reduce"}
+    assert len(trace.operations) > 1  # one for each bucket
+    parameters = pair.pull("sum(parameter.nbytes for parameter in model.parameters())")[0]
+    assert sum(operation.size for operation in trace.operations) == parameters
+    for call in trace.calls[0]:  # C++ code waits; the end is known although no Python code does
+        assert call.asynchronous and call.start < call.completed
 
 
 def test_torchs_own_sharding_is_seen(pair):

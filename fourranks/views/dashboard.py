@@ -1,0 +1,209 @@
+"""`%ranks dashboard`: what each rank does, in the browser, while cells run.
+
+A view asks to be served every second or so while somebody can see it. As long as one asks, a thread looks at
+the world and sends what has changed; when nobody has asked for a while the thread ends. The buttons' messages
+arrive in a thread, too, where the front end has subshells (JupyterLab 4.4); elsewhere after the cell.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+from IPython.display import display, update_display
+
+from ..errors import FourRanksError, name_ranks
+from ..group import RankGroup
+from ..live import Activity, Meter
+from ..trace import Call
+from . import units
+from .status import StatusTable
+
+TICK = 0.25  # seconds between looks, and of one moment of the strip
+MOMENTS = 120  # of the strip: half a minute
+LEASE = 4.0  # seconds that a view is served after it asked; it asks more often
+ACTIONS = {"interrupt": "Interrupting …", "restart": "Restarting …", "stop": "Stopping …"}
+
+
+class Dashboard(anywidget.AnyWidget):
+    """One widget for all places where the dashboard is shown.
+
+    Args:
+        world: tells which world to show, None if there is none.
+    """
+
+    _esm = Path(__file__).with_suffix(".js")
+    _css = Path(__file__).with_suffix(".css")
+    frame = traitlets.Dict().tag(sync=True)  # all that a view draws
+    notice = traitlets.Unicode().tag(sync=True)  # what became of a button
+
+    def __init__(self, world: Callable[[], RankGroup | None]) -> None:
+        super().__init__()
+        self._world = world
+        self._watched: RankGroup | None = None  # that the meters belong to
+        self._meters: list[Meter] = []
+        self._asked = 0.0  # when a view last did
+        self._asked_between_cells = False  # the front end has no subshells: nothing arrives while a cell runs
+        self._looking = threading.Lock()
+        self._lock = threading.Lock()
+        self._server: threading.Thread | None = None
+        self._closed = threading.Event()
+        self._place = f"fourranks-dashboard-{self.model_id}"
+        self.on_msg(self._hear)
+        self._forget_shell()
+
+    def show(self) -> None:
+        """Display it under the running cell; where no widget can be drawn, a table stands instead."""
+        self.look()
+        display(self, display_id=self._place)
+
+    def close(self) -> None:
+        """Leave a table of the ranks wherever it is shown, and let nothing run on."""
+        if self.comm is not None and hasattr(self, "_closed"):
+            self._closed.set()
+            if server := self._server:
+                server.join()
+            update_display(self._table(), display_id=self._place)
+        super().close()
+
+    def look(self) -> None:
+        """Send what the ranks do now, if that is another thing than before."""
+        with self._looking:
+            world = self._world()
+            seen = world.snapshot() if world is not None else []
+            if world is not self._watched or len(seen) != len(self._meters):
+                self._watched, self._meters = world, [Meter(MOMENTS, TICK) for _ in seen]
+            for meter, activity in zip(self._meters, seen, strict=True):
+                meter.take(activity, time.monotonic())
+            self.frame = frame(world, seen, self._meters)
+            self._forget_shell()
+
+    # --- internals ---------------------------------------------------------------------------------------
+
+    def _repr_mimebundle_(self, **options: Any) -> tuple[dict, dict]:
+        data, metadata = super()._repr_mimebundle_(**options)
+        table = self._table()
+        return data | {"text/plain": repr(table), "text/html": table._repr_html_()}, metadata
+
+    def _table(self) -> StatusTable:
+        world = self._world()
+        return StatusTable(world.status() if world is not None else [])
+
+    def _hear(self, _: Any, message: Any, buffers: Any) -> None:
+        """What a view says: that it is watched, or that a button was pressed."""
+        match message:
+            case {"ask": "serve"}:
+                self._serve_on()
+            case {"ask": action} if action in ACTIONS:
+                self._press(action)
+        self.send({"heard": True})
+        self._forget_shell()
+
+    def _press(self, action: str) -> None:
+        world = self._world()
+        if world is None:
+            return
+        self.notice = ACTIONS[action]
+        try:
+            getattr(world, action)()
+            self.notice = ""
+        except FourRanksError as error:
+            self.notice = str(error)
+        self.look()
+
+    def _serve_on(self) -> None:
+        with self._lock:
+            self._asked = time.monotonic()
+            self._asked_between_cells = threading.current_thread() is threading.main_thread()
+            if self._server is None and not self._closed.is_set():
+                # In this message's context, so that answers go to the front end's shell that asked.
+                run = contextvars.copy_context().run
+                self._server = threading.Thread(target=run, args=(self._serve,), name="fourranks dashboard")
+                self._server.daemon = True
+                self._server.start()
+
+    def _serve(self) -> None:
+        try:
+            while self._is_watched():
+                self.look()
+                self._closed.wait(TICK)
+        finally:
+            with self._lock:
+                self._server = None
+
+    def _is_watched(self) -> bool:
+        if self._closed.is_set():
+            return False
+        cannot_ask = self._asked_between_cells and self._watched is not None and self._watched.busy
+        return cannot_ask or time.monotonic() - self._asked < LEASE
+
+    def _forget_shell(self) -> None:
+        """ipykernel 7.4 hands a view's messages to the shell that spoke last: the main one, where cells run.
+
+        Without that note they go where the front end sends them: to a subshell, if it has one.
+        """
+        vars(self.comm).pop("_reply_subshell_id", None)
+
+
+def frame(world: RankGroup | None, seen: Sequence[Activity], meters: Sequence[Meter]) -> dict[str, Any]:
+    """What a view draws, as plain data."""
+    ranks = [_row(activity, meter) for activity, meter in zip(seen, meters, strict=True)]
+    return {
+        "title": _title(world),
+        "actions": _actions(world),
+        "seconds": MOMENTS * TICK,
+        "ranks": ranks,
+    }
+
+
+def _title(world: RankGroup | None) -> str:
+    if world is None:
+        return "No ranks are running. %ranks start starts four."
+    if not world.running:
+        return "The ranks have ended."
+    doing = "running a cell" if world.busy else "idle"
+    return f"{world.world_size} rank{'s' * (world.world_size > 1)}, {world.backend}: {doing}"
+
+
+def _actions(world: RankGroup | None) -> list[str]:
+    """The buttons that have an effect now."""
+    if world is None:
+        return []
+    return ["interrupt"] * world.busy + ["restart"] + ["stop"] * world.running
+
+
+def _row(seen: Activity, meter: Meter) -> dict[str, Any]:
+    alive = seen.busy or seen.state in ("idle", "finished")
+    rate = meter.bytes_per_second
+    return {
+        "rank": seen.rank,
+        "state": seen.state if alive else "dead",
+        "doing": _doing(seen),
+        "where": seen.report.where if seen.busy and seen.report else "",
+        "memory": units.size(seen.memory_bytes) if alive else "",
+        "rate": units.rate(rate) if rate else "",
+        "strip": "".join("." if share is None else str(round(9 * share)) for share in meter.shares),
+    }
+
+
+def _doing(seen: Activity) -> str:
+    if seen.waits_in is None:
+        return seen.state
+    whom = f"waiting for {name_ranks(seen.waits_for)} " if seen.waits_for else ""
+    return f"{whom}in {_name(seen.waits_in)}"
+
+
+def _name(call: Call) -> str:
+    if call.op == "send":
+        name = f"send to rank {call.peer}"
+    elif call.op == "recv":
+        name = "recv from any rank" if call.peer is None else f"recv from rank {call.peer}"
+    else:
+        name = call.op
+    return f"{name} ({units.size(call.nbytes)})" if call.nbytes else name

@@ -1,0 +1,287 @@
+"""Ranks with GPUs: one rank on NCCL, ranks that share a GPU over Gloo, several GPUs."""
+
+import os
+
+import pytest
+
+import fourranks
+from fourranks import zygote
+from fourranks.errors import DeadlockError, FourRanksError, RankError, StartError
+from fourranks.views.status import StatusTable
+
+MIB = 2**20
+
+
+@pytest.fixture(scope="module")
+def shared_gpu():
+    """Three ranks that share the machine's GPUs over Gloo, for tests that leave them as they found them."""
+    with fourranks.start(3, "gloo", device="cuda") as group:
+        yield group
+
+
+@pytest.fixture
+def one_on_nccl():
+    with fourranks.start(1, "nccl") as group:
+        yield group
+
+
+# --- without a GPU ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["dist.send(x, 3 - rank)", "dist.recv(x, 3 - rank)", "dist.recv(x)"])
+def test_gloo_refuses_messages_from_and_to_other_memory_than_the_cpus(shared_group, call):
+    with pytest.raises(RankError, match="Gloo cannot (send|receive) a tensor that is on meta"):
+        shared_group.execute(f"x = torch.empty(2, device='meta'); {call}")
+    shared_group.execute("y = torch.ones(1); dist.all_reduce(y)")
+    assert [y.item() for y in shared_group.pull("y")] == [4.0] * 4
+
+
+def test_a_table_without_gpus_has_no_columns_for_them(shared_group):
+    assert "GPU" not in repr(StatusTable(shared_group.status()))
+    assert shared_group.device == "cpu"
+
+
+# --- one GPU, one rank, NCCL -----------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+def test_one_rank_communicates_by_nccl(one_on_nccl):
+    one_on_nccl.execute(
+        """
+        x = torch.arange(4.0, device=device)
+        dist.all_reduce(x)
+        y = torch.empty(1, 4, device=device)
+        dist.all_gather_single(y, x[None])
+        dist.broadcast(y, 0)
+        dist.barrier()
+        """
+    )
+    assert one_on_nccl.pull("y.tolist()") == [[[0.0, 1.0, 2.0, 3.0]]]
+    assert one_on_nccl.pull("(dist.get_backend(), str(device), torch.cuda.current_device())") == [
+        ("nccl", "cuda:0", 0)
+    ]
+
+
+@pytest.mark.gpu
+def test_nccl_is_chosen_when_there_is_a_gpu_for_each_rank():
+    with fourranks.start(1) as group:
+        assert (group.backend, group.device) == ("nccl", "cuda")
+
+
+@pytest.mark.gpu
+def test_nccl_explains_that_it_moves_gpu_tensors_only(one_on_nccl):
+    with pytest.raises(RankError, match=r"make them there \(device=device\)"):
+        one_on_nccl.execute("dist.all_reduce(torch.ones(1))")
+
+
+@pytest.mark.gpu
+def test_a_rank_on_nccl_can_be_restarted_and_keeps_its_backend(one_on_nccl):
+    one_on_nccl.restart()
+    one_on_nccl.execute("x = torch.ones(1, device=device); dist.all_reduce(x)")
+    assert (one_on_nccl.backend, one_on_nccl.pull("x.item()")) == ("nccl", [1.0])
+
+
+@pytest.mark.gpu
+def test_an_interrupted_kernel_loop_on_nccl_leaves_the_variables(one_on_nccl):
+    one_on_nccl.execute("kept = torch.ones(1, device=device)")
+    with pytest.raises(FourRanksError):
+        one_on_nccl.execute(
+            """
+            while True:
+                dist.all_reduce(kept)
+                torch.cuda.synchronize()
+            """,
+            timeout=2,
+        )
+    assert one_on_nccl.pull("kept.item()") == [1.0]
+
+
+# --- one GPU, several ranks, Gloo ------------------------------------------------------------------------
+
+
+@pytest.mark.gpu
+def test_ranks_share_the_gpus_over_gloo(shared_gpu):
+    count = zygote.shared().gpus().count
+    assert shared_gpu.pull("str(device)") == [f"cuda:{rank % count}" for rank in range(3)]
+    assert shared_gpu.pull("torch.cuda.current_device()") == [rank % count for rank in range(3)]
+    assert (shared_gpu.backend, shared_gpu.device) == ("gloo", "cuda")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "call, expected",
+    [
+        ("dist.all_reduce(x)", [[6, 6, 6]] * 3),
+        ("dist.all_reduce(x, dist.ReduceOp.MAX)", [[3, 3, 3]] * 3),
+        ("dist.broadcast(x, 1)", [[2, 2, 2]] * 3),
+        ("dist.reduce(x, 0); x = x if rank == 0 else x * 0", [[6, 6, 6], [0, 0, 0], [0, 0, 0]]),
+        ("o = [torch.empty_like(x) for _ in range(3)]; dist.all_gather(o, x); x = torch.stack(o)[:, 0]",
+         [[1, 2, 3]] * 3),
+        ("o = torch.empty(9, device=device); dist.all_gather_single(o, x); x = o[::3]", [[1, 2, 3]] * 3),
+        ("o = torch.empty(1, device=device); dist.reduce_scatter_single(o, x); x = o.expand(3)",
+         [[6, 6, 6]] * 3),
+        ("o = torch.empty_like(x); dist.all_to_all_single(o, x); x = o", [[1, 2, 3]] * 3),
+        ("o = [torch.empty_like(x) for _ in range(3)] if rank == 0 else None; dist.gather(x, o, 0); "
+         "x = torch.stack(o)[:, 0] if rank == 0 else x * 0", [[1, 2, 3], [0, 0, 0], [0, 0, 0]]),
+        ("i = [x + n for n in range(3)] if rank == 0 else None; o = torch.empty_like(x); "
+         "dist.scatter(o, i, 0); x = o", [[1, 1, 1], [2, 2, 2], [3, 3, 3]]),
+    ],
+)  # fmt: skip
+def test_gloos_collectives_take_gpu_tensors(shared_gpu, call, expected):
+    shared_gpu.execute(f"x = torch.full((3,), rank + 1.0, device=device); {call}")
+    assert shared_gpu.pull("x.tolist()") == expected
+    assert shared_gpu.pull("x.is_cuda") == [True] * 3
+
+
+@pytest.mark.gpu
+def test_gloo_refuses_messages_with_gpu_tensors_and_takes_them_by_way_of_the_cpu(shared_gpu):
+    with pytest.raises(RankError, match="Gloo cannot send a tensor that is on cuda:0"):
+        shared_gpu.execute("dist.send(torch.ones(1, device=device), (rank + 1) % 3)", ranks=[0])
+    shared_gpu.execute(
+        """
+        x = torch.full((2,), float(rank), device=device)
+        if rank == 0:
+            dist.send(x.cpu(), 1)
+        elif rank == 1:
+            received = torch.empty(2)
+            dist.recv(received, 0)
+            x = received.to(device)
+        """
+    )
+    assert shared_gpu.pull("x.tolist()", ranks=[1]) == [[0.0, 0.0]]
+
+
+@pytest.mark.gpu
+def test_ddp_on_a_shared_gpu_averages_gradients(shared_gpu):
+    shared_gpu.execute(
+        """
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 1, bias=False).to(device)
+        ddp = torch.nn.parallel.DistributedDataParallel(model, device_ids=[device])
+        ddp(torch.full((1, 4), rank + 1.0, device=device)).sum().backward()
+        """
+    )
+    assert shared_gpu.pull("model.weight.grad.tolist()") == [[[2.0] * 4]] * 3
+
+
+@pytest.mark.gpu
+def test_gpu_tensors_come_to_the_notebook_as_cpu_tensors(shared_gpu):
+    shared_gpu.execute("x = torch.full((2,), float(rank), device=device)")
+    pulled = shared_gpu.pull("x")
+    returned = shared_gpu.run(lambda: {"x": torch.ones(2, device=device)})  # noqa: F821 (names of a rank)
+    assert [x.device.type for x in pulled] == [value["x"].device.type for value in returned] == ["cpu"] * 3
+    assert [x.tolist() for x in pulled] == [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
+
+
+@pytest.mark.gpu
+def test_the_status_tells_gpu_and_memory_of_each_rank():
+    with fourranks.start(2, "gloo", device="cuda") as group:
+        group.execute("if rank == 1: x = torch.zeros(64 * 2**20, dtype=torch.uint8, device=device)")
+        first, second = group.status()
+        assert first.gpu_bytes == 0 and second.gpu_bytes == 64 * MIB
+        assert first.gpu == zygote.shared().gpus().names[0]
+        table = repr(StatusTable(group.status()))
+        assert "GPU memory" in table and "64 MiB" in table and first.gpu in table
+        group.execute("x = None")
+        assert [status.gpu_bytes for status in group.status()] == [0, 0]
+
+
+@pytest.mark.gpu
+def test_a_deadlock_of_ranks_that_share_a_gpu_costs_no_variable():
+    with fourranks.start(2, "gloo", device="cuda") as group:
+        group.execute("x = torch.full((1,), rank + 1.0, device=device)")
+        with pytest.raises(DeadlockError):
+            group.execute("if rank == 0: dist.all_reduce(x)")
+        group.execute("dist.all_reduce(x)")
+        assert group.pull("x.item()") == [3.0, 3.0]
+
+
+@pytest.mark.gpu
+def test_a_full_gpu_is_explained_and_the_rank_goes_on(shared_gpu):
+    with pytest.raises(RankError, match="The GPU's memory is full"):
+        shared_gpu.execute("torch.empty(2**50, dtype=torch.uint8, device=device)")
+    assert shared_gpu.pull("torch.ones(2, device=device).sum().item()") == [2.0] * 3
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("backend", ["gloo", "nccl"])
+def test_a_failed_kernel_spoils_cuda_until_a_restart_which_the_error_asks_for(backend):
+    with fourranks.start(1, backend, device="cuda") as group:
+        failing = "torch.zeros(2, device=device)[torch.tensor([7], device=device)]; torch.cuda.synchronize()"
+        for source in (failing, "torch.ones(1, device=device).item()"):
+            with pytest.raises(RankError, match="(?s)device-side assert.*%ranks restart"):
+                group.execute(source)
+        group.execute("kept = 1")  # the rank itself lives
+        group.restart()
+        group.execute("x = torch.ones(1, device=device); dist.all_reduce(x)")
+        assert group.pull("x.item()") == [1.0]
+
+
+@pytest.mark.gpu
+def test_the_zygote_never_touches_cuda_so_worlds_can_follow_each_other():
+    for backend, world_size in (("nccl", 1), ("gloo", 2), ("nccl", 1)):
+        with fourranks.start(world_size, backend, device="cuda") as group:
+            assert group.pull("torch.ones(1, device=device).item()") == [1.0] * world_size
+
+
+@pytest.mark.gpu
+def test_gpus_hidden_after_the_zygote_has_started_are_hidden_from_the_next_world(monkeypatch):
+    assert zygote.shared().gpus().count
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(StartError, match="torch can use no GPU here.*CUDA_VISIBLE_DEVICES is ''"):
+        fourranks.start(1, "nccl")
+    with fourranks.start(2) as group:
+        assert (group.backend, group.device) == ("gloo", "cpu")
+        assert group.pull("torch.cuda.device_count()") == [0, 0]
+
+
+# --- several GPUs ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def two_on_nccl():
+    with fourranks.start(2, "nccl") as group:
+        yield group
+
+
+@pytest.mark.gpu(2)
+def test_each_rank_has_its_own_gpu_on_nccl(two_on_nccl):
+    two_on_nccl.execute("x = torch.full((1,), rank + 1.0, device=device); dist.all_reduce(x)")
+    assert two_on_nccl.pull("(str(x.device), x.item())") == [("cuda:0", 3.0), ("cuda:1", 3.0)]
+
+
+@pytest.mark.gpu(2)
+def test_messages_go_by_nccl(two_on_nccl):
+    two_on_nccl.execute(
+        """
+        x = torch.full((1,), float(rank), device=device)
+        dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+        """
+    )
+    assert two_on_nccl.pull("x.item()") == [0.0, 0.0]
+
+
+@pytest.mark.gpu(2)
+def test_a_rank_that_skips_a_collective_of_nccl_ends_the_cell_and_costs_no_variable(two_on_nccl):
+    two_on_nccl.execute("kept = torch.full((1,), rank + 1.0, device=device); dist.all_reduce(kept)")
+    with pytest.raises(FourRanksError):
+        two_on_nccl.execute(
+            """
+            x = torch.ones(1, device=device)
+            if rank == 0:
+                dist.all_reduce(x)
+                torch.cuda.synchronize()
+            """,
+            timeout=20,
+        )
+    two_on_nccl.execute("y = torch.ones(1, device=device); dist.all_reduce(y)")
+    assert two_on_nccl.pull("(kept.item(), y.item())") == [(3.0, 2.0)] * 2
+
+
+@pytest.mark.gpu(2)
+def test_one_of_two_gpus_made_visible_is_the_only_one(monkeypatch):
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible.split(",")[1] if visible else "1")
+    with fourranks.start(2, device="cuda") as group:
+        assert (group.backend, group.pull("str(device)")) == ("gloo", ["cuda:0", "cuda:0"])
+        assert group.pull("torch.cuda.device_count()") == [1, 1]

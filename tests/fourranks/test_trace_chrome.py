@@ -1,0 +1,207 @@
+"""The file for Perfetto and chrome://tracing: strictly in Chrome's trace event format, nothing missing."""
+
+import gzip
+import json
+from collections import Counter, defaultdict
+
+import pytest
+
+from fourranks.chrome import CALLS, MAIN_THREAD
+from fourranks.spans import COMPUTING, IDLE, MOVING, WAITING
+
+from .traces import call, trace
+
+PROGRAM = """
+import time
+low, high = dist.new_group([0, 1]), dist.new_group([2, 3])
+x = torch.ones(100_000)
+works = [dist.all_reduce(torch.ones(100_000), async_op=True) for _ in range(3)]
+time.sleep(0.002 * rank)
+for work in works: work.wait()
+dist.all_reduce(x, group=low if rank < 2 else high)
+dist.send(x, 1) if rank == 0 else dist.recv(x, 0) if rank == 1 else None
+requests = [dist.isend(x, (rank + 1) % 4), dist.irecv(torch.empty(100_000), (rank - 1) % 4)]
+for request in requests: request.wait()
+dist.broadcast(x, 2)
+never_waited_for = dist.all_reduce(x, async_op=True)
+dist.barrier()
+"""
+ALLOWED = {"M", "X", "s", "f"}  # the phases that we write; torch.profiler adds more
+RESOLUTION = 0.002  # µs: times are rounded to nanoseconds
+
+
+@pytest.fixture(scope="module")
+def recorded(shared_group):
+    with shared_group.trace() as recorded:
+        shared_group.execute(PROGRAM)
+        shared_group.execute("dist.barrier()")
+    return recorded
+
+
+@pytest.fixture(scope="module")
+def events(recorded, tmp_path_factory):
+    path = recorded.to_chrome(tmp_path_factory.mktemp("chrome") / "trace.json")
+    content = json.loads(path.read_text(), parse_constant=pytest.fail)  # NaN is no JSON
+    assert content["displayTimeUnit"] == "ms"
+    return content["traceEvents"]
+
+
+def of_phase(events, phase):
+    return [event for event in events if event["ph"] == phase]
+
+
+def rows_of(bars):
+    """Bars by row, in the order of time."""
+    rows = defaultdict(list)
+    for bar in sorted(bars, key=lambda bar: (bar["ts"], -bar["dur"])):
+        rows[bar["pid"], bar["tid"]].append(bar)
+    return rows
+
+
+def assert_well_formed(events):
+    for event in events:
+        assert event["ph"] in ALLOWED
+        assert (
+            isinstance(event["name"], str) and isinstance(event["pid"], int) and isinstance(event["tid"], int)
+        )
+        if event["ph"] != "M":
+            assert event["ts"] >= 0 and isinstance(event["cat"], str)
+        if event["ph"] == "X":
+            assert event["dur"] >= 0 and isinstance(event["args"], dict)
+        if event["ph"] in "sf":
+            assert event["id"]
+
+
+def test_every_event_has_the_fields_of_its_phase(events):
+    assert_well_formed(events)
+
+
+def test_bars_of_a_row_never_overlap(events):
+    for bars in rows_of(of_phase(events, "X")).values():
+        for before, after in zip(bars, bars[1:], strict=False):
+            assert before["ts"] + before["dur"] <= after["ts"] + RESOLUTION
+
+
+def test_every_call_is_one_bar_with_its_moment_size_group_and_line(recorded, events):
+    bars = [bar for bar in of_phase(events, "X") if bar["tid"] != MAIN_THREAD]
+    for rank, calls in enumerate(recorded.calls):
+        own = sorted((bar["name"], bar["ts"], bar["args"]["bytes"]) for bar in bars if bar["pid"] == rank)
+        made = sorted((c.op, round(1e6 * (c.start - recorded.begun), 3), c.nbytes) for c in calls)
+        assert own == made
+    pair = next(bar for bar in bars if bar["args"]["group"].endswith("(ranks 2-3)"))
+    assert pair["args"]["line"].endswith("dist.all_reduce(x, group=low if rank < 2 else high)")
+    assert pair["args"]["shape"] == [100_000]
+
+
+def test_synchronous_calls_share_a_row_and_the_others_have_theirs(recorded, events):
+    bars = [bar for bar in of_phase(events, "X") if bar["tid"] != MAIN_THREAD]
+    asynchronous = Counter(call.asynchronous for calls in recorded.calls for call in calls)
+    assert Counter(bar["tid"] != CALLS for bar in bars) == asynchronous
+    flights = [bar for bar in bars if bar["name"] == "all_reduce" and bar["tid"] != CALLS and bar["pid"] == 0]
+    assert len({bar["tid"] for bar in flights[:3]}) > 1  # in flight at the same time
+
+
+def test_the_main_threads_row_tells_how_every_moment_was_spent(recorded, events):
+    rows = rows_of(bar for bar in of_phase(events, "X") if bar["tid"] == MAIN_THREAD)
+    assert sorted(rows) == [(rank, MAIN_THREAD) for rank in range(4)]
+    for spans in recorded.spans():
+        bars = rows[spans.rank, MAIN_THREAD]
+        assert {bar["name"] for bar in bars} <= {COMPUTING, WAITING, MOVING, IDLE}
+        assert sum(bar["dur"] for bar in bars) == pytest.approx(1e6 * spans.seconds(), abs=1)
+
+
+def test_ranks_and_rows_have_names_and_an_order(events):
+    names, order = {}, {}
+    for event in of_phase(events, "M"):
+        kind, _, what = event["name"].partition("_")
+        place = event["pid"] if kind == "process" else (event["pid"], event["tid"])
+        (order if what == "sort_index" else names)[place] = next(iter(event["args"].values()))
+    assert [names[rank] for rank in range(4)] == [f"rank {rank}" for rank in range(4)]
+    assert sorted(range(4), key=order.get) == [0, 1, 2, 3]
+    assert {(bar["pid"], bar["tid"]) for bar in of_phase(events, "X")} <= names.keys()
+    assert names[0, CALLS] == "calls"
+
+
+def test_arrows_lead_from_every_send_to_its_receive_and_from_the_last_rank_to_those_that_waited(
+    recorded, events
+):
+    starts = {event["id"]: event for event in of_phase(events, "s")}
+    ends = {event["id"]: event for event in of_phase(events, "f")}
+    assert starts.keys() == ends.keys()
+    assert len(starts) == len(of_phase(events, "s")) == len(of_phase(events, "f"))
+    rows = rows_of(of_phase(events, "X"))
+    led = []
+    for number, start in starts.items():
+        end = ends[number]
+        assert end["bp"] == "e" and end["ts"] >= start["ts"]
+        assert start["name"] == end["name"] and start["cat"] == end["cat"]
+        led.append((bar_around(start, rows)["name"], bar_around(end, rows)["name"], end["pid"]))
+    messages = sorted(pair for pair in led if pair[0] == "send")
+    assert messages == [("send", "recv", 0), ("send", "recv", 1), ("send", "recv", 1)] + [
+        ("send", "recv", 2),
+        ("send", "recv", 3),
+    ]
+    assert led.count(("barrier", "barrier", 0)) <= 2 and Counter(a for a, _, _ in led)["barrier"] == 6
+
+
+def bar_around(point, rows):
+    """The bar that Perfetto fastens an arrow to."""
+    around = [
+        bar
+        for bar in rows[point["pid"], point["tid"]]
+        if bar["ts"] <= point["ts"] + RESOLUTION and point["ts"] <= bar["ts"] + bar["dur"] + RESOLUTION
+    ]
+    assert around, f"the arrow's end {point} is fastened to nothing"
+    return next(
+        (bar for bar in around if bar["name"] in (point["name"], *point["name"].split("/"))), around[0]
+    )
+
+
+def test_a_call_that_never_ended_reaches_to_the_end_of_its_cell():
+    calls = [call("all_reduce", 1, None, asynchronous=True)]
+    (bar,) = (
+        bar for bar in of_phase(list(chrome_events(trace(calls, end_ms=5))), "X") if bar["tid"] != MAIN_THREAD
+    )
+    assert (bar["ts"], bar["dur"]) == (0, 4000)
+
+
+def chrome_events(recorded):
+    from fourranks.chrome import events
+
+    return events(recorded)
+
+
+def test_a_compressed_file_holds_the_same(recorded, events, tmp_path):
+    path = recorded.to_chrome(tmp_path / "trace.json.gz")
+    assert json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] == events
+
+
+def test_the_profiler_is_merged_with_its_clock_aligned_and_prints_nothing(shared_group):
+    source = "a = torch.ones(300, 300)\ndist.barrier()\na @ a\ndist.barrier()\nNone"
+    with shared_group.trace(profile=True) as recorded:
+        shown = shared_group.execute(source)
+        shared_group.execute("a @ a\nNone")
+    assert str(shown) == ""
+    events = list(chrome_events(recorded))
+    for rank in range(4):
+        first, second = recorded.cells[0][rank].calls
+        products = [
+            e
+            for e in events
+            if e["name"] == "aten::mm" and e["pid"] == rank and e["ts"] < micro(second.end, recorded)
+        ]
+        (product,) = products
+        assert micro(first.end, recorded) <= product["ts"]
+        assert product["ts"] + product["dur"] <= micro(second.start, recorded)
+        assert len([e for e in events if e["name"] == "aten::mm" and e["pid"] == rank]) == 2
+    assert {e["pid"] for e in events} == {0, 1, 2, 3}
+    named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
+    assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} <= named
+
+
+def micro(moment, recorded):
+    return 1e6 * (moment - recorded.begun)
+
+
+def test_a_trace_without_a_profile_takes_none(recorded):
+    assert all(record.profile is None for cell in recorded.cells for record in cell.values())
