@@ -15,8 +15,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import RemoteError
-from .messages import Clear, Display, Done, Interrupt, Report, Rescue, State, Stream
+from .messages import Clear, Display, Done, Feed, Interrupt, Report, Rescue, State, Stream
 from .recorder import Progress
+from .trace import Call
 from .transcript import Transcript
 from .watch import Deadlock, RankView, Watch, in_step
 from .workers import Workers
@@ -112,6 +113,8 @@ class Cell:
             self.collect_reports(FREE_PATIENCE[0])
         self.whereabouts = {rank: state.where for rank, state in self.states.items() if rank in self.pending}
         for patience in FREE_PATIENCE:
+            if cut:
+                self._feed(interrupted)
             if not self.pending:
                 break
             for worker in self._workers.living():
@@ -119,9 +122,24 @@ class Cell:
                     self._workers.send(worker.rank, Rescue())
                 if worker.rank in self.pending:
                     self._workers.send(worker.rank, Interrupt())
-            self._wait(patience, interrupted)
+            self._wait(patience, interrupted, set(self.pending))
             cut = cut or bool(self.pending)
         return cut
+
+    def _feed(self, interrupted: Callable[[], bool]) -> None:
+        """Free the ranks that wait for any sender: the end of a connection does not, a message does."""
+        hungry = {rank: call for rank in self.pending if (call := self._waits_for_any(rank)) is not None}
+        for rank, call in hungry.items():
+            feeders = [q for q in call.ranks if q != rank and self._workers[q].alive]
+            if feeders:
+                self._workers.send(rank, Interrupt())
+                self._workers.send(feeders[0], Feed(call.group, rank, call.tag, call.nbytes))
+        if hungry:
+            self._wait(FREE_PATIENCE[0], interrupted, set(hungry))
+
+    def _waits_for_any(self, rank: int) -> Call | None:
+        call = self.states[rank].progress.blocked if rank in self.states else None
+        return call if call is not None and call.op == "recv" and call.peer is None else None
 
     def ask_for_reports(self) -> None:
         """Have every living rank report what it is doing."""
@@ -142,9 +160,10 @@ class Cell:
         self.collect_reports(FREE_PATIENCE[-1])
         return not self._reports_due and in_step({r: state.progress for r, state in self.states.items()})
 
-    def _wait(self, patience: float, interrupted: Callable[[], bool]) -> None:
+    def _wait(self, patience: float, interrupted: Callable[[], bool], ranks: set[int]) -> None:
+        """Wait until none of these ranks is busy any more."""
         deadline = time.monotonic() + patience
-        while self.pending and time.monotonic() < deadline and not interrupted():
+        while ranks.intersection(self.pending) and time.monotonic() < deadline and not interrupted():
             self._take(TICK)
 
     def _take(self, timeout: float) -> None:

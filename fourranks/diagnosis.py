@@ -285,7 +285,8 @@ def _groups_in_other_order(deadlock: Deadlock, places: Places) -> str | None:
 def _rank_is_missing(deadlock: Deadlock, places: Places) -> str | None:
     if not deadlock.ended:
         return None
-    rank, call = next(iter(deadlock.blocked.items()))
+    rank = next(rank for rank, missing in deadlock.missing.items() if set(missing) & set(deadlock.ended))
+    call = deadlock.blocked[rank]
     absent = [q for q in deadlock.missing[rank] if q in deadlock.ended]
     if (
         call.function.isidentifier()

@@ -209,6 +209,11 @@ class RankGroup:
         return [_activity(worker, cell) for worker in workers.all]
 
     @property
+    def formed_anew(self) -> int:
+        """How often the default process group was formed again since the ranks were started."""
+        return self._generation - 1
+
+    @property
     def running(self) -> bool:
         """Whether the world has been started and not stopped."""
         return self._workers is not None
@@ -347,11 +352,11 @@ class RankGroup:
             return Aftermath.ENDED
         must_cut = stop is not None and stop.reason in ("deadlock", "died")
         cut = cell.free(must_cut, interrupted) if stop else False
-        if cell.died:
-            return Aftermath.DEAD
         if cell.pending:
             self._restart()
             return Aftermath.RESTARTED
+        if cell.died:
+            return Aftermath.DEAD
         in_step = cell.in_step()  # asked in any case: an answer means that the rank has done its cutting
         if in_step and not cut:
             return Aftermath.INTACT

@@ -114,6 +114,16 @@ class Inspect:
 
 
 @dataclass(slots=True)
+class Feed:
+    """Send zeros to a rank that is blocked in a receive from any source."""
+
+    group: str
+    rank: int
+    tag: int
+    nbytes: int
+
+
+@dataclass(slots=True)
 class Report:
     """Answer at once with a `State`, even while the main thread is busy."""
 

@@ -336,8 +336,8 @@ class DefaultGroup:
             0  # names of groups must agree, whatever single ranks have tried
         )
         self._generation, self._attempt = generation, 0
-        dist.init_process_group(self._settings.backend)
         RecordingProcessGroup.recorder.reset()
+        dist.init_process_group(self._settings.backend)
 
     def _rendezvous(self, url: str, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
         """A part of the store for each new default group, so that it finds no addresses of an earlier one."""
@@ -347,6 +347,13 @@ class DefaultGroup:
         everyone = tuple(range(self._settings.world_size))
         RecordingProcessGroup.await_formation(_call("init_process_group", prefix, everyone))
         yield dist.PrefixStore(prefix, store), self._settings.rank, self._settings.world_size
+
+    def feed(self, name: str, rank: int, tag: int, nbytes: int) -> None:
+        """Send zeros to a rank that waits for any sender: nothing else frees it. Runs in a helper thread."""
+        for group in distributed_c10d._world.pg_map:
+            if group.group_name == name:
+                zeros = torch.zeros(nbytes, dtype=torch.uint8)
+                self._fed = group.inner.send([zeros], dist.get_group_rank(group, rank), tag)
 
     def cut(self) -> None:
         """Make every operation that waits on a group or its store fail now. Runs in a helper thread."""

@@ -33,6 +33,7 @@ from .messages import (
     Complete,
     Done,
     Execute,
+    Feed,
     Form,
     Inspect,
     Interrupt,
@@ -158,6 +159,8 @@ class Rank:
             case Interrupt():
                 self._shell.given_up = True
                 self._interrupts.request()
+            case Feed(group, rank, tag, nbytes):
+                self._group.feed(group, rank, tag, nbytes)
             case Rescue():
                 self._shell.given_up = True
                 self._group.cut()

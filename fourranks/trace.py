@@ -188,7 +188,9 @@ class Trace:
 
     def _plain(self, call: Call, rank: int, number: int, record: Record) -> dict[str, Any]:
         plain = {"rank": rank, "cell": number, "where": str(record.places.get((call.file, call.line), ""))}
-        plain |= {name.name: getattr(call, name.name) for name in fields(call) if name.name not in ("part", "look")}
+        plain |= {
+            name.name: getattr(call, name.name) for name in fields(call) if name.name not in ("part", "look")
+        }
         for moment in ("start", "end", "completed"):
             if plain[moment] is not None:
                 plain[moment] -= self.begun

@@ -73,7 +73,7 @@ def _rank_died(workers: Workers, cell: Cell, aftermath: Aftermath) -> RankDied:
 
 def _where(cell: Cell, rank: int) -> str:
     state = cell.states.get(rank)
-    return f" ({state.where})" if state is not None and state.busy else ""
+    return f" (last seen in {state.where})" if state is not None and state.busy else ""
 
 
 def _whereabouts(cell: Cell) -> str:

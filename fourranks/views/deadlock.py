@@ -107,7 +107,7 @@ def _last_common(deadlock: Deadlock) -> Call | None:
     stuck = {call.place_in_group for call in (deadlock.conflicts | deadlock.blocked).values()}
     for call in reversed(deadlock.views[next(iter(deadlock.blocked))].progress.recent):
         counts = [progress.collectives.get((call.group, call.ranks), 0) for progress in progresses]
-        among_all = not call.is_point_to_point and len(call.ranks) == len(progresses)
+        among_all = call.moves_data and not call.is_point_to_point and len(call.ranks) == len(progresses)
         if among_all and min(counts) > call.seq and call.place_in_group not in stuck:
             return call
     return None

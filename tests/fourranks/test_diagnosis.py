@@ -135,7 +135,7 @@ def explanation(group, cell, ranks=None):
         pytest.param(
             "sizes = [1 + (rank == 2 and other == 0) for other in range(4)]\n"
             "dist.all_to_all_single(torch.empty(4), torch.ones(sum(sizes)), [1] * 4, sizes)",
-            "What a rank gives to another in all_to_all_single must be as large as what that one takes from it",
+            "What a rank gives to another in all_to_all_single must be as large as what that one takes",
             id="a chunk that does not fit",
         ),
         pytest.param(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+from base64 import b64decode
 
 import nbclient
 import nbformat
@@ -157,6 +159,26 @@ def test_a_deadlock_is_explained_and_variables_live_on(kernel):
     assert "Rank 3 waits in barrier" in shown
     assert "line 3: dist.barrier()" in shown
     assert kernel.text("%%ranks\nkept") == "[0] 0\n[1] 1\n[2] 2\n[3] 3\n"
+
+
+def test_a_deadlock_is_drawn_above_its_error_whoever_raised_it(kernel):
+    stuck = "x = torch.ones(2)\\nif rank: dist.barrier()"
+    for cell in (
+        f"%%ranks\n{stuck}".replace("\\n", "\n"),
+        f"import fourranks\nfourranks.world().execute('{stuck}')",
+    ):
+        figure, error = kernel.run(cell)
+        picture = re.search('src="data:image/svg.xml;base64,(.*?)"', figure["data"]["text/html"])[1]
+        texts = re.findall("<text.*?>(.*?)</text>", b64decode(picture).decode())
+        assert {"ranks 1-3", "rank 0", "finished the cell"} <= set(texts) and "barrier, line" in str(texts)
+        assert error["ename"] == "DeadlockError"
+
+
+def test_status_says_how_often_the_process_group_was_formed_anew(kernel):
+    kernel.run("%ranks restart")
+    assert "anew" not in kernel.text("%ranks")
+    kernel.run("%%ranks\nif rank: dist.barrier()")
+    assert "The process group was formed anew once since the ranks were started." in kernel.text("%ranks")
 
 
 def test_the_interrupt_button_frees_ranks_that_are_blocked_in_a_collective(kernel):

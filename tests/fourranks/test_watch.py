@@ -181,6 +181,46 @@ def test_a_leaf_of_a_broadcast_tree_that_skipped_it_is_found_after_a_standstill(
     assert observe(*views, rounds=STANDSTILL_ROUNDS + 2) is not None
 
 
+def test_an_isend_that_was_thrown_away_does_not_come_after_a_standstill():
+    sent = call("send", peer=1)
+    sender = finished(sends={("0", 1, 0): 1}, dropped=[sent])
+    views = [sender, waiting(call("recv", peer=0)), finished(), finished()]
+    assert observe(*views, rounds=3) is None
+    assert observe(*views, rounds=STANDSTILL_ROUNDS + 2).missing == {1: (0,)}
+
+
+def test_sizes_of_an_all_to_all_are_compared_pair_by_pair():
+    fits = [call("all_to_all_single", ranks=(0, 1), exchange=((8, 4), (8, 12))), ((12, 8), (4, 8))]
+    assert (
+        observe(waiting(fits[0]), waiting(call("all_to_all_single", ranks=(0, 1), exchange=fits[1]))) is None
+    )
+    misfit = call("all_to_all_single", ranks=(0, 1), exchange=((12, 8), (8, 8)))
+    assert observe(waiting(fits[0]), waiting(misfit)).conflicts == {1: misfit}
+
+
+def launched(the_call):
+    """A rank that goes on, or has come to the end of its cell, before a call that NCCL launched is complete."""
+    return RankView(
+        Progress(launched=the_call, recent=[the_call], collectives={("0", FOUR): the_call.seq + 1})
+    )
+
+
+def test_a_launched_call_whose_rank_has_finished_without_it_is_a_deadlock():
+    proof = observe(launched(call("all_reduce")), finished(), running(), running())
+    assert proof.missing == {0: (1, 2, 3)} and proof.ended == {1: "finished the cell"}
+
+
+def test_a_launched_call_that_other_ranks_may_still_join_is_no_deadlock():
+    views = [launched(call("all_reduce", seq=1)), launched(call("all_reduce", seq=0)), running(), running()]
+    assert observe(*views, rounds=100) is None
+
+
+def test_a_proof_tells_whether_ranks_are_still_on_their_way():
+    stuck = [waiting(call("barrier")), waiting(call("barrier")), finished()]
+    assert observe(*stuck, finished()).settled
+    assert not observe(*stuck, running()).settled
+
+
 def test_ranks_are_in_step_when_all_issued_the_same_collectives_and_every_message_was_received():
     both = {("0", (0, 1)): 3}
     sent, received = Progress(collectives=both), Progress(collectives=both)
