@@ -52,6 +52,7 @@ def _line_parser() -> _Parser:
     parser.add_argument("-n", "--world-size", type=int, default=4, help="number of ranks (4)")
     parser.add_argument("--backend", choices=("auto", "gloo", "nccl"), default="auto")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="cuda: share GPUs")
+    parser.add_argument("--spawn", action="store_true", help="fresh processes instead of forks: slower")
     return parser
 
 
@@ -111,7 +112,8 @@ class RanksMagics(Magics):
 
     def _start(self, options: argparse.Namespace) -> None:
         began = time.perf_counter()
-        world = start(options.world_size, options.backend, device=options.device)
+        method = "spawn" if options.spawn else "auto"
+        world = start(options.world_size, options.backend, device=options.device, start_method=method)
         current.set_world(world)
         print(f"{_describe(world)} {_are(world)} ready ({time.perf_counter() - began:.2f} s).")
 

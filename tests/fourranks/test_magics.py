@@ -103,6 +103,12 @@ def test_start_status_restart_and_stop(kernel):
     assert "`%ranks start`" in kernel.text("%ranks")
 
 
+def test_ranks_are_spawned_when_asked_for(kernel):
+    assert "1 rank on Gloo is ready" in kernel.text("%ranks start -n 1 --backend gloo --spawn")
+    assert kernel.text("import fourranks; fourranks.world().start_method") == "'spawn'\n"
+    kernel.run("%ranks stop")
+
+
 def test_some_ranks_only(kernel):
     assert kernel.text("%%ranks 0,2-3\nprint('hi', rank)").endswith("[0] hi 0\n[2] hi 2\n[3] hi 3\n")
 
