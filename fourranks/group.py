@@ -165,15 +165,16 @@ class RankGroup:
                 self._lock.release()
 
     @contextlib.contextmanager
-    def trace(self, profile: bool = False) -> Iterator[Trace]:
+    def trace(self, profile: bool = False, values: str = "") -> Iterator[Trace]:
         """Record every collective and point-to-point call of the cells and calls inside the block.
 
         Args:
             profile: let torch.profiler run on the ranks, too; `Trace.to_chrome` shows what it sees.
+            values: name of a variable on the ranks, a small tensor; `Trace.steps` shows what it holds.
         """
         if self._trace is not None:
             raise FourRanksError("A trace of this world is being recorded already; traces do not nest.")
-        self._trace = Trace(self.world_size, Tracing(profile))
+        self._trace = Trace(self.world_size, Tracing(profile, values))
         try:
             yield self._trace
         finally:

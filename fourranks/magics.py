@@ -9,6 +9,7 @@
 %%ranks 0,2-3 --timeout 30   on some of them, for at most 30 seconds
 %%ranks --out loss           and bring a variable back, as a list with an entry for each rank
 %%ranks --trace              and show what they communicated, when and how fast
+%%ranks --steps x            and show round by round who sent what to whom, and what x held
 """
 
 from __future__ import annotations
@@ -69,6 +70,11 @@ def _cell_parser() -> _Parser:
         help="bring these variables of the ranks back, each as a list in rank order",
     )
     parser.add_argument("--trace", action="store_true", help="show what the ranks communicated")
+    parser.add_argument(
+        "--steps",
+        metavar="NAME",
+        help="show round by round who sent what to whom, and what this variable held",
+    )
     return parser
 
 
@@ -158,12 +164,12 @@ class RanksMagics(Magics):
         output = LiveOutput(self.shell, note)
         # The magic's own line stays, as a comment, so that line numbers are those of the notebook.
         source = cell if cell.lstrip().startswith("%%") else f"{magic_line}\n{cell}"
-        if options.trace:
-            with current.world().trace() as trace:
+        if options.trace or options.steps:
+            with current.world().trace(values=options.steps or "") as trace:
                 try:
                     self._execute(source, options, output)
                 finally:  # most of all after a deadlock
-                    self._draw(trace)
+                    self._draw(trace, options)
         else:
             self._execute(source, options, output)
         self.shell.push({name: _pulled(name, options.ranks) for name in options.out})
@@ -185,10 +191,13 @@ class RanksMagics(Magics):
         """What stands in front of this cell: In[…]. `execution_count` may be ahead of it already."""
         return len(self.shell.user_ns["In"]) - 1
 
-    def _draw(self, trace: Trace) -> None:
-        if trace.operations:
-            display(trace.timeline())
-        display(trace.table())
+    def _draw(self, trace: Trace, options: argparse.Namespace) -> None:
+        if options.trace:
+            if trace.operations:
+                display(trace.timeline())
+            display(trace.table())
+        if options.steps:
+            display(trace.steps())
 
 
 def _pulled(name: str, ranks: list[int] | None) -> list[Any]:

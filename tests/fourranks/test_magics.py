@@ -189,6 +189,15 @@ def test_a_trace_is_shown_also_when_the_cell_fails(kernel):
     assert error.ename == "RankError"
 
 
+def test_steps_show_a_slider_that_is_a_picture_where_no_script_runs(kernel):
+    there, back = "if rank == 0: dist.send(x, 1)", "if rank == 1: dist.send(x, 0)"
+    take, take_back = "if rank == 1: dist.recv(x, 0)", "if rank == 0: dist.recv(x, 1)"
+    cell = ["%%ranks --steps x", "x = torch.ones(2)", there, take, back, take_back]
+    (output,) = kernel.run("\n".join(cell))
+    assert {"image/png", "text/html", "text/plain"} == output.data.keys()
+    assert output.data["text/plain"] == "<Player: x on 4 ranks, round by round, 2 rounds>"
+
+
 def test_out_brings_variables_back_as_one_list_in_rank_order(kernel):
     kernel.run("%%ranks --out x,big\nx = rank ** 2\nbig = torch.full((100_000,), 1.0 * rank)")
     assert kernel.text("x, [tensor.sum().item() for tensor in big]") == (
