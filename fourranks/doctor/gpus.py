@@ -119,7 +119,9 @@ def gpus() -> Finding:
     if not usable.count:
         found = f"torch can use none of {len(cards)} GPUs{limited}: {usable.trouble or 'it does not say why'}"
         return Finding(Verdict.PROBLEM, found, _way_to_gpus(visible))
-    found = f"{_names(list(usable.names))}{limited}"
+    found = f"{_names(usable.names)}{limited}"
+    if usable.count < 4:
+        found += "; four ranks can share: `%ranks start --device cuda`"
     return judge_use(cards, found) if cards else Finding(Verdict.OK, found)
 
 
@@ -131,20 +133,20 @@ def _way_to_gpus(visible: str | None) -> str:
 
 def judge_use(cards: list[Gpu], found: str) -> Finding:
     """A verdict on what other processes leave of the GPUs; `found` is what is known of them."""
-    found += f", {min(card.memory for card in cards) / 1024:.0f} GiB each"
+    found = f"{found}\n{min(card.memory for card in cards) / 1024:.0f} GiB of memory each"
     taken = [number for number, card in enumerate(cards) if card.used > IN_USE * card.memory]
     alone = [number for number, card in enumerate(cards) if card.compute_mode.startswith("Exclusive")]
     if taken:
         used = ", ".join(f"GPU {number} {cards[number].used / 1024:.1f} GiB" for number in taken)
         advice = "`nvidia-smi` shows whose processes these are; bandwidths and memory are shared with them."
-        return Finding(Verdict.ATTENTION, f"{found}\nin use already: {used}", advice)
+        return Finding(Verdict.ATTENTION, f"{found}, in use already: {used}", advice)
     if alone:
-        found += "\nonly one process at a time may use a GPU (compute mode exclusive)"
+        found += ", but only one process at a time may use a GPU (compute mode exclusive)"
         return Finding(Verdict.ATTENTION, found, "`sudo nvidia-smi -c 0` lets ranks share one.")
     return Finding(Verdict.OK, found)
 
 
-def _names(names: list[str]) -> str:
+def _names(names: tuple[str, ...]) -> str:
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
 
 
