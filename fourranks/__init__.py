@@ -9,6 +9,8 @@ dist.all_reduce(x)
 x
 """
 
+from typing import Any
+
 from .current import world
 from .errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, StartError
 from .group import RankGroup, run, start
@@ -24,8 +26,17 @@ __all__ = [
     "StartError",
     "load_ipython_extension",
     "run",
+    "show",
     "start",
     "unload_ipython_extension",
     "world",
 ]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name != "show":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .views import show  # matplotlib takes a while to import
+
+    return show

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code."""
     parser = argparse.ArgumentParser(prog="python -m fourranks", description="Four Ranks, from a shell.")
-    commands = parser.add_subparsers(title="commands", metavar="command")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     doctor = commands.add_parser(
         "doctor",
         help="check whether this machine is fit for the course",

@@ -25,7 +25,8 @@ def create(world_size: int) -> int:
 class Board:
     """The board as one rank sees it: it writes its own part and reads the others'.
 
-    Keys and values are hashes. They are the same on all ranks because these are forks of one process.
+    Keys and values are hashes. They are the same on all ranks because these are forks of one process, or were
+    given the same hash seed.
     """
 
     def __init__(self, descriptor: int, rank: int) -> None:

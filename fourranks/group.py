@@ -12,6 +12,7 @@ usable.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,6 +35,7 @@ from .workers import Worker, Workers
 MAX_WORLD_SIZE = 128  # every two ranks of Gloo share a connection: beyond this, file descriptors run out
 ANSWER_PATIENCE = 0.3  # seconds that someone who has pressed Tab is to wait
 FORM_TIMEOUT = 60.0  # seconds to connect all ranks; 128 ranks on two cores need a few
+IMPORT_TIMEOUT = 5.0  # seconds more for each rank that has to import torch first
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ class RankGroup:
         world_size: number of ranks.
         backend: "gloo" or "nccl".
         device: "cpu" or "cuda", what the ranks compute on.
+        start_method: "fork" or "spawn".
     """
 
     def __init__(
@@ -65,9 +68,11 @@ class RankGroup:
         backend: str = "auto",
         timeout: float | None = None,
         device: str = "auto",
+        start_method: str = "auto",
     ) -> None:
         self.world_size = _checked_world_size(world_size)
         self.backend, self.device = backend, device  # as asked for; _start() decides
+        self.start_method = _chosen_start_method(start_method)
         self._timeout = timeout
         self._lock = threading.Lock()  # held by the thread that runs a cell, restarts or stops
         self._gate = threading.Lock()  # held while a thread restarts or stops: no cell begins
@@ -160,15 +165,16 @@ class RankGroup:
                 self._lock.release()
 
     @contextlib.contextmanager
-    def trace(self, profile: bool = False) -> Iterator[Trace]:
+    def trace(self, profile: bool = False, values: str = "") -> Iterator[Trace]:
         """Record every collective and point-to-point call of the cells and calls inside the block.
 
         Args:
             profile: let torch.profiler run on the ranks, too; `Trace.to_chrome` shows what it sees.
+            values: name of a variable on the ranks, a small tensor; `Trace.steps` shows what it holds.
         """
         if self._trace is not None:
             raise FourRanksError("A trace of this world is being recorded already; traces do not nest.")
-        self._trace = Trace(self.world_size, Tracing(profile))
+        self._trace = Trace(self.world_size, Tracing(profile, values))
         try:
             yield self._trace
         finally:
@@ -260,7 +266,7 @@ class RankGroup:
         self.device = self._placement.devices[0].partition(":")[0]
         self._generation = 0
         with deferred_interrupt() as interrupted:
-            self._workers = Workers(self.backend, self._placement.devices)
+            self._workers = Workers(self.backend, self._placement.devices, self.start_method)
             try:
                 self._form(interrupted)
             except BaseException:
@@ -293,7 +299,8 @@ class RankGroup:
             self._trace.formed.append(time.perf_counter())
         self._generation += 1
         cell = Cell(self._workers, dict.fromkeys(range(self.world_size), Form(self._generation)))
-        stop = cell.run(FORM_TIMEOUT, interrupted)
+        imports = IMPORT_TIMEOUT * self.world_size if self.start_method == "spawn" else 0
+        stop = cell.run(FORM_TIMEOUT + imports, interrupted)
         error = verdict(self._workers, cell, stop, cell.errors(), Aftermath.INTACT)
         if isinstance(error, KeyboardInterrupt):
             raise error
@@ -400,7 +407,11 @@ class RankGroup:
 
 
 def start(
-    world_size: int = 4, backend: str = "auto", timeout: float | None = None, device: str = "auto"
+    world_size: int = 4,
+    backend: str = "auto",
+    timeout: float | None = None,
+    device: str = "auto",
+    start_method: str = "auto",
 ) -> RankGroup:
     """Start a world of ranks.
 
@@ -409,11 +420,21 @@ def start(
         backend: "gloo", "nccl", or "auto": NCCL when there is a GPU for each rank, else Gloo.
         timeout: seconds that each cell or call may take, unless it says otherwise; unlimited by default.
         device: "cpu", "cuda", or "auto": GPUs with NCCL, CPUs with Gloo. With Gloo ranks can share GPUs.
+        start_method: "fork", "spawn" (each rank imports torch anew: seconds, and more memory, but what fails
+            in a forked process works), or "auto": "spawn" on macOS, else "fork".
 
     Raises:
         StartError: the world cannot be started; the message says why.
     """
-    return RankGroup(world_size, backend, timeout, device)
+    return RankGroup(world_size, backend, timeout, device, start_method)
+
+
+def _chosen_start_method(start_method: str) -> str:
+    if start_method not in ("auto", "fork", "spawn"):
+        raise StartError(f"There is no start method {start_method!r}; choose auto, fork or spawn.")
+    if start_method == "auto":  # macOS' own libraries fail in a forked process
+        return "spawn" if sys.platform == "darwin" else "fork"
+    return start_method
 
 
 def run(

@@ -108,7 +108,8 @@ def _ask_torch() -> Gpus:
             names = tuple(torch.cuda.get_device_name(index) for index in range(count))
         except RuntimeError as error:
             return Gpus((), nccl, str(error).splitlines()[0])
-    return Gpus(names, nccl, "" if names else " ".join(str(warning.message) for warning in caught))
+    said = " ".join(str(warning.message).split(" (Triggered internally")[0] for warning in caught)
+    return Gpus(names, nccl, "" if names else said)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@
 %%ranks 0,2-3 --timeout 30   on some of them, for at most 30 seconds
 %%ranks --out loss           and bring a variable back, as a list with an entry for each rank
 %%ranks --trace              and show what they communicated, when and how fast
+%%ranks --steps x            and show round by round who sent what to whom, and what x held
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ def _line_parser() -> _Parser:
     parser.add_argument("-n", "--world-size", type=int, default=4, help="number of ranks (4)")
     parser.add_argument("--backend", choices=("auto", "gloo", "nccl"), default="auto")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="cuda: share GPUs")
+    parser.add_argument("--spawn", action="store_true", help="fresh processes instead of forks: slower")
     return parser
 
 
@@ -68,6 +70,11 @@ def _cell_parser() -> _Parser:
         help="bring these variables of the ranks back, each as a list in rank order",
     )
     parser.add_argument("--trace", action="store_true", help="show what the ranks communicated")
+    parser.add_argument(
+        "--steps",
+        metavar="NAME",
+        help="show round by round who sent what to whom, and what this variable held",
+    )
     return parser
 
 
@@ -114,7 +121,8 @@ class RanksMagics(Magics):
 
     def _start(self, options: argparse.Namespace) -> None:
         began = time.perf_counter()
-        world = start(options.world_size, options.backend, device=options.device)
+        method = "spawn" if options.spawn else "auto"
+        world = start(options.world_size, options.backend, device=options.device, start_method=method)
         current.set_world(world)
         print(f"{_describe(world)} {_are(world)} ready ({time.perf_counter() - began:.2f} s).")
 
@@ -159,12 +167,12 @@ class RanksMagics(Magics):
         output = LiveOutput(self.shell, note)
         # The magic's own line stays, as a comment, so that line numbers are those of the notebook.
         source = cell if cell.lstrip().startswith("%%") else f"{magic_line}\n{cell}"
-        if options.trace:
-            with current.world().trace() as trace:
+        if options.trace or options.steps:
+            with current.world().trace(values=options.steps or "") as trace:
                 try:
                     self._execute(source, options, output)
                 finally:  # most of all after a deadlock
-                    self._draw(trace)
+                    self._draw(trace, options)
         else:
             self._execute(source, options, output)
         self.shell.push({name: _pulled(name, options.ranks) for name in options.out})
@@ -186,10 +194,13 @@ class RanksMagics(Magics):
         """What stands in front of this cell: In[…]. `execution_count` may be ahead of it already."""
         return len(self.shell.user_ns["In"]) - 1
 
-    def _draw(self, trace: Trace) -> None:
-        if trace.operations:
-            display(trace.timeline())
-        display(trace.table())
+    def _draw(self, trace: Trace, options: argparse.Namespace) -> None:
+        if options.trace:
+            if trace.operations:
+                display(trace.timeline())
+            display(trace.table())
+        if options.steps:
+            display(trace.steps())
 
 
 def _pulled(name: str, ranks: list[int] | None) -> list[Any]:

@@ -40,6 +40,7 @@ class Settings:
     directory: str
     path: list[str]  # sys.path of the notebook
     environment: dict[str, str] = field(repr=False)
+    start_method: str  # "fork" or "spawn"
 
 
 # --- from the notebook to a rank -------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Also sums operations up for a table. Pure logic on the calls of a `Trace`.
 
 from __future__ import annotations
 
+import functools
 from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -25,8 +26,7 @@ class Operation:
     Attributes:
         op: name of the function of `torch.distributed`, or `MESSAGE`.
         ranks: the members of its process group.
-        calls: the call of each rank that has made one.
-        arrived: when the last rank had come; None if one never came.
+        calls: the call of each rank that has made one; complete before anything else is asked for.
     """
 
     def __init__(self, rank: int, call: Call) -> None:
@@ -35,8 +35,9 @@ class Operation:
         self.calls = {rank: call}
         self._needed = {rank, call.peer} if call.is_point_to_point else set(call.ranks)
 
-    @property
+    @functools.cached_property
     def arrived(self) -> float | None:
+        """When the last rank had come; None if one never came."""
         complete = self.calls.keys() == self._needed
         return max(call.start for call in self.calls.values()) if complete else None
 
@@ -45,21 +46,21 @@ class Operation:
         """S of nccl-tests, in bytes; 0 for a collective that a rank did not come to."""
         if self.op == MESSAGE:
             return sum(call.nbytes for call in self.calls.values() if call.op == "send")
-        return (
-            message_size(self.op, (c.nbytes for c in self.calls.values())) if self.arrived is not None else 0
-        )
+        if self.arrived is None:
+            return 0
+        return message_size(self.op, (call.nbytes for call in self.calls.values()))
 
     @property
     def seconds(self) -> float | None:
         """From the last rank's arrival until the last rank had its data; None if that is not known.
 
-        On a GPU the time of the rank that came last, by the GPU's clock: the kernels of the others have also
-        waited for it.
+        A sender has its data all along. On a GPU this is the time of the rank that came last, by the GPU's
+        clock: the kernels of the others have also waited for it.
         """
         on_device = self._on_device()
         if on_device:
             return min(on_device.values())
-        ends = [call.finished for call in self.calls.values()]
+        ends = [call.finished for call in self.calls.values() if call.op != "send"]
         if self.arrived is None or None in ends:
             return None
         return max(ends) - self.arrived

@@ -377,6 +377,8 @@ def _describe(operation: _Operation, group: RecordingProcessGroup, args: tuple) 
         call.shape, call.dtype = tuple(tensors[0].shape), _dtype_name(tensors[0].dtype)
         call.nbytes = sum(tensor.nbytes for tensor in tensors)
     call.part = _part(tensors if operation.agree == operation.source else args, operation)
+    if group.recorder.variable is not None:
+        call.look = group.recorder.variable.look(tensors)
     if call.is_point_to_point:
         _describe_message(call, call.ranks, args)
     elif operation.exchange:

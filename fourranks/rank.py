@@ -50,7 +50,8 @@ from .places import Place, place
 from .profiling import Profiler
 from .recorder import Recorder
 from .shell import RankShell
-from .trace import Call, Record
+from .trace import Call, Record, Tracing
+from .values import Variable
 
 SLEEPING = 0.01  # seconds of processor time between two reports; answering one takes a tenth of that
 
@@ -228,7 +229,7 @@ class Rank:
 
     def _cell(self, request: Execute | Run, work: Callable[[], Done]) -> Done:
         """Run the reader's code as one cell: output counted from zero, calls kept if a trace is on."""
-        self._recorder.begin_cell(request.trace is not None)
+        self._recorder.begin_cell(request.trace is not None, self._variable(request.trace))
         self._shell.begin_cell()
         profiler = Profiler() if request.trace is not None and request.trace.profile else None
         if profiler is not None:
@@ -253,7 +254,13 @@ class Rank:
         calls, self._recorder.calls = self._recorder.calls, None
         if not self._recorder.launches:
             _complete(calls, set(self._recorder.under_way()), end)
-        return Record(start, end, calls, _places(calls), profiler.stop() if profiler is not None else None)
+        profile = profiler.stop() if profiler is not None else None
+        variable = self._recorder.variable
+        held = variable.look().values if variable is not None else None
+        return Record(start, end, calls, _places(calls), profile, held)
+
+    def _variable(self, trace: Tracing | None) -> Variable | None:
+        return Variable(self._shell.user_ns, trace.values) if trace is not None and trace.values else None
 
     def _warn_of_dropped_handles(self) -> None:
         for op, line in dict.fromkeys(

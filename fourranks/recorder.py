@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from .agreement import Agreement
 from .board import Board
 from .trace import Call
+from .values import Variable
 
 RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead
 CONFLICT_TICK = 0.005  # seconds between looks at the board of a rank that stands still
@@ -41,6 +42,7 @@ class Recorder:
 
     Attributes:
         calls: the calls of the running cell, None while no trace is on.
+        variable: what the calls of the running cell look at, if anything.
         dropped: calls of the running cell whose handle was thrown away before they were complete.
         launches: whether the backend only launches operations, so that wait() returns before they are
             complete: NCCL. With Gloo, wait() returns when they are.
@@ -48,6 +50,7 @@ class Recorder:
 
     def __init__(self, rank: int, board: Board, launches: bool) -> None:
         self.calls: list[Call] | None = None
+        self.variable: Variable | None = None
         self.dropped: list[Call] = []
         self.launches = launches
         self._agreement = Agreement(rank, board)
@@ -129,9 +132,10 @@ class Recorder:
 
     # --- cells -------------------------------------------------------------------------------------------
 
-    def begin_cell(self, trace: bool) -> None:
+    def begin_cell(self, trace: bool, variable: Variable | None = None) -> None:
         """A new cell runs: nothing is waited for yet, and its calls are kept if a trace is on."""
         self.calls = [] if trace else None
+        self.variable = variable
         self.dropped = []
         self._passes.clear()
         self._blocked = None  # an interrupt may have come between a wait's end and the note of it

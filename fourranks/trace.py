@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from .operations import Operation, operations
 from .places import Place
 from .spans import RankSpans, rank_spans
+from .values import Look
 
 if TYPE_CHECKING:
     from .views.operation_table import OperationTable
+    from .views.player import Player
     from .views.style import Figure
 
 
@@ -53,6 +55,7 @@ class Call:
     asynchronous: bool = True  # whether the reader's code, not torch, waits for it
     completed: float | None = None  # when the data was there, if that is known apart from `end`
     device_seconds: float | None = None  # on the GPU, by its own clock
+    look: Look | None = None  # at the traced variable, when the call was issued
 
     @property
     def is_point_to_point(self) -> bool:
@@ -98,6 +101,7 @@ class Tracing:
     """What the ranks are asked to note while a trace is on, besides their calls."""
 
     profile: bool = False  # whatever torch.profiler sees
+    values: str = ""  # name of the variable that they look at whenever they communicate
 
 
 @dataclass(frozen=True)
@@ -120,6 +124,7 @@ class Record:
     calls: list[Call]  # in the order they were issued
     places: dict[tuple[str, int], Place]  # of each call, by its file and line
     profile: Profile | None = None
+    held: list[float] | None = None  # by the traced variable at the end; None if it was not asked for
 
 
 @dataclass(repr=False)
@@ -213,6 +218,12 @@ class Trace:
         from .views.traffic import traffic
 
         return traffic(self, title)
+
+    def steps(self, title: str = "") -> Player:
+        """Who sent what to whom, round by round, and what the traced variable held in between."""
+        from .views.steps import steps
+
+        return steps(self, title)
 
     def to_chrome(self, path: str | os.PathLike) -> Path:
         """Write the trace for https://ui.perfetto.dev or chrome://tracing; returns the file's path.

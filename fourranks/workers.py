@@ -53,14 +53,14 @@ class Worker:
 class Workers:
     """All worker processes of one world."""
 
-    def __init__(self, backend: str, devices: Sequence[str]) -> None:
+    def __init__(self, backend: str, devices: Sequence[str], start_method: str) -> None:
         self._zygote = zygote.shared()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._zygote.channel, selectors.EVENT_READ)
         self._out_of_memory_kills = _out_of_memory_kills()
         self.all: list[Worker] = []
         try:
-            self._fork_all(backend, devices)
+            self._fork_all(backend, devices, start_method)
         except BaseException:
             self.kill()
             raise
@@ -119,7 +119,7 @@ class Workers:
 
     # --- internals ---------------------------------------------------------------------------------------
 
-    def _fork_all(self, backend: str, devices: Sequence[str]) -> None:
+    def _fork_all(self, backend: str, devices: Sequence[str], start_method: str) -> None:
         """Fork all ranks. Rank 0 inherits the rendezvous store's socket, so nobody can take its port."""
         world_size = len(devices)
         with (
@@ -129,7 +129,15 @@ class Workers:
             port = listener.getsockname()[1]
             for rank, device in enumerate(devices):
                 settings = Settings(
-                    rank, world_size, backend, device, port, os.getcwd(), sys.path[:], dict(os.environ)
+                    rank,
+                    world_size,
+                    backend,
+                    device,
+                    port,
+                    os.getcwd(),
+                    sys.path[:],
+                    dict(os.environ),
+                    start_method,
                 )
                 inherited = [shared] if rank else [shared, listener.fileno()]
                 self.all.append(self._fork(settings, inherited))

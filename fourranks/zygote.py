@@ -309,10 +309,13 @@ def _become_rank(message: Fork, descriptors: list[int], channel: Channel) -> Non
         os.close(stdout)
         os.close(stderr)
 
-        from . import rank
+        from . import rank, spawn
 
+        arguments = board, listener[0] if listener else None
+        if message.settings.start_method == "spawn":
+            spawn.execute(message.settings, control, *arguments)
         control_channel = Channel(socket.socket(fileno=control), blocking=True)
-        rank.main(message.settings, control_channel, board, *(listener or [None]))
+        rank.main(message.settings, control_channel, *arguments)
     except BaseException:
         sys.__stderr__ = os.fdopen(2, "w")
         import traceback

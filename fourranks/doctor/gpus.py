@@ -8,6 +8,7 @@ import shutil
 from dataclasses import dataclass
 
 from .. import zygote
+from ..cuda_errors import explain
 from . import topology
 from .report import Finding, Verdict
 from .tool import NoAnswer, ask
@@ -96,12 +97,10 @@ def compare_driver(version: str, built: str) -> Finding:
     match = re.search(r"CUDA Version: (\d+)\.(\d+)", ask("nvidia-smi"))
     if match is None:
         return Finding(Verdict.ATTENTION, f"{found}; nvidia-smi does not say for which CUDA")
-    newest = int(match[1]), int(match[2])
     found += f", for CUDA up to {match[1]}.{match[2]}; torch is built for CUDA {built}"
-    if newest[0] < int(built.split(".")[0]):  # within a major version old drivers run newer minor ones
-        return Finding(
-            Verdict.PROBLEM, found, "Update the driver, or install a torch that was built for its CUDA."
-        )
+    if int(match[1]) < int(built.split(".")[0]):  # within a major version old drivers run newer minor ones
+        advice = "Update the driver, or install a torch that was built for its CUDA."
+        return Finding(Verdict.PROBLEM, found, advice)
     return Finding(Verdict.OK, found)
 
 
@@ -118,12 +117,16 @@ def gpus() -> Finding:
         return Finding(Verdict.OK, NO_GPUS)
     if not usable.count:
         found = f"torch can use none of {len(cards)} GPUs{limited}: {usable.trouble or 'it does not say why'}"
-        return Finding(Verdict.PROBLEM, found, _way_to_gpus(visible))
-    found = f"{_names(list(usable.names))}{limited}"
+        return Finding(Verdict.PROBLEM, found, _way_to_gpus(visible, usable.trouble))
+    found = f"{_names(usable.names)}{limited}"
+    if usable.count < 4:
+        found += "; four ranks can share: `%ranks start --device cuda`"
     return judge_use(cards, found) if cards else Finding(Verdict.OK, found)
 
 
-def _way_to_gpus(visible: str | None) -> str:
+def _way_to_gpus(visible: str | None, trouble: str) -> str:
+    if meaning := explain(trouble):
+        return meaning
     if visible is not None:
         return "Start Jupyter without CUDA_VISIBLE_DEVICES, or with numbers that `nvidia-smi -L` lists."
     return "See the CUDA driver above; `python -c 'import torch; torch.zeros(1).cuda()'` shows the error."
@@ -131,20 +134,21 @@ def _way_to_gpus(visible: str | None) -> str:
 
 def judge_use(cards: list[Gpu], found: str) -> Finding:
     """A verdict on what other processes leave of the GPUs; `found` is what is known of them."""
-    found += f", {min(card.memory for card in cards) / 1024:.0f} GiB each"
+    if memory := min(card.memory for card in cards):
+        found += f"\n{memory / 1024:.0f} GiB of memory each"
     taken = [number for number, card in enumerate(cards) if card.used > IN_USE * card.memory]
     alone = [number for number, card in enumerate(cards) if card.compute_mode.startswith("Exclusive")]
     if taken:
         used = ", ".join(f"GPU {number} {cards[number].used / 1024:.1f} GiB" for number in taken)
         advice = "`nvidia-smi` shows whose processes these are; bandwidths and memory are shared with them."
-        return Finding(Verdict.ATTENTION, f"{found}\nin use already: {used}", advice)
+        return Finding(Verdict.ATTENTION, f"{found}, in use already: {used}", advice)
     if alone:
-        found += "\nonly one process at a time may use a GPU (compute mode exclusive)"
+        found += ", but only one process at a time may use a GPU (compute mode exclusive)"
         return Finding(Verdict.ATTENTION, found, "`sudo nvidia-smi -c 0` lets ranks share one.")
     return Finding(Verdict.OK, found)
 
 
-def _names(names: list[str]) -> str:
+def _names(names: tuple[str, ...]) -> str:
     return ", ".join(f"{names.count(name)} × {name}" for name in dict.fromkeys(names))
 
 

@@ -7,7 +7,7 @@ start.
 from importlib import import_module
 from typing import Any
 
-_HOME = {"compare": "prediction", "show": "collective", "steps": "collective", "timeline": "timeline"}
+_HOME = {"compare": "prediction", "show": "collective", "steps": "steps", "timeline": "timeline"}
 
 __all__ = ["compare", "show", "steps", "timeline"]  # noqa: F822
 

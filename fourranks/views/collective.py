@@ -1,31 +1,25 @@
-"""Pictures of communication: who holds what before and after, and who sent to whom in which round.
+"""Who holds what before and after an operation, drawn from values that were pulled from the ranks.
 
-`show` draws values that were pulled from the ranks, `steps` the sends that a trace recorded; lectures and
-exercises call both. Nothing here knows what an operation ought to do: the pictures show what it did.
+Lectures and exercises call `show`. It does not know what an operation ought to do: it shows what it did.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from math import isclose
-from typing import Any, NamedTuple
+from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.patches import FancyBboxPatch, Rectangle
-from matplotlib.patheffects import withStroke
-from matplotlib.text import Text
 
-from ..trace import Call
-from .style import BLANK, FAINT_INK, INK, Figure, rank_colour, tint
+from ..values import MOST_VALUES, count, flat
+from .cells import LABELS, PAGE, Block, Held, Size, columns, draw_arrow, draw_cells, name_ranks, sheet, write
+from .style import FAINT_INK, Figure
 
 _CELL = 0.46  # inches
-_GAP = 2.4  # cells between before and after
-_TINT = 0.45
-_TITLE_SIZE = 10.5  # points
-_PAGE = 8.2  # inches that a notebook shows without scrolling
-_HALO = withStroke(linewidth=2.2, foreground="#ffffffb0")  # keeps the edges of stripes out of the digits
+_GAP = 1.1  # inches between before and after
+_HEAD = 0.62  # inches above the cells
 _SEARCHED_RANKS = 8  # up to here, sums over some of the ranks are recognized too
 
 
@@ -39,26 +33,49 @@ def show(before: Sequence[Any], after: Sequence[Any], title: str = "") -> Figure
         before: for each rank its tensor, number or (nested) list of them; None where it holds nothing.
         after: the same, afterwards.
         title: the operation, backend and number of ranks.
+
+    Raises:
+        ValueError: a rank holds more values than a picture has room for.
     """
     old, new = [_values(held) for held in before], [_values(held) for held in after]
-    left, right = (max(1, *map(len, side)) for side in (old, new))
-    columns, rows = left + _GAP + right, max(len(old), len(new))
-    figure = Figure(max(1.0 + _CELL * columns, _title_width(title)), 0.7 + _CELL * rows)
-    axes = _grid(figure, columns, rows, title)
-    _draw_side(axes, 0, left, old, [[{rank} for _ in row] for rank, row in enumerate(old)], "before")
-    _draw_side(axes, left + _GAP, right, new, _origins(old, new), "after")
-    _arrow(axes, (left + 0.55, rows / 2), (left + _GAP - 0.55, rows / 2), FAINT_INK)
-    return figure
+    left = [Held(row, [{rank} for _ in row]) for rank, row in enumerate(old)]
+    right = [Held(row, found) for row, found in zip(new, _origins(old, new), strict=True)]
+    places = [max(1, columns(side)) for side in (left, right)]
+    world_size = max(1, len(old), len(new))
+    size = _cell_size(sum(places), world_size)
+    width = LABELS + sum(places) * size.width + _GAP
+    axes = sheet(width + 0.15, _HEAD + world_size * size.height + 0.1, title)
+    first = Block(LABELS, _HEAD, size)
+    second = Block(width - places[1] * size.width, _HEAD, size)
+    name_ranks(axes, first, world_size)
+    _draw_side(axes, first, places[0], left, "before")
+    _draw_side(axes, second, places[1], right, "after")
+    middle = _HEAD + world_size * size.height / 2
+    draw_arrow(axes, (second.x - _GAP + 0.25, middle), (second.x - 0.25, middle), FAINT_INK)
+    return axes.figure
 
 
 def _values(held: Any) -> list[float]:
-    if held is None:
-        return []
-    if hasattr(held, "tolist"):
-        held = held.tolist()
-    if isinstance(held, Iterable):
-        return [value for item in held for value in _values(item)]
-    return [held]
+    if (number := count(held)) > MOST_VALUES:
+        raise ValueError(
+            f"A rank holds {number:,} values, and a picture has room for {MOST_VALUES}. Run the operation on "
+            "smaller tensors, or show a part of them: x[:8]."
+        )
+    return flat(held)
+
+
+def _cell_size(places: int, world_size: int) -> Size:
+    """As large as the page allows: flat where there are many ranks, narrow where they hold much."""
+    return Size(min(_CELL, (PAGE[0] - LABELS - _GAP) / places), min(_CELL, PAGE[1] / world_size))
+
+
+def _draw_side(axes: Axes, block: Block, places: int, held: list[Held], name: str) -> None:
+    middle = block.x + places * block.size.width / 2
+    write(axes, middle, _HEAD - 0.06, name, 8.5, FAINT_INK, va="bottom")
+    draw_cells(axes, block, held)
+    for rank, row in enumerate(held):
+        if not row.values:
+            write(axes, middle, block.middle(rank), "–", color=FAINT_INK)
 
 
 def _origins(old: list[list[float]], new: list[list[float]]) -> list[list[set[int]]]:
@@ -101,136 +118,3 @@ def _summands(old: list[list[float]], rank: int, place: int, total: float) -> se
         if found:
             return found[0] if all(other == found[0] for other in found) else set()
     return set()
-
-
-def _title_width(title: str) -> float:
-    return 0.3 + 0.62 * _TITLE_SIZE / 72 * len(title)
-
-
-def _grid(figure: Figure, columns: float, rows: int, title: str) -> Axes:
-    width, height = figure.get_size_inches()
-    axes = figure.add_axes((0.75 / width, 0.08 / height, _CELL * columns / width, _CELL * rows / height))
-    axes.set(xlim=(0, columns), ylim=(rows, 0))
-    _label_ranks(axes, title, [rank + 0.5 for rank in range(rows)])
-    return axes
-
-
-def _label_ranks(axes: Axes, title: str, heights: Sequence[float]) -> None:
-    axes.axis("off")
-    width, height = axes.figure.get_size_inches()
-    axes.figure.text(0.12 / width, 1 - 0.1 / height, title, color=INK, fontsize=_TITLE_SIZE, va="top")
-    for rank, y in enumerate(heights):
-        _text(axes, -0.01 * axes.get_xlim()[1], y, f"rank {rank}", ha="right")
-
-
-def _text(
-    axes: Axes, x: float, y: float, text: str, size: float = 9, color: str = INK, **alignment: str
-) -> Text:
-    return axes.text(x, y, text, color=color, fontsize=size, **{"ha": "center", "va": "center", **alignment})
-
-
-def _draw_side(
-    axes: Axes, x: float, width: int, rows: list[list[float]], origins: list[list[set[int]]], name: str
-) -> None:
-    _text(axes, x + width / 2, -0.16, name, 8.5, FAINT_INK, va="bottom")
-    for rank, row in enumerate(rows):
-        for column, value in enumerate(row):
-            _draw_cell(axes, x + column, rank, value, sorted(origins[rank][column]))
-        if not row:
-            _text(axes, x + width / 2, rank + 0.5, "–", color=FAINT_INK)
-
-
-def _draw_cell(axes: Axes, x: float, y: float, value: float, ranks: list[int]) -> None:
-    gap, side = 0.05, 0.9
-    corner = (x + gap, y + gap)
-    box = FancyBboxPatch(corner, side, side, boxstyle="round,pad=0,rounding_size=0.12", lw=0, fc=BLANK)
-    axes.add_patch(box)
-    for stripe, rank in enumerate(ranks):
-        share = side / len(ranks)
-        corner = (x + gap, y + gap + stripe * share)
-        band = Rectangle(corner, side, share, lw=0, fc=tint(rank_colour(rank), _TINT))
-        axes.add_patch(band)
-        band.set_clip_path(box)
-    text = str(int(value)) if value == int(value) else f"{value:.3g}"
-    number = _text(axes, x + 0.5, y + 0.52, text, 9.5 if len(text) <= 4 else 7.5)
-    number.set_path_effects([_HALO])
-
-
-def _arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], color: str) -> None:
-    style = {"arrowstyle": "-|>,head_width=0.22,head_length=0.42", "color": color, "lw": 1.9}
-    axes.annotate("", xy=end, xytext=start, arrowprops={**style, "shrinkA": 0, "shrinkB": 0})
-
-
-class _Message(NamedTuple):
-    src: int
-    dst: int
-    halves: dict[int, Call]  # the send and the recv, as far as they were recorded, by rank
-
-
-def steps(calls_by_rank: Sequence[Sequence[Call]], title: str = "") -> Figure:
-    """Draws every recorded message as an arrow from its sender, in the sender's colour, round after round.
-
-    A message belongs to the round after the latest one that its sender or its receiver had finished before.
-
-    Args:
-        calls_by_rank: for each rank its calls (`Trace.calls`); only sends and receives are drawn.
-        title: the algorithm and the number of ranks.
-    """
-    world_size, rounds = len(calls_by_rank), _rounds(_messages(calls_by_rank))
-    columns = max(1, len(rounds))
-    column_width = max(0.7, min(1.1, _PAGE / columns))
-    figure = Figure(max(1.0 + column_width * columns, _title_width(title)), 0.95 + 0.42 * world_size)
-    axes = _lanes(figure, world_size, columns, title)
-    for column, messages in enumerate(rounds):
-        _text(axes, column + 0.5, -0.62, f"round {column + 1}", va="bottom")
-        _text(axes, column + 0.5, -0.6, _traffic(messages), 7.5, FAINT_INK, va="top")
-        for message in messages:
-            _arrow(axes, (column + 0.14, message.src), (column + 0.86, message.dst), rank_colour(message.src))
-    return figure
-
-
-def _messages(calls_by_rank: Sequence[Sequence[Call]]) -> list[_Message]:
-    """The messages that were sent, in the order in which both of their ranks had come."""
-    messages: dict[tuple, _Message] = {}
-    for rank, row in enumerate(calls_by_rank):
-        for call in row:
-            if call.is_point_to_point and call.peer is not None:
-                src, dst = (rank, call.peer) if call.op == "send" else (call.peer, rank)
-                key = (src, dst, call.group, call.tag, call.seq)
-                messages.setdefault(key, _Message(src, dst, {})).halves[rank] = call
-    sent = [message for message in messages.values() if message.src in message.halves]
-    return sorted(sent, key=lambda message: max(call.start for call in message.halves.values()))
-
-
-def _rounds(messages: list[_Message]) -> list[list[_Message]]:
-    rounds: list[list[_Message]] = []
-    finished: dict[int, list[tuple[float, int]]] = defaultdict(list)  # by rank: (when, in which round)
-    for message in messages:
-        halves = message.halves.items()
-        earlier = [turn for rank, call in halves for when, turn in finished[rank] if when <= call.start]
-        turn = max(earlier, default=-1) + 1
-        for rank, call in halves:
-            finished[rank].append((call.start if call.end is None else call.end, turn))
-        if turn == len(rounds):
-            rounds.append([])
-        rounds[turn].append(message)
-    return rounds
-
-
-def _traffic(messages: list[_Message]) -> str:
-    sizes = [message.halves[message.src].nbytes for message in messages]
-    if len(set(sizes)) == 1:
-        return f"{len(sizes)} × {sizes[0]:,} B"
-    return f"{len(sizes)} messages, {sum(sizes):,} B"
-
-
-def _lanes(figure: Figure, world_size: int, columns: int, title: str) -> Axes:
-    width, height = figure.get_size_inches()
-    axes = figure.add_axes((0.75 / width, 0.02, 1 - 0.9 / width, 1 - 0.32 / height))
-    axes.set(xlim=(0, columns), ylim=(world_size - 0.5, -1.5))
-    _label_ranks(axes, title, range(world_size))
-    for rank in range(world_size):
-        axes.axhline(rank, color=tint(rank_colour(rank), 0.35), lw=1.2, zorder=0)
-    for column in range(1, columns):
-        axes.axvline(column, ymax=1 - 0.9 / (world_size + 1), color=BLANK, lw=1, zorder=0)
-    return axes

@@ -14,9 +14,8 @@ if TYPE_CHECKING:
     from ..trace import Trace
 
 _CAPTION = (
-    "bytes: sizes S as nccl-tests counts them (KiB = 1024 B). time: from the last rank's arrival until the "
-    "last rank had its data; algbw = bytes / time (GB = 10⁹ B). lost: time in which ranks stood still "
-    "because another had not come yet, added up over the ranks."
+    "bytes: as nccl-tests counts (KiB = 1024 B, GB = 10⁹ B). time: from the last rank's arrival until the "
+    "last rank has its data. lost: ranks standing still for one that had not come yet, added up over ranks."
 )
 
 
@@ -26,8 +25,9 @@ class OperationTable:
     Bytes are sizes S as nccl-tests defines them, not what went over the wire. A collective that four ranks
     make, or a send with its receive, is one call. Its time is that from the arrival of its last rank until
     the last rank had its data, so that late ranks do not look like a slow network; what they cost the others
-    is in `lost`, in seconds of ranks. Calls that were in flight at the same time are each counted in full.
-    Calls whose end is not known are counted, but not timed.
+    is in `lost`, in seconds of ranks. Calls that were in flight at the same time are each counted in full. An
+    asynchronous call whose end was not noted ends when it was waited for; calls without any end are counted,
+    but not timed.
 
     Attributes:
         rows: the numbers, in base units (`operations.Summary`).
@@ -66,8 +66,10 @@ class OperationTable:
             return "<p>no communication recorded</p>"
         head, *body = self._texts()
         rows = "".join(f"<tr>{_cells('td', row)}</tr>" for row in body)
-        caption = f'<caption style="caption-side: bottom; text-align: left">{escape(self.caption)}</caption>'
-        return f"<table>{caption}<thead><tr>{_cells('th', head)}</tr></thead><tbody>{rows}</tbody></table>"
+        table = f"<table><thead><tr>{_cells('th', head)}</tr></thead><tbody>{rows}</tbody></table>"
+        return (
+            f'{table}<p style="font-size: smaller; opacity: 0.75; margin: 0.3em 0">{escape(self.caption)}</p>'
+        )
 
     def _texts(self) -> list[tuple[str, ...]]:
         """Head and rows; the group is named where there are several."""

@@ -36,6 +36,15 @@ def test_gloo_refuses_messages_from_and_to_other_memory_than_the_cpus(shared_gro
     assert [y.item() for y in shared_group.pull("y")] == [4.0] * 4
 
 
+def test_ranks_outlive_errors_of_nccl_unless_the_reader_says_otherwise(monkeypatch):
+    monkeypatch.setenv("TORCH_NCCL_RETHROW_CUDA_ERRORS", "1")
+    monkeypatch.setenv("NCCL_SOCKET_IFNAME", "eth7")
+    with fourranks.start(1, "gloo") as group:
+        group.execute("import os")
+        names = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_RETHROW_CUDA_ERRORS", "NCCL_SOCKET_IFNAME")
+        assert group.pull(f"[os.environ[name] for name in {names}]") == [["0", "1", "lo"]]
+
+
 def test_a_table_without_gpus_has_no_columns_for_them(shared_group):
     assert "GPU" not in repr(StatusTable(shared_group.status()))
     assert shared_group.device == "cpu"

@@ -172,7 +172,7 @@ def test_a_gpu_in_use_is_for_attention(nvidia_smi):
     nvidia_smi()
     finding = gpus.judge_use(gpus.installed(), "2 × NVIDIA A100-SXM4-80GB")
     assert finding.verdict is Verdict.ATTENTION
-    assert "80 GiB each" in finding.found and "GPU 1 59.6 GiB" in finding.found
+    assert "80 GiB of memory each, in use already: GPU 1 59.6 GiB" in finding.found
 
 
 def test_a_gpu_that_one_process_may_hold_alone_is_for_attention(nvidia_smi):

@@ -18,6 +18,13 @@ import fourranks
 from fourranks import CellTimeout, DeadlockError, FourRanksError, RankDied
 
 
+@pytest.fixture(params=["fork", "spawn"])
+def any_group(request):
+    """Four ranks, started either way."""
+    with fourranks.start(4, "gloo", start_method=request.param) as group:
+        yield group
+
+
 def gone(pid: int) -> bool:
     return not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
@@ -48,15 +55,15 @@ def test_a_rank_that_dies_leaves_its_last_words(group):
         group.execute("import os\nif rank == 1:\n    print('last words')\n    os._exit(1)\ndist.barrier()")
 
 
-def test_after_a_death_the_others_keep_their_variables_and_restart_brings_a_whole_world_back(group):
-    group.execute("kept = rank")
+def test_after_a_death_the_others_keep_their_variables_and_restart_brings_a_whole_world_back(any_group):
+    any_group.execute("kept = rank")
     with pytest.raises(RankDied):
-        group.execute("import os\nif rank == 3: os._exit(0)\ndist.barrier()")
-    assert group.pull("kept", ranks=[0, 1, 2]) == [0, 1, 2]
+        any_group.execute("import os\nif rank == 3: os._exit(0)\ndist.barrier()")
+    assert any_group.pull("kept", ranks=[0, 1, 2]) == [0, 1, 2]
     with pytest.raises(RankDied, match="%ranks restart"):
-        group.execute("1")
-    group.restart()
-    assert str(group.execute("x = torch.ones(1); dist.all_reduce(x); x")) == "[0-3] tensor([4.])"
+        any_group.execute("1")
+    any_group.restart()
+    assert str(any_group.execute("x = torch.ones(1); dist.all_reduce(x); x")) == "[0-3] tensor([4.])"
 
 
 def test_a_rank_that_dies_between_two_cells_is_noticed(group):
@@ -112,13 +119,13 @@ def test_a_rank_stuck_in_c_code_that_cannot_be_interrupted_costs_a_restart_and_s
     assert str(group.execute("x = torch.ones(1); dist.all_reduce(x); x")) == "[0-3] tensor([4.])"
 
 
-def test_stop_ends_the_ranks_and_what_they_started(group):
-    pids = [status.pid for status in group.status()]
-    children = group.pull("__import__('subprocess').Popen(['sleep', '600']).pid")
-    group.stop()
+def test_stop_ends_the_ranks_and_what_they_started(any_group):
+    pids = [status.pid for status in any_group.status()]
+    children = any_group.pull("__import__('subprocess').Popen(['sleep', '600']).pid")
+    any_group.stop()
     assert wait_until(lambda: all(gone(pid) for pid in pids + children))
     with pytest.raises(FourRanksError, match="%ranks start"):
-        group.execute("1")
+        any_group.execute("1")
 
 
 def test_a_world_that_is_out_of_reach_ends():
@@ -163,16 +170,16 @@ def test_a_broken_zygote_says_why(tmp_path, monkeypatch):
 NOTEBOOK = """
 import os, sys
 import fourranks
-group = fourranks.start(4, "gloo")
+group = fourranks.start(4, "gloo", start_method="{start_method}")
 print(fourranks.zygote.shared()._process.pid, *(status.pid for status in group.status()), flush=True)
 {rest}
 """
 
 
-def start_notebook(rest: str) -> tuple[subprocess.Popen, list[int]]:
+def start_notebook(rest: str, start_method: str = "fork") -> tuple[subprocess.Popen, list[int]]:
     """A process that plays a kernel; returns it with the pids of its zygote and ranks."""
     process = subprocess.Popen(
-        [sys.executable, "-c", NOTEBOOK.format(rest=rest)],
+        [sys.executable, "-c", NOTEBOOK.format(rest=rest, start_method=start_method)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -181,10 +188,15 @@ def start_notebook(rest: str) -> tuple[subprocess.Popen, list[int]]:
 
 
 @pytest.mark.parametrize(
-    "busy", ["sys.stdin.read()", "group.execute('if rank: dist.barrier()\\nelse: time.sleep(99)')"]
+    ("busy", "start_method"),
+    [
+        ("sys.stdin.read()", "fork"),
+        ("sys.stdin.read()", "spawn"),
+        ("group.execute('if rank: dist.barrier()\\nelse: time.sleep(99)')", "fork"),
+    ],
 )
-def test_a_kernel_that_is_killed_leaves_no_rank_and_no_zygote(busy):
-    process, pids = start_notebook(busy)
+def test_a_kernel_that_is_killed_leaves_no_rank_and_no_zygote(busy, start_method):
+    process, pids = start_notebook(busy, start_method)
     process.kill()
     process.communicate()
     assert len(pids) == 5
@@ -219,7 +231,7 @@ except KeyboardInterrupt:
     print("kept", group.pull("kept"))
 """
     process = subprocess.Popen(
-        [sys.executable, "-c", NOTEBOOK.format(rest=rest)],
+        [sys.executable, "-c", NOTEBOOK.format(rest=rest, start_method="fork")],
         stdout=subprocess.PIPE,
         text=True,
         start_new_session=True,  # as a kernel: the interrupt goes to its whole process group

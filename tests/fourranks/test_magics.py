@@ -105,6 +105,12 @@ def test_start_status_restart_and_stop(kernel):
     assert "`%ranks start`" in kernel.text("%ranks")
 
 
+def test_ranks_are_spawned_when_asked_for(kernel):
+    assert "1 rank on Gloo is ready" in kernel.text("%ranks start -n 1 --backend gloo --spawn")
+    assert kernel.text("import fourranks; fourranks.world().start_method") == "'spawn'\n"
+    kernel.run("%ranks stop")
+
+
 def test_some_ranks_only(kernel):
     assert kernel.text("%%ranks 0,2-3\nprint('hi', rank)").endswith("[0] hi 0\n[2] hi 2\n[3] hi 3\n")
 
@@ -203,6 +209,15 @@ def test_a_trace_is_shown_also_when_the_cell_fails(kernel):
     *_, figure, table, error = kernel.run("%%ranks --trace\ndist.barrier()\n1 / 0")
     assert "image/png" in figure.data and "barrier" in table.data["text/plain"]
     assert error.ename == "RankError"
+
+
+def test_steps_show_a_slider_that_is_a_picture_where_no_script_runs(kernel):
+    there, back = "if rank == 0: dist.send(x, 1)", "if rank == 1: dist.send(x, 0)"
+    take, take_back = "if rank == 1: dist.recv(x, 0)", "if rank == 0: dist.recv(x, 1)"
+    cell = ["%%ranks --steps x", "x = torch.ones(2)", there, take, back, take_back]
+    (output,) = kernel.run("\n".join(cell))
+    assert {"image/png", "text/html", "text/plain"} == output.data.keys()
+    assert output.data["text/plain"] == "<Player: x on 4 ranks, round by round, 2 rounds>"
 
 
 def test_out_brings_variables_back_as_one_list_in_rank_order(kernel):

@@ -7,7 +7,9 @@ from collections import Counter, defaultdict
 import pytest
 
 from fourranks.chrome import CALLS, MAIN_THREAD
+from fourranks.chrome import events as chrome_events
 from fourranks.spans import COMPUTING, IDLE, MOVING, WAITING
+from fourranks.trace import Profile
 
 from .traces import call, trace
 
@@ -165,12 +167,6 @@ def test_a_call_that_never_ended_reaches_to_the_end_of_its_cell():
     assert (bar["ts"], bar["dur"]) == (0, 4000)
 
 
-def chrome_events(recorded):
-    from fourranks.chrome import events
-
-    return events(recorded)
-
-
 def test_a_compressed_file_holds_the_same(recorded, events, tmp_path):
     path = recorded.to_chrome(tmp_path / "trace.json.gz")
     assert json.loads(gzip.decompress(path.read_bytes()))["traceEvents"] == events
@@ -197,6 +193,49 @@ def test_the_profiler_is_merged_with_its_clock_aligned_and_prints_nothing(shared
     assert {e["pid"] for e in events} == {0, 1, 2, 3}
     named = {(e["pid"], e["tid"]) for e in events if e["name"] == "thread_name"}
     assert {(e["pid"], e["tid"]) for e in events if e["ph"] == "X"} <= named
+
+
+def test_what_the_profiler_saw_of_a_gpu_stands_below_its_rank():
+    """As torch.profiler writes it: a GPU's process id is its number, an operation points to its kernel."""
+    recorded = trace([call("all_reduce", 0, 5)], [call("all_reduce", 0, 5)])
+    for rank, record in recorded.cells[0].items():
+        record.profile = profile(4000 + rank, gpu=rank)
+    events = list(chrome_events(recorded))
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    order = {e["pid"]: e["args"]["sort_index"] for e in events if e["name"] == "process_sort_index"}
+    assert [names[pid] for pid in sorted(order, key=order.get)] == [
+        "rank 0",
+        "rank 0, GPU 0",
+        "rank 1",
+        "rank 1, GPU 1",
+    ]
+    kernels = {names[e["pid"]]: e["ts"] for e in events if e["name"] == "kernel"}
+    assert kernels == {"rank 0, GPU 0": pytest.approx(2000), "rank 1, GPU 1": pytest.approx(2000)}
+    assert Counter(e["id"] for e in events if e.get("cat") == "ac2g") == {"0.0.7": 2, "1.0.7": 2}
+
+
+def profile(pid, gpu):
+    """The mark was made 1 ms after the start of the cell, which is at 500 µs of the profiler's clock."""
+    bar = {"ph": "X", "cat": "cpu_op", "dur": 2, "pid": pid, "tid": pid}
+    arrow = {"cat": "ac2g", "name": "ac2g", "id": 7}
+    events = [
+        {"ph": "M", "name": "process_name", "pid": gpu, "tid": 0, "ts": 0, "args": {"name": "python"}},
+        {**bar, "name": Profile.MARK, "ts": 499},
+        {**bar, "name": "aten::mm", "ts": 600},
+        {**bar, "name": "kernel", "ts": 1500, "pid": gpu, "tid": 7},
+        {**arrow, "ph": "s", "pid": pid, "tid": pid, "ts": 600},
+        {**arrow, "ph": "f", "bp": "e", "pid": gpu, "tid": 7, "ts": 1500},
+        {
+            "ph": "X",
+            "cat": "Trace",
+            "name": "PyTorch Profiler (0)",
+            "pid": "Spans",
+            "tid": "",
+            "ts": 0,
+            "dur": 9,
+        },
+    ]
+    return Profile(gzip.compress(json.dumps({"traceEvents": events}).encode()), pid, mark=0.001)
 
 
 def micro(moment, recorded):

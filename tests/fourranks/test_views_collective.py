@@ -5,37 +5,39 @@ from io import BytesIO
 import numpy as np
 import pytest
 import torch
+from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_hex
-from matplotlib.patches import FancyArrowPatch, Rectangle
 from PIL import Image
 
-from fourranks.trace import Call
-from fourranks.views import compare, show, steps
+import fourranks
+from fourranks.views import compare, show
 from fourranks.views.style import RANK_COLOURS, rank_colour, tint
 
 WORLD = 4
 DIGITS = [[10**rank * (place + 1) for place in range(WORLD)] for rank in range(WORLD)]
 SUMS = [1111, 2222, 3333, 4444]
+CELL = 0.46  # inches
 
 
 def texts(figure):
     return [text.get_text() for text in figure.axes[0].texts]
 
 
-def cell_origins(figure, column_from):
-    """The ranks in each cell at or right of a column, told by the colours of its stripes."""
+def cell_origins(figure, side):
+    """The ranks in each cell before (side 0) or after (side 1), told by the colours of its stripes."""
     colours = {to_hex(tint(rank_colour(rank), 0.45)): rank for rank in range(len(RANK_COLOURS))}
+    drawn = [item for item in figure.axes[0].collections if isinstance(item, PolyCollection)][side]
+    middles = [path.vertices[:4].mean(axis=0) for path in drawn.get_paths()]
+    left, top = (min(middle[axis] for middle in middles) for axis in (0, 1))
     found = {}
-    for band in figure.axes[0].patches:
-        if isinstance(band, Rectangle) and band.get_x() >= column_from:
-            cell = (int(band.get_y()), int(band.get_x() - column_from))
-            found.setdefault(cell, []).append(colours[to_hex(band.get_facecolor())])
+    for (x, y), colour in zip(middles, drawn.get_facecolor(), strict=True):
+        cell = (int((y - top) / CELL + 0.1), int((x - left) / CELL + 0.1))
+        found.setdefault(cell, []).append(colours[to_hex(colour)])
     return found
 
 
 def origins_after(before, after):
-    figure = show(before, after)
-    return cell_origins(figure, column_from=len(before[0]) + 2.4)
+    return cell_origins(show(before, after), side=1)
 
 
 def test_show_prints_every_value_before_and_after():
@@ -43,7 +45,7 @@ def test_show_prints_every_value_before_and_after():
     for value in [*sum(DIGITS, []), *SUMS]:
         assert str(value) in texts(figure)
     assert texts(figure).count("4444") == WORLD
-    assert [text.get_text() for text in figure.texts] == ["all_reduce"]
+    assert "all_reduce" in texts(figure)
 
 
 def test_moved_values_keep_the_colour_of_the_rank_they_came_from():
@@ -81,68 +83,27 @@ def test_show_accepts_tensors_lists_of_tensors_numbers_and_nothing():
     ]
 
 
-def test_show_works_for_32_ranks():
-    figure = show([[1]] * 32, [[32]] * 32, "all_reduce, 32 ranks")
-    assert texts(figure).count("32") == 32
+@pytest.mark.parametrize("places", [1, 32])
+def test_show_fits_32_ranks_on_a_page(places):
+    figure = show([[1] * places] * 32, [[32] * places] * 32, "all_reduce")
+    width, height = figure.get_size_inches()
+    assert width < 9.5 and height < 8
+    assert "rank 31" in texts(figure)
 
 
-def message(calls, src, dst, start, end, seq=0, nbytes=16, recv_start=None):
-    recv_start = start if recv_start is None else recv_start
-    for rank, op, peer, began in ((src, "send", dst, start), (dst, "recv", src, recv_start)):
-        call = Call(
-            op=op, group="0", ranks=tuple(range(len(calls))), seq=seq, index=len(calls[rank]), shape=(4,),
-            dtype="float32", nbytes=nbytes, part=None, peer=peer, start=began, end=end, waited=end - began,
-        )  # fmt: skip
-        calls[rank].append(call)
+def test_show_writes_values_that_are_not_finite():
+    assert {"nan", "inf"} <= set(texts(show([float("nan")], [float("inf")])))
 
 
-def arrows(figure):
-    """Each arrow as (round, src, dst)."""
-    found = []
-    for note in figure.axes[0].texts:
-        if isinstance(getattr(note, "arrow_patch", None), FancyArrowPatch):
-            (column, src), (_, dst) = note.xyann, note.xy
-            found.append((int(column), src, dst))
-    return sorted(found)
+def test_more_values_than_a_picture_has_room_for_are_refused_with_a_way_out():
+    with pytest.raises(ValueError, match="holds 1,000,000 values.*smaller tensors"):
+        show([torch.zeros(1_000_000)], [torch.zeros(1_000_000)])
 
 
-def test_steps_of_a_tree_double_the_senders_in_each_round():
-    calls = [[] for _ in range(8)]
-    for turn, distance in enumerate((4, 2, 1)):
-        for src in range(0, 8, 2 * distance):
-            message(calls, src, src + distance, start=turn, end=turn + 0.9)
-    expected = [(0, 0, 4), (1, 0, 2), (1, 4, 6), (2, 0, 1), (2, 2, 3), (2, 4, 5), (2, 6, 7)]
-    assert arrows(steps(calls)) == expected
-    assert "4 × 16 B" in texts(steps(calls))
-
-
-def test_a_receive_that_was_asked_for_early_does_not_make_its_message_early():
-    calls = [[], [], []]
-    message(calls, 0, 2, start=0, end=1)
-    message(calls, 0, 1, start=1, end=2, recv_start=-1)
-    assert arrows(steps(calls)) == [(0, 0, 2), (1, 0, 1)]
-
-
-def test_messages_of_one_sender_that_overlap_share_a_round():
-    calls = [[], [], []]
-    message(calls, 0, 1, start=0.0, end=1.0)
-    message(calls, 0, 2, start=0.1, end=1.0)
-    assert arrows(steps(calls)) == [(0, 0, 1), (0, 0, 2)]
-
-
-def test_messages_that_follow_each_other_have_rounds_of_their_own():
-    calls = [[], []]
-    for seq in range(3):
-        message(calls, 0, 1, start=seq, end=seq + 0.5, seq=seq, nbytes=1000 * (seq + 1))
-    figure = steps(calls, "three messages")
-    assert arrows(figure) == [(0, 0, 1), (1, 0, 1), (2, 0, 1)]
-    assert {"1 × 1,000 B", "1 × 2,000 B", "1 × 3,000 B"} <= set(texts(figure))
-
-
-def test_a_receive_without_its_send_draws_no_arrow():
-    calls = [[], []]
-    message(calls, 0, 1, start=0, end=1)
-    assert arrows(steps([[], calls[1]])) == []
+def test_show_is_at_hand_in_the_package_itself():
+    assert fourranks.show is show
+    with pytest.raises(AttributeError, match="shown"):
+        fourranks.shown  # noqa: B018
 
 
 def test_compare_marks_only_the_predictions_that_were_made():
@@ -166,6 +127,21 @@ def test_figures_are_small_files_that_a_notebook_shows_at_their_size(world_size)
     assert len(data) < 60_000
     assert drawn.width >= size["width"]
     assert drawn.width / drawn.height == pytest.approx(size["width"] / size["height"], rel=0.02)
+
+
+def test_every_rank_keeps_its_colour_in_the_file():
+    figure = show([[rank] * 4 for rank in range(8)], [[28] * 4] * 8)
+    drawn = Image.open(BytesIO(figure.png(pixels_per_dot=1))).convert("RGB")
+    for rank in range(8):
+        seen = drawn.getpixel((80, round(62 + 100 * CELL * rank + 8)))  # in the first cell, above its number
+        wanted = [255 * channel for channel in tint(rank_colour(rank), 0.45)]
+        assert seen == pytest.approx(wanted, abs=6)
+
+
+def test_a_figure_is_a_sheet_with_round_corners_on_a_dark_page():
+    drawn = Image.open(BytesIO(show([1], [1]).png())).convert("RGBA")
+    assert drawn.getpixel((0, 0))[3] == 0
+    assert drawn.getpixel((40, 2)) == (255, 255, 255, 255)
 
 
 def test_the_colours_of_eight_ranks_differ():

@@ -1,0 +1,45 @@
+"""Starts a rank as a fresh Python process, where a fork of the warm one will not do.
+
+On macOS, system libraries refuse to work in a forked process, and some libraries of the reader's may do so
+anywhere. The zygote forks all the same, and its child calls `execute` at once, which replaces it by
+`python -m fourranks.spawn`: sessions, deaths and everything else about the process stay as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+import sys
+from typing import NoReturn
+
+from . import memory
+from .messages import Channel, Settings
+
+
+def execute(settings: Settings, control: int, board: int, listener: int | None) -> NoReturn:
+    """Become a fresh Python process, and a rank in it. The arguments are those of `rank.main`."""
+    arguments = memory.create()
+    with open(arguments, "wb", closefd=False) as file:
+        pickle.dump((settings, control, board, listener), file)
+    for descriptor in (arguments, control, board, listener):
+        if descriptor is not None:
+            os.set_inheritable(descriptor, True)
+    # Any number will do that all ranks have: they compare hashes, and so may the reader.
+    environment = {"PYTHONHASHSEED": str(os.getppid())} | os.environ
+    command = [sys.executable, "-m", "fourranks.spawn", str(arguments)]
+    os.execve(sys.executable, command, environment)
+
+
+def main(arguments: int) -> None:
+    """Become the rank that `execute` has described."""
+    os.lseek(arguments, 0, os.SEEK_SET)
+    with open(arguments, "rb") as file:
+        settings, control, board, listener = pickle.load(file)
+    from . import rank  # torch and the rest
+
+    rank.main(settings, Channel(socket.socket(fileno=control), blocking=True), board, listener)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

@@ -1,0 +1,93 @@
+"""Figures that a reader leafs through with a slider, and one that stands for all of them.
+
+A notebook's output must be readable wherever the notebook is: in Lab while its kernel runs, in Lab when it is
+opened again, on a forge, in print. So the output is a picture, which a script turns into a slider where
+scripts may run. (A widget would leave "model not found" behind as soon as its kernel is gone.)
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from .style import Figure
+
+_PNG = "data:image/png;base64,"
+_PIXELS_PER_DOT = 1.2  # of the frames; there may be many
+_PAGE = """\
+<div><img {size} style="max-width: 100%" alt="{title}" src="{overview}"></div>
+<script>
+(() => {{
+  const frames = {frames};
+  const box = document.currentScript.previousElementSibling;
+  const image = box.querySelector("img");
+  frames.unshift({{alt: "all rounds", src: image.src, width: image.width, height: image.height}});
+  const last = frames.length - 1;
+  const bar = document.createElement("div");
+  bar.style.cssText = "display: flex; align-items: center; gap: 0.7em; padding: 2px 0 6px";
+  bar.innerHTML = `<button type="button" aria-label="Play" style="width: 2.4em">\u25b6</button>
+    <input type="range" min="0" max="${{last}}" value="0" aria-label="Round" style="width: 16em">
+    <output></output>`;
+  box.prepend(bar);
+  const [button, slider, name] = bar.children;
+  let timer = null;
+  const stop = () => {{ clearInterval(timer); timer = null; button.textContent = "\u25b6"; }};
+  const show = number => {{
+    slider.value = number;
+    Object.assign(image, frames[number]);
+    name.textContent = image.alt;
+  }};
+  slider.addEventListener("input", () => {{ stop(); show(Number(slider.value)); }});
+  button.addEventListener("click", () => {{
+    if (timer !== null) return stop();
+    show(Number(slider.value) % last + 1);
+    button.textContent = "\u23f8";
+    timer = setInterval(() => {{
+      show(Number(slider.value) + 1);
+      if (Number(slider.value) === last) stop();
+    }}, 1200);
+  }});
+  show(0);
+}})();
+</script>
+"""
+
+
+class Player:
+    """Displays `overview`, with a slider to the `frames` where scripts may run.
+
+    Attributes:
+        overview: the figure that tells everything at once.
+        frames: the name and the figure of each step; none if the overview has but one.
+    """
+
+    def __init__(self, overview: Figure, frames: Sequence[tuple[str, Figure]]) -> None:
+        self.overview, self.frames = overview, frames
+
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
+        picture, size = b64encode(self.overview.png()).decode(), self.overview.screen_size
+        data = {"image/png": picture, "text/plain": repr(self)}
+        if self.frames:
+            data["text/html"] = _PAGE.format(
+                size=" ".join(f'{name}="{pixels}"' for name, pixels in size.items()),
+                title=escape(self._title),
+                overview=_PNG + picture,
+                frames=json.dumps([_frame(*frame) for frame in self.frames]),
+            )
+        return data, {"image/png": size}
+
+    @property
+    def _title(self) -> str:
+        return self.overview.axes[0].texts[0].get_text()
+
+    def __repr__(self) -> str:
+        return f"<Player: {self._title or 'messages'}, {max(1, len(self.frames))} rounds>"
+
+
+def _frame(name: str, figure: Figure) -> dict[str, str | int]:
+    """The attributes of its <img>."""
+    picture = b64encode(figure.png(_PIXELS_PER_DOT)).decode()
+    return {"alt": name, "src": _PNG + picture, **figure.screen_size}
