@@ -24,7 +24,9 @@ import torch.distributed as dist
 from IPython.core.error import UsageError
 
 from . import cuda, process_group
+from .arguments import caller, in_native_code
 from .board import Board
+from .default_group import DefaultGroup
 from .hardware import threads_per_rank
 from .messages import (
     LOOPBACK,
@@ -120,7 +122,7 @@ class Rank:
         process_group.install(self._recorder)
         if settings.backend == "gloo":
             cuda.refuse_gpu_messages(process_group.RecordingProcessGroup)
-        self._group = process_group.DefaultGroup(settings, listener)
+        self._group = DefaultGroup(settings, listener)
         self._interrupts = _Interrupts()
         self._shell = RankShell(self._emit, self._interrupts.shield)
         self._shell.user_ns.update(self._names())
@@ -173,8 +175,8 @@ class Rank:
 
     def _state(self) -> State:
         frame = sys._current_frames()[threading.main_thread().ident]
-        where = str(place(*process_group.caller(frame)))
-        progress = self._recorder.progress(self._sleeps() and process_group.in_native_code(frame))
+        where = str(place(*caller(frame)))
+        progress = self._recorder.progress(self._sleeps() and in_native_code(frame))
         return State(self._busy, progress, where, _places(progress.recent))
 
     def _sleeps(self) -> bool:

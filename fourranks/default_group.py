@@ -1,0 +1,81 @@
+"""The default process group of one rank: formed, formed anew, and cut when the rank is to be freed."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+from torch.distributed.rendezvous import _rendezvous_handlers
+
+from . import rescue
+from .arguments import call_on
+from .messages import LOOPBACK, Settings
+from .process_group import RecordingProcessGroup
+
+
+class DefaultGroup:
+    """The default process group of one rank, and the rendezvous store behind it.
+
+    Args:
+        settings: the rank and its world.
+        listener: on rank 0, which serves the store, the descriptor of the socket that the store listens on.
+    """
+
+    def __init__(self, settings: Settings, listener: int | None) -> None:
+        self._settings = settings
+        if listener is not None:
+            self._server = dist.TCPStore(
+                LOOPBACK,
+                settings.store_port,
+                is_master=True,
+                wait_for_workers=False,
+                master_listen_fd=listener,
+            )
+
+        _rendezvous_handlers["env"] = self._rendezvous  # what init_process_group() asks by default
+        self._generation, self._attempt = 0, 0
+
+    def form(self, generation: int) -> None:
+        """Join the group of this generation, leaving the one before."""
+        if dist.is_initialized():
+            dist.destroy_process_group()
+            gc.collect()  # an exception from a collective still holds the old group, and so its connections
+        distributed_c10d._world.group_count = (
+            0  # names of groups must agree, whatever single ranks have tried
+        )
+        self._generation, self._attempt = generation, 0
+        RecordingProcessGroup.recorder.reset()
+        dist.init_process_group(self._settings.backend)
+
+    def _rendezvous(self, url: str, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
+        """A part of the store for each new default group, so that it finds no addresses of an earlier one."""
+        store = dist.TCPStore(LOOPBACK, self._settings.store_port, is_master=False)
+        prefix = f"{self._generation}/{self._attempt}"
+        self._attempt += 1
+        everyone = tuple(range(self._settings.world_size))
+        RecordingProcessGroup.await_formation(call_on("init_process_group", prefix, everyone))
+        yield dist.PrefixStore(prefix, store), self._settings.rank, self._settings.world_size
+
+    def feed(self, name: str, rank: int, tag: int, nbytes: int) -> None:
+        """Send zeros to a rank that waits for any sender: nothing else frees it. Runs in a helper thread."""
+        for group in distributed_c10d._world.pg_map:
+            if group.group_name == name:
+                zeros = torch.zeros(nbytes, dtype=torch.uint8)
+                self._fed = group.inner.send([zeros], dist.get_group_rank(group, rank), tag)
+
+    def cut(self) -> None:
+        """Make every operation that waits on a group or its store fail now. Runs in a helper thread."""
+        groups = [
+            group for group in distributed_c10d._world.pg_map if isinstance(group, RecordingProcessGroup)
+        ]
+        if RecordingProcessGroup.being_formed is not None:
+            groups.append(RecordingProcessGroup.being_formed)
+        if self._settings.backend == "nccl":
+            for group in groups:
+                group.inner.abort()
+        to_store = {c for c in rescue.tcp_connections() if c.peer_port == self._settings.store_port}
+        rescue.cut(to_store.union(*(group.connections() for group in groups)))
