@@ -48,6 +48,7 @@ from .messages import (
 from .parcel import Parcel, pack
 from .places import Place, place
 from .profiling import Profiler
+from .progress import collect
 from .recorder import Recorder
 from .shell import RankShell
 from .trace import Call, Record, Tracing
@@ -124,6 +125,7 @@ class Rank:
         self._interrupts = _Interrupts()
         self._shell = RankShell(self._emit, self._interrupts.shield)
         self._shell.user_ns.update(self._names())
+        self._bars = collect()
 
     def _names(self) -> dict[str, Any]:
         return {
@@ -175,7 +177,7 @@ class Rank:
         frame = sys._current_frames()[threading.main_thread().ident]
         where = str(place(*process_group.caller(frame)))
         progress = self._recorder.progress(self._sleeps() and process_group.in_native_code(frame))
-        return State(self._busy, progress, where, _places(progress.recent))
+        return State(self._busy, progress, where, _places(progress.recent), bars=self._bars.snapshot())
 
     def _sleeps(self) -> bool:
         """Whether this process has hardly used a processor since this was last asked."""
@@ -231,6 +233,7 @@ class Rank:
         """Run the reader's code as one cell: output counted from zero, calls kept if a trace is on."""
         self._recorder.begin_cell(request.trace is not None, self._variable(request.trace))
         self._shell.begin_cell()
+        self._bars.begin_cell()
         profiler = Profiler() if request.trace is not None and request.trace.profile else None
         if profiler is not None:
             profiler.start()
@@ -247,6 +250,7 @@ class Rank:
             done.record = self._record(start, profiler)
         self._shell.flush_output()
         done.dropped = self._shell.dropped
+        done.bars = self._bars.end_cell()
         return done
 
     def _record(self, start: float, profiler: Profiler | None) -> Record:
