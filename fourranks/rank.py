@@ -119,6 +119,7 @@ class Rank:
         launches = settings.backend == "nccl"
         self._recorder = Recorder(settings.rank, Board(board, settings.rank), launches)
         process_group.install(self._recorder)
+        cuda.extend_nccl_timeout()
         if settings.backend == "gloo":
             cuda.refuse_gpu_messages(process_group.RecordingProcessGroup)
         self._group = process_group.DefaultGroup(settings, listener)
