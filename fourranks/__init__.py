@@ -15,6 +15,7 @@ from .current import world
 from .errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, StartError
 from .group import RankGroup, run, start
 from .magics import load_ipython_extension, unload_ipython_extension
+from .progress import progress
 
 __all__ = [
     "CellTimeout",
@@ -25,6 +26,7 @@ __all__ = [
     "RankGroup",
     "StartError",
     "load_ipython_extension",
+    "progress",
     "run",
     "show",
     "start",

@@ -180,10 +180,13 @@ class Cell:
                 self.transcript.add(rank, message)
             case Done() if rank in self._requests:
                 self.done[rank] = message
+                self.transcript.bars[rank] = message.bars
                 self.transcript.drop(rank, message.dropped)
                 self.transcript.finish(rank)
             case State():
                 self.states[rank] = message
+                if rank in self.pending:
+                    self.transcript.bars[rank] = message.bars
                 self._reports_due.discard(rank)
 
     def _views(self) -> dict[int, RankView]:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import torch
+from torch.distributed import distributed_c10d
+
+NCCL_PATIENCE = timedelta(days=365)  # a rank may compute for hours while the others wait for it
 
 # How NCCL and torch's watchdog over it behave in a rank. Where a training job had better die at once, a rank
 # is worth keeping: its variables, and the explanation of what went wrong, are with it. Names as in torch's
@@ -16,6 +20,11 @@ NCCL_SETTINGS = {
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",  # no files in /tmp
     "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",  # the watchdog sleeps 4 times as long after a failed call
 }
+
+
+def extend_nccl_timeout() -> None:
+    """Keep torch from counting a call of NCCL as failed after its default of ten minutes."""
+    distributed_c10d.default_pg_nccl_timeout = NCCL_PATIENCE
 
 
 def settle(device: torch.device) -> None:

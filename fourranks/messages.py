@@ -21,6 +21,7 @@ from .errors import RemoteError
 from .memory import MemoryFile
 from .parcel import Parcel
 from .places import Place
+from .progress import Bar
 from .recorder import Progress
 from .trace import Record, Tracing
 
@@ -165,6 +166,7 @@ class Done:
     parcel: Parcel | None = None  # of what Run returned or Pull found
     record: Record | None = None  # of a traced cell
     dropped: int = 0  # characters printed beyond the limit
+    bars: tuple[Bar, ...] = ()  # of the cell's loops
     gpu_bytes: int = 0  # that the rank's tensors take on its GPU
 
 
@@ -185,6 +187,7 @@ class State:
     where: str = ""  # the line of the reader's code that the main thread is in
     places: dict[tuple[str, int], Place] = field(default_factory=dict)  # of each call of the progress
     at: float = field(default_factory=time.perf_counter)  # when; the ranks' clock is the notebook's, too
+    bars: tuple[Bar, ...] = ()  # of the cell's loops
 
 
 _LENGTH = struct.Struct("!Q")

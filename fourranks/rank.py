@@ -50,6 +50,7 @@ from .messages import (
 from .parcel import Parcel, pack
 from .places import Place, place
 from .profiling import Profiler
+from .progress import collect
 from .recorder import Recorder
 from .shell import RankShell
 from .trace import Call, Record, Tracing
@@ -120,12 +121,14 @@ class Rank:
         launches = settings.backend == "nccl"
         self._recorder = Recorder(settings.rank, Board(board, settings.rank), launches)
         process_group.install(self._recorder)
+        cuda.extend_nccl_timeout()
         if settings.backend == "gloo":
             cuda.refuse_gpu_messages(process_group.RecordingProcessGroup)
         self._group = DefaultGroup(settings, listener)
         self._interrupts = _Interrupts()
         self._shell = RankShell(self._emit, self._interrupts.shield)
         self._shell.user_ns.update(self._names())
+        self._bars = collect()
 
     def _names(self) -> dict[str, Any]:
         return {
@@ -177,7 +180,7 @@ class Rank:
         frame = sys._current_frames()[threading.main_thread().ident]
         where = str(place(*caller(frame)))
         progress = self._recorder.progress(self._sleeps() and in_native_code(frame))
-        return State(self._busy, progress, where, _places(progress.recent))
+        return State(self._busy, progress, where, _places(progress.recent), bars=self._bars.snapshot())
 
     def _sleeps(self) -> bool:
         """Whether this process has hardly used a processor since this was last asked."""
@@ -233,6 +236,7 @@ class Rank:
         """Run the reader's code as one cell: output counted from zero, calls kept if a trace is on."""
         self._recorder.begin_cell(request.trace is not None, self._variable(request.trace))
         self._shell.begin_cell()
+        self._bars.begin_cell()
         profiler = Profiler() if request.trace is not None and request.trace.profile else None
         if profiler is not None:
             profiler.start()
@@ -249,6 +253,7 @@ class Rank:
             done.record = self._record(start, profiler)
         self._shell.flush_output()
         done.dropped = self._shell.dropped
+        done.bars = self._bars.end_cell()
         return done
 
     def _record(self, start: float, profiler: Profiler | None) -> Record:

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import format_ranks
+from .loops import ended
 from .messages import TEXT_LIMIT, Clear, Display, Stream
+from .progress import Bar
 
 RICH_LIMIT = 16 * 1024 * 1024  # bytes of figures and other rich values that one rank may show in a cell
 
@@ -47,6 +49,7 @@ class Transcript:
     def __init__(self, ranks: Sequence[int]) -> None:
         self.ranks = tuple(ranks)
         self._outputs = {rank: _RankOutput() for rank in ranks}
+        self.bars: dict[int, tuple[Bar, ...]] = {}  # how far each rank's loops are
         self.revision = 0  # grows when something already shown changes, as clear_output does
 
     # --- filling it --------------------------------------------------------------------------------------
@@ -158,7 +161,11 @@ class Transcript:
         lines = []
         for ranks, item in self.merged():
             lines += label(ranks, item.text if item.value is None else _plain_text(item))
-        return "\n".join(lines)
+        return "\n".join(lines + self.loops())
+
+    def loops(self) -> list[str]:
+        """A line for each loop over `fourranks.progress`."""
+        return [line for ranks, text in ended(self.bars) for line in label(ranks, text)]
 
     __repr__ = __str__
 

@@ -8,10 +8,11 @@ import resource
 import shutil
 import socket
 import sys
-from importlib.metadata import requires
+from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 
 import psutil
+from packaging.requirements import Requirement
 
 from .. import hardware
 from ..messages import LOOPBACK
@@ -30,13 +31,15 @@ def python_and_torch() -> Finding:
     import torch
 
     found = f"Python {platform.python_version()}, torch {torch.__version__}"
-    wanted = next((line for line in requires("fourranks") or [] if line.startswith("torch")), "torch")
-    from packaging.requirements import Requirement
-
-    if torch.__version__.split("+")[0] not in Requirement(wanted).specifier:
-        advice = f"The course is written for {wanted}: `make install` in its folder."
+    try:
+        wanted = next(line for line in requires("fourranks") or [] if line.startswith("torch"))
+    except (PackageNotFoundError, StopIteration):
+        advice = "The course is not installed: `make install` in its folder."
         return Finding(Verdict.ATTENTION, found, advice)
-    return Finding(Verdict.OK, found)
+    if torch.__version__.split("+")[0] in Requirement(wanted).specifier:
+        return Finding(Verdict.OK, found)
+    advice = f"The course is written for {wanted}: `make install` in its folder."
+    return Finding(Verdict.ATTENTION, found, advice)
 
 
 def processors() -> Finding:

@@ -15,6 +15,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import clear_output, display
 
 from ..errors import format_ranks
+from ..loops import EVERY, labelled, running
 from ..transcript import Item, Transcript, label, merge
 
 HOLD = 0.1  # seconds that a line waits for the other ranks to print the same
@@ -37,6 +38,7 @@ class LiveOutput:
         self._waiting_since: float | None = None
         self._tail = ""
         self._had_tail = False
+        self._loops_text, self._loops_at = "", 0.0
         if note:
             print(note, flush=True)
 
@@ -57,6 +59,8 @@ class LiveOutput:
         else:
             for ranks, item in final[len(self._shown) :]:
                 self._show(ranks, item)
+        for line in transcript.loops():
+            print(line)
         sys.stdout.flush()
 
     def _show_new(self, transcript: Transcript) -> None:
@@ -77,7 +81,7 @@ class LiveOutput:
 
     def _show_again(self, transcript: Transcript) -> None:
         items = list(transcript.merged())
-        clear_output(wait=bool(items or self._note))
+        clear_output(wait=bool(items or self._note or transcript.bars))
         self._shown, self._tail, self._revision = [], "", transcript.revision
         if self._note:
             print(self._note)
@@ -100,14 +104,33 @@ class LiveOutput:
         for rank in transcript.ranks:
             if text := transcript.unfinished(rank):
                 unfinished.setdefault(text, []).append(rank)
-        tail = "  ".join(f"[{format_ranks(ranks)}] {text}" for text, ranks in unfinished.items())[:TAIL_WIDTH]
+        lines = [f"[{format_ranks(ranks)}] {text}" for text, ranks in unfinished.items()]
+        tail = _beside(list(filter(None, [self._loops(transcript), *lines])))
         if tail != self._tail:
             self._wipe_tail()
             print(tail, end="", flush=True)
             self._tail = tail
             self._had_tail = self._had_tail or bool(tail)
 
+    def _loops(self, transcript: Transcript) -> str:
+        """The loops over `fourranks.progress`, made anew when that is worth while."""
+        now = time.perf_counter()
+        if now - self._loops_at >= EVERY:
+            self._loops_at, self._loops_text = now, labelled(running(transcript.bars, now))
+        return self._loops_text
+
     def _wipe_tail(self) -> None:
         if self._tail:
             print("\r" + " " * len(self._tail) + "\r", end="")
             self._tail = ""
+
+
+def _beside(lines: list[str]) -> str:
+    """As many of these as there is room for on one line."""
+    shown = lines[:1]
+    for line in lines[1:]:
+        if len("  ".join([*shown, line])) > TAIL_WIDTH:
+            break
+        shown.append(line)
+    more = f"  … and {len(lines) - len(shown)} more" if shown != lines else ""
+    return "  ".join(shown)[:TAIL_WIDTH] + more

@@ -29,10 +29,12 @@ def traffic(trace: Trace, title: str = "") -> Figure:
     """
     matrix = trace.traffic_matrix()
     side = _CELL * len(matrix) if len(matrix) <= _SMALL_WORLD else _LARGE
-    figure = Figure(max(side + 2.3, 5.2), side + 1.55)
-    width, height = figure.get_size_inches()
-    axes = figure.add_axes((0.85 / width, 0.6 / height, side / width, side / height))
     most = max(map(max, matrix))
+    note = _note(trace, most)
+    margin = 0.2 * (1 + note.count("\n") + bool(note))
+    figure = Figure(max(side + 2.3, 5.2), side + 0.95 + margin)
+    width, height = figure.get_size_inches()
+    axes = figure.add_axes((0.85 / width, margin / height, side / width, side / height))
     shown = [[nbytes or float("nan") for nbytes in row] for row in matrix]
     axes.imshow(shown, cmap=_SHADES, vmin=0, vmax=most or 1)
     _style_axes(axes, len(matrix))
@@ -41,7 +43,7 @@ def traffic(trace: Trace, title: str = "") -> Figure:
     _write_totals(axes, matrix)
     left = 0.12 / width
     figure.text(left, 1 - 0.12 / height, title or _headline(trace), color=INK, fontsize=10.5, va="top")
-    figure.text(left, 0.12 / height, _note(trace, most), color=FAINT_INK, fontsize=8, va="bottom")
+    figure.text(left, 0.1 / height, note, color=FAINT_INK, fontsize=8, va="bottom")
     return figure
 
 

@@ -7,6 +7,7 @@ import pytest
 import fourranks
 from fourranks import zygote
 from fourranks.errors import DeadlockError, FourRanksError, RankError, StartError
+from fourranks.group import RankStatus
 from fourranks.views.status import StatusTable
 
 MIB = 2**20
@@ -43,6 +44,23 @@ def test_ranks_outlive_errors_of_nccl_unless_the_reader_says_otherwise(monkeypat
         group.execute("import os")
         names = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_RETHROW_CUDA_ERRORS", "NCCL_SOCKET_IFNAME")
         assert group.pull(f"[os.environ[name] for name in {names}]") == [["0", "1", "lo"]]
+
+
+def test_nccl_waits_for_a_rank_that_computes_for_hours(shared_group):
+    timeout = "dist.distributed_c10d._get_default_timeout('nccl').total_seconds()"
+    assert shared_group.pull(timeout) == [365 * 24 * 3600.0] * 4
+
+
+def test_a_table_of_ranks_on_gpus_has_their_gpu_and_what_they_hold_of_its_memory():
+    statuses = [
+        RankStatus(rank, 100 + rank, "cuda:0", "gloo", "idle", 300 * MIB, "NVIDIA H200", rank * 64 * MIB)
+        for rank in range(2)
+    ]
+    head, first, second = repr(StatusTable(statuses)).splitlines()
+    assert head.endswith("GPU          GPU memory")
+    assert first.endswith("NVIDIA H200  0 MiB") and second.endswith("NVIDIA H200  64 MiB")
+    assert second.index("64 MiB") == head.index("GPU memory")
+    assert "<td>NVIDIA H200</td><td>64 MiB</td>" in StatusTable(statuses)._repr_html_()
 
 
 def test_a_table_without_gpus_has_no_columns_for_them(shared_group):

@@ -44,7 +44,7 @@ def test_the_groups_are_named_where_there_are_several():
 def test_a_notebook_gets_the_same_numbers_with_an_explanation():
     shown = trace(all_reduces(3), all_reduces(3)).table()._repr_html_()
     assert shown.count("<tr>") == 2 and "524 MB/s" in shown
-    assert "nccl-tests" in shown and "added up over the ranks" in shown
+    assert "nccl-tests" in shown and "added up over ranks" in shown
 
 
 def test_calls_without_an_end_are_owned_up_to():
