@@ -183,11 +183,11 @@ class Simulation:
 
     def _needed(self, issued: _Issued) -> tuple[int, ...]:
         """The ranks that must have come to a collective before this rank may leave it."""
-        if isinstance(issued.action, Make):
-            return self._everybody.members
         action = issued.action
         if self._patient:
-            return action.group.members
+            return self._everybody.members if isinstance(action, Make) else action.group.members
+        if isinstance(action, Make):  # torch has waited for all ranks of the world in some releases
+            return action.group.members if issued.rank in action.group.members else ()
         if action.kind in _FROM_SOURCE:
             return (action.root,)
         if action.kind in _TO_DESTINATION and action.root != issued.rank:
