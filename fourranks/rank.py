@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from IPython.core.error import UsageError
 
-from . import cuda, process_group
+from . import cuda, loopback, process_group, rescue
 from .arguments import caller, in_native_code
 from .board import Board
 from .default_group import DefaultGroup
@@ -217,7 +217,7 @@ class Rank:
                 case Form(generation):
                     cuda.settle(self._device)
                     self._shell.forget_error()
-                    self._group.form(generation)
+                    self._form(generation)
                     return Done()
                 case Execute():
                     return self._cell(request, lambda: self._execute(request))
@@ -231,6 +231,11 @@ class Rank:
                         return Done(parcel=_packed(eval(expression, self._shell.user_ns)))
         except BaseException as error:
             return Done(error=self._shell.keep_error(error, skip=1))
+
+    def _form(self, generation: int) -> None:
+        self._group.form(generation)
+        to_store = {c for c in rescue.tcp_connections() if c.peer_port == self._settings.store_port}
+        loopback.require_own(to_store | dist.group.WORLD.connections())
 
     def _cell(self, request: Execute | Run, work: Callable[[], Done]) -> Done:
         """Run the reader's code as one cell: output counted from zero, calls kept if a trace is on."""

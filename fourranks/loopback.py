@@ -1,0 +1,77 @@
+"""Who is at the other end of a connection within this machine: this user, or somebody else.
+
+Ports on the loopback interface are open to every user of the machine, and neither Gloo nor torch's store asks
+who connects. Linux knows (sock_diag, man 7 sock_diag); `rank` asks it after a process group has been formed,
+before anything is communicated.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .rescue import Connection
+
+PATIENCE = 30.0  # seconds for the other end to accept a connection; a busy machine needs milliseconds
+_POLL = 0.001
+
+# From <linux/netlink.h>, <linux/sock_diag.h> and <linux/inet_diag.h>.
+_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, _ALL_STATES = 4, 20, 1, 0xFFFFFFFF
+_HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence number, sender
+_REQUEST = struct.Struct("=BBBBI")  # family, protocol, extensions, padding, states
+_SOCKET = struct.Struct("!HH16s16sI8s")  # own port, other's port, own address, other's, interface, cookie
+_ANSWER = struct.Struct("=4x48x12xII")  # (family to timer, the socket, its queues,) user, inode
+
+
+@dataclass(frozen=True)
+class _End:
+    """One end of a connection."""
+
+    user: int
+    inode: int  # 0 while nobody has accepted it
+
+
+def require_own(connections: Iterable[Connection]) -> None:
+    """Make sure that these connections lead to processes of this user. Without sock_diag nobody can tell.
+
+    Raises:
+        PermissionError: one leads elsewhere.
+    """
+    try:
+        diagnostics = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)
+    except (AttributeError, OSError):  # macOS, or a sandbox that forbids it
+        return
+    with diagnostics:
+        diagnostics.connect((0, 0))
+        for connection in connections:
+            _require_own(diagnostics, connection)
+
+
+def _require_own(diagnostics: socket.socket, connection: Connection) -> None:
+    with socket.socket(fileno=os.dup(connection.descriptor)) as sock:
+        family, own, other = sock.family, sock.getsockname(), sock.getpeername()
+    deadline = time.monotonic() + PATIENCE
+    while not (end := _look_up(diagnostics, family, other, own)).inode and time.monotonic() < deadline:
+        time.sleep(_POLL)
+    if not end.inode or end.user != os.getuid():
+        whose = f"of the user {end.user}" if end.inode else "unknown"
+        raise PermissionError(
+            f"the connection from port {own[1]} leads to port {other[1]}, to a process that is {whose}"
+        )
+
+
+def _look_up(diagnostics: socket.socket, family: int, own: tuple, other: tuple) -> _End:
+    """The end of a connection that has these addresses."""
+    addresses = socket.inet_pton(family, own[0]), socket.inet_pton(family, other[0])
+    place = _SOCKET.pack(own[1], other[1], *addresses, 0, b"\xff" * 8)
+    body = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, _ALL_STATES) + place
+    length = _HEADER.size + len(body)
+    diagnostics.send(_HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0) + body)
+    reply = diagnostics.recv(4096)
+    if _HEADER.unpack_from(reply)[1] != _SOCK_DIAG_BY_FAMILY:  # an error: there is no such connection
+        return _End(0, 0)
+    return _End(*_ANSWER.unpack_from(reply, _HEADER.size))

@@ -1,0 +1,152 @@
+"""What another user of the machine can reach of a world, and what comes of it. See docs/security.md."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import socket
+import struct
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+import fourranks
+from fourranks import loopback, rescue, zygote
+
+NOBODY = 65534
+
+
+@pytest.fixture(scope="module")
+def world():
+    """Four ranks with a sub-group of three."""
+    with fourranks.start(4, "gloo") as group:
+        group.execute("trio = dist.new_group([0, 1, 2])")
+        yield group
+
+
+def listening(pids):
+    """All addresses that these processes listen on."""
+    connections = [(pid, c) for pid in pids for c in psutil.Process(pid).net_connections("inet")]
+    return {
+        pid: [c.laddr for p, c in connections if p == pid and c.status == psutil.CONN_LISTEN] for pid in pids
+    }
+
+
+def test_only_the_store_and_gloo_listen_and_only_on_the_loopback_interface(world):
+    ranks = [status.pid for status in world.status()]
+    warm = zygote.shared()._process.pid
+    found = listening([os.getpid(), warm, *ranks])
+    assert found[os.getpid()] == found[warm] == []
+    assert {address.ip for addresses in found.values() for address in addresses} == {"127.0.0.1"}
+    # Gloo has one for each group that the rank is in; rank 0 serves the store.
+    assert [len(found[pid]) for pid in ranks] == [3, 2, 2, 1]
+
+
+def test_commands_come_through_unnamed_socket_pairs_that_nobody_can_connect_to(world):
+    named = {
+        line.split()[6] for line in Path("/proc/net/unix").read_text().splitlines() if len(line.split()) > 7
+    }
+    for pid in [zygote.shared()._process.pid, *(status.pid for status in world.status())]:
+        targets = [os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()]
+        inodes = {target[len("socket:[") : -1] for target in targets if target.startswith("socket:")}
+        pairs = psutil.Process(pid).net_connections("unix")
+        assert len(pairs) >= 1
+        assert all(pair.laddr == "" and pair.raddr in ("", None) for pair in pairs)
+        assert not inodes & named
+
+
+class Payload:
+    """A pickle that tells when it is loaded."""
+
+    def __init__(self, proof: Path) -> None:
+        self.proof = proof
+
+    def __reduce__(self):
+        return open, (str(self.proof), "w")
+
+
+def letters(pickled: bytes) -> list[bytes]:
+    """What somebody may send to a port: noise, pickles behind any kind of length, the store's protocol."""
+    hello = struct.pack("=BI", 0, 0x3C85F7CE)  # torch's TCPStoreBackend.hpp
+    behind_a_length = [struct.pack(f"{order}Q", len(pickled)) + pickled for order in "=!"]
+    gloo_pairs = [struct.pack("=Q", number) + pickled for number in range(4)]
+    huge = [hello + struct.pack("=BQ", 1, size) for size in (1 << 40, (1 << 64) - 1)]
+    return [b"", b"\0" * 4096, os.urandom(1 << 16), pickled, *behind_a_length, *gloo_pairs, *huge]
+
+
+def test_noise_and_pickles_on_every_port_run_nothing_and_break_nothing(world, tmp_path):
+    pickled = pickle.dumps(Payload(tmp_path / "loaded"))
+    ports = [
+        address.port for found in listening([s.pid for s in world.status()]).values() for address in found
+    ]
+    for port in ports:
+        for letter in letters(pickled):
+            with socket.create_connection(("127.0.0.1", port)) as sock, contextlib.suppress(OSError):
+                sock.sendall(letter)
+    world.execute("if rank < 3: dist.all_reduce(torch.ones(1), group=trio)")
+    world.execute("found = [None] * 4\ndist.all_gather_object(found, {'rank': rank})\ndist.new_group()")
+    assert world.pull("found") == [[{"rank": rank} for rank in range(4)]] * 4
+    assert not (tmp_path / "loaded").exists()
+
+
+def test_ranks_are_formed_anew_although_somebody_holds_connections_to_all_their_ports(world):
+    ports = [
+        address.port for found in listening([s.pid for s in world.status()]).values() for address in found
+    ]
+    world.execute("kept = rank")
+    with contextlib.ExitStack() as held:
+        for port in ports:
+            held.enter_context(socket.create_connection(("127.0.0.1", port)))
+        with pytest.raises(fourranks.DeadlockError, match="free again"):
+            world.execute("if rank: dist.barrier()")
+        world.execute("dist.barrier()")
+    assert world.pull("kept") == [0, 1, 2, 3]
+
+
+# --- who is at the other end ---
+
+LISTEN = """
+import os, socket, sys
+os.setuid(int(sys.argv[1]))
+server = socket.create_server(("127.0.0.1", 0))
+print(server.getsockname()[1], flush=True)
+kept = server.accept() if sys.argv[2] == "accept" else None
+sys.stdin.read()
+"""
+
+
+@contextlib.contextmanager
+def connected_to(user: int, what: str = "accept"):
+    """A connection of this process to one of another user's."""
+    listener = subprocess.Popen(
+        [sys.executable, "-c", LISTEN, str(user), what],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with listener:
+        before = rescue.tcp_connections()
+        with socket.create_connection(("127.0.0.1", int(listener.stdout.readline()))):
+            yield rescue.tcp_connections() - before
+
+
+def test_a_connection_to_a_process_of_this_user_is_let_be():
+    with connected_to(os.getuid()) as connections:
+        assert len(connections) == 1
+        loopback.require_own(connections)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can play another user")
+def test_a_connection_to_another_users_process_is_refused():
+    with connected_to(NOBODY) as connections, pytest.raises(PermissionError, match=f"of the user {NOBODY}"):
+        loopback.require_own(connections)
+
+
+def test_a_connection_that_nobody_accepts_is_refused(monkeypatch):
+    monkeypatch.setattr(loopback, "PATIENCE", 0.05)
+    with connected_to(os.getuid(), "wait") as connections, pytest.raises(PermissionError, match="unknown"):
+        loopback.require_own(connections)
