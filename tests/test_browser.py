@@ -9,10 +9,12 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
+from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 from selenium.common.exceptions import TimeoutException
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.expected_conditions import element_to_be_clickable
 from selenium.webdriver.support.ui import WebDriverWait
 
@@ -131,6 +133,24 @@ def follow(browser: Chrome, lab: str) -> Callable[[str, str], Notebook]:
     return follow
 
 
+@pytest.fixture
+def opened(browser: Chrome, lab: str, student_copy: Path) -> Callable[[str, NotebookNode], Notebook]:
+    """Stores a notebook and opens it."""
+
+    def opened(name: str, notebook: NotebookNode) -> Notebook:
+        nbformat.write(notebook, student_copy / name)
+        browser.get(f"{lab}lab/tree/{name}?reset")
+        return Notebook(browser, name, cells=len(notebook.cells))
+
+    return opened
+
+
+def written(*sources: str) -> NotebookNode:
+    """A notebook with these cells."""
+    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
+    return new_notebook(cells=[*map(new_code_cell, sources)], metadata=kernel)
+
+
 def test_the_lecture_runs_from_top_to_bottom_and_shows_its_figures(follow):
     page = follow("lecture", LECTURE)
     page.restart_and_run_all()
@@ -162,18 +182,14 @@ def test_every_check_of_the_solution_is_green(follow):
             assert shown["text"].count(": passed, ") == 2, cell.id  # what students see, and the hidden tests
 
 
-def test_the_interrupt_button_frees_ranks_that_wait_in_a_collective(browser, lab, student_copy):
-    sources = (
+def test_the_interrupt_button_frees_ranks_that_wait_in_a_collective(opened):
+    notebook = written(
         "%load_ext fourranks",
         "%%ranks\nkept = rank",
         "%%ranks\nprint('on my way')\nif rank == 0:\n    import time; time.sleep(600)\ndist.barrier()",
         "%%ranks\ndist.barrier()\nkept",
     )
-    kernel = {"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)"}}
-    notebook = new_notebook(cells=[*map(new_code_cell, sources)], metadata=kernel)
-    nbformat.write(notebook, student_copy / "stuck.ipynb")
-    browser.get(f"{lab}lab/tree/stuck.ipynb?reset")
-    page = Notebook(browser, "stuck.ipynb", cells=4)
+    page = opened("stuck.ipynb", notebook)
     page.run_next()
     page.run_next()
     page.press("run")
@@ -188,14 +204,45 @@ def test_the_interrupt_button_frees_ranks_that_wait_in_a_collective(browser, lab
     assert page.run_next()["text"] == "[0] 0\n[1] 1\n[2] 2\n[3] 3\n"
 
 
-def read(path: str) -> list[nbformat.NotebookNode]:
+def test_a_slider_goes_through_the_rounds_and_a_stored_notebook_shows_them_all(opened, browser, student_copy):
+    turns = (
+        "for turn in range(3):\n    dist.send(x, 1 - rank) if turn % 2 == rank else dist.recv(x, 1 - rank)"
+    )
+    page = opened(
+        "ping.ipynb",
+        written("%load_ext fourranks\n%ranks start -n 2", f"%%ranks --steps x\nx = torch.ones(2)\n{turns}"),
+    )
+    page.run_next()
+    page.press("run")
+    page.wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, "input[type=range]"))
+    picture = browser.find_element(By.CSS_SELECTOR, ".jp-OutputArea-output img")
+    all_rounds = picture.get_attribute("src")
+    browser.find_element(By.CSS_SELECTOR, "input[type=range]").send_keys(Keys.ARROW_RIGHT)
+    page.wait_for(lambda: picture.get_attribute("alt") == "round 1 of 3")
+    assert picture.get_attribute("src") != all_rounds
+    browser.find_element(By.CSS_SELECTOR, "button[aria-label=Play]").click()
+    page.wait_for(lambda: picture.get_attribute("alt") == "round 3 of 3")
+    page.press("save")
+    page.wait_for(lambda: "image/png" in (student_copy / "ping.ipynb").read_text())
+
+    stored = nbformat.read(student_copy / "ping.ipynb", as_version=4)
+    stored.cells.pop(0)  # so that Lab has not seen it before, as after a download
+    page = opened("stored.ipynb", stored)
+    assert page.cells[0]["figures"][0] > 0
+    assert (
+        browser.find_element(By.CSS_SELECTOR, ".jp-OutputArea-output img").get_attribute("src") == all_rounds
+    )
+    assert not browser.find_elements(By.CSS_SELECTOR, "input[type=range]")
+
+
+def read(path: str) -> list[NotebookNode]:
     """The cells of a notebook as it was built."""
     return nbformat.read(COURSE / path, as_version=4).cells
 
 
-def is_check(cell: nbformat.NotebookNode) -> bool:
+def is_check(cell: NotebookNode) -> bool:
     return cell.id.endswith("_check")
 
 
-def may_raise(cell: nbformat.NotebookNode) -> bool:
+def may_raise(cell: NotebookNode) -> bool:
     return "raises-exception" in cell.metadata.get("tags", [])

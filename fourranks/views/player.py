@@ -33,6 +33,8 @@ _PAGE = """\
     <output></output>`;
   box.prepend(bar);
   const [button, slider, name] = bar.children;
+  // Their keys are theirs, not Lab's.
+  for (const control of [button, slider]) control.dataset.lmSuppressShortcuts = "true";
   let timer = null;
   const stop = () => {{ clearInterval(timer); timer = null; button.textContent = "\u25b6"; }};
   const show = number => {{
