@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 NCCL_PATIENCE = timedelta(days=365)  # a rank may compute for hours while the others wait for it
@@ -38,23 +40,50 @@ def allocated_bytes(device: torch.device) -> int:
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
 
-def refuse_gpu_messages(group_class: type) -> None:
-    """Have send and recv of a Gloo group raise on GPU tensors.
+def stage_messages(group_class: type) -> None:
+    """Have send and recv of Gloo take GPU tensors, by way of the host's memory as its collectives do.
 
-    Gloo's collectives take GPU tensors through pinned memory of the host. Its send and recv do not look where
-    the tensor is and hand the address to a socket (ProcessGroupGloo.cpp).
+    Gloo's own do not look where a tensor is and hand the address to a socket (ProcessGroupGloo.cpp).
     """
-    for name, word in (("send", "send"), ("recv", "receive"), ("recv_anysource", "receive")):
-        setattr(group_class, name, _for_cpu_only(getattr(group_class, name), word))
+    group_class.send = _staged_send(group_class.send)
+    group_class.recv = _staged_recv(group_class.recv)
+    group_class.recv_anysource = _staged_recv(group_class.recv_anysource)
 
 
-def _for_cpu_only(method: Any, word: str) -> Any:
-    def checked(self: Any, tensors: list[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
-        if tensors[0].device.type != "cpu":
-            raise ValueError(
-                f"Gloo cannot {word} a tensor that is on {tensors[0].device}; its collectives can take one. "
-                "Send x.cpu(), receive into a tensor on the CPU and move that with .to(device), or use NCCL."
-            )
-        return method(self, tensors, *args, **kwargs)
+def _staged_send(send: Any) -> Any:
+    def method(self: Any, tensors: list[torch.Tensor], *args: Any) -> dist.Work:
+        return send(self, [tensor.detach().cpu() if _on_gpu(tensor) else tensor for tensor in tensors], *args)
 
-    return checked
+    return method
+
+
+def _staged_recv(recv: Any) -> Any:
+    def method(self: Any, tensors: list[torch.Tensor], *args: Any) -> dist.Work:
+        (target,) = tensors
+        if not _on_gpu(target):
+            return recv(self, tensors, *args)
+        host = torch.empty_like(target, device="cpu", requires_grad=False)
+        work = recv(self, [host], *args)
+        work.wait = _copying(work.wait, target.detach(), host)
+        return work
+
+    return method
+
+
+def _copying(wait: Callable[..., bool], target: torch.Tensor, host: torch.Tensor) -> Callable[..., bool]:
+    """`wait`, followed by the copy of what has come to where the reader wants it; both happen once."""
+    copied = False
+
+    def wait_and_copy(*timeout: timedelta) -> bool:
+        nonlocal copied
+        if not copied:
+            wait(*timeout)
+            target.copy_(host)
+            copied = True
+        return copied
+
+    return wait_and_copy
+
+
+def _on_gpu(tensor: torch.Tensor) -> bool:
+    return tensor.is_cuda

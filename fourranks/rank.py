@@ -123,7 +123,7 @@ class Rank:
         process_group.install(self._recorder)
         cuda.extend_nccl_timeout()
         if settings.backend == "gloo":
-            cuda.refuse_gpu_messages(process_group.RecordingProcessGroup)
+            cuda.stage_messages(process_group.RecordingProcessGroup)
         self._group = DefaultGroup(settings, listener)
         self._interrupts = _Interrupts()
         self._shell = RankShell(self._emit, self._interrupts.shield)

@@ -29,12 +29,51 @@ def one_on_nccl():
 # --- without a GPU ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("call", ["dist.send(x, 3 - rank)", "dist.recv(x, 3 - rank)", "dist.recv(x)"])
-def test_gloo_refuses_messages_from_and_to_other_memory_than_the_cpus(shared_group, call):
-    with pytest.raises(RankError, match="Gloo cannot (send|receive) a tensor that is on meta"):
-        shared_group.execute(f"x = torch.empty(2, device='meta'); {call}")
-    shared_group.execute("y = torch.ones(1); dist.all_reduce(y)")
-    assert [y.item() for y in shared_group.pull("y")] == [4.0] * 4
+@pytest.fixture
+def staging():
+    """Two ranks that treat every tensor as one on a GPU when it is sent and received."""
+    with fourranks.start(2, "gloo") as group:
+        group.execute("from fourranks import cuda; cuda._on_gpu = lambda tensor: True")
+        yield group
+
+
+def test_a_staged_message_arrives_with_wait_and_not_again(staging):
+    staging.execute(
+        """
+        x = torch.full((3,), rank + 1.0, requires_grad=True)
+        received = torch.zeros(3)
+        if rank == 0:
+            dist.send(x, 1)
+        else:
+            work = dist.irecv(received, 0)
+            work.wait()
+            first = received.tolist()
+            received += 1
+            work.wait()
+        """
+    )
+    assert staging.pull("(first, received.tolist())", ranks=[1]) == [([1.0] * 3, [2.0] * 3)]
+
+
+def test_staged_messages_may_come_from_any_rank_and_in_batches(staging):
+    staging.execute(
+        """
+        x, received = torch.full((2,), float(rank)), torch.zeros(2)
+        dist.send(x, 1) if rank == 0 else None
+        source = dist.recv(received) if rank == 1 else None
+        swapped = torch.zeros(2)
+        operations = [dist.P2POp(dist.isend, x, 1 - rank), dist.P2POp(dist.irecv, swapped, 1 - rank)]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
+        """
+    )
+    assert staging.pull("(source, swapped.tolist())") == [(None, [1.0, 1.0]), (0, [0.0, 0.0])]
+
+
+def test_a_staged_message_that_never_comes_is_a_deadlock_like_any_other(staging):
+    with pytest.raises(DeadlockError, match="Rank 1 waits in recv"):
+        staging.execute("x = torch.zeros(1); dist.recv(x, 0) if rank == 1 else None")
+    staging.execute("dist.all_reduce(x)")
 
 
 def test_ranks_outlive_errors_of_nccl_unless_the_reader_says_otherwise(monkeypatch):
@@ -161,21 +200,18 @@ def test_gloos_collectives_take_gpu_tensors(shared_gpu, call, expected):
 
 
 @pytest.mark.gpu
-def test_gloo_refuses_messages_with_gpu_tensors_and_takes_them_by_way_of_the_cpu(shared_gpu):
-    with pytest.raises(RankError, match="Gloo cannot send a tensor that is on cuda:0"):
-        shared_gpu.execute("dist.send(torch.ones(1, device=device), (rank + 1) % 3)", ranks=[0])
+def test_messages_with_gpu_tensors_go_by_the_host_over_gloo(shared_gpu):
     shared_gpu.execute(
         """
         x = torch.full((2,), float(rank), device=device)
-        if rank == 0:
-            dist.send(x.cpu(), 1)
-        elif rank == 1:
-            received = torch.empty(2)
-            dist.recv(received, 0)
-            x = received.to(device)
+        left = torch.empty(2, device=device)
+        operations = [dist.P2POp(dist.isend, x, (rank + 1) % 3), dist.P2POp(dist.irecv, left, (rank - 1) % 3)]
+        for work in dist.batch_isend_irecv(operations):
+            work.wait()
         """
     )
-    assert shared_gpu.pull("x.tolist()", ranks=[1]) == [[0.0, 0.0]]
+    assert shared_gpu.pull("left.tolist()") == [[2.0, 2.0], [0.0, 0.0], [1.0, 1.0]]
+    assert shared_gpu.pull("str(left.device) == str(device)") == [True] * 3
 
 
 @pytest.mark.gpu
