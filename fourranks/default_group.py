@@ -74,8 +74,7 @@ class DefaultGroup:
         ]
         if RecordingProcessGroup.being_formed is not None:
             groups.append(RecordingProcessGroup.being_formed)
-        if self._settings.backend == "nccl":
-            for group in groups:
-                group.inner.abort()
+        if self._settings.backend == "nccl" and dist.is_initialized():
+            distributed_c10d._abort_process_group()  # in the order in which NCCL does not block
         to_store = {c for c in rescue.tcp_connections() if c.peer_port == self._settings.store_port}
         rescue.cut(to_store.union(*(group.connections() for group in groups)))

@@ -13,29 +13,22 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from . import zygote
-from .cell import Cell, Output, Stop, deferred_interrupt
-from .errors import FourRanksError, RankDied, StartError, name_ranks
-from .hardware import place
+from .cell import Cell, Output
+from .conductor import Conductor
+from .errors import FourRanksError, StartError, name_ranks
 from .live import Activity, busy_rank
-from .messages import Complete, Execute, Form, Inspect, Pull, Push, Run
+from .messages import Complete, Execute, Inspect, Pull, Push, Run
 from .parcel import Parcel
 from .shipping import notebook_sources, packed_call, packed_variables
 from .trace import Trace, Tracing
 from .transcript import Transcript
-from .verdict import Aftermath, verdict
-from .workers import Worker, Workers
+from .workers import Worker
 
 MAX_WORLD_SIZE = 128  # every two ranks of Gloo share a connection: beyond this, file descriptors run out
-ANSWER_PATIENCE = 0.3  # seconds that someone who has pressed Tab is to wait
-FORM_TIMEOUT = 60.0  # seconds to connect all ranks; 128 ranks on two cores need a few
-IMPORT_TIMEOUT = 5.0  # seconds more for each rank that has to import torch first
 
 
 @dataclass(frozen=True)
@@ -71,17 +64,12 @@ class RankGroup:
         start_method: str = "auto",
     ) -> None:
         self.world_size = _checked_world_size(world_size)
-        self.backend, self.device = backend, device  # as asked for; _start() decides
         self.start_method = _chosen_start_method(start_method)
         self._timeout = timeout
-        self._lock = threading.Lock()  # held by the thread that runs a cell, restarts or stops
-        self._gate = threading.Lock()  # held while a thread restarts or stops: no cell begins
-        self._cell: Cell | None = None  # the one that runs
-        self._ending = False  # a thread wants to restart or stop: the cell is not worth rescuing
-        self._interrupt_asked = False
         self._trace: Trace | None = None
-        self._workers: Workers | None = None
-        self._start()
+        self._conductor = Conductor(self.world_size, backend, device, self.start_method)
+        self.backend = self._conductor.placement.backend
+        self.device = self._conductor.placement.devices[0].partition(":")[0]
 
     # --- running code ------------------------------------------------------------------------------------
 
@@ -156,13 +144,7 @@ class RankGroup:
 
     def ask(self, question: Complete | Inspect) -> Any:
         """Rank 0's answer to a question about its variables; None if it cannot give one at once."""
-        with deferred_interrupt():
-            if not self._lock.acquire(blocking=False):  # a cell runs; its thread reads all messages
-                return None
-            try:
-                return self._workers and self._workers.ask(0, question, ANSWER_PATIENCE)
-            finally:
-                self._lock.release()
+        return self._conductor.ask(question)
 
     @contextlib.contextmanager
     def trace(self, profile: bool = False, values: str = "") -> Iterator[Trace]:
@@ -174,7 +156,7 @@ class RankGroup:
         """
         if self._trace is not None:
             raise FourRanksError("A trace of this world is being recorded already; traces do not nest.")
-        self._trace = Trace(self.world_size, Tracing(profile, values))
+        self._trace = Trace(self.world_size, Tracing(profile, values), formed=self._conductor.formed)
         try:
             yield self._trace
         finally:
@@ -184,28 +166,29 @@ class RankGroup:
 
     def status(self) -> list[RankStatus]:
         """What each rank is: process, device, state and memory."""
-        if self._workers is None:
+        workers, placement = self._conductor.workers, self._conductor.placement
+        if workers is None:
             return []
-        self._workers.poll(0)
-        for worker in self._workers.living():
+        workers.poll(0)
+        for worker in workers.living():
             worker.note_memory()
         return [
             RankStatus(
                 worker.rank,
                 worker.pid,
-                self._placement.devices[worker.rank],
+                placement.devices[worker.rank],
                 self.backend,
-                worker.cause or ("busy" if self._lock.locked() else "idle"),
+                worker.cause or ("busy" if self.busy else "idle"),
                 worker.memory_bytes,
-                self._placement.gpu_names[worker.rank],
+                placement.gpu_names[worker.rank],
                 worker.gpu_bytes,
             )
-            for worker in self._workers.all
+            for worker in workers.all
         ]
 
     def snapshot(self) -> list[Activity]:
         """What each rank is doing now; any thread may ask while another one runs a cell."""
-        cell, workers = self._cell, self._workers
+        cell, workers = self._conductor.cell, self._conductor.workers
         if workers is None:
             return []
         if cell is None:  # else its thread does so
@@ -217,31 +200,29 @@ class RankGroup:
     @property
     def formed_anew(self) -> int:
         """How often the default process group was formed again since the ranks were started."""
-        return self._generation - 1
+        return self._conductor.formed_anew
 
     @property
     def running(self) -> bool:
         """Whether the world has been started and not stopped."""
-        return self._workers is not None
+        return self._conductor.workers is not None
 
     @property
     def busy(self) -> bool:
         """Whether a cell or a call runs on this world now."""
-        return self._cell is not None
+        return self._conductor.cell is not None
 
     def interrupt(self) -> None:
         """Stop the cell that another thread runs on this world, as the notebook's interrupt button does."""
-        self._interrupt_asked = True
+        self._conductor.interrupt()
 
     def restart(self) -> None:
         """Replace all ranks by fresh ones; their variables are gone, and a cell of another thread ends."""
-        with self._alone():
-            self._restart()
+        self._conductor.restart()
 
     def stop(self) -> None:
         """End all ranks and everything that they started; a cell of another thread ends first."""
-        with self._alone():
-            self._end()
+        self._conductor.end()
 
     def __enter__(self) -> RankGroup:
         return self
@@ -260,53 +241,6 @@ class RankGroup:
 
     # --- internals ---------------------------------------------------------------------------------------
 
-    def _start(self) -> None:
-        self._placement = place(self.world_size, self.backend, self.device, lambda: zygote.shared().gpus())
-        self.backend = self._placement.backend
-        self.device = self._placement.devices[0].partition(":")[0]
-        self._generation = 0
-        with deferred_interrupt() as interrupted:
-            self._workers = Workers(self.backend, self._placement.devices, self.start_method)
-            try:
-                self._form(interrupted)
-            except BaseException:
-                self._end()
-                raise
-
-    def _restart(self) -> None:
-        self._end()
-        self._start()
-
-    def _end(self) -> None:
-        workers, self._workers = self._workers, None
-        if workers is not None:
-            workers.kill()
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Make the thread that runs a cell leave it, and let no other one begin meanwhile."""
-        with deferred_interrupt(), self._gate:
-            self._ending = True
-            try:
-                with self._lock:
-                    yield
-            finally:
-                self._ending = False
-
-    def _form(self, interrupted: Callable[[], bool]) -> None:
-        """Form the default process group, anew if there was one."""
-        if self._trace is not None:
-            self._trace.formed.append(time.perf_counter())
-        self._generation += 1
-        cell = Cell(self._workers, dict.fromkeys(range(self.world_size), Form(self._generation)))
-        imports = IMPORT_TIMEOUT * self.world_size if self.start_method == "spawn" else 0
-        stop = cell.run(FORM_TIMEOUT + imports, interrupted)
-        error = verdict(self._workers, cell, stop, cell.errors(), Aftermath.INTACT)
-        if isinstance(error, KeyboardInterrupt):
-            raise error
-        if error is not None:
-            raise StartError(f"The ranks could not form a process group.\n{error}") from None
-
     def _call(self, parcels: dict[int, Parcel], timeout: float | None, show: bool) -> list[Any]:
         sources = notebook_sources()
         requests = {rank: Run(parcel, sources, self._tracing) for rank, parcel in parcels.items()}
@@ -322,57 +256,13 @@ class RankGroup:
         self, requests: dict[int, Any], timeout: float | None, on_output: Output | None = None
     ) -> Cell:
         """Run one request a rank to its end, whatever that is, and leave the world usable."""
-        with deferred_interrupt() as came:
-            with self._gate:
-                begun = self._lock.acquire(blocking=False)
-            if not begun:
-                raise FourRanksError("The ranks are busy with another cell; wait for it or interrupt it.")
-            try:
-                self._require_living(requests)
-                self._interrupt_asked = False
-                self._cell = cell = Cell(self._workers, requests, on_output)
-                error = self._run_cell(cell, timeout, came)
-            finally:
-                self._cell = None
-                self._lock.release()
+        cell, error = self._conductor.conduct(
+            requests, self._timeout if timeout is None else timeout, on_output
+        )
+        self._keep_records(cell)
         if error is not None:
             raise error
         return cell
-
-    def _run_cell(self, cell: Cell, timeout: float | None, came: Callable[[], bool]) -> BaseException | None:
-        def interrupted() -> bool:
-            asked, self._interrupt_asked = self._interrupt_asked, False
-            return came() or asked or self._ending
-
-        workers = self._workers
-        stop = cell.run(self._timeout if timeout is None else timeout, interrupted)
-        errors = cell.errors()
-        aftermath = self._recover(cell, stop, interrupted) if stop or errors else Aftermath.INTACT
-        self._keep_records(cell)
-        for rank, done in cell.done.items():
-            workers[rank].gpu_bytes = done.gpu_bytes
-        return verdict(workers, cell, stop, errors, aftermath)
-
-    def _recover(self, cell: Cell, stop: Stop | None, interrupted: Callable[[], bool]) -> Aftermath:
-        """Bring all ranks back to idle and their process groups back in step."""
-        if self._ending:
-            return Aftermath.ENDED
-        must_cut = stop is not None and stop.reason in ("deadlock", "died")
-        cut = cell.free(must_cut, interrupted) if stop else False
-        if cell.pending:
-            self._restart()
-            return Aftermath.RESTARTED
-        if cell.died:
-            return Aftermath.DEAD
-        in_step = cell.in_step()  # asked in any case: an answer means that the rank has done its cutting
-        if in_step and not cut:
-            return Aftermath.INTACT
-        try:
-            self._form(interrupted)
-            return Aftermath.FORMED_ANEW
-        except (StartError, KeyboardInterrupt):
-            self._restart()
-            return Aftermath.RESTARTED
 
     @property
     def _tracing(self) -> Tracing | None:
@@ -382,17 +272,6 @@ class RankGroup:
         records = {rank: done.record for rank, done in cell.done.items() if done.record is not None}
         if self._trace is not None and records:
             self._trace.cells.append(records)
-
-    def _require_living(self, ranks: Iterable[int]) -> None:
-        if self._workers is None:
-            raise FourRanksError(
-                "This world was stopped. Start a new one with `%ranks start` or fourranks.start()."
-            )
-        self._workers.poll(0)
-        for rank in ranks:
-            if cause := self._workers[rank].cause:
-                message = f"Rank {rank} is gone: it {cause}. `%ranks restart` starts all ranks again."
-                raise RankDied(rank, cause, message)
 
     def _checked_ranks(self, ranks: Sequence[int] | None) -> list[int]:
         chosen = list(range(self.world_size)) if ranks is None else sorted(set(ranks))

@@ -33,6 +33,7 @@ class RecordedWork(dist.Work):
         super().__init__()
         self.inner, self._call, self._recorder = inner, call, recorder
         self._awaited = recorder.launches  # by somebody else than a caller of wait()
+        self._received = False  # a second wait() for the same message would block in Gloo for ever
         if not self._awaited:
             recorder.leave_open(call, _seen_through(self))
 
@@ -45,11 +46,14 @@ class RecordedWork(dist.Work):
             return self.inner.wait(*timeout)  # the reader has set a limit, so the rank does not wait forever
         if sys._getframe(1).f_code.co_filename == distributed_c10d.__file__:
             self._call.asynchronous = False
+        if self._received:
+            return True
         begun = self._recorder.begin_wait(self._call)
         try:
-            return self.inner.wait(*timeout)
+            self._received = self.inner.wait(*timeout) and self._call.op == "recv"
         finally:
             self._recorder.end_wait(self._call, begun)
+        return True
 
     def is_completed(self) -> bool:
         return self.inner.is_completed()

@@ -6,6 +6,7 @@ go to the notebook for a `Trace`.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable
@@ -143,8 +144,10 @@ class Recorder:
     def under_way(self) -> list[Call]:
         """Calls that are not complete and that nobody has waited for, the oldest first."""
         for call, is_completed in list(self._open.items()):
-            if is_completed():
-                self._open.pop(call, None)
+            with contextlib.suppress(RuntimeError):  # CUDA has failed: the call will say so where it is used
+                if not is_completed():
+                    continue
+            self._open.pop(call, None)
         return list(self._open)
 
     def finish(self) -> None:

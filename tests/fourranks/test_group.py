@@ -281,19 +281,19 @@ HANGS = {
         "if rank == 3: dist.barrier()\nelse: dist.all_gather([torch.empty(2)] * 4, torch.ones(2))",
         "Rank 3 waits in barrier",
     ),
-    "other sizes": ("dist.all_reduce(torch.ones(3 + rank))", "shape [5] float32"),
+    "other sizes": ("dist.all_reduce(torch.ones(3 + rank))", "shape [5], float32"),
     "other dtypes": (
         "dist.all_reduce(torch.ones(3, dtype=torch.float64 if rank == 1 else torch.float32))",
-        "Rank 1 waits in all_reduce [SUM, shape [3] float64]",
+        "Rank 1 waits in all_reduce [SUM, shape [3], float64]",
     ),
     "a tensor too small for its message": (
         "if rank < 2: dist.send(torch.ones(4), 1) if rank == 0 else dist.recv(torch.ones(3), 0)",
-        "Rank 1 waits in recv from rank 0 [shape [3] float32]",
+        "Rank 1 waits in recv from rank 0 [shape [3], float32]",
     ),
     "other roots": ("dist.broadcast(torch.ones(1), src=rank % 2)", "src/dst 1"),
     "other reduce ops": (
         "dist.all_reduce(torch.ones(1), op=dist.ReduceOp.MAX if rank == 2 else dist.ReduceOp.SUM)",
-        "Rank 2 waits in all_reduce [MAX, shape [1] float32]",
+        "Rank 2 waits in all_reduce [MAX, shape [1], float32]",
     ),
     "all send first": (
         "dist.send(torch.ones(2), (rank + 1) % 4)\ndist.recv(torch.ones(2), (rank - 1) % 4)",

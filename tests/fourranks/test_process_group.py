@@ -112,7 +112,8 @@ def test_torchs_own_data_parallelism_is_seen_and_moves_the_bytes_of_the_paramete
     pair.execute(
         "layers = [torch.nn.Linear(64, 64) for _ in range(3)]\n"
         "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.01)\n"
-        + 2 * step  # buckets are arranged anew after the first one
+        + 2
+        * step  # buckets are arranged anew after the first one
     )
     with pair.trace() as trace:
         pair.execute(step)
@@ -179,3 +180,13 @@ def test_results_are_those_of_torch(pair):
 def test_traces_do_not_nest(pair):
     with pair.trace(), pytest.raises(fourranks.FourRanksError, match="do not nest"), pair.trace():
         pass
+
+
+def test_a_message_may_be_waited_for_twice(pair):
+    pair.execute(
+        "x = torch.full((2,), float(rank))\n"
+        "work = dist.irecv(x, 0) if rank else dist.isend(x, 1)\n"
+        "work.wait(), work.wait(), dist.barrier()",
+        timeout=20,
+    )
+    assert pair.pull("x.tolist()") == [[0.0, 0.0], [0.0, 0.0]]

@@ -1,0 +1,189 @@
+"""Conducts the ranks of one world: starts them, runs one cell at a time, brings them back in step, ends them.
+
+Any thread may ask for that, whatever the code on the ranks does meanwhile. `group` is what readers call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from . import zygote
+from .cell import Cell, Output, Stop, deferred_interrupt
+from .errors import FourRanksError, RankDied, StartError
+from .hardware import place
+from .messages import Complete, Form, Inspect
+from .verdict import Aftermath, verdict
+from .workers import Workers
+
+ANSWER_PATIENCE = 0.3  # seconds that someone who has pressed Tab is to wait
+FORM_TIMEOUT = 60.0  # seconds to connect all ranks; 128 ranks on two cores need a few
+IMPORT_TIMEOUT = 5.0  # seconds more for each rank that has to import torch first
+
+
+class Conductor:
+    """Whoever runs the ranks of one world.
+
+    Args:
+        world_size: number of ranks.
+        backend: "gloo", "nccl" or "auto".
+        device: "cpu", "cuda" or "auto".
+        start_method: "fork" or "spawn".
+
+    Attributes:
+        placement: the backend, and the device of each rank.
+        workers: the processes; None once the world has ended.
+        cell: the one that runs.
+        formed: when the default process group was formed, and formed anew.
+        formed_anew: how often it was formed again since the ranks were started.
+    """
+
+    def __init__(self, world_size: int, backend: str, device: str, start_method: str) -> None:
+        self.world_size, self.start_method = world_size, start_method
+        self.placement = place(world_size, backend, device, lambda: zygote.shared().gpus())
+        self.workers: Workers | None = None
+        self.cell: Cell | None = None
+        self.formed: list[float] = []
+        self.formed_anew = 0
+        self._lock = threading.Lock()  # held by the thread that runs a cell, restarts or ends the world
+        self._gate = threading.Lock()  # held while a thread restarts or ends it: no cell begins
+        self._ending = False  # a thread wants to restart or end: the cell is not worth rescuing
+        self._interrupt_asked = False
+        self._start()
+
+    def conduct(
+        self, requests: dict[int, Any], timeout: float | None, on_output: Output | None = None
+    ) -> tuple[Cell, BaseException | None]:
+        """Run one request a rank to its end, leaving the world usable; returns the error to raise, if any."""
+        with deferred_interrupt() as came:
+            with self._gate:
+                begun = self._lock.acquire(blocking=False)
+            if not begun:
+                raise FourRanksError("The ranks are busy with another cell; wait for it or interrupt it.")
+            try:
+                self._require_living(requests)
+                self._interrupt_asked = False
+                self.cell = cell = Cell(self.workers, requests, on_output)
+                return cell, self._run(cell, timeout, came)
+            finally:
+                self.cell = None
+                self._lock.release()
+
+    def ask(self, question: Complete | Inspect) -> Any:
+        """Rank 0's answer to a question about its variables; None if it cannot give one at once."""
+        with deferred_interrupt():
+            if not self._lock.acquire(blocking=False):  # a cell runs; its thread reads all messages
+                return None
+            try:
+                return self.workers and self.workers.ask(0, question, ANSWER_PATIENCE)
+            finally:
+                self._lock.release()
+
+    def interrupt(self) -> None:
+        """Stop the cell that another thread runs."""
+        self._interrupt_asked = True
+
+    def restart(self) -> None:
+        """Replace all ranks by fresh ones; a cell of another thread ends."""
+        with self._alone():
+            self._restart()
+
+    def end(self) -> None:
+        """End all ranks and everything that they started; a cell of another thread ends first."""
+        with self._alone():
+            self._end()
+
+    # --- life --------------------------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        self.formed_anew = -1
+        with deferred_interrupt() as interrupted:
+            self.workers = Workers(self.placement.backend, self.placement.devices, self.start_method)
+            try:
+                self._form(interrupted)
+            except BaseException:
+                self._end()
+                raise
+
+    def _restart(self) -> None:
+        self._end()
+        self._start()
+
+    def _end(self) -> None:
+        workers, self.workers = self.workers, None
+        if workers is not None:
+            workers.kill()
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Make the thread that runs a cell leave it, and let no other one begin meanwhile."""
+        with deferred_interrupt(), self._gate:
+            self._ending = True
+            try:
+                with self._lock:
+                    yield
+            finally:
+                self._ending = False
+
+    def _form(self, interrupted: Callable[[], bool]) -> None:
+        """Form the default process group, anew if there was one."""
+        self.formed.append(time.perf_counter())
+        self.formed_anew += 1
+        cell = Cell(self.workers, dict.fromkeys(range(self.world_size), Form(len(self.formed))))
+        imports = IMPORT_TIMEOUT * self.world_size if self.start_method == "spawn" else 0
+        stop = cell.run(FORM_TIMEOUT + imports, interrupted)
+        error = verdict(self.workers, cell, stop, cell.errors(), Aftermath.INTACT)
+        if isinstance(error, KeyboardInterrupt):
+            raise error
+        if error is not None:
+            raise StartError(f"The ranks could not form a process group.\n{error}") from None
+
+    # --- one cell ----------------------------------------------------------------------------------------
+
+    def _run(self, cell: Cell, timeout: float | None, came: Callable[[], bool]) -> BaseException | None:
+        def interrupted() -> bool:
+            asked, self._interrupt_asked = self._interrupt_asked, False
+            return came() or asked or self._ending
+
+        workers = self.workers
+        stop = cell.run(timeout, interrupted)
+        errors = cell.errors()
+        aftermath = self._recover(cell, stop, interrupted) if stop or errors else Aftermath.INTACT
+        for rank, done in cell.done.items():
+            workers[rank].gpu_bytes = done.gpu_bytes
+        return verdict(workers, cell, stop, errors, aftermath)
+
+    def _recover(self, cell: Cell, stop: Stop | None, interrupted: Callable[[], bool]) -> Aftermath:
+        """Bring all ranks back to idle and their process groups back in step."""
+        if self._ending:
+            return Aftermath.ENDED
+        must_cut = stop is not None and stop.reason in ("deadlock", "died")
+        cut = cell.free(must_cut, interrupted) if stop else False
+        if cell.pending:
+            self._restart()
+            return Aftermath.RESTARTED
+        if cell.died:
+            return Aftermath.DEAD
+        in_step = cell.in_step()  # asked in any case: an answer means that the rank has done its cutting
+        if in_step and not cut:
+            return Aftermath.INTACT
+        try:
+            self._form(interrupted)
+            return Aftermath.FORMED_ANEW
+        except (StartError, KeyboardInterrupt):
+            self._restart()
+            return Aftermath.RESTARTED
+
+    def _require_living(self, ranks: Iterable[int]) -> None:
+        if self.workers is None:
+            raise FourRanksError(
+                "This world was stopped. Start a new one with `%ranks start` or fourranks.start()."
+            )
+        self.workers.poll(0)
+        for rank in ranks:
+            if cause := self.workers[rank].cause:
+                message = f"Rank {rank} is gone: it {cause}. `%ranks restart` starts all ranks again."
+                raise RankDied(rank, cause, message)
