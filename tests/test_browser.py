@@ -12,7 +12,7 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 from selenium.common.exceptions import TimeoutException
-from selenium.webdriver import Chrome
+from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.expected_conditions import element_to_be_clickable
@@ -231,6 +231,33 @@ def test_a_slider_goes_through_the_rounds_and_a_stored_notebook_shows_them_all(o
         browser.find_element(By.CSS_SELECTOR, ".jp-OutputArea-output img").get_attribute("src") == all_rounds
     )
     assert not browser.find_elements(By.CSS_SELECTOR, "input[type=range]")
+
+
+def test_tab_completes_and_shift_tab_explains_what_only_the_ranks_have(opened, browser):
+    notebook = written(
+        "%load_ext fourranks",
+        "%%ranks\nmodel = torch.nn.Linear(2, 2)\nmodel.only_here = 5",
+        "%%ranks\nmodel.only_h",
+    )
+    page = opened("completion.ipynb", notebook)
+    page.run_next()
+    page.run_next()
+
+    def press(key: str, held: str | None = None) -> None:
+        keys = ActionChains(browser)
+        (keys.key_down(held).send_keys(key).key_up(held) if held else keys.send_keys(key)).perform()
+
+    def editor() -> str:
+        return browser.find_elements(By.CSS_SELECTOR, f"{PANEL} .jp-Cell .cm-content")[-1].text
+
+    press(Keys.ENTER)
+    page.wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, f"{PANEL} .jp-mod-active .cm-focused"))
+    press(Keys.END, held=Keys.CONTROL)
+    press(Keys.TAB)
+    page.wait_for(lambda: editor() == "%%ranks\nmodel.only_here")
+    press(Keys.TAB, held=Keys.SHIFT)
+    page.wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, ".jp-Tooltip"))
+    assert "String form: 5" in browser.find_element(By.CSS_SELECTOR, ".jp-Tooltip").text
 
 
 def read(path: str) -> list[NotebookNode]:
