@@ -10,7 +10,9 @@ Format: https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsK
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +25,13 @@ from .trace import Call, Profile, Record, Trace
 Event = dict[str, Any]
 
 MAIN_THREAD, CALLS = 1, 2  # rows (thread ids); calls in flight take as many from 3 on as they need
+PID = 1000  # of rank 0: process 0 is the idle one to Perfetto
 SORT_STEP = 64  # between two ranks: room for the GPUs that torch.profiler saw
+
+
+# Of what torch.profiler writes: names that are given here, and calls that have rows here already (and overlap
+# others of their thread, which the format forbids).
+_NOT_SHOWN = ("process_", "gloo:")
 
 
 class Bar(NamedTuple):
@@ -54,8 +62,9 @@ def events(trace: Trace) -> Iterator[Event]:
     for cell in trace.cells:
         for record in cell.values():
             yield from (_call(call, bars[call], record, origin) for call in record.calls)
-    yield from _arrows(trace.operations, bars, origin)
-    yield from _profiled(trace)
+    numbers = itertools.count(1)
+    yield from _arrows(trace.operations, bars, origin, numbers)
+    yield from _profiled(trace, numbers)
 
 
 def _bars(rank: int, records: list[Record]) -> dict[Call, Bar]:
@@ -75,11 +84,11 @@ def _bars(rank: int, records: list[Record]) -> dict[Call, Bar]:
 
 
 def _names(rank: int, rows: set[int]) -> Iterator[Event]:
-    yield from _process(rank, f"rank {rank}", rank * SORT_STEP)
+    yield from _process(PID + rank, f"rank {rank}", rank * SORT_STEP)
     names = dict.fromkeys(rows, "calls in flight") | {MAIN_THREAD: "main thread", CALLS: "calls"}
     for row, name in sorted(names.items()):
-        yield _meta(rank, row, "thread_name", name=name)
-        yield _meta(rank, row, "thread_sort_index", sort_index=row)
+        yield _meta(PID + rank, row, "thread_name", name=name)
+        yield _meta(PID + rank, row, "thread_sort_index", sort_index=row)
 
 
 def _process(pid: int, name: str, place: int) -> Iterator[Event]:
@@ -117,27 +126,36 @@ def _call(call: Call, bar: Bar, record: Record, origin: float) -> Event:
 
 
 def _complete(name: str, category: str, bar: Bar, origin: float, args: dict[str, Any]) -> Event:
-    place = {"ph": "X", "name": name, "cat": category, "pid": bar.rank, "tid": bar.row}
-    return place | {"ts": _micro(bar.start - origin), "dur": _micro(bar.end - bar.start), "args": args}
+    place = {"ph": "X", "name": name, "cat": category, "pid": PID + bar.rank, "tid": bar.row}
+    start, end = _nano(bar.start - origin), _nano(bar.end - origin)
+    return place | {"ts": _micro(start), "dur": _micro(end - start), "args": args}
 
 
-def _micro(seconds: float) -> float:
-    return round(1e6 * seconds, 3)
+def _nano(seconds: float) -> int:
+    return round(1e9 * seconds)
 
 
-def _arrows(operations: list[Operation], bars: dict[Call, Bar], origin: float) -> Iterator[Event]:
+def _micro(nanoseconds: int) -> float:
+    """µs as the format wants them, so that a reader that cuts off fractions of a nanosecond gets this one.
+
+    Perfetto does, and drops a bar that reaches a nanosecond into the next one.
+    """
+    return nanoseconds / 1000 + 0.0003
+
+
+def _arrows(
+    operations: list[Operation], bars: dict[Call, Bar], origin: float, numbers: Iterator[int]
+) -> Iterator[Event]:
     """From the bar of the sender, or of the rank that came last, to the bars of the others."""
-    number = 0
     for operation in operations:
         if operation.arrived is None:
             continue
         source = _source(operation)
         for call in operation.calls.values():
             if call is not source and bars[call].end >= operation.arrived:  # else it did not wait for it
-                flow = {"name": operation.op, "cat": "arrow", "id": f"call {number}"}
+                flow = {"name": operation.op, "cat": "arrow", "id": next(numbers)}
                 yield flow | {"ph": "s"} | _point(bars[source], bars[source].start - origin)
                 yield flow | {"ph": "f", "bp": "e"} | _point(bars[call], operation.arrived - origin)
-                number += 1
 
 
 def _source(operation: Operation) -> Call:
@@ -148,42 +166,54 @@ def _source(operation: Operation) -> Call:
 
 
 def _point(bar: Bar, seconds: float) -> Event:
-    return {"pid": bar.rank, "tid": bar.row, "ts": _micro(seconds)}
+    return {"pid": PID + bar.rank, "tid": bar.row, "ts": _micro(_nano(seconds))}
 
 
-def _profiled(trace: Trace) -> Iterator[Event]:
+def _profiled(trace: Trace, numbers: Iterator[int]) -> Iterator[Event]:
     """What torch.profiler saw: the rank's threads among its rows, its GPUs as processes below it."""
-    for number, cell in enumerate(trace.cells):
+    for cell in trace.cells:
         for rank, record in cell.items():
             if record.profile is not None:
                 seen = _aligned(record.profile, trace.begun)
-                yield from _placed(seen, record.profile.pid, rank, f"{rank}.{number}")
+                yield from _placed(seen, record.profile.pid, rank, numbers)
 
 
 def _aligned(profile: Profile, origin: float) -> list[Event]:
     """The profiler's events with times since `origin`."""
     events = json.loads(gzip.decompress(profile.compressed))["traceEvents"]
     last = max((event for event in events if event["name"] == Profile.MARK), key=lambda event: event["ts"])
-    shift = 1e6 * (profile.mark - origin) - (last["ts"] + last["dur"] / 2)
-    return [event | {"ts": event["ts"] + shift} for event in events if event["name"] != Profile.MARK]
+    shift = _nano(profile.mark - origin) - round(1000 * (last["ts"] + last["dur"] / 2))
+    return [_shifted(event, shift) for event in events if event["name"] != Profile.MARK]
 
 
-def _placed(events: list[Event], pid: int, rank: int, prefix: str) -> Iterator[Event]:
-    """Events of one rank's profile with the process ids and names of this file."""
-    gpus = set()
+def _shifted(event: Event, shift: int) -> Event:
+    """The event later by `shift` nanoseconds; its end, too, is rounded to one."""
+    start, end = round(1000 * event["ts"]), round(1000 * (event["ts"] + event.get("dur", 0)))
+    length = {"dur": _micro(end - start)} if "dur" in event else {}
+    return event | {"ts": _micro(start + shift)} | length
+
+
+def _placed(events: list[Event], pid: int, rank: int, numbers: Iterator[int]) -> Iterator[Event]:
+    """Events of one rank's profile with the process ids, names and numbers of arrows of this file."""
+    gpus: set[int] = set()
+    arrows: dict[Any, int] = defaultdict(lambda: next(numbers))
     for event in events:
-        if event["name"].startswith("process_") or not isinstance(event["pid"], int):
-            continue  # names of its own, and marks of the profiler's start and end
-        own = {"pid": rank}
+        if event["name"].startswith(_NOT_SHOWN) or not isinstance(event["pid"], int):
+            continue
+        if event["ts"] < 0 and event["ph"] != "M":
+            continue  # before the first rank began
+        own = {"pid": PID + rank}
         if event["pid"] != pid:
             gpus.add(event["pid"])
             own["pid"] = _gpu(rank, event["pid"])
         if "id" in event:
-            own["id"] = f"{prefix}.{event['id']}"
+            own["id"] = arrows[event["id"]]
+        if event["ph"] == "M":
+            own["ts"] = 0
         yield event | own
     for gpu in gpus:
         yield from _process(_gpu(rank, gpu), f"rank {rank}, GPU {gpu}", rank * SORT_STEP + 1 + gpu)
 
 
 def _gpu(rank: int, gpu: int) -> int:
-    return (rank + 1) * 10_000 + gpu  # a process id that no rank has
+    return 10 * PID + rank * SORT_STEP + gpu  # a process id that no rank has

@@ -156,8 +156,12 @@ class RankShell(InteractiveShell):
             The text before the cursor that is to be replaced; what may stand there, each with its kind.
         """
         found = list(rectify_completions(source, self.Completer.completions(source, cursor)))
-        fragment = source[found[0].start : cursor] if found else ""
-        return fragment, [(completion.text, completion.type) for completion in found]
+        if not found:
+            return "", []
+        dot = (
+            1 if all(completion.text.startswith(".") for completion in found) else 0
+        )  # `x.` is not to be seen
+        return source[found[0].start + dot : cursor], [(each.text[dot:], each.type) for each in found]
 
     def inspection(self, name: str, detail_level: int, omit_sections: tuple[str, ...]) -> dict[str, str]:
         """What is known of a name, by MIME type; nothing if it is unknown."""

@@ -12,7 +12,7 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 from selenium.common.exceptions import TimeoutException
-from selenium.webdriver import Chrome
+from selenium.webdriver import ActionChains, Chrome
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.expected_conditions import element_to_be_clickable
@@ -158,9 +158,7 @@ def test_the_lecture_runs_from_top_to_bottom_and_shows_its_figures(follow):
         if cell.cell_type == "code":
             assert _has_run(shown) and bool(shown["errors"]) == may_raise(cell), (cell.source, shown)
             assert bool(shown["outputs"]) == bool(cell.outputs), cell.source
-            assert len(shown["figures"]) == sum(
-                "image/png" in output.get("data", {}) for output in cell.outputs
-            )
+            assert len(shown["figures"]) == sum(map(has_picture, cell.outputs)), cell.source
             assert all(shown["figures"]), f"a figure is broken: {cell.source}"
 
 
@@ -235,6 +233,33 @@ def test_a_slider_goes_through_the_rounds_and_a_stored_notebook_shows_them_all(o
     assert not browser.find_elements(By.CSS_SELECTOR, "input[type=range]")
 
 
+def test_tab_completes_and_shift_tab_explains_what_only_the_ranks_have(opened, browser):
+    notebook = written(
+        "%load_ext fourranks",
+        "%%ranks\nmodel = torch.nn.Linear(2, 2)\nmodel.only_here = 5",
+        "%%ranks\nmodel.only_h",
+    )
+    page = opened("completion.ipynb", notebook)
+    page.run_next()
+    page.run_next()
+
+    def press(key: str, held: str | None = None) -> None:
+        keys = ActionChains(browser)
+        (keys.key_down(held).send_keys(key).key_up(held) if held else keys.send_keys(key)).perform()
+
+    def editor() -> str:
+        return browser.find_elements(By.CSS_SELECTOR, f"{PANEL} .jp-Cell .cm-content")[-1].text
+
+    press(Keys.ENTER)
+    page.wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, f"{PANEL} .jp-mod-active .cm-focused"))
+    press(Keys.END, held=Keys.CONTROL)
+    press(Keys.TAB)
+    page.wait_for(lambda: editor() == "%%ranks\nmodel.only_here")
+    press(Keys.TAB, held=Keys.SHIFT)
+    page.wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, ".jp-Tooltip"))
+    assert "String form: 5" in browser.find_element(By.CSS_SELECTOR, ".jp-Tooltip").text
+
+
 def read(path: str) -> list[NotebookNode]:
     """The cells of a notebook as it was built."""
     return nbformat.read(COURSE / path, as_version=4).cells
@@ -246,3 +271,8 @@ def is_check(cell: NotebookNode) -> bool:
 
 def may_raise(cell: NotebookNode) -> bool:
     return "raises-exception" in cell.metadata.get("tags", [])
+
+
+def has_picture(output: NotebookNode) -> bool:
+    data = output.get("data", {})
+    return "image/png" in data or "<img" in data.get("text/html", "")

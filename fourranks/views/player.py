@@ -16,7 +16,7 @@ from typing import Any
 from .style import Figure
 
 _PNG = "data:image/png;base64,"
-_PIXELS_PER_DOT = 1.2  # of the frames; there may be many
+_PIXELS_PER_DOT = 1.0  # of the frames: there may be many, and they are large
 _PAGE = """\
 <div><img {size} style="max-width: 100%" alt="{title}" src="{overview}"></div>
 <script>

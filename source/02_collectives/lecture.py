@@ -29,7 +29,7 @@
 # %%
 # %load_ext fourranks
 import fourranks
-from fourranks.views import compare, show, steps
+from fourranks.views import compare
 
 # %ranks start
 
@@ -126,7 +126,7 @@ def picture(title):
     world = fourranks.world()
     backend = {"gloo": "Gloo", "nccl": "NCCL"}[world.backend]
     title = f"{title}, {backend}, {world.world_size} ranks"
-    return show(world.pull("before"), world.pull("after"), title)
+    return fourranks.show(world.pull("before"), world.pull("after"), title)
 
 
 print("you predicted:", rank_2_holds, "  rank 2 holds:", fourranks.world().pull("after")[2].tolist())
@@ -299,19 +299,17 @@ picture("all_to_all_single")
 # %% [markdown]
 # ### Two ranks, and none at all
 #
-# `send` and `recv` are **point-to-point**: two ranks take part and the others need not know.
+# `send` and `recv` are **point-to-point**: two ranks take part and the others need not know. A collective moves its data inside the library, and
+# we see what was before and what is after. Messages can be watched on their way: with `--steps x` a cell is followed by a picture of who sent
+# what to whom, and of what `x` held in between. Elements that leave have a frame.
 
 # %%
-# %%ranks
-before = mine
-after = mine.clone()
+# %%ranks --steps x
+x = mine.clone()
 if rank == 1:
-    dist.send(after, dst=3)
+    dist.send(x[2:], dst=3)
 if rank == 3:
-    dist.recv(after, src=1)
-
-# %%
-picture("send from 1, recv on 3")
+    dist.recv(x[:2], src=1)
 
 # %% [markdown]
 # A **barrier** moves no data at all. It only makes the ranks meet.
@@ -338,8 +336,9 @@ arrivals = {f"rank {rank}": 60 - 20 * rank for rank in range(4)}
 compare(waited, formula=arrivals, yours=in_barrier, unit="ms", title="Time in the barrier")
 
 # %% [markdown]
-# The timeline above is `--trace`'s: hatched is time in which a rank stands still for another one. Everybody leaves when the last one comes:
-# the slowest rank sets the pace, today in a barrier, in lecture 04 in every training step.
+# The timeline above is `--trace`'s: hatched is time in which a rank stands still for another one, and the **bubble** on the right is its share.
+# Everybody leaves when the last one comes: the slowest rank sets the pace, today in a barrier, in lecture 04 in every training step. The table under
+# the timeline adds up what that cost: `lost` is 20 + 40 + 60 ms and a little more.
 #
 # Use barriers to put output in order, to start clocks together, or to let rank 0 prepare a file that the others read. A collective needs
 # no barrier in front of it. Is each collective a barrier by itself? Only those in which every rank's result depends on every
@@ -455,22 +454,25 @@ compare(
 # would need only 2 · 7/8 · 5 = 8.75 s. The tree has the fewest rounds, which is
 # what counts for small messages; the chain keeps every connection busy, which is what counts for large ones.
 #
-# These two figures are drawn from the messages that the ranks really sent:
+# Watch the tree. Nothing here is drawn by hand: the arrows are the messages that the ranks really sent, the numbers what they held. When you have
+# run the cell, the slider above the picture goes through the rounds one by one.
 
 # %%
-world = fourranks.world()
-with world.trace() as trace:
-    world.execute("tree(torch.zeros(5, device=device))")
-steps(trace.calls, "tree broadcast, 8 ranks")
-
-# %%
-with world.trace() as trace:
-    world.execute("chain(torch.zeros(5, device=device))")
-steps(trace.calls, "chain broadcast in 5 chunks, 8 ranks")
+# %%ranks --steps file
+file = torch.arange(1.0, 6.0, device=device) * (rank == 0)
+tree(file)
 
 # %% [markdown]
-# In the tree most ranks are idle most of the time. In the chain, after a short filling, everybody sends and receives in every round. You
-# will meet this diagonal again as the pipeline of lecture 07.
+# And the chain:
+
+# %%
+# %%ranks --steps file
+file = torch.arange(1.0, 6.0, device=device) * (rank == 0)
+chain(file)
+
+# %% [markdown]
+# In the tree most ranks are idle most of the time. In the chain, after a short filling, everybody sends and receives in every round, each one a
+# different megabyte. You will meet this diagonal again as the pipeline of lecture 07.
 
 # %% [markdown]
 # ### A tree that adds
@@ -483,12 +485,9 @@ steps(trace.calls, "chain broadcast in 5 chunks, 8 ranks")
 # %%
 after_step_1 = None  # your prediction: neighbours add up; a list of four numbers
 
+
 # %%
 # %%ranks
-x = torch.tensor([0.1, -0.2, -0.3, 0.5, -0.6, -0.1, 0.2, 0.3], device=device)[rank]
-history = []
-
-
 def tree_reduce(x):
     other = torch.zeros_like(x)
     for distance in (1, 2, 4):
@@ -497,17 +496,15 @@ def tree_reduce(x):
         elif rank % (2 * distance) == 0:
             dist.recv(other, src=rank + distance)
             x += other
-            history.append(round(x.item(), 6))
 
 
 # %%
-with world.trace() as trace:
-    world.execute("tree_reduce(x)")
-history = world.pull("history")
-print("you predicted:", after_step_1)
-for step in range(3):
-    print(f"after step {step + 1}:", [sums[step] for sums in history if len(sums) > step])
-steps(trace.calls, "tree reduce to rank 0, 8 ranks")
+# %%ranks --steps x
+x = torch.tensor([0.1, -0.2, -0.3, 0.5, -0.6, -0.1, 0.2, 0.3], device=device)[rank]
+tree_reduce(x)
+
+# %%
+print("you predicted:", after_step_1, "  (ranks 0, 2, 4 and 6 hold them between round 1 and round 2)")
 
 # %% [markdown]
 # Three rounds for 8 ranks, ten for 1,024. In each round whole tensors move: log₂ N · (α + X/B) seconds for X bytes over links of B bytes per
@@ -558,14 +555,14 @@ def add_around(x):
         chunks[(rank - turn - 1) % world_size].add_(inbox)
 
 
-before = mine
-after = mine.clone()
-add_around(after)
-complete = sum(value % 1111 == 0 for value in after.tolist())
+# %%
+# %%ranks --steps x
+x = mine.clone()
+add_around(x)
 
 # %%
-print("you predicted:", complete_chunks, "  counted on each rank:", fourranks.world().pull("complete"))
-picture("after the adding phase of a ring")
+complete = fourranks.world().pull("sum(value % 1111 == 0 for value in x.tolist())")
+print("you predicted:", complete_chunks, "  counted on each rank:", complete)
 
 # %% [markdown]
 # Exactly one chunk a rank has all four colours, and together the ranks hold the whole sum. That is a reduce-scatter (with the chunks shifted by
@@ -573,25 +570,29 @@ picture("after the adding phase of a ring")
 #
 # **Second phase.** N − 1 more steps around the same ring. Now a received chunk *replaces* the old one: an all-gather of the finished chunks.
 
+
 # %%
 # %%ranks
-before = after.clone()
-
-
 def pass_around(x):
     chunks = x.chunk(world_size)
     for turn in range(world_size - 1):
         step(chunks[(rank + 1 - turn) % world_size], chunks[(rank - turn) % world_size])
 
 
-pass_around(after)
+def ring(x):
+    add_around(x)
+    pass_around(x)
 
-# %%
-picture("the passing phase of a ring")
 
 # %% [markdown]
-# (On the right 1111 can be found on the left only in rank 3's row, so it has rank 3's colour: that is who *finished* it.)
-#
+# Both phases from the beginning: in rounds 1 to 3 sums grow, in rounds 4 to 6 they spread.
+
+# %%
+# %%ranks --steps x
+x = mine.clone()
+ring(x)
+
+# %% [markdown]
 # **Question.** One all-reduce of a tensor of X bytes on 4 ranks. How many bytes does the busiest rank send, as a multiple of X, if every rank
 # sends its whole tensor to every other and adds for itself? And in a ring, where every step sends X/4?
 
@@ -611,24 +612,27 @@ def everyone_to_everyone(x):
     return x + sum(inbox.values())
 
 
-def ring(x):
-    add_around(x)
-    pass_around(x)
-
-
 # %%
 world = fourranks.world()
 world.execute("x = torch.ones(1_000_000, device=device)")
-sent = {}
+traces = {}
 for algorithm in ("everyone_to_everyone", "ring"):
-    with world.trace() as trace:
+    with world.trace() as traces[algorithm.replace("_", " ")]:
         world.execute(f"{algorithm}(x)")
-    sent[algorithm.replace("_", " ")] = max(trace.bytes_sent(rank) for rank in range(4)) / 4_000_000
+
+# %%
+sent = {name: max(map(trace.bytes_sent, range(4))) / 4_000_000 for name, trace in traces.items()}
 formula = {"everyone to everyone": 3, "ring": 2 * 3 / 4}
 compare(sent, formula, sent_over_x, "X", "Bytes sent by the busiest rank, 4 ranks")
 
+# %% [markdown]
+# Who sent how much to whom, in the same two runs:
+
 # %%
-steps(trace.calls, "ring all-reduce of 4 MB, 4 ranks")
+traces["everyone to everyone"].traffic("everyone to everyone, X = 4 MB = 3.81 MiB")
+
+# %%
+traces["ring"].traffic("ring, X = 4 MB = 3.81 MiB")
 
 # %% [markdown]
 # Each of the two phases sends N − 1 chunks of X/N bytes, so a rank sends **2 (N−1)/N · X** bytes: 1.5 X for 4 ranks, less than 2 X for
@@ -693,8 +697,31 @@ print("you predicted:", pairs_that_work, "  what works on each rank:", fourranks
 # link: 2(N−1) X/B if the root serves one rank at a time, 2 X/B if it is pipelined well. In (a) the links share the load: 2(N−1)/N · X/B. Likewise a
 # fused reduce-scatter is cheaper than a reduce followed by a scatter, because no rank ever needs to see the whole sum.
 #
-# One warning before you time it: **Gloo's reduce-scatter is an all-reduce of the whole input followed by a copy of one chunk.** On Gloo it is
-# slower than the all-reduce that it is half of. Count bytes in formulas, and time them with NCCL.
+# One warning before you time it: **Gloo's reduce-scatter is an all-reduce of the whole input followed by a copy of one chunk.** There it
+# takes no less time than the all-reduce that it is half of. Count bytes in formulas, and time them with NCCL. Here are all three on 16 MB a rank, ten
+# times:
+
+# %%
+# %%ranks
+whole, shard = torch.ones(4_000_000, device=device), torch.empty(1_000_000, device=device)
+
+
+def three_collectives(rounds):
+    for _ in range(rounds):
+        dist.all_reduce(whole.fill_(1))
+        dist.reduce_scatter_single(shard, whole)
+        dist.all_gather_single(whole, shard)
+
+
+three_collectives(2)  # the first calls are slower
+
+# %%
+with world.trace() as trace:
+    world.execute("three_collectives(10)")
+trace.table()
+
+# %% [markdown]
+# **algbw** is bytes over time; **busbw** is what each link would carry for it in a ring. Lecture 03 takes both apart.
 
 # %% [markdown]
 # ## 7. Not waiting
@@ -822,8 +849,9 @@ x = torch.ones(5 if rank == 1 else 4, device=device)
 dist.all_reduce(x)
 
 # %% [markdown]
-# Read each message once, slowly: which ranks, which call, which line, and what they were waiting for. The first would hang until its timeout. The second
-# and the third are worse than a hang: without a watcher, depending on operation and sizes, Gloo hangs, raises about a wrong size, ends the process, or
+# Read each message once, slowly: which ranks stand still, in which call and line, for whom they wait, and what the mistake probably is. The small figure
+# has the last collective that all ranks did together on its left, and where each rank stands now on its right. The first cell would hang until its
+# timeout. The second and the third are worse than a hang: without a watcher, depending on operation and sizes, Gloo hangs, raises about a wrong size, ends the process, or
 # returns **wrong numbers on some ranks**.
 #
 # And there is a mistake that nobody can see from outside: two all-reduces of equal shape, swapped on rank 3.
