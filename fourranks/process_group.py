@@ -33,7 +33,7 @@ class RecordedWork(dist.Work):
         super().__init__()
         self.inner, self._call, self._recorder = inner, call, recorder
         self._awaited = recorder.launches  # by somebody else than a caller of wait()
-        self._received = False  # a second wait() for the same message would block in Gloo for ever
+        self._delivered = False  # a second wait() for the same message would block in Gloo for ever
         if not self._awaited:
             recorder.leave_open(call, _seen_through(self))
 
@@ -46,11 +46,12 @@ class RecordedWork(dist.Work):
             return self.inner.wait(*timeout)  # the reader has set a limit, so the rank does not wait forever
         if sys._getframe(1).f_code.co_filename == distributed_c10d.__file__:
             self._call.asynchronous = False
-        if self._received:
+        if self._delivered:
             return True
         begun = self._recorder.begin_wait(self._call)
         try:
-            self._received = self.inner.wait(*timeout) and self._call.op == "recv"
+            self.inner.wait(*timeout)
+            self._delivered = self._call.is_point_to_point
         finally:
             self._recorder.end_wait(self._call, begun)
         return True

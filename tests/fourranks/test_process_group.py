@@ -111,7 +111,8 @@ def test_torchs_own_data_parallelism_is_seen_and_moves_the_bytes_of_the_paramete
     step = "model(torch.ones(1, 64)).sum().backward()\n"
     pair.execute(
         "layers = [torch.nn.Linear(64, 64) for _ in range(3)]\n"
-        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*layers), bucket_cap_mb=0.01)\n"
+        "net = torch.nn.Sequential(*layers)\n"
+        "model = torch.nn.parallel.DistributedDataParallel(net, bucket_cap_mb=0.01)\n"
         + 2
         * step  # buckets are arranged anew after the first one
     )

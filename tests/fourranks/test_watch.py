@@ -199,7 +199,7 @@ def test_sizes_of_an_all_to_all_are_compared_pair_by_pair():
 
 
 def launched(the_call):
-    """A rank that goes on, or has come to the end of its cell, before a call that NCCL launched is complete."""
+    """A rank that goes on, or is at the end of its cell, before a call that NCCL launched is complete."""
     return RankView(
         Progress(launched=the_call, recent=[the_call], collectives={("0", FOUR): the_call.seq + 1})
     )
