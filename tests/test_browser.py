@@ -254,6 +254,8 @@ def test_tab_completes_and_shift_tab_explains_what_only_the_ranks_have(opened, b
     page.wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, f"{PANEL} .jp-mod-active .cm-focused"))
     press(Keys.END, held=Keys.CONTROL)
     press(Keys.TAB)
+    page.wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, ".jp-Completer-item"))
+    press(Keys.ENTER)
     page.wait_for(lambda: editor() == "%%ranks\nmodel.only_here")
     press(Keys.TAB, held=Keys.SHIFT)
     page.wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, ".jp-Tooltip"))
