@@ -43,10 +43,9 @@ class DefaultGroup:
         """Join the group of this generation, leaving the one before."""
         if dist.is_initialized():
             dist.destroy_process_group()
-            gc.collect()  # an exception from a collective still holds the old group, and so its connections
-        distributed_c10d._world.group_count = (
-            0  # names of groups must agree, whatever single ranks have tried
-        )
+        RecordingProcessGroup.forget_formation()
+        gc.collect()  # frames of a collective that failed hold the old group, and so its connections
+        distributed_c10d._world.group_count = 0  # names must agree, whatever single ranks have tried
         self._generation, self._attempt = generation, 0
         RecordingProcessGroup.recorder.reset()
         dist.init_process_group(self._settings.backend)

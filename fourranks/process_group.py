@@ -52,6 +52,8 @@ class RecordedWork(dist.Work):
         try:
             self.inner.wait(*timeout)
             self._delivered = self._call.is_point_to_point
+            if self._delivered and self._call.peer is None:
+                self._recorder.match(self._call, self._call.ranks[self.inner._source_rank()])
         finally:
             self._recorder.end_wait(self._call, begun)
         return True
@@ -128,6 +130,11 @@ class RecordingProcessGroup(dist.ProcessGroup):
         """From now until its backend is there, the rank waits for the others to form a default group."""
         cls.recorder.issue(call)
         cls.formation = call, cls.recorder.begin_wait(call)
+
+    @classmethod
+    def forget_formation(cls) -> None:
+        """A group whose making was interrupted is not to be waited for any more."""
+        cls.being_formed = cls.formation = None
 
     def _register_backend(self, *args: Any) -> None:
         super()._register_backend(*args)

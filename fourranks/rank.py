@@ -17,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -56,7 +57,15 @@ from .shell import RankShell
 from .trace import Call, Record, Tracing
 from .values import Variable
 
+IMPORT_TICK, IMPORT_PATIENCE = 0.05, 3.0  # seconds that an interrupt waits for the end of an import
 SLEEPING = 0.01  # seconds of processor time between two reports; answering one takes a tenth of that
+
+
+def _imports(frame: FrameType | None) -> bool:
+    """Whether this frame belongs to an import."""
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        frame = frame.f_back
+    return frame is not None
 
 
 class _Interrupts:
@@ -73,9 +82,12 @@ class _Interrupts:
         self._main = threading.main_thread().ident
         signal.signal(signal.SIGINT, self._handle)
 
-    def request(self) -> None:
-        """Interrupt the main thread; called by the listener."""
-        signal.pthread_kill(self._main, signal.SIGINT)
+    def request(self, patience: float = IMPORT_PATIENCE) -> None:
+        """Interrupt the main thread, though not within an import: one that is cut short spoils the process."""
+        if patience > 0 and _imports(sys._current_frames()[self._main]):
+            threading.Timer(IMPORT_TICK, self.request, [patience - IMPORT_TICK]).start()
+        else:
+            signal.pthread_kill(self._main, signal.SIGINT)
 
     @contextlib.contextmanager
     def user_code(self) -> Iterator[None]:

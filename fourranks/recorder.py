@@ -117,6 +117,11 @@ class Recorder:
         if self._open.pop(call, None) and not is_completed:
             self.dropped.append(call)
 
+    def match(self, call: Call, source: int) -> None:
+        """A receive from any source has received from this one."""
+        self._recvs[call.group, None, call.tag] -= 1
+        self._recvs[call.group, source, call.tag] += 1
+
     def begin_wait(self, call: Call) -> tuple[Call | None, float]:
         """Mark the main thread as standing still until `call` completes; `end_wait` takes the answer."""
         outer, self._blocked = self._blocked, call

@@ -200,7 +200,7 @@ class RankShell(InteractiveShell):
         """Let go of the last exception, whose frames hold what its code used: process groups, tensors."""
         for name in ("last_type", "last_value", "last_traceback", "last_exc"):
             vars(sys).pop(name, None)
-        self.InteractiveTB.tb = None
+        self.InteractiveTB.tb = self.last_execution_result = None
 
     def show_usage_error(self, exc):
         self._showtraceback(type(exc), exc, [f"UsageError: {exc}"])

@@ -156,10 +156,11 @@ def _hopeless(call: Call, missing: set[int], idle: set[int]) -> bool:
 def _missing(rank: int, call: Call, views: dict[int, RankView], strict: bool) -> set[int]:
     """Ranks that have not yet issued what this call needs from them."""
     if call.op == "send":
-        return {call.peer} - {q for q in [call.peer] if _received(views[q].progress, rank, call) > call.seq}
+        return {call.peer} if _received(views[call.peer].progress, rank, call) <= call.seq else set()
     if call.op == "recv" and call.peer is None:
         peers = set(call.ranks) - {rank}
-        return peers if all(_sent(views[q].progress, rank, call) <= call.seq for q in peers) else set()
+        taken = {q: views[rank].progress.recvs.get((call.group, q, call.tag), 0) for q in peers}
+        return peers if all(_sent(views[q].progress, rank, call) <= taken[q] for q in peers) else set()
     if call.op == "recv":
         never_sent = not strict and thrown_away(views[call.peer].progress, rank, call)
         sent = _sent(views[call.peer].progress, rank, call)

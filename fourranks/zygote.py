@@ -247,7 +247,8 @@ def _render_a_traceback() -> None:
     try:
         torch.distributed.barrier()
     except ValueError as error:  # there is no process group here
-        FormattedTB().structured_traceback(type(error), error, error.__traceback__)
+        as_in_a_rank = FormattedTB(mode="Context", theme_name="neutral")
+        as_in_a_rank.structured_traceback(type(error), error, error.__traceback__)
 
 
 def _wake_on_child_death() -> socket.socket:

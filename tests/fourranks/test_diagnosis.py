@@ -177,6 +177,17 @@ def test_the_likely_mistake_is_named(group, cell, told):
     assert told in explanation(group, cell)
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "if rank == 0: dist.send(x, 1)\nif rank == 1: dist.recv(x); dist.recv(x, 0)",
+        "if rank == 0: dist.send(x, 1)\nif rank == 1: dist.recv(x, 0); dist.recv(x)",
+    ],
+)
+def test_a_message_that_was_received_is_not_expected_again(group, cell):
+    assert "Rank 1 waits in recv from" in explanation(group, cell)
+
+
 def test_ranks_that_were_not_asked_to_run_the_cell_are_named(group):
     told = explanation(group, "dist.all_reduce(x)", ranks=[0, 1])
     assert "Ranks 2-3 took no part in this cell." in told

@@ -396,3 +396,11 @@ def test_interrupt_from_another_thread_ends_the_cell(shared_group):
     with pytest.raises(KeyboardInterrupt):
         shared_group.execute("import time\ntime.sleep(60)")
     shared_group.execute("dist.barrier()")
+
+
+def test_an_import_is_not_cut_short_when_its_rank_is_freed(group, tmp_path):
+    (tmp_path / "slow_module.py").write_text("import time\ntime.sleep(1.5)\nwhole = True\n")
+    group.execute(f"import sys; sys.path.insert(0, {str(tmp_path)!r})")
+    with pytest.raises(fourranks.DeadlockError):
+        group.execute("if rank == 0: import slow_module\nif rank == 1: dist.barrier()")
+    assert group.pull("sys.modules['slow_module'].whole", ranks=[0]) == [True]
