@@ -17,7 +17,8 @@ from torch.profiler import record_function
 from .trace import Profile
 
 _ERRORS_ONLY = "6"
-_MARKS = 3  # the first ones are slow
+_SHORT = 15e-6  # seconds: a mark that takes longer was slow to start, or the process was put off meanwhile
+_MOST_MARKS = 50
 
 
 class Profiler:
@@ -32,11 +33,14 @@ class Profiler:
         device = "cuda" if torch.cuda.is_initialized() else None
         self._profiler = torch.autograd.profiler.profile(use_device=device, acc_events=True)
         self._profiler.__enter__()
-        for _ in range(_MARKS):
+        for _ in range(_MOST_MARKS):
             before = time.perf_counter()
             with record_function(Profile.MARK):
                 pass
-            self._mark = (before + time.perf_counter()) / 2
+            after = time.perf_counter()
+            self._mark = (before + after) / 2
+            if after - before < _SHORT:
+                break
 
     def stop(self) -> Profile:
         """End; returns what was recorded."""

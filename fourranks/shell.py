@@ -158,9 +158,8 @@ class RankShell(InteractiveShell):
         found = list(rectify_completions(source, self.Completer.completions(source, cursor)))
         if not found:
             return "", []
-        dot = (
-            1 if all(completion.text.startswith(".") for completion in found) else 0
-        )  # `x.` is not to be seen
+        # IPython counts a dot in front of the name in; people look for the name.
+        dot = int(all(each.text.startswith(".") for each in found))
         return source[found[0].start + dot : cursor], [(each.text[dot:], each.type) for each in found]
 
     def inspection(self, name: str, detail_level: int, omit_sections: tuple[str, ...]) -> dict[str, str]:

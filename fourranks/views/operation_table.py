@@ -8,11 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import format_ranks
 from ..operations import Summary, summarize
+from ..recorder import MAX_CALLS
 from . import units
+from .table import Row, as_html, as_text
 
 if TYPE_CHECKING:
     from ..trace import Trace
 
+_HEAD = ("operation", "ranks", "calls", "bytes", "time", "algbw", "busbw", "lost")
 _CAPTION = (
     "bytes: as nccl-tests counts (KiB = 1024 B, GB = 10⁹ B). time: from the last rank's arrival until the "
     "last rank has its data. lost: ranks standing still for one that had not come yet, added up over ranks."
@@ -35,6 +38,8 @@ class OperationTable:
 
     def __init__(self, trace: Trace) -> None:
         self.rows = list(summarize(trace.operations))
+        records = (record for cell in trace.cells for record in cell.values())
+        self._cut_off = any(len(record.calls) >= MAX_CALLS for record in records)
 
     @property
     def records(self) -> list[dict[str, Any]]:
@@ -43,40 +48,34 @@ class OperationTable:
 
     @property
     def caption(self) -> str:
-        """What the columns mean."""
-        untimed = sum(row.untimed for row in self.rows)
-        calls = f"{untimed} call{'s' * (untimed != 1)}"
-        return _CAPTION + (f" The end of {calls} is not known and not in the time." if untimed else "")
+        """What the columns mean, and what is not in them."""
+        notes = [_CAPTION]
+        if untimed := sum(row.untimed for row in self.rows):
+            calls = f"{untimed} call{'s' * (untimed != 1)}"
+            notes.append(f"The end of {calls} is not known and not in the time.")
+        if self._cut_off:
+            notes.append(f"Of each rank the first {MAX_CALLS:,} calls of a cell were recorded.")
+        return " ".join(notes)
 
     def __repr__(self) -> str:
         if not self.rows:
             return "no communication recorded"
-        table = self._texts()
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        return "\n".join(
-            "  ".join(
-                text.rjust(width) if column else text.ljust(width)
-                for column, (text, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in table
-        )
+        return as_text(*self._texts(), numbers=True)
 
     def _repr_html_(self) -> str:
         if not self.rows:
             return "<p>no communication recorded</p>"
-        head, *body = self._texts()
-        rows = "".join(f"<tr>{_cells('td', row)}</tr>" for row in body)
-        table = f"<table><thead><tr>{_cells('th', head)}</tr></thead><tbody>{rows}</tbody></table>"
+        table = as_html(*self._texts(), numbers=True)
         return (
             f'{table}<p style="font-size: smaller; opacity: 0.75; margin: 0.3em 0">{escape(self.caption)}</p>'
         )
 
-    def _texts(self) -> list[tuple[str, ...]]:
+    def _texts(self) -> tuple[Row, list[Row]]:
         """Head and rows; the group is named where there are several."""
-        several = len({row.ranks for row in self.rows}) > 1
-        head = ("operation", "ranks", "calls", "bytes", "time", "algbw", "busbw", "lost")
-        table = [head, *map(_text, self.rows)]
-        return table if several else [(row[0], *row[2:]) for row in table]
+        head, body = _HEAD, [_text(row) for row in self.rows]
+        if len({row.ranks for row in self.rows}) > 1:
+            return head, body
+        return _without_ranks(head), [_without_ranks(row) for row in body]
 
 
 def _text(row: Summary) -> tuple[str, ...]:
@@ -92,8 +91,5 @@ def _text(row: Summary) -> tuple[str, ...]:
     )
 
 
-def _cells(tag: str, texts: tuple[str, ...]) -> str:
-    left, *rest = (escape(text) for text in texts)
-    return f'<{tag} style="text-align: left">{left}</{tag}>' + "".join(
-        f'<{tag} style="text-align: right">{text}</{tag}>' for text in rest
-    )
+def _without_ranks(row: Row) -> Row:
+    return (row[0], *row[2:])

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from html import escape
-
 from ..group import RankStatus
+from .table import as_html, as_text
 
 _COLUMNS = ("rank", "pid", "device", "backend", "state", "memory")
 _GPU_COLUMNS = ("GPU", "GPU memory")
@@ -19,19 +18,10 @@ class StatusTable:
         self._rows = [_cells(status)[: len(self._columns)] for status in statuses]
 
     def __repr__(self) -> str:
-        table = [self._columns, *self._rows]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        return "\n".join(
-            "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
-            for row in table
-        )
+        return as_text(self._columns, self._rows)
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{name}</th>" for name in self._columns)
-        rows = "".join(
-            "<tr>" + "".join(f"<td>{escape(text)}</td>" for text in row) + "</tr>" for row in self._rows
-        )
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        return as_html(self._columns, self._rows)
 
 
 def _cells(status: RankStatus) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fourranks.views import units
+from fourranks.views import operation_table, units
 from fourranks.views.traffic import traffic
 
 from .traces import call, trace
@@ -51,6 +51,12 @@ def test_calls_without_an_end_are_owned_up_to():
     table = trace(all_reduces(2), all_reduces(1)).table()
     assert "The end of 1 call is not known" in table.caption
     assert "is not known" not in trace(all_reduces(2), all_reduces(2)).table().caption
+
+
+def test_calls_that_were_not_recorded_are_owned_up_to(monkeypatch):
+    monkeypatch.setattr(operation_table, "MAX_CALLS", 2)
+    assert "first 2 calls" in trace(all_reduces(2), all_reduces(2)).table().caption
+    assert "first 2 calls" not in trace(all_reduces(1), all_reduces(1)).table().caption
 
 
 def test_the_rows_are_there_as_plain_records():
