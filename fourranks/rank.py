@@ -83,7 +83,7 @@ class _Interrupts:
         signal.signal(signal.SIGINT, self._handle)
 
     def request(self, patience: float = IMPORT_PATIENCE) -> None:
-        """Interrupt the main thread, though not within an import: one that is cut short spoils the process."""
+        """Interrupt the main thread, but not within an import: one that is cut short spoils the process."""
         if patience > 0 and _imports(sys._current_frames()[self._main]):
             threading.Timer(IMPORT_TICK, self.request, [patience - IMPORT_TICK]).start()
         else:
