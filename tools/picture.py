@@ -1,4 +1,4 @@
-"""Makes docs/four_ranks.png, a notebook seen in a browser, and docs/ring.png, a ring round by round. All ran.
+"""Makes the README's pictures from real runs: a notebook seen in a browser, and a ring round by round.
 
     .venv/bin/python tools/picture.py
 
