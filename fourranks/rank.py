@@ -334,8 +334,8 @@ def _packed(value: Any) -> Parcel:
 
 def _no_input(prompt: str = "") -> str:
     raise UsageError(
-        "input() has nobody to ask on a rank. Ask in a cell without %%ranks and hand the answer over: "
-        "fourranks.world().push(answer=input())"
+        "input() has nobody to ask on a rank. Ask in a cell without %%ranks, answer = input(), and hand the "
+        "answer over: %ranks push answer"
     )
 
 

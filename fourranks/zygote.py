@@ -3,7 +3,7 @@
 Importing torch takes seconds, forking a process that has done so takes milliseconds. The zygote imports torch
 and IPython and then only waits: it must never run a parallel region or touch CUDA, because a child forked
 after that hangs as soon as it does so itself. `Zygote` is its handle in the notebook; `main` runs in the
-process.
+process. A rank that is to be spawned leaves the fork behind at once (`spawn`).
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def _stripes(corner: tuple[float, float], size: Size, ranks: set[int]) -> Iterat
 def _write_value(axes: Axes, block: Block, rank: int, place: int, held: Held) -> None:
     value, origins = held.values[place], held.origins[place]
     text = str(int(value)) if isfinite(value) and value == int(value) else f"{value:.3g}"
-    size = min(_TEXT_SIZE, 0.82 * block.size.width / (_DIGIT * len(text)), 50 * block.size.height)
+    size = min(_TEXT_SIZE, 0.78 * block.size.width / (_DIGIT * len(text)), 50 * block.size.height)
     if size < _SMALLEST_TEXT:
         return
     x, y = block.corner(rank, place)

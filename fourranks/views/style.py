@@ -37,7 +37,7 @@ class Figure(figure.Figure):
         """The figure as a small file: of the colours that are kept, the eye misses none."""
         drawn, small = BytesIO(), BytesIO()
         dpi = _SCREEN_DPI * pixels_per_dot
-        self.savefig(drawn, format="png", dpi=dpi)
+        self.savefig(drawn, format="png", dpi=dpi, pil_kwargs={"compress_level": 0})
         image = Image.open(drawn).convert("RGB").quantize(_CLEAR, method=Image.Quantize.MAXCOVERAGE)
         beyond = Image.new("L", image.size, 255)
         edges = (0, 0, image.width - 1, image.height - 1)

@@ -7,7 +7,8 @@ import threading
 
 import pytest
 
-from fourranks.messages import Channel, Stream
+from fourranks.messages import Channel, Done, Push, Stream
+from fourranks.parcel import SMALL, pack
 
 
 @pytest.fixture
@@ -44,6 +45,20 @@ def test_a_message_larger_than_the_socket_never_blocks_the_notebook(ends):
         notebook.flush()
     reader.join()
     assert len(received[0]) == 5_000_000
+
+
+def test_each_message_keeps_its_own_file_also_when_many_arrive_at_once(ends):
+    notebook, rank = ends
+    values = [bytes([number]) * (SMALL + number) for number in range(20)]
+    for value in values:
+        rank.send(Stream("stdout", "in between"))
+        rank.send(Done(parcel=pack(value)))
+    arrived = []
+    while len(arrived) < 2 * len(values):
+        arrived += notebook.receive_available()
+    assert [message.parcel.unpack() for message in arrived if isinstance(message, Done)] == values
+    notebook.send(Push(pack(values)))
+    assert rank.receive().parcel.unpack() == values
 
 
 def test_messages_from_several_threads_do_not_mix(ends):

@@ -129,6 +129,18 @@ def test_large_values_leave_no_descriptor_behind_on_either_side(shared_group):
     assert descriptors() == before
 
 
+def test_a_value_for_all_ranks_lies_in_memory_once(group):
+    def memory():
+        return sum(psutil.Process(status.pid).memory_full_info().pss for status in group.status())
+
+    group.execute("torch.ones(1000, 1000).sum()")
+    before = memory()
+    big = torch.ones(32 * 2**20)
+    group.push(big=big)
+    group.execute("assert big.sum() == big.numel()")
+    assert memory() - before < 1.5 * big.nbytes
+
+
 def test_a_value_too_large_for_memory_is_an_error_and_the_world_goes_on(group):
     group.execute("import resource\nif rank == 1: resource.setrlimit(resource.RLIMIT_FSIZE, (2**20, 2**20))")
     group.execute("import signal\nsignal.signal(signal.SIGXFSZ, signal.SIG_IGN)\nx = torch.ones(2**20)")

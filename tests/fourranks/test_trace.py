@@ -94,6 +94,11 @@ def test_a_send_and_its_receive_are_one_message():
     assert row.seconds == pytest.approx(0.003) and row.lost == pytest.approx(0.005)
 
 
+def test_a_message_takes_until_its_receiver_has_it_however_late_the_sender_looks():
+    sent = call("send", 0, 90, waited_ms=0.1, peer=1, asynchronous=True)
+    assert summary(trace([sent], [call("recv", 0, 8, peer=0)])).seconds == pytest.approx(0.008)
+
+
 def test_a_collective_that_a_rank_never_came_to_is_counted_but_not_timed():
     row = summary(trace([call("all_reduce", 0, 10)], []))
     assert (row.calls, row.untimed, row.nbytes, row.seconds, row.algbw) == (1, 1, 0, None, None)
@@ -131,6 +136,11 @@ def test_a_call_that_another_rank_never_made_is_waiting_to_the_end():
     recorded = trace([call("all_reduce", 0, 10)], [call("broadcast", 4, 10)])
     assert spans(recorded, 0) == [(WAITING, 0, 10)]
     assert spans(recorded, 1) == [(COMPUTING, 0, 4), (WAITING, 4, 10)]
+
+
+def test_a_receive_from_any_source_is_waiting_to_its_end():
+    recorded = trace([call("send", 4, 5, peer=1)], [call("recv", 0, 5, peer=None)])
+    assert spans(recorded, 1) == [(WAITING, 0, 5)]
 
 
 def test_a_call_that_was_never_waited_for_does_not_block():

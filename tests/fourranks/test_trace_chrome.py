@@ -183,6 +183,13 @@ def bar_around(point, rows):
     return next(bar for bar in around if bar["name"] in point["name"].split("/"))
 
 
+def test_no_arrow_leads_to_a_rank_that_had_left_before_the_last_one_came():
+    ranks = {"ranks": (0, 1, 2), "root": 0}
+    left, stayed, came = ([call("broadcast", *moments, **ranks)] for moments in ((0, 2), (0, 9), (5, 9)))
+    (end,) = of_phase(list(chrome_events(trace(left, stayed, came))), "f")
+    assert end["pid"] == PID + 1
+
+
 def test_a_call_that_never_ended_reaches_to_the_end_of_its_cell():
     calls = [call("all_reduce", 1, None, asynchronous=True)]
     (bar,) = (
@@ -198,9 +205,12 @@ def test_a_compressed_file_holds_the_same(recorded, events, tmp_path):
 
 def test_the_profiler_is_merged_with_its_clock_aligned_and_prints_nothing(shared_group):
     source = "a = torch.ones(300, 300)\ndist.barrier()\na @ a\ndist.barrier()\nNone"
+    around = (
+        "ahead, behind = (rank + 1) % 4, (rank - 1) % 4\nwork = dist.isend(a, ahead)\ndist.recv(a, behind)\n"
+    )
     with shared_group.trace(profile=True) as recorded:
         shown = shared_group.execute(source)
-        shared_group.execute("a @ a\nNone")
+        shared_group.execute(around + "work.wait()\na @ a\nNone")
     assert str(shown) == ""
     events = list(chrome_events(recorded))
     for rank in range(4):
