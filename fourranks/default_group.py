@@ -11,7 +11,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import _rendezvous_handlers
 
-from . import rescue
+from . import loopback, rescue
 from .arguments import call_on
 from .messages import LOOPBACK, Settings
 from .process_group import RecordingProcessGroup
@@ -53,6 +53,7 @@ class DefaultGroup:
     def _rendezvous(self, url: str, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
         """A part of the store for each new default group, so that it finds no addresses of an earlier one."""
         store = dist.TCPStore(LOOPBACK, self._settings.store_port, is_master=False)
+        loopback.require_own(self._to_store())
         prefix = f"{self._generation}/{self._attempt}"
         self._attempt += 1
         everyone = tuple(range(self._settings.world_size))
@@ -75,5 +76,7 @@ class DefaultGroup:
             groups.append(RecordingProcessGroup.being_formed)
         if self._settings.backend == "nccl" and dist.is_initialized():
             distributed_c10d._abort_process_group()  # in the order in which NCCL does not block
-        to_store = {c for c in rescue.tcp_connections() if c.peer_port == self._settings.store_port}
-        rescue.cut(to_store.union(*(group.connections() for group in groups)))
+        rescue.cut(self._to_store().union(*(group.connections() for group in groups)))
+
+    def _to_store(self) -> set[rescue.Connection]:
+        return {c for c in rescue.tcp_connections() if c.peer_port == self._settings.store_port}

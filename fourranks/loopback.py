@@ -1,8 +1,8 @@
 """Who is at the other end of a connection within this machine: this user, or somebody else.
 
 Ports on the loopback interface are open to every user of the machine, and neither Gloo nor torch's store asks
-who connects. Linux knows (sock_diag, man 7 sock_diag); `rank` asks it after a process group has been formed,
-before anything is communicated.
+who connects. Linux knows (sock_diag, man 7 sock_diag); each process group asks it when its ranks have
+connected, before anything is communicated.
 """
 
 from __future__ import annotations
@@ -54,6 +54,8 @@ def require_own(connections: Iterable[Connection]) -> None:
 def _require_own(diagnostics: socket.socket, connection: Connection) -> None:
     with socket.socket(fileno=os.dup(connection.descriptor)) as sock:
         family, own, other = sock.family, sock.getsockname(), sock.getpeername()
+    if not _look_up(diagnostics, family, own, other).inode:
+        return  # a kernel, or a sandbox, that does not even tell of our own end
     deadline = time.monotonic() + PATIENCE
     while not (end := _look_up(diagnostics, family, other, own)).inode and time.monotonic() < deadline:
         time.sleep(_POLL)

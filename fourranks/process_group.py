@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from . import rescue
+from . import loopback, rescue
 from .arguments import OPERATIONS, Operation, call_on, describe, tensors_of
 from .recorder import Recorder
 from .trace import Call
@@ -140,6 +140,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         super()._register_backend(*args)
         dist.ProcessGroup._register_backend(self.inner, *args)
         self._own = rescue.tcp_connections() - self._foreign
+        loopback.require_own(self._own)
         RecordingProcessGroup.being_formed = None
         if self.formation is not None:
             self.recorder.end_wait(*self.formation)

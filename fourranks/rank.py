@@ -24,7 +24,7 @@ import torch
 import torch.distributed as dist
 from IPython.core.error import UsageError
 
-from . import cuda, loopback, process_group, rescue
+from . import cuda, process_group
 from .arguments import caller, in_native_code
 from .board import Board
 from .default_group import DefaultGroup
@@ -229,7 +229,7 @@ class Rank:
                 case Form(generation):
                     cuda.settle(self._device)
                     self._shell.forget_error()
-                    self._form(generation)
+                    self._group.form(generation)
                     return Done()
                 case Execute():
                     return self._cell(request, lambda: self._execute(request))
@@ -243,11 +243,6 @@ class Rank:
                         return Done(parcel=_packed(eval(expression, self._shell.user_ns)))
         except BaseException as error:
             return Done(error=self._shell.keep_error(error, skip=1))
-
-    def _form(self, generation: int) -> None:
-        self._group.form(generation)
-        to_store = {c for c in rescue.tcp_connections() if c.peer_port == self._settings.store_port}
-        loopback.require_own(to_store | dist.group.WORLD.connections())
 
     def _cell(self, request: Execute | Run, work: Callable[[], Done]) -> Done:
         """Run the reader's code as one cell: output counted from zero, calls kept if a trace is on."""
