@@ -155,6 +155,12 @@ def test_sums_that_could_be_anybodys_have_the_colours_of_those_that_were_added(s
     assert found[-1].after[3].origins == [{3}]
 
 
+def test_a_value_that_an_equal_one_has_replaced_is_the_senders(shared_group):
+    source = "if rank == 0:\n    dist.send(x, 1)\nif rank == 1:\n    dist.recv(x, 0)"
+    (one,) = rounds(traced(shared_group, "x = torch.tensor([3.0])", source))
+    assert [held.origins for held in one.after] == [[{0}], [{0}], [{2}], [{3}]]
+
+
 def test_what_a_rank_computed_from_elsewhere_has_no_colour(shared_group):
     source = "if rank == 0:\n    dist.send(x, 1)\nif rank == 1:\n    dist.recv(x, 0)\n    x *= 5"
     (one,) = rounds(traced(shared_group, "x = torch.tensor([3.0 + rank])", source))
