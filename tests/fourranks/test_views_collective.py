@@ -129,18 +129,6 @@ def test_figures_are_small_files_that_a_notebook_shows_at_their_size(world_size)
     assert drawn.width / drawn.height == pytest.approx(size["width"] / size["height"], rel=0.02)
 
 
-def test_every_rank_keeps_its_colour_in_the_file():
-    figure = show([[1] * 4] * 32, [[32] * 4] * 32)  # many stripes compete for the colours that are kept
-    drawn = Image.open(BytesIO(figure.png(pixels_per_dot=1))).convert("RGB")
-    row = (figure.get_figheight() - 0.62 - 0.1) / 32
-    seen = [drawn.getpixel((80, round(100 * (0.62 + row * (rank + 0.5))))) for rank in range(8)]
-    assert len(set(seen)) == 8
-    for rank in range(8):
-        assert seen[rank] == pytest.approx(
-            [255 * channel for channel in tint(rank_colour(rank), 0.45)], abs=8
-        )
-
-
 def test_a_figure_is_a_sheet_with_round_corners_on_a_dark_page():
     drawn = Image.open(BytesIO(show([1], [1]).png())).convert("RGBA")
     assert drawn.getpixel((0, 0))[3] == 0

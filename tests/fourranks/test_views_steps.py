@@ -6,11 +6,14 @@ from base64 import b64decode
 from io import BytesIO
 
 import pytest
+from matplotlib.colors import to_rgb
 from PIL import Image
 
 import fourranks
 from fourranks.trace import Trace
+from fourranks.values import Look
 from fourranks.views.rounds import rounds
+from fourranks.views.style import RANK_COLOURS
 
 from .traces import call, trace
 
@@ -190,6 +193,18 @@ def test_a_trace_without_messages_says_that_there_are_none(shared_group):
     player = traced(shared_group, "x = torch.ones(2)", "dist.all_reduce(x)").steps()
     assert "sent no messages" in player.overview.axes[0].texts[1].get_text()
     assert "text/html" not in player._repr_mimebundle_()[0]
+
+
+def test_the_arrows_keep_their_senders_colours_in_the_file():
+    calls = [[] for _ in range(8)]
+    for src in range(7):
+        message(calls, src, src + 1, start=src, end=src + 1)
+        calls[src][-1].look = Look([1.0] * 5, range(src, src + 1))
+    drawn = Image.open(BytesIO(trace(*calls).steps("chain").overview.png(pixels_per_dot=1))).convert("RGB")
+    colours = [colour for _, colour in drawn.getcolors()]
+    for sender in RANK_COLOURS[:7]:
+        wanted = [255 * channel for channel in to_rgb(sender)]
+        assert any(colour == pytest.approx(wanted, abs=8) for colour in colours), sender
 
 
 def test_a_player_shows_all_rounds_at_once_where_no_script_runs(ring):
