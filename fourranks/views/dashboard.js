@@ -1,4 +1,5 @@
-// One view of the dashboard: draws `frame`, and asks to be served as long as somebody can see it.
+// The dashboard. A notebook's output is a table of the ranks; while the widget's kernel lives, a view stands in
+// the table's place. It draws `frame`, and asks to be served as long as somebody can see it.
 
 const ASK_EVERY = 1500; // ms; the kernel serves a view for some seconds after it asked
 const DEAF_AFTER = 6000; // ms without an answer after which the buttons rest
@@ -12,9 +13,27 @@ const ACTIONS = {
 };
 const SIGNS = { computing: "●", waiting: "◔", finished: "✓", idle: "–", dead: "✕" };
 
-function render({ model, el }) {
-  const view = new View(model, el);
-  return () => view.end();
+function initialize({ model }) {
+  const places = document.getElementsByClassName(model.get("place"));
+  const views = new Map();
+  const follow = () => {
+    for (const [place, view] of views) {
+      if (place.isConnected) continue;
+      view.end();
+      views.delete(place);
+    }
+    for (const place of places) {
+      // Another notebook or a console with the same kernel has a widget of its own.
+      if (!place.querySelector(".fourranks-dashboard")) views.set(place, new View(model, place));
+    }
+  };
+  const observer = new MutationObserver(follow);
+  observer.observe(document.body, { childList: true, subtree: true });
+  follow();
+  return () => {
+    observer.disconnect();
+    for (const view of views.values()) view.end();
+  };
 }
 
 class View {
@@ -22,9 +41,11 @@ class View {
     this.model = model;
     this.heard = performance.now();
     this.rows = [];
+    this.table = el.firstElementChild;
+    this.table.hidden = true;
     this.root = add(el, "div", "fourranks-dashboard");
     this.buildHead();
-    this.body = add(add(this.root, "div", "ranks"), "table");
+    this.body = add(this.root, "div", "ranks");
     this.buildLegend();
     this.onFrame = () => this.drawWhenSeen();
     this.onHeard = () => (this.heard = performance.now());
@@ -51,6 +72,8 @@ class View {
     this.model.off("change:frame", this.onFrame);
     this.model.off("change:notice", this.onNotice);
     this.model.off("msg:custom", this.onHeard);
+    this.root.remove();
+    this.table.hidden = false;
   }
 
   get seen() {
@@ -132,9 +155,9 @@ class View {
 
 class Row {
   constructor(body) {
-    this.row = add(body, "tr");
+    this.row = add(body, "div", "lane"); // no table: notebooks have rules of their own for those
     for (const name of ["rank", "sign", "what", "rate", "memory", "past"]) {
-      this[name] = add(this.row, "td", name);
+      this[name] = add(this.row, "div", name);
     }
     this.doing = add(this.what, "div", "doing");
     this.where = add(this.what, "div", "where");
@@ -189,4 +212,4 @@ function set(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-export default { render };
+export default { initialize };

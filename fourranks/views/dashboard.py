@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextvars
 import threading
 import time
+import uuid
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -34,17 +35,20 @@ ACTIONS = {"interrupt": "Interrupting …", "restart": "Restarting …", "stop":
 class Dashboard(anywidget.AnyWidget):
     """One widget for all places where the dashboard is shown.
 
+    What is displayed, and stored, is a table of the ranks; in the browser the live view stands in its place.
+
     Args:
         world: tells which world to show, None if there is none.
     """
 
     _esm = Path(__file__).with_suffix(".js")
     _css = Path(__file__).with_suffix(".css")
+    place = traitlets.Unicode().tag(sync=True)  # class of the elements that views stand in
     frame = traitlets.Dict().tag(sync=True)  # all that a view draws
     notice = traitlets.Unicode().tag(sync=True)  # what became of a button
 
     def __init__(self, world: Callable[[], RankGroup | None]) -> None:
-        super().__init__()
+        super().__init__(place=f"fourranks-{uuid.uuid4().hex}")
         self._world = world
         self._watched: RankGroup | None = None  # that the meters belong to
         self._meters: list[Meter] = []
@@ -54,22 +58,21 @@ class Dashboard(anywidget.AnyWidget):
         self._lock = threading.Lock()
         self._server: threading.Thread | None = None
         self._closed = threading.Event()
-        self._place = f"fourranks-dashboard-{self.model_id}"
         self.on_msg(self._hear)
         self._forget_shell()
 
     def show(self) -> None:
-        """Display it under the running cell; where no widget can be drawn, a table stands instead."""
+        """Display it under the running cell."""
         self.look()
-        display(self, display_id=self._place)
+        display(self, display_id=self.place)
 
     def close(self) -> None:
-        """Leave a table of the ranks wherever it is shown, and let nothing run on."""
+        """Leave the table as it is now wherever it is shown, and let nothing run on."""
         if self.comm is not None and hasattr(self, "_closed"):
             self._closed.set()
             if server := self._server:
                 server.join()
-            update_display(self._table(), display_id=self._place)
+            update_display(self, display_id=self.place)
         super().close()
 
     def look(self) -> None:
@@ -86,14 +89,11 @@ class Dashboard(anywidget.AnyWidget):
 
     # --- internals ---------------------------------------------------------------------------------------
 
-    def _repr_mimebundle_(self, **options: Any) -> tuple[dict, dict]:
-        data, metadata = super()._repr_mimebundle_(**options)
-        table = self._table()
-        return data | {"text/plain": repr(table), "text/html": table._repr_html_()}, metadata
-
-    def _table(self) -> StatusTable:
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
         world = self._world()
-        return StatusTable(world.status() if world is not None else [])
+        table = StatusTable(world.status() if world is not None else [])
+        html = f'<div class="{self.place}"><div>{table._repr_html_()}</div></div>'
+        return {"text/plain": repr(table), "text/html": html}, {}
 
     def _hear(self, _: Any, message: Any, buffers: Any) -> None:
         """What a view says: that it is watched, or that a button was pressed."""
