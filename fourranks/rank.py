@@ -271,12 +271,13 @@ class Rank:
     def _record(self, start: float, profiler: Profiler | None) -> Record:
         end = time.perf_counter()
         calls, self._recorder.calls = self._recorder.calls, None
-        if not self._recorder.launches:
-            _complete(calls, set(self._recorder.under_way()), end)
         profile = profiler.stop() if profiler is not None else None
         variable = self._recorder.variable
         held = variable.look().values if variable is not None else None
-        return Record(start, end, calls, _places(calls), profile, held)
+        record = Record(start, end, calls, _places(calls), profile, held)
+        if not self._recorder.launches:
+            record.close(set(self._recorder.under_way()))
+        return record
 
     def _variable(self, trace: Tracing | None) -> Variable | None:
         return Variable(self._shell.user_ns, trace.values) if trace is not None and trace.values else None
@@ -303,13 +304,6 @@ class Rank:
                 function.__globals__.setdefault(name, value)
         with self._interrupts.user_code():
             return Done(parcel=_packed(function(*args, **kwargs)))
-
-
-def _complete(calls: Iterable[Call], under_way: set[Call], end: float) -> None:
-    """Note the end of calls that ended just now: the thread that notes it may still wait for this one."""
-    for call in calls:
-        if call.finished is None and call not in under_way:
-            call.completed = end
 
 
 def _places(calls: Iterable[Call]) -> dict[tuple[str, int], Place]:

@@ -126,6 +126,18 @@ class Record:
     profile: Profile | None = None
     held: list[float] | None = None  # by the traced variable at the end; None if it was not asked for
 
+    def close(self, under_way: set[Call]) -> None:
+        """Note the ends that could not be noted when they came.
+
+        Args:
+            under_way: calls that have not ended yet.
+        """
+        for call in self.calls:
+            if call.finished is None and not call.asynchronous:  # interrupted just behind its wait
+                call.end, call.waited = self.end, self.end - call.start
+            elif call.finished is None and call not in under_way:  # noted by a thread that waits for this one
+                call.completed = self.end
+
 
 @dataclass(repr=False)
 class Trace:

@@ -158,6 +158,15 @@ def test_a_rank_that_is_through_while_others_work_is_idle():
     assert recorded.spans()[0].bubble == 0.75
 
 
+def test_ends_that_nobody_could_note_any_more_are_the_end_of_the_cell():
+    interrupted = call("recv", 2, None, peer=0)
+    just_over, under_way = (call("all_reduce", 1, None, asynchronous=True) for _ in range(2))
+    record = cell([interrupted, just_over, under_way], start_ms=0, end_ms=9)[0]
+    record.close({under_way})
+    assert (interrupted.blocked_from, interrupted.end) == (0.002, 0.009)
+    assert (just_over.finished, under_way.finished) == (0.009, None)
+
+
 def test_time_between_two_cells_is_nobodys():
     recorded = Trace(1, cells=[cell([], start_ms=0, end_ms=10), cell([], start_ms=500, end_ms=510)])
     assert recorded.spans()[0].seconds() == pytest.approx(0.020)
