@@ -16,6 +16,7 @@ from typing import Any
 
 from .errors import RemoteError
 from .messages import Clear, Display, Done, Feed, Interrupt, Report, Rescue, State, Stream
+from .places import Place
 from .recorder import Progress
 from .trace import Call
 from .transcript import Transcript
@@ -48,6 +49,7 @@ class Cell:
         done: the answer of each rank that has answered.
         whereabouts: the line that each late rank was in when the cell was stopped.
         states: the last report of each rank of the world.
+        places: the lines of the calls that reports told of, by (file, line).
     """
 
     def __init__(self, workers: Workers, requests: dict[int, Any], on_output: Output | None = None) -> None:
@@ -57,6 +59,7 @@ class Cell:
         self.transcript = Transcript(sorted(requests))
         self.done: dict[int, Done] = {}
         self.states: dict[int, State] = {}
+        self.places: dict[tuple[str, int], Place] = {}
         self.whereabouts: dict[int, str] = {}
         self._reports_due: set[int] = set()
         self._watch = Watch()
@@ -82,6 +85,7 @@ class Cell:
             self._workers.send(rank, request)
         began = time.monotonic()
         next_report = began + QUIET
+        detailed = False  # whether the last reports told of the ranks' recent calls, too
         proven = None  # since when it is clear that some ranks wait forever
         while True:
             self._take(TICK)
@@ -96,12 +100,14 @@ class Cell:
                 return Stop("timeout")
             overdue = now - next_report > REPORT_PATIENCE  # a rank that computes in C answers when it can
             if now >= next_report and (overdue or not self._reports_due):
-                if self.states and (proof := self._watch.observe(self._views())):
+                proof = self._watch.observe(self._views()) if self.states else None
+                if proof and detailed:
                     proven = proven or now
                     if proof.settled or now - proven > GRACE:
                         return Stop("deadlock", proof)
-                self.ask_for_reports()
-                next_report = now + REPORT_EVERY
+                at_once, detailed = self._watch.suspicious and not detailed, self._watch.suspicious
+                self.ask_for_reports(detailed)
+                next_report = now if at_once else now + REPORT_EVERY
 
     def errors(self) -> dict[int, RemoteError]:
         """What ranks have raised so far."""
@@ -141,12 +147,12 @@ class Cell:
         call = self.states[rank].progress.blocked if rank in self.states else None
         return call if call is not None and call.op == "recv" and call.peer is None else None
 
-    def ask_for_reports(self) -> None:
+    def ask_for_reports(self, detailed: bool = False) -> None:
         """Have every living rank report what it is doing."""
         self._reports_due = {worker.rank for worker in self._workers.living()}
         for rank in self._reports_due:
             self._workers[rank].note_memory()
-            self._workers.send(rank, Report())
+            self._workers.send(rank, Report(detailed))
 
     def collect_reports(self, patience: float) -> None:
         """Ask every living rank for a report and wait for the answers."""
@@ -185,6 +191,7 @@ class Cell:
                 self.transcript.finish(rank)
             case State():
                 self.states[rank] = message
+                self.places |= message.places
                 if rank in self.pending:
                     self.transcript.bars[rank] = message.bars
                 self._reports_due.discard(rank)

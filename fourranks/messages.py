@@ -129,6 +129,8 @@ class Feed:
 class Report:
     """Answer at once with a `State`, even while the main thread is busy."""
 
+    detailed: bool  # with the rank's recent calls, which cost a busy rank half a millisecond
+
 
 # --- from a rank to the notebook -------------------------------------------------------------------------
 

@@ -36,6 +36,7 @@ class Progress:
     launched: Call | None = None  # with NCCL, the oldest call that is not complete
     passes: dict[tuple[str, int], int] = field(default_factory=dict)  # calls of this cell by (file, line)
     nbytes: int = 0  # of all calls so far
+    waited: float = 0.0  # seconds that the main thread stood still in calls so far
 
 
 class Recorder:
@@ -59,7 +60,7 @@ class Recorder:
 
     def reset(self) -> None:
         """Forget the past: the process groups were formed anew and all ranks start from the same count."""
-        self._issued, self._nbytes = 0, 0
+        self._issued, self._nbytes, self._waited = 0, 0, 0.0
         self._collectives: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self._sends: Counter[tuple[str, int, int]] = Counter()
         self._recvs: Counter[tuple[str, int, int]] = Counter()
@@ -125,13 +126,16 @@ class Recorder:
     def begin_wait(self, call: Call) -> tuple[Call | None, float]:
         """Mark the main thread as standing still until `call` completes; `end_wait` takes the answer."""
         outer, self._blocked = self._blocked, call
-        return outer, time.perf_counter()
+        self._blocked_since = time.perf_counter()
+        return outer, self._blocked_since
 
     def end_wait(self, call: Call, begun: tuple[Call | None, float]) -> None:
         """The thread goes on."""
         self._blocked, began = begun
         now = time.perf_counter()
         call.waited += now - began
+        if self._blocked is None:
+            self._waited += now - began
         call.end = call.end or now
         if not self.launches:
             self._open.pop(call, None)

@@ -85,10 +85,7 @@ def _whereabouts(cell: Cell) -> str:
 
 
 def _place(cell: Cell, call: Call) -> Place:
-    for state in cell.states.values():
-        if (call.file, call.line) in state.places:
-            return state.places[call.file, call.line]
-    return Place(f"line {call.line}")
+    return cell.places.get((call.file, call.line), Place(f"line {call.line}"))
 
 
 def _lines(*parts: str) -> str:

@@ -52,9 +52,14 @@ class Deadlock:
 
 
 class Watch:
-    """Compares report after report of one cell."""
+    """Compares report after report of one cell.
+
+    Attributes:
+        suspicious: whether some rank has not moved since the report before.
+    """
 
     def __init__(self) -> None:
+        self.suspicious = False
         self._before: dict[int, int] = {}
         self._unchanged = 0
 
@@ -64,6 +69,7 @@ class Watch:
         waits = {rank: progress.blocked or progress.launched for rank, progress in running.items()}
         now = {rank: call.index for rank, call in waits.items() if call is not None}
         steady = {rank for rank in now if self._before.get(rank) == now[rank]}
+        self.suspicious = bool(steady)
         self._unchanged = self._unchanged + 1 if now == self._before else 0
         self._before = now
         strict = self._unchanged < STANDSTILL_ROUNDS
