@@ -113,14 +113,10 @@ class Meter:
     def _share(self, report: State | None, waiting: bool) -> float:
         """The part of the time since the report before that the rank stood still in calls."""
         before = self._reports[-1] if self._reports else None
-        if report is None or report is before:
+        if report is None or before is None or report is before:
             return float(waiting)
-        recent = report.progress.recent
-        since = report.at - self._length if before is None else before.at
-        if recent and recent[0].index > 0:  # earlier calls are not known
-            since = max(since, recent[0].start)
-        waited = sum(_waited(call, since, report) for call in recent)
-        return min(1.0, waited / max(report.at - since, 1e-6))
+        waited = report.progress.waited - before.progress.waited
+        return min(1.0, max(0.0, waited / (report.at - before.at)))
 
     def _keep(self, report: State | None) -> None:
         if report is None:
@@ -131,12 +127,3 @@ class Meter:
             self._reports.append(report)
             while report.at - self._reports[0].at > RATE_WINDOW:
                 self._reports.popleft()
-
-
-def _waited(call: Call, since: float, report: State) -> float:
-    """Seconds after `since` that the rank stood still in a call."""
-    if call is report.progress.blocked:
-        return report.at - max(call.start, since)
-    if call.end is None or call.end <= since:
-        return 0.0
-    return min(call.waited, call.end - since)

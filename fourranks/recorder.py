@@ -68,6 +68,7 @@ class Recorder:
         self._recent: deque[Call] = deque(maxlen=RECENT)
         self._open: dict[Call, Callable[[], bool]] = {}
         self._blocked: Call | None = None
+        self._blocked_since = 0.0
         self._agreement.reset()
 
     # --- calls, in the order of their life ---------------------------------------------------------------
@@ -101,6 +102,8 @@ class Recorder:
     def begin_launch(self, call: Call) -> Call | None:
         """The backend takes the call: NCCL connects a group's ranks at its first one, and waits for them."""
         outer, self._blocked = self._blocked, call
+        if outer is None:
+            self._blocked_since = time.perf_counter()
         return outer
 
     def end_launch(self, outer: Call | None) -> None:
@@ -126,8 +129,10 @@ class Recorder:
     def begin_wait(self, call: Call) -> tuple[Call | None, float]:
         """Mark the main thread as standing still until `call` completes; `end_wait` takes the answer."""
         outer, self._blocked = self._blocked, call
-        self._blocked_since = time.perf_counter()
-        return outer, self._blocked_since
+        now = time.perf_counter()
+        if outer is None:
+            self._blocked_since = now
+        return outer, now
 
     def end_wait(self, call: Call, begun: tuple[Call | None, float]) -> None:
         """The thread goes on."""
@@ -185,4 +190,5 @@ class Recorder:
             oldest if self.launches else None,
             dict(self._passes),
             self._nbytes,
+            self._waited + (time.perf_counter() - self._blocked_since if self._blocked else 0.0),
         )
