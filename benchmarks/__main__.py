@@ -16,7 +16,17 @@ from . import table
 from .contender import PEERS, Session
 from .model import Benchmark, Result
 
-MODULES = ("start", "cell", "large_values", "deadlock", "soak", "large_world", "check", "overhead")
+MODULES = (
+    "start",
+    "cell",
+    "large_values",
+    "deadlock",
+    "soak",
+    "large_world",
+    "check",
+    "overhead",
+    "dashboard",
+)
 ENOUGH = 25.0  # seconds after which a slow contender of a benchmark is not measured again
 RESULTS = Path(__file__).with_name("results.md")
 
