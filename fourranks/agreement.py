@@ -32,8 +32,9 @@ class Agreement:
         if call.is_point_to_point:
             return self._post_message(call)
         everyone = (call.group, call.ranks, call.seq)
-        # As text: spawned ranks would not agree on hash(None) before Python 3.12.
-        key, value = hash(everyone), hash(repr((call.op, call.root, call.reduce_op, call.part)))
+        key = hash(everyone)
+        # Without None: spawned ranks would not agree on its hash before Python 3.12.
+        value = hash((call.op, -1 if call.root is None else call.root, call.reduce_op or "", call.part or ()))
         self._board.post(key, value)
         others = [rank for rank in call.ranks if rank != self._rank]
         checks = [(rank, key, operator.eq, value) for rank in others]

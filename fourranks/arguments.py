@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from .trace import Call
 
@@ -138,7 +139,12 @@ def _dtype_name(dtype: torch.dtype) -> str:
 def _reduce_op_name(options: Any) -> str:
     """ "SUM" and the like; a premultiplied sum and an old-style call have no plain name."""
     kind = getattr(getattr(options, "reduceOp", None), "op", None)
-    return getattr(kind, "name", "")
+    return _names_of_reduce_ops().get(kind, "")
+
+
+@functools.cache
+def _names_of_reduce_ops() -> dict[Any, str]:
+    return {kind: name for name, kind in dist.ReduceOp.RedOpType.__members__.items()}
 
 
 def in_native_code(frame: FrameType) -> bool:

@@ -20,6 +20,7 @@ NCCL_SETTINGS = {
     "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",  # and when the reader's own kernel has failed
     "TORCH_NCCL_ENABLE_MONITORING": "0",  # and when the watchdog itself has been stuck for 8 minutes
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",  # no files in /tmp
+    "TORCH_NCCL_ENABLE_TIMING": "1",  # a trace tells how long calls took on the GPU
     "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",  # the watchdog sleeps 4 times as long after a failed call
 }
 

@@ -158,6 +158,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         if timeout < dist.default_pg_timeout and self.rank() == 0:  # the others wait for it without a limit
             return self.inner.monitored_barrier(timeout, wait_all_ranks)
         call = call_on("monitored_barrier", *self.identity())
+        call.asynchronous = False
         self.recorder.issue(call)
         self.recorder.stand_still_in_conflict(call)
         begun = self.recorder.begin_wait(call)
@@ -190,6 +191,7 @@ def _record(name: str, operation: Operation) -> None:
             call.look = recorder.variable.look(tensors_of(operation, args))
         recorder.issue(call)
         recorder.stand_still_in_conflict(call)
+        started = _event(timed=True) if recorder.launches and recorder.calls is not None else None
         launched = recorder.begin_launch(call)
         try:
             inner = delegate(self.inner, *args, **kwargs)
@@ -198,8 +200,9 @@ def _record(name: str, operation: Operation) -> None:
         if self._coalesced is not None:
             self._coalesced.append(call)
             return inner
-        options = args[-1] if args else kwargs.get("opts")
-        if recorder.calls is not None and getattr(options, "asyncOp", False) and not recorder.launches:
+        if started is not None:
+            recorder.time(call, _gpu_time(started, inner))
+        elif recorder.calls is not None and _is_asynchronous(args, kwargs):
             _note_completion(inner, call)
         return _handle(inner, call, recorder)
 
@@ -207,18 +210,30 @@ def _record(name: str, operation: Operation) -> None:
     setattr(RecordingProcessGroup, name, method)
 
 
+def _is_asynchronous(args: tuple, kwargs: dict[str, Any]) -> bool:
+    return getattr(args[-1] if args else kwargs.get("opts"), "asyncOp", False)
+
+
 def _handle(inner: dist.Work | None, call: Call, recorder: Recorder) -> dist.Work | None:
     """What the caller gets: None, as from NCCL, for a call that the GPU's stream itself waits for."""
     if recorder.launches:
-        recorder.leave_open(call, _on_stream() if inner is None else inner.is_completed)
+        recorder.leave_open(call, _event().query if inner is None else inner.is_completed)
     return RecordedWork(inner, call, recorder) if inner is not None else None
 
 
-def _on_stream() -> Callable[[], bool]:
-    """Whether all that the current stream has been given so far is over."""
-    event = torch.cuda.Event()
+def _event(timed: bool = False) -> torch.cuda.Event:
+    """A mark behind all that the current stream has been given so far."""
+    event = torch.cuda.Event(enable_timing=timed)
     event.record()
-    return event.query
+    return event
+
+
+def _gpu_time(started: torch.cuda.Event, inner: dist.Work | None) -> Callable[[], float]:
+    """Asks for the seconds that a launched call took on the GPU, once it is complete."""
+    if inner is not None:  # it runs on a stream of its own, and NCCL times it
+        return lambda: inner._get_duration() / 1000
+    ended = _event(timed=True)
+    return lambda: started.elapsed_time(ended) / 1000
 
 
 def _note_completion(inner: dist.Work, call: Call) -> None:
@@ -245,6 +260,8 @@ def _record_new_groups() -> None:
         ranks: Sequence[int] | None = None, *args: Any, use_local_synchronization: bool = False, **kwargs: Any
     ) -> dist.ProcessGroup:
         everyone = dist.group.WORLD
+        if not isinstance(everyone, RecordingProcessGroup):  # torch says what is wrong
+            return make(ranks, *args, use_local_synchronization=use_local_synchronization, **kwargs)
         members = tuple(sorted(range(everyone.size()) if ranks is None else ranks))
         call = call_on("new_group", *everyone.identity())
         call.part = len(members), str(members)

@@ -54,6 +54,7 @@ class Recorder:
         self.calls: list[Call] | None = None
         self.variable: Variable | None = None
         self.dropped: list[Call] = []
+        self._timers: list[tuple[Call, Callable[[], float]]] = []
         self.launches = launches
         self._agreement = Agreement(rank, board)
         self.reset()
@@ -122,9 +123,10 @@ class Recorder:
             self.dropped.append(call)
 
     def match(self, call: Call, source: int) -> None:
-        """A receive from any source has received from this one."""
+        """A receive from any source has received from this one, as one that had named it would have."""
         self._recvs[call.group, None, call.tag] -= 1
-        self._recvs[call.group, source, call.tag] += 1
+        key = call.group, source, call.tag
+        call.peer, call.seq, self._recvs[key] = source, self._recvs[key], self._recvs[key] + 1
 
     def begin_wait(self, call: Call) -> tuple[Call | None, float]:
         """Mark the main thread as standing still until `call` completes; `end_wait` takes the answer."""
@@ -151,7 +153,7 @@ class Recorder:
         """A new cell runs: nothing is waited for yet, and its calls are kept if a trace is on."""
         self.calls = [] if trace else None
         self.variable = variable
-        self.dropped = []
+        self.dropped, self._timers = [], []
         self._passes.clear()
         self._blocked = None  # an interrupt may have come between a wait's end and the note of it
 
@@ -164,6 +166,10 @@ class Recorder:
             self._open.pop(call, None)
         return list(self._open)
 
+    def time(self, call: Call, seconds: Callable[[], float]) -> None:
+        """Have the time of a launched call on the GPU asked for when it is complete."""
+        self._timers.append((call, seconds))
+
     def finish(self) -> None:
         """Wait for what was launched, so that a cell that is over is over on the GPU, too."""
         for call in self.under_way() if self.launches else []:
@@ -171,6 +177,9 @@ class Recorder:
             while call in self.under_way():
                 time.sleep(FINISH_TICK)
             self.end_wait(call, begun)
+        for call, seconds in self._timers:
+            with contextlib.suppress(RuntimeError):  # a call that failed has no time
+                call.device_seconds = seconds()
 
     def progress(self, in_native_code: bool = False) -> Progress:
         """A snapshot for `watch`; may be taken by another thread while the main thread waits.
