@@ -78,6 +78,7 @@ class Bars:
         return tuple(self._latest.values())
 
     def begin_cell(self) -> None:
+        """Forget the loops of the cell before."""
         self._latest, self._open = {}, []
 
     def end_cell(self) -> tuple[Bar, ...]:

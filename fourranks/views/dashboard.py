@@ -17,7 +17,7 @@ from typing import Any
 
 import anywidget
 import traitlets
-from IPython.display import display, update_display
+from IPython.display import display
 
 from ..errors import FourRanksError, name_ranks
 from ..group import RankGroup
@@ -48,6 +48,7 @@ class Dashboard(anywidget.AnyWidget):
     notice = traitlets.Unicode().tag(sync=True)  # what became of a button
 
     def __init__(self, world: Callable[[], RankGroup | None]) -> None:
+        self._closed, self._server = threading.Event(), None
         super().__init__(place=f"fourranks-{uuid.uuid4().hex}")
         self._world = world
         self._watched: RankGroup | None = None  # that the meters belong to
@@ -56,23 +57,19 @@ class Dashboard(anywidget.AnyWidget):
         self._asked_between_cells = False  # the front end has no subshells: nothing arrives while a cell runs
         self._looking = threading.Lock()
         self._lock = threading.Lock()
-        self._server: threading.Thread | None = None
-        self._closed = threading.Event()
         self.on_msg(self._hear)
         self._forget_shell()
 
     def show(self) -> None:
         """Display it under the running cell."""
         self.look()
-        display(self, display_id=self.place)
+        display(self)
 
     def close(self) -> None:
-        """Leave the table as it is now wherever it is shown, and let nothing run on."""
-        if self.comm is not None and hasattr(self, "_closed"):
-            self._closed.set()
-            if server := self._server:
-                server.join()
-            update_display(self, display_id=self.place)
+        """Leave the tables to themselves, and let nothing run on."""
+        self._closed.set()
+        if server := self._server:
+            server.join()
         super().close()
 
     def look(self) -> None:
@@ -148,7 +145,8 @@ class Dashboard(anywidget.AnyWidget):
 
         Without that note they go where the front end sends them: to a subshell, if it has one.
         """
-        vars(self.comm).pop("_reply_subshell_id", None)
+        if self.comm is not None:
+            vars(self.comm).pop("_reply_subshell_id", None)
 
 
 def frame(world: RankGroup | None, seen: Sequence[Activity], meters: Sequence[Meter]) -> dict[str, Any]:
