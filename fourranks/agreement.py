@@ -7,12 +7,15 @@ the same op, root, reduce op, dtype and size; a receive has room for its message
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 from .board import Board
 from .trace import Call
 
 Check = tuple[int, int, Callable[[int, int], bool], int]  # (rank, key, fits, own value): fits(own, theirs)
+Counts = Mapping[tuple[str, int | None, int], int]  # receives so far, by (group, peer, tag)
+
+_ANY_SIZE = 2**62  # bytes; room for whatever is sent
 
 
 class Agreement:
@@ -25,12 +28,18 @@ class Agreement:
     def reset(self) -> None:
         """Take down all that this rank has posted."""
         self._board.clear()
-        self._any_source: set[tuple[str, int]] = set()  # (group, tag) in which messages cannot be paired up
 
-    def post(self, call: Call) -> list[Check]:
-        """Post a call; returns what to compare, as long as the rank has not entered it."""
-        if call.is_point_to_point:
-            return self._post_message(call)
+    def post(self, call: Call, received: Counts) -> list[Check]:
+        """Post a call; returns what to compare, as long as the rank has not entered it.
+
+        Args:
+            call: the call.
+            received: this rank's receives so far, this one included.
+        """
+        if call.op == "send":
+            return [self._post_message(call, call.peer, call.seq)]
+        if call.op == "recv":
+            return self._post_receive(call, received)
         everyone = (call.group, call.ranks, call.seq)
         key = hash(everyone)
         # Without None: spawned ranks would not agree on its hash before Python 3.12.
@@ -48,16 +57,33 @@ class Agreement:
                 return False
         return True
 
-    def _post_message(self, call: Call) -> list[Check]:
-        if call.peer is None:
-            self._any_source.add((call.group, call.tag))
-        if (call.group, call.tag) in self._any_source:
+    def withdraw(self, call: Call, source: int, received: Counts) -> None:
+        """A receive from any source is over: ranks that it did not receive from may send what they like."""
+        for peer in set(call.ranks) - {self._rank, source}:
+            key = self._message(call, peer, received.get((call.group, peer, call.tag), 0))
+            self._board.post(key, _ANY_SIZE)
+
+    def _post_receive(self, call: Call, received: Counts) -> list[Check]:
+        """One from any source stands for the next message of each rank, unless several are under way."""
+        under_way = received.get((call.group, None, call.tag), 0)
+        if call.peer is not None:
+            return [] if under_way else [self._post_message(call, call.peer, call.seq)]
+        if under_way > 1:
             return []
-        sends = call.op == "send"
-        ends = (self._rank, call.peer) if sends else (call.peer, self._rank)
-        key = hash((call.group, *ends, call.tag, call.seq))
+        peers = set(call.ranks) - {self._rank}
+        return [
+            self._post_message(call, peer, received.get((call.group, peer, call.tag), 0)) for peer in peers
+        ]
+
+    def _post_message(self, call: Call, peer: int, seq: int) -> Check:
+        key = self._message(call, peer, seq)
         self._board.post(key, call.nbytes)
-        return [(call.peer, key, operator.le if sends else operator.ge, call.nbytes)]
+        return peer, key, operator.le if call.op == "send" else operator.ge, call.nbytes
+
+    def _message(self, call: Call, peer: int, seq: int) -> int:
+        """The key of the n-th message between this rank and another."""
+        ends = (self._rank, peer) if call.op == "send" else (peer, self._rank)
+        return hash((call.group, *ends, call.tag, seq))
 
     def _post_exchange(self, call: Call, everyone: tuple) -> Iterator[Check]:
         """Each two ranks of an all-to-all agree on the bytes between them."""

@@ -6,6 +6,7 @@ ranks back to their message loop. What the outcome means for the world is decide
 
 from __future__ import annotations
 
+import itertools
 import signal
 import threading
 import time
@@ -29,6 +30,8 @@ REPORT_EVERY = 0.1
 REPORT_PATIENCE = 2.0  # seconds after which a report is asked for again
 GRACE = 0.5  # seconds that ranks still on their way get, once others wait forever, to come where they belong
 FREE_PATIENCE = (0.3, 1.0, 3.0)  # seconds that ranks get after each attempt to free them
+
+_report_numbers = itertools.count(1)
 
 Output = Callable[[Transcript], None]
 
@@ -61,6 +64,7 @@ class Cell:
         self.states: dict[int, State] = {}
         self.places: dict[tuple[str, int], Place] = {}
         self.whereabouts: dict[int, str] = {}
+        self._report = 0  # number of the one that was asked for last
         self._reports_due: set[int] = set()
         self._watch = Watch()
 
@@ -149,10 +153,11 @@ class Cell:
 
     def ask_for_reports(self, detailed: bool = False) -> None:
         """Have every living rank report what it is doing."""
+        self._report = next(_report_numbers)
         self._reports_due = {worker.rank for worker in self._workers.living()}
         for rank in self._reports_due:
             self._workers[rank].note_memory()
-            self._workers.send(rank, Report(detailed))
+            self._workers.send(rank, Report(self._report, detailed))
 
     def collect_reports(self, patience: float) -> None:
         """Ask every living rank for a report and wait for the answers."""
@@ -189,7 +194,7 @@ class Cell:
                 self.transcript.bars[rank] = message.bars
                 self.transcript.drop(rank, message.dropped)
                 self.transcript.finish(rank)
-            case State():
+            case State() if message.number == self._report:  # else it was asked for earlier, by another cell
                 self.states[rank] = message
                 self.places |= message.places
                 if rank in self.pending:

@@ -21,6 +21,7 @@ from .workers import Workers
 
 ANSWER_PATIENCE = 0.3  # seconds that someone who has pressed Tab is to wait
 FORM_TIMEOUT = 60.0  # seconds to connect all ranks; 128 ranks on two cores need a few
+FORM_ANEW_TIMEOUT = 15.0  # the same when they have been connected before; then all are started again
 IMPORT_TIMEOUT = 5.0  # seconds more for each rank that has to import torch first
 
 
@@ -133,13 +134,17 @@ class Conductor:
         self.formed.append(time.perf_counter())
         self.formed_anew += 1
         cell = Cell(self.workers, dict.fromkeys(range(self.world_size), Form(len(self.formed))))
-        imports = IMPORT_TIMEOUT * self.world_size if self.start_method == "spawn" else 0
-        stop = cell.run(FORM_TIMEOUT + imports, interrupted)
+        stop = cell.run(FORM_ANEW_TIMEOUT if self.formed_anew else self._start_timeout, interrupted)
         error = verdict(self.workers, cell, stop, cell.errors(), Aftermath.INTACT)
         if isinstance(error, KeyboardInterrupt):
             raise error
         if error is not None:
             raise StartError(f"The ranks could not form a process group.\n{error}") from None
+
+    @property
+    def _start_timeout(self) -> float:
+        imports = IMPORT_TIMEOUT * self.world_size if self.start_method == "spawn" else 0
+        return FORM_TIMEOUT + imports
 
     # --- one cell ----------------------------------------------------------------------------------------
 

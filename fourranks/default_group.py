@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,6 +16,8 @@ from . import loopback, rescue
 from .arguments import call_on
 from .messages import LOOPBACK, Settings
 from .process_group import RecordingProcessGroup
+
+LEAVE_PATIENCE = 0.3  # seconds for the groups of before to be destroyed; most take a few milliseconds
 
 
 class DefaultGroup:
@@ -41,14 +44,22 @@ class DefaultGroup:
 
     def form(self, generation: int) -> None:
         """Join the group of this generation, leaving the one before."""
-        if dist.is_initialized():
-            dist.destroy_process_group()
-        RecordingProcessGroup.forget_formation()
-        gc.collect()  # frames of a collective that failed hold the old group, and so its connections
+        self._leave()
         distributed_c10d._world.group_count = 0  # names must agree, whatever single ranks have tried
         self._generation, self._attempt = generation, 0
         RecordingProcessGroup.recorder.reset()
         dist.init_process_group(self._settings.backend)
+
+    def _leave(self) -> None:
+        """Destroy the groups of before, in a thread: Gloo's destructor waits for calls that may never end."""
+        groups = list(distributed_c10d._world.pg_map)
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        RecordingProcessGroup.forget_formation()
+        gc.collect()  # frames of a collective that failed hold the old groups, and so their connections
+        destroyer = threading.Thread(target=groups.clear, daemon=True)
+        destroyer.start()
+        destroyer.join(LEAVE_PATIENCE)
 
     def _rendezvous(self, url: str, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
         """A part of the store for each new default group, so that it finds no addresses of an earlier one."""

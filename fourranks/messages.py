@@ -129,6 +129,7 @@ class Feed:
 class Report:
     """Answer at once with a `State`, even while the main thread is busy."""
 
+    number: int  # for the answer to repeat
     detailed: bool  # with the rank's recent calls, which cost a busy rank half a millisecond
 
 
@@ -169,6 +170,7 @@ class Done:
     record: Record | None = None  # of a traced cell
     dropped: int = 0  # characters printed beyond the limit
     bars: tuple[Bar, ...] = ()  # of the cell's loops
+    number: int = 0  # of the report that was asked for
     gpu_bytes: int = 0  # that the rank's tensors take on its GPU
 
 
@@ -190,6 +192,7 @@ class State:
     places: dict[tuple[str, int], Place] = field(default_factory=dict)  # of each call of the progress
     at: float = field(default_factory=time.perf_counter)  # when; the ranks' clock is the notebook's, too
     bars: tuple[Bar, ...] = ()  # of the cell's loops
+    number: int = 0  # of the report that was asked for
 
 
 _LENGTH = struct.Struct("!Q")

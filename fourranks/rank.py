@@ -172,8 +172,8 @@ class Rank:
 
     def _take(self, message: Any) -> None:
         match message:
-            case Report(detailed):
-                self._channel.send(self._state(detailed))
+            case Report(number, detailed):
+                self._channel.send(self._state(number, detailed))
             case Interrupt():
                 self._shell.given_up = True
                 self._interrupts.request()
@@ -188,13 +188,14 @@ class Rank:
                 self._busy = True
                 self._requests.put(message)
 
-    def _state(self, detailed: bool) -> State:
+    def _state(self, number: int, detailed: bool) -> State:
         frame = sys._current_frames()[threading.main_thread().ident]
         where = str(place(*caller(frame)))
         progress = self._recorder.progress(self._sleeps() and in_native_code(frame))
         if not detailed:
             progress.recent = [progress.blocked] if progress.blocked is not None else []
-        return State(self._busy, progress, where, _places(progress.recent), bars=self._bars.snapshot())
+        places = _places(progress.recent)
+        return State(self._busy, progress, where, places, bars=self._bars.snapshot(), number=number)
 
     def _sleeps(self) -> bool:
         """Whether this process has hardly used a processor since this was last asked."""

@@ -93,7 +93,7 @@ class Recorder:
 
     def stand_still_in_conflict(self, call: Call) -> None:
         """Do not return while what another rank is about to do contradicts this call."""
-        checks = self._agreement.post(call)
+        checks = self._agreement.post(call, self._recvs)
         if not self._agreement.fits(checks):
             begun = self.begin_wait(call)
             while not self._agreement.fits(checks):
@@ -124,6 +124,7 @@ class Recorder:
 
     def match(self, call: Call, source: int) -> None:
         """A receive from any source has received from this one, as one that had named it would have."""
+        self._agreement.withdraw(call, source, self._recvs)
         self._recvs[call.group, None, call.tag] -= 1
         key = call.group, source, call.tag
         call.peer, call.seq, self._recvs[key] = source, self._recvs[key], self._recvs[key] + 1

@@ -17,9 +17,7 @@ from dataclasses import dataclass, field
 from .recorder import Progress
 from .trace import Call
 
-STANDSTILL_ROUNDS = (
-    5  # unchanged reports after which what else may have been on its way will not come any more
-)
+STANDSTILL_ROUNDS = 5  # unchanged reports after which what may have been on its way does not come any more
 
 
 @dataclass(frozen=True)
@@ -126,15 +124,21 @@ def _call_at(progress: Progress, call: Call) -> Call | None:
 
 def _misfit(rank: int, call: Call, views: dict[int, RankView]) -> dict[int, Call]:
     """The other side of a message if the receiver's tensor is too small for it."""
-    if call.peer is None:
-        return {}
-    for their in views[call.peer].progress.recent:
-        if {call.op, their.op} != {"send", "recv"}:
-            continue
-        if (their.group, their.peer, their.tag, their.seq) == (call.group, rank, call.tag, call.seq):
-            sent, received = (call, their) if call.op == "send" else (their, call)
-            return {call.peer: their} if sent.nbytes > received.nbytes else {}
+    for other in set(call.ranks) - {rank} if call.peer is None else [call.peer]:
+        for their in views[other].progress.recent:
+            if {call.op, their.op} == {"send", "recv"} and their.peer in (rank, None):
+                ends = ((rank, call), (other, their))
+                (sender, sent), (receiver, received) = ends if call.op == "send" else ends[::-1]
+                if _meet(sender, sent, received, views[receiver]) and sent.nbytes > received.nbytes:
+                    return {other: their}
     return {}
+
+
+def _meet(sender: int, sent: Call, received: Call, receiver: RankView) -> bool:
+    """Whether this receive is for this message; one from any source, for the next of each rank."""
+    place = received.group, sender, received.tag
+    seq = receiver.progress.recvs.get(place, 0) if received.peer is None else received.seq
+    return (sent.group, sent.tag, sent.seq) == (received.group, received.tag, seq)
 
 
 def _deadlock(

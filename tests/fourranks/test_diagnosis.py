@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import textwrap
+
 import pytest
 
 import fourranks
@@ -94,6 +97,11 @@ def explanation(group, cell, ranks=None):
             "dist.send(torch.ones(4), 1) if rank == 0 else dist.recv(x, 0) if rank == 1 else None",
             "16 bytes are sent, and there is room for 8.",
             id="too small a buffer",
+        ),
+        pytest.param(
+            "dist.send(torch.ones(4), 1) if rank == 0 else dist.recv(x) if rank == 1 else None",
+            "16 bytes are sent, and there is room for 8.",
+            id="too small a buffer for any sender",
         ),
         pytest.param(
             "dist.broadcast(x, src=rank)",
@@ -212,9 +220,11 @@ def test_a_wait_with_a_limit_is_left_to_its_limit(group):
 
 
 def test_a_handle_that_nobody_waits_for_is_told(group):
-    shown = str(group.execute(BEGIN + "dist.all_reduce(x, async_op=True)\ndist.barrier()"))
-    assert (
-        "[0-3] Nobody waited for all_reduce (Cell In[1], line 2: dist.all_reduce(x, async_op=True))" in shown
+    late = "import time\nif rank == 3: time.sleep(0.3)\n"
+    shown = str(group.execute(BEGIN + late + "dist.all_reduce(x, async_op=True)\ndist.barrier()"))
+    told = r"\[0-[23]\] Nobody waited for all_reduce \(Cell In\[1\], line 4: dist.all_reduce"
+    assert re.search(told, shown)
+        r"\[0-[23]\] Nobody waited for all_reduce \(Cell In\[1\], line 4: dist.all_reduce", shown
     )
 
 
@@ -229,3 +239,26 @@ def test_a_handle_that_nobody_waits_for_is_told(group):
 )
 def test_no_warning_is_given_where_the_code_waits(group, cell):
     assert "Nobody waited" not in str(group.execute(BEGIN + cell))
+
+
+def test_receives_from_any_source_take_messages_of_any_size_that_fits(group):
+    cell = """
+    import time
+    if rank == 1:
+        small, large = torch.zeros(1), torch.zeros(9)
+        dist.recv(small)  # from rank 0
+        dist.recv(large, 2), dist.recv(large)  # both from rank 2
+        dist.barrier()
+        dist.recv(small)  # from rank 0
+    elif rank == 2:
+        time.sleep(0.2)
+        first = dist.isend(torch.ones(9), 1)
+        dist.send(torch.ones(9), 1), first.wait()
+        dist.barrier()
+    else:
+        if rank == 0: dist.send(torch.ones(1), 1)
+        dist.barrier()
+        if rank == 0: dist.send(torch.ones(1), 1)
+    """
+    for _ in range(3):
+        group.execute(textwrap.dedent(cell))
