@@ -38,7 +38,7 @@ def table(judgements: list[Judgement], command: str) -> str:
     rows = [_row(fault or "none", [j for j in judgements if j.trial.fault == fault]) for fault in faults]
     return "\n".join(
         [
-            benchmark_table.head(command, "Random programs, half of them with a fault", NOTES),
+            benchmark_table.head(command, "Random programs, half of them with a fault", NOTES, ("torch",)),
             COLUMNS,
             "|---" * 8 + "|",
             *rows,
