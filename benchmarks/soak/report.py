@@ -55,8 +55,8 @@ Each program is drawn from the seed; every second one has one fault planted on o
 it is known from a simulation of its ranks. "Completed" counts faults that do no harm, two equal calls swapped
 for instance. "Detected": it got stuck, or its ranks contradicted each other, and an error said so. "Missed":
 no error came, or only that of the timeout. "Ranks lost": a process ended that no fault had killed, and an
-error said so. After every program the ranks must communicate and have their variables. Counts are what matters:
-the machine may have been busy with other things."""
+error said so. After every program the ranks must communicate and have their variables. Counts are what
+matters: the machine may have been busy with other things."""
 
 
 def _row(name: str, judgements: list[Judgement]) -> str:
