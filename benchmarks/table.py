@@ -21,9 +21,14 @@ shell without a browser, the same for all; every all-reduce's result is checked.
 machine may have been busy with other things."""
 
 
-def head(command: str, title: str = "Four Ranks beside its peers", notes: str = NOTES) -> str:
+def head(
+    command: str,
+    title: str = "Four Ranks beside its peers",
+    notes: str = NOTES,
+    packages: tuple[str, ...] = PACKAGES,
+) -> str:
     """Machine, versions, date and command."""
-    versions = ", ".join(f"{name} {_version(name)}" for name in ("Python", *PACKAGES))
+    versions = ", ".join(f"{name} {_version(name)}" for name in ("Python", *packages))
     machine = f"{platform.system()} {platform.machine()}, {_processor()}, {os.cpu_count()} cores"
     memory = in_unit(psutil.virtual_memory().total, "B")
     return f"""# {title}

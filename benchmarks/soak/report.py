@@ -38,7 +38,7 @@ def table(judgements: list[Judgement], command: str) -> str:
     rows = [_row(fault or "none", [j for j in judgements if j.trial.fault == fault]) for fault in faults]
     return "\n".join(
         [
-            benchmark_table.head(command, "Random programs, half of them with a fault", NOTES),
+            benchmark_table.head(command, "Random programs, half of them with a fault", NOTES, ("torch",)),
             COLUMNS,
             "|---" * 8 + "|",
             *rows,
@@ -55,7 +55,8 @@ Each program is drawn from the seed; every second one has one fault planted on o
 it is known from a simulation of its ranks. "Completed" counts faults that do no harm, two equal calls swapped
 for instance. "Detected": it got stuck, or its ranks contradicted each other, and an error said so. "Missed":
 no error came, or only that of the timeout. "Ranks lost": a process ended that no fault had killed, and an
-error said so. After every program the ranks must communicate and have their variables."""
+error said so. After every program the ranks must communicate and have their variables. Counts are what
+matters: the machine may have been busy with other things."""
 
 
 def _row(name: str, judgements: list[Judgement]) -> str:
@@ -71,7 +72,7 @@ def _times(judgements: list[Judgement]) -> list[str]:
     to_error = [outcome.seconds_to_error for outcome in deadlocks]
     to_usable = [outcome.seconds_to_usable for outcome in deadlocks]
     return [
-        f"Deadlocks: {len(deadlocks)}; {restarted} of them cost variables: all ranks were started again.",
+        f"{len(deadlocks)} deadlocks; after {restarted} of them all ranks had to be started again.",
         _quantiles("until the error is raised", to_error),
         _quantiles("until usable again", to_usable),
     ]
