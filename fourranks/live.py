@@ -10,8 +10,8 @@ from collections import deque
 from dataclasses import dataclass
 
 from .messages import State
-from .recorder import Progress
 from .trace import Call
+from .watch import missing
 
 LATE = 0.25  # seconds by which the newest report must be newer than that of a rank that does not answer
 BRIDGED = 1.0  # seconds without a look that are taken to have been like the moment after them
@@ -52,26 +52,7 @@ def busy_rank(rank: int, memory_bytes: int, reports: dict[int, State], asked_aga
     if call is None:
         return Activity(rank, "computing", memory_bytes, report=report)
     waits_for = missing(rank, call, {other: state.progress for other, state in reports.items()})
-    return Activity(rank, "waiting", memory_bytes, call, waits_for, report)
-
-
-def missing(rank: int, call: Call, progresses: dict[int, Progress]) -> tuple[int, ...]:
-    """The ranks that have not come to a call that `rank` waits in; none of them while data is under way."""
-
-    def has_come(other: int) -> bool:
-        theirs = progresses.get(other, Progress())
-        if call.op == "send":
-            keys = ((call.group, rank, call.tag), (call.group, None, call.tag))
-            return sum(theirs.recvs.get(key, 0) for key in keys) > call.seq
-        if call.op == "recv":
-            return theirs.sends.get((call.group, rank, call.tag), 0) > call.seq
-        return theirs.collectives.get((call.group, call.ranks), 0) > call.seq
-
-    if call.is_point_to_point:
-        others = () if call.peer is None else (call.peer,)
-    else:
-        others = call.ranks if call.root in (None, rank) else (call.root,)
-    return tuple(other for other in others if other != rank and not has_come(other))
+    return Activity(rank, "waiting", memory_bytes, call, tuple(sorted(waits_for)), report)
 
 
 class Meter:

@@ -12,12 +12,15 @@ that misses a rank that has ended is a proof, too. `diagnosis` puts a proof into
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from .recorder import Progress
 from .trace import Call
 
 STANDSTILL_ROUNDS = 5  # unchanged reports after which what may have been on its way does not come any more
+
+_NOTHING = Progress()
 
 
 @dataclass(frozen=True)
@@ -147,13 +150,14 @@ def _deadlock(
     """The largest set of ranks that only wait for each other and for ranks that have ended."""
     ended = {rank for rank, view in views.items() if view.ended is not None}
     calls = blocked | launched
-    missing = {rank: _missing(rank, call, views, strict) for rank, call in calls.items()}
-    stuck = set(blocked) | {rank for rank in launched if missing[rank] & ended}
-    while loose := {rank for rank in stuck if not _hopeless(calls[rank], missing[rank], stuck | ended)}:
+    progresses = {rank: view.progress for rank, view in views.items()}
+    awaited = {rank: missing(rank, call, progresses, strict) for rank, call in calls.items()}
+    stuck = set(blocked) | {rank for rank in launched if awaited[rank] & ended}
+    while loose := {rank for rank in stuck if not _hopeless(calls[rank], awaited[rank], stuck | ended)}:
         stuck -= loose
     if not stuck:
         return None
-    waits = {rank: tuple(sorted(missing[rank])) for rank in sorted(stuck)}
+    waits = {rank: tuple(sorted(awaited[rank])) for rank in sorted(stuck)}
     return Deadlock({rank: calls[rank] for rank in waits}, waits, views)
 
 
@@ -163,20 +167,30 @@ def _hopeless(call: Call, missing: set[int], idle: set[int]) -> bool:
     return bool(missing & idle)
 
 
-def _missing(rank: int, call: Call, views: dict[int, RankView], strict: bool) -> set[int]:
-    """Ranks that have not yet issued what this call needs from them."""
+def missing(rank: int, call: Call, progresses: Mapping[int, Progress], strict: bool = True) -> set[int]:
+    """Ranks that have not yet issued what this call of `rank` needs from them.
+
+    Args:
+        rank: who waits.
+        call: the call that it waits in.
+        progresses: what is known of the ranks; one that is missing here has issued nothing.
+        strict: whether to name only ranks without which the call surely cannot complete.
+    """
+
+    def known(other: int) -> Progress:
+        return progresses.get(other, _NOTHING)
+
     if call.op == "send":
-        return {call.peer} if _received(views[call.peer].progress, rank, call) <= call.seq else set()
+        return {call.peer} if _received(known(call.peer), rank, call) <= call.seq else set()
     if call.op == "recv" and call.peer is None:
         peers = set(call.ranks) - {rank}
-        taken = {q: views[rank].progress.recvs.get((call.group, q, call.tag), 0) for q in peers}
-        return peers if all(_sent(views[q].progress, rank, call) <= taken[q] for q in peers) else set()
+        taken = {q: known(rank).recvs.get((call.group, q, call.tag), 0) for q in peers}
+        return peers if all(_sent(known(q), rank, call) <= taken[q] for q in peers) else set()
     if call.op == "recv":
-        never_sent = not strict and thrown_away(views[call.peer].progress, rank, call)
-        sent = _sent(views[call.peer].progress, rank, call)
-        return {call.peer} if sent <= call.seq or never_sent else set()
+        never_sent = not strict and thrown_away(known(call.peer), rank, call)
+        return {call.peer} if _sent(known(call.peer), rank, call) <= call.seq or never_sent else set()
     needed = _needed(rank, call) if strict else set(call.ranks) - {rank}
-    return {q for q in needed if views[q].progress.collectives.get((call.group, call.ranks), 0) <= call.seq}
+    return {q for q in needed if known(q).collectives.get((call.group, call.ranks), 0) <= call.seq}
 
 
 def thrown_away(progress: Progress, receiver: int, call: Call) -> Call | None:
