@@ -1,7 +1,7 @@
 """One cell, or one call, running on some ranks: sent out, followed, and brought to an end.
 
 `Cell.run` returns when every rank has answered or when there is a reason to stop; `Cell.free` then brings the
-ranks back to their message loop. What the outcome means for the world is decided in `group`.
+ranks back to their message loop. What the outcome means for the world is decided in `conductor`.
 """
 
 from __future__ import annotations
@@ -65,6 +65,9 @@ class Cell:
         self.places: dict[tuple[str, int], Place] = {}
         self.whereabouts: dict[int, str] = {}
         self._report = 0  # number of the one that was asked for last
+        self._detailed = False  # whether that tells of the ranks' recent calls, too
+        self._next_report = 0.0
+        self._proven: float | None = None  # since when it is clear that some ranks wait forever
         self._reports_due: set[int] = set()
         self._watch = Watch()
 
@@ -88,9 +91,7 @@ class Cell:
         for rank, request in self._requests.items():
             self._workers.send(rank, request)
         began = time.monotonic()
-        next_report = began + QUIET
-        detailed = False  # whether the last reports told of the ranks' recent calls, too
-        proven = None  # since when it is clear that some ranks wait forever
+        self._next_report = began + QUIET
         while True:
             self._take(TICK)
             now = time.monotonic()
@@ -102,16 +103,8 @@ class Cell:
                 return Stop("interrupt")
             if timeout is not None and now - began > timeout:
                 return Stop("timeout")
-            overdue = now - next_report > REPORT_PATIENCE  # a rank that computes in C answers when it can
-            if now >= next_report and (overdue or not self._reports_due):
-                proof = self._watch.observe(self._views()) if self.states else None
-                if proof and detailed:
-                    proven = proven or now
-                    if proof.settled or now - proven > GRACE:
-                        return Stop("deadlock", proof)
-                at_once, detailed = self._watch.suspicious and not detailed, self._watch.suspicious
-                self.ask_for_reports(detailed)
-                next_report = now if at_once else now + REPORT_EVERY
+            if proof := self._look(now):
+                return Stop("deadlock", proof)
 
     def errors(self) -> dict[int, RemoteError]:
         """What ranks have raised so far."""
@@ -135,6 +128,24 @@ class Cell:
             self._wait(patience, interrupted, set(self.pending))
             cut = cut or bool(self.pending)
         return cut
+
+    def _look(self, now: float) -> Deadlock | None:
+        """When it is time, compare the ranks' reports and ask for new ones; returns a proof that is ripe.
+
+        Recent calls are told of, and a proof is ripe, only where some rank stands still.
+        """
+        overdue = now - self._next_report > REPORT_PATIENCE  # a rank that computes in C answers when it can
+        if now < self._next_report or (self._reports_due and not overdue):
+            return None
+        proof = self._watch.observe(self._views()) if self.states else None
+        if proof and self._detailed:
+            self._proven = self._proven or now
+            if proof.settled or now - self._proven > GRACE:
+                return proof
+        at_once, self._detailed = self._watch.suspicious and not self._detailed, self._watch.suspicious
+        self.ask_for_reports(self._detailed)
+        self._next_report = now if at_once else now + REPORT_EVERY
+        return None
 
     def _feed(self, interrupted: Callable[[], bool]) -> None:
         """Free the ranks that wait for any sender: the end of a connection does not, a message does."""

@@ -42,13 +42,12 @@ class RecordedWork(dist.Work):
             self._recorder.drop(self._call, self.inner.is_completed())
 
     def wait(self, *timeout: timedelta) -> bool:
-        if timeout and timedelta(0) < timeout[0] < dist.default_pg_timeout:
-            return self.inner.wait(*timeout)  # the reader has set a limit, so the rank does not wait forever
         if sys._getframe(1).f_code.co_filename == distributed_c10d.__file__:
             self._call.asynchronous = False
         if self._delivered:
             return True
-        begun = self._recorder.begin_wait(self._call)
+        limited = timeout and timedelta(0) < timeout[0] < dist.default_pg_timeout  # it does not wait forever
+        begun = self._recorder.begin_wait(None if limited else self._call)
         try:
             self.inner.wait(*timeout)
             self._delivered = self._call.is_point_to_point
@@ -155,13 +154,12 @@ class RecordingProcessGroup(dist.ProcessGroup):
         return _handle(super()._end_coalescing(device), calls[-1], self.recorder) if calls else None
 
     def monitored_barrier(self, timeout: timedelta, wait_all_ranks: bool = False) -> None:
-        if timeout < dist.default_pg_timeout and self.rank() == 0:  # the others wait for it without a limit
-            return self.inner.monitored_barrier(timeout, wait_all_ranks)
         call = call_on("monitored_barrier", *self.identity())
         call.asynchronous = False
         self.recorder.issue(call)
         self.recorder.stand_still_in_conflict(call)
-        begun = self.recorder.begin_wait(call)
+        limited = timeout < dist.default_pg_timeout and self.rank() == 0  # the others wait for it without one
+        begun = self.recorder.begin_wait(None if limited else call)
         try:
             self.inner.monitored_barrier(timeout, wait_all_ranks)
         finally:

@@ -129,8 +129,11 @@ class Recorder:
         key = call.group, source, call.tag
         call.peer, call.seq, self._recvs[key] = source, self._recvs[key], self._recvs[key] + 1
 
-    def begin_wait(self, call: Call) -> tuple[Call | None, float]:
-        """Mark the main thread as standing still until `call` completes; `end_wait` takes the answer."""
+    def begin_wait(self, call: Call | None) -> tuple[Call | None, float]:
+        """Mark the main thread as standing still until `call` completes; `end_wait` takes the answer.
+
+        None stands for a wait that ends by itself, at a limit of the reader's.
+        """
         outer, self._blocked = self._blocked, call
         now = time.perf_counter()
         if outer is None:

@@ -219,6 +219,13 @@ def test_a_wait_with_a_limit_is_left_to_its_limit(group):
     group.execute("dist.barrier()")
 
 
+def test_a_monitored_barrier_with_a_limit_names_the_rank_itself_and_counts_for_all(group):
+    cell = "from datetime import timedelta\nlimit = timedelta(seconds=0.5)\n"
+    with pytest.raises(fourranks.RankError, match="Rank 1 failed to pass monitoredBarrier"):
+        group.execute(cell + "if rank != 1: dist.monitored_barrier(timeout=limit)")
+    group.execute(cell + "dist.monitored_barrier(timeout=10 * limit)\ndist.all_reduce(torch.ones(1))")
+
+
 def test_a_handle_that_nobody_waits_for_is_told(group):
     late = "import time\nif rank == 3: time.sleep(0.3)\n"
     shown = str(group.execute(BEGIN + late + "dist.all_reduce(x, async_op=True)\ndist.barrier()"))
