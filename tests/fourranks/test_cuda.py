@@ -1,6 +1,7 @@
 """Ranks with GPUs: one rank on NCCL, ranks that share a GPU over Gloo, several GPUs."""
 
 import os
+import re
 
 import pytest
 
