@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from .errors import name_ranks, sentence_case
-from .places import Block, Place
+from .rank.places import Block, Place
 from .trace import Call
 from .watch import Deadlock, thrown_away
 

@@ -20,9 +20,9 @@ from typing import Any
 from .errors import RemoteError
 from .memory import MemoryFile
 from .parcel import Parcel
-from .places import Place
 from .progress import Bar
-from .recorder import Progress
+from .rank.places import Place
+from .rank.recorder import Progress
 from .trace import Record, Tracing
 
 LOOPBACK = "127.0.0.1"  # the only address that ranks and their store listen on

@@ -18,7 +18,7 @@ from .messages import Channel, Settings
 
 
 def execute(settings: Settings, control: int, board: int, listener: int | None) -> NoReturn:
-    """Become a fresh Python process, and a rank in it. The arguments are those of `rank.main`."""
+    """Become a fresh Python process, and a rank in it. The arguments are those of `become_rank`."""
     arguments = memory.create()
     with open(arguments, "wb", closefd=False) as file:
         pickle.dump((settings, control, board, listener), file)
@@ -36,9 +36,9 @@ def main(arguments: int) -> None:
     os.lseek(arguments, 0, os.SEEK_SET)
     with open(arguments, "rb") as file:
         settings, control, board, listener = pickle.load(file)
-    from . import rank  # torch and the rest
+    from .rank.main import become_rank  # torch and the rest
 
-    rank.main(settings, Channel(socket.socket(fileno=control), blocking=True), board, listener)
+    become_rank(settings, Channel(socket.socket(fileno=control), blocking=True), board, listener)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from enum import Enum
 from .cell import Cell, Stop
 from .diagnosis import explain
 from .errors import CellInterrupted, CellTimeout, DeadlockError, RankDied, RankError, RemoteError, name_ranks
-from .places import Place
+from .rank.places import Place
 from .trace import Call
 from .workers import Workers
 

@@ -20,8 +20,9 @@ from typing import Any
 
 import psutil
 
-from . import board, zygote
+from . import zygote
 from .messages import LOOPBACK, Answer, Channel, Complete, Inspect, Settings, Stream
+from .rank import board
 
 _CHUNK = 1 << 16
 END_PATIENCE = 5.0  # seconds for killed processes to be reaped; the kernel needs milliseconds

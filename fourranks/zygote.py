@@ -225,7 +225,7 @@ def main(descriptor: int) -> None:
 
 def _warm_up() -> Ready:
     gc.disable()
-    from . import rank  # noqa: F401  (torch and everything else that a rank needs)
+    from .rank.main import become_rank  # noqa: F401  (torch and everything else that a rank needs)
 
     gc.freeze()  # what was imported is no garbage: a rank's collector need not look at it, nor copy its pages
     gc.enable()
@@ -310,13 +310,14 @@ def _become_rank(message: Fork, descriptors: list[int], channel: Channel) -> Non
         os.close(stdout)
         os.close(stderr)
 
-        from . import rank, spawn
+        from . import spawn
+        from .rank.main import become_rank
 
         arguments = board, listener[0] if listener else None
         if message.settings.start_method == "spawn":
             spawn.execute(message.settings, control, *arguments)
         control_channel = Channel(socket.socket(fileno=control), blocking=True)
-        rank.main(message.settings, control_channel, *arguments)
+        become_rank(message.settings, control_channel, *arguments)
     except BaseException:
         sys.__stderr__ = os.fdopen(2, "w")
         import traceback

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 
 from .. import group, zygote
-from ..bandwidth import busbw
 from ..errors import FourRanksError
+from ..trace.bandwidth import busbw
 from .gpus import link_speed
 from .report import Finding, Verdict
 

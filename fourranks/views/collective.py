@@ -13,7 +13,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from ..values import MOST_VALUES, count, flat
+from ..rank.values import MOST_VALUES, count, flat
 from .cells import LABELS, PAGE, Block, Held, Size, columns, draw_arrow, draw_cells, name_ranks, sheet, write
 from .style import FAINT_INK, Figure
 

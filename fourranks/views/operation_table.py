@@ -7,8 +7,8 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..errors import format_ranks
-from ..operations import Summary, summarize
-from ..recorder import MAX_CALLS
+from ..rank.recorder import MAX_CALLS
+from ..trace.operations import Summary, summarize
 from . import units
 from .table import Row, as_html, as_text
 

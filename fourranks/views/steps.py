@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
+from ..rank.values import MOST_VALUES
 from ..trace import Trace
-from ..values import MOST_VALUES
 from .cells import (
     LABELS,
     PAGE,

@@ -11,9 +11,9 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from ..operations import MESSAGE, Operation
-from ..spans import COMPUTING, MOVING, WAITING, RankSpans, Span, bubble
 from ..trace import Trace
+from ..trace.operations import MESSAGE, Operation
+from ..trace.spans import COMPUTING, MOVING, WAITING, RankSpans, Span, bubble
 from . import units
 from .style import FAINT_INK, INK, PAPER, Figure, rank_colour, tint
 

@@ -6,7 +6,7 @@ import linecache
 
 import pytest
 
-from fourranks.places import place
+from fourranks.rank.places import place
 
 CELL = """\
 for step in range(3):

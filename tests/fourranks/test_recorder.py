@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from fourranks import board
-from fourranks.recorder import Recorder
+from fourranks.rank import board
+from fourranks.rank.recorder import Recorder
 from fourranks.trace import Call
 
 

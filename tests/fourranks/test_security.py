@@ -15,7 +15,8 @@ import psutil
 import pytest
 
 import fourranks
-from fourranks import loopback, rescue, zygote
+from fourranks import zygote
+from fourranks.rank import loopback, rescue
 
 NOBODY = 65534
 

@@ -5,10 +5,10 @@ import json
 import pytest
 
 import fourranks
-from fourranks.bandwidth import algbw, busbw, busbw_factor, message_size
-from fourranks.operations import MESSAGE, operations, summarize
-from fourranks.spans import COMPUTING, IDLE, MOVING, WAITING, bubble
 from fourranks.trace import Trace
+from fourranks.trace.bandwidth import algbw, busbw, busbw_factor, message_size
+from fourranks.trace.operations import MESSAGE, operations, summarize
+from fourranks.trace.spans import COMPUTING, IDLE, MOVING, WAITING, bubble
 
 from .traces import call, cell, trace
 

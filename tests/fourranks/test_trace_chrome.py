@@ -10,10 +10,10 @@ from collections import Counter, defaultdict
 
 import pytest
 
-from fourranks.chrome import CALLS, MAIN_THREAD, PID
-from fourranks.chrome import events as chrome_events
-from fourranks.spans import COMPUTING, IDLE, MOVING, WAITING
 from fourranks.trace import Profile
+from fourranks.trace.chrome import CALLS, MAIN_THREAD, PID
+from fourranks.trace.chrome import events as chrome_events
+from fourranks.trace.spans import COMPUTING, IDLE, MOVING, WAITING
 
 from .traces import call, trace
 

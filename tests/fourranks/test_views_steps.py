@@ -10,8 +10,8 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 import fourranks
+from fourranks.rank.values import Look
 from fourranks.trace import Trace
-from fourranks.values import Look
 from fourranks.views.rounds import rounds
 from fourranks.views.style import RANK_COLOURS
 

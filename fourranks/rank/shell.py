@@ -24,8 +24,8 @@ from traitlets import Any as AnyTrait
 from traitlets import Type
 from traitlets.config import Config
 
-from .errors import RemoteError
-from .messages import TEXT_LIMIT, Clear, Display, Stream
+from ..errors import RemoteError
+from ..messages import TEXT_LIMIT, Clear, Display, Stream
 
 Emit = Callable[[Any], None]
 Shield = Callable[[], AbstractContextManager[None]]  # no KeyboardInterrupt is raised inside it

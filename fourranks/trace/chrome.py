@@ -17,10 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .errors import format_ranks
+from ..errors import format_ranks
+from . import Call, Profile, Record, Trace
 from .operations import MESSAGE, Operation
 from .spans import RankSpans
-from .trace import Call, Profile, Record, Trace
 
 Event = dict[str, Any]
 

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import _rendezvous_handlers
 
+from ..messages import LOOPBACK, Settings
 from . import loopback, rescue
 from .arguments import call_on
-from .messages import LOOPBACK, Settings
 from .process_group import RecordingProcessGroup
 
 LEAVE_PATIENCE = 0.3  # seconds for the groups of before to be destroyed; most take a few milliseconds

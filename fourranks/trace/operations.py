@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from .bandwidth import algbw, busbw, message_size
 
 if TYPE_CHECKING:
-    from .trace import Call
+    from . import Call
 
 MESSAGE = "send/recv"  # what an operation of a sender and a receiver is called
 

@@ -11,15 +11,15 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..rank.places import Place
+from ..rank.values import Look
 from .operations import Operation, operations
-from .places import Place
 from .spans import RankSpans, rank_spans
-from .values import Look
 
 if TYPE_CHECKING:
-    from .views.operation_table import OperationTable
-    from .views.player import Player
-    from .views.style import Figure
+    from ..views.operation_table import OperationTable
+    from ..views.player import Player
+    from ..views.style import Figure
 
 
 @dataclass(slots=True, eq=False)
@@ -215,25 +215,25 @@ class Trace:
 
     def table(self) -> OperationTable:
         """Calls, bytes, time, algbw and busbw of each operation, and the time that ranks lost waiting."""
-        from .views.operation_table import OperationTable
+        from ..views.operation_table import OperationTable
 
         return OperationTable(self)
 
     def timeline(self, title: str = "") -> Figure:
         """A Gantt chart: who computed, who communicated, who stood still for whom."""
-        from .views.timeline import timeline
+        from ..views.timeline import timeline
 
         return timeline(self, title)
 
     def traffic(self, title: str = "") -> Figure:
         """A picture of `traffic_matrix`."""
-        from .views.traffic import traffic
+        from ..views.traffic import traffic
 
         return traffic(self, title)
 
     def steps(self, title: str = "") -> Player:
         """Who sent what to whom, round by round, and what the traced variable held in between."""
-        from .views.steps import steps
+        from ..views.steps import steps
 
         return steps(self, title)
 

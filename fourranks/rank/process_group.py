@@ -20,10 +20,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from ..trace import Call
 from . import loopback, rescue
 from .arguments import OPERATIONS, Operation, call_on, describe, tensors_of
 from .recorder import Recorder
-from .trace import Call
 
 
 class RecordedWork(dist.Work):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterator, Mapping
 
+from ..trace import Call
 from .board import Board
-from .trace import Call
 
 Check = tuple[int, int, Callable[[int, int], bool], int]  # (rank, key, fits, own value): fits(own, theirs)
 Counts = Mapping[tuple[str, int | None, int], int]  # receives so far, by (group, peer, tag)

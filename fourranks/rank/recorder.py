@@ -12,9 +12,9 @@ from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ..trace import Call
 from .agreement import Agreement
 from .board import Board
-from .trace import Call
 from .values import Variable
 
 RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead

@@ -24,12 +24,8 @@ import torch
 import torch.distributed as dist
 from IPython.core.error import UsageError
 
-from . import cuda, process_group
-from .arguments import caller, in_native_code
-from .board import Board
-from .default_group import DefaultGroup
-from .hardware import threads_per_rank
-from .messages import (
+from ..hardware import threads_per_rank
+from ..messages import (
     LOOPBACK,
     Answer,
     Channel,
@@ -48,13 +44,17 @@ from .messages import (
     Settings,
     State,
 )
-from .parcel import Parcel, pack
+from ..parcel import Parcel, pack
+from ..progress import collect
+from ..trace import Call, Record, Tracing
+from . import cuda, process_group
+from .arguments import caller, in_native_code
+from .board import Board
+from .default_group import DefaultGroup
 from .places import Place, place
 from .profiling import Profiler
-from .progress import collect
 from .recorder import Recorder
 from .shell import RankShell
-from .trace import Call, Record, Tracing
 from .values import Variable
 
 IMPORT_TICK, IMPORT_PATIENCE = 0.05, 3.0  # seconds that an interrupt waits for the end of an import
@@ -331,7 +331,7 @@ def _no_input(prompt: str = "") -> str:
     )
 
 
-def main(settings: Settings, channel: Channel, board: int, listener: int | None) -> None:
+def become_rank(settings: Settings, channel: Channel, board: int, listener: int | None) -> None:
     """Become a rank; called in a freshly forked process and never returns.
 
     Args:

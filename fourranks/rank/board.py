@@ -10,7 +10,7 @@ from __future__ import annotations
 import mmap
 import struct
 
-from . import memory
+from .. import memory
 
 SLOTS = 256  # calls of each rank that stay posted: more than a rank may run ahead of another in practice
 _KEY, _VALUE = struct.Struct("q"), struct.Struct("q")

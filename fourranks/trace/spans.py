@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from .operations import Operation
 
 if TYPE_CHECKING:
-    from .trace import Call, Record, Trace
+    from . import Call, Record, Trace
 
 COMPUTING = "computing"  # between calls
 WAITING = "waiting"  # blocked in a call to which another rank has not come yet
