@@ -132,15 +132,21 @@ def _misfit(rank: int, call: Call, views: dict[int, RankView]) -> dict[int, Call
             if {call.op, their.op} == {"send", "recv"} and their.peer in (rank, None):
                 ends = ((rank, call), (other, their))
                 (sender, sent), (receiver, received) = ends if call.op == "send" else ends[::-1]
-                if _meet(sender, sent, received, views[receiver]) and sent.nbytes > received.nbytes:
+                if sent.nbytes > received.nbytes and _meet(sender, sent, received, views[receiver].progress):
                     return {other: their}
     return {}
 
 
-def _meet(sender: int, sent: Call, received: Call, receiver: RankView) -> bool:
-    """Whether this receive is for this message; one from any source, for the next of each rank."""
-    place = received.group, sender, received.tag
-    seq = receiver.progress.recvs.get(place, 0) if received.peer is None else received.seq
+def _meet(sender: int, sent: Call, received: Call, receiver: Progress) -> bool:
+    """Whether this receive is for this message.
+
+    One from any source is for the next message of each rank, unless several are under way.
+    """
+    seq = received.seq
+    if received.peer is None:
+        if receiver.recvs.get((received.group, None, received.tag), 0) > 1:
+            return False
+        seq = receiver.recvs.get((received.group, sender, received.tag), 0)
     return (sent.group, sent.tag, sent.seq) == (received.group, received.tag, seq)
 
 

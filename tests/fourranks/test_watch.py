@@ -139,6 +139,15 @@ def test_a_receive_that_is_too_small_for_its_message_is_a_misfit():
     assert set(proof.conflicts) | set(proof.blocked) == {0, 1}
 
 
+def test_a_message_too_large_for_one_of_several_receives_from_any_source_may_be_for_another():
+    small, large = call("recv", peer=None), call("recv", peer=None, nbytes=16)
+    sender = waiting(call("send", peer=1, nbytes=16))
+    for recent, fits in (([small, large], True), ([small], False)):
+        receiver = RankView(Progress(blocked=small, recent=recent, recvs={("0", None, 0): len(recent)}))
+        proof = observe(sender, receiver, running(), running())
+        assert (proof is None) == fits
+
+
 def test_a_receive_may_be_larger_than_its_message():
     sender = finished(sends={("0", 1, 0): 1}, recent=[call("send", peer=1, nbytes=4)])
     assert observe(sender, waiting(call("recv", peer=0)), finished(), finished(), rounds=100) is None
