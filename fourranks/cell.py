@@ -29,6 +29,7 @@ QUIET = 0.25  # seconds before the first report is asked for: most cells are ove
 REPORT_EVERY = 0.1
 REPORT_PATIENCE = 2.0  # seconds after which a report is asked for again
 GRACE = 0.5  # seconds that ranks still on their way get, once others wait forever, to come where they belong
+FEED_PATIENCE = 1.0  # seconds for the message that frees a rank which waits for any sender
 FREE_PATIENCE = (0.3, 1.0, 3.0)  # seconds that ranks get after each attempt to free them
 
 _report_numbers = itertools.count(1)
@@ -156,7 +157,7 @@ class Cell:
                 self._workers.send(rank, Interrupt())
                 self._workers.send(feeders[0], Feed(call.group, rank, call.tag, call.nbytes))
         if hungry:
-            self._wait(FREE_PATIENCE[0], interrupted, set(hungry))
+            self._wait(FEED_PATIENCE, interrupted, set(hungry))
 
     def _waits_for_any(self, rank: int) -> Call | None:
         call = self.states[rank].progress.blocked if rank in self.states else None

@@ -47,8 +47,8 @@ def _details(call: Call) -> dict[str, str]:
     details = {"src or dst": f"src/dst {call.root}"} if call.root is not None else {}
     details |= {"reduce op": call.reduce_op} if call.reduce_op else {}
     details |= {"tag": f"tag {call.tag}"} if call.tag else {}
-    if call.op == "new_group" and call.part:
-        details["members"] = f"ranks {call.part[1].strip('(),')}"
+    if call.members:
+        details["members"] = f"ranks {', '.join(map(str, call.members))}"
     if call.shape:
         details["shape"] = f"shape {list(call.shape)}"
     if call.dtype:

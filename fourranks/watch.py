@@ -195,7 +195,7 @@ def missing(rank: int, call: Call, progresses: Mapping[int, Progress], strict: b
     if call.op == "recv":
         never_sent = not strict and thrown_away(known(call.peer), rank, call)
         return {call.peer} if _sent(known(call.peer), rank, call) <= call.seq or never_sent else set()
-    needed = _needed(rank, call) if strict else set(call.ranks) - {rank}
+    needed = _needed(rank, call) if strict or call.members else set(call.ranks) - {rank}
     return {q for q in needed if known(q).collectives.get((call.group, call.ranks), 0) <= call.seq}
 
 
@@ -219,4 +219,4 @@ def _needed(rank: int, call: Call) -> set[int]:
     """Ranks without which the call cannot complete here, whatever algorithm the backend uses."""
     if call.root is not None and call.root != rank:
         return {call.root}
-    return set(call.ranks) - {rank}
+    return set(call.members or call.ranks) - {rank}

@@ -158,6 +158,8 @@ class Zygote:
             if isinstance(message, Died):
                 self._deaths[message.pid] = message.status
             else:
+                if isinstance(message, Forked):  # Linux may have given an earlier rank's pid again
+                    self._deaths.pop(message.pid, None)
                 self._arrived.append(message)
 
     def _wait_for(self, kind: type) -> Any:

@@ -53,7 +53,7 @@ def test_it_follows_a_cell_and_its_buttons_work_while_the_cell_runs(opened):
     page.wait_for(lambda: "4 ranks, gloo: idle" in page.dashboard)
     page.press("run")
     page.wait_for(lambda: page.dashboard.count("waiting for rank 0 in barrier") == 3)
-    assert "line 4: import time; time.sleep(600)" in page.dashboard
+    page.wait_for(lambda: "line 4: import time; time.sleep(600)" in page.dashboard)
     assert "line 5: dist.barrier()" in page.dashboard
 
     page.press_in_dashboard("interrupt")

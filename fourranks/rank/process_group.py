@@ -261,10 +261,10 @@ def _record_new_groups() -> None:
         if not isinstance(everyone, RecordingProcessGroup):  # torch says what is wrong
             return make(ranks, *args, use_local_synchronization=use_local_synchronization, **kwargs)
         members = tuple(sorted(range(everyone.size()) if ranks is None else ranks))
-        call = call_on("new_group", *everyone.identity())
-        call.part = len(members), str(members)
-        if use_local_synchronization:  # only the members need to come
-            call.ranks = members
+        name, all_ranks = everyone.identity()
+        # Counted apart from the collectives, with which new_group keeps no order.
+        call = call_on("new_group", f"{name} new_group", members if use_local_synchronization else all_ranks)
+        call.members, call.part = members, (len(members), str(members))
         if everyone.rank() in call.ranks:
             everyone.recorder.issue(call)
             everyone.recorder.stand_still_in_conflict(call)

@@ -44,6 +44,7 @@ class Call:
     )
     peer: int | None = None  # of a send or recv; None is any source
     root: int | None = None  # src or dst of a rooted collective
+    members: tuple[int, ...] = ()  # of the group that new_group makes
     reduce_op: str | None = None
     tag: int = 0
     file: str = ""

@@ -58,7 +58,7 @@ class Dashboard(anywidget.AnyWidget):
         self._looking = threading.Lock()
         self._lock = threading.Lock()
         self.on_msg(self._hear)
-        self._forget_shell()
+        self._leave_routing_to_the_front_end()
 
     def show(self) -> None:
         """Display it under the running cell."""
@@ -82,7 +82,6 @@ class Dashboard(anywidget.AnyWidget):
             for meter, activity in zip(self._meters, seen, strict=True):
                 meter.take(activity, time.monotonic())
             self.frame = frame(world, seen, self._meters)
-            self._forget_shell()
 
     # --- internals ---------------------------------------------------------------------------------------
 
@@ -100,7 +99,6 @@ class Dashboard(anywidget.AnyWidget):
             case {"ask": action} if action in ACTIONS:
                 self._press(action)
         self.send({"heard": True})
-        self._forget_shell()
 
     def _press(self, action: str) -> None:
         world = self._world()
@@ -140,13 +138,13 @@ class Dashboard(anywidget.AnyWidget):
         cannot_ask = self._asked_between_cells and self._watched is not None and self._watched.busy
         return cannot_ask or time.monotonic() - self._asked < LEASE
 
-    def _forget_shell(self) -> None:
+    def _leave_routing_to_the_front_end(self) -> None:
         """ipykernel 7.4 hands a view's messages to the shell that spoke last: the main one, where cells run.
 
-        Without that note they go where the front end sends them: to a subshell, if it has one.
+        Left alone they go where the front end sends them: to a subshell, if it has one.
         """
         if self.comm is not None:
-            vars(self.comm).pop("_reply_subshell_id", None)
+            self.comm._reply_subshell_for = lambda data, default: default
 
 
 def frame(world: RankGroup | None, seen: Sequence[Activity], meters: Sequence[Meter]) -> dict[str, Any]:

@@ -34,7 +34,7 @@ def one_on_nccl():
 def staging():
     """Two ranks that treat every tensor as one on a GPU when it is sent and received."""
     with fourranks.start(2, "gloo") as group:
-        group.execute("from fourranks import cuda; cuda._on_gpu = lambda tensor: True")
+        group.execute("from fourranks.rank import cuda; cuda._on_gpu = lambda tensor: True")
         yield group
 
 

@@ -159,7 +159,7 @@ def explanation(group, cell, ranks=None):
             id="two groups in another order",
         ),
         pytest.param(
-            "if rank != 2:\n    pair = dist.new_group([0, 1])\ndist.barrier()",
+            "if rank != 1:\n    pair = dist.new_group([0, 1])\ndist.barrier()",
             "Every rank must call new_group, with the same members and in the same order: also the ranks",
             id="a rank that does not call new_group",
         ),
@@ -210,6 +210,17 @@ def test_a_call_among_some_ranks_says_so(group):
 def test_a_line_of_a_function_from_an_earlier_cell_is_shown(group):
     group.execute("def meet():\n    dist.barrier()")
     assert "line 2: dist.barrier()" in explanation(group, "if rank: meet()")
+
+
+def test_new_group_keeps_no_order_with_collectives(group):
+    cell = """
+    if rank == 0:
+        work, pair = dist.all_reduce(x, async_op=True), dist.new_group([0, 1])
+    else:
+        pair, work = dist.new_group([0, 1]), dist.all_reduce(x, async_op=True)
+    work.wait()
+    """
+    group.execute(BEGIN + textwrap.dedent(cell))
 
 
 def test_a_wait_with_a_limit_is_left_to_its_limit(group):

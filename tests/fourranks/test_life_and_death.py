@@ -253,3 +253,18 @@ def test_threads_may_run_cells_on_their_own_worlds():
     for thread in threads:
         thread.join()
     assert sorted(map(len, results)) == [2, 3]
+
+
+def test_a_rank_that_gets_the_pid_of_an_earlier_one_is_not_taken_for_dead():
+    for _ in range(20):  # another process may get the pid first
+        with fourranks.start(1, "gloo") as group:
+            earlier = group.status()[0].pid
+        try:
+            Path("/proc/sys/kernel/ns_last_pid").write_text(str(earlier - 1))
+        except OSError:
+            pytest.skip("only root, and not everywhere, can choose the next pid")
+        with fourranks.start(1, "gloo") as group:
+            group.execute("dist.barrier()")
+            if group.status()[0].pid == earlier:
+                return
+    pytest.fail("no pid was given again")
