@@ -86,7 +86,7 @@ class Operation:
 def operations(calls_by_rank: Sequence[Sequence[Call]], formed: Sequence[float] = ()) -> list[Operation]:
     """All operations, in the order in which their first rank came.
 
-    A receive from any source is left out: which message it took is not known.
+    A receive from any source that got no message is left out.
 
     Args:
         calls_by_rank: for each rank its calls (`Trace.calls`).
