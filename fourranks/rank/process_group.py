@@ -190,11 +190,11 @@ def _record(name: str, operation: Operation) -> None:
         recorder.issue(call)
         recorder.stand_still_in_conflict(call)
         started = _event(timed=True) if recorder.launches and recorder.calls is not None else None
-        launched = recorder.begin_launch(call)
+        outer = recorder.stand_in(call)  # NCCL connects a group's ranks at its first call, and waits for them
         try:
             inner = delegate(self.inner, *args, **kwargs)
         finally:
-            recorder.end_launch(launched)
+            recorder.go_on(outer)
         if self._coalesced is not None:
             self._coalesced.append(call)
             return inner

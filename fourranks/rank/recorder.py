@@ -95,20 +95,20 @@ class Recorder:
         """Do not return while what another rank is about to do contradicts this call."""
         checks = self._agreement.post(call, self._recvs)
         if not self._agreement.fits(checks):
-            begun = self.begin_wait(call)
+            outer = self.stand_in(call)
             while not self._agreement.fits(checks):
                 time.sleep(CONFLICT_TICK)
-            self.end_wait(call, begun)
+            self.go_on(outer)
 
-    def begin_launch(self, call: Call) -> Call | None:
-        """The backend takes the call: NCCL connects a group's ranks at its first one, and waits for them."""
+    def stand_in(self, call: Call | None) -> Call | None:
+        """The main thread stands still in a call that is not waited for yet; `go_on` takes the answer."""
         outer, self._blocked = self._blocked, call
         if outer is None:
             self._blocked_since = time.perf_counter()
         return outer
 
-    def end_launch(self, outer: Call | None) -> None:
-        """The backend has taken the call."""
+    def go_on(self, outer: Call | None) -> None:
+        """The main thread goes on with the call."""
         self._blocked = outer
 
     def leave_open(self, call: Call, is_completed: Callable[[], bool]) -> None:
@@ -134,11 +134,7 @@ class Recorder:
 
         None stands for a wait that ends by itself, at a limit of the reader's.
         """
-        outer, self._blocked = self._blocked, call
-        now = time.perf_counter()
-        if outer is None:
-            self._blocked_since = now
-        return outer, now
+        return self.stand_in(call), time.perf_counter()
 
     def end_wait(self, call: Call, begun: tuple[Call | None, float]) -> None:
         """The thread goes on."""
