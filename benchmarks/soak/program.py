@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 ITEM_SIZE = {"float32": 4, "float64": 8, "int32": 4, "int64": 8}
 INDENT = "    "
@@ -134,26 +134,10 @@ _CALLS = {
 
 
 @dataclass(frozen=True)
-class Send:
-    """A send to the rank that `peer` evaluates to, blocking unless it has a handle."""
+class Side:
+    """One side of a message, blocking unless it has a handle; `peer` evaluates to the rank at the other."""
 
-    peer: str
-    group: Group
-    numel: int
-    dtype: str
-    tag: int = 0
-    handle: str | None = None
-
-    def lines(self) -> list[str]:
-        return ["stamp()", _message_line("send", self)]
-
-    def stages(self, rank: int, step: int) -> list[Stage]:
-        return [(_message("send", self, rank, step),)]
-
-
-@dataclass(frozen=True)
-class Recv:
-    """A receive from the rank that `peer` evaluates to, from any rank if it is None."""
+    op: ClassVar[str]
 
     peer: str | None
     group: Group
@@ -163,24 +147,32 @@ class Recv:
     handle: str | None = None
 
     def lines(self) -> list[str]:
-        return ["stamp()", _message_line("recv", self)]
+        tensor = f"torch.ones({self.numel}, dtype=torch.{self.dtype})"
+        options = f", group={self.group.name}" if self.group.name else ""
+        options += f", tag={self.tag}" if self.tag else ""
+        call = f"{self.op}({tensor}{f', {self.peer}' if self.peer is not None else ''}{options})"
+        return ["stamp()", f"works[{self.handle!r}] = dist.i{call}" if self.handle else f"dist.{call}"]
 
     def stages(self, rank: int, step: int) -> list[Stage]:
-        return [(_message("recv", self, rank, step),)]
+        return [(self.message(rank, step, self.handle),)]
+
+    def message(self, rank: int, step: int, handle: str | None) -> Message:
+        """What the rank does in this step."""
+        peer = None if self.peer is None else evaluate(self.peer, rank, step)
+        nbytes = self.numel * ITEM_SIZE[self.dtype]
+        return Message(self.op, self.group, peer, self.tag, nbytes, self.dtype, handle)
 
 
-def _message_line(op: str, side: Send | Recv) -> str:
-    tensor = f"torch.ones({side.numel}, dtype=torch.{side.dtype})"
-    options = f", group={side.group.name}" if side.group.name else ""
-    options += f", tag={side.tag}" if side.tag else ""
-    call = f"{op}({tensor}{f', {side.peer}' if side.peer is not None else ''}{options})"
-    return f"works[{side.handle!r}] = dist.i{call}" if side.handle else f"dist.{call}"
+class Send(Side):
+    """A send."""
+
+    op = "send"
 
 
-def _message(op: str, side: Send | Recv, rank: int, step: int, handle: str | None = None) -> Message:
-    peer = None if side.peer is None else evaluate(side.peer, rank, step)
-    nbytes = side.numel * ITEM_SIZE[side.dtype]
-    return Message(op, side.group, peer, side.tag, nbytes, side.dtype, handle or side.handle)
+class Recv(Side):
+    """A receive; from any rank if `peer` is None."""
+
+    op = "recv"
 
 
 @dataclass(frozen=True)
@@ -195,16 +187,14 @@ class Exchange:
 
     @staticmethod
     def _operation(message: Send | Recv) -> str:
-        name = "isend" if isinstance(message, Send) else "irecv"
         tensor = f"torch.ones({message.numel}, dtype=torch.{message.dtype})"
         group = f", {message.group.name}" if message.group.name else ", None"
-        return f"dist.P2POp(dist.{name}, {tensor}, {message.peer}{group}, {message.tag})"
+        return f"dist.P2POp(dist.i{message.op}, {tensor}, {message.peer}{group}, {message.tag})"
 
     def stages(self, rank: int, step: int) -> list[Stage]:
         handles = [f"exchange {index}" for index in range(len(self.messages))]
         issued = [
-            _message("send" if isinstance(side, Send) else "recv", side, rank, step, handle)
-            for side, handle in zip(self.messages, handles, strict=True)
+            side.message(rank, step, handle) for side, handle in zip(self.messages, handles, strict=True)
         ]
         return [(*issued, *map(Await, handles))]
 
