@@ -45,7 +45,7 @@ def traced_and_plain(numel: int, calls: int, loops: int) -> list[list[float]]:
     recording, distributed_c10d.ProcessGroup = distributed_c10d.ProcessGroup, dist.ProcessGroup
     plain = dist.new_group()
     distributed_c10d.ProcessGroup = recording
-    groups, seconds, x = [dist.group.WORLD, plain], [[], []], torch.zeros(numel)
+    groups, seconds, x = [dist.new_group(), plain], [[], []], torch.zeros(numel)
     for loop in range(loops):
         for index in (0, 1) if loop % 2 else (1, 0):
             dist.barrier(groups[index])
@@ -53,7 +53,8 @@ def traced_and_plain(numel: int, calls: int, loops: int) -> list[list[float]]:
             for _ in range(calls):
                 dist.all_reduce(x, group=groups[index])
             seconds[index].append(time.perf_counter() - began)
-    dist.destroy_process_group(plain)
+    for group in groups:
+        dist.destroy_process_group(group)
     return seconds
 
 

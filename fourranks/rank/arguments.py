@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -20,6 +20,8 @@ from ..trace import Call
 
 _TORCH = str(Path(torch.__file__).parent)
 _HERE = str(Path(__file__).parents[1])
+# By hash: a ReduceOp gives its own in half the time that it takes to give its kind.
+_REDUCE_OPS = {hash(kind): name for name, kind in dist.ReduceOp.RedOpType.__members__.items()}
 _WAIT_IN_CPP = {str(Path(_TORCH, path)) for path in ("nn/parallel/distributed.py", "distributed/utils.py")}
 
 
@@ -32,6 +34,11 @@ class Operation:
     agree: int | None = 0  # position of the tensors whose element count must be equal on all ranks
     rooted: bool = False  # one rank is src or dst
     exchange: bool = False  # each two ranks agree on sizes of their own
+    message: bool = False  # from one rank to another
+    reduces: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "reduces", "reduce" in self.name)
 
 
 OPERATIONS = {
@@ -56,35 +63,41 @@ OPERATIONS = {
     "alltoall_base": Operation("all_to_all_single", source=1, agree=None, exchange=True),
     "all_to_all_single": Operation("all_to_all_single", source=1, agree=None, exchange=True),
     "barrier": Operation("barrier", agree=None),
-    "send": Operation("send", agree=None),
-    "recv": Operation("recv", agree=None),
-    "recv_anysource": Operation("recv", agree=None),
+    "send": Operation("send", agree=None, message=True),
+    "recv": Operation("recv", agree=None, message=True),
+    "recv_anysource": Operation("recv", agree=None, message=True),
 }
 
 
 def describe(operation: Operation, group: str, ranks: tuple[int, ...], args: tuple) -> Call:
     """The call that these arguments of an operation make on a group of these ranks."""
-    given = tensors_of(operation, args)
     call = call_on(operation.name, group, ranks)
+    given = tensors_of(operation, args)
+    elements = 0
+    for tensor in given:
+        elements += tensor.numel()
+        call.nbytes += tensor.nbytes
     if given:
         call.shape, call.dtype = tuple(given[0].shape), _dtype_name(given[0].dtype)
-        call.nbytes = sum(tensor.nbytes for tensor in given)
-    call.part = _part(given if operation.agree == operation.source else args, operation)
-    if call.is_point_to_point:
+    if operation.exchange:
+        call.part, call.exchange = (0, call.dtype), _exchange(args, len(ranks))
+    elif operation.agree == operation.source:
+        call.part = elements, call.dtype
+    elif operation.agree is not None:
+        call.part = _part(_tensors(args[operation.agree]))
+    if operation.message:
         _describe_message(call, args)
-    elif operation.exchange:
-        call.part, call.exchange = (0, call.dtype), _exchange(args, len(call.ranks))
     elif operation.rooted:
-        call.root = call.ranks[args[-1].rootRank]
-    if "reduce" in call.op:
+        call.root = ranks[args[-1].rootRank]
+    if operation.reduces:
         call.reduce_op = _reduce_op_name(args[-1])
     return call
 
 
 def call_on(op: str, group: str, ranks: tuple[int, ...]) -> Call:
     """A call on a group by the line of the reader's code that runs now, without what its tensors tell."""
-    file, line, function = caller(sys._getframe(1))
-    return Call(op=op, group=group, ranks=ranks, file=file, line=line, function=function)
+    file, line, function = caller(sys._getframe(2))
+    return Call(op, group, ranks, file=file, line=line, function=function)
 
 
 def tensors_of(operation: Operation, args: tuple) -> list[torch.Tensor]:
@@ -114,11 +127,8 @@ def _shares(tensor: torch.Tensor, splits: Sequence[int], size: int) -> tuple[int
     return tuple(rows * row for rows in splits)
 
 
-def _part(given: tuple | list[torch.Tensor], operation: Operation) -> tuple[int, str] | None:
-    """Elements and dtype of the tensors that must be alike on all ranks."""
-    if operation.agree is None:
-        return None
-    tensors = given if operation.agree == operation.source else _tensors(given[operation.agree])
+def _part(tensors: list[torch.Tensor]) -> tuple[int, str]:
+    """Elements and dtype of tensors that must be alike on all ranks."""
     return sum(tensor.numel() for tensor in tensors), _dtype_name(tensors[0].dtype) if tensors else ""
 
 
@@ -126,9 +136,11 @@ def _tensors(value: Any) -> list[torch.Tensor]:
     """Every tensor in an argument: a tensor, a list of tensors, or a list of such lists."""
     if isinstance(value, torch.Tensor):
         return [value]
-    if isinstance(value, (list, tuple)):
-        return [tensor for item in value for tensor in _tensors(item)]
-    return []
+    if not isinstance(value, (list, tuple)):
+        return []
+    if value and isinstance(value[0], torch.Tensor):
+        return list(value)
+    return [tensor for item in value for tensor in _tensors(item)]
 
 
 @functools.cache
@@ -137,14 +149,8 @@ def _dtype_name(dtype: torch.dtype) -> str:
 
 
 def _reduce_op_name(options: Any) -> str:
-    """ "SUM" and the like; a premultiplied sum and an old-style call have no plain name."""
-    kind = getattr(getattr(options, "reduceOp", None), "op", None)
-    return _names_of_reduce_ops().get(kind, "")
-
-
-@functools.cache
-def _names_of_reduce_ops() -> dict[Any, str]:
-    return {kind: name for name, kind in dist.ReduceOp.RedOpType.__members__.items()}
+    """ "SUM" and the like; an old-style call has no options."""
+    return _REDUCE_OPS.get(hash(getattr(options, "reduceOp", None)), "")
 
 
 def in_native_code(frame: FrameType) -> bool:

@@ -8,18 +8,16 @@ sees on the board that its call contradicts another rank's does not enter it: it
 from __future__ import annotations
 
 import mmap
-import struct
 
 from .. import memory
 
 SLOTS = 256  # calls of each rank that stay posted: more than a rank may run ahead of another in practice
-_KEY, _VALUE = struct.Struct("q"), struct.Struct("q")
-_SLOT = _KEY.size + _VALUE.size
+_PAIR = 16  # bytes of a key and its value
 
 
 def create(world_size: int) -> int:
     """A new, empty board; returns its file descriptor, for the ranks to inherit."""
-    return memory.create(world_size * SLOTS * _SLOT)
+    return memory.create(world_size * SLOTS * _PAIR)
 
 
 class Board:
@@ -30,23 +28,27 @@ class Board:
     """
 
     def __init__(self, descriptor: int, rank: int) -> None:
-        self._memory = mmap.mmap(descriptor, 0)
-        self._own = rank * SLOTS * _SLOT
+        self._cells = memoryview(mmap.mmap(descriptor, 0)).cast("q")  # of all ranks: key, value, key, ...
+        self._own = _cell(rank, 0)
 
     def clear(self) -> None:
         """Take down all that this rank has posted."""
-        self._memory[self._own : self._own + SLOTS * _SLOT] = bytes(SLOTS * _SLOT)
+        for cell in range(self._own, self._own + 2 * SLOTS):
+            self._cells[cell] = 0
 
     def post(self, key: int, value: int) -> None:
         """Post a value under a key, in place of an older one."""
-        slot = self._own + key % SLOTS * _SLOT
-        _KEY.pack_into(self._memory, slot, 0)  # nobody may read the old key with the new value
-        _VALUE.pack_into(self._memory, slot + _KEY.size, value)
-        _KEY.pack_into(self._memory, slot, key)
+        cells, cell = self._cells, self._own + key % SLOTS * 2
+        cells[cell] = 0  # nobody may read the old key with the new value
+        cells[cell + 1] = value
+        cells[cell] = key
 
     def read(self, rank: int, key: int) -> int | None:
         """What another rank has posted under a key; None if nothing, or nothing any more."""
-        slot = rank * SLOTS * _SLOT + key % SLOTS * _SLOT
-        if _KEY.unpack_from(self._memory, slot)[0] != key:
-            return None
-        return _VALUE.unpack_from(self._memory, slot + _KEY.size)[0]
+        cell = _cell(rank, key)
+        return self._cells[cell + 1] if self._cells[cell] == key else None
+
+
+def _cell(rank: int, key: int) -> int:
+    """Where a rank's key is."""
+    return (rank * SLOTS + key % SLOTS) * 2

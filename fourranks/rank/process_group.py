@@ -189,6 +189,14 @@ def _record(name: str, operation: Operation) -> None:
             call.look = recorder.variable.look(tensors_of(operation, args))
         recorder.issue(call)
         recorder.stand_still_in_conflict(call)
+        if _is_synchronous(args, kwargs) and not recorder.launches and self._coalesced is None:
+            call.asynchronous = False
+            begun = recorder.begin_wait(call)
+            try:
+                delegate(self.inner, *args, **kwargs).wait()
+            finally:
+                recorder.end_wait(call, begun)
+            return None
         started = _event(timed=True) if recorder.launches and recorder.calls is not None else None
         outer = recorder.stand_in(call)  # NCCL connects a group's ranks at its first call, and waits for them
         try:
@@ -200,7 +208,7 @@ def _record(name: str, operation: Operation) -> None:
             return inner
         if started is not None:
             recorder.time(call, _gpu_time(started, inner))
-        elif recorder.calls is not None and _is_asynchronous(args, kwargs):
+        elif recorder.calls is not None and not operation.message:
             _note_completion(inner, call)
         return _handle(inner, call, recorder)
 
@@ -208,8 +216,9 @@ def _record(name: str, operation: Operation) -> None:
     setattr(RecordingProcessGroup, name, method)
 
 
-def _is_asynchronous(args: tuple, kwargs: dict[str, Any]) -> bool:
-    return getattr(args[-1] if args else kwargs.get("opts"), "asyncOp", False)
+def _is_synchronous(args: tuple, kwargs: dict[str, Any]) -> bool:
+    """Whether the caller wants nothing but the end of the call: torch's functions with `async_op=False`."""
+    return not getattr(args[-1] if args else kwargs.get("opts"), "asyncOp", True)
 
 
 def _handle(inner: dist.Work | None, call: Call, recorder: Recorder) -> dist.Work | None:
