@@ -1,12 +1,16 @@
-"""How a check reaches a student's code: a handle to one named function, called on real ranks.
+"""How a check reaches a student's code: a handle to named functions or classes, used on real ranks.
 
 Plain data and tensors go in and come out, by `wire`, wherever the code runs: `NotebookFunction` runs it on
 ranks of this process, `remote.RemoteFunction` in a process of its own. Checks cannot tell the difference.
+What is more than a function to be called (a class, several functions together) is used by a driver, which
+runs on the ranks beside it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib
 import linecache
 import sys
 import types
@@ -69,10 +73,10 @@ class NotAFunction(TypeError):
 
 
 class Function(ABC):
-    """A handle to a student's function.
+    """A handle to a student's function or class, or to several.
 
     Attributes:
-        name: the function's name.
+        name: what the student calls it.
         timeout: seconds for one call on all ranks; the slowest case of a reference takes a tenth of it on
             two cores.
     """
@@ -86,13 +90,16 @@ class Function(ABC):
         *,
         members: tuple[int, ...] | None = None,
         backend: str = "gloo",
+        driver: Callable | None = None,
     ) -> list[Outcome | None]:
         """Calls the function on one rank for each of `inputs`, at the same time.
 
         Args:
-            inputs: the positional arguments for each rank; on a rank with None the function is not called.
-                No rank sees the inputs of another.
-            members: if given, the function gets `group=`, a process group of these ranks.
+            inputs: the positional arguments for each rank; on a rank with None nothing is called. No rank
+                sees the inputs of another.
+            members: if given, what is called gets `group=`, a process group of these ranks.
+            driver: a function of a module of `autograder.drivers`, to be called in place of the student's,
+                with that (or those) before the arguments.
 
         Returns:
             For each rank what its call left behind; None where it was not called.
@@ -100,9 +107,9 @@ class Function(ABC):
         Raises:
             RunFailed: when that is not the outcome on every rank, after little more than `timeout` seconds.
         """
+        options = [members and list(members), driver and f"{driver.__module__}:{driver.__name__}"]
         requests = [
-            wire.encode([None if arguments is None else list(arguments), members and list(members)])
-            for arguments in inputs
+            wire.encode([None if arguments is None else list(arguments), *options]) for arguments in inputs
         ]
         answers, calls = self._run_on_ranks(requests, backend)
         return [_outcome(rank, answer, calls[rank]) for rank, answer in enumerate(answers)]
@@ -110,6 +117,10 @@ class Function(ABC):
     @abstractmethod
     def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[list[bytes], list[list[Call]]]:
         """Hands each rank its request; returns each rank's answer and calls."""
+
+    @abstractmethod
+    def together_with(self, other: Function) -> Function:
+        """A handle to this one and another of its kind, for a driver that uses them together."""
 
     @abstractmethod
     def release(self) -> None:
@@ -123,11 +134,11 @@ class Function(ABC):
 
 
 class NotebookFunction(Function):
-    """A function of this process, shipped by value to ranks that are kept while all goes well."""
+    """Functions of this process, shipped by value to ranks that are kept while all goes well."""
 
-    def __init__(self, function: Callable) -> None:
-        self.name = getattr(function, "__name__", type(function).__name__)
-        self._function = function
+    def __init__(self, *functions: Callable) -> None:
+        self.name = ", ".join(getattr(f, "__name__", type(f).__name__) for f in functions)
+        self._functions = functions
         self._worlds: dict[tuple[int, str], fourranks.RankGroup] = {}
 
     def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[list[bytes], list[list[Call]]]:
@@ -137,7 +148,7 @@ class NotebookFunction(Function):
         world = self._worlds[key]
         with world.trace() as trace:
             try:
-                inputs = [(self._function, request) for request in requests]
+                inputs = [(self._functions, request) for request in requests]
                 return world.map(call_on_rank, inputs, self.timeout, show=False), trace.calls
             except FourRanksError as error:
                 failure = _failure(error, self.timeout)
@@ -146,23 +157,28 @@ class NotebookFunction(Function):
         failure.calls = trace.calls
         raise failure
 
+    def together_with(self, other: NotebookFunction) -> NotebookFunction:
+        return NotebookFunction(*self._functions, *other._functions)
+
     def release(self) -> None:
         while self._worlds:
             self._worlds.popitem()[1].stop()
 
 
-def handle(function: Callable | Function) -> Function:
-    """The handle to a student's function; a handle is returned as it is.
+def handle(code: Callable | Function | Sequence[Callable | Function]) -> Function:
+    """The handle to a student's function, or to several together; a handle is returned as it is.
 
     Raises:
-        NotAFunction: when `function` cannot be called.
+        NotAFunction: when one of them cannot be called.
     """
-    if isinstance(function, Function):
-        return function
-    if not callable(function):
-        kind = type(function).__name__
-        raise NotAFunction(f"a check takes your function itself, not something of type {kind}: {function!r}")
-    return NotebookFunction(function)
+    parts = code if isinstance(code, (list, tuple)) else [code]
+    for part in parts:
+        if not isinstance(part, Function) and not callable(part):
+            kind = type(part).__name__
+            raise NotAFunction(f"a check takes your function itself, not something of type {kind}: {part!r}")
+    if not isinstance(parts[0], Function):
+        return NotebookFunction(*parts)
+    return functools.reduce(lambda together, part: together.together_with(part), parts)
 
 
 def backends(world_size: int) -> tuple[str, ...]:
@@ -177,13 +193,14 @@ class _StudentError(Exception):
     """What a student's function raised, as four lines: class, file, line number, message."""
 
 
-def call_on_rank(function: Callable, request: bytes) -> bytes:
+def call_on_rank(functions: Sequence[Callable], request: bytes) -> bytes:
     """Runs on a rank: makes the group, calls the function, answers with what it returned and left behind."""
-    arguments, members = wire.decode(request)
+    arguments, members, driver = wire.decode(request)
     keywords = {} if members is None else {"group": dist.new_group(members)}
     if arguments is None:
         return wire.encode(None)
     arguments = _on_device(arguments)
+    function = functools.partial(_driver(driver), *functions) if driver else functions[0]
     try:
         value = function(*arguments, **keywords)
     except (Exception, SystemExit) as error:
@@ -192,6 +209,13 @@ def call_on_rank(function: Callable, request: bytes) -> bytes:
         return wire.encode({"value": value, "arguments": arguments})
     except wire.WireError as error:
         return wire.encode({"unsendable": str(error)})
+
+
+def _driver(name: str) -> Callable:
+    module, _, function = name.partition(":")
+    if not module.startswith("autograder.drivers."):
+        raise ValueError(f"{name} is no driver")
+    return getattr(importlib.import_module(module), function)
 
 
 def _on_device(value: object) -> object:
@@ -208,7 +232,7 @@ def _describe(error: BaseException) -> tuple[str, str, int, str]:
     file, line = "", 0
     frames: types.TracebackType | None = error.__traceback__
     while frames is not None:
-        if frames.tb_frame.f_code.co_filename != __file__ and not _is_library(frames.tb_frame):
+        if not _is_library(frames.tb_frame):
             file, line = frames.tb_frame.f_code.co_filename, frames.tb_lineno
         frames = frames.tb_next
     return type(error).__name__, file, line, str(error)
@@ -216,7 +240,7 @@ def _describe(error: BaseException) -> tuple[str, str, int, str]:
 
 def _is_library(frame: types.FrameType) -> bool:
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-    return package in ("torch", "fourranks") or package in sys.stdlib_module_names
+    return package in ("torch", "fourranks", "autograder") or package in sys.stdlib_module_names
 
 
 def _failure(error: FourRanksError, timeout: float) -> RunFailed:

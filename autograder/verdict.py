@@ -63,8 +63,8 @@ class Verdict:
 
     @property
     def kind(self) -> str:
-        """What is wrong in the largest case: in small ones much is right, or wrong, by accident."""
-        return max(self.failed, key=lambda result: (result.case.numel, result.case.world_size)).problem.kind
+        """What is wrong in the most telling case."""
+        return max(self.failed, key=lambda result: result.case.weight).problem.kind
 
     @property
     def hint(self) -> str:

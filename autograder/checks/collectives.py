@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from autograder.judge import RETURNED, Case, judge
+from autograder.in_place import RETURNED, InPlaceCase
+from autograder.judge import judge
 from autograder.policy import Budget
 from autograder.student import Function
 
@@ -81,10 +82,9 @@ class _Setting:
         budget: Budget,
         summands: Sequence[Sequence[torch.Tensor]] | None = None,
         root_name: str | None = None,
-    ) -> Case:
+    ) -> InPlaceCase:
         """The case with these inputs and expectations, one of each for every rank that takes part."""
-        return Case(
-            world_size=self.world_size,
+        return InPlaceCase(
             numel=self.numel,
             dtype=self.dtype,
             inputs=self.on_ranks(inputs, None),
@@ -132,7 +132,7 @@ def _settings(
 
 def _check(
     name: str,
-    make_case: Callable[[_Setting], Case],
+    make_case: Callable[[_Setting], InPlaceCase],
     groups: bool = True,
     world_sizes: Sequence[int] = WORLD_SIZES,
 ) -> Callable[..., None]:
@@ -159,21 +159,21 @@ def _garbage(like: torch.Tensor, numel: int) -> torch.Tensor:
     return torch.full((numel,), 77, dtype=like.dtype)
 
 
-def _broadcast(setting: _Setting) -> Case:
+def _broadcast(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
     inputs = [(tensor, setting.root) for tensor in tensors]
     expected = [{0: tensors[setting.root_position]}] * setting.size
     return setting.case(inputs, expected, setting.tree(), root_name="src")
 
 
-def _reduce(setting: _Setting) -> Case:
+def _reduce(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
     inputs = [(tensor, setting.root) for tensor in tensors]
     expected = [{0: setting.total(tensors)} if rank == setting.root else {} for rank in setting.ranks]
     return setting.case(inputs, expected, setting.tree(), [tensors] * setting.size, root_name="dst")
 
 
-def _scatter(setting: _Setting) -> Case:
+def _scatter(setting: _Setting) -> InPlaceCase:
     parts = setting.draw()
     inputs = [
         (_garbage(parts[0], setting.numel), parts if rank == setting.root else None, setting.root)
@@ -188,7 +188,7 @@ def _scatter(setting: _Setting) -> Case:
     return setting.case(inputs, expected, budget, root_name="src")
 
 
-def _gather(setting: _Setting) -> Case:
+def _gather(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
     empty = [_garbage(tensors[0], setting.numel) for _ in tensors]
     inputs = [
@@ -209,7 +209,7 @@ def _chunks(setting: _Setting, tensors: Sequence[torch.Tensor]) -> list[tuple[to
     return [tuple(chunks[position] for chunks in split) for position in range(setting.size)]
 
 
-def _ring_reduce_scatter(setting: _Setting) -> Case:
+def _ring_reduce_scatter(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw(setting.size)
     chunks = _chunks(setting, tensors)
     inputs = [(_garbage(tensor, setting.numel), tensor) for tensor in tensors]
@@ -217,14 +217,14 @@ def _ring_reduce_scatter(setting: _Setting) -> Case:
     return setting.case(inputs, expected, setting.ring(setting.size - 1, setting.nbytes), chunks)
 
 
-def _ring_all_gather(setting: _Setting) -> Case:
+def _ring_all_gather(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
     inputs = [(_garbage(tensor, setting.size * setting.numel), tensor) for tensor in tensors]
     expected = [{0: torch.cat(tensors), 1: tensor} for tensor in tensors]
     return setting.case(inputs, expected, setting.ring(setting.size - 1, setting.nbytes))
 
 
-def _ring_all_reduce(setting: _Setting) -> Case:
+def _ring_all_reduce(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
     chunk_nbytes = -(-setting.numel // setting.size) * setting.dtype.itemsize  # rounded up
     expected = [{0: setting.total(tensors)}] * setting.size
@@ -232,7 +232,7 @@ def _ring_all_reduce(setting: _Setting) -> Case:
     return setting.case([(tensor,) for tensor in tensors], expected, budget, [tensors] * setting.size)
 
 
-def _all_to_all(setting: _Setting) -> Case:
+def _all_to_all(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw(setting.size)
     inputs = [(_garbage(tensor, tensor.numel()), tensor) for tensor in tensors]
     expected = [
@@ -246,7 +246,7 @@ def _all_to_all(setting: _Setting) -> Case:
     return setting.case(inputs, expected, budget)
 
 
-def _exchange(setting: _Setting) -> Case:
+def _exchange(setting: _Setting) -> InPlaceCase:
     """First with last, second with last but one, …; the middle one of an odd world takes no part."""
     tensors = setting.draw()
     paired = [rank != setting.world_size - 1 - rank for rank in setting.ranks]

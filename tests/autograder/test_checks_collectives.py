@@ -1,62 +1,30 @@
-"""The checks of exercise 02, on real ranks: the solutions pass, each wrong solution fails for its own reason.
-
-`wrong_solutions/` has one module for each function of the exercise, with one mistake in each function of
-it. Its `FAILS_AS` says what the check must call the mistake (some depend on which rank comes first) and a
-phrase of the hint. Modules and solutions are executed as a notebook's cells are, so that ranks get the
-functions by value.
-"""
+"""The checks of exercise 02, on real ranks: solutions pass, a wrong one fails for its own reason."""
 
 import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
 
-import jupytext
 import psutil
 import pytest
 import torch
 
 from autograder import check, student
 from autograder.remote import StudentProcess
-from autograder.verdict import CheckFailed
+from tests.autograder import shelf
+from tests.autograder.shelf import failure_of
 
-SOURCE = Path(__file__).parents[2] / "source" / "02_collectives" / "exercise.py"
-SHELF = Path(__file__).parent / "wrong_solutions"
+TOPIC = "02_collectives"
+OPERATIONS = shelf.operations(TOPIC)
+MISTAKES = shelf.mistakes(TOPIC)
 FEW = {"world_sizes": (1, 2, 3, 4), "numels": (0, 1, 7, 40)}  # enough to tell every mistake on the shelf
-
-
-def _cells(wanted: Callable[[dict], bool]) -> list[str]:
-    cells = jupytext.read(SOURCE).cells
-    return [c.source for c in cells if c.cell_type == "code" and wanted(c.metadata.get("nbgrader", {}))]
-
-
-def _names(source: str, name: str) -> dict:
-    names = {"__name__": "__main__"}
-    exec(compile(source, f"<{name}>", "exec"), names)
-    return names
-
-
-def _shelf(operation: str) -> dict:
-    return _names((SHELF / "common.py").read_text() + (SHELF / f"{operation}.py").read_text(), operation)
-
-
-MISTAKES = [(operation, mistake) for operation in check.__all__ for mistake in _shelf(operation)["FAILS_AS"]]
 
 
 @pytest.fixture(scope="module")
 def solutions() -> dict:
-    imports = "import torch\nimport torch.distributed as dist\n\n"
-    return _names(imports + "\n\n".join(_cells(lambda cell: cell.get("solution"))), "exercise")
+    return shelf.solutions(TOPIC)
 
 
-def failure_of(operation: str, function: object, **limits: object) -> CheckFailed:
-    """The failure that the check of this operation must end in."""
-    with pytest.raises(CheckFailed) as caught:
-        getattr(check, operation)(function, **(limits or FEW))
-    return caught.value
-
-
-@pytest.mark.parametrize("operation", check.__all__)
+@pytest.mark.parametrize("operation", OPERATIONS)
 def test_the_solution_passes_the_visible_check(operation, solutions, capfd):
     getattr(check, operation)(solutions[operation])
     shown = capfd.readouterr()
@@ -64,7 +32,7 @@ def test_the_solution_passes_the_visible_check(operation, solutions, capfd):
     assert shown.err == ""
 
 
-@pytest.mark.parametrize("operation", check.__all__)
+@pytest.mark.parametrize("operation", OPERATIONS)
 def test_the_solution_passes_with_8_ranks_and_in_every_dtype(operation, solutions):
     dtypes = (torch.float32, torch.float64, torch.int64, torch.bfloat16)
     getattr(check, operation)(
@@ -74,28 +42,28 @@ def test_the_solution_passes_with_8_ranks_and_in_every_dtype(operation, solution
 
 @pytest.mark.parametrize(("operation", "mistake"), MISTAKES, ids=map(".".join, MISTAKES))
 def test_a_wrong_solution_fails_for_its_own_reason_and_gets_the_hint_meant_for_it(operation, mistake):
-    names = _shelf(operation)
+    names = shelf.wrong_solutions(TOPIC, operation)
     kinds, phrase = names["FAILS_AS"][mistake]
     function = student.NotebookFunction(names[mistake])
     function.timeout = 4.0
-    verdict = failure_of(operation, function).verdict
+    verdict = failure_of(operation, function, **FEW).verdict
     assert verdict.kind in kinds.split(" or "), verdict
     assert phrase in verdict.hint, verdict
 
 
-@pytest.mark.parametrize("operation", check.__all__)
+@pytest.mark.parametrize("operation", OPERATIONS)
 def test_an_untouched_stub_fails_as_not_implemented(operation):
     def stub(*arguments, group=None):
         raise NotImplementedError
 
-    failure = failure_of(operation, stub)
+    failure = failure_of(operation, stub, **FEW)
     assert failure.verdict.kind == "not implemented"
     assert "not implemented yet" in str(failure)
     assert "first step" in str(failure)
 
 
 def test_a_naive_all_reduce_is_told_how_many_bytes_it_moved_and_how_many_a_ring_moves():
-    naive = _shelf("ring_all_reduce")["gathers_everything_and_adds"]
+    naive = shelf.wrong_solutions(TOPIC, "ring_all_reduce")["gathers_everything_and_adds"]
     limits = {"world_sizes": (4,), "numels": (1000,), "dtypes": (torch.float32,)}
     text = str(failure_of("ring_all_reduce", naive, **limits))
     assert "ring_all_reduce: right, but too many bytes" in text
@@ -105,7 +73,7 @@ def test_a_naive_all_reduce_is_told_how_many_bytes_it_moved_and_how_many_a_ring_
 
 def test_a_forbidden_collective_is_named_with_its_line():
     source = "import torch.distributed as dist\ndef cheat(tensor, group=None):\n    dist.all_reduce(tensor)\n"
-    cheat = _names(source, "cell")["cheat"]
+    cheat = shelf.names(source, "cell")["cheat"]
     assert "dist.all_reduce in line 3" in str(failure_of("ring_all_reduce", cheat))
 
 
@@ -170,13 +138,18 @@ def test_no_process_is_left_behind_by_a_check(solutions):
     check.broadcast(solutions["broadcast"], world_sizes=(2,), numels=(1,))  # the zygote stays
     before = set(psutil.Process().children(recursive=True))
     check.broadcast(solutions["broadcast"], **FEW)
-    failure_of("broadcast", _shelf("broadcast")["receives_at_the_source_too"], world_sizes=(3,), numels=(1,))
+    failure_of(
+        "broadcast",
+        shelf.wrong_solutions(TOPIC, "broadcast")["receives_at_the_source_too"],
+        world_sizes=(3,),
+        numels=(1,),
+    )
     assert set(psutil.Process().children(recursive=True)) <= before
 
 
 def test_the_same_seed_draws_the_same_inputs_and_another_seed_others():
     def texts(seed):
-        function = _shelf("ring_all_reduce")["averages"]
+        function = shelf.wrong_solutions(TOPIC, "ring_all_reduce")["averages"]
         return str(failure_of("ring_all_reduce", function, world_sizes=(2,), numels=(3,), seed=seed))
 
     assert texts(5) == texts(5)
@@ -202,10 +175,10 @@ class TestBehindWire:
     @pytest.fixture(scope="class")
     @staticmethod
     def notebook():
-        with StudentProcess(_cells(lambda cell: not cell.get("grade"))) as process:
+        with StudentProcess(shelf.cells(TOPIC, lambda cell: not cell.get("grade"))) as process:
             yield process
 
-    @pytest.mark.parametrize("operation", check.__all__)
+    @pytest.mark.parametrize("operation", OPERATIONS)
     def test_every_check_passes(self, operation, notebook):
         getattr(check, operation)(notebook.function(operation), **FEW)
 
@@ -221,12 +194,12 @@ class TestBehindWire:
     @staticmethod
     def wrong_notebook():
         modules = ["common", *TestBehindWire.MISTAKES]
-        with StudentProcess([(SHELF / f"{module}.py").read_text() for module in modules]) as process:
+        with StudentProcess([(shelf.SHELF / TOPIC / f"{m}.py").read_text() for m in modules]) as process:
             yield process
 
     @pytest.mark.parametrize(("operation", "mistake"), MISTAKES.items())
     def test_a_wrong_solution_fails_for_the_same_reason(self, operation, mistake, wrong_notebook):
-        kinds, phrase = _shelf(operation)["FAILS_AS"][mistake]
-        verdict = failure_of(operation, wrong_notebook.function(mistake)).verdict
+        kinds, phrase = shelf.wrong_solutions(TOPIC, operation)["FAILS_AS"][mistake]
+        verdict = failure_of(operation, wrong_notebook.function(mistake), **FEW).verdict
         assert verdict.kind in kinds
         assert phrase in verdict.hint

@@ -7,7 +7,7 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from traitlets.config import Config
 
-from autograder.judge import Case
+from autograder.in_place import InPlaceCase
 from autograder.policy import Budget, Problem
 from autograder.verdict import CheckFailed, Result, Verdict, show
 
@@ -66,7 +66,9 @@ def test_what_is_no_function_is_refused_in_one_line(cells):
 
 
 def verdict(*problems: Problem | None) -> Verdict:
-    case = Case(2, 3, torch.float32, [(), ()], [{}, {}], Budget("nothing"))
+    case = InPlaceCase(
+        inputs=[(), ()], numel=3, dtype=torch.float32, expected=[{}, {}], budget=Budget("nothing")
+    )
     return Verdict("f", [Result(case, "gloo", problem) for problem in problems], seed=4, seconds=0.25)
 
 

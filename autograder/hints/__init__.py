@@ -1,0 +1,90 @@
+"""Chooses the hint for a failed check: from what is wrong, and from which cases it is wrong in.
+
+Called by `verdict`. What holds for any check is here; each topic adds the kinds of problems that it alone
+has, and the exercise itself has more hints, in steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from autograder.hints import collectives
+
+if TYPE_CHECKING:
+    from autograder.verdict import Result
+
+# For each kind of problem: what it is called, and the hint.
+_BY_KIND = {
+    "not implemented": (
+        "not implemented yet",
+        "Replace `raise NotImplementedError` by your code. A good first step: make the smallest case right "
+        "(1 rank has nobody to talk to), then the next.",
+    ),
+    "raised": (
+        "an exception",
+        "Read the line that the message names, and try the function on its own with fourranks.run(...).",
+    ),
+    "deadlock": (
+        "a deadlock",
+        "Somebody waits for a message that nobody sends. Write down for each rank, in order, whom it "
+        "sends to and whom it receives from: every send needs its receive, at the same point of both "
+        "lists.",
+    ),
+    "died": (
+        "a rank died",
+        "A worker process that ends by SIGABRT usually received into a buffer smaller than the message. "
+        "Compare shape and dtype of what is sent with the buffer it is received into.",
+    ),
+    "timed out": (
+        "no answer in time",
+        "Look for a loop that never ends: what changes in each turn, and does it reach the end on every "
+        "rank?",
+    ),
+    "wrong type": (
+        "something of the wrong type",
+        "Compare with the contract: what the function returns, and what it puts into its arguments.",
+    ),
+    "modified": (
+        "an argument was changed",
+        "This argument belongs to the caller. Work on a copy (clone), or on a buffer of your own.",
+    ),
+    **collectives.BY_KIND,
+}
+
+_PATTERN_KINDS = {
+    "raised",
+    "deadlock",
+    "died",
+    "untouched",
+    "unfilled",
+    "shifted",
+    "missing summand",
+    "repeated summand",
+    "value",
+}  # a broken budget or contract says enough by itself
+
+
+def title(kind: str) -> str:
+    """What a problem of this kind is called in a headline."""
+    return _BY_KIND[kind][0]
+
+
+def choose(kind: str, failed: Sequence[Result], passed: Sequence[Result]) -> str:
+    """The hint for this kind of problem, and what the failing cases have in common if that is telling."""
+    pattern = _pattern(failed, passed) if kind in _PATTERN_KINDS else ""
+    if pattern and kind in ("untouched", "unfilled"):  # other cases are filled, so filling is understood
+        return pattern
+    return " ".join(filter(None, (pattern, _BY_KIND[kind][1])))
+
+
+def _pattern(failed: Sequence[Result], passed: Sequence[Result]) -> str:
+    """The first property that every failing case has and no passing one.
+
+    Empty tensors say little: with nothing to move, much goes right by accident.
+    """
+    telling = [result for result in passed if result.case.weight[0] > 0]
+    for has, text in failed[0].case.patterns:
+        if telling and all(map(has, failed)) and not any(map(has, telling)):
+            return text
+    return ""

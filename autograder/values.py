@@ -1,0 +1,45 @@
+"""Compares what a student's code computed with what a check expects, and says how they differ."""
+
+from __future__ import annotations
+
+import torch
+
+
+def same(got: object, want: object) -> bool:
+    """Equal in type, dtype, shape and every element."""
+    if type(got) is not type(want):
+        return False
+    if isinstance(want, torch.Tensor):
+        return got.dtype == want.dtype and got.shape == want.shape and torch.equal(got, want)
+    if isinstance(want, (list, tuple)):
+        return len(got) == len(want) and all(map(same, got, want))
+    return got == want
+
+
+def close(got: torch.Tensor, want: torch.Tensor, tolerance: float) -> bool:
+    """Equal in dtype and shape, and in every element up to a relative and absolute tolerance."""
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return False
+    return torch.allclose(got.double(), want.double(), tolerance, tolerance, equal_nan=True)
+
+
+def difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
+    """Expected and got at the first place where they differ."""
+    wrong = (want != got).flatten().nonzero().flatten()
+    first = int(wrong[0])
+    share = f" ({len(wrong):,} of {want.numel():,} wrong)" if want.numel() > 1 else ""
+    return f"[{first}] = {number(want, first)}", f"[{first}] = {number(got, first)}{share}"
+
+
+def number(tensor: torch.Tensor, at: int) -> str:
+    """An element of a tensor, by its position in the flattened one."""
+    return f"{tensor.flatten()[at].item():,.10g}"
+
+
+def kind_of(value: object) -> str:
+    """What something is, as in "a float32 tensor of shape (2, 3)"."""
+    if isinstance(value, torch.Tensor):
+        return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+    if isinstance(value, (list, tuple)):
+        return f"a {type(value).__name__} of {len(value)}"
+    return "None" if value is None else f"a {type(value).__name__}"

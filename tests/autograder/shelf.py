@@ -1,0 +1,69 @@
+"""The exercises' solutions, and a shelf of wrong ones, as the checks of a notebook get them.
+
+`wrong_solutions/NN_topic/` has one module for each check of the topic, with one mistake in each function or
+class of it, and `common.py` with helpers that are right. A module's `FAILS_AS` says what the check must call
+each mistake (some depend on which rank comes first) and a phrase of the hint. Modules and solutions are
+executed as a notebook's cells are, so that ranks get the code by value.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import jupytext
+import pytest
+
+from autograder import check
+from autograder.verdict import CheckFailed
+
+SOURCE = Path(__file__).parents[2] / "source"
+SHELF = Path(__file__).parent / "wrong_solutions"
+
+
+def cells(topic: str, wanted: Callable[[dict], bool]) -> list[str]:
+    """Code cells of a topic's exercise, chosen by their nbgrader metadata."""
+    found = jupytext.read(SOURCE / topic / "exercise.py").cells
+    return [c.source for c in found if c.cell_type == "code" and wanted(c.metadata.get("nbgrader", {}))]
+
+
+def names(source: str, filename: str) -> dict:
+    """What some code defines when it is run as a notebook's cell is."""
+    defined = {"__name__": "__main__"}
+    exec(compile(source, f"<{filename}>", "exec"), defined)
+    return defined
+
+
+def solutions(topic: str) -> dict:
+    """What the solved cells of a topic's exercise define."""
+    setup = [line for line in cells(topic, _is_setup)[0].splitlines() if not line.startswith(("%", "# %"))]
+    return names("\n".join(setup) + "\n\n" + "\n\n".join(cells(topic, _is_solution)), "exercise")
+
+
+def wrong_solutions(topic: str, operation: str) -> dict:
+    """What the module of wrong solutions for this check defines."""
+    files = [SHELF / topic / "common.py", SHELF / topic / f"{operation}.py"]
+    return names("\n".join(file.read_text() for file in files if file.exists()), operation)
+
+
+def operations(topic: str) -> list[str]:
+    """The checks of a topic that have wrong solutions: all of them have."""
+    return sorted(path.stem for path in (SHELF / topic).glob("*.py") if path.stem != "common")
+
+
+def mistakes(topic: str) -> list[tuple[str, str]]:
+    """Every wrong solution of a topic: the check, and the name of the mistake."""
+    return [(op, mistake) for op in operations(topic) for mistake in wrong_solutions(topic, op)["FAILS_AS"]]
+
+
+def failure_of(operation: str, *code: object, **limits: object) -> CheckFailed:
+    """The failure that the check of this operation must end in."""
+    with pytest.raises(CheckFailed) as caught:
+        getattr(check, operation)(*code, **limits)
+    return caught.value
+
+
+def _is_setup(cell: dict) -> bool:
+    return cell.get("grade_id") == "setup"
+
+
+def _is_solution(cell: dict) -> bool:
+    return bool(cell.get("solution"))
