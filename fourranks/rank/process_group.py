@@ -81,6 +81,7 @@ class RecordedWork(dist.Work):
         future = self.inner.get_future()
         if not self._awaited:  # whoever has the future waits for it, DDP's reducer for one
             self._recorder.leave_open(self._call, future.done)
+            self._recorder.backward_wait.expect(self._call, future.done)
             self._awaited = True
         return future
 
