@@ -248,7 +248,8 @@ def _note_completion(inner: dist.Work, call: Call) -> None:
     """Have the end of a traced asynchronous call noted when it comes, not when somebody waits for it."""
 
     def note(_: torch.futures.Future) -> None:
-        call.completed = time.perf_counter()
+        if call.completed is None:  # else the thread that waited for it was there first
+            call.completed = time.perf_counter()
 
     inner.get_future().add_done_callback(note)
 

@@ -154,8 +154,9 @@ class Recorder:
         now = time.perf_counter()
         for call, is_completed in awaited:
             if is_completed():
-                end = now if call.completed is None else min(now, call.completed)
-                if end > begun:
+                if call.completed is None:  # whoever is to note it is waiting for this thread
+                    call.completed = now
+                if (end := min(now, call.completed)) > begun:
                     call.end, call.waited, begun = end, end - begun, end
                     self._waited += call.waited
 
