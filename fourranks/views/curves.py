@@ -18,6 +18,7 @@ _LOOKS = (
     {"color": "#D55E00", "linestyle": (0, (5, 1.5)), "linewidth": 1.6},
     {"color": "#7a4fa3", "linestyle": (0, (1.5, 1)), "linewidth": 1.8},
     {"color": "#00796b", "linestyle": (0, (6, 1.5, 1.5, 1.5)), "linewidth": 1.6},
+    {"color": "#b8860b", "linestyle": (0, (1, 2.5)), "linewidth": 2.2},
 )
 
 
@@ -30,7 +31,7 @@ def curves(
     top: float | None = None,
     marks: Mapping[float, str] | None = None,
 ) -> Figure:
-    """Draws up to five lines and their names.
+    """Draws up to six lines and their names.
 
     Args:
         lines: for each name its values, by their number from 0 on, or a pair (places, values).

@@ -29,5 +29,5 @@ def test_a_run_that_diverges_is_cut_off_and_a_mark_has_its_name():
 
 
 def test_more_lines_than_can_be_told_apart_are_refused():
-    with pytest.raises(ValueError, match="draw at most 5"):
-        curves({str(number): [0.0] for number in range(6)})
+    with pytest.raises(ValueError, match="draw at most 6"):
+        curves({str(number): [0.0] for number in range(7)})
