@@ -22,7 +22,7 @@
 # - measure what happens to training when ranks do not wait for each other, or say less,
 # - kill a rank in the middle of an epoch, and go on from its checkpoint as if nothing had happened.
 #
-# 85 minutes · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+# 90 minutes · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
 #
 # As before, each run has a question and a variable for your answer.
 
@@ -172,11 +172,8 @@ print(len(mine), "rows, weights from", model[0].weight[0, 0].item())
 # **Question.** After a step, which of these are equal on all four ranks, to the last bit: the losses, the gradients, the parameters?
 
 # %%
-equal_on_all_ranks = {
-    "losses": None,
-    "gradients": None,
-    "parameters": None,
-}  # your predictions: True or False
+# your predictions: True or False
+equal_on_all_ranks = {"losses": None, "gradients": None, "parameters": None}
 
 # %%
 # %%ranks --trace
@@ -185,7 +182,7 @@ print(f"loss {loss:.6f}")
 
 # %%
 what = {
-    "losses": "loss",
+    "losses": "loss.cpu()",
     "gradients": "torch.cat([p.grad.flatten() for p in model.parameters()]).cpu()",
     "parameters": "torch.cat([p.detach().flatten() for p in model.parameters()]).cpu()",
 }
@@ -195,6 +192,9 @@ for name, expression in what.items():
     print(f"{name:10}  you predicted: {equal_on_all_ranks[name]}   measured: {same}")
 
 # %% [markdown]
+# In the timeline each rank computes, meets the others in four all-reduces, one for each weight, and takes its step of AdamW. Section 4
+# is about this picture. (128 rows make 32 a rank, beginning at row 32 · rank; 64 would make 16.)
+#
 # The losses differ, because every rank has read other rows. The gradients are equal, because all have the same average. So equal
 # parameters stay equal, whatever the optimizer, as long as its state began equal too: AdamW here, SGD in other tellings of this
 # lecture. **Nobody ever sends weights again.**
@@ -259,12 +259,11 @@ one = nn.Linear(1, 1, bias=False).to(device)
 nn.init.constant_(one.weight, 0.1)
 ddp = DistributedDataParallel(one)
 (ddp(torch.ones(1, 1, device=device)) * [0.8, -0.2, -0.7, 0.4][rank]).sum().backward()
-print(
-    f"gradient {one.weight.grad.item():.3f}, weight after a step of 0.1: {0.1 - 0.1 * one.weight.grad.item():.4f}"
-)
+gradient = one.weight.grad.item()
+print(f"gradient {gradient:.3f}, weight after a step with lr 0.1: {0.1 - 0.1 * gradient:.4f}")
 
 # %%
-print("you predicted:", gradient_on_rank_2, "  rank 2 holds:", world.pull("one.weight.grad.item()")[2])
+print("you predicted:", gradient_on_rank_2, "  rank 2 holds:", round(world.pull("gradient")[2], 4))
 
 # %% [markdown]
 # DDP **averages**: 0.3 / 4 = 0.075. And descent goes *against* the gradient, so the weight gets smaller, 0.1 − lr · 0.075; for 0.2 the
@@ -458,13 +457,8 @@ steps = {
 # %%
 talking, measured = world.pull("talking")[0], world.pull("steps")[0]
 formula = {"naive": 120 + talking, "overlapped": 120, "bucketed (DDP)": 120}
-compare(
-    measured,
-    formula,
-    step_ms,
-    "ms",
-    f"A step with 8 MiB of gradients; communication alone takes {talking:.0f} ms",
-)
+title = f"A step with 8 MiB of gradients; communication alone takes {talking:.0f} ms"
+compare(measured, formula, step_ms, "ms", title)
 
 # %% [markdown]
 # When does overlap hide *all* of the communication? A backward pass over T tokens computes 4PT operations at F a second; a bfloat16
@@ -500,10 +494,16 @@ for iteration in all_reduces:
 # - **A bucket is closed when it has reached its cap**, so it may be larger: here 28 MiB. And the first bucket's cap is only 1 MiB, so
 #   that something is on its way early; our layers are larger than that, so it holds one layer.
 #
-# Why buckets at all? 200 gradients of 1 KiB, one by one and in one piece:
+# - **A parameter that took no part** in the forward pass never has its gradient ready, and its bucket never fills. DDP raises at the
+#   next iteration; with `find_unused_parameters=True` it searches the graph for such parameters in every forward pass.
+#
+# Why buckets at all?
+#
+# **Question.** 200 gradients of 1 KiB, all-reduced one by one: how many times longer does that take than all-reducing them in one
+# piece?
 
 # %%
-one_by_one_over_one_bucket = None  # your prediction: how many times longer?
+times_longer = None  # your prediction
 
 # %%
 # %%ranks
@@ -523,7 +523,7 @@ spent = {"one by one": milliseconds(one_by_one), "one bucket": milliseconds(one_
 
 # %%
 spent = world.pull("spent")[0]
-yours = {"one by one": one_by_one_over_one_bucket and one_by_one_over_one_bucket * spent["one bucket"]}
+yours = {"one by one": times_longer and times_longer * spent["one bucket"]}
 compare(spent, None, yours, "ms", "200 gradients of 1 KiB")
 
 # %% [markdown]
@@ -572,7 +572,7 @@ compare(counted, None, syncs, "", "All-reduces for four microbatches, by what is
 
 # %% [markdown]
 # It is the *forward* call that notes whether the next backward shall synchronize. With only `backward` inside, nothing is saved and
-# nothing complains. (Torch's documentation says so; templates on the web often do otherwise.)
+# nothing complains.
 
 # %% [markdown]
 # ## 5. Not waiting at all
@@ -657,12 +657,9 @@ def work():
 # each need until the loss is below 0.02?
 
 # %%
-times_faster = None  # your prediction
-gradients_needed = {
-    "BSP, lr 0.8": None,
-    "ASP, lr 0.8": None,
-    "ASP, lr 0.4": None,
-}  # your predictions; None: never
+# your predictions
+times_faster = None
+gradients_needed = {"BSP, lr 0.8": None, "ASP, lr 0.8": None, "ASP, lr 0.4": None}
 
 # %%
 # %%ranks
@@ -673,28 +670,22 @@ for lr in (0.8, 0.4):
 
 # %%
 runs = world.pull("runs")[0]
-lines = {}
+lines, seconds = {}, {}
 for name, curve in runs.items():
-    used = range(0, 180, 180 // len(curve))
-    lines[name] = (used, [loss for _, loss, _ in curve])
+    each = 180 // len(curve)  # gradients a step: 3 or 1
+    lines[name] = range(each, 181, each), [loss for _, loss, _ in curve]
+    seconds[name] = [second for second, _, _ in curve], lines[name][1]
     needed = next((n for n, loss in zip(*lines[name], strict=True) if loss < 0.02), "more than 180")
     print(f"{name}: {curve[-1][0]:.2f} s, needed {needed}; you predicted {gradients_needed[name]}")
 curves(lines, "gradients used", "loss", "BSP and ASP, three workers, one of them slow", log=True, top=100)
 
 # %%
-seconds = {
-    name: ([second for second, _, _ in curve], [loss for _, loss, _ in curve]) for name, curve in runs.items()
-}
 curves(seconds, "seconds", "loss", "The same runs by the clock", log=True, top=100)
 
 # %%
 staleness = sorted(stale for _, _, stale in runs["ASP, lr 0.4"])
-print(
-    "you predicted:",
-    times_faster,
-    " measured:",
-    round(runs["BSP, lr 0.8"][-1][0] / runs["ASP, lr 0.4"][-1][0], 1),
-)
+faster = runs["BSP, lr 0.8"][-1][0] / runs["ASP, lr 0.4"][-1][0]
+print(f"you predicted {times_faster} times, measured: {faster:.1f} times faster")
 print("staleness: median", staleness[90], ", largest", staleness[-1])
 
 # %% [markdown]
@@ -733,13 +724,8 @@ for name, norm in norms.items():
     differs[name] = (apart - together).abs().max().item()
 
 # %%
-compare(
-    world.pull("differs")[0],
-    {"LayerNorm": 0.0},
-    differ_by,
-    "",
-    "Shards against the whole batch: largest difference on rank 0",
-)
+title = "Shards against the whole batch: largest difference on rank 0"
+compare(world.pull("differs")[0], {"LayerNorm": 0.0}, differ_by, "", title)
 
 # %% [markdown]
 # With BatchNorm four ranks train another model than one: the statistics come from 16 rows instead of 64. Its running means and
@@ -827,13 +813,8 @@ print(without, with_set_epoch)
 
 # %%
 orders = world.pull("[len(set(map(tuple, seen))) for seen in (without, with_set_epoch)]")[0]
-compare(
-    dict(zip(different_orders, orders, strict=True)),
-    None,
-    different_orders,
-    "orders",
-    "Three epochs on rank 0",
-)
+measured = dict(zip(different_orders, orders, strict=True))
+compare(measured, None, different_orders, "", "Orders that rank 0 sees in three epochs")
 
 # %% [markdown]
 # The order is drawn from seed + epoch, and the epoch is what you say it is. Forget `sampler.set_epoch(epoch)`, and every epoch is the
@@ -904,11 +885,11 @@ trained = {f"{size}, lr {lr}": train_with(size, lr) for size, lr in settings}
 
 # %%
 trained = world.pull("trained")[0]
-by_examples = {
-    f"batch {name}": (range(0, 4097, 4096 // (len(losses) - 1)), losses) for name, losses in trained.items()
-}
+by_examples = {}
+for name, losses in trained.items():
+    by_examples[f"batch {name}"] = range(0, 4097, 4096 // (len(losses) - 1)), losses
 print("you predicted:", same_as_batch_32)
-curves(by_examples, "examples seen", "loss", "The same 4096 examples, 4 ranks", log=True, top=5)
+curves(by_examples, "examples seen", "loss", "The same 4096 examples, 4 ranks", log=True, top=3)
 
 # %% [markdown]
 # - Batch 128 with the old learning rate goes a quarter as far. With four times the rate it lies on batch 32's curve: four small steps
@@ -1026,7 +1007,7 @@ def all_reduced(gradient):
     return gradient
 
 
-def train_alone(model, step, average=None):
+def sgd_step(model, step, average=None):
     """One step of SGD on this rank's own data, with the averaged gradient if there is an `average`."""
     model.zero_grad()
     begin = 1024 * rank + 16 * step % 1024
@@ -1043,7 +1024,7 @@ def train_every_step(average, steps=200):
     model, curve = student(), []
     for step in range(steps):
         curve.append(loss_of(model, slice(0, 4096, 16)).item())
-        train_alone(model, step, average)
+        sgd_step(model, step, average)
     return curve
 
 
@@ -1056,7 +1037,7 @@ def train_in_rounds(lr, momentum, steps=200, H=10):
     outer = torch.optim.SGD([shared], lr, momentum, nesterov=momentum > 0)
     for step in range(steps):
         curve.append(loss_of(model, slice(0, 4096, 16)).item())
-        train_alone(model, step)
+        sgd_step(model, step)
         if (step + 1) % H == 0:
             shared.grad = all_reduced(shared - nn.utils.parameters_to_vector(model.parameters()).detach())
             outer.step()
@@ -1075,8 +1056,8 @@ kibibytes_per_step = {"every step": None, "local SGD, H = 10": None, "top 1 %": 
 
 # %%
 ways = {
-    "never": "train_every_step(None)",
     "every step": "train_every_step(all_reduced)",
+    "never": "train_every_step(None)",
     "local SGD, H = 10": "train_in_rounds(lr=1.0, momentum=0.0)",
     "DiLoCo, H = 10": "train_in_rounds(lr=0.7, momentum=0.9)",
     "top 1 %": "train_every_step(TopK(0.01, memory=False))",
@@ -1089,14 +1070,13 @@ for name, way in ways.items():
     losses[name], tables[name] = world.pull("curve")[0], trace.table()
 
 # %%
-curves(losses, "step", "loss", "Ways to average, 4 ranks with different data", log=True)
+curves(losses, "step", "loss", "Ways to average, 4 ranks with different data")
 
 # %%
 factor = {"all_reduce": 2 * 3 / 4, "all_gather_single": 3 / 4}  # of S, sent by each rank
-sent = {
-    name: sum(factor[row.op] * row.nbytes for row in table.rows) / 200 / 1024
-    for name, table in tables.items()
-}
+sent = {}
+for name, table in tables.items():
+    sent[name] = sum(factor[row.op] * row.nbytes for row in table.rows) / 200 / 1024
 formula = {"every step": 1.5 * 4 * 4353 / 1024, "top 1 %": 3 * 43 * 8 / 1024}
 compare(sent, formula, kibibytes_per_step, "KiB", "Sent by each rank per step")
 
@@ -1195,7 +1175,8 @@ def log(folder, step, loss):
 # %%
 import tempfile
 
-undisturbed, disturbed = tempfile.mkdtemp(), tempfile.mkdtemp()
+folders = [tempfile.TemporaryDirectory() for _ in range(2)]  # removed when this notebook's kernel ends
+undisturbed, disturbed = (folder.name for folder in folders)
 # %ranks push train undisturbed disturbed
 
 # %%
@@ -1245,14 +1226,8 @@ curves(lines, title="A rank dies at step 37", log=True, marks={37: "rank 2 dies"
 reference = logged(undisturbed)[1]
 differences = [abs(loss - reference[step]) for step, loss in zip(steps, losses, strict=True)]
 print("you predicted:", first_step_again, "and", steps_twice)
-print(
-    "it began with",
-    steps[again],
-    "and computed",
-    37 - steps[again],
-    "steps again; largest difference:",
-    max(differences),
-)
+print(f"it began with step {steps[again]} and computed {37 - steps[again]} steps twice")
+print("largest difference from the undisturbed losses:", max(differences))
 
 # %% [markdown]
 # The curve goes on as if nothing had happened. If the difference is not exactly zero but a last bit, then not for the checkpoint:
@@ -1295,14 +1270,7 @@ print(
 # %%ranks
 import os
 
-print(
-    "RANK",
-    os.environ["RANK"],
-    " LOCAL_RANK",
-    os.environ["LOCAL_RANK"],
-    " WORLD_SIZE",
-    os.environ["WORLD_SIZE"],
-)
+print({name: os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")})
 
 # %% [markdown]
 # ```python
@@ -1322,7 +1290,7 @@ print(
 #     for number, batch in enumerate(loader):
 #         last = (number + 1) % 8 == 0                             # 8 microbatches a step
 #         with nullcontext() if last else model.no_sync():
-#             (model(batch).mean() / 8).backward()                 # forward inside, too; divided, too
+#             (model(batch.cuda()).mean() / 8).backward()          # forward inside, too; divided, too
 #         if last:
 #             optimizer.step()
 #             optimizer.zero_grad()
