@@ -81,6 +81,7 @@ class RecordedWork(dist.Work):
         future = self.inner.get_future()
         if not self._awaited:  # whoever has the future waits for it, DDP's reducer for one
             self._recorder.leave_open(self._call, future.done)
+            self._recorder.backward_wait.expect(self._call, future.done)
             self._awaited = True
         return future
 
@@ -258,7 +259,8 @@ def _note_completion(inner: dist.Work, call: Call) -> None:
     """Have the end of a traced asynchronous call noted when it comes, not when somebody waits for it."""
 
     def note(_: torch.futures.Future) -> None:
-        call.completed = time.perf_counter()
+        if call.completed is None:  # else the thread that waited for it was there first
+            call.completed = time.perf_counter()
 
     inner.get_future().add_done_callback(note)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from ..trace import Call
 from .agreement import Agreement
+from .backward import Awaited, BackwardWait
 from .board import Board
 from .values import Variable
 
@@ -60,6 +61,7 @@ class Recorder:
         self._timers: list[tuple[Call, Callable[[], float]]] = []
         self.launches = launches
         self._agreement = Agreement(rank, board)
+        self.backward_wait = BackwardWait(self._end_backward_wait)
         self.reset()
 
     def reset(self) -> None:
@@ -150,6 +152,17 @@ class Recorder:
         call.end = call.end or now
         if not self.launches:
             self._open.pop(call, None)
+
+    def _end_backward_wait(self, awaited: Awaited, begun: float) -> None:
+        """The main thread stood still for these calls, one after the other, in C++ code."""
+        now = time.perf_counter()
+        for call, is_completed in awaited:
+            if is_completed():
+                if call.completed is None:  # whoever is to note it is waiting for this thread
+                    call.completed = now
+                if (end := min(now, call.completed)) > begun:
+                    call.end, call.waited, begun = end, end - begun, end
+                    self._waited += call.waited
 
     # --- cells -------------------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ def _given(numbers: Mapping[str, float | None] | None, names: Mapping[str, float
 
 
 def _label(axes: Axes, measured: Mapping[str, float], unit: str) -> None:
-    names = [f"{name}:  {value:.3g} {unit}" for name, value in measured.items()]
+    names = [f"{name}:  {_number(value)} {unit}" for name, value in measured.items()]
     axes.set_yticks(range(len(measured)), names)
     axes.text(1.02, 0, unit, transform=axes.transAxes, color=FAINT_INK, fontsize=8.5, va="top")
     axes.tick_params(axis="y", length=0, labelsize=9, labelcolor=INK)
@@ -71,3 +71,8 @@ def _legend(figure: Figure, formula: dict[int, float], yours: dict[int, float]) 
         handles.append(Line2D([], [], **_YOURS, label="your prediction"))
     style = {"frameon": False, "fontsize": 8.5, "labelcolor": FAINT_INK}
     figure.legend(handles=handles, loc="lower center", ncols=len(handles), **style)
+
+
+def _number(value: float) -> str:
+    """Three digits, and no powers of ten for thousands."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

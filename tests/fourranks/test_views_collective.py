@@ -117,6 +117,8 @@ def test_compare_marks_only_the_predictions_that_were_made():
         "tree:  15",
         "one by one:  35",
     ]
+    (label,) = compare({"sent": 26118.0}, unit="B").axes[0].get_yticklabels()
+    assert label.get_text() == "sent:  26,118 B"
 
 
 @pytest.mark.parametrize("world_size", [1, 4, 16])
