@@ -19,9 +19,7 @@ from .board import Board
 from .values import Variable
 
 RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead
-GROUPS = (
-    256  # calls of new_group that it carries: a rank that left one out gets stuck in a later one, cells after
-)
+GROUPS = 256  # calls of new_group that it carries: who left one out gets stuck in a later one, cells after
 CONFLICT_TICK = 0.005  # seconds between looks at the board of a rank that stands still
 FINISH_TICK = 0.001  # seconds between looks at a call that was launched and is not complete
 MAX_CALLS = 1_000_000  # calls kept by one trace; a runaway loop must not take the rank's memory
