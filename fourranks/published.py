@@ -58,7 +58,7 @@ class Gpu:
 # 16 lanes of each generation, one direction; both together are twice that.
 PCIE_BANDWIDTH = {4: 31.5 * GB, 5: 63 * GB, 6: 121 * GB, 7: 242 * GB}
 
-# SMs, L1 of an SM in KiB, L2 in MiB, HBM in GB and TB/s, bf16 in TFLOP/s, NVLinks, GB/s one way, PCIe generation
+# SMs, KiB of L1 per SM, MiB of L2, GB of HBM and its TB/s, bf16 TFLOP/s, NVLinks, their GB/s, PCIe generation
 _SHEET = {
     "A100 SXM": (108, 192, 40, 80, 2.04, 312, 12, 300, 4),
     "H100 PCIe": (114, 256, 50, 80, 2.0, 756, 0, 300, 5),
