@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator
 
@@ -131,7 +132,9 @@ def roofline(
     for colour, ridge, (name, (peak, bandwidth)) in zip(RANK_COLOURS, ridges, roofs.items(), strict=False):
         style = {"color": colour, "lw": 2, "label": f"{name}: ridge at {ridge:.0f}"}
         axes.plot([least, ridge, most], [least * bandwidth, peak, peak], **style)
-    axes.plot(list(points), list(points.values()), "o", color=RANK_COLOURS[0], markersize=6, label="measured")
+    if points:
+        style = {"color": RANK_COLOURS[0], "markersize": 6, "label": "measured on this machine"}
+        axes.plot(list(points), list(points.values()), "o", **style)
     if yours is not None:
         axes.plot([yours], [next(iter(roofs.values()))[0]], **_YOURS, linestyle="none", label="your ridge")
     axes.set(xscale="log", yscale="log", xlim=(least, most))
@@ -157,16 +160,15 @@ def topology(found: Topology, title: str = "") -> Figure:
     width, height = figure.get_size_inches()
     axes = figure.add_axes((0.75 / width, 0.15 / height, side / width, side / height))
     links = sorted(set(found.entries.values()) - {"X"}, key=distance)
-    for row, one in enumerate(found.devices):
-        for column, other in enumerate(found.devices):
-            link = found.entries.get((one, other), "?")
-            colour = BLANK if link == "X" else _nearness(link)
-            axes.fill_between(
-                [column - 0.5, column + 0.5], row - 0.5, row + 0.5, color=colour, edgecolor=PAPER, lw=1
-            )
-            axes.text(
-                column, row, "" if link == "X" else link, fontsize=6.5, ha="center", va="center", color=INK
-            )
+    table = [[found.entries.get((one, other), "?") for other in found.devices] for one in found.devices]
+    axes.imshow([[_nearness(link) for link in row] for row in table])
+    for row, links_of_one in enumerate(table):
+        for column, link in enumerate(links_of_one):
+            style = {"fontsize": 6.5, "ha": "center", "va": "center", "color": INK}
+            axes.text(column, row, "" if link == "X" else link, **style)
+    borders = [number - 0.5 for number in range(1, count)]
+    axes.hlines(borders, -0.5, count - 0.5, color=PAPER, lw=1)
+    axes.vlines(borders, -0.5, count - 0.5, color=PAPER, lw=1)
     axes.set(xlim=(-0.5, count - 0.5), ylim=(count - 0.5, -0.5), xticks=range(count), yticks=range(count))
     axes.set_xticklabels(found.devices, rotation=90, fontsize=7)
     axes.set_yticklabels(found.devices, fontsize=7)
@@ -177,8 +179,11 @@ def topology(found: Topology, title: str = "") -> Figure:
         Line2D([], [], marker="s", linestyle="none", markersize=9, color=_nearness(link), label=link)
         for link in links
     ]
-    style = {"frameon": False, "fontsize": 8.5, "labelcolor": INK, "title": "near", "title_fontsize": 8.5}
-    figure.legend(handles=handles, loc="center left", bbox_to_anchor=((side + 0.85) / width, 0.5), **style)
+    if handles:
+        style = {"frameon": False, "fontsize": 8.5, "labelcolor": INK}
+        figure.legend(
+            handles=handles, loc="center left", bbox_to_anchor=((side + 0.85) / width, 0.5), **style
+        )
     figure.text(0.01, 1 - 0.1 / height, title, color=INK, fontsize=10.5, va="top")
     return figure
 
@@ -188,6 +193,8 @@ _SHADES = {"PIX": 0.75, "PXB": 0.6, "PHB": 0.45, "NODE": 0.3, "SYS": 0.15, "SOC"
 
 def _nearness(link: str) -> tuple[float, ...]:
     """NVLinks in one colour, ways over PCIe in another, the darker the nearer."""
+    if link == "X":
+        return to_rgb(BLANK)
     if count := nvlinks(link):
         return tint(RANK_COLOURS[2], 0.3 + 0.5 * min(count, 18) / 18)
     return tint(RANK_COLOURS[1], _SHADES.get(link, 0.0))
