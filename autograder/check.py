@@ -15,9 +15,9 @@ from autograder.checks.hardware_hierarchy import (
     attainable_flops,
     matmul_intensity,
     measure_copy_bandwidth,
-    parse_topology,
     transfer_seconds,
 )
+from autograder.checks.topology_listings import parse_topology
 
 __all__ = [
     "all_to_all",

@@ -43,10 +43,10 @@ from fourranks.views.hardware import topology as draw_topology
 # Three things drive people to distributed training: the model **does not fit** into one GPU; it fits, but only with **batches so tiny** that training is
 # slow and noisy (one more sample and it is out of memory); or it fits, and training on all of Wikipedia, say, **would take years**.
 #
-# The second and third deserve a number. Training costs about 6 operations for each parameter and token (2 forward, 4 backward), and mixed-precision Adam
-# keeps about 16 bytes for each parameter. GPT-3 has 175 billion parameters and saw 300 billion tokens.
+# The first and the third deserve a number. Training costs about 6 operations for each parameter and token (2 forward, 4 backward), and with mixed-precision
+# Adam it keeps about 16 bytes for each parameter (weights, gradients, and what Adam remembers). GPT-3 has 175 billion parameters and saw 300 billion tokens.
 #
-# **Question.** How many years would one H100 take at half of its peak, and how many H100s does it take only to hold the parameters and what Adam keeps with them?
+# **Question.** How many years would one H100 take at half of its peak, and how many H100s does it take only to hold those bytes?
 
 # %%
 gpt3 = {"years": None, "GPUs": None}  # your predictions
@@ -74,8 +74,8 @@ print(
 # Keeping both small is what the rest of the course does: in its first part the building blocks (this lecture, collectives, benchmarking), in its second the strategies (data, sharded,
 # tensor and pipeline parallelism, then all of them together), each written from scratch, run, and measured against its theory.
 #
-# All of it follows one sentence: **organize the computation so that data moves as little and as short a way as possible.** Last-generation advice for a *single* GPU said the same: fuse
-# and tile, so that fewer bytes pass between memory and chip. Now the same thought crosses the border of the GPU.
+# All of it follows one sentence: **organize the computation so that data moves as little and as short a way as possible.** For a *single* GPU that means to fuse
+# and to tile, so that fewer bytes pass between memory and chip. Now the same thought crosses the border of the GPU.
 
 # %% [markdown]
 # ## 2. How far is the data?
@@ -163,13 +163,18 @@ def seconds(run, repeats=7):
 
 # %%
 # %%ranks
-def copy_bandwidth(nbytes):
-    """Bytes per second, read plus written, of a copy that touches `nbytes`: one half is read, the other written."""
+def copies_of(nbytes):
+    """A call that copies a piece many times, touching `nbytes`: one half is read, one written. And bytes a call."""
     numel, shift = nbytes // 8, 16
     rows = max(1, 2**22 // nbytes)  # copies in one call, each written 64 bytes further on than the one before
     source = torch.ones(numel, device=device).expand(rows, numel)
     target = torch.ones(numel + shift * rows, device=device).as_strided((rows, numel), (shift, 1))
-    return 8 * numel * rows / seconds(lambda: target.copy_(source))
+    return lambda: target.copy_(source), 8 * numel * rows
+
+
+def copy_bandwidth(nbytes):
+    copy, moved = copies_of(nbytes)
+    return moved / seconds(copy)
 
 
 # %% [markdown]
@@ -205,29 +210,41 @@ copies({"rank 0 alone": alone}, caches, guess, "Copies by rank 0 of this machine
 # %%
 four_over_one = {"in the caches": None, "in memory": None}  # your predictions, as multiples of one rank
 
+
 # %%
 # %%ranks
-together = {}
-for exponent in range(12, 29):
+def bandwidth_among_others(nbytes, window=0.1):
+    """Bytes per second of this rank, while all ranks copy as much as they can for `window` seconds."""
+    copy, moved = copies_of(nbytes)
+    calls = 0
     dist.barrier()
-    together[2**exponent] = copy_bandwidth(2**exponent)
+    start = time.perf_counter()
+    while time.perf_counter() - start < window:
+        copy()
+        calls += 1
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+    return calls * moved / (time.perf_counter() - start)
+
+
+together = {2**exponent: bandwidth_among_others(2**exponent) for exponent in range(12, 29, 2)}
 
 # %%
 every = world.pull("together")
-sums = {size: sum(rank[size] for rank in every) for size in alone}
-print(f"{hardware.processors()} processors for {world.world_size} ranks")
+sums = {size: sum(rank[size] for rank in every) for size in every[0]}
 compare(
     {"in the caches": sums[2**14] / alone[2**14], "in memory": sums[2**28] / alone[2**28]},
+    formula={"in the caches": min(world.world_size, hardware.processors())},
     yours=four_over_one,
     unit="×",
-    title="Copies by four ranks together, over copies by one",
+    title=f"Copies by four ranks at once, over copies by one; {hardware.processors()} processors",
 )
 
 # %%
 copies({"rank 0 alone": alone, "four ranks, added up": sums}, caches, title="Copies on this machine")
 
 # %% [markdown]
-# Private caches come with the processor: as many ranks as there are processors copy as many times faster. Memory is shared, and its bandwidth is divided up. That is the
+# Private caches come with the processor: with p processors the ranks copy p times as fast (the mark), however many ranks there are. Memory is shared, and its bandwidth is divided up. That is the
 # whole reason why distributed training measures everything *per link*: adding ranks adds arithmetic at once, but bandwidth only where each rank brings a link of its own.
 
 # %% [markdown]
@@ -253,7 +270,7 @@ ridge = None  # your prediction, in operations per byte
 dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
-def matmul_flops(m, n, k, repeats=3):
+def matmul_flops(m, n, k, repeats=5):
     a, b = torch.rand(m, k, device=device, dtype=dtype), torch.rand(k, n, device=device, dtype=dtype)
     out = torch.empty(m, n, device=device, dtype=dtype)
     return 2 * m * n * k / seconds(lambda: torch.mm(a, b, out=out), repeats)
@@ -340,11 +357,11 @@ def piece_by_piece(x, out, numel):
 
 x = torch.rand(2**24, device=device)
 whole, pieces = torch.empty_like(x), torch.empty_like(x)
-piece = 2**15 if device.type == "cpu" else 2**21  # 128 KiB for a processor's L2, 8 MiB for a GPU's
+piece = 2**16 if device.type == "cpu" else 2**21  # 256 KiB for a processor's L2, 8 MiB for a GPU's
 timed = {
-    "all at once": 1000 * seconds(lambda: polynomial(x, whole), 3),
-    "piece by piece": 1000 * seconds(lambda: piece_by_piece(x, pieces, piece), 3),
-    "copy, for comparison": 1000 * seconds(lambda: whole.copy_(x), 3),
+    "all at once": 1000 * seconds(lambda: polynomial(x, whole)),
+    "piece by piece": 1000 * seconds(lambda: piece_by_piece(x, pieces, piece)),
+    "copy, for comparison": 1000 * seconds(lambda: whole.copy_(x)),
 }
 polynomial(x, whole)
 same = torch.equal(whole, pieces)
@@ -410,6 +427,9 @@ for tile in (1, 32, largest):
 # For one link of latency α and bandwidth B, n bytes take α + n/B seconds. Over several links it depends on whether the ones in the middle wait for the whole message (**store and forward**: the times add up) or pass on what they have
 # while more comes in (**pipelined**: the latencies add up, and then the slowest link sets the pace). Our ranks can show it. A message travels from rank 0 over ranks 1 and 2 to rank 3, whole, and then in 16 pieces.
 #
+# The messages are real. But on one machine all of them are copied by the same few processors, and no rank has a link of its own; so each rank plays a gigabit Ethernet, and sleeps before it
+# sends for as long as the link would be busy: 8 MiB take 67 ms.
+#
 # **Question.** Three hops. If one takes 1, how long does the message take in one piece, and how long in 16?
 
 # %%
@@ -418,6 +438,9 @@ hops_predicted = {"3 hops, whole": None, "3 hops, 16 pieces": None}  # your pred
 
 # %%
 # %%ranks
+GIGABIT_ETHERNET = 125e6  # bytes per second
+
+
 def relay(message, pieces, last):
     """From rank to rank, up to rank `last`: each passes on a piece as soon as it has it."""
     under_way = []
@@ -425,12 +448,13 @@ def relay(message, pieces, last):
         if rank > 0:
             dist.recv(piece, src=rank - 1)
         if rank < last:
+            time.sleep(piece.nbytes / GIGABIT_ETHERNET)
             under_way.append(dist.isend(piece, dst=rank + 1))
     for sending in under_way:
         sending.wait()
 
 
-message = torch.full((2**22,), float(rank == 0), device=device)  # 16 MiB
+message = torch.full((2**21,), float(rank == 0), device=device)  # 8 MiB
 dist.barrier()
 
 
@@ -438,7 +462,7 @@ dist.barrier()
 # %%ranks
 def relay_seconds(pieces, last):
     times = []
-    for _ in range(6):
+    for _ in range(4):
         dist.barrier()
         start = time.perf_counter()
         relay(message, pieces, last)
@@ -458,22 +482,22 @@ arrived = message[-1].item()
 
 # %%
 hops, one_hop = world.pull("hops")[0], world.pull("one_hop")[0]
-print(
-    f"16 MiB arrived on every rank: {world.pull('arrived')}; one hop: {1000 * one_hop:.1f} ms, {2**24 / one_hop / 1e9:.1f} GB/s"
-)
+print(f"8 MiB arrived on every rank: {world.pull('arrived')}; one hop takes {1000 * one_hop:.0f} ms")
 ideal = {"3 hops, whole": 3, "3 hops, 16 pieces": 1 + 2 / 16}
-compare(hops, ideal, hops_predicted, "hops", "16 MiB from rank 0 to rank 3, in units of one hop")
+compare(hops, ideal, hops_predicted, "hops", "8 MiB from rank 0 to rank 3, in units of one hop")
 
 # %% [markdown]
-# The formula's mark for 16 pieces is 1 + 2/16: the first piece needs three steps, then one piece arrives in each. How near the bar comes to it depends on your processors: our "links" are copies made by the same few cores, and three of them
-# at once do not go at full speed each. Watch the difference in the timelines, first whole:
+# In 16 pieces it takes 1 + 2/16: the first piece needs three steps, and then one piece arrives in each. (A little more, since the messages themselves and waking up from sleep take time, too.) Two timelines of the same bytes, first
+# whole, then in pieces. Light is a link that is busy, hatched is a rank that waits for one:
 
 # %%
 # %%ranks --trace
+dist.barrier()
 relay(message, 1, last=3)
 
 # %%
 # %%ranks --trace
+dist.barrier()
 relay(message, 16, last=3)
 
 # %% [markdown]
@@ -497,6 +521,7 @@ ways = {
 compare(
     {name: 1000 * seconds for name, seconds in ways.items()},
     unit="ms",
+    label="worked out, not measured",
     title="350 MB between two H100s, from published bandwidths",
 )
 
@@ -528,7 +553,7 @@ elif rank == 0:
 # one without owning it):
 
 # %%
-print(published.topology("8_h100")[:1500], "…")
+print("\n".join(published.topology("8_h100").splitlines()[:12]))
 
 # %% [markdown]
 # A matrix with a row and a column for each GPU and each network card (NIC):
@@ -652,7 +677,7 @@ for where, link in {"8 GPUs in one node": nvlink, "8 GPUs in 8 nodes": infiniban
 # %% [markdown]
 # ## 9. Busy is not useful
 #
-# How does one notice that GPUs starve? A rule of thumb says: "GPU utilization below 30 % means that communication is the limit." Let us test the instrument before we trust it. Rank 3 comes late to an all-reduce. Ranks 0 to 2 wait for
+# How does one notice that GPUs starve? A rule of thumb says: "GPU utilization below 30 % means that communication is the limit." Let us test the instrument before we trust it. Rank 3 comes late to an all-reduce. Rank 0 waits for
 # it the way NCCL's kernels wait on a GPU: in a loop that asks again and again whether the data has come.
 #
 # **Question.** How busy, in percent, does an observer find rank 0 meanwhile? And how much of its peak does it use for work?
@@ -668,8 +693,9 @@ if rank == world_size - 1:
     time.sleep(0.5)  # a slow data loader, say
 start, processor = time.perf_counter(), time.process_time()
 handle = dist.all_reduce(gradients.to(device), async_op=True)
-while not handle.is_completed():
+while rank == 0 and not handle.is_completed():
     pass
+handle.wait()
 elapsed = time.perf_counter() - start
 busy = 100 * (time.process_time() - processor) / elapsed
 
@@ -681,7 +707,7 @@ observed = {
 compare(observed, yours=rank_0, unit="%", title="Rank 0, while it waits for rank 3")
 
 # %% [markdown]
-# Busy, and useless. (Three ranks that spin on fewer processors share them, so that each may come to less than 100 %.) `nvidia-smi`'s *GPU-Util* is the same kind of number: the share of time in which **any** kernel was running. NCCL's kernels spin while they wait, so it can read 100 % on a GPU that does
+# Busy, and useless. `nvidia-smi`'s *GPU-Util* is the same kind of number: the share of time in which **any** kernel was running. NCCL's kernels spin while they wait, so it can read 100 % on a GPU that does
 # nothing but wait; a low value does tell you something, a high one does not. Look at these instead:
 #
 # - **MFU**, model FLOP/s utilization: operations that the model needs, over time and peak. The "useful" bar above. Nobody can fake it.
