@@ -123,9 +123,8 @@ def roofline(
         yours: where the reader expects the first machine's ridge, in operations per byte.
         title: a headline.
     """
-    figure, axes = _curves(
-        title, "intensity: operations per byte that passes the memory", "operations per second"
-    )
+    x = "intensity: operations per byte that passes the memory"
+    figure, axes = _curves(title, x, "operations per second", beside=2.8)
     points = points or {}
     ridges = [peak / bandwidth for peak, bandwidth in roofs.values()]
     least, most = min([0.1, *points]), max([4 * max(ridges), *points])
@@ -141,7 +140,7 @@ def roofline(
     axes.minorticks_off()
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _flops(value)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left")
+    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.01, 1))
     return figure
 
 
@@ -200,9 +199,11 @@ def _nearness(link: str) -> tuple[float, ...]:
     return tint(RANK_COLOURS[1], _SHADES.get(link, 0.0))
 
 
-def _curves(title: str, x: str, y: str) -> tuple[Figure, Axes]:
-    figure = Figure(8, 4)
-    axes = figure.add_axes((0.14, 0.13, 0.82, 0.72), facecolor=PAPER)
+def _curves(title: str, x: str, y: str, beside: float = 0.3) -> tuple[Figure, Axes]:
+    """A figure for curves, with so many inches to the right of them."""
+    width = 7.6 + beside
+    figure = Figure(width, 4)
+    axes = figure.add_axes((1.1 / width, 0.13, 6.5 / width, 0.72), facecolor=PAPER)
     _plain(axes)
     axes.set_xlabel(x, color=FAINT_INK, fontsize=8.5)
     axes.set_ylabel(y, color=FAINT_INK, fontsize=8.5)

@@ -120,7 +120,7 @@ ladder(
 #
 # | you may read | published |
 # |---|---|
-# | "an H100 has 3.9 TB/s of HBM and 900 GB/s of NVLink" | no product has both. SXM5: 3.35 TB/s and 900. NVL: 3.9 TB/s and 600. PCIe card: 2.0 TB/s and 600, by a bridge to one other card |
+# | "an H100 has 3.9 TB/s of HBM" (or "4,000 GB/s") "and 900 GB/s of NVLink" | no product has both. SXM5: 3.35 TB/s and 900. NVL: 3.9 TB/s and 600. PCIe card: 2.0 TB/s and 600, by a bridge to one other card |
 # | "HBM is 4 × NVLink" | 7.4 × in one direction; 3.7 × if NVLink's two directions are added and HBM's are not |
 # | "1,979 TFLOP/s" | with every other weight being zero (2:4 sparsity). Dense: 989 |
 # | "NVSwitch connects GPUs across nodes" | in an HGX or DGX H100 the 4 NVSwitch chips are **inside** the node and join its 8 GPUs. Between nodes there is a network card of 50 GB/s for each GPU, 9 × slower. (The exceptions have names: NVLink Switch System, NVL72 racks.) |
@@ -149,14 +149,19 @@ for name, gpu in published.GPUS.items():
 import time
 
 
+def settle():
+    """Wait for the GPU, if there is one: when a call returns, it has only been told what to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
 def seconds(run, repeats=7):
     """The shortest of some runs; the first one, which warms up, does not count."""
     times = []
     for _ in range(1 + repeats):
         start = time.perf_counter()
         run()
-        if device.type == "cuda":
-            torch.cuda.synchronize()  # until then the GPU has only been told what to do
+        settle()
         times.append(time.perf_counter() - start)
     return min(times[1:])
 
@@ -221,9 +226,8 @@ def bandwidth_among_others(nbytes, window=0.1):
     start = time.perf_counter()
     while time.perf_counter() - start < window:
         copy()
+        settle()
         calls += 1
-        if device.type == "cuda":
-            torch.cuda.synchronize()
     return calls * moved / (time.perf_counter() - start)
 
 
@@ -447,6 +451,7 @@ def relay(message, pieces, last):
     for piece in message.chunk(pieces) if rank <= last else []:
         if rank > 0:
             dist.recv(piece, src=rank - 1)
+            settle()
         if rank < last:
             time.sleep(piece.nbytes / GIGABIT_ETHERNET)
             under_way.append(dist.isend(piece, dst=rank + 1))
@@ -466,8 +471,7 @@ def relay_seconds(pieces, last):
         dist.barrier()
         start = time.perf_counter()
         relay(message, pieces, last)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
+        settle()
         dist.barrier()
         times.append(time.perf_counter() - start)
     return min(times[1:])
