@@ -79,6 +79,7 @@ def copies(
     caches: Mapping[str, int],
     yours: float | None = None,
     title: str = "",
+    others: Mapping[str, float] | None = None,
 ) -> Figure:
     """Draws how fast memory is copied, over the bytes that the copy works on.
 
@@ -87,8 +88,9 @@ def copies(
         caches: where each cache of the machine ends.
         yours: the reader's prediction for the smallest size, in bytes per second.
         title: a headline.
+        others: the bandwidth of other memories, for comparison.
     """
-    figure, axes = _curves(title, "bytes that are read and written", "read plus written")
+    figure, axes = _curves(title, "bytes that are read and written", "read plus written", beside=1.3)
     for colour, (name, curve) in zip(RANK_COLOURS, bandwidths.items(), strict=False):
         axes.plot(list(curve), list(curve.values()), "o-", color=colour, markersize=4, lw=1.5, label=name)
     sizes = [size for curve in bandwidths.values() for size in curve]
@@ -97,6 +99,10 @@ def copies(
             axes.axvline(size, **_DOTTED)
             style = {"color": FAINT_INK, "fontsize": 8, "va": "bottom", "ha": "right"}
             axes.text(size, 1.01, f"{name} ends", transform=axes.get_xaxis_transform(), **style)
+    for name, bandwidth in (others or {}).items():
+        axes.axhline(bandwidth, **_DOTTED)
+        style = {"color": FAINT_INK, "fontsize": 8, "va": "center"}
+        axes.text(1.01, bandwidth, name, transform=axes.get_yaxis_transform(), **style)
     if yours is not None:
         axes.plot([min(sizes)], [yours], **_YOURS, linestyle="none", label="your prediction")
     axes.set_xscale("log", base=2)

@@ -245,11 +245,15 @@ compare(
 )
 
 # %%
-copies({"rank 0 alone": alone, "four ranks, added up": sums}, caches, title="Copies on this machine")
+memories = {f"HBM of {name}": gpu.hbm_bandwidth for name, gpu in published.GPUS.items() if "SXM" in name}
+curves = {"rank 0 alone": alone, "four ranks, added up": sums}
+copies(curves, caches, title="Copies on this machine, and published memories of GPUs", others=memories)
 
 # %% [markdown]
 # Private caches come with the processor: with p processors the ranks copy p times as fast (the mark), however many ranks there are. Memory is shared, and its bandwidth is divided up. That is the
 # whole reason why distributed training measures everything *per link*: adding ranks adds arithmetic at once, but bandwidth only where each rank brings a link of its own.
+#
+# And look up: the *slow* memory of a GPU, from which data is fetched as seldom as possible, is faster than the fastest cache of a processor.
 
 # %% [markdown]
 # ## 4. The roofline
@@ -314,7 +318,7 @@ roofline(
 # - **Batch size is how one buys intensity.** The course's example later on, 128 rows × (1024 × 1024), has 51 operations per byte in float32 and 102 in bfloat16. That is beyond the ridge of a laptop and far below the
 #   295 of an H100, which would run it at a third of its peak, at best.
 #
-# GPUs have a *higher* ridge than CPUs, and newer ones tend not to have a lower one: arithmetic grows faster than bandwidth. And the memory is only the first slope. Divide an H100's peak
+# GPUs have a *higher* ridge than CPUs. From A100 to H100 it nearly doubled, since arithmetic grew faster than bandwidth; an H200 has the same arithmetic and a faster memory. And memory is only the first slope. Divide an H100's peak
 # by its NVLink instead of its HBM, and by its share of the network:
 
 # %%
@@ -714,7 +718,7 @@ compare(observed, yours=rank_0, unit="%", title="Rank 0, while it waits for rank
 # Busy, and useless. `nvidia-smi`'s *GPU-Util* is the same kind of number: the share of time in which **any** kernel was running. NCCL's kernels spin while they wait, so it can read 100 % on a GPU that does
 # nothing but wait; a low value does tell you something, a high one does not. Look at these instead:
 #
-# - **MFU**, model FLOP/s utilization: operations that the model needs, over time and peak. The "useful" bar above. Nobody can fake it.
+# - **MFU**, model FLOP/s utilization: operations that the model needs, over time and peak. The "useful" bar above. Waiting does not count.
 # - SM activity (DCGM's `sm_active`), which counts the SMs that have work, not the GPU that has a kernel.
 # - A profiler's timeline, or this course's: `%%ranks --trace` shows waiting as hatched.
 

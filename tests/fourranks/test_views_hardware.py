@@ -30,9 +30,9 @@ def test_the_published_ladder_can_be_drawn():
 
 def test_the_curve_of_copies_is_drawn_with_the_ends_of_the_caches_that_it_crosses_and_the_prediction():
     curve = {2**exponent: 1e11 / exponent for exponent in range(12, 20)}
-    figure = hardware.copies({"1 rank": curve}, {"L1": 2**15, "L3": 2**25}, yours=2e10)
+    figure = hardware.copies({"1 rank": curve}, {"L1": 2**15, "L3": 2**25}, yours=2e10, others={"HBM": 3e12})
     (axes,) = figure.axes
-    assert texts(axes) == ["L1 ends"]
+    assert texts(axes) == ["L1 ends", "HBM"]
     drawn = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
     assert drawn["1 rank"] == (list(curve), list(curve.values()))
     assert drawn["your prediction"] == ([2**12], [2e10])
