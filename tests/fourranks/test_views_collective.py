@@ -121,6 +121,11 @@ def test_compare_marks_only_the_predictions_that_were_made():
     assert label.get_text() == "sent:  26,118 B"
 
 
+def test_what_compare_draws_need_not_be_measured():
+    figure = compare({"tree": 15.0}, label="worked out")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["worked out"]
+
+
 @pytest.mark.parametrize("world_size", [1, 4, 16])
 def test_figures_are_small_files_that_a_notebook_shows_at_their_size(world_size):
     figure = show([[rank] * 4 for rank in range(world_size)], [[rank] * 4 for rank in range(world_size)])
