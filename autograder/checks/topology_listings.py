@@ -35,7 +35,16 @@ def parse_topology(code: Code, names: Sequence[str] = tuple(published.TOPOLOGIES
 def _listing_trials(names: Sequence[str], draw: random.Random) -> Iterator[Trial]:
     for name in names:
         yield _listing(published.TOPOLOGIES[name], published.topology(name))
-    yield _listing("a machine that is made up", _invented(draw))
+    invented = _invented(draw)
+    yield _listing("a machine that is made up", invented)
+    yield _listing(
+        "the same, below the command that a shell shows",
+        f"$ nvidia-smi topo -m\n\n{invented}",
+        _table(invented),
+    )
+    yield _listing(
+        "the same, without the columns of affinities", _without_affinities(invented), _table(invented)
+    )
     whole = published.topology("8_a100").splitlines(keepends=True)
     torn = {
         "a listing without its last rows": "".join(whole[:12]),
@@ -51,8 +60,9 @@ def _listing_trials(names: Sequence[str], draw: random.Random) -> Iterator[Trial
         )
 
 
-def _listing(title: str, text: str) -> Trial:
-    want = _table(text)
+def _listing(title: str, text: str, want: Mapping | None = None) -> Trial:
+    """The trial with this listing; `want` are its entries where it is not as nvidia-smi prints it."""
+    want = want or _table(text)
 
     def verify(outcomes: Outcomes) -> Problem | None:
         answer = outcomes[0].value
@@ -79,6 +89,14 @@ def _table(text: str) -> dict[tuple[str, str], str]:
         for row in rows
         for column, entry in zip(devices, row.split()[1:], strict=False)
     }
+
+
+def _without_affinities(text: str) -> str:
+    """The listing as older drivers print it."""
+    devices = len(text.partition("\tCPU Affinity")[0].split("\t"))
+    table, _, legend = text.partition("\n\n")
+    rows = ["\t".join(row.split("\t")[:devices]) for row in table.splitlines()]
+    return "\n".join(rows) + "\n\n" + legend
 
 
 def _difference(got: Mapping, want: Mapping) -> Problem | None:
