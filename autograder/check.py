@@ -1,5 +1,13 @@
 """All checks under one name, for test cells: `from autograder import check; check.broadcast(broadcast)`."""
 
+from autograder.checks.bandwidths import (
+    algbw,
+    busbw,
+    corrected_reduce_scatter_busbw,
+    crossover_bytes,
+    fit_alpha_beta,
+)
+from autograder.checks.benchmarking import benchmark
 from autograder.checks.collectives import (
     all_to_all,
     broadcast,
@@ -13,9 +21,15 @@ from autograder.checks.collectives import (
 )
 
 __all__ = [
+    "algbw",
     "all_to_all",
+    "benchmark",
     "broadcast",
+    "busbw",
+    "corrected_reduce_scatter_busbw",
+    "crossover_bytes",
     "exchange",
+    "fit_alpha_beta",
     "gather",
     "reduce",
     "ring_all_gather",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from autograder.hints import collectives
+from autograder.hints import benchmarking, collectives
 
 if TYPE_CHECKING:
     from autograder.verdict import Result
@@ -50,6 +50,7 @@ _BY_KIND = {
         "This argument belongs to the caller. Work on a copy (clone), or on a buffer of your own.",
     ),
     **collectives.BY_KIND,
+    **benchmarking.BY_KIND,
 }
 
 _PATTERN_KINDS = {
