@@ -314,8 +314,8 @@ def fit_alpha_beta(num_bytes: list[float], seconds: list[float]) -> tuple[float,
     """The alpha (seconds) and beta (seconds per byte) with the smallest relative errors."""
     ### BEGIN SOLUTION
     a = [1 / t for t in seconds]
-    b = [size / t for size, t in zip(num_bytes, seconds)]
-    aa, ab, bb = (sum(x * y for x, y in zip(*pair)) for pair in ((a, a), (a, b), (b, b)))
+    b = [size / t for size, t in zip(num_bytes, seconds, strict=True)]
+    aa, ab, bb = (sum(x * y for x, y in zip(*pair, strict=True)) for pair in ((a, a), (a, b), (b, b)))
     determinant = aa * bb - ab * ab
     return (sum(a) * bb - sum(b) * ab) / determinant, (sum(b) * aa - sum(a) * ab) / determinant
     ### END SOLUTION
@@ -394,7 +394,7 @@ sizes = [4**exponent for exponent in range(5, 13)]  # 1 KiB to 16 MiB
 seconds = fourranks.world().run(time_messages, benchmark, sizes)[0]
 alpha, beta = fit_alpha_beta(sizes, seconds)
 print(f"alpha {1e6 * alpha:.0f} µs, 1/beta {1e-9 / beta:.2f} GB/s")
-for size, t in zip(sizes, seconds):
+for size, t in zip(sizes, seconds, strict=True):
     print(f"{size:>10,} B  {1e3 * t:8.3f} ms, busbw {busbw('sendrecv', size, t, 4) / 1e9:.3f} GB/s")
 for n in (4, 8, 64, 1024):
     print(f"{n:>5} ranks: the tree is faster below {crossover_bytes(n, alpha, beta) / 2**20:.3g} MiB")
