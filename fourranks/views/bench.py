@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from . import units
 from .style import BLANK, FAINT_INK, INK, PAPER, Figure, rank_colour
@@ -34,6 +34,7 @@ def calls(seconds: Sequence[Sequence[float]], title: str = "") -> Figure:
         style = {"s": 16, "color": rank_colour(rank), "label": f"rank {rank}"}
         axes.scatter(places, [time / factor for time in own], **style)
     axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.set_xlabel("call", color=FAINT_INK, fontsize=9)
     axes.set_ylabel(unit, color=FAINT_INK, fontsize=9)
     _legend(axes)
