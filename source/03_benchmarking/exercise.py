@@ -13,8 +13,8 @@
 # %% [markdown]
 # # 03 Benchmarking: can you trust your own numbers?
 #
-# Anybody can print a bandwidth. Here you write a benchmark whose answer you would bet on, the formulas that make bandwidths
-# comparable, and a model that says before the run how long it will take.
+# Anybody can print a bandwidth. Here you write a benchmark whose answer you would bet on, the formulas that make bandwidths comparable, and
+# a model that says before the run how long it will take.
 #
 # You will
 #
@@ -40,14 +40,13 @@ from autograder import check
 # %% [markdown]
 # ## 1. A benchmark
 #
-# `benchmark(run, *, warmup, iterations, device, group=None)` calls `run()` on every rank of the group and returns how long one call
-# takes, in seconds:
+# `benchmark(run, *, warmup, iterations, device, group=None)` calls `run()` on every rank of the group and returns how long one call takes,
+# in seconds:
 #
 # - `warmup` calls first, which count for nothing;
 # - then `iterations` calls, each timed by itself. Before each one the ranks **meet in a barrier**, and only then the clock starts;
 # - on a GPU `run()` only queues work. **Synchronize** before each reading of the clock, the first as well as the second;
-# - an iteration takes as long as its **slowest rank**; the answer is the **median** of that over the iterations, and every rank returns
-#   it.
+# - an iteration takes as long as its **slowest rank**; the answer is the **median** of that over the iterations, and every rank returns it.
 #
 # | argument | |
 # |---|---|
@@ -65,8 +64,8 @@ from autograder import check
 #                  barrier             barrier
 # ```
 #
-# The check gives every rank a clock of its own, on which a call of `run` takes exactly as long as the check wants it to. So there is
-# no luck, and no tolerance.
+# The check gives every rank a clock of its own, on which a call of `run` takes exactly as long as the check wants it to. So there is no
+# luck, and no tolerance.
 #
 # <details><summary>Hint 1</summary>
 # <code>time.perf_counter()</code> is the clock, <code>dist.barrier(group)</code> the barrier, <code>torch.cuda.synchronize(device)</code> waits
@@ -77,8 +76,8 @@ from autograder import check
 # <code>dist.all_reduce(…, dist.ReduceOp.MAX)</code> of a tensor made of that list gives every rank the slowest rank's time of each iteration.
 # </details>
 # <details><summary>Hint 3</summary>
-# float32 keeps seven digits of a time, which is enough for seconds of one call and too few for a moment since the computer was switched on: subtract
-# first. <code>statistics.median</code> takes a list.
+# float32 keeps seven digits of a time, which is enough for seconds of one call and too few for a moment since the computer was switched on:
+# subtract first. <code>statistics.median</code> takes a list.
 # </details>
 
 
@@ -135,8 +134,8 @@ check.benchmark(benchmark, world_sizes=(2, 3, 8), seed=3301)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 1 (graded by hand).** A colleague measures on four GPUs and reports "all-reduce of 400 MB: 41 TB/s". This is the code, run by every
-# rank:
+# **Question 1 (graded by hand).** A colleague measures on four GPUs and reports "all-reduce of 400 MB: 41 TB/s". This is the code, run by
+# every rank:
 #
 # ```python
 # x = torch.zeros(100_000_000, device="cuda")
@@ -147,20 +146,22 @@ check.benchmark(benchmark, world_sizes=(2, 3, 8), seed=3301)
 #     print("all-reduce of 400 MB:", 4 * x.numel() / seconds / 1024**4, "TB/s")
 # ```
 #
-# Name **five** things that are wrong with the measurement or with the number that it prints. For each, say whether it makes the bandwidth look higher or lower
-# than it is (or either), and which line you would add or change.
+# Name **five** things that are wrong with the measurement or with the number that it prints. For each, say whether it makes the bandwidth
+# look higher or lower than it is (or either), and which line you would add or change.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "lies_explained", "locked": false, "points": 10, "schema_version": 3, "solution": true, "task": false}
 # Two points for each of five, for instance:
 #
 # 1. **No synchronize after the call**: what is timed is putting a kernel into a queue. Much too high; this alone explains 41 TB/s.
 #    `torch.cuda.synchronize()` before the second reading.
-# 2. **No synchronize before the clock**: `torch.zeros` may still be running, and its time would count as soon as 1 is mended. Too low. `torch.cuda.synchronize()`
-#    before the first reading.
-# 3. **No warm-up**: the first call makes NCCL's connections and buffers, which takes far longer than the call. Too low. A few calls before the clock.
-# 4. **No barrier**: a rank that comes early times its wait for the others (too low); one that comes last, and rank 0 may be that one, sees only the end. `dist.barrier()`, then the
-#    clock.
-# 5. **One sample**, of rank 0 alone: anything can disturb one call, and another rank may have taken longer. Either way. Many iterations, maximum over ranks, median.
+# 2. **No synchronize before the clock**: `torch.zeros` may still be running, and its time would count as soon as 1 is mended. Too low.
+#    `torch.cuda.synchronize()` before the first reading.
+# 3. **No warm-up**: the first call makes NCCL's connections and buffers, which takes far longer than the call. Too low. A few calls before
+#    the clock.
+# 4. **No barrier**: a rank that comes early times its wait for the others (too low); one that comes last, and rank 0 may be that one, sees
+#    only the end. `dist.barrier()`, then the clock.
+# 5. **One sample**, of rank 0 alone: anything can disturb one call, and another rank may have taken longer. Either way. Many iterations,
+#    maximum over ranks, median.
 # 6. **Units**: 1024⁴ are TiB; printed as TB the number is 9 % too low.
 # 7. **algbw, not busbw**: S / t cannot be compared with the speed of a link; for four ranks a link has carried 2 · 3/4 of it. Too low.
 # 8. `time.time()` may be set back or forth while it runs; `time.perf_counter()`.
@@ -168,11 +169,11 @@ check.benchmark(benchmark, world_sizes=(2, 3, 8), seed=3301)
 # %% [markdown]
 # ## 2. Two bandwidths
 #
-# `algbw(num_bytes, seconds)` is S / t, in bytes per second. `busbw(collective, num_bytes, seconds, world_size)` multiplies that by the share of S that has to
-# leave each rank, so that it can be compared with the speed of a link. An unknown name raises a `ValueError`.
+# `algbw(num_bytes, seconds)` is S / t, in bytes per second. `busbw(collective, num_bytes, seconds, world_size)` multiplies that by the
+# share of S that has to leave each rank, so that it can be compared with the speed of a link. An unknown name raises a `ValueError`.
 #
-# These are the operations of nccl-tests. `num_bytes` is S; n is the world size. Fill in the factors in your head, by asking each time: *how many bytes does
-# a rank have to send?* (For broadcast, reduce: a rank in the middle of a chain.)
+# These are the operations of nccl-tests. `num_bytes` is S; n is the world size. Fill in the factors in your head, by asking each time: *how
+# many bytes does a rank have to send?* (For broadcast, reduce: a rank in the middle of a chain.)
 #
 # | `collective` | S | what a rank sends |
 # |---|---|---|
@@ -247,11 +248,11 @@ check.busbw(busbw, world_sizes=(1, 2, 3, 5, 16, 1000), seed=3303)
 # | all-reduce | 400 MiB | 400 MiB | 2.11 ms | 277 "GB/s" |
 # | reduce-scatter | 4 × 400 MiB | 400 MiB | 4.06 ms | 72 "GB/s" |
 #
-# The reduce-scatter's figure was computed as *output bytes* · (n − 1) / (n · t), and both were divided by 1024³. Why should half of an all-reduce be four times slower
-# than all of it? (Several retellings blame the hardware.)
+# The reduce-scatter's figure was computed as *output bytes* · (n − 1) / (n · t), and both were divided by 1024³. Why should half of an
+# all-reduce be four times slower than all of it? (Several retellings blame the hardware.)
 #
-# `corrected_reduce_scatter_busbw(reported, world_size)` takes a figure that was computed in this way, and returns the busbw that nccl-tests would have
-# reported for the same run, in the same unit.
+# `corrected_reduce_scatter_busbw(reported, world_size)` takes a figure that was computed in this way, and returns the busbw that nccl-tests
+# would have reported for the same run, in the same unit.
 #
 # <details><summary>Hint 1</summary>
 # Put the row of the table into your <code>busbw</code>. What is S?
@@ -276,36 +277,40 @@ check.corrected_reduce_scatter_busbw(corrected_reduce_scatter_busbw, world_sizes
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 2 (graded by hand).** Explain the puzzle to somebody who believes that the switch helps all-reduce only. Which of the two collectives was faster on that machine, by
-# busbw, in GB/s of 10⁹ bytes, and which share of a link's 450 GB/s is that? How would you *show* that it is the accounting and not the hardware, on a machine with four GPUs;
-# and why not with Gloo on your laptop?
+# **Question 2 (graded by hand).** Explain the puzzle to somebody who believes that the switch helps all-reduce only. Which of the two
+# collectives was faster on that machine, by busbw, in GB/s of 10⁹ bytes, and which share of a link's 450 GB/s is that? How would you *show*
+# that it is the accounting and not the hardware, on a machine with four GPUs; and why not with Gloo on your laptop?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "puzzle_explained", "locked": false, "points": 10, "schema_version": 3, "solution": true, "task": false}
-# - (3) S of a reduce-scatter is the whole input of a rank, n times its output. Only the output was counted, so the reported figure is busbw / n: 72 · 4 = 288 GiB/s.
-#   The all-reduce was counted as nccl-tests does. There is no gap.
-# - (2) In GB/s: 277 · 1.074 = 297 for all-reduce, 288 · 1.074 = 309 for reduce-scatter, which is the slightly faster one: 66 % and 69 % of 450 GB/s. (900 GB/s is the sum of both
-#   directions, and busbw is one direction.)
-# - (1) Per byte of input: the reduce-scatter worked on four times the data in twice the time. For equal data it takes half the time of the all-reduce, as it should: it is its first phase.
-# - (2) Show it: run both with equal input and compare the times (about 1 : 2), or run nccl-tests' reduce_scatter_perf and all_reduce_perf, whose busbw agree; and switch the
-#   switch's help off (`NCCL_NVLS_ENABLE=0`), which changes nothing if it is the accounting. On 4 GPUs NCCL chose a ring anyway where this was measured.
-# - (2) Not with Gloo: its reduce-scatter *is* an all-reduce of the whole input and a copy of one chunk, so it really takes as long. It would seem to confirm a gap, for a reason that
-#   has nothing to do with the lecture's.
+# - (3) S of a reduce-scatter is the whole input of a rank, n times its output. Only the output was counted, so the reported figure is busbw
+#   / n: 72 · 4 = 288 GiB/s. The all-reduce was counted as nccl-tests does. There is no gap.
+# - (2) In GB/s: 277 · 1.074 = 297 for all-reduce, 288 · 1.074 = 309 for reduce-scatter, which is the slightly faster one: 66 % and 69 % of
+#   450 GB/s. (900 GB/s is the sum of both directions, and busbw is one direction.)
+# - (1) Per byte of input: the reduce-scatter worked on four times the data in twice the time. For equal data it takes half the time of the
+#   all-reduce, as it should: it is its first phase.
+# - (2) Show it: run both with equal input and compare the times (about 1 : 2), or run nccl-tests' reduce_scatter_perf and all_reduce_perf,
+#   whose busbw agree; and switch the switch's help off (`NCCL_NVLS_ENABLE=0`), which changes nothing if it is the accounting. On 4 GPUs
+#   NCCL chose a ring anyway where this was measured.
+# - (2) Not with Gloo: its reduce-scatter *is* an all-reduce of the whole input and a copy of one chunk, so it really takes as long. It
+#   would seem to confirm a gap, for a reason that has nothing to do with the lecture's.
 
 # %% [markdown]
 # ## 4. Alpha and beta
 #
-# A message of S bytes takes about α + β · S seconds: α is what it costs however small it is (latency), β what every byte adds (1/β is the bandwidth).
+# A message of S bytes takes about α + β · S seconds: α is what it costs however small it is (latency), β what every byte adds (1/β is the
+# bandwidth).
 #
-# `fit_alpha_beta(num_bytes, seconds)` gets two lists, sizes and times, and returns the tuple `(alpha, beta)` that fits them best. Times that follow the model exactly give
-# α and β exactly. With sizes from 1 KiB to 4 GiB, each measured four times with up to 10 % of noise, both must be right to 5 %.
+# `fit_alpha_beta(num_bytes, seconds)` gets two lists, sizes and times, and returns the tuple `(alpha, beta)` that fits them best. Times
+# that follow the model exactly give α and β exactly. With sizes from 1 KiB to 4 GiB, each measured four times with up to 10 % of noise,
+# both must be right to 5 %.
 #
 # <details><summary>Hint 1</summary>
-# Ordinary least squares minimizes the sum of (α + β·S − t)². Ten percent of the time of 4 GiB are more than <i>all</i> of the small times: the fit does not
-# care about them, and α comes out as anything. What should be small are the <i>relative</i> errors, (α + β·S − t) / t.
+# Ordinary least squares minimizes the sum of (α + β·S − t)². Ten percent of the time of 4 GiB are more than <i>all</i> of the small times:
+# the fit does not care about them, and α comes out as anything. What should be small are the <i>relative</i> errors, (α + β·S − t) / t.
 # </details>
 # <details><summary>Hint 2</summary>
-# That is least squares again, of the equations α · (1/t) + β · (S/t) = 1. Two unknowns: with a = 1/t and b = S/t, solve
-# α·Σa² + β·Σab = Σa and α·Σab + β·Σb² = Σb.
+# That is least squares again, of the equations α · (1/t) + β · (S/t) = 1. Two unknowns: with a = 1/t and b = S/t, solve α·Σa² + β·Σab = Σa
+# and α·Σab + β·Σb² = Σb.
 # </details>
 
 
@@ -336,8 +341,8 @@ check.fit_alpha_beta(fit_alpha_beta, seed=3306)
 # - **ring**: 2 (n − 1) messages one after another, each of S / n bytes;
 # - **tree**: a reduce and a broadcast, each ⌈log₂ n⌉ messages one after another, each of S bytes.
 #
-# Small tensors are a case for the tree, large ones for the ring. `crossover_bytes(world_size, alpha, beta)` returns the S at which both take equally long; 0 if the
-# tree is faster for no S at all.
+# Small tensors are a case for the tree, large ones for the ring. `crossover_bytes(world_size, alpha, beta)` returns the S at which both
+# take equally long; 0 if the tree is faster for no S at all.
 #
 # Before you write it: for which world sizes is it 0?
 #
@@ -402,7 +407,8 @@ for n in (4, 8, 64, 1024):
 # %% [markdown]
 # ## What you have now
 #
-# - You timed collectives with warm-up, barrier, synchronize and the median of the slowest rank, and can name what is wrong with benchmarks that do without.
+# - You timed collectives with warm-up, barrier, synchronize and the median of the slowest rank, and can name what is wrong with benchmarks
+#   that do without.
 # - You turned seconds into algbw and busbw, and settled a puzzle that was about bytes and not about hardware.
 # - You fitted α and β, and know why many ranks and few bytes are a case for a tree.
 #

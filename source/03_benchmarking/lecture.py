@@ -19,7 +19,8 @@
 #
 # - build a benchmark step by step, each step because the one before gave a wrong answer,
 # - turn seconds into bandwidths that can be compared, model them with two numbers, and predict when a tree beats a ring,
-# - settle a puzzle from a well-known lecture, "277 GB/s for all-reduce, but 70 for reduce-scatter", and measure how large the lies of bad benchmarks are.
+# - settle a puzzle from a well-known lecture, "277 GB/s for all-reduce, but 70 for reduce-scatter", and measure how large the lies of bad
+#   benchmarks are.
 #
 # 75 minutes · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs (the same cells then show its numbers, beside Gloo's)
 #
@@ -71,9 +72,9 @@ print(f"you predicted: {first_over_typical}   measured: {first / typical:.2g}")
 calls(seconds, f"20 calls of all_reduce, 4 MB, {backend}, 4 ranks")
 
 # %% [markdown]
-# Twenty calls of the same operation on the same tensor, and hardly two of them equal. The first ones set up what the later ones find ready: memory that was never
-# touched, connections, on GPUs the communicator itself (NCCL builds its rings at the first call, which takes from tens of milliseconds to seconds).
-# They are not what a training run with a million steps will see.
+# Twenty calls of the same operation on the same tensor, and hardly two of them equal. The first ones set up what the later ones find ready:
+# memory that was never touched, connections, on GPUs the communicator itself (NCCL builds its rings at the first call, which takes from
+# tens of milliseconds to seconds). They are not what a training run with a million steps will see.
 #
 # **Warm-up**: call the thing a few times before the clock matters, and throw these times away.
 #
@@ -114,16 +115,18 @@ yours = {f"{name}, no barrier": guess for name, guess in late_ms.items()}
 compare(measured, yours=yours, unit="ms", title=f"One all_reduce of 4 MB, rank 2 late, {backend}")
 
 # %% [markdown]
-# Without a barrier rank 0 has timed its own patience: 40 ms of waiting and a little communication. Rank 2 saw only the end of an operation that the others had
-# begun. Neither is a property of the network.
+# Without a barrier rank 0 has timed its own patience: 40 ms of waiting and a little communication. Rank 2 saw only the end of an operation
+# that the others had begun. Neither is a property of the network.
 #
-# **Barrier, then the clock**: meet first, so that all start together. Then the operation takes as long as its **slowest rank**: what comes next needs the result everywhere.
-# So the ranks' times are combined by their *maximum*. A mean over ranks, or rank 0's own clock, would say that the operation is over before it is.
+# **Barrier, then the clock**: meet first, so that all start together. Then the operation takes as long as its **slowest rank**: what comes
+# next needs the result everywhere. So the ranks' times are combined by their *maximum*. A mean over ranks, or rank 0's own clock, would say
+# that the operation is over before it is.
 
 # %% [markdown]
 # ## 3. When is it over?
 #
-# **Question.** An all-reduce of 40 MB is started with `async_op=True`. After how many milliseconds does the call return, and after how many is the sum there?
+# **Question.** An all-reduce of 40 MB is started with `async_op=True`. After how many milliseconds does the call return, and after how many
+# is the sum there?
 
 # %%
 asynchronous_ms = {"the call returns": None, "the sum is there": None}  # your predictions
@@ -147,17 +150,18 @@ measured = {"the call returns": returned, "the sum is there": done}
 compare(measured, yours=asynchronous_ms, unit="ms", title=f"all_reduce of 40 MB, {backend}, 4 ranks")
 
 # %% [markdown]
-# Whoever stops the clock when the call returns measures how long it takes to ask. On Gloo that needs `async_op=True`. **On a GPU every call is like that**: it puts a
-# kernel into a queue and returns, in some 10 µs, whether the tensor has 4 bytes or 4 GB. Hence
+# Whoever stops the clock when the call returns measures how long it takes to ask. On Gloo that needs `async_op=True`. **On a GPU every call
+# is like that**: it puts a kernel into a queue and returns, in some 10 µs, whether the tensor has 4 bytes or 4 GB. Hence
 #
-# **Synchronize**: `torch.cuda.synchronize()` before the clock stops, so that the work is done; *and* before it starts, so that work from earlier lines is not counted.
-# On a CPU there is nothing to wait for, and code for both asks `device.type` first. (CUDA events are the other way: the GPU notes the times itself.)
+# **Synchronize**: `torch.cuda.synchronize()` before the clock stops, so that the work is done; *and* before it starts, so that work from
+# earlier lines is not counted. On a CPU there is nothing to wait for, and code for both asks `device.type` first. (CUDA events are the
+# other way: the GPU notes the times itself.)
 
 # %% [markdown]
 # ## 4. Mean or median?
 #
-# Measurements are disturbed: a backup starts, a neighbour's job wakes up, a clock is throttled. We do it on purpose. In three of 33 calls rank 1 finds its
-# processor taken away for 50 ms.
+# Measurements are disturbed: a backup starts, a neighbour's job wakes up, a clock is throttled. We do it on purpose. In three of 33 calls
+# rank 1 finds its processor taken away for 50 ms.
 #
 # **Question.** By which factor do these three move the mean over the calls, and by which the median?
 
@@ -187,8 +191,8 @@ factors = {
 compare(factors, yours=moved, unit="×", title="All 33 calls, divided by the 30 that nobody disturbed")
 
 # %% [markdown]
-# A few calls out of 33 decide the mean; the median hardly notices. (The minimum notices least, and describes a machine that nobody has: it is the luckiest call.) A median needs one time *per
-# call*. One clock around all 33, divided by 33, is a mean, whatever comes later.
+# A few calls out of 33 decide the mean; the median hardly notices. (The minimum notices least, and describes a machine that nobody has: it
+# is the luckiest call.) A median needs one time *per call*. One clock around all 33, divided by 33, is a mean, whatever comes later.
 
 # %% [markdown]
 # ## 5. The benchmark
@@ -235,17 +239,19 @@ theirs = bench.benchmark(lambda: dist.all_reduce(x), **options)
 print(f"{1000 * ours:.2f} ms here, {1000 * theirs:.2f} ms by fourranks.bench")
 
 # %% [markdown]
-# All ranks say the same (one line with the label `[0-3]`), and run by run the numbers stay close; on a laptop that does other things, too, within some ten percent.
-# nccl-tests, NVIDIA's own benchmark, works in the same way but for two points: it puts 20 calls on one reading of the clock, and reports a mean. For large tensors that
-# makes no difference; for small ones it hides the time to launch a kernel (`bench.benchmark(…, calls=20)` does the same).
+# All ranks say the same (one line with the label `[0-3]`), and run by run the numbers stay close; on a laptop that does other things, too,
+# within some ten percent. nccl-tests, NVIDIA's own benchmark, works in the same way but for two points: it puts 20 calls on one reading of
+# the clock, and reports a mean. For large tensors that makes no difference; for small ones it hides the time to launch a kernel
+# (`bench.benchmark(…, calls=20)` does the same).
 
 # %% [markdown]
 # ## 6. From seconds to bandwidths
 #
-# The lecture that this course grew from all-reduces 100 · 1024² float32 on 4 H100s: 419 MB (not 400, as some retell it) in 2.11 ms. Ours is a
-# sixteenth of that: 26 MB.
+# The lecture that this course grew from all-reduces 100 · 1024² float32 on 4 H100s: 419 MB (not 400, as some retell it) in 2.11 ms. Ours is
+# a sixteenth of that: 26 MB.
 #
-# **Question.** How many GB/s does this machine reach? (GB are 10⁹ bytes.) Guess both: tensor bytes over time, and bytes that each rank has to send over time.
+# **Question.** How many GB/s does this machine reach? (GB are 10⁹ bytes.) Guess both: tensor bytes over time, and bytes that each rank has
+# to send over time.
 
 # %%
 gb_per_s = {"algbw": None, "busbw": None}  # your predictions
@@ -260,8 +266,8 @@ compare(measured, yours=gb_per_s, unit="GB/s", title=f"all_reduce, {backend}, 4 
 # These are the two bandwidths of **nccl-tests**, which the whole field quotes:
 #
 # - **algbw** = S / t: how fast the operation got through the array. S is the *whole* array.
-# - **busbw** = algbw · factor: how many bytes each rank had to send in that second. This is what can be compared with the speed of a **link**, and it
-#   stays the same when ranks are added, as long as the links are the limit.
+# - **busbw** = algbw · factor: how many bytes each rank had to send in that second. This is what can be compared with the speed of a
+#   **link**, and it stays the same when ranks are added, as long as the links are the limit.
 #
 # The factor is the share of S that has to leave a rank:
 #
@@ -288,22 +294,26 @@ printed = {
 compare(printed, unit="GB/s", title="One measurement, printed in five ways")
 
 # %% [markdown]
-# - **2 S / (n t)**, from one set of lecture notes, forgets that each rank sends n − 1 of n chunks; the lecture's 277 would be 93. Its reason, "n ranks, so the
-#   total time is n · t", is none: the n below the line counts the links that *share* 2 (n − 1) S bytes, at the same time.
-# - **2 n S / t**, from another, adds up all ranks and divides by nothing. It prints 1,480 for the same run: more than any link of that machine can do, which should make anybody stop.
-# - **The 2 is not "send and receive"**: it counts two *phases*. Links carry bytes in both directions at once, and what a rank receives is not added.
-# - **1024³** bytes are a GiB. The famous 277 "GB/s" are GiB: 297 GB/s. Seven percent, for nothing.
+# - **2 S / (n t)**, from one set of lecture notes, forgets that each rank sends n − 1 of n chunks; the lecture's 277 would be 93. Its
+#   reason, "n ranks, so the total time is n · t", is none: the n below the line counts the links that *share* 2 (n − 1) S bytes, at the
+#   same time.
+# - **2 n S / t**, from another, adds up all ranks and divides by nothing. It prints 1,480 for the same run: more than any link of that
+#   machine can do, which should make anybody stop.
+# - **The 2 is not "send and receive"**: it counts two *phases*. Links carry bytes in both directions at once, and what a rank receives is
+#   not added.
+# - **1024³** bytes are a GiB. The famous 277 "GB/s" are 277.7 GiB/s: 298 GB/s. Seven percent, for nothing.
 #
-# And what to compare with? That lecture says "far below 900 GB/s". An H100's 900 is the sum of both directions of its 18 links; busbw is one direction, 450. So 298 of
-# 450, 66 %, at 4 GPUs and 400 MiB. For larger arrays 80 % is usual. More than 100 % occurs as well: with NVLink SHARP the *switch* adds, a rank sends less
-# than a ring would, and busbw, which counts a ring's bytes, reports 480.
+# And what to compare with? That lecture says "far below 900 GB/s". An H100's 900 is the sum of both directions of its 18 links; busbw is
+# one direction, 450. So 298 of 450, 66 %, at 4 GPUs and 400 MiB. For larger arrays 80 % is usual. More than 100 % occurs as well: with
+# NVLink SHARP the *switch* adds, a rank sends less than a ring would, and busbw, which counts a ring's bytes, reports 480.
 
 # %% [markdown]
 # ## 7. The sweep
 #
 # One size is one point. From here on: many sizes, several collectives, each backend that there is.
 #
-# **Question.** 1 KiB takes almost as long as 64 KiB: what is paid there is the call itself. From which size on, roughly, does an all-reduce on this machine pay mainly for bytes?
+# **Question.** 1 KiB takes almost as long as 64 KiB: what is paid there is the call itself. From which size on, roughly, does an all-reduce
+# on this machine pay mainly for bytes?
 
 # %%
 turning_point = None  # your prediction, in bytes; for instance 256 * 1024
@@ -336,11 +346,12 @@ for name in worlds:
         )
 
 # %% [markdown]
-# The **α–β model** has two numbers: t = α + β · S. α is what a call costs however small it is, β what each byte adds, and at S = α/β both are equal: left of it you are
-# **latency-bound**, right of it **bandwidth-bound**. (The fit minimizes *relative* errors. With absolute ones, a few percent of the largest time would be more than all of the small times, and α
-# would be noise; the exercise lets you see that.)
+# The **α–β model** has two numbers: t = α + β · S. α is what a call costs however small it is, β what each byte adds, and at S = α/β both
+# are equal: left of it you are **latency-bound**, right of it **bandwidth-bound**. (The fit minimizes *relative* errors. With absolute
+# ones, a few percent of the largest time would be more than all of the small times, and α would be noise; the exercise lets you see that.)
 #
-# `sendrecv` is one message to the right while one comes from the left. From its α and β follow predictions for algorithms that are made of messages:
+# `sendrecv` is one message to the right while one comes from the left. From its α and β follow predictions for algorithms that are made of
+# messages:
 
 # %%
 alpha, beta = fit(backend, "sendrecv")
@@ -355,16 +366,18 @@ times = {f"{name} all_reduce": points(name, "all_reduce") for name in worlds}
 sizes(times, models, "s", f"all_reduce on 4 ranks, and models from {backend}", own[0] / own[1], turning_point)
 
 # %% [markdown]
-# Points are measured, lines are models. On the left the points lie flat: a thousand bytes or a hundred thousand, the price is the same. On the right they rise with S.
+# Points are measured, lines are models. On the left the points lie flat: a thousand bytes or a hundred thousand, the price is the same. On
+# the right they rise with S.
 #
 # | all-reduce by | messages one after another | time |
 # |---|---|---|
 # | ring | 2 (n − 1), of S/n bytes each | 2 (n − 1) α + 2 (n − 1)/n · β S |
 # | tree, up and down | 2 ⌈log₂ n⌉, of S bytes each | 2 ⌈log₂ n⌉ (α + β S) |
 #
-# Where the tree's line is below the ring's, few messages count, and where it is above, few bytes. Gloo uses a ring; its points follow the ring's slope on the right, and at the left they may beat it, because a
-# message inside Gloo's ring costs less than one that Python has sent. (All four ranks share this machine's cores and memory, so take the models for shapes, not for digits.) NCCL has both algorithms, and some more, and chooses for
-# each size from a model like this one.
+# Where the tree's line is below the ring's, few messages count, and where it is above, few bytes. Gloo uses a ring; its points follow the
+# ring's slope on the right, and at the left they may beat it, because a message inside Gloo's ring costs less than one that Python has
+# sent. (All four ranks share this machine's cores and memory, so take the models for shapes, not for digits.) NCCL has both algorithms, and
+# some more, and chooses for each size from a model like this one.
 #
 # **Question.** For 4 ranks ring and tree are equal at one size. Where does this crossover move for 64 ranks, and for 1,024?
 
@@ -376,7 +389,8 @@ crossover = {f"{n} ranks": crossover_bytes(n, alpha, beta) / 2**20 for n in (4, 
 compare(crossover, yours=crossover_mib, unit="MiB", title="Below this size the tree is faster (model)")
 
 # %% [markdown]
-# With more ranks a ring has more stops to make, whatever it carries: at 1,024 ranks a tree wins for nearly everything that a training step sends in one piece.
+# With more ranks a ring has more stops to make, whatever it carries, and the crossover grows about like n / log₂ n: what is large on one
+# node is small on a thousand ranks.
 #
 # Now in bandwidths. Each collective has its factor, so that equal links should give equal busbw:
 
@@ -385,10 +399,12 @@ bandwidths = {f"{name} {c}": points(name, c, "busbw") for name in worlds for c i
 sizes(bandwidths, unit="B/s", title=f"busbw over S, {' and '.join(worlds)}, 4 ranks")
 
 # %% [markdown]
-# On NCCL the three large-S ends meet, as on the machine with eight H200s that others have measured (16 GiB, rings): **367** GB/s for all-reduce, **363** for reduce-scatter, **361** for all-gather.
+# On NCCL the three large-S ends meet, as on the machine with eight H200s that others have measured (16 GiB, rings): **367** GB/s for
+# all-reduce, **363** for reduce-scatter, **361** for all-gather.
 #
-# On Gloo they do not, and reduce-scatter falls behind. That is Gloo, not the operation: **Gloo's reduce-scatter is an all-reduce of the whole input followed by a copy of one chunk** (its source
-# says so). It takes as long as the operation of which it is half. Remember this for the next section: whatever Gloo says about reduce-scatter is no evidence about NVLink.
+# On Gloo they do not, and reduce-scatter falls behind. That is Gloo, not the operation: **Gloo's reduce-scatter is an all-reduce of the
+# whole input followed by a copy of one chunk** (its source says so). It takes as long as the operation of which it is half. Remember this
+# for the next section: whatever Gloo says about reduce-scatter is no evidence about NVLink.
 #
 # For orientation, others' numbers on NCCL, as busbw of a large all-reduce:
 #
@@ -430,22 +446,28 @@ print(
 )
 
 # %% [markdown]
-# The bytes are the same; α was paid 256 times. (On GPUs: one all-reduce of 4 GB against a thousand of 4 MB, about 3 times.) So gradients are not sent tensor by tensor but in *buckets*: lecture 04.
+# The bytes are the same; α was paid 256 times. (On GPUs: one all-reduce of 4 GB against a thousand of 4 MB, about 3 times.) So gradients
+# are not sent tensor by tensor but in *buckets*: lecture 04.
 #
-# What else moves these numbers: the layout of tensors, the number of ranks, which links lie between them, the algorithm, switches that add. Take every number for what it
-# is: *this* operation, size, machine, version. Compare runs of one benchmark with each other, and be slow to compare with somebody else's.
+# What else moves these numbers: the layout of tensors, the number of ranks, which links lie between them, the algorithm, switches that add.
+# Take every number for what it is: *this* operation, size, machine, version. Compare runs of one benchmark with each other, and be slow to
+# compare with somebody else's.
 
 # %% [markdown]
 # ## 8. The puzzle: 277 against 70
 #
-# The lecture's second measurement is a reduce-scatter, on the same 4 H100s. It printed 72 to 75 "GB/s" (students wrote down 70), against 272 to 278 for all-reduce. The retellings explain it
-# with hardware that helps all-reduce only (SHARP), with "optimization patterns", or with a reduce-scatter that "naturally reports less". Investigate.
+# The lecture's second measurement is a reduce-scatter, on the same 4 H100s. It printed 72 to 75 "GB/s" (students wrote down 70), against
+# 272 to 278 for all-reduce. The retellings explain it with hardware that helps all-reduce only (SHARP), with "optimization patterns", or
+# with a reduce-scatter that "naturally reports less". Investigate.
 #
-# **Clue 1: the times.** The lecture's log has 2.11 ms for the all-reduce and 4.06 ms for the reduce-scatter. Suspicious already: half an operation takes twice as long.
+# **Clue 1: the times.** The lecture's log has 2.11 ms for the all-reduce and 4.06 ms for the reduce-scatter. Suspicious already: half an
+# operation takes twice as long.
 #
-# **Clue 2: the shapes.** The all-reduce works on 100 · 1024² float32. The reduce-scatter's *input* has the shape (world size, 100 · 1024²), its *output* (100 · 1024²).
+# **Clue 2: the shapes.** The all-reduce works on 100 · 1024² float32. The reduce-scatter's *input* has the shape (world size, 100 · 1024²),
+# its *output* (100 · 1024²).
 #
-# **Clue 3: the code.** For reduce-scatter it computes bytes = output.element_size() · output.numel(), and then bytes · (n − 1) / (n · t) / 1024³. The all-reduce gets a 2 in front.
+# **Clue 3: the code.** For reduce-scatter it computes bytes = output.element_size() · output.numel(), and then bytes · (n − 1) / (n · t) /
+# 1024³. The all-reduce gets a 2 in front.
 #
 # First, can we reproduce what was printed?
 
@@ -460,8 +482,8 @@ print({name: f"{value:.1f}" for name, value in reported.items()})
 # %% [markdown]
 # To the digit. So the question is whether the formula is right.
 #
-# **Question.** Take the table of section 6. What is S of this reduce-scatter, in multiples of `out`? And what is the busbw that nccl-tests would have printed, in the same unit? Write your own
-# figure down before you run on.
+# **Question.** Take the table of section 6. What is S of this reduce-scatter, in multiples of `out`? And what is the busbw that nccl-tests
+# would have printed, in the same unit? Write your own figure down before you run on.
 
 # %%
 s_over_out = None  # your answer: a multiple
@@ -477,15 +499,16 @@ title = "4 × H100: as printed, and by nccl-tests' formula"
 compare(reported, corrected, {"reduce_scatter": your_busbw}, "GiB/s", title)
 
 # %% [markdown]
-# **There is no gap.** S of a reduce-scatter is the whole input, n times the output; the lecture counted the output. So what it printed is busbw / n, and times four it is 289 GiB/s, **310 GB/s**:
-# a little *faster* than the all-reduce's 298. The times say the same without any definition: the reduce-scatter got through four times the data in twice the time, so for equal data it takes half. Half an all-reduce takes half the time of
-# an all-reduce.
+# **There is no gap.** S of a reduce-scatter is the whole input, n times the output; the lecture counted the output. So what it printed is
+# busbw / n, and times four it is 289 GiB/s, **310 GB/s**: a little *faster* than the all-reduce's 298. The times say the same without any
+# definition: the reduce-scatter got through four times the data in twice the time, so for equal data it takes half. Half an all-reduce
+# takes half the time of an all-reduce.
 #
 # Two checks from elsewhere:
 #
 # - On 8 H200s, measured by nccl-tests with rings, all-reduce and reduce-scatter have the same busbw: 367 and 363 GB/s.
-# - SHARP does exist, and does lift all-reduce alone: from 367 to 480 there, with eight GPUs. With **four**, as in the lecture, NCCL chose a ring, and the gain was 1.00×. So it cannot explain
-#   a factor of four on that machine.
+# - SHARP does exist, and does lift all-reduce alone: from 367 to 480 there, with eight GPUs. With **four**, as in the lecture, NCCL chose a
+#   ring, and the gain was 1.00×. So it cannot explain a factor of four on that machine.
 #
 # Could we have confirmed it here? Let us see what this machine says, for equal S:
 
@@ -500,8 +523,8 @@ for name in worlds:
     )
 
 # %% [markdown]
-# NCCL: about a half. Gloo: about one, and it would have "confirmed" that reduce-scatter is slow, for its own reason (section 7). A wrong explanation can always find a
-# measurement that agrees with it. Here the evidence is the algebra.
+# NCCL: about a half. Gloo: about one, and it would have "confirmed" that reduce-scatter is slow, for its own reason (section 7). A wrong
+# explanation can always find a measurement that agrees with it. Here the evidence is the algebra.
 
 # %% [markdown]
 # ## 9. How benchmarks lie
@@ -576,11 +599,12 @@ ratios(lies, lie_factors, f"Bandwidth told / true, all_reduce of 4 MB, {backend}
 # | one sample | anything | many, and their median |
 # | wrong bytes | a factor that follows from n: n²/(n − 1) too high here, n too low in the puzzle | S and factor of nccl-tests |
 #
-# The lecture's own measurement timed *one* call, by `time.time()` (which may be set while you measure; `time.perf_counter()` may not), with the closing barrier *inside* the timed region, and on a CPU without a barrier before
-# the clock. A retelling left out the synchronize before the start as well. None of that changed its picture much, because 2 ms are long compared with a barrier; the bytes did.
+# The lecture's own measurement timed *one* call, by `time.time()` (which may be set while you measure; `time.perf_counter()` may not), with
+# the closing barrier *inside* the timed region, and on a CPU without a barrier before the clock. A retelling left out the synchronize
+# before the start as well. None of that changed its picture much, because 2 ms are long compared with a barrier; the bytes did.
 #
-# When you read somebody's number, ask: which S? which factor? GB or GiB? what was the clock around? how many times? When it is above the speed of the link, do not be
-# impressed.
+# When you read somebody's number, ask: which S? which factor? GB or GiB? what was the clock around? how many times? When it is above the
+# speed of the link, do not be impressed.
 
 # %% [markdown]
 # ## 10. Beside nccl-tests
@@ -593,8 +617,8 @@ ratios(lies, lie_factors, f"Bandwidth told / true, all_reduce of 4 MB, {backend}
 # $NCCL_TESTS/all_reduce_perf -b 1M -e 256M -f 4 -g 4
 # ```
 #
-# Where there are GPUs, and `NCCL_TESTS` names that folder, the next cell runs it and puts `fourranks.bench` beside it: they should agree within 3 %. Elsewhere it reads a listing that someone recorded on eight
-# H100s.
+# Where there are GPUs, and `NCCL_TESTS` names that folder, the next cell runs it and puts `fourranks.bench` beside it: they should agree
+# within 3 %. Elsewhere it reads a listing that someone recorded on eight H100s.
 
 # %%
 RECORDED = """\
@@ -616,13 +640,15 @@ for row in report.rows:
     print(f"{row.num_bytes / 2**20:6.0f} MiB: busbw {row.in_place.busbw / 1e9:.1f} GB/s{beside}")
 
 # %% [markdown]
-# Check that you can read it: 2 GiB in 7,985 µs are 269 GB/s, times 2 · 7/8 gives 471. More than the link's 450: the switch has added (this is SHARP). The two halves of a line are **out of place** and **in
-# place**; torch's all-reduce is in place. `#wrong` must be 0, and `N/A` means that nobody looked.
+# Check that you can read it: 2 GiB in 7,985 µs are 269 GB/s, times 2 · 7/8 gives 471. More than the link's 450: the switch has added (this
+# is SHARP). The two halves of a line are **out of place** and **in place**; torch's all-reduce is in place. `#wrong` must be 0, and `N/A`
+# means that nobody looked.
 
 # %% [markdown]
 # ## 11. Profiling a step
 #
-# A benchmark says what a collective can do. A **profile** says what it does in your step. Here is one: a small multilayer perceptron, forward, backward, and then all gradients added up, tensor by tensor.
+# A benchmark says what a collective can do. A **profile** says what it does in your step. Here is one: a small multilayer perceptron,
+# forward, backward, and then all gradients added up, tensor by tensor.
 #
 # **Question.** Which share of the step's time will be communication?
 
@@ -695,29 +721,35 @@ compare(parts, unit="ms", title=f"One step on rank 0, CPU time, {backend}")
 # | "gradients" on the CPU | the whole communication: the CPU waits | the time to *launch* it; look at the GPU's rows |
 # | waiting for a slow rank | a long call | a long kernel: it spins until the others have come, and keeps the GPU "100 % utilized" |
 #
-# The last line is the trap: a kernel that waits looks busy. A long NCCL kernel on rank 0 may mean a slow rank 3, and only a look at *all* ranks shows it. So here are all four:
+# The last line is the trap: a kernel that waits looks busy. A long NCCL kernel on rank 0 may mean a slow rank 3, and only a look at *all*
+# ranks shows it. So here are all four:
 
 # %%
 # %%ranks --trace
 step()
 
 # %% [markdown]
-# Eight gradients, eight all-reduces, one after another, and all of them after the backward pass is over. The weights' are large and the biases' tiny, and the tiny ones pay α as well. Lecture 04 sends them in one piece, and
-# while the backward pass still runs. But that is an optimization, and the order is always the same: **measure first**, then change one thing, then measure again.
+# Eight gradients, eight all-reduces, one after another, and all of them after the backward pass is over. The weights' are large and the
+# biases' tiny, and the tiny ones pay α as well. Lecture 04 sends them in one piece, and while the backward pass still runs. But that is an
+# optimization, and the order is always the same: **measure first**, then change one thing, then measure again.
 
 # %% [markdown]
 # ## We saw
 #
-# - **A benchmark, step by step**: warm-up (the first call is another operation), barrier (a rank must not time its patience), synchronize (asking is not doing), the slowest rank, the
-#   median. `fourranks.bench` is those twenty lines.
-# - **algbw and busbw** as nccl-tests defines them; α and β, the latency-bound and the bandwidth-bound side, ring against tree, one large against many small.
-# - **The puzzle** was the accounting: reduce-scatter's S is its input, and 72 · 4 = 289 GiB/s. And the lies of benchmarks have sizes: from 7 % for a unit to orders of magnitude for a missing synchronize.
+# - **A benchmark, step by step**: warm-up (the first call is another operation), barrier (a rank must not time its patience), synchronize
+#   (asking is not doing), the slowest rank, the median. `fourranks.bench` is those twenty lines.
+# - **algbw and busbw** as nccl-tests defines them; α and β, the latency-bound and the bandwidth-bound side, ring against tree, one large
+#   against many small.
+# - **The puzzle** was the accounting: reduce-scatter's S is its input, and 72 · 4 = 289 GiB/s. And the lies of benchmarks have sizes: from
+#   7 % for a unit to orders of magnitude for a missing synchronize.
 #
-# **Your turn**: [the exercise](../../exercises/03_benchmarking/exercise.ipynb). You write `benchmark` against clocks that cannot be fooled, the bandwidths, the fit and the crossover. Then lecture 04
-# puts an all-reduce into training.
+# **Your turn**: [the exercise](../../exercises/03_benchmarking/exercise.ipynb). You write `benchmark` against clocks that cannot be fooled,
+# the bandwidths, the fit and the crossover. Then lecture 04 puts an all-reduce into training.
 #
-# **Sources and further reading.** Stanford CS336 (spring 2025), lecture 8, with its log · NVIDIA, *nccl-tests*, `doc/PERFORMANCE.md` and `src/*.cu` · Bekman, *Machine Learning Engineering*, chapter on networks · Hockney, *The communication challenge for
-# MPP* (1994), for α and β · Thakur, Rabenseifner and Gropp, *Optimization of collective communication operations in MPICH* (2005), for rings against trees · PyTorch 2.13, `ProcessGroupGloo.cpp`, and pull request 118911
+# **Sources and further reading.** Stanford CS336 (spring 2025), lecture 8, with its log · NVIDIA, *nccl-tests*, `doc/PERFORMANCE.md` and
+# `src/*.cu` · Bekman, *Machine Learning Engineering*, chapter on networks · Hockney, *The communication challenge for MPP* (1994), for α
+# and β · Thakur, Rabenseifner and Gropp, *Optimization of collective communication operations in MPICH* (2005), for rings against trees ·
+# PyTorch 2.13, `ProcessGroupGloo.cpp`, and pull request 118911
 
 # %%
 # %ranks stop
