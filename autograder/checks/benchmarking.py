@@ -186,21 +186,20 @@ def _wrong_calls(plan: _Plan, rank: int, answer: Outcome) -> Problem | None:
 
 
 def _wrong_seconds(plan: _Plan, values: Mapping[int, float]) -> Problem | None:
-    if all(math.isclose(value, plan.answer, rel_tol=_EXACT) for value in values.values()):
+    wrong = [(rank, value) for rank, value in values.items() if not _is(value, plan.answer)]
+    if not wrong:
         return None
-    rank, value = next(item for item in values.items() if not _is(item[1], plan.answer))
+    rank, value = wrong[0]
     expected = f"rank {rank}: {_ms(plan.answer)}"
     if not all(_is(other, value) for other in values.values()):
         return Problem("ranks disagree", f"{_ms(plan.answer)} on {name_ranks(plan.ranks)}", _each(values))
     for factor in (1e3, 1e6, 1e9):
         if _is(value, plan.answer * factor):
             return Problem("not in seconds", expected, f"{value:g} s")
-    kind = next((kind for kind, wrong in plan.mistakes().items() if _is(value, wrong)), "seconds")
-    return Problem(kind.partition(",")[0], expected, f"{_ms(value)}{_remark(kind)}")
-
-
-def _remark(kind: str) -> str:
-    return "" if kind == "seconds" else f" ({kind})"
+    for kind, seconds in plan.mistakes().items():
+        if _is(value, seconds):
+            return Problem(kind.partition(",")[0], expected, f"{_ms(value)} ({kind})")
+    return Problem("seconds", expected, _ms(value))
 
 
 def _is(value: float, other: float) -> bool:
@@ -240,15 +239,16 @@ class _Around:
 
 def _between_calls(names: Sequence[str]) -> list[_Around]:
     """One `_Around` for each call, from the names of all that a rank did."""
-    text, *calls = _split(names, "run")
+    first, *calls = _split(names, "run")
     after = [_split(call, "ran")[1] for call in calls]
     return [
         _Around(before, own[: own.index("clock")] if "clock" in own else ())
-        for before, own in zip([text, *after], after, strict=False)
+        for before, own in zip([first, *after], after, strict=False)
     ]
 
 
 def _split(names: Sequence[str], at: str) -> list[Sequence[str]]:
+    """The stretches between the places of a name."""
     places = [-1, *(place for place, name in enumerate(names) if name == at), len(names)]
     return [names[start + 1 : end] for start, end in zip(places, places[1:], strict=False)]
 
@@ -267,9 +267,8 @@ def _wrong_device(plan: _Plan, rank: int, answer: Outcome) -> Problem | None:
     sent = [call.op for call in answer.calls if call.dtype.startswith(("float", "bfloat"))]
     if plan.device != "cuda" or answer.value["on_device"] or not sent:
         return None
-    return Problem(
-        "not on the device", f"rank {rank}: a tensor on {plan.device} for {sent[-1]}", "one on the CPU"
-    )
+    expected = f"rank {rank}: a tensor on {plan.device} for dist.{sent[-1]}"
+    return Problem("not on the device", expected, "one on the CPU")
 
 
 def _real(world_size: int) -> Trial:

@@ -127,7 +127,7 @@ def try_benchmark(benchmark):
 
 fourranks.world().run(try_benchmark, benchmark)
 
-# %% nbgrader={"grade": true, "grade_id": "benchmark_check", "locked": true, "points": 25, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "benchmark_check", "locked": true, "points": 28, "schema_version": 3, "solution": false, "task": false}
 check.benchmark(benchmark)
 ### BEGIN HIDDEN TESTS
 check.benchmark(benchmark, world_sizes=(2, 3, 8), seed=3301)
@@ -226,13 +226,13 @@ def busbw(collective: str, num_bytes: float, seconds: float, world_size: int) ->
     ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "algbw_check", "locked": true, "points": 3, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "algbw_check", "locked": true, "points": 4, "schema_version": 3, "solution": false, "task": false}
 check.algbw(algbw)
 ### BEGIN HIDDEN TESTS
 check.algbw(algbw, seed=3302)
 ### END HIDDEN TESTS
 
-# %% nbgrader={"grade": true, "grade_id": "busbw_check", "locked": true, "points": 14, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "busbw_check", "locked": true, "points": 15, "schema_version": 3, "solution": false, "task": false}
 check.busbw(busbw)
 ### BEGIN HIDDEN TESTS
 check.busbw(busbw, world_sizes=(1, 2, 3, 5, 16, 1000), seed=3303)
@@ -270,7 +270,7 @@ def corrected_reduce_scatter_busbw(reported: float, world_size: int) -> float:
     ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "corrected_check", "locked": true, "points": 6, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "corrected_check", "locked": true, "points": 8, "schema_version": 3, "solution": false, "task": false}
 check.corrected_reduce_scatter_busbw(corrected_reduce_scatter_busbw)
 ### BEGIN HIDDEN TESTS
 check.corrected_reduce_scatter_busbw(corrected_reduce_scatter_busbw, world_sizes=(3, 4, 16, 256), seed=3304)
@@ -326,7 +326,7 @@ def fit_alpha_beta(num_bytes: list[float], seconds: list[float]) -> tuple[float,
     ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "fit_check", "locked": true, "points": 14, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "fit_check", "locked": true, "points": 15, "schema_version": 3, "solution": false, "task": false}
 check.fit_alpha_beta(fit_alpha_beta)
 ### BEGIN HIDDEN TESTS
 check.fit_alpha_beta(fit_alpha_beta, seed=3305)

@@ -161,7 +161,7 @@ compare(measured, yours=asynchronous_ms, unit="ms", title=f"all_reduce of 40 MB,
 # ## 4. Mean or median?
 #
 # Measurements are disturbed: a backup starts, a neighbour's job wakes up, a clock is throttled. We do it on purpose. In three of 33 calls
-# rank 1 finds its processor taken away for 50 ms.
+# rank 1 finds its processor taken away for 200 ms.
 #
 # **Question.** By which factor do these three move the mean over the calls, and by which the median?
 
@@ -177,7 +177,7 @@ for call in range(33):
     dist.barrier()
     start = time.perf_counter()
     if call in DISTURBED and rank == 1:
-        time.sleep(0.050)
+        time.sleep(0.200)
     dist.all_reduce(x)
     seconds.append(time.perf_counter() - start)
 
@@ -355,7 +355,7 @@ for name in worlds:
 
 # %%
 alpha, beta = fit(backend, "sendrecv")
-grid = [m for m, _ in points(backend, "all_reduce")]
+grid = [2 ** (10 + step / 4) for step in range(57)]  # 1 KiB to 16 MiB
 own = fit(backend, "all_reduce")
 models = {
     "fit: α + β S": [(s, own[0] + own[1] * s) for s in grid],
