@@ -59,11 +59,7 @@ class _Plan:
         slowest = [max(times) for times in self.timed]
         by_rank = [own[self.warmup :] for own in self.seconds]
         with_warmup = [max(times) for times in zip(*self.seconds, strict=True)]
-        # On a GPU that is still busy with the warm-up when the clock starts.
-        first = max(sum(own[: self.warmup + 1]) - self.warmup * drivers.LAUNCH for own in self.seconds)
-        return {
-            "not synchronized": drivers.LAUNCH,
-            "unfinished before the clock": statistics.median([first, *slowest[1:]]),
+        mistakes = {
             "warm-up timed": statistics.median(with_warmup),
             "warm-up timed, mean": statistics.mean(with_warmup),
             "fastest rank": statistics.median(map(min, self.timed)),
@@ -77,6 +73,15 @@ class _Plan:
             "sum of the iterations": sum(slowest),
             "one sample": slowest[0],
             "one sample, the last": slowest[-1],
+        }
+        return {**self._mistakes_on_a_gpu(slowest), **mistakes} if self.device == "cuda" else mistakes
+
+    def _mistakes_on_a_gpu(self, slowest: Sequence[float]) -> Mistakes:
+        """What comes of not waiting for it: behind the call, or for the warm-up when the clock starts."""
+        first = max(sum(own[: self.warmup + 1]) - self.warmup * drivers.LAUNCH for own in self.seconds)
+        return {
+            "not synchronized": drivers.LAUNCH,
+            "unfinished before the clock": statistics.median([first, *slowest[1:]]),
         }
 
 
