@@ -239,10 +239,10 @@ theirs = bench.benchmark(lambda: dist.all_reduce(x), **options)
 print(f"{1000 * ours:.2f} ms here, {1000 * theirs:.2f} ms by fourranks.bench")
 
 # %% [markdown]
-# All ranks say the same (one line with the label `[0-3]`), and run by run the numbers stay close; on a laptop that does other things, too,
-# within some ten percent. nccl-tests, NVIDIA's own benchmark, works in the same way but for two points: it puts 20 calls on one reading of
-# the clock, and reports a mean. For large tensors that makes no difference; for small ones it hides the time to launch a kernel
-# (`bench.benchmark(…, calls=20)` does the same).
+# All ranks say the same (one line with the label `[0-3]`), and the two functions differ by no more than two runs of one of them: how much
+# that is depends on what else this machine does. nccl-tests, NVIDIA's own benchmark, works in the same way but for two points: it puts 20
+# calls on one reading of the clock, and reports a mean. For large tensors that makes no difference; for small ones it hides the time to
+# launch a kernel (`bench.benchmark(…, calls=20)` does the same).
 
 # %% [markdown]
 # ## 6. From seconds to bandwidths
@@ -403,8 +403,8 @@ sizes(bandwidths, unit="B/s", title=f"busbw over S, {' and '.join(worlds)}, 4 ra
 # all-reduce, **363** for reduce-scatter, **361** for all-gather.
 #
 # On Gloo they do not, and reduce-scatter falls behind. That is Gloo, not the operation: **Gloo's reduce-scatter is an all-reduce of the
-# whole input followed by a copy of one chunk** (its source says so). It takes as long as the operation of which it is half. Remember this
-# for the next section: whatever Gloo says about reduce-scatter is no evidence about NVLink.
+# whole input followed by a copy of one chunk** (its source says so). So it takes no less time than the operation of which it is half; with
+# the copies, rather more. Remember this for the next section: whatever Gloo says about reduce-scatter is no evidence about NVLink.
 #
 # For orientation, others' numbers on NCCL, as busbw of a large all-reduce:
 #
@@ -523,8 +523,8 @@ for name in worlds:
     )
 
 # %% [markdown]
-# NCCL: about a half. Gloo: about one, and it would have "confirmed" that reduce-scatter is slow, for its own reason (section 7). A wrong
-# explanation can always find a measurement that agrees with it. Here the evidence is the algebra.
+# NCCL: about a half. Gloo: more than one, and it would have "confirmed" that reduce-scatter is slow, for its own reason (section 7). A
+# wrong explanation can always find a measurement that agrees with it. Here the evidence is the algebra.
 
 # %% [markdown]
 # ## 9. How benchmarks lie
