@@ -1,5 +1,13 @@
 """All checks under one name, for test cells: `from autograder import check; check.broadcast(broadcast)`."""
 
+from autograder.checks.bandwidths import (
+    algbw,
+    busbw,
+    corrected_reduce_scatter_busbw,
+    crossover_bytes,
+    fit_alpha_beta,
+)
+from autograder.checks.benchmarking import benchmark
 from autograder.checks.collectives import (
     all_to_all,
     broadcast,
@@ -20,10 +28,16 @@ from autograder.checks.hardware_hierarchy import (
 from autograder.checks.topology_listings import parse_topology
 
 __all__ = [
+    "algbw",
     "all_to_all",
     "attainable_flops",
+    "benchmark",
     "broadcast",
+    "busbw",
+    "corrected_reduce_scatter_busbw",
+    "crossover_bytes",
     "exchange",
+    "fit_alpha_beta",
     "gather",
     "matmul_intensity",
     "measure_copy_bandwidth",

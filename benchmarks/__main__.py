@@ -26,6 +26,7 @@ MODULES = (
     "check",
     "overhead",
     "dashboard",
+    "bandwidth",
 )
 ENOUGH = 40.0  # seconds after which a slow contender of a benchmark is not measured again
 RESULTS = Path(__file__).with_name("results.md")

@@ -1,0 +1,60 @@
+"""The alpha-beta model: a message of S bytes takes alpha + beta S seconds.
+
+Alpha is what a message costs however small it is; 1 / beta is what a link carries in a second. The times of
+algorithms follow from the messages that they send one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def fit_alpha_beta(num_bytes: Sequence[float], seconds: Sequence[float]) -> tuple[float, float]:
+    """The alpha (seconds) and beta (seconds per byte) that fit best, by least squares of relative errors.
+
+    Sizes that span decades need relative ones: a percent of the largest time is more than all of the
+    smallest, and alpha would be noise.
+
+    Raises:
+        ValueError: fewer than two different sizes, or a time that is not positive.
+    """
+    if len(set(num_bytes)) < 2 or min(seconds, default=0) <= 0:
+        raise ValueError("A fit needs at least two different sizes, and times above zero.")
+    weights = [1 / t**2 for t in seconds]
+    points = list(zip(weights, num_bytes, seconds, strict=True))
+    w, ws, wss = (sum(weight * size**power for weight, size, _ in points) for power in (0, 1, 2))
+    wt, wst = (sum(weight * size**power * t for weight, size, t in points) for power in (0, 1))
+    determinant = w * wss - ws * ws
+    return (wt * wss - wst * ws) / determinant, (w * wst - ws * wt) / determinant
+
+
+def rounds(world_size: int) -> int:
+    """Rounds in which a tree reaches all ranks: the base-2 logarithm, rounded up."""
+    return (world_size - 1).bit_length()
+
+
+def message(num_bytes: float, alpha: float, beta: float) -> float:
+    """Seconds of one message."""
+    return alpha + beta * num_bytes
+
+
+def ring_all_reduce(world_size: int, num_bytes: float, alpha: float, beta: float) -> float:
+    """Seconds of a ring all-reduce: 2 (n - 1) messages of S / n bytes, one after another."""
+    return 2 * (world_size - 1) * message(num_bytes / world_size, alpha, beta)
+
+
+def tree_all_reduce(world_size: int, num_bytes: float, alpha: float, beta: float) -> float:
+    """Seconds of a reduce and a broadcast along trees: a message of S bytes in each round."""
+    return 2 * rounds(world_size) * message(num_bytes, alpha, beta)
+
+
+def crossover_bytes(world_size: int, alpha: float, beta: float) -> float:
+    """The size at which ring and tree all-reduce take equally long; below it the tree is faster.
+
+    0 where the tree never is: with up to 3 ranks it has no fewer messages in a row than the ring.
+    """
+    if world_size < 2:
+        return 0.0
+    fewer_messages = world_size - 1 - rounds(world_size)
+    more_bytes = rounds(world_size) - (world_size - 1) / world_size
+    return fewer_messages * alpha / (more_bytes * beta)

@@ -1,0 +1,130 @@
+"""Figures of measured times: every call of every rank, times over sizes with models, ratios to the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+
+from . import units
+from .style import BLANK, FAINT_INK, INK, PAPER, Figure, rank_colour
+
+_WIDTH, _HEIGHT = 7.5, 3.6  # inches
+_SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#5B6770", "#E69F00")  # of Okabe and Ito
+_MARKERS = ("o", "s", "^", "D", "v", "P")
+_DASHES = ("-", "--", ":", "-.")
+_YOURS = "#D55E00"
+_BAR_COLOUR = "#9fb3c8"
+
+Points = Sequence[tuple[float, float]]
+
+
+def calls(seconds: Sequence[Sequence[float]], title: str = "") -> Figure:
+    """Draws what each call took on each rank, in the order of the calls.
+
+    Args:
+        seconds: for each rank the seconds of its calls.
+        title: a headline.
+    """
+    figure, axes = _figure(title)
+    factor, unit = units.time_unit(max(map(max, seconds)))
+    for rank, own in enumerate(seconds):
+        places = [call + 0.12 * (rank - (len(seconds) - 1) / 2) for call in range(1, len(own) + 1)]
+        style = {"s": 16, "color": rank_colour(rank), "label": f"rank {rank}"}
+        axes.scatter(places, [time / factor for time in own], **style)
+    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.set_xlabel("call", color=FAINT_INK, fontsize=9)
+    axes.set_ylabel(unit, color=FAINT_INK, fontsize=9)
+    _legend(axes)
+    return figure
+
+
+def sizes(
+    measured: Mapping[str, Points],
+    models: Mapping[str, Points] | None = None,
+    unit: str = "s",
+    title: str = "",
+    mark: float | None = None,
+    yours: float | None = None,
+) -> Figure:
+    """Draws times or bandwidths over sizes, both on logarithmic axes: measured as points, models as lines.
+
+    Args:
+        measured: for each name the pairs of S in bytes and seconds, or bytes per second.
+        models: likewise.
+        unit: "s" or "B/s".
+        title: a headline.
+        mark: a size to mark.
+        yours: the size that the reader predicted; None is not drawn.
+    """
+    figure, axes = _figure(title)
+    for number, (name, points) in enumerate(measured.items()):
+        look = {"marker": _MARKERS[number % len(_MARKERS)], "linestyle": "none", "markersize": 5}
+        axes.plot(*zip(*points, strict=True), color=_SERIES[number % len(_SERIES)], label=name, **look)
+    for number, (name, points) in enumerate((models or {}).items()):
+        look = {"linestyle": _DASHES[number % len(_DASHES)], "linewidth": 1.4, "color": INK}
+        axes.plot(*zip(*points, strict=True), label=name, **look)
+    axes.set(xscale="log", yscale="log")
+    for size, name, colour in ((mark, "α/β", FAINT_INK), (yours, "your prediction", _YOURS)):
+        if size:
+            axes.axvline(size, color=colour, linewidth=1, label=name)
+    _scale(axes, unit)
+    _legend(axes)
+    return figure
+
+
+def ratios(
+    measured: Mapping[str, float], yours: Mapping[str, float | None] | None = None, title: str = ""
+) -> Figure:
+    """Draws how far numbers are from the truth, which is 1, on a logarithmic axis.
+
+    Args:
+        measured: for each name what it says divided by what is true, from top to bottom.
+        yours: the reader's predictions; None or a missing name is not drawn.
+        title: a headline.
+    """
+    figure, axes = _figure(title, 1.1 + 0.36 * len(measured), left=0.4)
+    rows = range(len(measured))
+    axes.barh(rows, [value - 1 for value in measured.values()], left=1, height=0.55, color=_BAR_COLOUR)
+    given = [(yours[name], row) for row, name in enumerate(measured) if (yours or {}).get(name)]
+    if given:
+        look = {"linestyle": "none", "color": _YOURS, "markeredgecolor": PAPER, "label": "your prediction"}
+        axes.plot(*zip(*given, strict=True), marker="D", markersize=8, **look)
+        _legend(axes)
+    axes.axvline(1, color=INK, linewidth=1.2)
+    names = [f"{name}:  × {value:.3g}" for name, value in measured.items()]
+    axes.set_yticks(rows, names, color=INK)
+    axes.set(xscale="log", ylim=(len(measured) - 0.5, -0.5))
+    axes.grid(axis="y", visible=False)
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"× {value:g}"))
+    axes.xaxis.set_minor_locator(NullLocator())
+    return figure
+
+
+def _figure(title: str, height: float = _HEIGHT, left: float = 0.1) -> tuple[Figure, Axes]:
+    figure = Figure(_WIDTH, height)
+    axes = figure.add_axes((left, 0.55 / height, 0.97 - left, 1 - 0.95 / height), facecolor=PAPER)
+    figure.text(0.02, 1 - 0.12 / height, title, fontsize=10.5, color=INK, va="top")
+    axes.tick_params(colors=FAINT_INK, labelsize=8.5, length=0)
+    axes.grid(color=BLANK)
+    axes.set_axisbelow(True)
+    axes.spines[:].set_visible(False)
+    return figure, axes
+
+
+def _scale(axes: Axes, unit: str) -> None:
+    """Powers of 4 on the size axis, with their unit; times or rates on the other one."""
+    low, high = axes.get_xlim()
+    ticks = [4.0**power for power in range(21) if low <= 4.0**power <= high]
+    axes.set_xticks(ticks, list(map(units.size, ticks)))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.set_xlabel("S", color=FAINT_INK, fontsize=9)
+    write = units.time if unit == "s" else units.rate
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
+    axes.yaxis.set_minor_locator(NullLocator())
+
+
+def _legend(axes: Axes) -> None:
+    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK)

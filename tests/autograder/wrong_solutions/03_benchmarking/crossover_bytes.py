@@ -1,0 +1,49 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "rounds_not_rounded": ("rounds not rounded", "round up"),
+    "latency_over_bandwidth": ("latency left out", "set them equal"),
+    "beta_is_a_bandwidth": ("beta as a rate", "seconds per byte"),
+    "upside_down": ("upside down", "reciprocal"),
+    "ring_sends_whole_tensors": ("whole messages", "S / n bytes"),
+    "twice_the_size": ("number", "smallest numbers"),
+    "one_phase_of_the_ring": ("number", "smallest numbers"),
+    "none_for_few_ranks": ("wrong type", "what the function returns"),
+}
+
+
+def solved(n, alpha, beta, rounds=None, share=None):
+    rounds = (n - 1).bit_length() if rounds is None else rounds
+    share = (n - 1) / n if share is None else share
+    return (n - 1 - rounds) * alpha / ((rounds - share) * beta)
+
+
+def rounds_not_rounded(world_size, alpha, beta):
+    return solved(world_size, alpha, beta, math.log2(world_size))
+
+
+def latency_over_bandwidth(world_size, alpha, beta):
+    return alpha / beta
+
+
+def beta_is_a_bandwidth(world_size, alpha, beta):
+    return solved(world_size, alpha, 1 / beta)
+
+
+def upside_down(world_size, alpha, beta):
+    return 1 / solved(world_size, alpha, beta) if world_size > 3 else 0.0
+
+
+def ring_sends_whole_tensors(world_size, alpha, beta):
+    return solved(world_size, alpha, beta, share=world_size - 1) if world_size > 3 else 0.0
+
+
+def twice_the_size(world_size, alpha, beta):
+    return 2 * solved(world_size, alpha, beta)
+
+
+def one_phase_of_the_ring(world_size, alpha, beta):
+    return solved(world_size, alpha, beta, share=(world_size - 1) / (2 * world_size))
+
+
+def none_for_few_ranks(world_size, alpha, beta):
+    return solved(world_size, alpha, beta) if world_size > 3 else None

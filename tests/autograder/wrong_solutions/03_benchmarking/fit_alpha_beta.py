@@ -1,0 +1,59 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "absolute_errors": ("absolute errors", "Divide each equation"),
+    "beta_first": ("swapped", "Return (alpha, beta)"),
+    "bandwidth_instead_of_beta": ("a rate", "reciprocal of the bandwidth"),
+    "smallest_time_is_alpha": ("no fit of alpha", "Let all points decide"),
+    "no_latency": ("no fit of alpha", "Let all points decide"),
+    "first_and_last": ("two points", "all points decide"),
+    "returns_tensors": ("wrong type", "what the function returns"),
+    "two_neighbours": ("number", "smallest numbers"),
+}
+
+
+def least_squares(num_bytes, seconds, weights):
+    a = list(weights)
+    b = [weight * size for weight, size in zip(weights, num_bytes, strict=True)]
+    c = [weight * t for weight, t in zip(weights, seconds, strict=True)]
+
+    def dot(x, y):
+        return sum(p * q for p, q in zip(x, y, strict=True))
+
+    determinant = dot(a, a) * dot(b, b) - dot(a, b) ** 2
+    alpha = (dot(a, c) * dot(b, b) - dot(b, c) * dot(a, b)) / determinant
+    return alpha, (dot(b, c) * dot(a, a) - dot(a, c) * dot(a, b)) / determinant
+
+
+def absolute_errors(num_bytes, seconds):
+    beta, alpha = statistics.linear_regression(num_bytes, seconds)
+    return alpha, beta
+
+
+def beta_first(num_bytes, seconds):
+    return least_squares(num_bytes, seconds, [1 / t for t in seconds])[::-1]
+
+
+def bandwidth_instead_of_beta(num_bytes, seconds):
+    alpha, beta = least_squares(num_bytes, seconds, [1 / t for t in seconds])
+    return alpha, 1 / beta
+
+
+def smallest_time_is_alpha(num_bytes, seconds):
+    return min(seconds), (max(seconds) - min(seconds)) / max(num_bytes)
+
+
+def no_latency(num_bytes, seconds):
+    return 0.0, statistics.median(t / size for size, t in zip(num_bytes, seconds, strict=True))
+
+
+def first_and_last(num_bytes, seconds):
+    beta = (seconds[-1] - seconds[0]) / (num_bytes[-1] - num_bytes[0])
+    return seconds[0] - beta * num_bytes[0], beta
+
+
+def returns_tensors(num_bytes, seconds):
+    return tuple(map(torch.tensor, least_squares(num_bytes, seconds, [1 / t for t in seconds])))
+
+
+def two_neighbours(num_bytes, seconds):
+    return first_and_last(num_bytes[:2], seconds[:2])
