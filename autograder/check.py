@@ -1,5 +1,6 @@
 """All checks under one name, for test cells: `from autograder import check; check.broadcast(broadcast)`."""
 
+from autograder.checks.batches import accumulate, shard_batch
 from autograder.checks.collectives import (
     all_to_all,
     broadcast,
@@ -11,10 +12,19 @@ from autograder.checks.collectives import (
     ring_reduce_scatter,
     scatter,
 )
+from autograder.checks.data_parallelism import (
+    average_gradients,
+    bucketed_distributed_data_parallel,
+    distributed_data_parallel,
+)
 
 __all__ = [
+    "accumulate",
     "all_to_all",
+    "average_gradients",
     "broadcast",
+    "bucketed_distributed_data_parallel",
+    "distributed_data_parallel",
     "exchange",
     "gather",
     "reduce",
@@ -22,4 +32,5 @@ __all__ = [
     "ring_all_reduce",
     "ring_reduce_scatter",
     "scatter",
+    "shard_batch",
 ]

@@ -1,0 +1,213 @@
+"""Drivers of exercise 04: the same training loop on every rank, with what a student has written.
+
+They report gradients, weights, and moments of `time.perf_counter()`, the clock of `Call.start`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import time
+from collections.abc import Callable, Iterable
+
+import psutil
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from autograder.drivers.small_models import build, contents, gradients, loss
+
+LEARNING_RATE = 0.1
+WARM_UP, REPEATS = 3, 6  # steps before and between two looks at the memory
+
+
+def shard(shard_batch: Callable, batch: torch.Tensor, world_size: int) -> dict:
+    """What each of so many ranks would get; or the message, when the batch is refused."""
+    try:
+        shards = [shard_batch(batch, rank, world_size) for rank in range(world_size)]
+    except ValueError as error:
+        return {"refused": str(error)}
+    tensors = [part for part in shards if isinstance(part, torch.Tensor) and part.numel()]
+    memory = batch.untyped_storage().data_ptr()
+    return {"shards": shards, "views": all(part.untyped_storage().data_ptr() == memory for part in tensors)}
+
+
+def average(
+    average_gradients: Callable,
+    model: str,
+    seed: int,
+    inputs: torch.Tensor,
+    group: dist.ProcessGroup | None = None,
+) -> dict:
+    """One backward, and the gradients averaged afterwards."""
+    module = build(model, seed).to(_device())
+    loss(module(inputs)).backward()
+    average_gradients(module, group=group)
+    return {"gradients": gradients(module), "parameters": contents(module)[0]}
+
+
+def train(
+    wrapper: Callable,
+    model: str,
+    seed: int,
+    batches: list[torch.Tensor],
+    options: dict,
+    group: dist.ProcessGroup | None = None,
+) -> dict:
+    """A step of SGD for each batch: what the wrapped model held at first, and what after each step."""
+    module, ready = _watched(model, seed)
+    wrapped = wrapper(module, **options, group=group)
+    optimizer = torch.optim.SGD(module.parameters(), LEARNING_RATE)
+    parameters, buffers = contents(wrapped)
+    steps = []
+    for batch in batches:
+        optimizer.zero_grad()
+        ready.clear()
+        moments = _step(wrapped, [batch])
+        after = gradients(module)
+        optimizer.step()
+        steps.append({"gradients": after, "ready": list(ready), **moments})
+    return {"parameters": parameters, "buffers": buffers, "steps": steps, "kept": wrapped.module is module}
+
+
+def pause(
+    wrapper: Callable,
+    model: str,
+    seed: int,
+    batches: list[torch.Tensor],
+    options: dict,
+    group: dist.ProcessGroup | None = None,
+) -> dict:
+    """All but the last batch under `no_sync`; then a block that ends by an exception, and one more step."""
+    module = build(model, seed).to(_device())
+    wrapped = wrapper(module, **options, group=group)
+    paused = time.perf_counter()
+    with wrapped.no_sync():
+        for batch in batches[:-1]:
+            loss(wrapped(batch)).backward()
+        resumed = time.perf_counter()
+    inside = gradients(module)
+    _step(wrapped, batches[-1:])
+    after = gradients(module)
+    with contextlib.suppress(_Interruption), wrapped.no_sync():
+        raise _Interruption
+    module.zero_grad()
+    _step(wrapped, batches[:1])
+    return {
+        "paused": paused,
+        "resumed": resumed,
+        "inside": inside,
+        "after": after,
+        "recovered": gradients(module),
+    }
+
+
+class _Interruption(Exception):
+    """As a student's code may meet, for instance when memory is short."""
+
+
+def hold(
+    wrapper: Callable, seed: int, batch: torch.Tensor, options: dict, group: dist.ProcessGroup | None = None
+) -> dict:
+    """Bytes that the wrapper holds between two steps, and bytes that the process gains in some steps."""
+    module = build("deep", seed).to(_device())
+    before = _tensor_bytes()
+    wrapped = wrapper(module, **options, group=group)
+    _repeat(wrapped, batch, WARM_UP)
+    began = _process_bytes()
+    _repeat(wrapped, batch, REPEATS)
+    return {"gained": _process_bytes() - began, "held": _tensor_bytes() - before}
+
+
+def accumulate(
+    accumulate: Callable,
+    model: str,
+    seed: int,
+    microbatches: list[list[torch.Tensor]],
+    group: dist.ProcessGroup | None = None,
+) -> dict:
+    """One accumulation over a model that is wrapped by torch's own DistributedDataParallel."""
+    wrapped = _Counting(build(model, seed).to(_device()), process_group=group)
+    losses = _Losses()
+    began = time.perf_counter()
+    mean = accumulate(wrapped, [tuple(pair) for pair in microbatches], losses)
+    return {
+        "began": began,
+        "loss": mean.item() if isinstance(mean, torch.Tensor) and mean.numel() == 1 else mean,
+        "attached": isinstance(mean, torch.Tensor) and mean.requires_grad,
+        "gradients": gradients(wrapped.module),
+        "finished": wrapped.finished,
+        "graphs": losses.most_graphs,
+    }
+
+
+class _Counting(nn.parallel.DistributedDataParallel):
+    """With the method that the course's own wrapper has; torch's waits at the end of backward."""
+
+    finished = 0
+
+    def finish_gradient_synchronization(self) -> None:
+        self.finished += 1
+
+
+class _Losses:
+    """A loss function that counts the graphs whose backward is still to come."""
+
+    def __init__(self) -> None:
+        self.graphs = self.most_graphs = 0
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.graphs += 1
+        self.most_graphs = max(self.most_graphs, self.graphs)
+        outputs.register_hook(self._done)
+        return (outputs - targets).square().mean()
+
+    def _done(self, gradient: torch.Tensor) -> None:
+        self.graphs -= 1
+
+
+def _step(wrapped: nn.Module, batches: Iterable[torch.Tensor]) -> dict[str, float]:
+    """Forward, backward and synchronization for each batch, and the moments between them."""
+    began = time.perf_counter()
+    for batch in batches:
+        loss(wrapped(batch)).backward()
+        computed = time.perf_counter()
+        wrapped.finish_gradient_synchronization()
+    return {"began": began, "computed": computed, "ended": time.perf_counter()}
+
+
+def _repeat(wrapped: nn.Module, batch: torch.Tensor, times: int) -> None:
+    for _ in range(times):
+        _step(wrapped, [batch])
+        wrapped.zero_grad()
+
+
+def _watched(model: str, seed: int) -> tuple[nn.Module, list[float]]:
+    """The model, and the list of the moments at which its gradients become ready.
+
+    These hooks come before those of any wrapper, so a gradient's moment is before its all-reduce.
+    """
+    module = build(model, seed).to(_device())
+    ready: list[float] = []
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(lambda _: ready.append(time.perf_counter()))
+    return module, ready
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
+def _tensor_bytes() -> int:
+    """Bytes of all tensors that Python code holds, each memory counted once."""
+    gc.collect()
+    tensors = [held for held in gc.get_objects() if issubclass(type(held), torch.Tensor)]
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    return sum(storages.values())
+
+
+def _process_bytes() -> int:
+    """Bytes of memory that this process holds, on the GPU if it computes there."""
+    gc.collect()
+    return torch.cuda.memory_allocated() if _device().type == "cuda" else psutil.Process().memory_info().rss
