@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from autograder.drivers.data_parallelism import LEARNING_RATE
-from autograder.drivers.small_models import build, gradients, loss
+from autograder.drivers.small_models import build, descend, gradients, loss
 from autograder.policy import Problem
 from autograder.values import close, kind_of, number
 
@@ -56,18 +56,17 @@ def expectations(
 ) -> list[Expected]:
     """Training in one process with the batches of all ranks: `batches[position][step]`."""
     module = build(model, seed)
-    optimizer = torch.optim.SGD(module.parameters(), learning_rate)
     steps = []
     for shards in zip(*batches, strict=True):
         local = []
         for shard in shards:
-            optimizer.zero_grad()
+            module.zero_grad()
             loss(module(shard)).backward()
             local.append(gradients(module))
         steps.append(Expected.of(local))
         for name, parameter in module.named_parameters():
             parameter.grad = steps[-1].mean.get(name)
-        optimizer.step()
+        descend(module, learning_rate)
     return steps
 
 
@@ -108,4 +107,7 @@ def _diagnose(
             return "summed", f" (the sum over {world_size} ranks)"
         if _equal(got, want / world_size):
             return "divided twice", f" (the mean, divided by {world_size} once more)"
+        factor = float((got * want).sum() / (want * want).sum())
+        if abs(factor) > 1e-3 and _equal(got, want * factor):
+            return "divided wrongly", f" ({factor:.3g} times the mean)"
     return "wrong gradient", ""

@@ -20,6 +20,8 @@ from autograder.student import Outcome, RunFailed
 from fourranks.errors import name_ranks
 
 WORLD_SIZES = (1, 2, 3, 4, 5)
+# What is wrong on one rank: gets its position in the group, the rank in words, and its outcome.
+Rule = Callable[[int, str, Outcome], Problem | None]
 SAMPLES = 4  # of each rank in each step
 
 
@@ -63,9 +65,14 @@ class Setting:
         return [[batch.clone() for batch in own] for own in batches]
 
     def trial(
-        self, what: str, driver: Callable, arguments: Callable, verify: Callable, model: str = "plain"
+        self, what: str, driver: Callable, arguments: Callable, *rules: Rule, model: str = "plain"
     ) -> Training:
-        """The trial in which position p of the group calls the driver with `arguments(p, its rank)`."""
+        """A trial whose outcomes must keep the rules, on every rank the first before the second.
+
+        Args:
+            what: is tried, for the student.
+            arguments: of the driver, by position in the group and rank.
+        """
         positions = {rank: position for position, rank in enumerate(self.ranks)}
         group = f", group of {name_ranks(list(self.members))}" if self.members else ""
         return Training(
@@ -76,18 +83,17 @@ class Setting:
             ],
             members=self.members,
             driver=driver,
-            verify=partial(_first_on_ranks, verify),
+            verify=partial(_first_problem, rules),
             size=1,
             model=model,
         )
 
 
-def _first_on_ranks(
-    verify: Callable[[int, str, Outcome], Problem | None], outcomes: Sequence[Outcome | None]
-) -> Problem | None:
-    """The first problem of the ranks that took part; `verify` gets position, rank in words, and outcome."""
+def _first_problem(rules: Sequence[Rule], outcomes: Sequence[Outcome | None]) -> Problem | None:
     taking_part = [(rank, outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
-    problems = (verify(at, f"rank {rank}", outcome) for at, (rank, outcome) in enumerate(taking_part))
+    problems = (
+        rule(at, f"rank {rank}", outcome) for rule in rules for at, (rank, outcome) in enumerate(taking_part)
+    )
     return next(filter(None, problems), None)
 
 

@@ -91,7 +91,7 @@ def _no_refusal(size: int, world_size: int, outcome: Outcome) -> Problem | None:
 
 
 def accumulate(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> None:
-    """Checks `accumulate` over torch's own wrapper: gradients, loss, one synchronization, one graph alive.
+    """Checks `accumulate`: gradients, loss, one synchronization, one graph alive.
 
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
@@ -148,10 +148,9 @@ def _backward(seed: int, microbatches: Sequence[Sequence[torch.Tensor]]) -> tupl
 
 def _accumulated(expected: _Accumulated, at: int, where: str, outcome: Outcome) -> Problem | None:
     value = outcome.value
-    reduces = sum(c.op == "all_reduce" and c.start >= value["began"] for c in outcome.calls)
-    if reduces != 1:
-        kind = "synchronized too often" if reduces else "never synchronized"
-        return Problem(kind, f"{where}: one synchronization for all microbatches", f"{reduces}")
+    if (count := value["synchronizations"]) != 1:
+        kind = "synchronized too often" if count else "never synchronized"
+        return Problem(kind, f"{where}: one synchronization for all microbatches", f"{count}")
     if value["graphs"] > 1:
         graphs = f"those of {value['graphs']}"
         return Problem("graphs held", f"{where}: activations of one microbatch at a time", graphs)

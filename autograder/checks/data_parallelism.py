@@ -7,6 +7,7 @@ rank 0. What each step may communicate is in `autograder.gradient_traffic`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -33,6 +34,10 @@ KIND_OF_MODEL = {
     "mixed": "three dtypes",
     "buffers": "buffers",
 }
+DEFAULT_BUCKET = 25 << 20
+# Of those models the gradients fill about three buckets; where some are unused, each has its own, so that
+# no bucket can hide on which rank it is.
+BUCKET_BYTES = dict.fromkeys(KIND_OF_MODEL, (150,)) | {"plain": (DEFAULT_BUCKET, 150, 0), "unused": (0,)}
 DEEP_BYTES = 4 << 20  # the gradients of the "deep" model
 SLACK_BYTES = 1 << 16  # what a wrapper may hold besides gradients
 
@@ -99,7 +104,7 @@ def distributed_data_parallel(code: Code, world_sizes: Sequence[int] = WORLD_SIZ
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    cases = _wrapping(world_sizes, seed, bucket_bytes=(), held=0)
+    cases = _wrapping(world_sizes, seed, dict.fromkeys(KIND_OF_MODEL, (None,)), held=0)
     judge("DistributedDataParallel", code, cases, seed)
 
 
@@ -111,99 +116,90 @@ def bucketed_distributed_data_parallel(
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    cases = _wrapping(world_sizes, seed, bucket_bytes=(25 << 20, 150, 0), held=DEEP_BYTES)
-    judge("BucketedDistributedDataParallel", code, cases, seed)
+    judge(
+        "BucketedDistributedDataParallel", code, _wrapping(world_sizes, seed, BUCKET_BYTES, DEEP_BYTES), seed
+    )
 
 
 def _wrapping(
-    world_sizes: Sequence[int], seed: int, bucket_bytes: Sequence[int], held: int
+    world_sizes: Sequence[int], seed: int, bucket_bytes: dict[str, Sequence[int | None]], held: int
 ) -> Iterator[Trial]:
-    """Training with every kind of parameter, pauses, and memory; with buckets of several sizes."""
-    first, *others = bucket_bytes or [None]
+    """Training with every kind of parameter and buckets of these sizes (None: no buckets), pauses, memory."""
     for setting in settings(world_sizes, seed):
         for model in KIND_OF_MODEL if not setting.members else ("buffers", "unused"):
-            yield _training_trial(setting, model, others[0] if others and model != "plain" else first)
-        for size in others:
-            yield _training_trial(setting, "plain", size)
-        yield _pause_trial(setting, _options(others[0] if others else None))
+            for size in bucket_bytes[model]:
+                yield _training_trial(setting, model, size)
+        yield _pause_trial(setting, _options(bucket_bytes["buffers"][0]))
     yield _memory_trial(Setting(2, None, seed, torch.Generator().manual_seed(seed)), held)
 
 
 def _options(bucket_bytes: int | None) -> dict:
-    return {} if bucket_bytes in (None, 25 << 20) else {"bucket_size_mb": bucket_bytes / 2**20}
+    return {} if bucket_bytes in (None, DEFAULT_BUCKET) else {"bucket_size_mb": bucket_bytes / 2**20}
+
+
+@dataclass(frozen=True)
+class _Run:
+    """A model that is trained, by the seed of rank 0, and what must come of it."""
+
+    model: str
+    seed: int
+    expected: Sequence[Expected]
+    bucket_bytes: int | None
+
+    def wrapped(self, at: int, where: str, outcome: Outcome) -> Problem | None:
+        """Names as those of torch's own wrapper, and everything as on rank 0."""
+        value, module = outcome.value, build(self.model, self.seed)
+        names = [f"module.{name}" for name in module.state_dict()]
+        if not value["kept"] or value["names"] != names:
+            others = sorted(set(value["names"]) ^ set(names))[:3]
+            got = f"differing: {', '.join(others)}" if others else "another model in it"
+            return Problem("names", f"{where}: the model in .module, its names such as {names[0]}", got)
+        parameters, buffers = contents(module)
+        return _different(parameters, value["parameters"], "parameters differ", where) or _different(
+            buffers, value["buffers"], "buffers differ", where
+        )
+
+    def trained(self, at: int, where: str, outcome: Outcome) -> Problem | None:
+        """Each step's gradients, and what was communicated for them."""
+        steps = zip(self.expected, outcome.value["steps"], strict=True)
+        problems = (
+            self._step(want, step, outcome.calls, at, f"{where}, step {number}")
+            for number, (want, step) in enumerate(steps, 1)
+        )
+        return next(filter(None, problems), None)
+
+    def _step(self, want: Expected, step: dict, calls: Sequence[Call], at: int, where: str) -> Problem | None:
+        module, moments, ordered = build(self.model, self.seed), Moments.of(step), self.model == "plain"
+        calls = moments.within(calls)
+        if self.bucket_bytes is None:
+            allowed = traffic.one_by_one(module)
+            pieces = traffic.wrong_number(calls, allowed, where)
+        else:
+            allowed = traffic.in_buckets(module, self.bucket_bytes)
+            pieces = traffic.wrong_buckets(calls, allowed, self.bucket_bytes, ordered, where)
+        return (
+            traffic.broken_rules(calls, where)
+            or traffic.too_much(calls, allowed, where)
+            or wrong_gradients(step["gradients"], want, at, where)
+            or pieces
+            or (traffic.late(calls, allowed, moments, where) if ordered else None)
+        )
 
 
 def _training_trial(setting: Setting, model: str, bucket_bytes: int | None) -> Training:
-    batches, model_seed = setting.draw(STEPS), setting.model_seed(setting.ranks[0])
+    steps = STEPS if model == "plain" else 2
+    batches, model_seed = setting.draw(steps), setting.model_seed(setting.ranks[0])
     options = _options(bucket_bytes)
     size = f", buckets of {bucket_bytes} bytes" if options else ""
+    run = _Run(model, model_seed, expectations(model, model_seed, batches), bucket_bytes)
     return setting.trial(
         KIND_OF_MODEL[model] + size,
         drivers.train,
         lambda p, rank: (model, setting.model_seed(rank), batches[p], options),
-        partial(_trained, model, model_seed, expectations(model, model_seed, batches), bucket_bytes),
+        run.wrapped,
+        run.trained,
         model=model,
     )
-
-
-def _trained(
-    model: str,
-    seed: int,
-    expected: Sequence[Expected],
-    bucket_bytes: int | None,
-    at: int,
-    where: str,
-    outcome: Outcome,
-) -> Problem | None:
-    value, module = outcome.value, build(model, seed)
-    if problem := _wrapped(module, value, where):
-        return problem
-    allowed = traffic.one_by_one(module) if bucket_bytes is None else traffic.in_buckets(module, bucket_bytes)
-    for number, (want, step) in enumerate(zip(expected, value["steps"], strict=True), 1):
-        moments = Moments.of(step)
-        calls = moments.within(outcome.calls)
-        here = f"{where}, step {number}"
-        problem = (
-            traffic.broken_rules(calls, here)
-            or traffic.too_much(calls, allowed, here)
-            or wrong_gradients(step["gradients"], want, at, here)
-            or _wrong_pieces(calls, allowed, bucket_bytes, model == "plain", here)
-            or (traffic.late(calls, allowed, moments, here) if model == "plain" else None)
-        )
-        if problem:
-            return problem
-    return None
-
-
-def _wrong_pieces(
-    calls: Sequence[Call],
-    allowed: Sequence[traffic.AllReduce],
-    bucket_bytes: int | None,
-    ordered: bool,
-    where: str,
-) -> Problem | None:
-    if bucket_bytes is None:
-        return traffic.wrong_number(calls, allowed, where)
-    return traffic.wrong_buckets(calls, allowed, bucket_bytes, ordered, where)
-
-
-def _wrapped(module: torch.nn.Module, value: dict, where: str) -> Problem | None:
-    """Names as those of torch's own wrapper, and everything as on rank 0."""
-    if not value["kept"]:
-        return Problem("names", f"{where}: the module in .module", "something else")
-    parameters, buffers = [
-        {f"module.{name}": tensor for name, tensor in part.items()} for part in contents(module)
-    ]
-    for kind, want in (("parameters", parameters), ("buffers", buffers)):
-        got = value[kind]
-        if list(got) != list(want):
-            extra = ", ".join(sorted(set(got) ^ set(want))) or "another order"
-            return Problem(
-                "names", f"{where}: {kind} named {', '.join(want) or '(none)'}", f"differing: {extra}"
-            )
-        if problem := _different(want, got, f"{kind} differ", where):
-            return problem
-    return None
 
 
 def _pause_trial(setting: Setting, options: dict) -> Training:
@@ -250,11 +246,11 @@ def _memory_trial(setting: Setting, held: int) -> Training:
 
 def _held(limit: int, at: int, where: str, outcome: Outcome) -> Problem | None:
     gained, held = outcome.value["gained"], outcome.value["held"]
+    if gained > 2 * DEEP_BYTES:
+        expected = f"{where}: as much memory after {drivers.REPEATS} more steps"
+        return Problem("memory grows", expected, f"{gained:,} bytes more")
     if held > limit + SLACK_BYTES:
         what = "one copy of the gradients" if limit else "nothing"
         expected = f"{where}: {what} held between steps, {limit:,} bytes"
         return Problem("memory", expected, f"{held:,} bytes")
-    if gained > 2 * DEEP_BYTES:
-        expected = f"{where}: as much memory after {drivers.REPEATS} more steps"
-        return Problem("memory grows", expected, f"{gained:,} bytes more")
     return None

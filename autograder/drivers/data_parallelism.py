@@ -8,14 +8,14 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 import psutil
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from autograder.drivers.small_models import build, contents, gradients, loss
+from autograder.drivers.small_models import build, contents, descend, gradients, loss
 
 LEARNING_RATE = 0.1
 WARM_UP, REPEATS = 3, 6  # steps before and between two looks at the memory
@@ -57,17 +57,22 @@ def train(
     """A step of SGD for each batch: what the wrapped model held at first, and what after each step."""
     module, ready = _watched(model, seed)
     wrapped = wrapper(module, **options, group=group)
-    optimizer = torch.optim.SGD(module.parameters(), LEARNING_RATE)
-    parameters, buffers = contents(wrapped)
+    parameters, buffers = contents(module)
     steps = []
     for batch in batches:
-        optimizer.zero_grad()
+        module.zero_grad()
         ready.clear()
         moments = _step(wrapped, [batch])
         after = gradients(module)
-        optimizer.step()
+        descend(module, LEARNING_RATE)
         steps.append({"gradients": after, "ready": list(ready), **moments})
-    return {"parameters": parameters, "buffers": buffers, "steps": steps, "kept": wrapped.module is module}
+    return {
+        "kept": wrapped.module is module,
+        "names": list(wrapped.state_dict()),
+        "parameters": parameters,
+        "buffers": buffers,
+        "steps": steps,
+    }
 
 
 def pause(
@@ -116,7 +121,7 @@ def hold(
     _repeat(wrapped, batch, WARM_UP)
     began = _process_bytes()
     _repeat(wrapped, batch, REPEATS)
-    return {"gained": _process_bytes() - began, "held": _tensor_bytes() - before}
+    return {"gained": _process_bytes() - began, "held": min(_looks_at_tensors()) - before}
 
 
 def accumulate(
@@ -126,28 +131,51 @@ def accumulate(
     microbatches: list[list[torch.Tensor]],
     group: dist.ProcessGroup | None = None,
 ) -> dict:
-    """One accumulation over a model that is wrapped by torch's own DistributedDataParallel."""
-    wrapped = _Counting(build(model, seed).to(_device()), process_group=group)
+    """One accumulation over a wrapper that counts how often it synchronizes."""
+    wrapped = _Counting(build(model, seed).to(_device()), group)
     losses = _Losses()
-    began = time.perf_counter()
     mean = accumulate(wrapped, [tuple(pair) for pair in microbatches], losses)
     return {
-        "began": began,
         "loss": mean.item() if isinstance(mean, torch.Tensor) and mean.numel() == 1 else mean,
         "attached": isinstance(mean, torch.Tensor) and mean.requires_grad,
         "gradients": gradients(wrapped.module),
+        "synchronizations": wrapped.synchronizations,
         "finished": wrapped.finished,
         "graphs": losses.most_graphs,
     }
 
 
-class _Counting(nn.parallel.DistributedDataParallel):
-    """With the method that the course's own wrapper has; torch's waits at the end of backward."""
+class _Counting(nn.Module):
+    """Decides in forward, as torch's own wrapper does, whether the backward to come synchronizes."""
 
-    finished = 0
+    def __init__(self, module: nn.Module, group: dist.ProcessGroup | None) -> None:
+        super().__init__()
+        self.module, self.group = module, group
+        self.synchronizes, self.synchronizations, self.finished = True, 0, False
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = self.module(inputs)
+        if self.synchronizes:
+            engine = torch.autograd.Variable._execution_engine
+            outputs.register_hook(lambda _: engine.queue_callback(self._synchronize))  # for its end
+        return outputs
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        before, self.synchronizes = self.synchronizes, False
+        try:
+            yield
+        finally:
+            self.synchronizes = before
+
+    def _synchronize(self) -> None:
+        self.synchronizations += 1
+        self.finished = False
+        for parameter in self.module.parameters():
+            dist.all_reduce(parameter.grad, dist.ReduceOp.AVG, self.group)
 
     def finish_gradient_synchronization(self) -> None:
-        self.finished += 1
+        self.finished = True
 
 
 class _Losses:
@@ -197,6 +225,13 @@ def _watched(model: str, seed: int) -> tuple[nn.Module, list[float]]:
 
 def _device() -> torch.device:
     return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
+def _looks_at_tensors() -> Iterator[int]:
+    """Several, as a thread of Gloo lets go of a tensor only some time after its all-reduce."""
+    for _ in range(5):
+        yield _tensor_bytes()
+        time.sleep(0.02)
 
 
 def _tensor_bytes() -> int:

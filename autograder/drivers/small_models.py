@@ -129,6 +129,14 @@ def loss(outputs: torch.Tensor) -> torch.Tensor:
     return (outputs - 1).square().mean()
 
 
+def descend(module: nn.Module, learning_rate: float) -> None:
+    """A step of SGD; torch.optim would import its compiler first, seconds on each rank."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.grad is not None:
+                parameter -= learning_rate * parameter.grad
+
+
 def gradients(module: nn.Module) -> dict[str, torch.Tensor | None]:
     """A copy of the gradient of each parameter that requires one, by name."""
     return {

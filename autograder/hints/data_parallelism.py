@@ -63,6 +63,11 @@ BY_KIND = {
         "averaged twice",
         "The mean is divided by the number of ranks once more. ReduceOp.AVG divides already.",
     ),
+    "divided wrongly": (
+        "a multiple of the mean",
+        "The sum was divided by something else than the number of ranks that took part, which is "
+        "dist.get_world_size(group).",
+    ),
     "wrong gradient": (
         "wrong gradients",
         "If they differ a little from run to run, something is read before its wait(), or changed while "
@@ -192,6 +197,7 @@ PATTERN_KINDS = {
     "out of step",
     "no gradient",
     "not averaged",
+    "divided wrongly",
     "wrong gradient",
     "sent twice",
     "parameters differ",

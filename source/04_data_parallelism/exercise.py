@@ -479,7 +479,7 @@ check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel, world_
 # the summed gradient moves w₁ from 0.773 to 0.9631, and the mean would move it to 0.8680.
 #
 # `no_sync()` has to surround the forward as well. Your wrapper only looks at the backward, but PyTorch's decides in forward whether it
-# will synchronize, and the check uses that one.
+# will synchronize, and the check's does as PyTorch's.
 #
 # <details><summary>Hint 1</summary>
 # All but the last microbatch belong into <code>no_sync()</code>; the last one starts the all-reduces, and somebody has to wait for them.

@@ -1,0 +1,175 @@
+"""Checks of exercise 04 on real ranks: solutions pass, a wrong one fails for its own reason."""
+
+import pytest
+
+from autograder import check, student
+from autograder.remote import StudentProcess
+from tests.autograder import shelf
+from tests.autograder.shelf import failure_of
+
+TOPIC = "04_data_parallelism"
+NAMES = {  # of what each check is for
+    "shard_batch": "shard_batch",
+    "average_gradients": "average_gradients",
+    "distributed_data_parallel": "DistributedDataParallel",
+    "bucketed_distributed_data_parallel": "BucketedDistributedDataParallel",
+    "accumulate": "accumulate",
+}
+MISTAKES = [
+    (operation, mistake)
+    for operation in NAMES
+    for mistake in shelf.wrong_solutions(TOPIC, operation)["FAILS_AS"]
+]
+FEW = {"world_sizes": (3,)}  # and a group of two of them: enough to tell every mistake on the shelf
+
+
+@pytest.fixture(scope="module")
+def solutions() -> dict:
+    return shelf.solutions(TOPIC)
+
+
+@pytest.mark.parametrize(("operation", "name"), NAMES.items())
+def test_the_solution_passes_the_visible_check(operation, name, solutions, capfd):
+    getattr(check, operation)(solutions[name])
+    shown = capfd.readouterr()
+    assert f"{name}: passed" in shown.out
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize(("operation", "name"), NAMES.items())
+def test_the_solution_passes_with_8_ranks_and_another_seed(operation, name, solutions):
+    getattr(check, operation)(solutions[name], world_sizes=(8,), seed=7)
+
+
+@pytest.mark.parametrize(("operation", "mistake"), MISTAKES, ids=map(".".join, MISTAKES))
+def test_a_wrong_solution_fails_for_its_own_reason_and_gets_the_hint_meant_for_it(operation, mistake):
+    names = shelf.wrong_solutions(TOPIC, operation)
+    kinds, phrase = names["FAILS_AS"][mistake]
+    code = student.NotebookFunction(names[mistake])
+    code.timeout = 4.0
+    verdict = failure_of(operation, code, **FEW).verdict
+    assert verdict.kind in kinds.split(" or "), str(verdict)
+    assert phrase in verdict.hint, str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("operation", "name"),
+    [
+        ("distributed_data_parallel", "Right"),
+        ("bucketed_distributed_data_parallel", "RightBucketed"),
+        ("average_gradients", "averages_flat"),
+        ("accumulate", "returns_a_number"),
+    ],
+)
+def test_another_way_of_being_right_passes(operation, name):
+    getattr(check, operation)(shelf.wrong_solutions(TOPIC, operation)[name], **FEW)
+
+
+@pytest.mark.parametrize("operation", NAMES)
+def test_an_untouched_stub_fails_as_not_implemented(operation):
+    def stub(*arguments, **keywords):
+        raise NotImplementedError
+
+    verdict = failure_of(operation, stub, **FEW).verdict
+    assert verdict.kind == "not implemented"
+    assert verdict.name == NAMES[operation]
+
+
+def test_a_sum_is_told_apart_from_the_mean_with_both_numbers():
+    sums = shelf.wrong_solutions(TOPIC, "average_gradients")["sums"]
+    text = str(failure_of("average_gradients", sums, **FEW))
+    assert "average_gradients: the sum instead of the mean" in text
+    assert "3 ranks, three layers (gloo)" in text
+    assert "rank 0, first.weight.grad: [" in text
+    assert "(the sum over 3 ranks)" in text
+
+
+def test_a_wrapper_that_starts_too_late_is_told_how_late():
+    late = shelf.wrong_solutions(TOPIC, "distributed_data_parallel")["starts_in_finish"]
+    text = str(failure_of("distributed_data_parallel", late, world_sizes=(1,)))
+    assert "rank 0, step 1: all-reduce 1 starts when its gradient is ready" in text
+    assert "5 gradients later" in text
+
+
+def test_a_single_rank_need_not_communicate_to_average():
+    check.average_gradients(lambda module, group=None: None, world_sizes=(1,))
+
+
+def test_the_same_seed_draws_the_same_inputs_and_another_seed_others():
+    def text(seed):
+        sums = shelf.wrong_solutions(TOPIC, "average_gradients")["sums"]
+        return str(failure_of("average_gradients", sums, world_sizes=(2,), seed=seed))
+
+    assert text(5) == text(5)
+    assert text(5) != text(6).replace("seed=6", "seed=5")
+
+
+def _raise(*arguments, **keywords):
+    raise ValueError("no")
+
+
+def _return_a_number(*arguments, **keywords):
+    return 42
+
+
+def _return_a_function(*arguments, **keywords):
+    return print
+
+
+MISBEHAVIOUR = {
+    "raises": (_raise, "raised"),
+    "returns 42": (
+        _return_a_number,
+        "raised or wrong type or wrong samples or not averaged or never synchronized",
+    ),
+    "returns a function": (
+        _return_a_function,
+        "raised or wrong type or wrong samples or not averaged or never synchronized",
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", NAMES)
+@pytest.mark.parametrize(("function", "kinds"), MISBEHAVIOUR.values(), ids=MISBEHAVIOUR)
+def test_code_that_misbehaves_ends_in_a_verdict(operation, function, kinds):
+    function.__module__ = "__main__"  # so that ranks get it by value, as a notebook's
+    verdict = failure_of(operation, function, **FEW).verdict
+    if operation == "shard_batch" and function is _raise:
+        kinds = "refused"  # a ValueError is what this one is asked for, elsewhere
+    assert verdict.kind in kinds.split(" or "), verdict
+
+
+class TestBehindWire:
+    """The same checks, with the student's code in another process."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def notebook():
+        with StudentProcess(shelf.cells(TOPIC, lambda cell: not cell.get("grade"))) as process:
+            yield process
+
+    @pytest.mark.parametrize(("operation", "name"), NAMES.items())
+    def test_every_check_passes(self, operation, name, notebook):
+        getattr(check, operation)(notebook.function(name), **FEW)
+
+    MISTAKES = {
+        "shard_batch": "deals_out_in_turn",
+        "average_gradients": "by_way_of_rank_0",
+        "distributed_data_parallel": "starts_in_finish",
+        "bucketed_distributed_data_parallel": "closes_when_full",
+        "accumulate": "one_backward_for_all",
+    }
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def wrong_notebook():
+        modules = ["common", *TestBehindWire.MISTAKES]
+        with StudentProcess([(shelf.SHELF / TOPIC / f"{m}.py").read_text() for m in modules]) as process:
+            yield process
+
+    @pytest.mark.parametrize(("operation", "mistake"), MISTAKES.items())
+    def test_a_wrong_solution_fails_for_the_same_reason(self, operation, mistake, wrong_notebook):
+        kinds, phrase = shelf.wrong_solutions(TOPIC, operation)["FAILS_AS"][mistake]
+        verdict = failure_of(operation, wrong_notebook.function(mistake), **FEW).verdict
+        assert verdict.kind in kinds
+        assert phrase in verdict.hint
