@@ -115,7 +115,7 @@ def too_many(calls: Sequence[Call], allowed: Sequence[AllReduce], where: str) ->
     """More all-reduces than gradients."""
     if len(calls) <= len(allowed):
         return None
-    return Problem("number", f"{where}: at most {len(allowed)} all-reduces", f"{len(calls)}")
+    return Problem("all-reduces", f"{where}: at most {len(allowed)} all-reduces", f"{len(calls)}")
 
 
 def wrong_number(calls: Sequence[Call], allowed: Sequence[AllReduce], where: str) -> Problem | None:
@@ -123,7 +123,9 @@ def wrong_number(calls: Sequence[Call], allowed: Sequence[AllReduce], where: str
     calls, allowed = _with_content(calls), _with_content(allowed)
     if len(calls) == len(allowed):
         return None
-    return Problem("number", f"{where}: {len(allowed)} all-reduces, one for each gradient", f"{len(calls)}")
+    return Problem(
+        "all-reduces", f"{where}: {len(allowed)} all-reduces, one for each gradient", f"{len(calls)}"
+    )
 
 
 def wrong_buckets(
@@ -138,7 +140,7 @@ def wrong_buckets(
     calls, allowed = _with_content(calls), _with_content(allowed)
     limit = max(max_bytes, *(reduce.nbytes for reduce in allowed))  # a large gradient has its own bucket
     got, want = [call.nbytes for call in calls], [reduce.nbytes for reduce in allowed]
-    if max(got) > limit:
+    if max(got, default=0) > limit:
         return Problem(
             "bucket too large", f"{where}: buckets of at most {limit:,} bytes", f"{max(got):,} bytes"
         )

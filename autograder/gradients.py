@@ -102,7 +102,7 @@ def _diagnose(
 ) -> tuple[str, str]:
     if world_size > 1:
         if local is not None and _equal(got, local):
-            return "not averaged", " (this rank's own gradient)"
+            return "own gradient", " (this rank's own gradient)"
         if _equal(got, want * world_size):
             return "summed", f" (the sum over {world_size} ranks)"
         if _equal(got, want / world_size):

@@ -82,8 +82,7 @@ def _called(outcome: Outcome) -> Problem | None:
 def _no_refusal(size: int, world_size: int, outcome: Outcome) -> Problem | None:
     expected = f"a ValueError that names {size} and {world_size}"
     if "refused" not in outcome.value:
-        sizes = ", ".join(str(len(part)) for part in outcome.value["shards"])
-        return Problem("uneven batch", expected, f"shards of {sizes} samples")
+        return Problem("uneven batch", expected, ", ".join(map(kind_of, outcome.value["shards"])))
     message = outcome.value["refused"]
     if str(size) in message and str(world_size) in message:
         return None
@@ -110,7 +109,6 @@ def _accumulating(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
                 drivers.accumulate,
                 lambda p, _, seed=model_seed, own=microbatches: ("plain", seed, own[p]),
                 partial(_accumulated, expected),
-                model="microbatches" if len(set(sizes)) == 1 else "uneven microbatches",
             )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import psutil
 import torch
@@ -62,7 +62,7 @@ def train(
     for batch in batches:
         module.zero_grad()
         ready.clear()
-        moments = _step(wrapped, [batch])
+        moments = _step(wrapped, batch)
         after = gradients(module)
         descend(module, LEARNING_RATE)
         steps.append({"gradients": after, "ready": list(ready), **moments})
@@ -92,12 +92,12 @@ def pause(
             loss(wrapped(batch)).backward()
         resumed = time.perf_counter()
     inside = gradients(module)
-    _step(wrapped, batches[-1:])
+    _step(wrapped, batches[-1])
     after = gradients(module)
     with contextlib.suppress(_Interruption), wrapped.no_sync():
         raise _Interruption
     module.zero_grad()
-    _step(wrapped, batches[:1])
+    _step(wrapped, batches[0])
     return {
         "paused": paused,
         "resumed": resumed,
@@ -194,19 +194,17 @@ class _Losses:
         self.graphs -= 1
 
 
-def _step(wrapped: nn.Module, batches: Iterable[torch.Tensor]) -> dict[str, float]:
-    """Forward, backward and synchronization for each batch, and the moments between them."""
+def _step(wrapped: nn.Module, batch: torch.Tensor) -> dict[str, float]:
+    """Forward, backward and synchronization, and the moments at which they began and ended."""
     began = time.perf_counter()
-    for batch in batches:
-        loss(wrapped(batch)).backward()
-        computed = time.perf_counter()
-        wrapped.finish_gradient_synchronization()
-    return {"began": began, "computed": computed, "ended": time.perf_counter()}
+    loss(wrapped(batch)).backward()
+    wrapped.finish_gradient_synchronization()
+    return {"began": began, "ended": time.perf_counter()}
 
 
 def _repeat(wrapped: nn.Module, batch: torch.Tensor, times: int) -> None:
     for _ in range(times):
-        _step(wrapped, [batch])
+        _step(wrapped, batch)
         wrapped.zero_grad()
 
 

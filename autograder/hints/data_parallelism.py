@@ -49,7 +49,7 @@ BY_KIND = {
         "A parameter without a gradient on this rank gets the others' mean all the same: put zeros in its"
         " place. Shape and dtype are those of the parameter.",
     ),
-    "not averaged": (
+    "own gradient": (
         "gradients that were not averaged",
         "This rank still has its own gradient. Is this parameter sent, and does what comes back get into "
         "parameter.grad? A new tensor, such as a flattened bucket, has to be copied back.",
@@ -102,7 +102,7 @@ BY_KIND = {
         "A bucket has one dtype. Sending float64 as float32 loses digits, and sending bfloat16 as float32"
         " twice the bytes: keep a bucket for each dtype.",
     ),
-    "number": (
+    "all-reduces": (
         "another number of all-reduces",
         "Each gradient has an all-reduce of its own here; buckets come later.",
     ),
@@ -196,7 +196,7 @@ BY_KIND = {
 PATTERN_KINDS = {
     "out of step",
     "no gradient",
-    "not averaged",
+    "own gradient",
     "divided wrongly",
     "wrong gradient",
     "sent twice",

@@ -154,16 +154,15 @@ def average_gradients(module: nn.Module, group: dist.ProcessGroup | None = None)
 
 
 # %% [markdown]
-# Try it before the check does, with the numbers from above. What does each rank print when you forget the zeros and only rank 2 leaves its
-# gradient at `None`?
+# Try it before the check does, with the numbers from above. Then let rank 2 leave its gradient at `None`: what should come out, and does it?
 
 
 # %%
 def try_average(average_gradients):
-    weight = nn.Linear(1, 1, bias=False)
-    weight.weight.grad = torch.tensor([[0.8, -0.2, -0.7, 0.4][dist.get_rank()]])[None]
-    average_gradients(weight)
-    return weight.weight.grad.item()
+    module = nn.Linear(1, 1, bias=False)
+    module.weight.grad = torch.full((1, 1), [0.8, -0.2, -0.7, 0.4][dist.get_rank()])
+    average_gradients(module)
+    return module.weight.grad.item()
 
 
 fourranks.world().run(try_average, average_gradients)

@@ -1,9 +1,14 @@
 """Checks of exercise 04 on real ranks: solutions pass, a wrong one fails for its own reason."""
 
 import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
 
+import fourranks
 from autograder import check, student
 from autograder.remote import StudentProcess
+from fourranks.errors import RankError
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
 
@@ -20,7 +25,8 @@ MISTAKES = [
     for operation in NAMES
     for mistake in shelf.wrong_solutions(TOPIC, operation)["FAILS_AS"]
 ]
-FEW = {"world_sizes": (3,)}  # and a group of two of them: enough to tell every mistake on the shelf
+FEW = {"world_sizes": (2,)}  # enough to tell nearly every mistake on the shelf
+WITH_GROUP = {"world_sizes": (3,)}  # and a group of two of them
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +53,8 @@ def test_a_wrong_solution_fails_for_its_own_reason_and_gets_the_hint_meant_for_i
     kinds, phrase = names["FAILS_AS"][mistake]
     code = student.NotebookFunction(names[mistake])
     code.timeout = 4.0
-    verdict = failure_of(operation, code, **FEW).verdict
+    limits = WITH_GROUP if "group" in phrase else FEW
+    verdict = failure_of(operation, code, **limits).verdict
     assert verdict.kind in kinds.split(" or "), str(verdict)
     assert phrase in verdict.hint, str(verdict)
 
@@ -62,7 +69,7 @@ def test_a_wrong_solution_fails_for_its_own_reason_and_gets_the_hint_meant_for_i
     ],
 )
 def test_another_way_of_being_right_passes(operation, name):
-    getattr(check, operation)(shelf.wrong_solutions(TOPIC, operation)[name], **FEW)
+    getattr(check, operation)(shelf.wrong_solutions(TOPIC, operation)[name], **WITH_GROUP)
 
 
 @pytest.mark.parametrize("operation", NAMES)
@@ -77,7 +84,7 @@ def test_an_untouched_stub_fails_as_not_implemented(operation):
 
 def test_a_sum_is_told_apart_from_the_mean_with_both_numbers():
     sums = shelf.wrong_solutions(TOPIC, "average_gradients")["sums"]
-    text = str(failure_of("average_gradients", sums, **FEW))
+    text = str(failure_of("average_gradients", sums, world_sizes=(3,)))
     assert "average_gradients: the sum instead of the mean" in text
     assert "3 ranks, three layers (gloo)" in text
     assert "rank 0, first.weight.grad: [" in text
@@ -91,8 +98,10 @@ def test_a_wrapper_that_starts_too_late_is_told_how_late():
     assert "5 gradients later" in text
 
 
-def test_a_single_rank_need_not_communicate_to_average():
+def test_a_single_rank_need_not_communicate():
     check.average_gradients(lambda module, group=None: None, world_sizes=(1,))
+    alone = shelf.wrong_solutions(TOPIC, "distributed_data_parallel")["communicates_in_company"]
+    check.distributed_data_parallel(alone, world_sizes=(1,))
 
 
 def test_the_same_seed_draws_the_same_inputs_and_another_seed_others():
@@ -102,6 +111,51 @@ def test_the_same_seed_draws_the_same_inputs_and_another_seed_others():
 
     assert text(5) == text(5)
     assert text(5) != text(6).replace("seed=6", "seed=5")
+
+
+class TestTheReferenceWrapper:
+    """What the solution does beyond what is asked of a student's."""
+
+    @staticmethod
+    def gradient(solutions, name, use):
+        """What a weight's gradient is on two ranks after `use`; each backward makes one of rank + 1."""
+
+        def on_rank(wrapper, use):
+            wrapped = wrapper(nn.Linear(1, 1, bias=False))
+            x = torch.full((1, 1), float(dist.get_rank() + 1))
+            use(wrapped, lambda: wrapped(x).sum().backward())
+            return wrapped.module.weight.grad.item()
+
+        on_rank.__module__ = use.__module__ = "__main__"
+        return fourranks.run(on_rank, solutions[name], use, world_size=2, backend="gloo")
+
+    @pytest.mark.parametrize("name", ["DistributedDataParallel", "BucketedDistributedDataParallel"])
+    def test_no_sync_nests_and_finish_does_nothing_in_it(self, name, solutions):
+        def use(wrapped, backward):
+            with wrapped.no_sync():
+                with wrapped.no_sync():
+                    pass
+                backward()
+                wrapped.finish_gradient_synchronization()
+
+        assert self.gradient(solutions, name, use) == [1.0, 2.0]
+
+    @pytest.mark.parametrize("name", ["DistributedDataParallel", "BucketedDistributedDataParallel"])
+    def test_gradients_that_were_not_cleared_are_added_to(self, name, solutions):
+        def use(wrapped, backward):
+            for _ in range(3):
+                backward()
+                wrapped.finish_gradient_synchronization()
+
+        assert self.gradient(solutions, name, use) == [4.5, 4.5]
+
+    def test_a_second_backward_before_the_first_was_finished_is_refused(self, solutions):
+        def use(wrapped, backward):
+            backward()
+            backward()
+
+        with pytest.raises(RankError, match="a gradient is ready twice"):
+            self.gradient(solutions, "DistributedDataParallel", use)
 
 
 def _raise(*arguments, **keywords):
@@ -120,11 +174,11 @@ MISBEHAVIOUR = {
     "raises": (_raise, "raised"),
     "returns 42": (
         _return_a_number,
-        "raised or wrong type or wrong samples or not averaged or never synchronized",
+        "raised or wrong type or wrong samples or own gradient or never synchronized",
     ),
     "returns a function": (
         _return_a_function,
-        "raised or wrong type or wrong samples or not averaged or never synchronized",
+        "raised or wrong type or wrong samples or own gradient or never synchronized",
     ),
 }
 

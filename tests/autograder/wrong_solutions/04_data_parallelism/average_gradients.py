@@ -11,10 +11,10 @@ FAILS_AS = {
     "one_dtype_for_all": ("cast", "a bucket for each dtype"),
     "by_way_of_rank_0": ("unexpected call", "all-reduces of gradients"),
     "takes_a_step": ("weights moved", "The optimizer"),
-    "averages_the_weights": ("not averaged", "still has its own gradient"),
-    "works_on_a_copy": ("not averaged", "copied back"),
+    "averages_the_weights": ("own gradient", "still has its own gradient"),
+    "works_on_a_copy": ("own gradient", "copied back"),
     "clears_what_was_not_used": ("out of step or no gradient or wrong gradient", "Only unused parameters"),
-    "sends_rows": ("number", "an all-reduce of its own"),
+    "sends_rows": ("all-reduces", "an all-reduce of its own"),
 }
 
 

@@ -1,6 +1,6 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "does_not_copy_back": ("not averaged", "copied back"),
+    "does_not_copy_back": ("own gradient", "copied back"),
     "one_bucket_for_all": ("bucket too large", "2**20"),
     "a_bucket_for_each": ("too many buckets", "Fill a bucket"),
     "counts_elements": ("bucket too large", "element_size()"),
@@ -10,9 +10,9 @@ FAILS_AS = {
     "mixes_dtypes": ("cast", "a bucket for each dtype"),
     "starts_at_the_end": ("late", "its last one"),
     "blocks": ("no overlap", "async_op=True"),
-    "keeps_the_last_bucket": ("not averaged", "still has its own gradient"),
-    "starts_what_is_complete": ("wrong gradient or not averaged", "Only unused parameters"),
-    "forgets_unused": ("not averaged or no gradient or out of step", "Only unused parameters"),
+    "keeps_the_last_bucket": ("own gradient", "still has its own gradient"),
+    "starts_what_is_complete": ("wrong gradient or own gradient", "Only unused parameters"),
+    "forgets_unused": ("own gradient or no gradient or out of step", "Only unused parameters"),
     "sums": ("summed", "ReduceOp.AVG"),
     "forgets_to_wait": ("no wait", "Keep every handle"),
     "keeps_the_flat_tensors": ("memory or memory grows", "handle"),
