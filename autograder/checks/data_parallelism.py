@@ -257,10 +257,10 @@ def _memory_trial(setting: Setting, held: int) -> Training:
 
 
 def _held(limit: int, at: int, where: str, outcome: Outcome) -> Problem | None:
-    gained, held = outcome.value["gained"], outcome.value["held"]
-    if gained > 2 * DEEP_BYTES:
-        expected = f"{where}: as much memory after {drivers.REPEATS} more steps"
-        return Problem("memory grows", expected, f"{gained:,} bytes more")
+    earlier, held = outcome.value
+    if held - earlier >= DEEP_BYTES:
+        expected = f"{where}: {earlier:,} bytes held, also after {drivers.REPEATS} more steps"
+        return Problem("memory grows", expected, f"{held:,} bytes")
     if held > limit + SLACK_BYTES:
         what = "one copy of the gradients" if limit else "nothing"
         expected = f"{where}: {what} held between steps, {limit:,} bytes"

@@ -422,12 +422,12 @@ class BucketedDistributedDataParallel(DistributedDataParallel):
 
 
 # %% [markdown]
-# The same step, with buckets of 2 MiB. How many all-reduces will there be, and when does the first one start?
+# The same step, with buckets of 3 MiB; a layer has a little more than 1 MiB. How many all-reduces will there be, and when does the first start?
 
 # %%
 with fourranks.world().trace() as trace:
-    fourranks.world().run(try_step, BucketedDistributedDataParallel, bucket_size_mb=2)
-trace.timeline("the same in buckets of 2 MiB")
+    fourranks.world().run(try_step, BucketedDistributedDataParallel, bucket_size_mb=3)
+trace.timeline("the same in buckets of 3 MiB")
 
 # %% nbgrader={"grade": true, "grade_id": "bucketed_check", "locked": true, "points": 20, "schema_version": 3, "solution": false, "task": false}
 check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel)

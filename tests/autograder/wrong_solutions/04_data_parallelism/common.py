@@ -29,8 +29,8 @@ class Right(nn.Module):
     def begin(self):
         self.started, self.ready, self.works = 0, set(), []
 
-    def forward(self, *args):
-        return self.module(*args)
+    def forward(self, *args, **kwargs):
+        return self.module(*args, **kwargs)
 
     @contextmanager
     def no_sync(self):

@@ -25,6 +25,7 @@ FAILS_AS = {
     "keeps_the_handles": ("memory grows", "Forget all handles"),
     "keeps_copies": ("memory", "nothing but its buckets"),
     "only_the_first_step": ("own gradient", "still has its own gradient"),
+    "takes_no_names": ("raised", "Read the line"),
     "flattens_all": ("all-reduces", "buckets come later"),
 }
 
@@ -238,6 +239,11 @@ class only_the_first_step(Right):
             self.started = len(self.order)
         else:
             self.wait()
+
+
+class takes_no_names(Right):
+    def forward(self, *args):
+        return self.module(*args)
 
 
 class flattens_all(RightBucketed):
