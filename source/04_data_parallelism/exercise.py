@@ -48,6 +48,8 @@
 # | empty | of 0 elements | it is legal |
 # | of another dtype | float64 or bfloat16 among float32 | it stays in its dtype, also on the way |
 #
+# A gradient that no rank has may end as zeros or as `None`. (Both leave the weight alone in plain SGD; with weight decay or momentum zeros do not.)
+#
 # **Four facts** save an evening:
 #
 # 1. `dist.all_reduce(tensor, async_op=True)` returns at once with a handle. Until its `wait()` returns, leave the tensor alone.
