@@ -17,20 +17,32 @@ from autograder.checks.data_parallelism import (
     bucketed_distributed_data_parallel,
     distributed_data_parallel,
 )
+from autograder.checks.hardware_hierarchy import (
+    attainable_flops,
+    matmul_intensity,
+    measure_copy_bandwidth,
+    transfer_seconds,
+)
+from autograder.checks.topology_listings import parse_topology
 
 __all__ = [
     "accumulate",
     "all_to_all",
+    "attainable_flops",
     "average_gradients",
     "broadcast",
     "bucketed_distributed_data_parallel",
     "distributed_data_parallel",
     "exchange",
     "gather",
+    "matmul_intensity",
+    "measure_copy_bandwidth",
+    "parse_topology",
     "reduce",
     "ring_all_gather",
     "ring_all_reduce",
     "ring_reduce_scatter",
     "scatter",
     "shard_batch",
+    "transfer_seconds",
 ]

@@ -70,11 +70,16 @@ def _waits(deadlock: Deadlock, places: Places) -> Iterator[str]:
         what = f"{describe(call, len(deadlock.views), in_detail)} ({places(call)})"
         named = call.peer is not None or deadlock.conflicts
         whom = f", for {name_ranks(missing)}" if missing and not named else ""
-        verb = "wait" if len(ranks) > 1 else "waits"
-        yield f"  {sentence_case(name_ranks(ranks))} {verb} in {what}{whom}."
+        verb = "called" if _is_over(ranks[0], deadlock) else "wait in" if len(ranks) > 1 else "waits in"
+        yield f"  {sentence_case(name_ranks(ranks))} {verb} {what}{whom}."
     for how in sorted(set(deadlock.ended.values())):
         ranks = [rank for rank, ended in deadlock.ended.items() if ended == how]
         yield f"  {sentence_case(name_ranks(ranks))} {how}."
+
+
+def _is_over(rank: int, deadlock: Deadlock) -> bool:
+    """Whether the rank is no longer in the call that contradicts the others."""
+    return rank not in deadlock.blocked and deadlock.conflicts[rank].end is not None
 
 
 def _alike(calls: dict[int, Call], places: Places, world_size: int) -> list[list[int]]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from .errors import StartError
 
 _CGROUP = Path("/sys/fs/cgroup")
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 FIND_PATIENCE = 60  # seconds for the CUDA driver to start; without persistence mode it takes a few a GPU
 
 
@@ -44,6 +45,17 @@ def processor_quota() -> float | None:
 def threads_per_rank(world_size: int) -> int:
     """Threads for each rank's tensor operations, so that all ranks together fill the machine once."""
     return max(1, processors() // world_size)
+
+
+def caches() -> dict[str, int]:
+    """Bytes that each data cache of a processor holds, from "L1" on; empty where the system does not say."""
+    sizes = {}
+    for folder in sorted(_CACHES.glob("index*")):
+        with contextlib.suppress(OSError, ValueError):
+            if (folder / "type").read_text().strip() != "Instruction":
+                kib = (folder / "size").read_text().strip().removesuffix("K")
+                sizes[f"L{(folder / 'level').read_text().strip()}"] = 1024 * int(kib)
+    return sizes
 
 
 @dataclass(frozen=True)

@@ -38,3 +38,26 @@ def test_the_files_that_the_readme_links_to_exist():
     links = re.findall(r"\]\(([^)#:]+)\)", (COURSE / "README.md").read_text())
     assert links
     assert [link for link in links if not (COURSE / link).exists()] == []
+
+
+def test_every_heading_that_the_coverage_map_names_is_in_its_notebook():
+    topic, named = "", []
+    for line in (COURSE / "docs" / "coverage.md").read_text().splitlines():
+        if heading := re.fullmatch(r"## (\d\d) .*", line):
+            topic = heading[1]
+        for number, kind, title in re.findall(r"(\d\d )?(lecture|exercise), \*([^*]+)\*", line):
+            named.append((number.strip() or topic, kind, title))
+    assert len(named) > 30
+    headings = {
+        (path.parent.name[:2], path.stem, line.lstrip("# ").strip())
+        for path in COURSE.glob("source/*/*.py")
+        for line in path.read_text().splitlines()
+        if line.startswith("# #")
+    }
+    assert [one for one in named if one not in headings] == []
+
+
+def test_every_line_of_the_coverage_map_says_where_the_subject_is_taught():
+    lines = (COURSE / "docs" / "coverage.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("| ") and not line.endswith("| where |")]
+    assert [row for row in rows if not re.search(r"(lecture|exercise), \*", row)] == []

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from autograder.hints import collectives, data_parallelism
+from autograder.hints import collectives, data_parallelism, hardware_hierarchy
 
 if TYPE_CHECKING:
     from autograder.verdict import Result
@@ -51,6 +51,7 @@ _BY_KIND = {
     ),
     **collectives.BY_KIND,
     **data_parallelism.BY_KIND,
+    **hardware_hierarchy.BY_KIND,
 }
 
 _PATTERN_KINDS = {

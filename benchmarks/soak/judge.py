@@ -82,7 +82,8 @@ def soak(trials: Iterable[Trial]) -> Iterator[Judgement]:
                 outcome = world.run(each.program.source, each.forecast.stages)
             except StartError as error:
                 outcome = Outcome(error, unusable="no world of this size could be started")
-            if outcome.unusable and world is not None:
+            harmless = bool(each.fault) and outcome.error is None  # a group left out harms a later program
+            if (outcome.unusable or harmless) and world is not None:
                 world.close()
                 world = None
             yield Judgement(each, outcome, verdict(each.forecast, outcome.error))

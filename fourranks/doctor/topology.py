@@ -14,6 +14,7 @@ _MEANINGS = {  # from near to far
     "PHB": "PCIe and the processor's host bridge",
     "NODE": "PCIe and several host bridges of one processor",
     "SYS": "PCIe and the link between processors",
+    "SOC": "PCIe and the link between processors, as old drivers call it",
 }
 _FAR = list(_MEANINGS)
 

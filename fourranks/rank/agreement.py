@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from ..trace import Call
 from .board import Board
 
-Check = tuple[int, int, Callable[[int, int], bool], int]  # (rank, key, fits, own value): fits(own, theirs)
+Fits = Callable[[int, int], bool]  # of the own value and theirs
+Check = tuple[int, int, bool, Fits, int]  # rank, key, whether it stays posted, fits, own value
 Counts = Mapping[tuple[str, int | None, int], int]  # receives so far, by (group, peer, tag)
 
 _ANY_SIZE = 2**62  # bytes; room for whatever is sent
@@ -44,15 +45,15 @@ class Agreement:
         key = hash(everyone)
         # Without None: spawned ranks would not agree on its hash before Python 3.12.
         value = hash((call.op, -1 if call.root is None else call.root, call.reduce_op or "", call.part or ()))
-        self._board.post(key, value)
-        others = [rank for rank in call.ranks if rank != self._rank]
-        checks = [(rank, key, operator.eq, value) for rank in others]
+        stays = bool(call.members)  # a new_group that a rank left out may do harm only cells later
+        self._board.post(key, value, stays)
+        checks = [(rank, key, stays, operator.eq, value) for rank in call.ranks if rank != self._rank]
         return checks if call.exchange is None else [*checks, *self._post_exchange(call, everyone)]
 
     def fits(self, checks: list[Check]) -> bool:
         """Whether nothing that other ranks have posted by now contradicts the call."""
-        for rank, key, fits, value in checks:
-            theirs = self._board.read(rank, key)
+        for rank, key, stays, fits, value in checks:
+            theirs = self._board.read(rank, key, stays)
             if theirs is not None and not fits(value, theirs):
                 return False
         return True
@@ -78,7 +79,7 @@ class Agreement:
     def _post_message(self, call: Call, peer: int, seq: int) -> Check:
         key = self._message(call, peer, seq)
         self._board.post(key, call.nbytes)
-        return peer, key, operator.le if call.op == "send" else operator.ge, call.nbytes
+        return peer, key, False, operator.le if call.op == "send" else operator.ge, call.nbytes
 
     def _message(self, call: Call, peer: int, seq: int) -> int:
         """The key of the n-th message between this rank and another."""
@@ -94,4 +95,4 @@ class Agreement:
             ):
                 self._board.post(hash((everyone, mine, ends)), value)
                 if rank != self._rank:
-                    yield rank, hash((everyone, theirs, ends)), operator.eq, value
+                    yield rank, hash((everyone, theirs, ends)), False, operator.eq, value

@@ -81,6 +81,7 @@ class RecordedWork(dist.Work):
         future = self.inner.get_future()
         if not self._awaited:  # whoever has the future waits for it, DDP's reducer for one
             self._recorder.leave_open(self._call, future.done)
+            self._recorder.backward_wait.expect(self._call, future.done)
             self._awaited = True
         return future
 
@@ -153,6 +154,35 @@ class RecordingProcessGroup(dist.ProcessGroup):
         calls, self._coalesced = self._coalesced, None
         return _handle(super()._end_coalescing(device), calls[-1], self.recorder) if calls else None
 
+    def _complete(self, call: Call, start: Callable[[], dist.Work]) -> None:
+        """Run a call that the caller wants nothing of but its end."""
+        call.asynchronous = False
+        begun = self.recorder.begin_wait(call)
+        try:
+            start().wait()
+        finally:
+            self.recorder.end_wait(call, begun)
+
+    def _launch(
+        self, call: Call, start: Callable[[], dist.Work | None], has_future: bool
+    ) -> dist.Work | None:
+        """Start a call that goes on by itself; its handle is the caller's."""
+        recorder, traced = self.recorder, self.recorder.calls is not None
+        started = _event(timed=True) if recorder.launches and traced else None
+        outer = recorder.stand_in(call)  # NCCL connects a group's ranks at its first call, and waits for them
+        try:
+            inner = start()
+        finally:
+            recorder.go_on(outer)
+        if self._coalesced is not None:
+            self._coalesced.append(call)
+            return inner
+        if started is not None:
+            recorder.time(call, _gpu_time(started, inner))
+        elif traced and has_future:
+            _note_completion(inner, call)
+        return _handle(inner, call, recorder)
+
     def monitored_barrier(self, timeout: timedelta, wait_all_ranks: bool = False) -> None:
         call = call_on("monitored_barrier", *self.identity())
         call.asynchronous = False
@@ -189,35 +219,17 @@ def _record(name: str, operation: Operation) -> None:
             call.look = recorder.variable.look(tensors_of(operation, args))
         recorder.issue(call)
         recorder.stand_still_in_conflict(call)
+        start = functools.partial(delegate, self.inner, *args, **kwargs)
         if _is_synchronous(args, kwargs) and not recorder.launches and self._coalesced is None:
-            call.asynchronous = False
-            begun = recorder.begin_wait(call)
-            try:
-                delegate(self.inner, *args, **kwargs).wait()
-            finally:
-                recorder.end_wait(call, begun)
-            return None
-        started = _event(timed=True) if recorder.launches and recorder.calls is not None else None
-        outer = recorder.stand_in(call)  # NCCL connects a group's ranks at its first call, and waits for them
-        try:
-            inner = delegate(self.inner, *args, **kwargs)
-        finally:
-            recorder.go_on(outer)
-        if self._coalesced is not None:
-            self._coalesced.append(call)
-            return inner
-        if started is not None:
-            recorder.time(call, _gpu_time(started, inner))
-        elif recorder.calls is not None and not operation.message:
-            _note_completion(inner, call)
-        return _handle(inner, call, recorder)
+            return self._complete(call, start)
+        return self._launch(call, start, has_future=not operation.message)
 
     method.__name__ = name
     setattr(RecordingProcessGroup, name, method)
 
 
 def _is_synchronous(args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Whether the caller wants nothing but the end of the call: torch's functions with `async_op=False`."""
+    """Whether torch's function was called with `async_op=False`: it waits for what it gets, if anything."""
     return not getattr(args[-1] if args else kwargs.get("opts"), "asyncOp", True)
 
 
@@ -247,7 +259,8 @@ def _note_completion(inner: dist.Work, call: Call) -> None:
     """Have the end of a traced asynchronous call noted when it comes, not when somebody waits for it."""
 
     def note(_: torch.futures.Future) -> None:
-        call.completed = time.perf_counter()
+        if call.completed is None:  # else the thread that waited for it was there first
+            call.completed = time.perf_counter()
 
     inner.get_future().add_done_callback(note)
 

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 
 from ..trace import Call
 from .agreement import Agreement
+from .backward import Awaited, BackwardWait
 from .board import Board
 from .values import Variable
 
 RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead
+GROUPS = 256  # calls of new_group that it carries: who left one out gets stuck in a later one, cells after
 CONFLICT_TICK = 0.005  # seconds between looks at the board of a rank that stands still
 FINISH_TICK = 0.001  # seconds between looks at a call that was launched and is not complete
 MAX_CALLS = 1_000_000  # calls kept by one trace; a runaway loop must not take the rank's memory
@@ -57,6 +59,7 @@ class Recorder:
         self._timers: list[tuple[Call, Callable[[], float]]] = []
         self.launches = launches
         self._agreement = Agreement(rank, board)
+        self.backward_wait = BackwardWait(self._end_backward_wait)
         self.reset()
 
     def reset(self) -> None:
@@ -67,6 +70,7 @@ class Recorder:
         self._recvs: Counter[tuple[str, int, int]] = Counter()
         self._passes: Counter[tuple[str, int]] = Counter()
         self._recent: deque[Call] = deque(maxlen=RECENT)
+        self._groups: deque[Call] = deque(maxlen=GROUPS)
         self._open: dict[Call, Callable[[], bool]] = {}
         self._blocked: Call | None = None
         self._blocked_since = 0.0
@@ -85,7 +89,7 @@ class Recorder:
         else:
             counter, key = self._collectives, (call.group, call.ranks)
         call.seq, counter[key] = counter[key], counter[key] + 1
-        self._recent.append(call)
+        (self._groups if call.members else self._recent).append(call)
         self._passes[call.file, call.line] += 1
         if self.calls is not None and len(self.calls) < MAX_CALLS and call.moves_data:
             self.calls.append(call)
@@ -147,6 +151,17 @@ class Recorder:
         if not self.launches:
             self._open.pop(call, None)
 
+    def _end_backward_wait(self, awaited: Awaited, begun: float) -> None:
+        """The main thread stood still for these calls, one after the other, in C++ code."""
+        now = time.perf_counter()
+        for call, is_completed in awaited:
+            if is_completed():
+                if call.completed is None:  # whoever is to note it is waiting for this thread
+                    call.completed = now
+                if (end := min(now, call.completed)) > begun:
+                    call.end, call.waited, begun = end, end - begun, end
+                    self._waited += call.waited
+
     # --- cells -------------------------------------------------------------------------------------------
 
     def begin_cell(self, trace: bool, variable: Variable | None = None) -> None:
@@ -194,7 +209,7 @@ class Recorder:
             dict(self._collectives),
             dict(self._sends),
             dict(self._recvs),
-            list(self._recent),
+            [*self._groups, *self._recent],
             list(self.dropped),
             oldest if self.launches else None,
             dict(self._passes),

@@ -7,9 +7,15 @@ start.
 from importlib import import_module
 from typing import Any
 
-_HOME = {"compare": "prediction", "show": "collective", "steps": "steps", "timeline": "timeline"}
+_HOME = {
+    "compare": "prediction",
+    "curves": "curves",
+    "show": "collective",
+    "steps": "steps",
+    "timeline": "timeline",
+}
 
-__all__ = ["compare", "show", "steps", "timeline"]  # noqa: F822
+__all__ = ["compare", "curves", "show", "steps", "timeline"]  # noqa: F822
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,7 @@ def compare(
     yours: Mapping[str, float | None] | None = None,
     unit: str = "",
     title: str = "",
+    label: str = "measured",
 ) -> Figure:
     """Draws one bar for each measured number, with the formula's and the reader's number marked on it.
 
@@ -30,6 +31,7 @@ def compare(
         yours: the reader's predictions, likewise.
         unit: what the numbers are in.
         title: a headline.
+        label: what the bars are.
     """
     formula, yours = _given(formula, measured), _given(yours, measured)
     figure = Figure(7.5, 1.05 + 0.38 * len(measured))
@@ -42,7 +44,7 @@ def compare(
     axes.set(xlim=(0, 1.15 * furthest), ylim=(len(measured) - 0.5, -0.5))
     axes.set_title(title, loc="left", fontsize=10.5, color=INK, x=-0.57)
     _label(axes, measured, unit)
-    _legend(figure, formula, yours)
+    _legend(figure, label, formula, yours)
     return figure
 
 
@@ -53,7 +55,7 @@ def _given(numbers: Mapping[str, float | None] | None, names: Mapping[str, float
 
 
 def _label(axes: Axes, measured: Mapping[str, float], unit: str) -> None:
-    names = [f"{name}:  {value:.3g} {unit}" for name, value in measured.items()]
+    names = [f"{name}:  {_number(value)} {unit}" for name, value in measured.items()]
     axes.set_yticks(range(len(measured)), names)
     axes.text(1.02, 0, unit, transform=axes.transAxes, color=FAINT_INK, fontsize=8.5, va="top")
     axes.tick_params(axis="y", length=0, labelsize=9, labelcolor=INK)
@@ -63,11 +65,16 @@ def _label(axes: Axes, measured: Mapping[str, float], unit: str) -> None:
     axes.spines[:].set_visible(False)
 
 
-def _legend(figure: Figure, formula: dict[int, float], yours: dict[int, float]) -> None:
-    handles = [Patch(facecolor=_BAR_COLOUR, label="measured")]
+def _legend(figure: Figure, label: str, formula: dict[int, float], yours: dict[int, float]) -> None:
+    handles = [Patch(facecolor=_BAR_COLOUR, label=label)]
     if formula:
         handles.append(Line2D([], [], **{**_FORMULA, "markersize": 11}, label="formula"))
     if yours:
         handles.append(Line2D([], [], **_YOURS, label="your prediction"))
     style = {"frameon": False, "fontsize": 8.5, "labelcolor": FAINT_INK}
     figure.legend(handles=handles, loc="lower center", ncols=len(handles), **style)
+
+
+def _number(value: float) -> str:
+    """Three digits, and no powers of ten for thousands."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"

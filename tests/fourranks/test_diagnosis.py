@@ -212,6 +212,13 @@ def test_a_line_of_a_function_from_an_earlier_cell_is_shown(group):
     assert "line 2: dist.barrier()" in explanation(group, "if rank: meet()")
 
 
+def test_a_new_group_that_a_rank_left_out_is_found_in_the_one_that_it_harms_cells_later(group):
+    group.execute("if rank != 2: pair = dist.new_group([0, 1])\nfor _ in range(300): dist.barrier()")
+    told = explanation(group, "pair = dist.new_group([0, 2])")
+    assert "Ranks 0-1,3 called new_group [ranks 0, 1] (Cell In[1], line 1: if rank != 2" in told
+    assert "Rank 2 waits in new_group [ranks 0, 2]" in told
+
+
 def test_new_group_keeps_no_order_with_collectives(group):
     cell = """
     if rank == 0:

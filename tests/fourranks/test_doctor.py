@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from fourranks import doctor
+from fourranks import doctor, published
 from fourranks.doctor import gpus, system, topology, worlds
 from fourranks.doctor.report import Check, Finding, Verdict, report
 from fourranks.doctor.tool import NoAnswer, ask
 
 DATA = Path(__file__).parent / "data"
+TOPOLOGIES = Path(published.__file__).parent / "topologies"
 TWO_A100 = """\
 NVIDIA A100-SXM4-80GB, 81920, 4, Default, 4, 16, 550.54.15
 NVIDIA A100-SXM4-80GB, 81920, 61000, Default, 4, 16, 550.54.15"""
@@ -35,7 +36,7 @@ def tool(tmp_path, monkeypatch):
 def nvidia_smi(tool):
     """An nvidia-smi that prints recorded answers."""
 
-    def install(cards: str = TWO_A100, topo: str = "topo_8_a100", p2p: str = "p2p_2_gns") -> None:
+    def install(cards: str = TWO_A100, topo: str = "8_a100", p2p: str = "p2p_2_gns") -> None:
         tool(
             "nvidia-smi",
             f"""
@@ -44,7 +45,7 @@ case "$1 $2" in
 {cards}
 END
   ;;
-  "topo -m") cat {DATA / topo}.txt ;;
+  "topo -m") cat {TOPOLOGIES / topo}.txt ;;
   "topo -p2p") cat {DATA / p2p}.txt ;;
   "nvlink -s") printf 'GPU 0: NVIDIA H100\\n\\t Link 0: 26.562 GB/s\\n\\t Link 1: 26.562 GB/s\\n' ;;
   *) echo '| NVIDIA-SMI 550.54.15    Driver Version: 550.54.15    CUDA Version: 12.4     |' ;;
@@ -196,21 +197,21 @@ def test_a_driver_runs_torch_of_its_own_major_cuda_version_or_an_older_one(nvidi
 @pytest.mark.parametrize(
     "topo, apart, verdict",
     [
-        ("topo_8_a100", [], Verdict.OK),
-        ("topo_8_v100", ["0↔5"], Verdict.OK),  # the ring of NVLinks goes past it
-        ("topo_2_phb", [], Verdict.ATTENTION),
-        ("topo_2_phb", ["0↔1"], Verdict.ATTENTION),
-        ("topo_2_sys", [], Verdict.ATTENTION),
+        ("8_a100", [], Verdict.OK),
+        ("8_v100", ["0↔5"], Verdict.OK),  # the ring of NVLinks goes past it
+        ("2_phb", [], Verdict.ATTENTION),
+        ("2_phb", ["0↔1"], Verdict.ATTENTION),
+        ("2_sys", [], Verdict.ATTENTION),
     ],
 )
 def test_links_are_judged_by_the_ring_through_all_gpus(topo, apart, verdict):
-    finding = gpus.judge_links(topology.parse((DATA / f"{topo}.txt").read_text()), apart)
+    finding = gpus.judge_links(topology.parse(published.topology(topo)), apart)
     assert finding.verdict is verdict
     assert ("no direct access" in finding.found) == (bool(apart) and verdict is not Verdict.OK)
 
 
 def test_gpus_without_access_to_each_other_are_named(nvidia_smi):
-    nvidia_smi(topo="topo_2_phb")
+    nvidia_smi(topo="2_phb")
     finding = gpus.links()
     assert finding.verdict is Verdict.ATTENTION
     assert "no direct access between GPUs 0↔1" in finding.found
@@ -219,8 +220,8 @@ def test_gpus_without_access_to_each_other_are_named(nvidia_smi):
 @pytest.mark.parametrize(
     "topo, speed, name",
     [
-        ("topo_4_h100", 18 * 26.562e9, "NV18 (18 NVLinks)"),
-        ("topo_2_phb", 31.5e9, "PHB, PCIe 4 x16"),
+        ("4_h100", 18 * 26.562e9, "NV18 (18 NVLinks)"),
+        ("2_phb", 31.5e9, "PHB, PCIe 4 x16"),
     ],
 )
 def test_the_speed_of_a_link_is_that_of_its_nvlinks_or_of_pcie(nvidia_smi, topo, speed, name):

@@ -107,3 +107,25 @@ def test_a_container_limited_to_less_than_a_processor_still_has_one(tmp_path, mo
     (tmp_path / "cpu.max").write_text("50000 100000\n")
     monkeypatch.setattr(hardware, "_CGROUP", tmp_path)
     assert hardware.processors() == hardware.threads_per_rank(4) == 1
+
+
+def test_the_caches_of_a_processor_are_read_without_those_for_instructions(tmp_path, monkeypatch):
+    for index, (level, kind, size) in enumerate(
+        [
+            ("1", "Data", "48K"),
+            ("1", "Instruction", "32K"),
+            ("2", "Unified", "2048K"),
+            ("3", "Unified", "30M"),
+        ]
+    ):
+        folder = tmp_path / f"index{index}"
+        folder.mkdir()
+        for name, text in {"level": level, "type": kind, "size": size}.items():
+            (folder / name).write_text(f"{text}\n")
+    monkeypatch.setattr(hardware, "_CACHES", tmp_path)
+    assert hardware.caches() == {"L1": 48 * 1024, "L2": 2048 * 1024}  # no kernel writes 30M
+
+
+def test_there_may_be_nothing_to_read_about_caches(tmp_path, monkeypatch):
+    monkeypatch.setattr(hardware, "_CACHES", tmp_path / "missing")
+    assert hardware.caches() == {}

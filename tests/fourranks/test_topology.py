@@ -1,27 +1,28 @@
-"""Reading `nvidia-smi topo -m` as machines of several kinds print it (data/topo_*.txt)."""
+"""Reading `nvidia-smi topo -m` as machines of several kinds print it (`published.TOPOLOGIES`)."""
 
 from pathlib import Path
 
 import pytest
 
+from fourranks import published
 from fourranks.doctor import topology
 
 DATA = Path(__file__).parent / "data"
 
 
 def read(name: str) -> topology.Topology:
-    return topology.parse((DATA / f"{name}.txt").read_text())
+    return topology.parse(published.topology(name))
 
 
 @pytest.mark.parametrize(
     "name, devices, gpus, bottleneck",
     [
-        ("topo_8_a100", 20, 8, "NV12"),  # NVSwitch, network cards by their own names
-        ("topo_4_h100", 4, 4, "NV18"),  # underlined head, empty cells of CPU affinity
-        ("topo_8_v100", 10, 8, "NV2"),  # no NVLink between some pairs, but a ring of them through all
-        ("topo_2_phb", 2, 2, "PHB"),
-        ("topo_2_sys", 6, 2, "SYS"),  # network cards explained in a legend of their own
-        ("topo_5_mixed", 5, 5, "SYS"),  # columns by spaces, as in a log
+        ("8_a100", 20, 8, "NV12"),  # NVSwitch, network cards by their own names
+        ("4_h100", 4, 4, "NV18"),  # underlined head, empty cells of CPU affinity
+        ("8_v100", 10, 8, "NV2"),  # no NVLink between some pairs, but a ring of them through all
+        ("2_phb", 2, 2, "PHB"),
+        ("2_sys", 6, 2, "SYS"),  # network cards explained in a legend of their own
+        ("5_pcie", 5, 5, "SYS"),  # columns by spaces, as in a log
     ],
 )
 def test_the_bottleneck_is_the_worst_link_of_the_best_ring(name, devices, gpus, bottleneck):
@@ -30,7 +31,7 @@ def test_the_bottleneck_is_the_worst_link_of_the_best_ring(name, devices, gpus, 
 
 
 def test_every_pair_of_devices_has_its_entry_both_ways():
-    found = read("topo_8_v100")
+    found = read("8_v100")
     assert len(found.entries) == len(found.devices) ** 2
     assert found.entries["GPU0", "GPU7"] == found.entries["GPU7", "GPU0"] == "NV2"
     assert found.entries["GPU0", "GPU4"] == found.entries["GPU4", "GPU0"] == "SYS"
@@ -38,7 +39,7 @@ def test_every_pair_of_devices_has_its_entry_both_ways():
 
 
 def test_network_cards_have_the_entries_of_their_own_column():
-    found = read("topo_2_sys")
+    found = read("2_sys")
     assert [found.entries["GPU0", f"NIC{number}"] for number in range(4)] == ["PHB", "PHB", "SYS", "SYS"]
 
 
@@ -54,12 +55,9 @@ def test_gpus_bridged_in_pairs_have_no_ring_of_nvlinks():
 
 
 def test_a_description_names_the_fastest_links_first_and_what_they_are():
-    assert topology.describe(read("topo_8_a100")) == "NV12 (12 NVLinks) between all 8 GPUs"
-    assert (
-        topology.describe(read("topo_2_sys"))
-        == "SYS (PCIe and the link between processors) between both GPUs"
-    )
-    first, second, third = topology.describe(read("topo_5_mixed")).splitlines()
+    assert topology.describe(read("8_a100")) == "NV12 (12 NVLinks) between all 8 GPUs"
+    assert topology.describe(read("2_sys")) == "SYS (PCIe and the link between processors) between both GPUs"
+    first, second, third = topology.describe(read("5_pcie")).splitlines()
     assert first == "PHB (PCIe and the processor's host bridge) between GPUs 1↔2, 3↔4"
     assert (second[:4], third[:3]) == ("NODE", "SYS")
 
@@ -71,7 +69,7 @@ def test_links_are_ordered_from_the_fastest_to_the_unknown():
 
 
 def test_the_table_of_peer_access_reads_the_same_way():
-    assert read("p2p_2_gns").between_gpus() == {("GPU0", "GPU1"): "GNS"}
+    assert topology.parse((DATA / "p2p_2_gns.txt").read_text()).between_gpus() == {("GPU0", "GPU1"): "GNS"}
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,40 @@ def test_every_moment_of_every_rank_is_accounted_for(shared_group):
         assert all(a.end == b.start for a, b in zip(rank.spans, rank.spans[1:], strict=False))
 
 
+DDP = """
+import time
+model = nn.parallel.DistributedDataParallel(nn.Linear(100, 100))
+model(torch.ones(1, 100)).sum().backward()  # the first pass makes the buckets, the second moves them
+model(torch.ones(1, 100)).sum().backward()
+"""
+HOOK = """
+weight = torch.ones(4, requires_grad=True)
+weight.register_post_accumulate_grad_hook(
+    lambda weight: futures.append(dist.all_reduce(weight.grad, async_op=True).get_future())
+)
+"""
+
+
+def test_a_backward_pass_of_ddp_stands_still_for_the_rank_that_comes_last(shared_group):
+    shared_group.execute(f"from torch import nn\n{DDP}")
+    late = "if rank == 1: time.sleep(0.2)\n"
+    recorded = traced(shared_group, f"{late}model(torch.ones(1, 100)).sum().backward()")
+    ranks = recorded.spans()
+    assert [rank.seconds(WAITING) > 0.15 for rank in ranks] == [True, False, True, True]
+    assert all(rank.seconds(COMPUTING) > 0.15 for rank in ranks[1:2])
+    for (bucket,) in recorded.calls:
+        assert bucket.end == bucket.completed and bucket.blocked_from >= bucket.start
+
+
+def test_what_a_hook_starts_is_in_flight_until_somebody_waits_for_it(shared_group):
+    shared_group.execute(f"import time\nfutures = []\n{HOOK}")
+    slow = "if rank == 1: time.sleep(0.2)\n"
+    recorded = traced(shared_group, f"{slow}weight.sum().backward()\ntime.sleep(0.1)\nfutures[0].wait()")
+    ((bucket,), *_) = recorded.calls
+    assert bucket.completed is not None and bucket.waited == 0
+    assert recorded.spans()[0].seconds(WAITING) == 0 and recorded.spans()[0].overlap > 0.1
+
+
 def test_a_trace_goes_on_over_several_cells_and_after_a_deadlock(group):
     with group.trace() as recorded:
         group.execute("dist.barrier()")

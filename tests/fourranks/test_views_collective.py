@@ -117,6 +117,13 @@ def test_compare_marks_only_the_predictions_that_were_made():
         "tree:  15",
         "one by one:  35",
     ]
+    (label,) = compare({"sent": 26118.0}, unit="B").axes[0].get_yticklabels()
+    assert label.get_text() == "sent:  26,118 B"
+
+
+def test_what_compare_draws_need_not_be_measured():
+    figure = compare({"tree": 15.0}, label="worked out")
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["worked out"]
 
 
 @pytest.mark.parametrize("world_size", [1, 4, 16])

@@ -1,0 +1,179 @@
+"""Drivers of exercise 01: a parser's answer as plain data, and a machine whose time is made of copies."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import threading
+import time
+import timeit
+import types
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+
+def read_listing(parse_topology: Callable, text: str) -> dict:
+    """What the parser makes of a listing: the type, and each key with its value."""
+    table = parse_topology(text)
+    entries = [list(item) for item in table.items()] if isinstance(table, dict) else []
+    return {"type": type(table).__name__, "entries": entries}
+
+
+def refuse_listing(parse_topology: Callable, text: str) -> dict:
+    """What the parser raises on a text that is no listing: the exception's classes, and its message."""
+    try:
+        parse_topology(text)
+    except NotImplementedError:
+        raise
+    except Exception as error:
+        return {"classes": [kind.__name__ for kind in type(error).__mro__], "message": str(error)}
+    return {"classes": [], "message": ""}
+
+
+def measure_with_fake_clock(measure: Callable, num_bytes: int, copy_seconds: float) -> dict:
+    """Lets the student measure a machine on which a copy of `num_bytes` takes `copy_seconds`, on every clock.
+
+    Returns:
+        The student's answer, the bytes of each copy that was seen, and how often a clock was read.
+    """
+    machine = _Machine(num_bytes, copy_seconds)
+    with _clocks_show(machine, measure), machine:
+        answer = measure(num_bytes)
+    return {"answer": answer, "copies": machine.copies, "readings": machine.readings}
+
+
+def measure_for_real(measure: Callable, num_bytes: int) -> dict:
+    """The student's answers on this machine as it is, and measurements of our own, in turns."""
+    answers, reference = [], []
+    for _ in range(3):
+        reference += _measure(num_bytes)
+        answers.append(measure(num_bytes))
+    return {"answers": answers, "reference": reference}
+
+
+def _measure(num_bytes: int) -> list[float]:
+    """Bandwidth of each of some copies, read plus written."""
+    source = torch.ones(num_bytes, dtype=torch.uint8)
+    destination = torch.zeros_like(source)
+    bandwidths = []
+    for _ in range(8):
+        start = time.perf_counter()
+        destination.copy_(source)
+        bandwidths.append(2 * num_bytes / (time.perf_counter() - start))
+    return bandwidths[1:]  # the first copy meets the memory for the first time
+
+
+class _Machine(TorchFunctionMode):
+    """A machine on which time passes when one tensor is copied into another, and at no other time.
+
+    As on a real one, the first copy into new memory is slow, and now and then something else gets in between.
+    """
+
+    COLD, INTERRUPTED = 20, 15  # times as long
+    TICK = 40e-9  # seconds that a look at the clock takes
+
+    def __init__(self, num_bytes: int, copy_seconds: float) -> None:
+        super().__init__()
+        self.copies: list[int] = []
+        self.readings = 0
+        self._seconds_per_byte = copy_seconds / num_bytes
+        self._now = 1000.0
+        self._touched: dict[int, torch.UntypedStorage] = {}  # kept, so that no other takes an address
+
+    def now(self) -> float:
+        self.readings += 1
+        self._now += self.TICK
+        return self._now
+
+    def __torch_function__(
+        self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
+    ) -> Any:
+        result = function(*arguments, **(keywords or {}))
+        name = getattr(function, "__name__", "")
+        if name == "copy_":
+            self._copy(*arguments[:2])
+        elif name == "__setitem__" and isinstance(arguments[2], torch.Tensor):
+            self._copy(arguments[0][arguments[1]], arguments[2])
+        return result
+
+    def _copy(self, destination: torch.Tensor, source: torch.Tensor) -> None:
+        memory = destination.untyped_storage()
+        if memory.data_ptr() == source.untyped_storage().data_ptr():
+            return  # onto itself: torch moves nothing
+        self.copies.append(destination.nbytes)
+        slower = self.INTERRUPTED if len(self.copies) % 7 == 3 else 1
+        if memory.data_ptr() not in self._touched:
+            self._touched[memory.data_ptr()] = memory
+            slower = self.COLD
+        self._now += slower * self._seconds_per_byte * destination.nbytes
+
+
+_CLOCKS = ("perf_counter", "monotonic", "time", "process_time", "thread_time")
+
+
+@contextmanager
+def _clocks_show(machine: _Machine, function: Callable) -> Iterator[None]:
+    """Puts the machine's time in the place of every clock that the function can get at.
+
+    That is the module `time`, and the names under which its clocks have been imported: those of the student's
+    functions, and the defaults of timeit. Other threads of the rank go on seeing the real time.
+    """
+    fakes = {}
+    for name in _CLOCKS:
+        fakes[getattr(time, name)] = _fake(getattr(time, name), machine, 1)
+        fakes[getattr(time, f"{name}_ns")] = _fake(getattr(time, f"{name}_ns"), machine, 10**9)
+    undo = []
+    for names in (vars(time), vars(timeit), *_globals_of(function)):
+        for name, value in list(names.items()):
+            if isinstance(value, types.BuiltinFunctionType) and value in fakes:
+                names[name] = fakes[value]
+                undo.append((names, name, value))
+    defaults = {timer: timer.__defaults__ for timer in _timers()}
+    try:
+        for timer, values in defaults.items():
+            timer.__defaults__ = tuple(_replaced(value, fakes) for value in values)
+        yield
+    finally:
+        for timer, values in defaults.items():
+            timer.__defaults__ = values
+        for names, name, value in undo:
+            names[name] = value
+
+
+def _fake(real: Callable, machine: _Machine, per_second: int) -> Callable[[], float]:
+    thread = threading.get_ident()
+
+    def clock() -> float:
+        if threading.get_ident() != thread:
+            return real()
+        return machine.now() if per_second == 1 else round(machine.now() * per_second)
+
+    return clock
+
+
+def _timers() -> list[types.FunctionType]:
+    """Functions that took a clock as a default when they were defined."""
+    benchmark = sys.modules.get("torch.utils.benchmark")
+    return [timeit.Timer.__init__, timeit.timeit, timeit.repeat] + (
+        [benchmark.Timer.__init__] if benchmark else []
+    )
+
+
+def _replaced(value: object, fakes: dict) -> object:
+    return fakes.get(value, value) if isinstance(value, types.BuiltinFunctionType) else value
+
+
+def _globals_of(function: Callable) -> list[dict]:
+    """The global names of the function, and of the functions among these."""
+    found: dict[int, dict] = {}
+    waiting = [inspect.unwrap(function)]
+    while waiting:
+        names = getattr(waiting.pop(), "__globals__", None)
+        if names is not None and id(names) not in found:
+            found[id(names)] = names
+            waiting += [value for value in names.values() if isinstance(value, types.FunctionType)]
+    return list(found.values())

@@ -1,0 +1,169 @@
+"""What vendors publish about GPUs and links, and listings of real machines, for those who have none at hand.
+
+Lectures draw these figures beside what they measure. All are nominal: matrix rates are dense, without
+sparsity, and bandwidths are for one direction where they say so. Bytes, seconds, bytes per second.
+
+Sources: NVIDIA's datasheets, tuning guides and DGX user guides, as collected in Bekman, "Machine Learning
+Engineering" (compute/accelerator, network); PCI-SIG and IBTA for links; a B200's own answers, in pytorch/ao
+4002. The rates of an H100 NVL and its SM and L2 are from third parties.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.resources import files
+
+GB, TB = 1e9, 1e12
+KIB, MIB = 2**10, 2**20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """One GPU, as its vendor describes it.
+
+    Attributes:
+        sms: streaming multiprocessors.
+        register_bytes, l1_bytes: of one SM; L1 is shared with the scratchpad (shared memory, SMEM).
+        l2_bytes, hbm_bytes: of the GPU.
+        hbm_bandwidth: bytes per second between memory and chip.
+        bf16_flops: floating-point operations per second of the tensor cores, dense.
+        nvlinks: how many; 0 stands for a bridge between two cards.
+        nvlink_bandwidth: bytes per second of all of them, one direction.
+        pcie_generation: of its 16 lanes.
+    """
+
+    name: str
+    sms: int
+    register_bytes: float = 256 * KIB
+    l1_bytes: float
+    l2_bytes: float
+    hbm_bytes: float
+    hbm_bandwidth: float
+    bf16_flops: float
+    nvlinks: int
+    nvlink_bandwidth: float
+    pcie_generation: int
+
+    @property
+    def ridge(self) -> float:
+        """Operations per byte from which on arithmetic, not memory, sets the pace."""
+        return self.bf16_flops / self.hbm_bandwidth
+
+    @property
+    def pcie_bandwidth(self) -> float:
+        """Bytes per second over PCIe, one direction."""
+        return PCIE_BANDWIDTH[self.pcie_generation]
+
+
+# 16 lanes of each generation, one direction; both together are twice that.
+PCIE_BANDWIDTH = {4: 31.5 * GB, 5: 63 * GB, 6: 121 * GB, 7: 242 * GB}
+
+# SMs, KiB of L1 per SM, MiB of L2, GB of HBM and its TB/s, bf16 TFLOP/s, NVLinks, their GB/s, PCIe generation
+_SHEET = {
+    "A100 SXM": (108, 192, 40, 80, 2.04, 312, 12, 300, 4),
+    "H100 PCIe": (114, 256, 50, 80, 2.0, 756, 0, 300, 5),
+    "H100 SXM": (132, 256, 50, 80, 3.35, 989, 18, 450, 5),
+    "H100 NVL": (132, 256, 50, 94, 3.9, 835, 0, 300, 5),
+    "H200 SXM": (132, 256, 50, 141, 4.8, 989, 18, 450, 5),
+    "B200 SXM": (148, 256, 126, 180, 8.0, 2250, 18, 900, 5),
+}
+GPUS = {
+    name: Gpu(
+        name=name,
+        sms=sms,
+        l1_bytes=l1 * KIB,
+        l2_bytes=l2 * MIB,
+        hbm_bytes=hbm * GB,
+        hbm_bandwidth=bandwidth * TB,
+        bf16_flops=tflops * 1e12,
+        nvlinks=nvlinks,
+        nvlink_bandwidth=nvlink * GB,
+        pcie_generation=pcie,
+    )
+    for name, (sms, l1, l2, hbm, bandwidth, tflops, nvlinks, nvlink, pcie) in _SHEET.items()
+}
+
+
+@dataclass(frozen=True)
+class Link:
+    """A way out of a GPU: bytes per second and direction, and whether it stays inside the node."""
+
+    name: str
+    bandwidth: float
+    inside: bool
+
+
+LINKS = (
+    Link("NVLink 5", 900 * GB, inside=True),
+    Link("NVLink 4", 450 * GB, inside=True),
+    Link("NVLink 3", 300 * GB, inside=True),
+    Link("PCIe 5 x16", PCIE_BANDWIDTH[5], inside=True),
+    Link("PCIe 4 x16", PCIE_BANDWIDTH[4], inside=True),
+    Link("InfiniBand XDR, 800 GbE", 100 * GB, inside=False),
+    Link("InfiniBand NDR, 400 GbE", 50 * GB, inside=False),
+    Link("InfiniBand HDR", 25 * GB, inside=False),
+    Link("100 GbE", 12.5 * GB, inside=False),
+    Link("10 GbE", 1.25 * GB, inside=False),
+    Link("1 GbE", 0.125 * GB, inside=False),
+)
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One level of the memory hierarchy of an H100 SXM and what is beyond it; None is not published.
+
+    Attributes:
+        size: bytes that it holds for one GPU.
+        bandwidth: bytes per second and direction.
+        latency: seconds, order of magnitude only.
+    """
+
+    name: str
+    size: float | None = None
+    bandwidth: float | None = None
+    latency: float | None = None
+
+
+_CYCLE = 0.6e-9  # seconds, roughly: latencies inside a GPU are counted in cycles
+_H100 = GPUS["H100 SXM"]
+
+LADDER = (
+    Rung("registers", size=_H100.sms * _H100.register_bytes),
+    Rung("L1, shared memory", size=_H100.sms * _H100.l1_bytes, latency=30 * _CYCLE),
+    Rung("L2", size=_H100.l2_bytes, latency=200 * _CYCLE),
+    Rung("HBM", size=_H100.hbm_bytes, bandwidth=_H100.hbm_bandwidth, latency=600 * _CYCLE),
+    Rung("NVLink, to 7 other GPUs", size=7 * _H100.hbm_bytes, bandwidth=_H100.nvlink_bandwidth),
+    Rung("PCIe 5, to the CPU", bandwidth=_H100.pcie_bandwidth),
+    Rung("InfiniBand NDR, to other nodes", bandwidth=50 * GB, latency=0.6e-6),
+    Rung("10 GbE, to other nodes", bandwidth=1.25 * GB),
+)
+
+# Measured by others, to have an order of magnitude: seconds.
+KERNEL_LAUNCH = 7e-6  # 5 to 10 µs
+SMALL_ALL_REDUCE = 44e-6  # NCCL, 32 KiB on 8 GPUs of one node: 40 to 48 µs
+
+# What the machines are whose `nvidia-smi topo -m` is in topologies/, by the name of its file.
+TOPOLOGIES = {
+    "8_h100": "8 H100 SXM with NVSwitch, 12 network ports",
+    "8_h200": "8 H200 with NVSwitch, 8 network cards in no order",
+    "8_a100": "8 A100 SXM with NVSwitch, 12 network cards by their own names",
+    "8_v100": "8 V100 with NVLinks between some pairs only",
+    "8_p40": "8 P40 under PCIe switches, an old driver",
+    "5_pcie": "5 GPUs on PCIe, copied out of a log",
+    "4_h100": "4 H100 SXM, a new driver",
+    "4_a100": "4 A100 SXM, each joined to each",
+    "2_phb": "2 GPUs below one host bridge",
+    "2_sys": "2 GPUs at two processors",
+    "1_h100": "1 H100: all that a job sees which was given one GPU, or slices of one (MIG)",
+}
+
+
+def topology(name: str) -> str:
+    """What `nvidia-smi topo -m` printed on the machine of this name, one of TOPOLOGIES.
+
+    Raises:
+        KeyError: there is none of this name.
+    """
+    if name not in TOPOLOGIES:
+        raise KeyError(f"there is no listing {name!r}; choose one of {', '.join(TOPOLOGIES)}")
+    return (files("fourranks") / "topologies" / f"{name}.txt").read_text()

@@ -1,0 +1,750 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 01 Hardware hierarchy: where the bytes live
+#
+# **A processor can add two numbers in less than a nanosecond. Why does it spend most of its life waiting for them?**
+#
+# You will
+#
+# - see the caches of the very machine you sit at, and draw its roofline beside those of an H100 and its relatives,
+# - know how far away data is, from a register to another node, in bytes per second and in seconds, and read from `nvidia-smi topo -m` which way it will take,
+# - decide with numbers whether something is better kept, sharded or recomputed.
+#
+# 60 minutes · 4 ranks · Gloo on any laptop; on a machine with GPUs the same cells measure these
+#
+# Before each run there is a question with a variable for your answer. Fill it in before you run on. If you leave it at
+# `None`, everything works just the same; but a wrong guess is worth more than none.
+
+# %%
+# %load_ext fourranks
+import fourranks
+from fourranks import hardware, published
+from fourranks.doctor import topology
+from fourranks.views import compare
+from fourranks.views.hardware import copies, ladder, roofline
+from fourranks.views.hardware import topology as draw_topology
+
+# %ranks start
+
+# %% [markdown]
+# ## 1. Why more than one?
+#
+# Three things drive people to distributed training: the model **does not fit** into one GPU; it fits, but only with **batches so tiny** that training is
+# slow and noisy (one more sample and it is out of memory); or it fits, and training on all of Wikipedia, say, **would take years**.
+#
+# The first and the third deserve a number. Training costs about 6 operations for each parameter and token (2 forward, 4 backward), and with mixed-precision
+# Adam it keeps about 16 bytes for each parameter (weights, gradients, and what Adam remembers). GPT-3 has 175 billion parameters and saw 300 billion tokens.
+#
+# **Question.** How many years would one H100 take at half of its peak, and how many H100s does it take only to hold those bytes?
+
+# %%
+gpt3 = {"years": None, "GPUs": None}  # your predictions
+
+# %%
+h100 = published.GPUS["H100 SXM"]
+seconds = 6 * 175e9 * 300e9 / (0.5 * h100.bf16_flops)
+print(f"years: you predicted {gpt3['years']}, it is {seconds / (365 * 86400):.0f}")
+print(
+    f"GPUs:  you predicted {gpt3['GPUs']}, it is {16 * 175e9 / h100.hbm_bytes:.0f}, before a single activation"
+)
+
+# %% [markdown]
+# There are two ways out:
+#
+# - **Vertical scaling**: a bigger machine. A server with 8 GB of memory and a GPU of 4 GB becomes one with 64 GB and 32 GB. Not a line of code changes; *money is all
+#   you need*, until there is no bigger machine to buy.
+# - **Horizontal scaling**: more machines. Four servers with 8 GB and two GPUs of 4 GB each. A little code changes, and *strategy is all you need*: this course.
+#
+# The first way ends soon. The loss of language models falls steadily with compute, data and parameters (Kaplan et al. 2020), abilities appear at scale that were
+# not there before (GPT-3), and models outgrow machines. You may read that "GPU FLOPS double every 2.5 years": what the study behind it found is that FLOP/s **per dollar** doubled in
+# 2.46 years (in 2.07 for the GPUs used in machine learning, 2.95 for the fastest ones).
+#
+# With many machines come two costs that one machine does not have: **communication** (bytes on their way, while nobody computes) and **synchronization** (ranks that stand and wait for the slowest).
+# Keeping both small is what the rest of the course does: in its first part the building blocks (this lecture, collectives, benchmarking), in its second the strategies (data, sharded,
+# tensor and pipeline parallelism, then all of them together), each written from scratch, run, and measured against its theory.
+#
+# All of it follows one sentence: **organize the computation so that data moves as little and as short a way as possible.** For a *single* GPU that means to fuse
+# and to tile, so that fewer bytes pass between memory and chip. Now the same thought crosses the border of the GPU.
+
+# %% [markdown]
+# ## 2. How far is the data?
+#
+# A **GPU** is some hundred **streaming multiprocessors** (SMs) around one cache and one memory. You may hear that "the SMs are the ALUs"; an SM is more of a small processor. It has arithmetic units and tensor cores,
+# schedulers that hand them work, a **register file** of 256 KB, and 256 KB of **L1** cache, a part of which a kernel can use as a scratchpad (*shared memory*). All SMs share the **L2** cache
+# and the **HBM**, the memory whose size is on the box. Eight such GPUs, two CPUs and some network cards make a **node**.
+#
+# Operands are far away from the units that need them. Everything further down in this list is larger and slower:
+#
+# | | of an H100 SXM | what it is |
+# |---|---|---|
+# | registers | 132 SMs × 256 KB | operands of the next instructions |
+# | L1 and shared memory | 132 × 256 KB | what one block of threads works on |
+# | L2 | 50 MB | shared by all SMs |
+# | HBM | 80 GB | weights, gradients, activations |
+# | NVLink through NVSwitch | 7 other GPUs | **inside the node** |
+# | PCIe | the CPUs and their memory | inside the node |
+# | InfiniBand or Ethernet | all other nodes | between nodes |
+#
+# **Question.** HBM delivers 3,350 GB/s. How many times more is that than what the GPU can send over all of its NVLinks together?
+
+# %%
+hbm_over_nvlink = None  # your prediction
+
+# %%
+print("you predicted:", hbm_over_nvlink, f"  published: {h100.hbm_bandwidth / h100.nvlink_bandwidth:.1f}")
+ladder(
+    [
+        *published.LADDER,
+        published.Rung("to launch a kernel", latency=published.KERNEL_LAUNCH),
+        published.Rung("to all-reduce 32 KiB, 8 GPUs", latency=published.SMALL_ALL_REDUCE),
+    ],
+    "How far is the data? An H100 SXM and what is around it, as published",
+)
+
+# %% [markdown]
+# The axes are logarithmic: one step to the right is a factor of ten. (Empty rows are not zero; vendors do not publish everything. Latencies are orders of magnitude.)
+#
+# Did you say 3.7, or 4? Then you divided by **900 GB/s**, the figure on the box. It adds up *both directions* of 18 links. A copy from here to there uses one: 450 GB/s, and the memory is 7.4 times
+# faster. Half of the misunderstandings about links come from this factor of two, and the other half from these:
+#
+# | you may read | published |
+# |---|---|
+# | "an H100 has 3.9 TB/s of HBM" (or "4,000 GB/s") "and 900 GB/s of NVLink" | no product has both. SXM5: 3.35 TB/s and 900. NVL: 3.9 TB/s and 600. PCIe card: 2.0 TB/s and 600, by a bridge to one other card |
+# | "HBM is 4 × NVLink" | 7.4 × in one direction; 3.7 × if NVLink's two directions are added and HBM's are not |
+# | "1,979 TFLOP/s" | with every other weight being zero (2:4 sparsity). Dense: 989 |
+# | "NVSwitch connects GPUs across nodes" | in an HGX or DGX H100 the 4 NVSwitch chips are **inside** the node and join its 8 GPUs. Between nodes there is a network card of 50 GB/s for each GPU, 9 × slower. (The exceptions have names: NVLink Switch System, NVL72 racks.) |
+#
+# Not one of these is needed to be an expert; but a plan that counts on 3.9 TB/s and 900 GB/s counts on a machine that nobody sells.
+
+# %%
+for name, gpu in published.GPUS.items():
+    print(
+        f"{name:10} HBM {gpu.hbm_bytes / 1e9:3.0f} GB at {gpu.hbm_bandwidth / 1e12:.2f} TB/s, bf16 {gpu.bf16_flops / 1e12:5,.0f} TFLOP/s,"
+        f" NVLink {gpu.nvlink_bandwidth / 1e9:3.0f} GB/s and PCIe {gpu.pcie_bandwidth / 1e9:4.1f} GB/s one way"
+    )
+
+# %% [markdown]
+# ## 3. This machine measures itself
+#
+# Published figures are promises. What does the machine in front of you do? We let rank 0 copy memory: small pieces that fit into its caches, then larger and larger ones. A copy of
+# n bytes moves 2n, because it reads n and writes n.
+#
+# Two details make the difference between a measurement and a number. First, we take the *shortest* of several runs, as memory benchmarks do: it is what the machine can do when nothing gets in between.
+# Second, a call from Python takes a microsecond, in which an L1 cache delivers 200 KB; so each call copies the same piece many times over.
+
+
+# %%
+# %%ranks
+import time
+
+
+def settle():
+    """Wait for the GPU, if there is one: when a call returns, it has only been told what to do."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def seconds(run, repeats=7):
+    """The shortest of some runs; the first one, which warms up, does not count."""
+    times = []
+    for _ in range(1 + repeats):
+        start = time.perf_counter()
+        run()
+        settle()
+        times.append(time.perf_counter() - start)
+    return min(times[1:])
+
+
+# %%
+# %%ranks
+def copies_of(nbytes):
+    """A call that copies a piece many times, touching `nbytes`: one half is read, one written. And bytes a call."""
+    numel, shift = nbytes // 8, 16
+    rows = max(1, 2**22 // nbytes)  # copies in one call, each written 64 bytes further on than the one before
+    source = torch.ones(numel, device=device).expand(rows, numel)
+    target = torch.ones(numel + shift * rows, device=device).as_strided((rows, numel), (shift, 1))
+    return lambda: target.copy_(source), 8 * numel * rows
+
+
+def copy_bandwidth(nbytes):
+    copy, moved = copies_of(nbytes)
+    return moved / seconds(copy)
+
+
+# %% [markdown]
+# **Question.** How many times faster is a copy inside the fastest cache than a copy in memory?
+
+# %%
+cache_over_memory = None  # your prediction
+
+# %%
+# %%ranks 0
+alone = {2**exponent: copy_bandwidth(2**exponent) for exponent in range(12, 29)}
+
+# %%
+world = fourranks.world()
+alone = world.pull("alone", ranks=[0])[0]
+memory = min(alone[2**27], alone[2**28])
+print("you predicted:", cache_over_memory, f"  measured: {max(alone.values()) / memory:.1f}")
+
+on_gpus = world.pull("device.type")[0] == "cuda"
+caches = {"L2": int(h100.l2_bytes)} if on_gpus else hardware.caches()
+guess = None if cache_over_memory is None else memory * cache_over_memory
+copies({"rank 0 alone": alone}, caches, guess, "Copies by rank 0 of this machine")
+
+# %% [markdown]
+# The curve is a staircase, and each step is a cache that has become too small: the dotted lines are the sizes that the operating system reports. Nobody told the
+# program about caches; the same line of code is ten times slower or faster, depending only on *where its data is*. (A last-level cache that is shared with other programs, or other virtual machines, ends before its
+# nominal size. On a GPU the first step is the L2 cache.)
+#
+# Now all four ranks at once, each with data of its own.
+#
+# **Question.** Added up over four ranks, how many times the bandwidth of one rank do you expect, in the caches and in memory?
+
+# %%
+four_over_one = {"in the caches": None, "in memory": None}  # your predictions, as multiples of one rank
+
+
+# %%
+# %%ranks
+def bandwidth_among_others(nbytes, window=0.1):
+    """Bytes per second of this rank, while all ranks copy as much as they can for `window` seconds."""
+    copy, moved = copies_of(nbytes)
+    calls = 0
+    dist.barrier()
+    start = time.perf_counter()
+    while time.perf_counter() - start < window:
+        copy()
+        settle()
+        calls += 1
+    return calls * moved / (time.perf_counter() - start)
+
+
+together = {2**exponent: bandwidth_among_others(2**exponent) for exponent in range(12, 29, 2)}
+
+# %%
+every = world.pull("together")
+sums = {size: sum(rank[size] for rank in every) for size in every[0]}
+compare(
+    {"in the caches": sums[2**14] / alone[2**14], "in memory": sums[2**28] / alone[2**28]},
+    formula={"in the caches": min(world.world_size, hardware.processors())},
+    yours=four_over_one,
+    unit="×",
+    title=f"Copies by four ranks at once, over copies by one; {hardware.processors()} processors",
+)
+
+# %%
+memories = {f"HBM of {name}": gpu.hbm_bandwidth for name, gpu in published.GPUS.items() if "SXM" in name}
+curves = {"rank 0 alone": alone, "four ranks, added up": sums}
+copies(curves, caches, title="Copies on this machine, and published memories of GPUs", others=memories)
+
+# %% [markdown]
+# Private caches come with the processor: with p processors the ranks copy p times as fast (the mark), however many ranks there are. Memory is shared, and its bandwidth is divided up. That is the
+# whole reason why distributed training measures everything *per link*: adding ranks adds arithmetic at once, but bandwidth only where each rank brings a link of its own.
+#
+# And look up: the *slow* memory of a GPU, from which data is fetched as seldom as possible, is faster than the fastest cache of a processor.
+
+# %% [markdown]
+# ## 4. The roofline
+#
+# Memory delivers bytes, arithmetic units use them up. Which of the two is the limit depends on one property of the work, its **arithmetic intensity**: operations for each byte that passes between memory and chip.
+# A multiplication of matrices (m × k) @ (k × n) does 2·m·n·k operations on (m·k + k·n + m·n) elements. If a machine has peak π and bandwidth β, work of intensity I runs at no more than
+#
+# $$\min(\pi,\ I \cdot \beta)$$
+#
+# operations per second: drawn over I, a roof with a slope and a flat part. They meet at the **ridge**, I = π/β.
+#
+# We measure both ends on rank 0, and then climb: a batch of 1, 2, 4, … rows times one matrix of 4096 × 4096, which is how a layer is used. With a batch of one, each weight is
+# read for a single multiply-add; with 512 it serves 512 of them.
+#
+# **Question.** Where is this machine's ridge? In other words: how many operations does it do in the time in which one byte comes from memory?
+
+# %%
+ridge = None  # your prediction, in operations per byte
+
+# %%
+# %%ranks 0
+dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+
+
+def matmul_flops(m, n, k, repeats=5):
+    a, b = torch.rand(m, k, device=device, dtype=dtype), torch.rand(k, n, device=device, dtype=dtype)
+    out = torch.empty(m, n, device=device, dtype=dtype)
+    return 2 * m * n * k / seconds(lambda: torch.mm(a, b, out=out), repeats)
+
+
+def intensity(m, n, k):
+    return 2 * m * n * k / (dtype.itemsize * (m * k + k * n + m * n))
+
+
+peak = max(
+    matmul_flops(size, size, size) for size in ((1024, 1536) if device.type == "cpu" else (4096, 8192))
+)
+batches = [2**exponent for exponent in range(10)]
+climb = {intensity(batch, 4096, 4096): matmul_flops(batch, 4096, 4096) for batch in batches}
+kind = str(dtype).removeprefix("torch.")
+
+# %%
+peak, climb, kind = (world.pull(name, ranks=[0])[0] for name in ("peak", "climb", "kind"))
+print(
+    f"measured: {peak / 1e9:,.0f} GFLOP/s and {memory / 1e9:.0f} GB/s. You predicted {ridge}, it is {peak / memory:.1f} operations per byte"
+)
+roofs = {f"this machine, {kind}": (peak, memory)}
+for name in ("A100 SXM", "H100 SXM", "H200 SXM", "B200 SXM"):
+    roofs[name] = published.GPUS[name].bf16_flops, published.GPUS[name].hbm_bandwidth
+roofline(
+    roofs,
+    climb,
+    ridge,
+    "A batch of 1 to 512 rows × (4096 × 4096), measured on this machine; published roofs of GPUs in bfloat16",
+)
+
+# %% [markdown]
+# The points climb along the slope and bend into the flat part. Two things to take home:
+#
+# - **A roof is a limit, not a promise.** Points lie below it when a library is not at its best for a shape. The first ones may lie a little above the slope, which was measured with copies: a
+#   product with one row hardly writes anything, and reading alone is faster.
+# - **Batch size is how one buys intensity.** The course's example later on, 128 rows × (1024 × 1024), has 51 operations per byte in float32 and 102 in bfloat16. That is beyond the ridge of a laptop and far below the
+#   295 of an H100, which would run it at a third of its peak, at best.
+#
+# GPUs have a *higher* ridge than CPUs. From A100 to H100 it nearly doubled, since arithmetic grew faster than bandwidth; an H200 has the same arithmetic and a faster memory. And memory is only the first slope. Divide an H100's peak
+# by its NVLink instead of its HBM, and by its share of the network:
+
+# %%
+for name, bandwidth in {
+    "HBM": h100.hbm_bandwidth,
+    "NVLink": h100.nvlink_bandwidth,
+    "a 400 Gb/s network card": 50e9,
+}.items():
+    print(f"{name:24} {h100.bf16_flops / bandwidth:7,.0f} operations per byte")
+
+# %% [markdown]
+# So each byte that leaves the GPU for another node must be worth some 19,800 operations, or the tensor cores wait. "Keep intensity high" is the same advice at every level; only the price differs.
+
+# %% [markdown]
+# ## 5. Bytes that need not move: fusion and tiling
+#
+# If traffic is the limit, then the way to be faster is to save traffic. Inside one GPU there are two ways.
+#
+# **Fusion.** A chain of elementwise operations, each a kernel of its own, reads and writes the whole tensor each time. Done in one kernel, each element is read once, goes through the whole chain in
+# registers, and is written once. A compiler does that (`torch.compile`); here we get most of it by hand: take a piece that fits into the cache, do *all* operations on it, and only then take
+# the next.
+#
+# Our chain evaluates a polynomial: one multiplication into a new tensor (reads X, writes X), then four times a multiplication (reads 2X, writes X) and an addition (reads X, writes X): 22·X bytes of traffic where 2·X would do.
+#
+# **Question.** Exactly the same operations, piece by piece: how many times faster?
+
+# %%
+fused_speedup = None  # your prediction: at most 11
+
+
+# %%
+# %%ranks 0
+def polynomial(x, out):
+    torch.mul(x, 0.5, out=out)
+    for _ in range(4):
+        out.mul_(x)
+        out.add_(1.0)
+
+
+def piece_by_piece(x, out, numel):
+    for x_piece, out_piece in zip(x.split(numel), out.split(numel), strict=True):
+        polynomial(x_piece, out_piece)
+
+
+x = torch.rand(2**24, device=device)
+whole, pieces = torch.empty_like(x), torch.empty_like(x)
+piece = 2**16 if device.type == "cpu" else 2**21  # 256 KiB for a processor's L2, 8 MiB for a GPU's
+timed = {
+    "all at once": 1000 * seconds(lambda: polynomial(x, whole)),
+    "piece by piece": 1000 * seconds(lambda: piece_by_piece(x, pieces, piece)),
+    "copy, for comparison": 1000 * seconds(lambda: whole.copy_(x)),
+}
+polynomial(x, whole)
+same = torch.equal(whole, pieces)
+
+# %%
+timed = world.pull("timed", ranks=[0])[0]
+speedup = timed["all at once"] / timed["piece by piece"]
+print(
+    f"you predicted: {fused_speedup}   measured: {speedup:.1f}   equal results: {world.pull('same', ranks=[0])[0]}"
+)
+compare(timed, unit="ms", title="A polynomial of 16 million numbers")
+
+# %% [markdown]
+# Same operations, same order, same bits. Only the *time between* the uses of an element has changed: while its piece is in the cache, eight of nine operations do not touch memory at all. (Not the full factor of 11, because the
+# cache costs something too, and each piece a few calls more. A GPU's L2 gains less this way: it pays in kernel launches of 5 to 10 µs. That is why on GPUs the chain becomes *one* kernel.)
+#
+# **Tiling** does the same for a multiplication of matrices. Each element of an n × n matrix is needed n times. Fetched from memory each time, that is 2n³ elements of traffic; but if a block of T × T results is worked out together, from tiles that
+# lie in shared memory, each element that is fetched serves T results, and traffic falls to 2n³/T.
+#
+# **Question.** n = 8192 in bfloat16 on an H100. With tiles of 32 × 32, which takes longer, arithmetic or traffic? And with the largest tiles of which three fit into the 228 KB that one SM has?
+
+# %%
+limit = {32: None, 197: None}  # your predictions: "arithmetic" or "traffic"
+
+# %%
+n = 8192
+largest = int((228 * 1024 / 2 / 3) ** 0.5)
+arithmetic = 1000 * 2 * n**3 / h100.bf16_flops
+print(f"arithmetic takes {arithmetic:.2f} ms, your predictions: {limit}")
+for tile in (1, 32, largest):
+    traffic = 1000 * 2 * 2 * n**3 / tile / h100.hbm_bandwidth
+    print(
+        f"tiles of {tile:3}: traffic takes {traffic:7.2f} ms, so the limit is {'traffic' if traffic > arithmetic else 'arithmetic'}"
+    )
+
+# %% [markdown]
+# Without tiles a GPU would spend more than half a second on what takes its arithmetic a millisecond. Tiles in one SM bring that down to three times the arithmetic; the L2 cache, from which neighbouring SMs get the same
+# tiles, does the rest. You saw the effect in the roofline: one row at a time reads all weights again for each row; 512 rows together read them once.
+#
+# So much for one GPU: *fuse and tile, to save traffic between memory and chip*. From here on it is about the traffic **between** GPUs. The means are new (replicate, shard, recompute), the thought is not.
+
+# %% [markdown]
+# ## 6. The way to another GPU
+#
+# How does a tensor get from one GPU to another? On the **classic path**, everything goes through the processors:
+#
+# ```
+# GPU ──PCIe── CPU ──Ethernet── CPU ──PCIe── GPU
+# ```
+#
+# and each stage has its price: transitions into the operating system's kernel, copies between its buffers and yours, a transport protocol (TCP) that cuts, numbers and acknowledges, and a PCIe bus that is shared with everything else. On the **modern
+# path** a GPU writes into the other's memory: over NVLink and NVSwitch inside a node, and between nodes by a network card that reads GPU memory itself (GPUDirect RDMA), while the CPU looks on.
+#
+# | link, one direction | GB/s | you may read instead |
+# |---|---|---|
+# | NVLink 4, 18 links | 450 | "900": both directions |
+# | PCIe 4 / 5 / 6 x16 | 31.5 / 63 / 121 | "PCIe 7.0, 242 GB/s": a specification of June 2025 without products, or the two directions of PCIe 6. "24 GB/s" is plausible: *measured*, on PCIe 4 |
+# | InfiniBand HDR / NDR / XDR | 25 / 50 / 100 | |
+# | Ethernet 10 / 100 / 400 / 800 Gb/s | 1.25 / 12.5 / 50 / 100 | "Ethernet, 200 MB/s": that is between 1 and 2.5 Gb/s, an office. Data centres have 100 to 800 Gb/s, and with RDMA (RoCE) it bypasses the CPU as well |
+#
+# Real transfers reach some 80 to 90 percent of these: 55 of 63 GB/s from host to an H200, 396 of 450 between two of them.
+#
+# For one link of latency α and bandwidth B, n bytes take α + n/B seconds. Over several links it depends on whether the ones in the middle wait for the whole message (**store and forward**: the times add up) or pass on what they have
+# while more comes in (**pipelined**: the latencies add up, and then the slowest link sets the pace). Our ranks can show it. A message travels from rank 0 over ranks 1 and 2 to rank 3, whole, and then in 16 pieces.
+#
+# The messages are real. But on one machine all of them are copied by the same few processors, and no rank has a link of its own; so each rank plays a gigabit Ethernet, and sleeps before it
+# sends for as long as the link would be busy: 8 MiB take 67 ms.
+#
+# **Question.** Three hops. If one takes 1, how long does the message take in one piece, and how long in 16?
+
+# %%
+hops_predicted = {"3 hops, whole": None, "3 hops, 16 pieces": None}  # your predictions, in units of one hop
+
+
+# %%
+# %%ranks
+GIGABIT_ETHERNET = 125e6  # bytes per second
+
+
+def relay(message, pieces, last):
+    """From rank to rank, up to rank `last`: each passes on a piece as soon as it has it."""
+    under_way = []
+    for piece in message.chunk(pieces) if rank <= last else []:
+        if rank > 0:
+            dist.recv(piece, src=rank - 1)
+            settle()
+        if rank < last:
+            time.sleep(piece.nbytes / GIGABIT_ETHERNET)
+            under_way.append(dist.isend(piece, dst=rank + 1))
+    for sending in under_way:
+        sending.wait()
+
+
+message = torch.full((2**21,), float(rank == 0), device=device)  # 8 MiB
+dist.barrier()
+
+
+# %%
+# %%ranks
+def relay_seconds(pieces, last):
+    times = []
+    for _ in range(4):
+        dist.barrier()
+        start = time.perf_counter()
+        relay(message, pieces, last)
+        settle()
+        dist.barrier()
+        times.append(time.perf_counter() - start)
+    return min(times[1:])
+
+
+one_hop = relay_seconds(1, last=1)
+hops = {
+    "3 hops, whole": relay_seconds(1, last=3) / one_hop,
+    "3 hops, 16 pieces": relay_seconds(16, last=3) / one_hop,
+}
+arrived = message[-1].item()
+
+# %%
+hops, one_hop = world.pull("hops")[0], world.pull("one_hop")[0]
+print(f"8 MiB arrived on every rank: {world.pull('arrived')}; one hop takes {1000 * one_hop:.0f} ms")
+ideal = {"3 hops, whole": 3, "3 hops, 16 pieces": 1 + 2 / 16}
+compare(hops, ideal, hops_predicted, "hops", "8 MiB from rank 0 to rank 3, in units of one hop")
+
+# %% [markdown]
+# In 16 pieces it takes 1 + 2/16: the first piece needs three steps, and then one piece arrives in each. (A little more, since the messages themselves and waking up from sleep take time, too.) Two timelines of the same bytes, first
+# whole, then in pieces. Light is a link that is busy, hatched is a rank that waits for one:
+
+# %%
+# %%ranks --trace
+dist.barrier()
+relay(message, 1, last=3)
+
+# %%
+# %%ranks --trace
+dist.barrier()
+relay(message, 16, last=3)
+
+# %% [markdown]
+# A staircase, then a diagonal band. The exercise asks for the formula behind both; here it is at work on published bandwidths, for 350 MB (the gradients of a small model):
+
+
+# %%
+def transfer_seconds(nbytes, *bandwidths, pipelined):
+    each = [nbytes / bandwidth for bandwidth in bandwidths]
+    return max(each) if pipelined else sum(each)
+
+
+pcie, nvlink, infiniband = h100.pcie_bandwidth, h100.nvlink_bandwidth, 50e9
+ways = {
+    "PCIe, 10 GbE, PCIe: whole": transfer_seconds(350e6, pcie, 1.25e9, pcie, pipelined=False),
+    "PCIe, 100 GbE, PCIe: whole": transfer_seconds(350e6, pcie, 12.5e9, pcie, pipelined=False),
+    "PCIe, 100 GbE, PCIe: pipelined": transfer_seconds(350e6, pcie, 12.5e9, pcie, pipelined=True),
+    "GPU to GPU over InfiniBand NDR": transfer_seconds(350e6, infiniband, pipelined=True),
+    "GPU to GPU over NVLink": transfer_seconds(350e6, nvlink, pipelined=True),
+}
+compare(
+    {name: 1000 * seconds for name, seconds in ways.items()},
+    unit="ms",
+    label="worked out, not measured",
+    title="350 MB between two H100s, from published bandwidths",
+)
+
+# %% [markdown]
+# Read it from below. Inside the node it is not worth talking about; the modern path between nodes costs 9 times as much; and on the classic path over old Ethernet the same bytes take *hundreds of milliseconds*, in which an H100 could have done
+# 10¹⁴ operations. Pipelining helps little there, since one link is so much slower than the rest.
+#
+# How much of a published bandwidth do whole collectives reach? On 8 A100 an all-reduce runs at 235 of 300 GB/s, on 8 H200 at 367 of 450: about 80 percent, for large messages. (482 of 450 has been measured too: there the
+# *switch* adds, and fewer bytes travel than the formula assumes. Lecture 03 takes that apart.) For 32 KiB it is a matter of latency, 40 µs whatever the link. One message of 4 GB is about 3 times as fast as a thousand of 4 MB.
+#
+# If you have GPUs, here are your own links. Without any, the cell says so.
+
+# %%
+# %%ranks 0-1
+if device.type == "cuda" and torch.cuda.device_count() > 1:
+    host = torch.empty(2**28, dtype=torch.uint8, pin_memory=True)  # 256 MiB that the GPU may read by itself
+    here, there = (
+        torch.empty(2**28, dtype=torch.uint8, device=f"cuda:{number}") for number in (rank, 1 - rank)
+    )
+    print(f"GPU {rank}: from the host {2**28 / seconds(lambda: here.copy_(host)) / 1e9:.1f} GB/s", end=", ")
+    print(f"to GPU {1 - rank} {2**28 / seconds(lambda: there.copy_(here)) / 1e9:.1f} GB/s")
+elif rank == 0:
+    print("fewer than two GPUs here: the table above has to do")
+
+# %% [markdown]
+# ## 7. Reading a machine: `nvidia-smi topo -m`
+#
+# Before you plan anything on a rented machine, ask it how its GPUs are joined. This is what eight H100 with network cards answer (the listing comes with the course, so that you can read
+# one without owning it):
+
+# %%
+print("\n".join(published.topology("8_h100").splitlines()[:12]))
+
+# %% [markdown]
+# A matrix with a row and a column for each GPU and each network card (NIC):
+#
+# | entry | the way between the two |
+# |---|---|
+# | `NV18` | 18 NVLinks |
+# | `PIX` | one PCIe switch |
+# | `PXB` | several PCIe switches |
+# | `PHB` | up to the processor's PCIe bridge and down again |
+# | `NODE` | several PCIe bridges of one processor |
+# | `SYS` | over to the other processor (old drivers say `SOC`) |
+#
+# **Question.** GPU 5 has to talk to another node. Through which NIC should it go, and which ones would be the worst?
+
+# %%
+nic_of_gpu_5 = None  # your prediction, for instance "NIC3"
+
+# %%
+h100_node = topology.parse(published.topology("8_h100"))
+print(
+    "you predicted:",
+    nic_of_gpu_5,
+    "  nearest:",
+    min(h100_node.devices[8:], key=lambda nic: topology.distance(h100_node.entries["GPU5", nic])),
+)
+draw_topology(h100_node, published.TOPOLOGIES["8_h100"])
+
+# %% [markdown]
+# The green square says that any GPU reaches any other over 18 NVLinks: inside this node, placement does not matter. The orange diagonal says that for *leaving* the node it does. Each GPU has one NIC behind the same PCIe switch
+# (`PIX`); its bytes go from GPU memory to the wire without meeting a processor. The NICs marked `SYS` belong to the other processor, and bytes would cross the link between the two. NCCL reads the same table and picks its ways
+# by it; your part is to start one process per GPU, and not to renumber devices so that rank and NIC fall apart.
+#
+# The CPU and its NICs do not become unemployed: they run the Python that launches all of this, the rendezvous, data loading, checkpoints, and backends that know no GPU (Gloo).
+#
+# Now a machine that looks like more than it is.
+#
+# **Question.** Eight GPUs without NVLink, under two PCIe switches that hang on the same processor. Which is the slowest link of the best ring through all eight?
+
+# %%
+slowest_link = None  # your prediction: an entry from the table
+
+# %%
+p40_node = topology.parse(published.topology("8_p40"))
+print("you predicted:", slowest_link, "  it is:", topology.meaning(p40_node.bottleneck()))
+draw_topology(p40_node, published.TOPOLOGIES["8_p40"])
+
+# %% [markdown]
+# Eight GPUs, but a collective over all of them squeezes through what connects the two switches, shared by everybody. This is the first **pitfall** of distributed training: *on a cluster with only PCIe or only Ethernet between
+# its GPUs, the GPUs starve.* Strategies that talk much (tensor parallelism) are hopeless there; those that talk little (pipelines, large batches) may work.
+#
+# Slices of a GPU (**MIG**) are a table of their own: whoever was given slices of one GPU sees one row, since slices have no links at all, not even to each other. And here is your machine:
+
+# %%
+from fourranks.doctor.tool import NoAnswer, ask
+
+try:
+    print(ask("nvidia-smi", "topo", "-m"))
+except NoAnswer as reason:
+    print(f"No table here: {reason}. Others to read: {', '.join(published.TOPOLOGIES)}")
+
+# %% [markdown]
+# ## 8. Replicate, shard or recompute?
+#
+# The hierarchy turns into decisions as soon as several ranks need the same tensor. Each of them can
+#
+# - **replicate**: keep all of it. Costs memory on every rank, and only a local read when it is needed;
+# - **shard**: keep one part in four, and gather the rest when it is needed. Costs communication;
+# - **recompute**: keep nothing, and work it out again. Costs arithmetic.
+#
+# Which is best follows from *relative* cost, so it differs from machine to machine. We time all three on four ranks, for the output of a layer, 512 rows × (2048 × 2048).
+#
+# **Question.** How does a local read rank against gathering, and gathering against recomputing? Guess the three times.
+
+# %%
+plan_ms = {"replicate": None, "shard": None, "recompute": None}  # your predictions, in ms
+
+# %%
+# %%ranks
+inputs, weights = torch.rand(512, 2048, device=device), torch.rand(2048, 2048, device=device)
+output = inputs @ weights
+shard = output.chunk(world_size)[rank].clone()
+full, used = torch.empty_like(output), torch.empty_like(output)
+
+plans = {}
+for name, plan in {
+    "replicate": lambda: used.copy_(output),
+    "shard": lambda: dist.all_gather_single(full, shard),
+    "recompute": lambda: torch.mm(inputs, weights, out=used),
+}.items():
+    dist.barrier()
+    plans[name] = 1000 * seconds(plan)
+
+# %%
+slowest = {name: max(plans[name] for plans in world.pull("plans")) for name in plan_ms}
+held = {"replicate": 4.0, "shard": 1.0, "recompute": 0.0}
+print("MiB held on each rank in the meantime:", held)
+compare(
+    slowest,
+    yours=plan_ms,
+    unit="ms",
+    title="To have 4 MiB when they are needed, on the slowest of four ranks",
+)
+
+# %% [markdown]
+# And on eight H100, in one node and in eight nodes? The same three plans for 2 GB that take 10¹³ operations to make, at half the peak:
+
+# %%
+for where, link in {"8 GPUs in one node": nvlink, "8 GPUs in 8 nodes": infiniband}.items():
+    times = {
+        "replicate": 2e9 / h100.hbm_bandwidth,
+        "shard": 7 / 8 * 2e9 / link,
+        "recompute": 1e13 / (0.5 * h100.bf16_flops),
+    }
+    print(where + ":", ", ".join(f"{name} {1000 * time:.1f} ms" for name, time in times.items()))
+
+# %% [markdown]
+# Same model, same GPUs, and the order of *shard* and *recompute* turns around, because the link is another one. There is no best strategy without a machine. This one decision, taken for parameters, for optimizer states, for activations, is most of
+# lectures 04 to 08: DDP replicates, ZeRO and FSDP shard, activation checkpointing recomputes.
+
+# %% [markdown]
+# ## 9. Busy is not useful
+#
+# How does one notice that GPUs starve? A rule of thumb says: "GPU utilization below 30 % means that communication is the limit." Let us test the instrument before we trust it. Rank 3 comes late to an all-reduce. Rank 0 waits for
+# it the way NCCL's kernels wait on a GPU: in a loop that asks again and again whether the data has come.
+#
+# **Question.** How busy, in percent, does an observer find rank 0 meanwhile? And how much of its peak does it use for work?
+
+# %%
+rank_0 = {"busy": None, "useful": None}  # your predictions, in percent
+
+# %%
+# %%ranks
+gradients = torch.ones(1000)
+dist.barrier()
+if rank == world_size - 1:
+    time.sleep(0.5)  # a slow data loader, say
+start, processor = time.perf_counter(), time.process_time()
+handle = dist.all_reduce(gradients.to(device), async_op=True)
+while rank == 0 and not handle.is_completed():
+    pass
+handle.wait()
+elapsed = time.perf_counter() - start
+busy = 100 * (time.process_time() - processor) / elapsed
+
+# %%
+observed = {
+    "busy": world.pull("busy")[0],
+    "useful": 100 * 3 * 1000 / world.pull("elapsed")[0] / peak,  # three additions for each of 1,000 elements
+}
+compare(observed, yours=rank_0, unit="%", title="Rank 0, while it waits for rank 3")
+
+# %% [markdown]
+# Busy, and useless. `nvidia-smi`'s *GPU-Util* is the same kind of number: the share of time in which **any** kernel was running. NCCL's kernels spin while they wait, so it can read 100 % on a GPU that does
+# nothing but wait; a low value does tell you something, a high one does not. Look at these instead:
+#
+# - **MFU**, model FLOP/s utilization: operations that the model needs, over time and peak. The "useful" bar above. Waiting does not count.
+# - SM activity (DCGM's `sm_active`), which counts the SMs that have work, not the GPU that has a kernel.
+# - A profiler's timeline, or this course's: `%%ranks --trace` shows waiting as hatched.
+
+# %% [markdown]
+# ## 10. Can hardware make this go away?
+#
+# **Other hardware.** Cerebras puts a wafer's worth of memory next to its arithmetic, Groq (with a q: not the chat bot) keeps models in on-chip memory altogether. Where everything fits, data hardly moves. The price is flexibility, and what does not fit has to go
+# over links again. Hardware and software are designed for each other: tensor cores because networks are multiplications, bfloat16 because networks bear it, NVLink because they outgrew one chip. Each generation is
+# faster, and the hierarchy stays, because models grow into it.
+#
+# **Control flow or data flow?** CPUs were built for programs that decide at every step what comes next. Training is the opposite: the same graph of operations over and over, known beforehand. Given a *static* graph, a compiler can decide where each
+# tensor lives, what is fused, and when a transfer has to start to be in time. `torch.compile` and JAX do a part of that; how much of a machine should be planned in advance, and how much decided on the way, is an open question. You will meet it again in lecture 08.
+
+# %% [markdown]
+# ## We saw
+#
+# - **Caches as a staircase** in copies on this very machine, memory that four ranks had to share, and its **roofline** beside those of four GPUs; a batch bought intensity, and fusion by hand saved time without saving an operation.
+# - **How far data is**: 3,350 GB/s to HBM, 450 over NVLink, 63 over PCIe, 50 to another node, each for one direction; three hops in one piece and in sixteen; and a table, `nvidia-smi topo -m`, that says which way bytes will take.
+# - **Replicate, shard or recompute** as three bars and an order that turned around with the link; and an observer who took waiting for work.
+#
+# **Your turn**: [the exercise](../../exercises/01_hardware_hierarchy/exercise.ipynb). Intensity, roofline, transfers, a parser for that table, and a measurement that cannot be fooled.
+#
+# **Next**: 02, collectives. Four ranks, and everything they say to each other.
+#
+# **Sources and further reading.** Stanford CS336 (spring 2025), lecture 8 · Stanford CS229S (fall 2023), on parallelism · Kaplan et al., *Scaling laws for neural language models*, arXiv 2001.08361 · Brown et al. (GPT-3), arXiv 2005.14165 · Epoch,
+# *Trends in GPU price-performance* · NVIDIA, datasheets and tuning guides of Ampere, Hopper and Blackwell, *Upgrading multi-GPU interconnectivity with the third-generation NVIDIA NVSwitch* · Bekman, *Machine Learning Engineering* · Williams, Waterman and Patterson, *Roofline* (2009)
+
+# %%
+# %ranks stop

@@ -1,0 +1,1353 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 04 Data parallelism: the same model everywhere
+#
+# **Four ranks hold the same model and read different data. What must they say to each other, when, and what if one falls silent?**
+#
+# You will
+#
+# - turn a training loop into a data-parallel one with three additions, and know exactly which numbers are equal on all ranks,
+# - see the same step naive, overlapped and bucketed, by hand and by torch's DDP, in timelines of real ranks,
+# - measure what happens to training when ranks do not wait for each other, or say less,
+# - kill a rank in the middle of an epoch, and go on from its checkpoint as if nothing had happened.
+#
+# 90 minutes · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+#
+# As before, each run has a question and a variable for your answer.
+
+# %%
+# %load_ext fourranks
+import fourranks
+from fourranks.views import compare, curves
+
+# %ranks start
+
+# %% [markdown]
+# ## 1. One gradient, by hand
+#
+# Everything below rests on how gradients add up, so we begin with a model that fits on a napkin: the price of a house from its bedrooms
+# and bathrooms, y = x₁w₁ + x₂w₂ + b, with the loss (y − price)². The weights start at w₁ = 0.773, w₂ = 0.321, b = 0.067; the learning
+# rate is 0.001. The first house has 6 bedrooms, 2 bathrooms and costs 15; the second 5, 2 and 12.
+#
+# A training loop has four calls, and their order matters: **forward, backward, step, zero**. In the usual loop each house gets all
+# four. With **gradient accumulation** `backward` *adds* to the gradients that are there already, and step and zero come once, at the
+# end.
+#
+# **Question.** For house 1 the forward pass gives y = 5.347 and so dl/dy = 2(y − 15) = −19.306. What is w₁ after both houses: stepping
+# after each, stepping once with the accumulated gradient, and stepping once with half of it?
+
+# %%
+# your predictions for w1, to four digits
+w1 = {"a step for each": None, "accumulated": None, "accumulated, halved": None}
+
+# %%
+# %%ranks 0
+HOUSES = [(6.0, 2.0, 15.0), (5.0, 2.0, 12.0)]
+
+
+def start():
+    return torch.tensor([0.773, 0.321, 0.067], requires_grad=True)  # w1, w2, b
+
+
+def loss_of(w, house, note=True):
+    z1, z2 = w[0] * house[0], w[1] * house[1]
+    y = z1 + z2 + w[2]
+    loss = (y - house[2]) ** 2
+    if note:
+        print(f"  z1 {z1:.3f}, z2 {z2:.3f}, y {y:.4f}, loss {loss:.4f}, dl/dy {2 * (y - house[2]):.4f}")
+    return loss
+
+
+# %%
+# %%ranks 0
+def step_and_zero(w):
+    print("  gradients of w1, w2, b:", [f"{value:.4f}" for value in w.grad.tolist()])
+    with torch.no_grad():
+        w -= 0.001 * w.grad
+    w.grad = None
+    print("  after the step:        ", [f"{value:.4f}" for value in w.tolist()])
+
+
+print("a step for each house")
+each = start()
+for house in HOUSES:
+    loss_of(each, house).backward()
+    step_and_zero(each)
+
+# %%
+# %%ranks 0
+print("one step for both")
+both = start()
+for house in HOUSES:
+    loss_of(both, house).backward()  # at the second house the gradients are not zero, and grow
+step_and_zero(both)
+
+# %%
+# %%ranks 0
+print("one step for both, each loss divided by 2")
+mean = start()
+for house in HOUSES:
+    (loss_of(mean, house, note=False) / len(HOUSES)).backward()
+step_and_zero(mean)
+
+# %%
+world = fourranks.world()
+measured = dict(zip(w1, world.pull("[each[0].item(), both[0].item(), mean[0].item()]", [0])[0], strict=True))
+by_hand = {
+    "a step for each": 0.773 + 0.001 * (115.8360 + 67.5029),
+    "accumulated": 0.773 + 0.001 * (115.8360 + 74.2600),
+    "accumulated, halved": 0.773 + 0.001 * (115.8360 + 74.2600) / 2,
+}
+compare(measured, by_hand, w1, title="w1 after two houses")
+
+# %% [markdown]
+# - **A step for each**: the second gradient is taken at the new weights, and is smaller: −67.5 against −74.3. (Its y is 5.2497; the
+#   slides that this example comes from print 5.249.)
+# - **Accumulated**: both gradients are taken at the old weights, and −115.8 − 74.3 = −190.1.
+# - The slides stop there. But a batch's loss is normally the *mean* over its examples, so the accumulated step is twice as long as the
+#   step of a batch of two. **Divide each microbatch's loss by the number of microbatches**, and accumulation is exactly a larger batch:
+#   w₁ = 0.8680.
+#
+# Accumulation spreads a batch over *time*. Data parallelism spreads it over *ranks*: rank 0 takes the first house, rank 1 the second,
+# and the gradients are averaged.
+
+# %% [markdown]
+# ## 2. Three additions
+#
+# The stand-in for a model is a deep MLP, 4 layers of width 1024 with GELU, whose loss is the mean of its squared outputs. Matrix
+# multiplications like these are most of what a Transformer computes. The batch has 128 rows. On purpose, every rank makes *different*
+# weights.
+
+# %%
+# %%ranks
+from torch import nn
+
+
+def mlp(width=1024, layers=4):
+    blocks = [(nn.Linear(width, width, bias=False), nn.GELU()) for _ in range(layers)]
+    return nn.Sequential(*(module for block in blocks for module in block)).to(device)
+
+
+torch.manual_seed(rank)
+model = mlp()
+torch.manual_seed(0)
+batch = torch.randn(128, 1024).to(device)
+
+
+# %% [markdown]
+# Here is data parallelism, complete. What is numbered is all that a program for a single process does not have:
+
+
+# %%
+# %%ranks
+def data_parallel_step(model, optimizer, x):
+    optimizer.zero_grad()
+    loss = model(x).square().mean()
+    loss.backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)  # 3: averaged gradients
+    optimizer.step()
+    return loss.detach()
+
+
+for parameter in model.parameters():
+    dist.broadcast(parameter.data, src=0)  # 1: rank 0's weights, for all
+local = 128 // world_size
+mine = batch[rank * local : (rank + 1) * local]  # 2: a shard of the batch
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+print(len(mine), "rows, weights from", model[0].weight[0, 0].item())
+
+# %% [markdown]
+# **Question.** After a step, which of these are equal on all four ranks, to the last bit: the losses, the gradients, the parameters?
+
+# %%
+# your predictions: True or False
+equal_on_all_ranks = {"losses": None, "gradients": None, "parameters": None}
+
+# %%
+# %%ranks --trace
+loss = data_parallel_step(model, optimizer, mine)
+print(f"loss {loss:.6f}")
+
+# %%
+what = {
+    "losses": "loss.cpu()",
+    "gradients": "torch.cat([p.grad.flatten() for p in model.parameters()]).cpu()",
+    "parameters": "torch.cat([p.detach().flatten() for p in model.parameters()]).cpu()",
+}
+for name, expression in what.items():
+    first, *others = world.pull(expression)
+    same = all(other.equal(first) for other in others)
+    print(f"{name:10}  you predicted: {equal_on_all_ranks[name]}   measured: {same}")
+
+# %% [markdown]
+# In the timeline each rank computes, meets the others in four all-reduces, one for each weight, and takes its step of AdamW. Section 4
+# is about this picture. (128 rows make 32 a rank, beginning at row 32 · rank; 64 would make 16.)
+#
+# The losses differ, because every rank has read other rows. The gradients are equal, because all have the same average. So equal
+# parameters stay equal, whatever the optimizer, as long as its state began equal too: AdamW here, SGD in other tellings of this
+# lecture. **Nobody ever sends weights again.**
+#
+# One often hears that data parallelism runs four trainings that converge to the same state. They do not converge to it, they are in it
+# at every step: it is *one* training with the large batch, computed in four places. No rank is special and there is no central node
+# that collects gradients; and the weights change in `optimizer.step()`, not in `backward`.
+#
+# How exactly is it the large batch's gradient? Every rank can compute that for itself and compare.
+
+# %%
+# %%ranks
+whole = mlp()
+whole.load_state_dict(model.state_dict())
+whole(batch).square().mean().backward()
+
+data_parallel_step(model, torch.optim.SGD(model.parameters(), lr=0.0), mine)
+pairs = zip(model.parameters(), whole.parameters(), strict=True)
+difference = max((ours.grad - theirs.grad).abs().max() for ours, theirs in pairs)
+largest = max(parameter.grad.abs().max() for parameter in whole.parameters())
+print(f"largest gradient {largest:.1e}, largest difference {difference:.1e}")
+
+# %% [markdown]
+# Equal but for rounding: a sum of 128 terms in another order. The ranks agree with each other to the last bit, and with one process not
+# quite.
+#
+# **Question.** The four layers have 4 · 1024² float32 weights: 16 MiB. The table above says that 16 MiB were all-reduced. How many MiB
+# did each rank *send* for it, if the ring of lecture 02 did the work? And how does that number change with the batch size?
+
+# %%
+sent_mebibytes = None  # your prediction
+
+# %%
+print("you predicted:", sent_mebibytes, "  2 (N-1)/N · X =", 2 * 3 / 4 * 16, "MiB, for any batch")
+
+# %% [markdown]
+# That is the character of data parallelism in one number. Is it good on slow networks, as some say, or communication-intensive, as
+# others do? Both: a step costs 2P elements of traffic however large the batch, so it is cheap per token when each rank has many tokens,
+# and dear when it has few.
+#
+# For this course's MLP and 4 ranks it is 24 MiB a step; tensor parallelism (lecture 06) would move 1.5 MiB in the forward pass, a
+# pipeline (07) half a MiB.
+
+# %% [markdown]
+# ## 3. What DDP does with four gradients
+#
+# `torch.nn.parallel.DistributedDataParallel`, **DDP**, does the first and the third: it broadcasts rank 0's parameters and buffers when
+# it is made, and all-reduces the gradients during `backward`. (The second is the data loader's, section 7.) A picture from a well-known
+# set of slides: four ranks hold the weight 0.1; their gradients are 0.8, −0.2, −0.7 and 0.4; they sum to 0.3, and the weight becomes
+# 0.2.
+#
+# **Question.** Which gradient does DDP leave on rank 2? And can a step of gradient descent with it end at 0.2?
+
+# %%
+gradient_on_rank_2 = None  # your prediction
+
+# %%
+# %%ranks
+from torch.nn.parallel import DistributedDataParallel
+
+one = nn.Linear(1, 1, bias=False).to(device)
+nn.init.constant_(one.weight, 0.1)
+ddp = DistributedDataParallel(one)
+(ddp(torch.ones(1, 1, device=device)) * [0.8, -0.2, -0.7, 0.4][rank]).sum().backward()
+gradient = one.weight.grad.item()
+print(f"gradient {gradient:.3f}, weight after a step with lr 0.1: {0.1 - 0.1 * gradient:.4f}")
+
+# %%
+print("you predicted:", gradient_on_rank_2, "  rank 2 holds:", round(world.pull("gradient")[2], 4))
+
+# %% [markdown]
+# DDP **averages**: 0.3 / 4 = 0.075. And descent goes *against* the gradient, so the weight gets smaller, 0.1 − lr · 0.075; for 0.2 the
+# learning rate would have to be negative. Averaging is what makes the shards' mean losses into the batch's mean loss. But only if the
+# shards are equally large:
+#
+# **Question.** Rank 0 has one example, with the gradient −11.9. Rank 1 has three: −0.3, −1, −2. What is the mean of the two ranks'
+# means, and what is the mean of all four examples?
+
+# %%
+mean_of_means, mean_of_all = None, None  # your predictions
+
+# %%
+# %%ranks
+pair = dist.new_group([0, 1])
+if rank < 2:
+    shard = torch.tensor([[-11.9], [-0.3, -1.0, -2.0]][rank], device=device)
+    mean = shard.mean()
+    dist.all_reduce(mean, op=dist.ReduceOp.AVG, group=pair)
+    total = torch.stack([shard.sum(), torch.tensor(float(len(shard)), device=device)])
+    dist.all_reduce(total, group=pair)  # the sum and the count
+    print(f"mean of means {mean:.2f}, mean of all {total[0] / total[1]:.2f}")
+
+# %%
+print("you predicted:", mean_of_means, "and", mean_of_all)
+
+# %% [markdown]
+# The lonely example got three times its weight. Keep shards equal, or sum and count. The same goes for every **metric**: an accuracy
+# over all ranks is the sum of right answers over the sum of examples, in one small all-reduce, and not the average of four percentages.
+
+# %% [markdown]
+# ## 4. When to talk
+#
+# In `data_parallel_step` the links are idle during the backward pass, and the processors are idle during the all-reduces. But the
+# *last* layer's gradient is the first to be ready, and could travel while earlier layers are still computing. To see that well on a
+# laptop, one thing must be arranged. With fewer cores than ranks, computing and Gloo's adding fight for the same cores, and overlap
+# cannot gain much. On a GPU they do not, since the GPU computes while the CPU has nothing to do. So here each layer also *waits* 5 ms
+# forward and twice as long backward, as a CPU does for its GPU:
+
+# %%
+# %%ranks
+import time
+
+
+class OnAnotherChip(torch.autograd.Function):
+    """Passes everything on, after the time that an accelerator would compute."""
+
+    @staticmethod
+    def forward(ctx, x):
+        time.sleep(0.005)
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        time.sleep(0.010)
+        return gradient
+
+
+class Layer(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return nn.functional.gelu(OnAnotherChip.apply(self.linear(x)))
+
+
+# %%
+# %%ranks
+def eight_layers():
+    torch.manual_seed(0)  # equal seeds do what the broadcast does
+    return nn.Sequential(*(Layer(512) for _ in range(8))).to(device)
+
+
+few_rows = torch.randn(8, 512, device=device)
+
+# %% [markdown]
+# **Naive**: backward, then one all-reduce after the other, for 8 weights and 8 biases. `%%ranks --trace` draws it.
+
+# %%
+# %%ranks
+naive_model = eight_layers()
+
+
+def naive():
+    naive_model(few_rows).square().mean().backward()
+    for parameter in naive_model.parameters():
+        dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+
+
+naive()  # first calls are slower
+
+# %%
+# %%ranks --trace
+naive()
+
+# %% [markdown]
+# **Overlapped**: torch calls a *hook* as soon as a parameter's gradient is complete. It starts the all-reduce and does not wait; the
+# waiting comes after backward.
+
+# %%
+# %%ranks
+overlapped_model = eight_layers()
+under_way = []
+
+
+def start_all_reduce(parameter):
+    under_way.append(dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG, async_op=True))
+
+
+for parameter in overlapped_model.parameters():
+    parameter.register_post_accumulate_grad_hook(start_all_reduce)
+
+
+# %%
+# %%ranks
+def overlapped():
+    overlapped_model(few_rows).square().mean().backward()
+    while under_way:
+        under_way.pop(0).wait()
+
+
+overlapped()
+
+# %%
+# %%ranks --trace
+overlapped()
+
+# %% [markdown]
+# The thin bars are calls in flight while the rank computes on. What is left at the end is the first layer's, whose gradient is ready
+# last and has nothing to hide behind.
+#
+# (With NCCL `wait` makes the GPU's stream wait, and the CPU goes on; see lecture 02. The hook is the same.)
+#
+# **Bucketed**: each call also costs a fixed time, its latency α, and 16 calls cost 16 α. So collect gradients in buckets, and
+# all-reduce a bucket when it is full. This is DDP, with buckets of 2 MiB:
+
+# %%
+# %%ranks
+ddp_model = DistributedDataParallel(eight_layers(), bucket_cap_mb=2)
+
+
+def bucketed():
+    ddp_model(few_rows).square().mean().backward()
+
+
+for _ in range(2):  # it arranges its buckets anew after the first step
+    bucketed()
+
+# %%
+# %%ranks --trace
+bucketed()
+
+# %% [markdown]
+# DDP's reducer is written in C++ and waits inside `backward`, for the last bucket only; the timeline shows that too.
+#
+# **Question.** The computation takes 8 · (5 + 10) = 120 ms. How long does a step take, naive, overlapped and bucketed? The figures
+# above tell; the formula for the naive step is computation plus all communication, and for the others computation alone, which nobody
+# can beat.
+
+# %%
+step_ms = {"naive": None, "overlapped": None, "bucketed (DDP)": None}  # your predictions
+
+
+# %%
+# %%ranks
+def milliseconds(run, times=9):
+    spent = []
+    for _ in range(times):
+        dist.barrier()
+        begun = time.perf_counter()
+        run()
+        spent.append(1000 * (time.perf_counter() - begun))
+    return sorted(spent)[times // 2]
+
+
+def talk_only():
+    for parameter in naive_model.parameters():
+        dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG)
+
+
+# %%
+# %%ranks
+talking = milliseconds(talk_only)
+steps = {
+    "naive": milliseconds(naive),
+    "overlapped": milliseconds(overlapped),
+    "bucketed (DDP)": milliseconds(bucketed),
+}
+
+# %%
+talking, measured = world.pull("talking")[0], world.pull("steps")[0]
+formula = {"naive": 120 + talking, "overlapped": 120, "bucketed (DDP)": 120}
+title = f"A step with 8 MiB of gradients; communication alone takes {talking:.0f} ms"
+compare(measured, formula, step_ms, "ms", title)
+
+# %% [markdown]
+# What the overlapped steps take beyond the formula is the last bucket, and on a laptop the wait for a free core: some of the adding
+# cannot hide there.
+#
+# When does overlap hide *all* of the communication? A backward pass over T tokens computes 4PT operations at F a second; a bfloat16
+# all-reduce moves about 4P bytes over a link of B bytes a second. So it hides if T ≥ F/B. An H100 at half of its 989 TFLOP/s behind a
+# 50 GB/s network card needs some 9,900 tokens on each rank. With fewer, no cleverness helps; talk less (section 10).
+
+# %% [markdown]
+# ### Which buckets?
+#
+# DDP's default is `bucket_cap_mb=25`, in MiB. Take a model of 8 layers of 4 MiB each.
+#
+# **Question.** How many all-reduces does DDP make in iterations 1, 2 and 3, and how large are they?
+
+# %%
+all_reduces = {"iteration 1": None, "iteration 2": None, "iteration 3": None}  # your predictions
+
+# %%
+# %%ranks
+large = DistributedDataParallel(mlp(layers=8))
+
+# %%
+for iteration in all_reduces:
+    with world.trace() as trace:
+        world.execute("large(mine).square().mean().backward()")
+    mebibytes = [f"{call.nbytes / 2**20:.2f}" for call in trace.calls[0] if call.op == "all_reduce"]
+    print(f"{iteration}: you predicted {all_reduces[iteration]}; all-reduced MiB: {', '.join(mebibytes)}")
+
+# %% [markdown]
+# The slides say "equal buckets of 25 MB". What we see:
+#
+# - **Iteration 1 has a single bucket with everything.** DDP does not know yet in which order gradients will come. It looks, and
+#   rebuilds its buckets after the first iteration, last layer first. So never time (or trace) the first step.
+# - **A bucket is closed when it has reached its cap**, so it may be larger: here 28 MiB. And the first bucket's cap is only 1 MiB, so
+#   that something is on its way early; our layers are larger than that, so it holds one layer.
+#
+# - **A parameter that took no part** in the forward pass never has its gradient ready, and its bucket never fills. DDP raises at the
+#   next iteration; with `find_unused_parameters=True` it searches the graph for such parameters in every forward pass.
+#
+# Why buckets at all?
+#
+# **Question.** 200 gradients of 1 KiB, all-reduced one by one: how many times longer does that take than all-reducing them in one
+# piece?
+
+# %%
+times_longer = None  # your prediction
+
+# %%
+# %%ranks
+small_ones = [torch.ones(256, device=device) for _ in range(200)]
+
+
+def one_by_one():
+    for gradient in small_ones:
+        dist.all_reduce(gradient)
+
+
+def one_bucket():
+    dist.all_reduce(torch.cat(small_ones))
+
+
+spent = {"one by one": milliseconds(one_by_one, 3), "one bucket": milliseconds(one_bucket)}
+
+# %%
+spent = world.pull("spent")[0]
+yours = {"one by one": times_longer and times_longer * spent["one bucket"]}
+compare(spent, None, yours, "ms", "200 gradients of 1 KiB")
+
+# %% [markdown]
+# Same bytes, 200 latencies against one. Buckets too large, on the other hand, start late and leave nothing to overlap: 25 MiB is a
+# compromise.
+
+# %% [markdown]
+# ### And when not to
+#
+# DDP all-reduces in *every* backward. When gradients accumulate over four microbatches, three of those all-reduces are for nothing.
+# `model.no_sync()` turns them off.
+#
+# **Question.** Four microbatches, a model that fits in one bucket. How many all-reduces are there without `no_sync`, with the first
+# three *backward* calls inside `no_sync`, and with the first three *forward and backward* calls inside?
+
+# %%
+syncs = {"nothing": None, "backward": None, "forward, backward": None}  # your predictions
+
+# %%
+# %%ranks
+from contextlib import nullcontext
+
+ddp = DistributedDataParallel(mlp(width=64))
+rows = torch.randn(32, 64, generator=torch.Generator().manual_seed(rank)).to(device)
+
+
+def accumulate(around_forward, around_backward):
+    ddp.zero_grad()
+    for number, microbatch in enumerate(rows.chunk(4)):
+        quiet = ddp.no_sync if number < 3 else nullcontext
+        with quiet() if around_forward else nullcontext():
+            loss = ddp(microbatch).square().mean() / 4  # section 1: divide
+        with quiet() if around_backward else nullcontext():
+            loss.backward()
+
+
+accumulate(False, False)
+
+# %%
+counted = {}
+for name, arguments in zip(syncs, ["False, False", "False, True", "True, True"], strict=True):
+    with world.trace() as trace:
+        world.execute(f"accumulate({arguments})")
+    counted[name] = sum(call.op == "all_reduce" for call in trace.calls[0])
+compare(counted, None, syncs, "", "All-reduces for four microbatches, by what is inside no_sync")
+
+# %% [markdown]
+# It is the *forward* call that notes whether the next backward shall synchronize. With only `backward` inside, nothing is saved and
+# nothing complains.
+
+# %% [markdown]
+# ## 5. Not waiting at all
+#
+# All of the above is **bulk synchronous** (BSP): everybody's gradients are taken at the same weights, and the slowest rank sets the
+# pace. Before all-reduce took over, many trained **asynchronously** (ASP): a *parameter server* keeps the weights; a worker fetches
+# them, computes a gradient, sends it, and gets the newest weights, without waiting for other workers. Then no one is held up. But by
+# the time a gradient arrives, the others have moved the weights: it is **stale**.
+#
+# We run both, for real: rank 0 is the server, ranks 1 to 3 work, and rank 3 is four times slower. (Messages from *any* source exist on
+# Gloo only; hence a Gloo group and CPU tensors.)
+
+# %%
+# %%ranks
+mail = dist.new_group(backend="gloo")
+truth = torch.randn(16, generator=torch.Generator().manual_seed(7))
+own = torch.Generator()
+
+
+def rows_of(generator, count=32):
+    x = torch.randn(count, 16, generator=generator)
+    return x, x @ truth + 0.1 * torch.randn(count, generator=generator)
+
+
+test_x, test_y = rows_of(torch.Generator().manual_seed(99), 500)
+
+
+def test_loss(w):
+    return (test_x @ w - test_y).square().mean().item()
+
+
+# %%
+# %%ranks
+def gradient(w):
+    """One minibatch's; rank 3 is a straggler."""
+    time.sleep(0.016 if rank == 3 else 0.004)
+    x, y = rows_of(own)
+    return x.T @ (x @ w - y) / len(y)
+
+
+def bsp(lr, updates):
+    own.manual_seed(rank)
+    w, curve, begun = torch.zeros(16), [], time.perf_counter()
+    for _ in range(updates):
+        g = gradient(w) if rank > 0 else torch.zeros(16)
+        dist.all_reduce(g, group=mail)
+        w = w - lr * g / 3
+        curve.append((time.perf_counter() - begun, test_loss(w), 0))
+    return curve
+
+
+# %%
+# %%ranks
+def serve(lr, updates):
+    """Rank 0: apply each gradient as it comes; returns (seconds, loss, staleness) after each."""
+    w, g, curve, begun = torch.zeros(16), torch.zeros(16), [], time.perf_counter()
+    fetched = dict.fromkeys((1, 2, 3), 0)  # at which update each worker got its weights
+    for update in range(updates):
+        worker = dist.recv(g, group=mail)  # from whoever is first
+        w = w - lr * g
+        curve.append((time.perf_counter() - begun, test_loss(w), update - fetched[worker]))
+        fetched[worker] = update + 1
+        dist.send(w, worker, group=mail)
+    for _ in range(3):
+        dist.send(torch.full((16,), torch.nan), dist.recv(g, group=mail), group=mail)  # go home
+    return curve
+
+
+def work():
+    own.manual_seed(rank)
+    w = torch.zeros(16)
+    while not w.isnan().all():
+        dist.send(gradient(w), 0, group=mail)
+        dist.recv(w, 0, group=mail)
+
+
+# %% [markdown]
+# Each run uses 180 gradients: 60 steps of three for BSP, 180 steps of one for ASP. ASP runs twice, with BSP's learning rate and with
+# half of it.
+#
+# **Question.** ASP does not wait for rank 3. How many times faster does it get through its 180 gradients? And how many gradients does
+# each need until the loss is below 0.02?
+
+# %%
+# your predictions
+times_faster = None
+gradients_needed = {"BSP, lr 0.8": None, "ASP, lr 0.8": None, "ASP, lr 0.4": None}
+
+# %%
+# %%ranks
+runs = {"BSP, lr 0.8": bsp(0.8, 60)}
+for lr in (0.8, 0.4):
+    dist.barrier(group=mail)
+    runs[f"ASP, lr {lr}"] = serve(lr, 180) if rank == 0 else work()
+
+# %%
+runs = world.pull("runs")[0]
+lines, seconds = {}, {}
+for name, curve in runs.items():
+    each = 180 // len(curve)  # gradients a step: 3 or 1
+    lines[name] = range(each, 181, each), [loss for _, loss, _ in curve]
+    seconds[name] = [second for second, _, _ in curve], lines[name][1]
+    needed = next((n for n, loss in zip(*lines[name], strict=True) if loss < 0.02), "more than 180")
+    print(f"{name}: {curve[-1][0]:.2f} s, needed {needed}; you predicted {gradients_needed[name]}")
+curves(lines, "gradients used", "loss", "BSP and ASP, three workers, one of them slow", log=True, top=100)
+
+# %%
+curves(seconds, "seconds", "loss", "The same runs by the clock", log=True, top=100)
+
+# %%
+staleness = sorted(stale for _, _, stale in runs["ASP, lr 0.4"])
+faster = runs["BSP, lr 0.8"][-1][0] / runs["ASP, lr 0.4"][-1][0]
+print(f"you predicted {times_faster} times, measured: {faster:.1f} times faster")
+print("staleness: median", staleness[90], ", largest", staleness[-1])
+
+# %% [markdown]
+# - **Hardware efficiency**: ASP gets through its gradients several times faster, because nobody waits for rank 3.
+# - **Statistical efficiency**: each gradient is worth less. One that is two updates old is *right about the past*; with a learning rate
+#   at which fresh gradients converge in a few steps, stale ones overshoot again and again. For plain descent on curvature λ with
+#   gradients τ updates old, theory says: stable only while lr · λ < 2 sin(π / (4τ + 2)). Here λ is about 1, and the limit is 2 for
+#   fresh gradients, 1 for τ = 1, 0.62 for τ = 2 and 0.18 for the straggler's τ = 8.
+# - Smaller steps repair it, and eat up the speed. By the clock ASP may win or lose, and run twice it gives two different curves,
+#   because the order of arrival decides. BSP gives the same one every time.
+#
+# So for like machines on a fast network, synchronous training won. Its answer to stragglers is to have none: equal shards, equal
+# machines, spares instead of patience.
+
+# %% [markdown]
+# ## 6. What the average does not reach
+#
+# DDP makes *gradients* equal. Whatever else mixes examples, or depends on chance, is still each rank's own.
+#
+# **Batch normalization** normalizes each example by the mean and variance *of its batch*; layer normalization by the example's own.
+#
+# **Question.** We normalize 64 rows as a whole, and as four shards of 16. By how much do the results differ, at most, for each?
+
+# %%
+differ_by = {"BatchNorm": None, "LayerNorm": None}  # your predictions: zero, little, or much; as numbers
+
+# %%
+# %%ranks
+norms = {"BatchNorm": nn.BatchNorm1d(8).to(device), "LayerNorm": nn.LayerNorm(8).to(device)}
+torch.manual_seed(0)
+all_rows = torch.randn(64, 8).to(device)
+shard = all_rows.chunk(world_size)[rank]
+differs = {}
+for name, norm in norms.items():
+    apart, together = norm(shard), norm(all_rows).chunk(world_size)[rank]
+    differs[name] = (apart - together).abs().max().item()
+
+# %%
+title = "Shards against the whole batch: largest difference on rank 0"
+compare(world.pull("differs")[0], {"LayerNorm": 0.0}, differ_by, "", title)
+
+# %% [markdown]
+# With BatchNorm four ranks train another model than one: the statistics come from 16 rows instead of 64. Its running means and
+# variances are buffers, which every rank updates with its own data. DDP copies rank 0's over the others' before each forward pass, so
+# three quarters of what was counted is thrown away (in torch 2.13 the switch for it is `forward_sync_buffers`; before,
+# `broadcast_buffers`).
+#
+# `nn.SyncBatchNorm` computes the statistics over all ranks, with a collective in each forward and each backward pass. Torch has it for
+# GPUs only:
+
+# %%
+# %%ranks
+try:
+    synchronized = nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1d(8)).to(device)
+    together = nn.BatchNorm1d(8).to(device)(all_rows).chunk(world_size)[rank]
+    print("largest difference:", (synchronized(shard) - together).abs().max().item())
+except ValueError as error:
+    print("ValueError:", error)
+
+# %% [markdown]
+# Transformers avoid all this with LayerNorm or RMSNorm.
+#
+# **Chance** is the second trap. "The same seed on all ranks" is good advice for making the weights, and bad advice for everything
+# after:
+
+# %%
+# %%ranks
+torch.manual_seed(0)
+print("seed 0:       ", nn.functional.dropout(torch.ones(8), 0.5).bool().int().tolist())
+
+# %%
+# %%ranks
+torch.manual_seed(0 + rank)
+print("seed 0 + rank:", nn.functional.dropout(torch.ones(8), 0.5).bool().int().tolist())
+
+# %% [markdown]
+# With one seed all ranks drop the same neurons and crop images in the same way: 128 examples with the variety of 32. So: one seed, make
+# the model, then seed again with the rank added.
+#
+# **Determinism** otherwise: with the same seeds, world size and software, Gloo's sums come out bit for bit the same (section 11 relies
+# on it). Another number of ranks adds in another order, and the last bits change. On GPUs some kernels add in any order:
+# `torch.use_deterministic_algorithms(True)` and patience.
+
+# %% [markdown]
+# ## 7. Data and metrics
+#
+# A dataset is sharded like a batch: `DistributedSampler` gives each rank its share of the indices. (A data loader takes it as
+# `sampler=`.)
+#
+# **Question.** Ten examples, four ranks. How many examples do the ranks read in an epoch, all together?
+
+# %%
+examples_read = None  # your prediction
+
+# %%
+# %%ranks
+from torch.utils.data import DistributedSampler
+
+in_order = list(DistributedSampler(range(10), shuffle=False))
+dropped = list(DistributedSampler(range(10), shuffle=False, drop_last=True))
+print(in_order, " with drop_last:", dropped)
+
+# %%
+print("you predicted:", examples_read, "  read:", sum(map(len, world.pull("in_order"))))
+
+# %% [markdown]
+# All ranks must make the same number of steps, or the last all-reduce waits for ever. So the sampler **pads**: examples 0 and 1 are
+# read twice. That is harmless in training. In *evaluation* it is wrong, by two counted twice; there drop the duplicates, or sum and
+# count over real examples only. (For uneven inputs torch also has `Join`, which lets a finished rank take part with zeros.)
+#
+# **Question.** The sampler shuffles by default. How many different orders does rank 0 see in three epochs, if nobody calls `set_epoch`?
+
+# %%
+different_orders = {"without set_epoch": None, "with set_epoch": None}  # your predictions
+
+# %%
+# %%ranks
+sampler = DistributedSampler(range(10))
+without = [list(sampler) for epoch in range(3)]
+with_set_epoch = []
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    with_set_epoch.append(list(sampler))
+print(without, with_set_epoch)
+
+# %%
+orders = world.pull("[len(set(map(tuple, seen))) for seen in (without, with_set_epoch)]")[0]
+measured = dict(zip(different_orders, orders, strict=True))
+compare(measured, None, different_orders, "", "Orders that rank 0 sees in three epochs")
+
+# %% [markdown]
+# The order is drawn from seed + epoch, and the epoch is what you say it is. Forget `sampler.set_epoch(epoch)`, and every epoch is the
+# first one again.
+#
+# **Logging.** A rank's loss is that of its shard. What you log should be the mean over ranks, and written once. Every collective costs
+# a latency, and `.item()` makes a CPU wait for its GPU; so do it every so many steps:
+#
+# ```python
+# if step % 50 == 0:
+#     mean = loss.detach().clone()
+#     dist.all_reduce(mean, op=dist.ReduceOp.AVG)      # all ranks take part ...
+#     if rank == 0:
+#         logger.log({"loss": mean.item()}, step)      # ... and one writes
+# ```
+#
+# The deadlock of the day puts the `all_reduce` inside the `if rank == 0`.
+
+# %% [markdown]
+# ## 8. A larger batch is another training
+#
+# Four ranks with 32 rows each are one training with batch 128. Per epoch it makes a quarter of the steps. To get as far, each must be
+# about four times as long: the **linear scaling rule** (Goyal and others, 2017), lr × 4 for batch × 4.
+#
+# **Question.** 4096 examples, always in order. Which of the other three curves lie on that of batch 32, lr 0.02?
+
+# %%
+same_as_batch_32 = None  # your prediction: some of "128, lr 0.02", "128, lr 0.08", "1024, lr 0.64"
+
+# %%
+# %%ranks
+teacher_rng = torch.Generator().manual_seed(0)
+inputs = torch.randn(4096, 32, generator=teacher_rng)
+targets = torch.tanh(inputs @ torch.randn(32, 8, generator=teacher_rng)).sum(1, keepdim=True) / 2
+inputs, targets = inputs.to(device), targets.to(device)
+
+
+def student():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Linear(32, 128), nn.Tanh(), nn.Linear(128, 1)).to(device)
+
+
+def loss_of(model, rows):
+    return (model(inputs[rows]) - targets[rows]).square().mean()
+
+
+# %%
+# %%ranks
+def train_with(batch_size, lr):
+    model = student()
+    optimizer = torch.optim.SGD(model.parameters(), lr)
+    curve = []
+    local = batch_size // world_size
+    for begin in range(rank * local, 4096, batch_size):
+        curve.append(loss_of(model, slice(0, 256)).item())
+        optimizer.zero_grad()
+        loss_of(model, slice(begin, begin + local)).backward()
+        gradients = [parameter.grad for parameter in model.parameters()]
+        bucket = torch.cat([gradient.flatten() for gradient in gradients])
+        dist.all_reduce(bucket, op=dist.ReduceOp.AVG)
+        nn.utils.vector_to_parameters(bucket, gradients)
+        optimizer.step()
+    return [*curve, loss_of(model, slice(0, 256)).item()]
+
+
+settings = [(32, 0.02), (128, 0.02), (128, 0.08), (1024, 0.64)]
+trained = {f"{size}, lr {lr}": train_with(size, lr) for size, lr in settings}
+
+# %%
+trained = world.pull("trained")[0]
+by_examples = {}
+for name, losses in trained.items():
+    by_examples[f"batch {name}"] = range(0, 4097, 4096 // (len(losses) - 1)), losses
+print("you predicted:", same_as_batch_32)
+curves(by_examples, "examples seen", "loss", "The same 4096 examples, 4 ranks", log=True, top=3)
+
+# %% [markdown]
+# - Batch 128 with the old learning rate goes a quarter as far. With four times the rate it lies on batch 32's curve: four small steps
+#   in nearly the same direction *are* one four times as long.
+# - The rule has an end. Batch 1024 would need a step so long that it leaves the region in which the gradient means anything.
+#
+# In practice: scale lr linearly for SGD (for Adam rather with the square root of the batch), **warm up** from a small rate over the
+# first steps, and expect that beyond a *critical batch size* more ranks no longer mean fewer steps. Data parallelism scales as far as
+# the batch does.
+
+# %% [markdown]
+# ## 9. Mixed precision: what travels?
+#
+# Under `autocast` matrix multiplications run in bfloat16, with half of the bytes. Weights and optimizer stay in float32.
+#
+# **Question.** The model has 16 MiB of float32 weights. How many MiB does DDP all-reduce in a step under autocast?
+
+# %%
+mebibytes_under_autocast = None  # your prediction
+
+# %%
+# %%ranks
+half = DistributedDataParallel(mlp())
+
+
+def step_under_autocast():
+    with torch.autocast(device.type, dtype=torch.bfloat16):
+        loss = half(mine).square().mean()
+    loss.backward()
+
+
+for _ in range(2):
+    step_under_autocast()
+
+# %%
+with world.trace() as trace:
+    world.execute("step_under_autocast()")
+print("you predicted:", mebibytes_under_autocast)
+trace.table()
+
+# %% [markdown]
+# Still 16: gradients have the type of their *parameters*. Autocast saves computing, not communication. To send half, say so: a DDP
+# **communication hook** replaces the all-reduce of a bucket. (Torch's ready-made `bf16_compress_hook` wants a GPU; this one runs
+# anywhere. Its second parameter must really be called `bucket`.)
+
+
+# %%
+# %%ranks
+def in_bfloat16(state, bucket):
+    small = (bucket.buffer() / world_size).bfloat16()
+    future = dist.all_reduce(small, async_op=True).get_future()
+    return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))
+
+
+half.register_comm_hook(None, in_bfloat16)
+step_under_autocast()
+
+# %%
+with world.trace() as trace:
+    world.execute("step_under_autocast()")
+trace.table()
+
+# %% [markdown]
+# Half of the bytes, and a price: bfloat16 has 8 bits of precision, so 256 + 1 is 256 again. Sums over many ranks lose small gradients;
+# that is why many send bfloat16 but *add* in float32, or stay with float32 for gradients.
+#
+# With **float16** one more thing is needed. Its small gradients vanish, so the loss is multiplied by a large scale (`GradScaler`) and
+# the gradients divided again before the step. If one rank overflows, the all-reduce carries its `inf` to all, so all skip the same
+# step, and the ranks stay equal. bfloat16 has float32's range and needs none of it.
+
+# %% [markdown]
+# ## 10. Saying less
+#
+# Between cities or over home connections even half of the bytes are far too many. Two ideas:
+#
+# - **Talk less often.** *Local SGD*: each rank trains alone for H steps, then parameters are averaged. *DiLoCo* treats the way that the
+#   ranks went on average as a gradient, and gives it to a second, *outer* optimizer with Nesterov momentum; in the paper H is 500.
+# - **Say only what matters.** *Top-k*: send the largest 1 % of the gradient's entries, as values and places. What was not sent is not
+#   lost but remembered, and added to the next gradient: **error feedback**.
+#
+# For a fair test the ranks get *different kinds* of data: on rank r the inputs 8r to 8r + 7 are four times as large.
+
+# %%
+# %%ranks
+inputs = torch.randn(4, 1024, 4, 8, generator=torch.Generator().manual_seed(2))
+inputs[range(4), :, range(4)] *= 4  # of rank r's rows the features 8r to 8r + 7
+inputs = inputs.view(4096, 32).to(device)
+teacher = torch.randn(32, 8, generator=torch.Generator().manual_seed(3)).to(device)
+targets = torch.tanh(inputs @ teacher).sum(1, keepdim=True) / 2
+
+
+class TopK:
+    """Averages a gradient over the ranks by its largest entries; with `memory` the rest comes later."""
+
+    def __init__(self, share, memory):
+        self.share, self.memory, self.rest = share, memory, 0.0
+
+    def __call__(self, gradient):
+        gradient = gradient + self.rest
+        k = int(self.share * gradient.numel())
+        places = gradient.abs().topk(k).indices
+        if self.memory:
+            self.rest = gradient.index_fill(0, places, 0.0)
+        all_values = torch.empty(k * world_size, device=device)
+        all_places = torch.empty(k * world_size, dtype=torch.int32, device=device)
+        dist.all_gather_single(all_values, gradient[places])
+        dist.all_gather_single(all_places, places.int())  # 4 bytes, not 8
+        return torch.zeros_like(gradient).index_add_(0, all_places, all_values / world_size)
+
+
+# %%
+# %%ranks
+def all_reduced(gradient):
+    dist.all_reduce(gradient, op=dist.ReduceOp.AVG)
+    return gradient
+
+
+def sgd_step(model, step, average=None):
+    """One step of SGD on this rank's own data, with the averaged gradient if there is an `average`."""
+    model.zero_grad()
+    begin = 1024 * rank + 16 * step % 1024
+    loss_of(model, slice(begin, begin + 16)).backward()
+    gradients = [parameter.grad for parameter in model.parameters()]
+    flat = nn.utils.parameters_to_vector(gradients)
+    nn.utils.vector_to_parameters(average(flat) if average else flat, gradients)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.003 * parameter.grad
+
+
+def train_every_step(average, steps=200):
+    model, curve = student(), []
+    for step in range(steps):
+        curve.append(loss_of(model, slice(0, 4096, 16)).item())
+        sgd_step(model, step, average)
+    return curve
+
+
+# %%
+# %%ranks
+def train_in_rounds(lr, momentum, steps=200, H=10):
+    """Local SGD is the outer optimizer with lr 1 and no momentum; DiLoCo has more of both."""
+    model, curve = student(), []
+    shared = nn.utils.parameters_to_vector(model.parameters()).detach()
+    outer = torch.optim.SGD([shared], lr, momentum, nesterov=momentum > 0)
+    for step in range(steps):
+        curve.append(loss_of(model, slice(0, 4096, 16)).item())
+        sgd_step(model, step)
+        if (step + 1) % H == 0:
+            shared.grad = all_reduced(shared - nn.utils.parameters_to_vector(model.parameters()).detach())
+            outer.step()
+            nn.utils.vector_to_parameters(shared.clone(), model.parameters())
+    return curve
+
+
+# %% [markdown]
+# The model has 4,353 parameters. An all-reduce on four ranks sends 2 · 3/4 · 4 · 4,353 bytes a rank; top-k gathers 43 values and 43
+# places of 4 bytes each, which a rank sends to three others.
+#
+# **Question.** How many KiB does a rank send *per step*, on average? And which curve will be worst?
+
+# %%
+kibibytes_per_step = {"every step": None, "local SGD, H = 10": None, "top 1 %": None}  # your predictions
+
+# %%
+ways = {
+    "every step": "train_every_step(all_reduced)",
+    "never": "train_every_step(None)",
+    "local SGD, H = 10": "train_in_rounds(lr=1.0, momentum=0.0)",
+    "DiLoCo, H = 10": "train_in_rounds(lr=0.7, momentum=0.9)",
+    "top 1 %": "train_every_step(TopK(0.01, memory=False))",
+    "top 1 %, error feedback": "train_every_step(TopK(0.01, memory=True))",
+}
+losses, tables = {}, {}
+for name, way in ways.items():
+    with world.trace() as trace:
+        world.execute(f"curve = {way}")
+    losses[name], tables[name] = world.pull("curve")[0], trace.table()
+
+# %%
+curves(losses, "step", "loss", "Ways to average, 4 ranks with different data")
+
+# %%
+factor = {"all_reduce": 2 * 3 / 4, "all_gather_single": 3 / 4}  # of S, sent by each rank
+sent = {}
+for name, table in tables.items():
+    sent[name] = sum(factor[row.op] * row.nbytes for row in table.rows) / 200 / 1024
+formula = {"every step": 1.5 * 4 * 4353 / 1024, "top 1 %": 3 * 43 * 8 / 1024}
+compare(sent, formula, kibibytes_per_step, "KiB", "Sent by each rank per step")
+
+# %%
+tables["top 1 %, error feedback"]
+
+# %% [markdown]
+# - **Top-k** sends a twenty-fifth. Without a memory it is slow, because 99 % of each gradient is thrown away; with error feedback it
+#   follows the full gradient closely.
+# - **Local SGD** sends a tenth, and lags a little: between two meetings each rank runs towards *its own* data's optimum, and has to be
+#   called back. (Ranks that never meet stay there.)
+# - **DiLoCo**'s momentum more than makes up for that. In fairness, momentum would help the others, too.
+#
+# Three warnings. Top-k's *gathered* bytes grow with the number of ranks, an all-reduce's do not: at 100 ranks and 1 % it sends as much.
+# Choosing the largest entries costs time as well. And in one node behind NVLink none of this pays; measure first.
+
+# %% [markdown]
+# ## 11. A rank dies
+#
+# A large job loses a machine every few hours or days. In data parallelism all the others then wait for its gradients. There are two
+# ways on: begin again from zero, or from a **checkpoint**. Here is a complete training with checkpoints. Note who does what: **one rank
+# writes**, because all hold the same; **every rank reads**; and the file appears *at once*, under its name, or not at all.
+
+# %%
+import os
+import signal
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DistributedSampler
+
+
+def save(path, model, optimizer, step):
+    if dist.get_rank() == 0:
+        state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
+        torch.save(state, f"{path}.partial")
+        os.replace(f"{path}.partial", path)  # whoever dies in between leaves the older one
+
+
+def load(path, model, optimizer):
+    state = torch.load(path, map_location="cpu")
+    model.module.load_state_dict(state["model"])
+    optimizer.load_state_dict(state["optimizer"])
+    return state["step"]
+
+
+# %%
+def build(device):
+    torch.manual_seed(0)
+    layers = nn.Linear(16, 64), nn.GELU(), nn.Dropout(0.1), nn.Linear(64, 1)
+    model = DistributedDataParallel(nn.Sequential(*layers).to(device))
+    return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+def training_loss(model, step, device):
+    """Loss of this rank's 4 examples of a step; 16 steps are an epoch of 256 examples."""
+    x = torch.randn(256, 16, generator=torch.Generator().manual_seed(1))
+    sampler = DistributedSampler(range(256))
+    sampler.set_epoch(step // 16)
+    rows = list(sampler)[4 * (step % 16) :][:4]
+    torch.manual_seed(1000 * step + dist.get_rank())  # for dropout: known from the step, so nothing to save
+    return (model(x[rows].to(device)) - x[rows].sin().sum(1, keepdim=True).to(device)).square().mean()
+
+
+# %%
+def train(folder, device, steps, dies=None):
+    """`dies`: (rank, step) at which that rank is killed, as by a machine that fails."""
+    model, optimizer = build(device)
+    path = f"{folder}/checkpoint.pt"
+    first = load(path, model, optimizer) if os.path.exists(path) else 0
+    for step in range(first, steps):
+        if dies == (dist.get_rank(), step):
+            os.kill(os.getpid(), signal.SIGKILL)
+        optimizer.zero_grad()
+        loss = training_loss(model, step, device)
+        loss.backward()
+        optimizer.step()
+        log(folder, step, loss.detach())
+        if (step + 1) % 10 == 0:
+            save(path, model, optimizer, step + 1)
+
+
+def log(folder, step, loss):
+    dist.all_reduce(loss, op=dist.ReduceOp.AVG)
+    if dist.get_rank() == 0:
+        with open(f"{folder}/log.txt", "a") as file:
+            print(step, loss.item(), file=file)
+
+
+# %% [markdown]
+# First a run of 60 steps in which nothing happens, to compare with. Then one in which rank 2 is killed at step 37, in the middle of its
+# third epoch.
+
+# %%
+import tempfile
+
+folders = [tempfile.TemporaryDirectory() for _ in range(2)]  # removed when this notebook's kernel ends
+undisturbed, disturbed = (folder.name for folder in folders)
+# %ranks push train undisturbed disturbed
+
+# %%
+# %%ranks
+train(undisturbed, device, steps=60)
+
+# %% [markdown]
+# **Question.** With which step will the restarted job begin, and how many steps are computed twice?
+
+# %%
+first_step_again, steps_twice = None, None  # your predictions
+
+# %% tags=["raises-exception"]
+# %%ranks
+train(disturbed, device, steps=60, dies=(2, 37))
+
+# %% [markdown]
+# Who died, by which signal, and where it was seen last. Elsewhere you would see one process gone, three that hang until a timeout, and
+# messages about closed connections. Four fresh ranks have forgotten everything; the function is sent again, and the same call goes on:
+
+# %%
+# %ranks restart
+# %ranks push train undisturbed disturbed
+
+# %%
+# %%ranks
+train(disturbed, device, steps=60)
+
+
+# %%
+def logged(folder):
+    with open(f"{folder}/log.txt") as file:
+        pairs = [line.split() for line in file]
+    return [int(step) for step, _ in pairs], [float(loss) for _, loss in pairs]
+
+
+steps, losses = logged(disturbed)
+again = steps.index(36) + 1  # the first line after the death
+lines = {
+    "undisturbed": logged(undisturbed),
+    "until rank 2 died": (steps[:again], losses[:again]),
+    "resumed": (steps[again:], losses[again:]),
+}
+curves(lines, title="A rank dies at step 37", log=True, marks={37: "rank 2 dies", steps[again]: "checkpoint"})
+
+# %%
+reference = logged(undisturbed)[1]
+differences = [abs(loss - reference[step]) for step, loss in zip(steps, losses, strict=True)]
+print("you predicted:", first_step_again, "and", steps_twice)
+print(f"it began with step {steps[again]} and computed {37 - steps[again]} steps twice")
+print("largest difference from the undisturbed losses:", max(differences))
+
+# %% [markdown]
+# The curve goes on as if nothing had happened. If the difference is not exactly zero but a last bit, then not for the checkpoint:
+# section 4 has shown that DDP's first iteration has other buckets than all later ones, and in another bucket Gloo adds the same four
+# numbers in another order. (With two throw-away passes before `load` the losses agree bit for bit.)
+#
+# What it takes:
+#
+# - **Everything that the next step depends on**: parameters, *optimizer state* (without Adam's moments the loss jumps; the same holds
+#   for any training that is continued later), learning-rate schedule, step, random state, and the place in the data. Here dropout and
+#   data order follow from the step, so the step says it all.
+# - **Every rank loads.** DDP does broadcast rank 0's parameters and buffers when it is made, always from rank 0, but never the
+#   optimizer's state.
+# - **Every rank can find the file**: storage that all nodes share. After a restart the ranks may sit on other machines; what is
+#   unstable is which machine has which rank, not that rank 0 begins.
+# - **Save `model.module`.** The wrapped model's keys begin with `module.` and fit no bare model; a widely copied template saves the one
+#   and loads the other.
+# - The interval is a bet: here at most 10 steps are lost. With sharded models (lecture 05) no rank has everything, so each writes its
+#   shard; `torch.distributed.checkpoint` does that.
+#
+# `torchrun --max-restarts` starts the ranks again by itself. On torch 2.13 with Gloo that needs care; lecture 09 shows it.
+
+# %% [markdown]
+# ## 12. From here to many machines
+#
+# Nothing in `train` knows how many machines there are. What changes is who starts the processes, and two numbers:
+#
+# | machine | process | `LOCAL_RANK`: chooses the GPU | `RANK`: chooses the data, and who writes |
+# |---|---|---|---|
+# | A | first | 0 | 0 |
+# | A | second | 1 | 1 |
+# | B | first | 0 | 2 |
+# | B | second | 1 | 3 |
+#
+# The same script serves one server with many GPUs, many servers with one, and many with many. Use `LOCAL_RANK` in
+# `torch.cuda.set_device`, and `RANK == 0` for checkpoints and for what goes to a dashboard like Weights & Biases. A rank's number may
+# change at a restart: derive nothing permanent from it.
+
+# %%
+# %%ranks
+import os
+
+print({name: os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")})
+
+# %% [markdown]
+# ```python
+# # torchrun --nproc-per-node 4 train.py
+# dist.init_process_group("nccl")                                  # "gloo" without GPUs
+# local_rank = int(os.environ["LOCAL_RANK"])
+# torch.cuda.set_device(local_rank)
+#
+# model = DistributedDataParallel(Model().cuda(), device_ids=[local_rank])
+# optimizer = torch.optim.AdamW(model.parameters())                # after the model is where it stays
+# sampler = DistributedSampler(dataset)
+# loader = DataLoader(dataset, batch_size=32, sampler=sampler)     # 32 on each rank
+# first_epoch = load("checkpoint.pt", model, optimizer) if os.path.exists("checkpoint.pt") else 0
+#
+# for epoch in range(first_epoch, epochs):
+#     sampler.set_epoch(epoch)
+#     for number, batch in enumerate(loader):
+#         last = (number + 1) % 8 == 0                             # 8 microbatches a step
+#         with nullcontext() if last else model.no_sync():
+#             (model(batch.cuda()).mean() / 8).backward()          # forward inside, too; divided, too
+#         if last:
+#             optimizer.step()
+#             optimizer.zero_grad()
+#     save("checkpoint.pt", model, optimizer, epoch + 1)
+# dist.destroy_process_group()
+# ```
+#
+# **Not to be confused**: `nn.DataParallel`, without "Distributed", is older.
+#
+# | | `DataParallel` | `DistributedDataParallel` |
+# |---|---|---|
+# | processes | one, with a thread for each GPU, which share Python's one interpreter lock | one for each GPU |
+# | machines | one | any number |
+# | the model | copied from GPU 0 to all others in *every* forward pass | copied once |
+# | outputs, gradients | gathered on GPU 0; gradients are **summed** there | stay where they are; averaged by all-reduce |
+# | bottleneck | GPU 0, and the lock | the slowest link or rank |
+#
+# **When data parallelism?** When the model fits on one GPU with its gradients and optimizer: 16 bytes for each parameter with Adam
+# (lecture 05 counts them). It is simple, it works for any model, and throughput grows with the ranks. It saves no memory at all:
+# GPT-3's 175 billion parameters need 2.8 TB *on every rank*, and a GPU has 80 GB. And every step moves a gradient for every weight.
+# When the model does not fit, shard it (05), cut its layers (06), or cut it into stages (07).
+#
+# **Before a long run**
+#
+# - Debug with Gloo on a laptop: 2 ranks, a tiny model, and the comparison of section 2 with a single process.
+# - One seed for the weights (or trust the broadcast), another on each rank for everything after. (With tensor parallelism the two are
+#   mixed: lecture 06.)
+# - Every tensor on its rank's own device.
+# - Equal shards, equally many steps on all ranks; `set_epoch`; metrics summed and counted.
+# - A shorter timeout (`init_process_group(timeout=…)`) than 10 or 30 minutes, so that a hang costs little.
+# - A checkpoint that you have *tried* to resume from.
+
+# %% [markdown]
+# ## We saw
+#
+# - **Three additions**: broadcast the weights, shard the batch, average the gradients. Losses differ, gradients and parameters are
+#   equal to the last bit, and the whole is one training with the large batch. DDP averages; the mean of unequal shards' means is wrong.
+# - **Naive, overlapped, bucketed** in timelines: gradients travel while earlier layers compute, and what cannot be hidden is the last
+#   bucket. The first iteration has one bucket; `no_sync` belongs around the forward call, too.
+# - **Not waiting** makes gradients stale: more of them in a second, each worth less. **Saying less**: a tenth with local SGD, a
+#   twenty-fifth with top-k, if the rest is remembered.
+# - **A killed rank**, a checkpoint, and a curve that does not show it.
+#
+# **Your turn**: [the exercise](../../exercises/04_data_parallelism/exercise.ipynb). You write DDP yourself: hooks, buckets, `no_sync`,
+# tied and unused parameters, checkpoints.
+#
+# **Next**: all ranks hold the same optimizer state, the same gradients, the same weights. Why, in fact? Lecture 05 keeps each of them
+# in one place only.
+#
+# **Sources and further reading.** Stanford CS336 (spring 2025), lecture 8 · Stanford CS229S (fall 2023), on parallelism · Jamil,
+# *pytorch-transformer-distributed* · Li and others, *PyTorch Distributed*, arXiv 2006.15704 · Goyal and others, *Accurate, large
+# minibatch SGD*, 1706.02677 · McCandlish and others, *An empirical model of large-batch training*, 1812.06162 · Stich, *Local SGD*,
+# 1805.09767 · Douillard and others, *DiLoCo*, 2311.08105 · Lin and others, *Deep gradient compression*, 1712.01887 · PyTorch 2.13,
+# documentation of `DistributedDataParallel`
+
+# %%
+# %ranks stop

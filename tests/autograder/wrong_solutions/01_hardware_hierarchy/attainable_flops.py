@@ -1,0 +1,37 @@
+FAILS_AS = {
+    "never_reaches_the_peak": ("not capped", "no more than the peak"),
+    "always_at_the_peak": ("always the peak", "Below the ridge"),
+    "takes_the_larger_limit": ("always the peak", "Below the ridge"),
+    "adds_both_limits": ("added", "at the same time"),
+    "divides_by_the_bandwidth": ("number", "with units"),
+    "returns_a_share_of_the_peak": ("number", "with units"),
+    "says_which_limit_it_is": ("not a number", "Python float"),
+}
+
+
+def never_reaches_the_peak(intensity, peak_flops, bandwidth):
+    return intensity * bandwidth
+
+
+def always_at_the_peak(intensity, peak_flops, bandwidth):
+    return peak_flops
+
+
+def takes_the_larger_limit(intensity, peak_flops, bandwidth):
+    return max(peak_flops, intensity * bandwidth)
+
+
+def adds_both_limits(intensity, peak_flops, bandwidth):
+    return peak_flops + intensity * bandwidth
+
+
+def divides_by_the_bandwidth(intensity, peak_flops, bandwidth):
+    return min(peak_flops, intensity / bandwidth)
+
+
+def returns_a_share_of_the_peak(intensity, peak_flops, bandwidth):
+    return min(1.0, intensity * bandwidth / peak_flops)
+
+
+def says_which_limit_it_is(intensity, peak_flops, bandwidth):
+    return (min(peak_flops, intensity * bandwidth), "memory")

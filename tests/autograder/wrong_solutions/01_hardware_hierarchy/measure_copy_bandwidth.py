@@ -1,0 +1,162 @@
+# ruff: noqa: F821
+from time import perf_counter as clock
+
+FAILS_AS = {
+    "counts_one_direction": ("one direction", "writes every byte"),
+    "answers_in_gigabytes": ("unit", "no GB"),
+    "answers_in_bits": ("unit", "no bits"),
+    "answers_in_seconds": ("unit", "no seconds"),
+    "takes_the_mean": ("slow copies", "not the mean"),
+    "measures_once": ("few copies", "take the median"),
+    "times_all_copies_together": ("slow copies", "each copy by itself"),
+    "allocates_every_time": ("slow copies", "Allocate before"),
+    "takes_the_first_three": ("few copies or slow copies", "median"),
+    "copies_elements_of_four_bytes": ("copy size", "not elements"),
+    "loses_a_remainder": ("copy size", "not elements"),
+    "clones": ("no copy", "copy_(source)"),
+    "copies_bytes_of_python": ("no copy or raised", "a"),
+    "copies_onto_itself": ("no copy", "that is there already"),
+    "knows_the_answer": ("no copy", "copy_(source)"),
+    "never_looks_at_the_clock": ("no clock", "perf_counter"),
+    "returns_a_tensor": ("not a number", ".item()"),
+    "rounds_too_much": ("number or slow copies or unit", "a"),
+    "sleeps_on_the_real_machine": ("not this machine", "besides the copy"),
+}
+
+
+def buffers(num_bytes):
+    source = torch.ones(num_bytes, dtype=torch.uint8)
+    return source, torch.zeros_like(source)
+
+
+def durations(source, destination, repeats=9):
+    destination.copy_(source)
+    times = []
+    for _ in range(repeats):
+        start = clock()
+        destination.copy_(source)
+        times.append(clock() - start)
+    return times
+
+
+def right(num_bytes):
+    return 2 * num_bytes / statistics.median(durations(*buffers(num_bytes)))
+
+
+def counts_one_direction(num_bytes):
+    return right(num_bytes) / 2
+
+
+def answers_in_gigabytes(num_bytes):
+    return right(num_bytes) / 1e9
+
+
+def answers_in_bits(num_bytes):
+    return 8 * right(num_bytes)
+
+
+def answers_in_seconds(num_bytes):
+    return statistics.median(durations(*buffers(num_bytes)))
+
+
+def takes_the_mean(num_bytes):
+    return 2 * num_bytes / statistics.mean(durations(*buffers(num_bytes)))
+
+
+def measures_once(num_bytes):
+    source, destination = buffers(num_bytes)
+    destination.copy_(source)
+    start = clock()
+    destination.copy_(source)
+    return 2 * num_bytes / (clock() - start)
+
+
+def times_all_copies_together(num_bytes):
+    source, destination = buffers(num_bytes)
+    destination.copy_(source)
+    start = clock()
+    for _ in range(20):
+        destination.copy_(source)
+    return 20 * 2 * num_bytes / (clock() - start)
+
+
+def allocates_every_time(num_bytes):
+    source, _ = buffers(num_bytes)
+    times = []
+    for _ in range(9):
+        start = clock()
+        destination = torch.empty_like(source)
+        destination.copy_(source)
+        times.append(clock() - start)
+    return 2 * num_bytes / statistics.median(times)
+
+
+def takes_the_first_three(num_bytes):
+    source, destination = buffers(num_bytes)
+    return 2 * num_bytes / statistics.mean(durations(source, destination, repeats=3))
+
+
+def copies_elements_of_four_bytes(num_bytes):
+    source = torch.ones(num_bytes)
+    return 2 * num_bytes / statistics.median(durations(source, torch.zeros_like(source)))
+
+
+def loses_a_remainder(num_bytes):
+    source = torch.ones(num_bytes // 4)
+    return 2 * num_bytes / statistics.median(durations(source, torch.zeros_like(source)))
+
+
+def clones(num_bytes):
+    source, _ = buffers(num_bytes)
+    times = []
+    for _ in range(9):
+        start = clock()
+        source.clone()
+        times.append(clock() - start)
+    return 2 * num_bytes / statistics.median(times)
+
+
+def copies_bytes_of_python(num_bytes):
+    source, destination = bytearray(num_bytes), bytearray(num_bytes)
+    times = []
+    for _ in range(9):
+        start = clock()
+        destination[:] = source
+        times.append(clock() - start)
+    return 2 * num_bytes / statistics.median(times)
+
+
+def copies_onto_itself(num_bytes):
+    source, _ = buffers(num_bytes)
+    return 2 * num_bytes / max(1e-9, statistics.median(durations(source, source)))
+
+
+def knows_the_answer(num_bytes):
+    return 2e10
+
+
+def never_looks_at_the_clock(num_bytes):
+    source, destination = buffers(num_bytes)
+    for _ in range(9):
+        destination.copy_(source)
+    return 2e10
+
+
+def returns_a_tensor(num_bytes):
+    return 2 * num_bytes / torch.tensor(durations(*buffers(num_bytes))).median()
+
+
+def rounds_too_much(num_bytes):
+    return float(2 * num_bytes / max(0.001, round(statistics.median(durations(*buffers(num_bytes))), 3)))
+
+
+def sleeps_on_the_real_machine(num_bytes):
+    times = []
+    source, destination = buffers(num_bytes)
+    destination.copy_(source)
+    for _ in range(5):
+        start = clock()
+        destination.copy_(source)
+        time.sleep(0.1)
+        times.append(clock() - start)
+    return 2 * num_bytes / statistics.median(times)

@@ -1,0 +1,149 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "reads_gpus_only": ("entry missing", "network cards too"),
+    "leaves_out_the_diagonal": ("entry missing", "an entry with itself"),
+    "reads_the_upper_half_only": ("entry missing", "network cards too"),
+    "cuts_at_tabs": ("entry missing or raised", "a"),
+    "stumbles_over_terminal_codes": ("entry missing or raised", "a"),
+    "is_one_column_off": ("entry wrong", "its own column"),
+    "takes_the_legend_for_rows": ("entry wrong", "NIC Legend"),
+    "takes_affinities_for_devices": ("entry too many", "no devices"),
+    "returns_an_empty_table": ("not refused", "before you return it"),
+    "fills_up_torn_rows": ("not refused", "an entry for each column"),
+    "believes_every_entry": ("not refused", "one of the known ones"),
+    "runs_into_an_index_error": ("refused wrongly", "ValueError yourself"),
+    "raises_without_a_word": ("refused silently", "what is wrong"),
+    "joins_the_names": ("entry missing", "row"),
+    "returns_a_list": ("wrong type", "contract"),
+    "returns_numbers_of_nvlinks": ("entry wrong", "column"),
+}
+KNOWN = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC")
+
+
+def table(text, codes=r"\x1b\[\d*m", end="CPU"):
+    """Devices of the head line, and for each the words of its row."""
+    lines = [line.split() for line in re.sub(codes, "", text).splitlines()]
+    head = next((number for number, words in enumerate(lines) if words[:1] == ["GPU0"]), None)
+    if head is None:
+        raise ValueError("no table")
+    devices = []
+    for word in lines[head]:
+        if word == end:
+            break
+        devices.append(word)
+    rows = {words[0]: words[1:] for words in lines[head + 1 :] if words and words[0] in devices}
+    return devices, rows
+
+
+def right(text):
+    devices, rows = table(text)
+    if len(rows) < len(devices) or any(
+        len(row) < len(devices) or not all(map(KNOWN.fullmatch, row[: len(devices)])) for row in rows.values()
+    ):
+        raise ValueError("not complete")
+    return {(one, other): link for one in devices for other, link in zip(devices, rows[one], strict=False)}
+
+
+def reads_gpus_only(text):
+    return {pair: link for pair, link in right(text).items() if all("GPU" in name for name in pair)}
+
+
+def leaves_out_the_diagonal(text):
+    return {pair: link for pair, link in right(text).items() if link != "X"}
+
+
+def reads_the_upper_half_only(text):
+    devices, _ = table(text)
+    return {
+        pair: link for pair, link in right(text).items() if devices.index(pair[0]) <= devices.index(pair[1])
+    }
+
+
+def cuts_at_tabs(text):
+    lines = [line.split("\t") for line in re.sub(r"\x1b\[\d*m", "", text).splitlines()]
+    devices = [word for word in lines[0] if word.startswith(("GPU", "NIC", "mlx")) and " " not in word]
+    rows = {words[0]: [word.strip() for word in words[1:]] for words in lines if words[0] in devices}
+    if not devices:
+        raise ValueError("no table")
+    right(text)
+    return {(one, other): link for one in rows for other, link in zip(devices, rows[one], strict=False)}
+
+
+def stumbles_over_terminal_codes(text):
+    devices, rows = table(text, codes="nothing")
+    right(text)
+    return {(one, other): link for one in rows for other, link in zip(devices, rows[one], strict=False)}
+
+
+def is_one_column_off(text):
+    whole = right(text)
+    devices, _ = table(text)
+    following = dict(zip(devices, devices[1:] + devices[:1], strict=True))
+    return {(one, other): whole[one, following[other]] for one, other in whole}
+
+
+def takes_the_legend_for_rows(text):
+    whole = right(text)
+    for line in text.splitlines():
+        match = re.match(r"\s*(NIC\d+):\s+(\S+)", line)
+        if match and (match[1], "GPU0") in whole:
+            whole[match[1], "GPU0"] = match[2]
+    return whole
+
+
+def takes_affinities_for_devices(text):
+    devices, rows = table(text, end="nothing")
+    return right(text) | {
+        (one, other): link for one in rows for other, link in zip(devices, rows[one], strict=False)
+    }
+
+
+def returns_an_empty_table(text):
+    try:
+        return right(text)
+    except ValueError:
+        return {}
+
+
+def fills_up_torn_rows(text):
+    devices, rows = table(text)
+    if not all(KNOWN.fullmatch(row[0]) for row in rows.values()) or "GNS" in text:
+        raise ValueError("no listing")
+    return {
+        (one, other): link
+        for one in devices
+        for other, link in zip(devices, rows.get(one, ["SYS"] * len(devices)), strict=False)
+    }
+
+
+def believes_every_entry(text):
+    devices, rows = table(text)
+    if len(rows) < len(devices) or any(len(row) < len(devices) for row in rows.values()):
+        raise ValueError("not complete")
+    return {(one, other): link for one in devices for other, link in zip(devices, rows[one], strict=False)}
+
+
+def runs_into_an_index_error(text):
+    try:
+        return right(text)
+    except ValueError:
+        return text.splitlines()[1000]
+
+
+def raises_without_a_word(text):
+    try:
+        return right(text)
+    except ValueError:
+        raise ValueError from None
+
+
+def joins_the_names(text):
+    return {f"{one}-{other}": link for (one, other), link in right(text).items()}
+
+
+def returns_a_list(text):
+    return list(right(text).items())
+
+
+def returns_numbers_of_nvlinks(text):
+    return {pair: int(link[2:]) if link.startswith("NV") else link for pair, link in right(text).items()}

@@ -1,0 +1,33 @@
+"""Curves show the values that they are given, each under its name."""
+
+import pytest
+
+from fourranks.views import curves
+
+
+def drawn(figure):
+    """For each name in the legend its values, as {place: value}."""
+    return {
+        line.get_label(): dict(zip(line.get_xdata(), line.get_ydata(), strict=True))
+        for line in figure.axes[0].get_lines()
+    }
+
+
+def test_values_stand_at_their_number_or_at_their_place():
+    figure = curves({"by step": [3.0, 2.0], "by time": ([0.5, 0.7], [1.0, 4.0])})
+    assert drawn(figure) == {"by step": {0: 3.0, 1: 2.0}, "by time": {0.5: 1.0, 0.7: 4.0}}
+    names = [text.get_text() for text in figure.axes[0].get_legend().get_texts()]
+    assert names == ["by step", "by time"]
+
+
+def test_a_run_that_diverges_is_cut_off_and_a_mark_has_its_name():
+    figure = curves({"diverges": [1.0, 1e30]}, log=True, top=10, marks={0.5: "killed"})
+    axes = figure.axes[0]
+    assert axes.get_ylim()[1] == 10 and axes.get_yscale() == "log"
+    assert [text.get_text() for text in axes.texts] == ["killed"]
+    assert axes.get_lines()[1].get_xdata()[0] == 0.5
+
+
+def test_more_lines_than_can_be_told_apart_are_refused():
+    with pytest.raises(ValueError, match="draw at most 6"):
+        curves({str(number): [0.0] for number in range(7)})
