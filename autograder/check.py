@@ -7,6 +7,7 @@ from autograder.checks.bandwidths import (
     crossover_bytes,
     fit_alpha_beta,
 )
+from autograder.checks.batches import accumulate, shard_batch
 from autograder.checks.benchmarking import benchmark
 from autograder.checks.collectives import (
     all_to_all,
@@ -19,6 +20,11 @@ from autograder.checks.collectives import (
     ring_reduce_scatter,
     scatter,
 )
+from autograder.checks.data_parallelism import (
+    average_gradients,
+    bucketed_distributed_data_parallel,
+    distributed_data_parallel,
+)
 from autograder.checks.hardware_hierarchy import (
     attainable_flops,
     matmul_intensity,
@@ -28,14 +34,18 @@ from autograder.checks.hardware_hierarchy import (
 from autograder.checks.topology_listings import parse_topology
 
 __all__ = [
+    "accumulate",
     "algbw",
     "all_to_all",
     "attainable_flops",
+    "average_gradients",
     "benchmark",
     "broadcast",
+    "bucketed_distributed_data_parallel",
     "busbw",
     "corrected_reduce_scatter_busbw",
     "crossover_bytes",
+    "distributed_data_parallel",
     "exchange",
     "fit_alpha_beta",
     "gather",
@@ -47,5 +57,6 @@ __all__ = [
     "ring_all_reduce",
     "ring_reduce_scatter",
     "scatter",
+    "shard_batch",
     "transfer_seconds",
 ]

@@ -79,7 +79,7 @@ class Verdict:
         backends = ", ".join(dict.fromkeys(result.backend for result in self.results))
         return (
             f"{self.name}: passed, {counted(len(self.results), 'case')} "
-            f"({sizes} ranks; {backends}; {self.seconds:.1f} s)"
+            f"({sizes} rank{'s' * (sizes != '1')}; {backends}; {self.seconds:.1f} s)"
         )
 
     def __str__(self) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from autograder.hints import benchmarking, collectives, hardware_hierarchy
+from autograder.hints import benchmarking, collectives, data_parallelism, hardware_hierarchy
 
 if TYPE_CHECKING:
     from autograder.verdict import Result
@@ -50,6 +50,7 @@ _BY_KIND = {
         "This argument belongs to the caller. Work on a copy (clone), or on a buffer of your own.",
     ),
     **collectives.BY_KIND,
+    **data_parallelism.BY_KIND,
     **hardware_hierarchy.BY_KIND,
     **benchmarking.BY_KIND,
 }
@@ -64,6 +65,7 @@ _PATTERN_KINDS = {
     "missing summand",
     "repeated summand",
     "value",
+    *data_parallelism.PATTERN_KINDS,
 }  # a broken budget or contract says enough by itself
 
 

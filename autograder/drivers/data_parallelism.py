@@ -1,0 +1,238 @@
+"""Drivers of exercise 04: the same training loop on every rank, with what a student has written.
+
+They report gradients, weights, and moments of `time.perf_counter()`, the clock of `Call.start`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import time
+from collections.abc import Callable, Iterator
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from autograder.drivers.small_models import build, contents, descend, gradients, loss
+
+LEARNING_RATE = 0.1
+REPEATS = 3  # steps before and between two looks at the memory
+
+
+def shard(shard_batch: Callable, batch: torch.Tensor, world_size: int) -> dict:
+    """What each of so many ranks would get; or the message, when the batch is refused."""
+    try:
+        shards = [shard_batch(batch, rank, world_size) for rank in range(world_size)]
+    except ValueError as error:
+        return {"refused": str(error)}
+    tensors = [part for part in shards if isinstance(part, torch.Tensor) and part.numel()]
+    memory = batch.untyped_storage().data_ptr()
+    return {"shards": shards, "views": all(part.untyped_storage().data_ptr() == memory for part in tensors)}
+
+
+def average(
+    average_gradients: Callable,
+    model: str,
+    seed: int,
+    inputs: torch.Tensor,
+    group: dist.ProcessGroup | None = None,
+) -> dict:
+    """One backward, and the gradients averaged afterwards."""
+    module = build(model, seed).to(_device())
+    loss(module(inputs)).backward()
+    average_gradients(module, group=group)
+    return {"gradients": gradients(module), "parameters": contents(module)[0]}
+
+
+def train(
+    wrapper: Callable,
+    model: str,
+    seed: int,
+    batches: list[torch.Tensor],
+    options: dict,
+    group: dist.ProcessGroup | None = None,
+) -> dict:
+    """A step of SGD for each batch: what the wrapped model held at first, and what after each step."""
+    module, ready = _watched(model, seed)
+    wrapped = wrapper(module, **options, group=group)
+    parameters, buffers = contents(module)
+    steps = []
+    for batch in batches:
+        module.zero_grad()
+        ready.clear()
+        moments = _step(wrapped, batch)
+        after = gradients(module)
+        descend(module, LEARNING_RATE)
+        steps.append({"gradients": after, "ready": list(ready), **moments})
+    return {
+        "kept": wrapped.module is module,
+        "names": list(wrapped.state_dict()),
+        "parameters": parameters,
+        "buffers": buffers,
+        "steps": steps,
+    }
+
+
+def pause(
+    wrapper: Callable,
+    model: str,
+    seed: int,
+    batches: list[torch.Tensor],
+    options: dict,
+    group: dist.ProcessGroup | None = None,
+) -> dict:
+    """All but the last batch under `no_sync`; then a block that ends by an exception, and one more step."""
+    module = build(model, seed).to(_device())
+    wrapped = wrapper(module, **options, group=group)
+    paused = time.perf_counter()
+    with wrapped.no_sync():
+        for batch in batches[:-1]:
+            loss(wrapped(batch)).backward()
+        resumed = time.perf_counter()
+    inside = gradients(module)
+    _step(wrapped, batches[-1])
+    after = gradients(module)
+    with contextlib.suppress(_Interruption), wrapped.no_sync():
+        raise _Interruption
+    module.zero_grad()
+    _step(wrapped, batches[0])
+    return {
+        "paused": paused,
+        "resumed": resumed,
+        "inside": inside,
+        "after": after,
+        "recovered": gradients(module),
+    }
+
+
+class _Interruption(Exception):
+    """As a student's code may meet, for instance when memory is short."""
+
+
+def hold(
+    wrapper: Callable, seed: int, batch: torch.Tensor, options: dict, group: dist.ProcessGroup | None = None
+) -> list[int]:
+    """Bytes that the wrapper holds after some steps, and after some more."""
+    module = build("deep", seed).to(_device())
+    before = _tensor_bytes()
+    wrapped = wrapper(module, **options, group=group)
+    return [_repeat(wrapped, batch) - before for _ in range(2)]
+
+
+def accumulate(
+    accumulate: Callable,
+    model: str,
+    seed: int,
+    microbatches: list[list[torch.Tensor]],
+    group: dist.ProcessGroup | None = None,
+) -> dict:
+    """One accumulation over a wrapper that counts how often it synchronizes."""
+    wrapped = _Counting(build(model, seed).to(_device()), group)
+    losses = _Losses()
+    mean = accumulate(wrapped, [tuple(pair) for pair in microbatches], losses)
+    return {
+        "loss": mean.item() if isinstance(mean, torch.Tensor) and mean.numel() == 1 else mean,
+        "attached": isinstance(mean, torch.Tensor) and mean.requires_grad,
+        "gradients": gradients(wrapped.module),
+        "synchronizations": wrapped.synchronizations,
+        "finished": wrapped.finished,
+        "graphs": losses.most_graphs,
+    }
+
+
+class _Counting(nn.Module):
+    """Decides in forward, as torch's own wrapper does, whether the backward to come synchronizes."""
+
+    def __init__(self, module: nn.Module, group: dist.ProcessGroup | None) -> None:
+        super().__init__()
+        self.module, self.group = module, group
+        self.synchronizes, self.synchronizations, self.finished = True, 0, False
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        outputs = self.module(inputs)
+        if self.synchronizes:
+            engine = torch.autograd.Variable._execution_engine
+            outputs.register_hook(lambda _: engine.queue_callback(self._synchronize))  # for its end
+        return outputs
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        before, self.synchronizes = self.synchronizes, False
+        try:
+            yield
+        finally:
+            self.synchronizes = before
+
+    def _synchronize(self) -> None:
+        self.synchronizations += 1
+        self.finished = False
+        for parameter in self.module.parameters():
+            dist.all_reduce(parameter.grad, dist.ReduceOp.AVG, self.group)
+
+    def finish_gradient_synchronization(self) -> None:
+        self.finished = True
+
+
+class _Losses:
+    """A loss function that counts the graphs whose backward is still to come."""
+
+    def __init__(self) -> None:
+        self.graphs = self.most_graphs = 0
+
+    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        self.graphs += 1
+        self.most_graphs = max(self.most_graphs, self.graphs)
+        outputs.register_hook(self._done)
+        return (outputs - targets).square().mean()
+
+    def _done(self, gradient: torch.Tensor) -> None:
+        self.graphs -= 1
+
+
+def _step(wrapped: nn.Module, batch: torch.Tensor) -> dict[str, float]:
+    """Forward, backward and synchronization, and the moments at which they began and ended."""
+    began = time.perf_counter()
+    loss(wrapped(inputs=batch)).backward()  # elsewhere without the name: both have to reach the model
+    wrapped.finish_gradient_synchronization()
+    return {"began": began, "ended": time.perf_counter()}
+
+
+def _repeat(wrapped: nn.Module, batch: torch.Tensor) -> int:
+    """Bytes of all tensors after some steps."""
+    for _ in range(REPEATS):
+        _step(wrapped, batch)
+        wrapped.zero_grad()
+    return min(_looks_at_tensors())
+
+
+def _watched(model: str, seed: int) -> tuple[nn.Module, list[float]]:
+    """The model, and the list of the moments at which its gradients become ready.
+
+    These hooks come before those of any wrapper, so a gradient's moment is before its all-reduce.
+    """
+    module = build(model, seed).to(_device())
+    ready: list[float] = []
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            parameter.register_post_accumulate_grad_hook(lambda _: ready.append(time.perf_counter()))
+    return module, ready
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
+def _looks_at_tensors() -> Iterator[int]:
+    """Several, as a thread of Gloo lets go of a tensor only some time after its all-reduce."""
+    for _ in range(5):
+        yield _tensor_bytes()
+        time.sleep(0.02)
+
+
+def _tensor_bytes() -> int:
+    """Bytes of all tensors that Python code has seen and somebody holds, each memory counted once."""
+    gc.collect()
+    tensors = [held for held in gc.get_objects() if issubclass(type(held), torch.Tensor)]
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    return sum(storages.values())

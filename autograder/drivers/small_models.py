@@ -1,0 +1,155 @@
+"""Small models with every kind of parameter, for drivers and for the serial reference that checks compute.
+
+All take inputs of `WIDTH` features and give float64 outputs, so that `loss` can tell small differences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+WIDTH = 4
+
+
+class Plain(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, 6)
+        self.second = nn.Linear(6, 5)
+        self.third = nn.Linear(5, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.third(torch.tanh(self.second(torch.tanh(self.first(inputs))))).double()
+
+
+class Tied(nn.Module):
+    """The output layer uses the weight of the input layer, and the layer between them is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encode = nn.Linear(WIDTH, 6)
+        self.between = nn.Linear(6, 6)
+        self.decode = nn.Linear(6, 6)
+        self.decode.weight = self.between.weight
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        hidden = self.between(torch.tanh(self.between(self.encode(inputs))))
+        return F.linear(torch.tanh(self.decode(hidden)), self.encode.weight.t()).double()
+
+
+class Frozen(Plain):
+    def __init__(self) -> None:
+        super().__init__()
+        self.second.requires_grad_(False)
+        self.first.bias.requires_grad_(False)
+
+
+class Branching(nn.Module):
+    """Which of two layers of one shape is used depends on the first input's sign; a third one never is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(WIDTH, 4)
+        self.experts = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+        self.last = nn.Linear(4, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        expert = self.experts[int(inputs[0, 0] > 0)]
+        return self.last(expert(torch.tanh(self.first(inputs)))).double()
+
+
+class Empty(Plain):
+    """With a parameter of no elements between the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.nothing = nn.Parameter(torch.empty(0))
+        self.last = nn.Linear(3, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.last(super().forward(inputs).float()).double() + self.nothing.sum()
+
+
+class Mixed(nn.Module):
+    """Layers of three dtypes side by side: none has a part in the gradients of another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        dtypes = (torch.float32, torch.float64, torch.bfloat16, torch.float32)
+        self.layers = nn.ModuleList([nn.Linear(WIDTH, 3, dtype=dtype) for dtype in dtypes])
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return torch.cat([layer(inputs.to(layer.weight.dtype)).double() for layer in self.layers], dim=1)
+
+
+class Buffered(Plain):
+    """With buffers of three dtypes, one of which its state dict leaves out."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.rand(WIDTH) + 0.5)
+        self.register_buffer("count", torch.randint(1, 100, ()))
+        self.register_buffer("mask", torch.rand(WIDTH) < 0.5, persistent=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs * self.scale * self.mask + 1 / self.count)
+
+
+class Deep(nn.Sequential):
+    """Four MiB of float32 gradients, alike in four layers."""
+
+    def __init__(self) -> None:
+        super().__init__(*[nn.Linear(512, 512, bias=False) for _ in range(4)])
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs)
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "plain": Plain,
+    "tied": Tied,
+    "frozen": Frozen,
+    "unused": Branching,
+    "empty": Empty,
+    "mixed": Mixed,
+    "buffers": Buffered,
+    "deep": Deep,
+}
+
+
+def build(model: str, seed: int) -> nn.Module:
+    """The model of this name, with parameters and buffers drawn from this seed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return MODELS[model]()
+
+
+def loss(outputs: torch.Tensor) -> torch.Tensor:
+    """A mean over samples, to be minimized."""
+    return (outputs - 1).square().mean()
+
+
+def descend(module: nn.Module, learning_rate: float) -> None:
+    """A step of SGD; torch.optim would import its compiler first, seconds on each rank."""
+    with torch.no_grad():
+        for parameter in module.parameters():
+            if parameter.grad is not None:
+                parameter -= learning_rate * parameter.grad
+
+
+def gradients(module: nn.Module) -> dict[str, torch.Tensor | None]:
+    """A copy of the gradient of each parameter that requires one, by name."""
+    return {
+        name: None if parameter.grad is None else parameter.grad.detach().clone()
+        for name, parameter in module.named_parameters()
+        if parameter.requires_grad
+    }
+
+
+def contents(module: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+    """A copy of the parameters, and of the buffers, by name."""
+    parameters = {name: tensor.detach().clone() for name, tensor in module.named_parameters()}
+    return parameters, {name: tensor.clone() for name, tensor in module.named_buffers()}

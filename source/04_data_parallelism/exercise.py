@@ -1,0 +1,531 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 04 Data parallelism: can four ranks train as one?
+#
+# Every rank has the whole model and a part of the batch. If all goes well, the weights after each step are those that one
+# process with the whole batch would have. Here you build what makes it so, first plainly, then as fast as PyTorch does it.
+#
+# You will
+#
+# - cut a batch, average gradients, and know when the average of averages is the average,
+# - write `DistributedDataParallel`, whose all-reduces run while backward still computes, and its version with buckets,
+# - accumulate gradients over microbatches and communicate once for all of them,
+# - save a training run so that it goes on bit by bit as if nothing had happened,
+# - for those who want more: communicate less, with local SGD and with compressed gradients.
+#
+# 3 to 4 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
+
+# %% [markdown]
+# ## Rules of the game
+#
+# **Allowed** is everything in `torch.distributed`, and `nn.Module`, but not `torch.nn.parallel`, which holds the answers. Every
+# check watches what the ranks really send.
+#
+# **Parallel must equal serial.** The checks train the same model on the same data in one process and compare after every step.
+# The ranks' models start from *different* random numbers, so that a forgotten broadcast shows.
+#
+# **`group=None`** is the group of all ranks; a smaller group works just the same, and "rank 0" below means its first rank. With 1
+# rank everything works and changes nothing.
+#
+# **Parameters come in all kinds**, and the checks have them all:
+#
+# | a parameter | is | so |
+# |---|---|---|
+# | tied | used in two places, listed once by `module.parameters()` | its gradient is averaged once |
+# | frozen | `requires_grad=False` | it is broadcast, and has no gradient to average |
+# | unused | in this step its `.grad` is `None`, on some ranks or on all | it counts as zeros, and takes part: the other ranks may have used it |
+# | empty | of 0 elements | it is legal |
+# | of another dtype | float64 or bfloat16 among float32 | it stays in its dtype, also on the way |
+#
+# A gradient that no rank has may end as zeros or as `None`. (Both leave the weight alone in plain SGD; with weight decay or momentum zeros do not.)
+#
+# **Four facts** save an evening:
+#
+# 1. `dist.all_reduce(tensor, async_op=True)` returns at once with a handle. Until its `wait()` returns, leave the tensor alone.
+# 2. Collectives are matched by their order alone. If ranks issue two all-reduces of one size in different orders, nobody complains and the
+#    numbers are wrong.
+# 3. `op=dist.ReduceOp.AVG` sums, then divides; Gloo has it too, for floating point.
+# 4. `parameter.register_post_accumulate_grad_hook(f)` calls `f(parameter)` as soon as backward has finished `parameter.grad`. In there
+#    you may read, change and replace the gradient.
+#
+# **Budgets are part of the task.** X is the size of all gradients together in bytes.
+
+# %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
+# %load_ext fourranks
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import fourranks
+from autograder import check
+
+# %% [markdown]
+# ## 1. Shard the batch
+#
+# `shard_batch(batch, rank, world_size)` returns this rank's samples: the first rank gets the first N-th of them, and so on. With 128
+# samples and 4 ranks, rank 1 gets samples 32 to 63.
+#
+# | | |
+# |---|---|
+# | `batch` | a tensor, samples along dimension 0 |
+# | returns | `len(batch) // world_size` samples |
+# | raises | `ValueError` when the samples do not divide by the ranks, with both numbers and with what to do |
+#
+# **Budget:** no copy of the samples, and no communication.
+#
+# Why refuse an uneven batch? Soon every rank computes the mean over its own samples, and the ranks average these means. With 1 sample here
+# and 3 there, the single one would count three times as much as each of the others: the mean of means is the mean only if all shards are
+# of one size.
+#
+# <details><summary>Hint</summary>
+# A slice of a tensor is a view of the same memory.
+# </details>
+
+
+# %% nbgrader={"grade": false, "grade_id": "shard_batch", "locked": false, "schema_version": 3, "solution": true, "task": false}
+def shard_batch(batch: torch.Tensor, rank: int, world_size: int) -> torch.Tensor:
+    """This rank's equal share of a batch, as a view."""
+    ### BEGIN SOLUTION
+    num_samples = len(batch)
+    if num_samples % world_size:
+        raise ValueError(
+            f"{num_samples} samples cannot be shared equally by {world_size} ranks: "
+            f"drop {num_samples % world_size}, or choose a batch size that is a multiple of {world_size}"
+        )
+    local_size = num_samples // world_size
+    return batch[rank * local_size : (rank + 1) * local_size]
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade": true, "grade_id": "shard_batch_check", "locked": true, "points": 4, "schema_version": 3, "solution": false, "task": false}
+check.shard_batch(shard_batch)
+### BEGIN HIDDEN TESTS
+check.shard_batch(shard_batch, world_sizes=(1, 3, 7, 8), seed=2401)
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ## 2. Average the gradients
+#
+# `average_gradients(module, group=None)` is called after backward, when each rank has the gradients of its own samples.
+#
+# | | before | after |
+# |---|---|---|
+# | `parameter.grad` | of this rank's samples, or `None` | the mean over all ranks of the group |
+# | weights, buffers | | unchanged: the optimizer moves the weights, not you |
+#
+# **Budget:** each gradient travels once: X bytes a rank handed to all-reduces, and at most one all-reduce for each parameter.
+#
+# Four ranks with one weight w = 0.1 and the gradients 0.8, −0.2, −0.7 and 0.4. The sum is 0.3, but what belongs into `.grad` is
+# the mean, 0.075: only then does the learning rate mean the same on 1 rank and on 4. With SGD the weight becomes
+# 0.1 − lr · 0.075, on every rank, and no rank is the one that collects.
+#
+# <details><summary>Hint 1</summary>
+# <code>None</code> on this rank may be a gradient on another. Who skips the all-reduce leaves the others waiting, or, worse, is one
+# all-reduce ahead of them.
+# </details>
+# <details><summary>Hint 2</summary>
+# <code>torch.zeros_like(parameter)</code> stands in for a missing gradient, and <code>requires_grad</code> tells which parameters can have one.
+# </details>
+
+
+# %% nbgrader={"grade": false, "grade_id": "average_gradients", "locked": false, "schema_version": 3, "solution": true, "task": false}
+def average_gradients(module: nn.Module, group: dist.ProcessGroup | None = None) -> None:
+    """Replace every gradient of `module` by its mean over all ranks of the group."""
+    ### BEGIN SOLUTION
+    for parameter in module.parameters():
+        if parameter.requires_grad:
+            if parameter.grad is None:  # others may have used it
+                parameter.grad = torch.zeros_like(parameter)
+            dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG, group=group)
+    ### END SOLUTION
+
+
+# %% [markdown]
+# Try it before the check does, with the numbers from above. Then let rank 2 leave its gradient at `None`: what should come out, and does it?
+
+
+# %%
+def try_average(average_gradients):
+    module = nn.Linear(1, 1, bias=False)
+    module.weight.grad = torch.full((1, 1), [0.8, -0.2, -0.7, 0.4][dist.get_rank()])
+    average_gradients(module)
+    return module.weight.grad.item()
+
+
+fourranks.world().run(try_average, average_gradients)
+
+# %% nbgrader={"grade": true, "grade_id": "average_gradients_check", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
+check.average_gradients(average_gradients)
+### BEGIN HIDDEN TESTS
+check.average_gradients(average_gradients, world_sizes=(2, 3, 5, 8), seed=2402)
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ## 3. DistributedDataParallel: communicate while you compute
+#
+# After backward it is late to begin: the gradients of the last layer have been ready for a long time. A wrapper can do better. It is told
+# when a gradient is ready, starts its all-reduce, and lets backward go on.
+#
+# ```
+# backward    │ layer 4 │ layer 3 │ layer 2 │ layer 1 │
+# all-reduce            │ 4 ────── │ 3 ────── │ 2 ────── │ 1 ────── │
+#                                                                  └ finish_gradient_synchronization() returns
+# ```
+#
+# | method | what it does |
+# |---|---|
+# | `DistributedDataParallel(module, group=None)` | keeps `module` in `.module`, so that names and shapes are those of PyTorch's own wrapper; copies all parameters and buffers of rank 0 to the other ranks |
+# | `forward(*args, **kwargs)` | calls the module |
+# | `finish_gradient_synchronization()` | called between backward and the optimizer's step; when it returns, every `.grad` is the mean over the ranks |
+# | `no_sync()` | a context manager for any number of forwards and backwards: nothing is sent, gradients add up on each rank. The next backward outside averages all that has gathered |
+#
+# **Budget** for one step: one all-reduce for each gradient, X bytes in all; each one under way, asynchronously, before backward goes on to the
+# layer after the next. Nothing in `no_sync()`, and nothing kept from step to step.
+#
+# **All ranks issue the same all-reduces in the same order**, although a rank may use other parameters than its neighbour. That is the heart
+# of this exercise. (PyTorch expects every parameter to be used, unless told otherwise by `find_unused_parameters=True`.)
+#
+# <details><summary>Hint 1: the wrapper</summary>
+# <code>super().__init__()</code> comes first. <code>dist.broadcast(tensor.detach(), group_src=0, group=group)</code> works for parameters and buffers
+# alike. Each parameter that requires a gradient gets a hook that calls a method of yours, unless <code>no_sync()</code> is on.
+# </details>
+# <details><summary>Hint 2: what finish has to do</summary>
+# Wait for all handles, and forget them. And do for each gradient that was not announced by its hook what the hook would have done, with zeros if
+# there is none.
+# </details>
+# <details><summary>Hint 3: the order</summary>
+# Agree beforehand: gradients become ready about in the reverse order of <code>module.parameters()</code>. Keep a list of those not started. A hook
+# notes that its gradient is ready, then starts from the end of the list all that are, and stops at the first that is not.
+# </details>
+# <details><summary>Hint 4: no_sync</summary>
+# Under <code>@contextmanager</code>, what stands before <code>yield</code> runs on entering and what stands after it on leaving; in a <code>finally</code>
+# it also runs after an exception.
+# </details>
+
+
+# %% nbgrader={"grade": false, "grade_id": "distributed_data_parallel", "locked": false, "schema_version": 3, "solution": true, "task": false}
+class DistributedDataParallel(nn.Module):
+    """Trains a module on every rank of a group as one, with an all-reduce for each gradient during backward."""
+
+    def __init__(self, module: nn.Module, group: dist.ProcessGroup | None = None) -> None:
+        """Wrap `module` and give it the parameters and buffers of the group's rank 0."""
+        ### BEGIN SOLUTION
+        super().__init__()
+        self.module = module
+        self.group = group
+        self._synchronizing = True
+        self._trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._expect_all()
+        copies = [
+            dist.broadcast(tensor.detach(), group_src=0, group=group, async_op=True)
+            for tensor in [*module.parameters(), *module.buffers()]
+        ]
+        for copy in copies:
+            copy.wait()
+        for parameter in self._trainable:
+            parameter.register_post_accumulate_grad_hook(self._gradient_is_ready)
+        ### END SOLUTION
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Call the module."""
+        ### BEGIN SOLUTION
+        return self.module(*args, **kwargs)
+        ### END SOLUTION
+
+    @contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Let gradients add up on this rank; the next backward outside averages the sums."""
+        ### BEGIN SOLUTION
+        before, self._synchronizing = self._synchronizing, False
+        try:
+            yield
+        finally:
+            self._synchronizing = before
+        ### END SOLUTION
+
+    def finish_gradient_synchronization(self) -> None:
+        """Return when every gradient is the mean over all ranks."""
+        ### BEGIN SOLUTION
+        if not self._synchronizing:
+            return
+        while self._waiting:  # not used on this rank, but perhaps on others
+            parameter = self._waiting.pop()
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            self._synchronize(parameter)
+        for work in self._in_flight:
+            work.wait()
+        self._expect_all()
+
+    def _expect_all(self) -> None:
+        self._waiting = list(self._trainable)  # taken from the end: backward goes from the last to the first
+        self._ready: set[nn.Parameter] = set()
+        self._in_flight: list[dist.Work] = []
+
+    def _gradient_is_ready(self, parameter: nn.Parameter) -> None:
+        """Pass on what is ready, in the order that is the same on every rank."""
+        if not self._synchronizing:
+            return
+        if parameter in self._ready:
+            raise RuntimeError(
+                "a gradient is ready twice: call finish_gradient_synchronization() after each backward, "
+                "or put all but the last of several into no_sync()"
+            )
+        self._ready.add(parameter)
+        while self._waiting and self._waiting[-1] in self._ready:
+            self._synchronize(self._waiting.pop())
+
+    def _synchronize(self, parameter: nn.Parameter) -> None:
+        self._average(parameter.grad)
+
+    def _average(self, tensor: torch.Tensor) -> None:
+        work = dist.all_reduce(tensor, op=dist.ReduceOp.AVG, group=self.group, async_op=True)
+        self._in_flight.append(work)
+        ### END SOLUTION
+
+
+# %% [markdown]
+# See it: one step of eight layers, with your wrapper. Where do the all-reduces begin, and where does each rank stand still?
+
+
+# %%
+def try_step(wrapper, **options):
+    torch.manual_seed(dist.get_rank())
+    model = wrapper(nn.Sequential(*[nn.Linear(512, 512) for _ in range(8)]), **options)
+    model(torch.randn(64, 512)).square().mean().backward()
+    model.finish_gradient_synchronization()
+
+
+with fourranks.world().trace() as trace:
+    fourranks.world().run(try_step, DistributedDataParallel)
+trace.timeline("broadcast, forward, and a backward that overlaps with its all-reduces")
+
+# %% nbgrader={"grade": true, "grade_id": "distributed_data_parallel_check", "locked": true, "points": 20, "schema_version": 3, "solution": false, "task": false}
+check.distributed_data_parallel(DistributedDataParallel)
+### BEGIN HIDDEN TESTS
+check.distributed_data_parallel(DistributedDataParallel, world_sizes=(2, 3, 5, 8), seed=2403)
+### END HIDDEN TESTS
+
+# %% [markdown]
+# **Question 1 (graded by hand).** Someone starts every all-reduce right in the hook, whatever came before it. All tests pass. Then the model
+# gets two expert layers of the same shape; each rank's samples choose which of the two they use, and the loss stops falling, without an
+# error. What happened? Why might the same code hang or crash with experts of *different* shapes? And why do the weights of the ranks stay equal in
+# a correct wrapper, although every rank sees other samples and computes other losses?
+
+# %% [markdown] nbgrader={"grade": true, "grade_id": "order_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
+# Collectives are matched by the order in which a rank issues them, not by the parameter they are meant for. A rank that uses only expert A
+# announces A in backward and B in finish; a rank that uses only B does the opposite. So one rank's gradient of A is added to the other's
+# zeros of B, and each stores the result under its own name: A and B get wrong gradients, different ones on different ranks, and nothing can
+# notice, because shapes and dtypes agree. From then on the experts of the ranks differ as well.
+#
+# With different shapes the two sides of one all-reduce expect different numbers of bytes: Gloo aborts, raises, returns garbage on some ranks,
+# or waits for bytes that never come until the timeout (30 minutes by default). Being wrong silently is worse.
+#
+# In a correct wrapper all ranks begin with the weights of rank 0 and apply the same averaged gradient with the same optimizer in every step. So the
+# weights are the same after every step; the result of an all-reduce is the same on all ranks bit by bit. It is one SGD run with a large
+# batch, not N runs that converge to one another. (It is not bit by bit the run of one process: the sums are formed in another order.)
+
+# %% [markdown]
+# ## 4. Buckets: fewer, larger all-reduces
+#
+# Every all-reduce costs its latency, however small the tensor. A transformer has hundreds of gradients, many of them tiny. So gradients travel in
+# *buckets*: flat tensors that hold several gradients one behind the other.
+#
+# ```
+# ready           W4 b4 W3 b3 W2 b2 W1 b1
+#                 └────┬────┘ └────┬────┘
+# all-reduces        bucket      bucket          the first starts while layer 2 is still to come
+# ```
+#
+# `BucketedDistributedDataParallel(module, bucket_size_mb=25.0, group=None)` behaves like your wrapper from before, and inherits from it. It differs
+# in how gradients travel:
+#
+# | | |
+# |---|---|
+# | order | buckets are filled, and start, in the order in which gradients become ready: about the reverse of `module.parameters()` |
+# | size | at most `bucket_size_mb` MiB (2²⁰ bytes); a gradient larger than that has a bucket to itself |
+# | dtype | all of a bucket have one dtype; gradients of another dtype go to another bucket |
+# | number | as few as that allows, filling one after the other: a bucket is closed when the next gradient does not fit |
+# | start | when its last gradient is ready, and every bucket before it has started |
+#
+# **Budget** for one step: one all-reduce for each bucket, X bytes in all, the first one under way before backward ends. Between steps at most one
+# copy of the gradients is held: the buckets themselves.
+#
+# PyTorch's default is 25 MiB too, but it closes a bucket once the size is *reached*, keeps the first bucket to 1 MiB so that something
+# starts early, and puts everything into one bucket in the first iteration: from the second on it knows the order in which
+# gradients really become ready.
+#
+# <details><summary>Hint 1: filling</summary>
+# Go through the trainable parameters in reverse. For each dtype there is one bucket that is still open.
+# </details>
+# <details><summary>Hint 2: a gradient in its bucket</summary>
+# <code>flat.split(numels)</code> gives views of a flat tensor. Copy a gradient into its view, and after the all-reduce the view holds the mean. Copy it
+# back, or save that and let <code>parameter.grad</code> <i>be</i> the view.
+# </details>
+# <details><summary>Hint 3: what to inherit</summary>
+# If your first wrapper hands over each gradient, in the common order, to one small method, then only that method has to change: copy
+# into the bucket, and start the all-reduce with the last gradient of it.
+# </details>
+
+
+# %% nbgrader={"grade": false, "grade_id": "bucketed", "locked": false, "schema_version": 3, "solution": true, "task": false}
+class BucketedDistributedDataParallel(DistributedDataParallel):
+    """Like DistributedDataParallel, with one all-reduce for each bucket of gradients."""
+
+    def __init__(
+        self, module: nn.Module, bucket_size_mb: float = 25.0, group: dist.ProcessGroup | None = None
+    ) -> None:
+        """Wrap `module`; `bucket_size_mb` is in MiB."""
+        ### BEGIN SOLUTION
+        super().__init__(module, group)
+        self._views: dict[nn.Parameter, torch.Tensor] = {}  # its place in a bucket
+        self._completes: dict[nn.Parameter, torch.Tensor] = {}  # the bucket that it is the last one of
+        for bucket in self._buckets(int(bucket_size_mb * 2**20)):
+            numels = [parameter.numel() for parameter in bucket]
+            flat = bucket[0].new_zeros(sum(numels))
+            for parameter, view in zip(bucket, flat.split(numels), strict=True):
+                self._views[parameter] = view.view_as(parameter)
+            self._completes[bucket[-1]] = flat
+
+    def _buckets(self, max_bytes: int) -> list[list[nn.Parameter]]:
+        buckets: list[list[nn.Parameter]] = []
+        still_open: dict[tuple[torch.dtype, torch.device], list[nn.Parameter]] = {}
+        for parameter in reversed(self._trainable):
+            kind = parameter.dtype, parameter.device
+            bucket = still_open.get(kind)
+            if bucket is None or sum(held.nbytes for held in bucket) + parameter.nbytes > max_bytes:
+                bucket = still_open[kind] = []
+                buckets.append(bucket)
+            bucket.append(parameter)
+        return buckets
+
+    def _synchronize(self, parameter: nn.Parameter) -> None:
+        view = self._views[parameter]
+        view.copy_(parameter.grad)
+        parameter.grad = view  # nothing to copy back, and the memory of the old one is free at once
+        if parameter in self._completes:
+            self._average(self._completes[parameter])
+        ### END SOLUTION
+
+
+# %% [markdown]
+# The same step, with buckets of 3 MiB; a layer has a little more than 1 MiB. How many all-reduces will there be, and when does the first start?
+
+# %%
+with fourranks.world().trace() as trace:
+    fourranks.world().run(try_step, BucketedDistributedDataParallel, bucket_size_mb=3)
+trace.timeline("the same in buckets of 3 MiB")
+
+# %% nbgrader={"grade": true, "grade_id": "bucketed_check", "locked": true, "points": 20, "schema_version": 3, "solution": false, "task": false}
+check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel)
+### BEGIN HIDDEN TESTS
+check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel, world_sizes=(2, 3, 5, 8), seed=2404)
+### END HIDDEN TESTS
+
+# %% [markdown]
+# **Question 2 (graded by hand).** A model has 400 layers with a gradient of 1 MiB each. Its backward takes 100 ms and makes the gradients at an even pace. An
+# all-reduce of S bytes takes 0.5 ms + S / (10 GB/s); one runs at a time. How long after the end of backward are all gradients averaged: with an
+# all-reduce for each gradient, with buckets of 25 MiB, and with a single bucket? What sets the lower limit of a good bucket size, and what the upper
+# one? Which of the three gains most from a batch that is twice as large on every rank?
+
+# %% [markdown] nbgrader={"grade": true, "grade_id": "bucket_size_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
+# 1 MiB takes 0.5 + 0.105 = 0.605 ms, and a gradient is ready every 0.25 ms.
+#
+# - Each gradient by itself: 400 · 0.605 = 242 ms of communication, begun at 0.25 ms: about **142 ms** after backward. Four fifths of it
+#   are latency.
+# - 25 MiB: 16 buckets, one ready every 6.25 ms, each takes 0.5 + 2.62 = 3.12 ms. The line keeps up, and only the last bucket is left when
+#   backward ends: **3.1 ms**.
+# - A single bucket: nothing overlaps; 0.5 + 41.9 = **42.4 ms**.
+#
+# Lower limit: the latency must be small beside S / bandwidth, and a bucket must be through before the next is ready. Upper limit: what is
+# left after backward is at least the time of the last bucket, and few buckets mean a late start.
+#
+# Twice the batch means 200 ms of backward and the same bytes. The first case gains most: 242 − 200 leaves about 43 ms of the 142. The
+# second has nothing left to gain, and the third starts after backward whatever that takes: its 42.4 ms stay, only their share of the step becomes smaller.
+
+# %% [markdown]
+# ## 5. Accumulate: many microbatches, one synchronization
+#
+# A batch that does not fit into memory is cut into microbatches, one after the other on the same rank. Their gradients add up in
+# `.grad`, and only the sum has to be averaged over the ranks.
+#
+# `accumulate(model, microbatches, loss_fn)`
+#
+# | | |
+# |---|---|
+# | `model` | a wrapper with `no_sync()` and `finish_gradient_synchronization()`; its gradients are `None` or zero |
+# | `microbatches` | a sequence of pairs `(inputs, targets)`, samples along dimension 0; they need not be of one size |
+# | `loss_fn(outputs, targets)` | the mean loss over the samples that it is given |
+# | afterwards | the gradients are those of the mean loss over *all* samples of all ranks; no optimizer step is taken |
+# | returns | the mean loss over this rank's samples, detached (a tensor of no dimensions) |
+#
+# **Budget:** one synchronization for all microbatches, and the activations of one microbatch at a time.
+#
+# Adding up is not averaging: with two microbatches, two mean losses add up to a gradient twice as large as it should be. In the lecture's example
+# the summed gradient moves w₁ from 0.773 to 0.9631, and the mean would move it to 0.8680.
+#
+# `no_sync()` has to surround the forward as well. Your wrapper only looks at the backward, but PyTorch's decides in forward whether it
+# will synchronize, and the check's does as PyTorch's.
+#
+# <details><summary>Hint 1</summary>
+# All but the last microbatch belong into <code>no_sync()</code>; the last one starts the all-reduces, and somebody has to wait for them.
+# </details>
+# <details><summary>Hint 2</summary>
+# A microbatch counts by its share of the samples: scale its loss by that before its backward.
+# </details>
+
+
+# %% nbgrader={"grade": false, "grade_id": "accumulate", "locked": false, "schema_version": 3, "solution": true, "task": false}
+def accumulate(
+    model: nn.Module,
+    microbatches: Sequence[tuple[torch.Tensor, torch.Tensor]],
+    loss_fn: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+) -> torch.Tensor:
+    """Accumulate the gradient of the mean loss over all microbatches, average it once, and return this rank's mean loss."""
+    ### BEGIN SOLUTION
+    num_samples = sum(len(inputs) for inputs, _ in microbatches)
+
+    def backward(inputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        share = loss_fn(model(inputs), targets) * (len(inputs) / num_samples)
+        share.backward()
+        return share.detach()
+
+    *earlier, last = microbatches
+    with model.no_sync():
+        mean_loss = sum(backward(*microbatch) for microbatch in earlier)
+    mean_loss += backward(*last)
+    model.finish_gradient_synchronization()
+    return mean_loss
+    ### END SOLUTION
+
+
+# %% nbgrader={"grade": true, "grade_id": "accumulate_check", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
+check.accumulate(accumulate)
+### BEGIN HIDDEN TESTS
+check.accumulate(accumulate, world_sizes=(2, 3, 5, 8), seed=2405)
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ## What you have now
+#
+# - You cut a batch into equal shards and averaged gradients, and know that a mean of means is the mean only then.
+# - You wrote a wrapper whose all-reduces run during backward, in one order on all ranks, and one that sends buckets.
+# - You accumulated gradients over microbatches and communicated once.
+# - You saved a run that goes on bit by bit as if nothing had happened, and perhaps made four ranks communicate less.
+#
+# Next: four ranks, four copies of everything. *05 sharded data parallelism* keeps one.

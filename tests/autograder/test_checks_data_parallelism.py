@@ -1,0 +1,222 @@
+"""Checks of exercise 04 on real ranks: solutions pass, a wrong one fails for its own reason."""
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+import fourranks
+from autograder import check, student
+from autograder.remote import StudentProcess
+from fourranks.errors import RankError
+from tests.autograder import shelf
+from tests.autograder.shelf import failure_of
+
+TOPIC = "04_data_parallelism"
+NAMES = {  # of what each check is for
+    "shard_batch": "shard_batch",
+    "average_gradients": "average_gradients",
+    "distributed_data_parallel": "DistributedDataParallel",
+    "bucketed_distributed_data_parallel": "BucketedDistributedDataParallel",
+    "accumulate": "accumulate",
+}
+MISTAKES = [
+    (operation, mistake)
+    for operation in NAMES
+    for mistake in shelf.wrong_solutions(TOPIC, operation)["FAILS_AS"]
+]
+FEW = {"world_sizes": (2,)}  # enough to tell nearly every mistake on the shelf
+WITH_GROUP = {"world_sizes": (3,)}  # and a group of two of them
+
+
+@pytest.fixture(scope="module")
+def solutions() -> dict:
+    return shelf.solutions(TOPIC)
+
+
+@pytest.mark.parametrize(("operation", "name"), NAMES.items())
+def test_the_solution_passes_the_visible_check(operation, name, solutions, capfd):
+    getattr(check, operation)(solutions[name])
+    shown = capfd.readouterr()
+    assert f"{name}: passed" in shown.out
+    assert shown.err == ""
+
+
+@pytest.mark.parametrize(("operation", "name"), NAMES.items())
+def test_the_solution_passes_with_8_ranks_and_another_seed(operation, name, solutions):
+    getattr(check, operation)(solutions[name], world_sizes=(8,), seed=7)
+
+
+@pytest.mark.parametrize(("operation", "mistake"), MISTAKES, ids=map(".".join, MISTAKES))
+def test_a_wrong_solution_fails_for_its_own_reason_and_gets_the_hint_meant_for_it(operation, mistake):
+    names = shelf.wrong_solutions(TOPIC, operation)
+    kinds, phrase = names["FAILS_AS"][mistake]
+    code = student.NotebookFunction(names[mistake])
+    code.timeout = 4.0
+    limits = WITH_GROUP if "group" in phrase else FEW
+    verdict = failure_of(operation, code, **limits).verdict
+    assert verdict.kind in kinds.split(" or "), str(verdict)
+    assert phrase in verdict.hint, str(verdict)
+
+
+@pytest.mark.parametrize(
+    ("operation", "name"),
+    [
+        ("distributed_data_parallel", "Right"),
+        ("bucketed_distributed_data_parallel", "RightBucketed"),
+        ("average_gradients", "averages_flat"),
+        ("accumulate", "returns_a_number"),
+    ],
+)
+def test_another_way_of_being_right_passes(operation, name):
+    getattr(check, operation)(shelf.wrong_solutions(TOPIC, operation)[name], **WITH_GROUP)
+
+
+@pytest.mark.parametrize("operation", NAMES)
+def test_an_untouched_stub_fails_as_not_implemented(operation):
+    def stub(*arguments, **keywords):
+        raise NotImplementedError
+
+    verdict = failure_of(operation, stub, **FEW).verdict
+    assert verdict.kind == "not implemented"
+    assert verdict.name == NAMES[operation]
+
+
+def test_a_sum_is_told_apart_from_the_mean_with_both_numbers():
+    sums = shelf.wrong_solutions(TOPIC, "average_gradients")["sums"]
+    text = str(failure_of("average_gradients", sums, world_sizes=(3,)))
+    assert "average_gradients: the sum instead of the mean" in text
+    assert "3 ranks, three layers (gloo)" in text
+    assert "rank 0, first.weight.grad: [" in text
+    assert "(the sum over 3 ranks)" in text
+
+
+def test_a_wrapper_that_starts_too_late_is_told_how_late():
+    late = shelf.wrong_solutions(TOPIC, "distributed_data_parallel")["starts_in_finish"]
+    text = str(failure_of("distributed_data_parallel", late, world_sizes=(1,)))
+    assert "rank 0, step 1: all-reduce 1 starts when its gradient is ready" in text
+    assert "5 gradients later" in text
+
+
+def test_a_single_rank_need_not_communicate():
+    check.average_gradients(lambda module, group=None: None, world_sizes=(1,))
+    alone = shelf.wrong_solutions(TOPIC, "distributed_data_parallel")["communicates_in_company"]
+    check.distributed_data_parallel(alone, world_sizes=(1,))
+
+
+def test_the_same_seed_draws_the_same_inputs_and_another_seed_others():
+    def text(seed):
+        sums = shelf.wrong_solutions(TOPIC, "average_gradients")["sums"]
+        return str(failure_of("average_gradients", sums, world_sizes=(2,), seed=seed))
+
+    assert text(5) == text(5)
+    assert text(5) != text(6).replace("seed=6", "seed=5")
+
+
+class TestTheReferenceWrapper:
+    """What the solution does beyond what is asked of a student's."""
+
+    @staticmethod
+    def gradient(solutions, name, use):
+        """What a weight's gradient is on two ranks after `use`; each backward makes one of rank + 1."""
+
+        def on_rank(wrapper, use):
+            wrapped = wrapper(nn.Linear(1, 1, bias=False))
+            x = torch.full((1, 1), float(dist.get_rank() + 1))
+            use(wrapped, lambda: wrapped(x).sum().backward())
+            return wrapped.module.weight.grad.item()
+
+        on_rank.__module__ = use.__module__ = "__main__"
+        return fourranks.run(on_rank, solutions[name], use, world_size=2, backend="gloo")
+
+    @pytest.mark.parametrize("name", ["DistributedDataParallel", "BucketedDistributedDataParallel"])
+    def test_no_sync_nests_and_finish_does_nothing_in_it(self, name, solutions):
+        def use(wrapped, backward):
+            with wrapped.no_sync():
+                with wrapped.no_sync():
+                    pass
+                backward()
+                wrapped.finish_gradient_synchronization()
+
+        assert self.gradient(solutions, name, use) == [1.0, 2.0]
+
+    @pytest.mark.parametrize("name", ["DistributedDataParallel", "BucketedDistributedDataParallel"])
+    def test_gradients_that_were_not_cleared_are_added_to(self, name, solutions):
+        def use(wrapped, backward):
+            for _ in range(3):
+                backward()
+                wrapped.finish_gradient_synchronization()
+
+        assert self.gradient(solutions, name, use) == [4.5, 4.5]
+
+    def test_a_second_backward_before_the_first_was_finished_is_refused(self, solutions):
+        def use(wrapped, backward):
+            backward()
+            backward()
+
+        with pytest.raises(RankError, match="a gradient is ready twice"):
+            self.gradient(solutions, "DistributedDataParallel", use)
+
+
+def _raise(*arguments, **keywords):
+    raise ValueError("no")
+
+
+def _return_a_number(*arguments, **keywords):
+    return 42
+
+
+MISBEHAVIOUR = {
+    "raises": (_raise, "raised"),
+    "returns 42": (
+        _return_a_number,
+        "raised or wrong samples or own gradient or never synchronized",
+    ),
+}
+
+
+@pytest.mark.parametrize("operation", NAMES)
+@pytest.mark.parametrize(("function", "kinds"), MISBEHAVIOUR.values(), ids=MISBEHAVIOUR)
+def test_code_that_misbehaves_ends_in_a_verdict(operation, function, kinds):
+    function.__module__ = "__main__"  # so that ranks get it by value, as a notebook's
+    verdict = failure_of(operation, function, **FEW).verdict
+    if operation == "shard_batch" and function is _raise:
+        kinds = "refused"  # a ValueError is what this one is asked for, elsewhere
+    assert verdict.kind in kinds.split(" or "), verdict
+
+
+class TestBehindWire:
+    """The same checks, with the student's code in another process."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def notebook():
+        needed = shelf.cells(TOPIC, lambda cell: cell.get("solution") or cell.get("grade_id") == "setup")
+        with StudentProcess(needed) as process:
+            yield process
+
+    @pytest.mark.parametrize(("operation", "name"), NAMES.items())
+    def test_every_check_passes(self, operation, name, notebook):
+        getattr(check, operation)(notebook.function(name), **FEW)
+
+    MISTAKES = {
+        "shard_batch": "deals_out_in_turn",
+        "average_gradients": "by_way_of_rank_0",
+        "distributed_data_parallel": "starts_in_finish",
+        "bucketed_distributed_data_parallel": "closes_when_full",
+        "accumulate": "one_backward_for_all",
+    }
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def wrong_notebook():
+        modules = ["common", *TestBehindWire.MISTAKES]
+        with StudentProcess([(shelf.SHELF / TOPIC / f"{m}.py").read_text() for m in modules]) as process:
+            yield process
+
+    @pytest.mark.parametrize(("operation", "mistake"), MISTAKES.items())
+    def test_a_wrong_solution_fails_for_the_same_reason(self, operation, mistake, wrong_notebook):
+        kinds, phrase = shelf.wrong_solutions(TOPIC, operation)["FAILS_AS"][mistake]
+        verdict = failure_of(operation, wrong_notebook.function(mistake), **FEW).verdict
+        assert verdict.kind in kinds
+        assert phrase in verdict.hint

@@ -1,0 +1,146 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "synchronizes_each_time": ("synchronized too often", "no_sync()"),
+    "forward_outside_of_no_sync": ("synchronized too often", "their forward"),
+    "never_synchronizes": ("never synchronized", "outside of no_sync()"),
+    "last_forward_inside": ("never synchronized", "its forward as well"),
+    "sums_losses": ("losses summed", "a mean already"),
+    "ignores_sizes": ("losses unweighted", "len(inputs)"),
+    "forgets_to_finish": ("not finished", "finish_gradient_synchronization()"),
+    "finishes_first": ("not finished", "finish_gradient_synchronization()"),
+    "one_backward_for_all": ("graphs held", "before the forward of the next"),
+    "clears_gradients": ("wrong gradient", "left over"),
+    "returns_the_last_loss": ("wrong loss", "mean over all samples"),
+    "returns_the_sum": ("wrong loss", "mean over all samples"),
+    "returns_a_graph": ("attached", "detach()"),
+    "returns_nothing": ("wrong type", "contract"),
+    "skips_the_last": ("wrong gradient or never synchronized", "e"),
+}
+
+
+def run(model, microbatches, loss_fn, scale=None, before=lambda: None):
+    """A right accumulation when `scale` is None; else `scale(size, total, count)` weighs a loss."""
+    total, count = sum(len(inputs) for inputs, _ in microbatches), len(microbatches)
+    scale = scale or (lambda size, total, count: size / total)
+    losses = []
+    for number, (inputs, targets) in enumerate(microbatches, 1):
+        with nullcontext() if number == count else model.no_sync():
+            before()
+            loss = loss_fn(model(inputs), targets) * scale(len(inputs), total, count)
+            loss.backward()
+            losses.append(loss)
+    return losses
+
+
+def synchronizes_each_time(model, microbatches, loss_fn):
+    total, mean = sum(len(inputs) for inputs, _ in microbatches), 0.0
+    for inputs, targets in microbatches:
+        loss = loss_fn(model(inputs), targets) * len(inputs) / total
+        loss.backward()
+        model.finish_gradient_synchronization()
+        mean += loss.item()
+    return mean
+
+
+def forward_outside_of_no_sync(model, microbatches, loss_fn):
+    total, mean = sum(len(inputs) for inputs, _ in microbatches), 0.0
+    for number, (inputs, targets) in enumerate(microbatches, 1):
+        loss = loss_fn(model(inputs), targets) * len(inputs) / total
+        with nullcontext() if number == len(microbatches) else model.no_sync():
+            loss.backward()
+        mean += loss.item()
+    model.finish_gradient_synchronization()
+    return mean
+
+
+def never_synchronizes(model, microbatches, loss_fn):
+    with model.no_sync():
+        losses = run(model, microbatches, loss_fn)
+    model.finish_gradient_synchronization()
+    return sum(losses).item()
+
+
+def last_forward_inside(model, microbatches, loss_fn):
+    total, mean = sum(len(inputs) for inputs, _ in microbatches), 0.0
+    for inputs, targets in microbatches:
+        with model.no_sync():
+            loss = loss_fn(model(inputs), targets) * len(inputs) / total
+        loss.backward()
+        mean += loss.item()
+    model.finish_gradient_synchronization()
+    return mean
+
+
+def sums_losses(model, microbatches, loss_fn):
+    losses = run(model, microbatches, loss_fn, scale=lambda size, total, count: 1)
+    model.finish_gradient_synchronization()
+    return sum(losses).item() / len(losses)
+
+
+def ignores_sizes(model, microbatches, loss_fn):
+    losses = run(model, microbatches, loss_fn, scale=lambda size, total, count: 1 / count)
+    model.finish_gradient_synchronization()
+    return sum(losses).item()
+
+
+def forgets_to_finish(model, microbatches, loss_fn):
+    return sum(run(model, microbatches, loss_fn)).item()
+
+
+def finishes_first(model, microbatches, loss_fn):
+    model.finish_gradient_synchronization()
+    return sum(run(model, microbatches, loss_fn)).item()
+
+
+def one_backward_for_all(model, microbatches, loss_fn):
+    total = sum(len(inputs) for inputs, _ in microbatches)
+    with model.no_sync():
+        losses = [
+            loss_fn(model(inputs), targets) * len(inputs) / total for inputs, targets in microbatches[:-1]
+        ]
+    inputs, targets = microbatches[-1]
+    loss = sum(losses) + loss_fn(model(inputs), targets) * len(inputs) / total
+    loss.backward()
+    model.finish_gradient_synchronization()
+    return loss.detach()
+
+
+def clears_gradients(model, microbatches, loss_fn):
+    losses = run(model, microbatches, loss_fn, before=model.zero_grad)
+    model.finish_gradient_synchronization()
+    return sum(losses).item()
+
+
+def returns_the_last_loss(model, microbatches, loss_fn):
+    losses = run(model, microbatches, loss_fn)
+    model.finish_gradient_synchronization()
+    return losses[-1].item()
+
+
+def returns_the_sum(model, microbatches, loss_fn):
+    losses = run(model, microbatches, loss_fn)
+    model.finish_gradient_synchronization()
+    return sum(losses).item() * len(losses)
+
+
+def returns_a_graph(model, microbatches, loss_fn):
+    losses = run(model, microbatches, loss_fn)
+    model.finish_gradient_synchronization()
+    return sum(losses)
+
+
+def returns_nothing(model, microbatches, loss_fn):
+    run(model, microbatches, loss_fn)
+    model.finish_gradient_synchronization()
+
+
+def skips_the_last(model, microbatches, loss_fn):
+    losses = run(model, microbatches[:-1] or microbatches, loss_fn)
+    model.finish_gradient_synchronization()
+    return sum(losses).item()
+
+
+def returns_a_number(model, microbatches, loss_fn):  # which is right
+    losses = run(model, microbatches, loss_fn)
+    model.finish_gradient_synchronization()
+    return sum(losses).item()

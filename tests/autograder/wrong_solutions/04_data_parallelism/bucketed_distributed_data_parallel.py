@@ -1,0 +1,140 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "does_not_copy_back": ("own gradient", "copied back"),
+    "one_bucket_for_all": ("bucket too large", "2**20"),
+    "a_bucket_for_each": ("too many buckets", "Fill a bucket"),
+    "counts_elements": ("bucket too large", "element_size()"),
+    "a_million_bytes_to_the_mib": ("bucket order or too many buckets", "bucket"),
+    "closes_when_full": ("bucket too large", "still fits"),
+    "fills_forwards": ("bucket order", "from the last parameter"),
+    "mixes_dtypes": ("cast", "a bucket for each dtype"),
+    "starts_at_the_end": ("late", "its last one"),
+    "blocks": ("no overlap", "async_op=True"),
+    "keeps_the_last_bucket": ("own gradient", "still has its own gradient"),
+    "starts_what_is_complete": ("wrong gradient or own gradient", "Only unused parameters"),
+    "forgets_unused": ("own gradient or no gradient or out of step", "Only unused parameters"),
+    "sums": ("summed", "ReduceOp.AVG"),
+    "forgets_to_wait": ("no wait", "Keep every handle"),
+    "keeps_the_flat_tensors": ("memory or memory grows", "handle"),
+    "sends_padding": ("sent twice", "padding"),
+    "ignores_no_sync": ("sent in no_sync", "look whether it is on"),
+    "does_not_broadcast": ("parameters differ", "drew other weights"),
+}
+
+
+class does_not_copy_back(RightBucketed):
+    def wait(self):
+        Right.wait(self)
+
+
+class one_bucket_for_all(RightBucketed):
+    def fits(self, bucket, parameter):
+        return True
+
+
+class a_bucket_for_each(RightBucketed):
+    def fits(self, bucket, parameter):
+        return False
+
+
+class counts_elements(RightBucketed):
+    def fits(self, bucket, parameter):
+        return sum(p.numel() for p in [*bucket, parameter]) <= self.limit
+
+
+class a_million_bytes_to_the_mib(RightBucketed):
+    def fits(self, bucket, parameter):
+        return sum(p.nbytes for p in [*bucket, parameter]) <= self.limit / 2**20 * 1e6
+
+
+class closes_when_full(RightBucketed):
+    def fits(self, bucket, parameter):
+        return sum(p.nbytes for p in bucket) < self.limit
+
+
+class fills_forwards(RightBucketed):
+    def fill(self):
+        self.order.reverse()
+        return super().fill()
+
+
+class mixes_dtypes(RightBucketed):
+    def key(self, parameter):
+        return None
+
+
+class starts_at_the_end(RightBucketed):
+    def on_ready(self, parameter):
+        pass
+
+
+class blocks(RightBucketed):
+    def average(self, tensor):
+        dist.all_reduce(tensor, dist.ReduceOp.AVG, self.group)
+
+
+class keeps_the_last_bucket(RightBucketed):
+    def send_bucket(self, bucket):
+        if bucket is not self.buckets[-1]:
+            super().send_bucket(bucket)
+
+
+class starts_what_is_complete(RightBucketed):
+    def on_ready(self, parameter):
+        if self.enabled:
+            self.ready.add(parameter)
+            for bucket in self.buckets:
+                if self.ready.issuperset(bucket) and id(bucket) not in self.sent:
+                    self.sent.append(id(bucket))
+                    self.send_bucket(bucket)
+
+    def begin(self):
+        super().begin()
+        self.sent = []
+
+    def start_in_order(self):
+        for bucket in self.buckets:
+            if id(bucket) not in self.sent:
+                self.send_bucket(bucket)
+
+
+class forgets_unused(RightBucketed):
+    def finish_gradient_synchronization(self):
+        self.wait()
+        self.begin()
+
+
+class sums(RightBucketed):
+    def average(self, tensor):
+        super().average(tensor, dist.ReduceOp.SUM)
+
+
+class forgets_to_wait(RightBucketed):
+    def wait(self):
+        self.works.clear()
+        super().wait()
+
+
+class keeps_the_flat_tensors(RightBucketed):
+    def begin(self):
+        flats = getattr(self, "flats", [])
+        super().begin()
+        self.kept = [*getattr(self, "kept", []), *flats]
+
+
+class sends_padding(RightBucketed):
+    def send_bucket(self, bucket):
+        flat = torch.cat([*[p.grad.flatten() for p in bucket], bucket[0].new_zeros(5)])
+        self.flats.append((flat[:-5], bucket))
+        self.average(flat)
+
+
+class ignores_no_sync(RightBucketed):
+    @contextmanager
+    def no_sync(self):
+        yield
+
+
+class does_not_broadcast(RightBucketed):
+    def broadcast_tensors(self):
+        return []

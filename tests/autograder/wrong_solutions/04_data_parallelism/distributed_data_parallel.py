@@ -1,0 +1,256 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "forgets_the_broadcast": ("parameters differ", "drew other weights"),
+    "forgets_the_buffers": ("buffers differ", "module.buffers()"),
+    "forgets_frozen_parameters": ("parameters differ", "Only frozen parameters"),
+    "broadcasts_the_state_dict": ("buffers differ", "module.buffers()"),
+    "broadcasts_from_global_rank_0": ("raised", "Only a group"),
+    "sums": ("summed", "ReduceOp.AVG"),
+    "averages_twice": ("divided twice", "divides already"),
+    "divides_by_the_world": ("divided wrongly", "Only a group"),
+    "averages_in_the_default_group": ("out of step or timed out or deadlock", "group"),
+    "starts_in_finish": ("late", "hook"),
+    "waits_in_the_hook": ("no overlap", "async_op=True"),
+    "forgets_to_wait": ("no wait", "Keep every handle"),
+    "skips_what_was_not_used": ("out of step or no gradient", "Only unused parameters"),
+    "starts_in_its_own_order": ("wrong gradient or own gradient", "Only unused parameters"),
+    "averages_frozen_parameters": ("sent twice", "Only frozen parameters"),
+    "averages_tied_parameters_twice": ("sent twice", "Only tied parameters"),
+    "sends_as_float32": ("cast", "bucket has one dtype"),
+    "ignores_no_sync": ("sent in no_sync", "look whether it is on"),
+    "no_sync_clears": ("lost in no_sync", "neither clear"),
+    "no_sync_without_finally": ("no_sync stays on", "finally"),
+    "averages_what_the_last_backward_adds": ("partly averaged", "register_hook"),
+    "two_names": ("names", "self.module"),
+    "keeps_the_handles": ("memory grows", "Forget all handles"),
+    "keeps_copies": ("memory", "nothing but its buckets"),
+    "only_the_first_step": ("own gradient", "still has its own gradient"),
+    "takes_no_names": ("raised", "Read the line"),
+    "flattens_all": ("all-reduces", "buckets come later"),
+}
+
+
+class forgets_the_broadcast(Right):
+    def broadcast_tensors(self):
+        return self.module.buffers()
+
+
+class forgets_the_buffers(Right):
+    def broadcast_tensors(self):
+        return self.module.parameters()
+
+
+class forgets_frozen_parameters(Right):
+    def broadcast_tensors(self):
+        return [*self.synchronized(), *self.module.buffers()]
+
+
+class broadcasts_the_state_dict(Right):
+    def broadcast_tensors(self):
+        return self.module.state_dict().values()
+
+
+class broadcasts_from_global_rank_0(Right):
+    def __init__(self, module, group=None):
+        super().__init__(module, group)
+        for tensor in module.parameters():
+            dist.broadcast(tensor.detach(), src=0, group=group)
+
+
+class sums(Right):
+    def average(self, tensor):
+        super().average(tensor, dist.ReduceOp.SUM)
+
+
+class averages_twice(Right):
+    def wait(self):
+        super().wait()
+        for parameter in self.order:
+            parameter.grad /= dist.get_world_size(self.group)
+
+
+class divides_by_the_world(Right):
+    def average(self, tensor):
+        tensor /= dist.get_world_size()
+        super().average(tensor, dist.ReduceOp.SUM)
+
+
+class averages_in_the_default_group(Right):
+    def average(self, tensor):
+        self.works.append(dist.all_reduce(tensor, dist.ReduceOp.AVG, async_op=True))
+
+
+class starts_in_finish(Right):
+    def on_ready(self, parameter):
+        pass
+
+
+class waits_in_the_hook(Right):
+    def average(self, tensor):
+        dist.all_reduce(tensor, dist.ReduceOp.AVG, self.group)
+
+
+class forgets_to_wait(Right):
+    def wait(self):
+        pass
+
+
+class skips_what_was_not_used(Right):
+    def on_ready(self, parameter):
+        if self.enabled:
+            self.send(parameter)
+
+    def finish_gradient_synchronization(self):
+        self.wait()
+        self.begin()
+
+
+class starts_in_its_own_order(Right):
+    def on_ready(self, parameter):
+        if self.enabled:
+            self.ready.add(parameter)
+            self.send(parameter)
+
+    def finish_gradient_synchronization(self):
+        for parameter in self.order:
+            if parameter not in self.ready:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                self.send(parameter)
+        self.wait()
+        self.begin()
+
+
+class averages_frozen_parameters(Right):
+    def synchronized(self):
+        return list(self.module.parameters())
+
+
+class averages_tied_parameters_twice(Right):
+    def synchronized(self):
+        return [p for _, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad]
+
+    def on_ready(self, parameter):
+        if parameter not in self.ready:
+            super().on_ready(parameter)
+
+
+class sends_as_float32(Right):
+    def begin(self):
+        super().begin()
+        self.copies = []
+
+    def send(self, parameter):
+        self.copies.append((parameter, parameter.grad.float()))
+        self.average(self.copies[-1][1])
+
+    def wait(self):
+        super().wait()
+        for parameter, copy in self.copies:
+            parameter.grad.copy_(copy)
+
+
+class ignores_no_sync(Right):
+    @contextmanager
+    def no_sync(self):
+        yield
+
+
+class no_sync_clears(Right):
+    def on_ready(self, parameter):
+        if self.enabled:
+            super().on_ready(parameter)
+        else:
+            parameter.grad = None
+
+
+class no_sync_without_finally(Right):
+    @contextmanager
+    def no_sync(self):
+        self.enabled = False
+        yield
+        self.enabled = True
+
+    def finish_gradient_synchronization(self):
+        if self.enabled:
+            super().finish_gradient_synchronization()
+
+
+class averages_what_the_last_backward_adds(Right):
+    def __init__(self, module, group=None):
+        super().__init__(module, group)
+        for parameter in self.order:
+            parameter.register_hook(lambda gradient, parameter=parameter: self.keep(parameter, gradient))
+
+    def begin(self):
+        super().begin()
+        self.added, self.copies = {}, []
+
+    def keep(self, parameter, gradient):
+        self.added[parameter] = gradient.clone()
+
+    def send(self, parameter):
+        added = self.added.get(parameter, torch.zeros_like(parameter))
+        self.copies.append((parameter, added, added.clone()))
+        self.average(self.copies[-1][2])
+
+    def wait(self):
+        super().wait()
+        for parameter, added, averaged in self.copies:
+            parameter.grad += averaged - added
+
+
+class two_names(Right):
+    def __init__(self, module, group=None):
+        nn.Module.__init__(self)
+        self.a_copy = module
+        super().__init__(module, group)
+        self.a_copy = module
+
+
+class keeps_the_handles(Right):
+    def begin(self):
+        super().begin()
+        self.all_works = getattr(self, "all_works", [])
+
+    def average(self, tensor):
+        super().average(tensor)
+        self.all_works.append(self.works[-1])
+
+
+class keeps_copies(Right):
+    def begin(self):
+        super().begin()
+        self.copies = {}
+
+    def wait(self):
+        super().wait()
+        self.copies = {parameter: parameter.grad.clone() for parameter in self.order}
+
+    def finish_gradient_synchronization(self):
+        super().finish_gradient_synchronization()
+        self.copies = {parameter: parameter.grad.clone() for parameter in self.order}
+
+
+class only_the_first_step(Right):
+    def finish_gradient_synchronization(self):
+        if self.started < len(self.order):
+            super().finish_gradient_synchronization()
+            self.started = len(self.order)
+        else:
+            self.wait()
+
+
+class takes_no_names(Right):
+    def forward(self, *args):
+        return self.module(*args)
+
+
+class flattens_all(RightBucketed):
+    pass
+
+
+class communicates_in_company(Right):  # which is right
+    def average(self, tensor):
+        if dist.get_world_size(self.group) > 1:
+            super().average(tensor)

@@ -1,0 +1,89 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "drops_the_remainder": ("uneven batch", "Raise a ValueError"),
+    "last_rank_takes_the_rest": ("uneven batch", "Raise a ValueError"),
+    "rounds_up": ("uneven batch", "Raise a ValueError"),
+    "deals_out_in_turn": ("wrong samples", "contiguous"),
+    "clones": ("copied", "a view"),
+    "indexes": ("copied", "a view"),
+    "asks_for_its_own_rank": ("wrong samples", "not dist.get_rank()"),
+    "says_nothing": ("unclear refusal", "both numbers"),
+    "asserts": ("raised", "Read the line"),
+    "refuses_no_samples": ("refused", "0 samples"),
+    "counts_elements": ("wrong samples", "Rank r takes"),
+    "scatters": ("unexpected call", "all-reduces of gradients"),
+}
+
+
+def part(batch, rank, world_size):
+    local_size = len(batch) // world_size
+    return batch[rank * local_size : (rank + 1) * local_size]
+
+
+def check(batch, world_size):
+    if len(batch) % world_size:
+        raise ValueError(f"{len(batch)} samples do not divide by {world_size} ranks")
+
+
+def drops_the_remainder(batch, rank, world_size):
+    return part(batch, rank, world_size)
+
+
+def last_rank_takes_the_rest(batch, rank, world_size):
+    return (
+        part(batch, rank, world_size) if rank < world_size - 1 else batch[rank * (len(batch) // world_size) :]
+    )
+
+
+def rounds_up(batch, rank, world_size):
+    return batch.tensor_split(world_size)[rank]
+
+
+def deals_out_in_turn(batch, rank, world_size):
+    check(batch, world_size)
+    return batch[rank::world_size]
+
+
+def clones(batch, rank, world_size):
+    check(batch, world_size)
+    return part(batch, rank, world_size).clone()
+
+
+def indexes(batch, rank, world_size):
+    check(batch, world_size)
+    local_size = len(batch) // world_size
+    return batch[list(range(rank * local_size, (rank + 1) * local_size))]
+
+
+def asks_for_its_own_rank(batch, rank, world_size):
+    check(batch, world_size)
+    return part(batch, dist.get_rank(), world_size)
+
+
+def says_nothing(batch, rank, world_size):
+    if len(batch) % world_size:
+        raise ValueError("bad batch")
+    return part(batch, rank, world_size)
+
+
+def asserts(batch, rank, world_size):
+    assert len(batch) % world_size == 0, f"{len(batch)} samples, {world_size} ranks"
+    return part(batch, rank, world_size)
+
+
+def refuses_no_samples(batch, rank, world_size):
+    check(batch, world_size)
+    if len(batch) < world_size:
+        raise ValueError(f"{len(batch)} samples for {world_size} ranks")
+    return part(batch, rank, world_size)
+
+
+def counts_elements(batch, rank, world_size):
+    check(batch, world_size)
+    return batch.view(-1).chunk(world_size)[rank] if len(batch) else part(batch, rank, world_size)
+
+
+def scatters(batch, rank, world_size):
+    check(batch, world_size)
+    dist.broadcast(batch, src=0)
+    return part(batch, rank, world_size)
