@@ -111,6 +111,17 @@ def _bytes_by_dtype(parts: Sequence[AllReduce | Call]) -> Counter[str]:
     return total
 
 
+def copied_twice(module: nn.Module, calls: Sequence[Call], until: float, where: str) -> Problem | None:
+    """More bytes broadcast before the first step than there are parameters and buffers."""
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    limit = sum(tensor.nbytes for _, tensor in named)  # a tied one may go by each of its names
+    sent = sum(call.nbytes for call in calls if call.op == "broadcast" and call.start < until)
+    if sent <= limit:
+        return None
+    expected = f"{where}: {counted(limit, 'byte')} of parameters and buffers"
+    return Problem("copied twice", expected, f"{counted(sent, 'byte')} in broadcasts")
+
+
 def too_many(calls: Sequence[Call], allowed: Sequence[AllReduce], where: str) -> Problem | None:
     """More all-reduces than gradients."""
     if len(calls) <= len(allowed):

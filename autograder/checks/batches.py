@@ -154,8 +154,9 @@ def _accumulated(expected: _Accumulated, at: int, where: str, outcome: Outcome) 
         return Problem("graphs held", f"{where}: activations of one microbatch at a time", graphs)
     if problem := wrong_gradients(value["gradients"], expected.gradients, at, where):
         return _scaled_wrongly(value["gradients"], expected, at) or problem
-    if not value["finished"]:
-        return Problem("not finished", f"{where}: finish_gradient_synchronization() is called", "it is not")
+    if (count := value["finished"]) != 1:
+        kind = "finished too often" if count else "not finished"
+        return Problem(kind, f"{where}: finish_gradient_synchronization() is called once", f"{count} times")
     return _wrong_loss(value, expected.losses[at], where)
 
 

@@ -167,8 +167,10 @@ class _Run:
             got = f"differing: {', '.join(others)}" if others else "another model in it"
             return Problem("names", f"{where}: the model in .module, its names such as {names[0]}", got)
         parameters, buffers = contents(module)
-        return _different(parameters, value["parameters"], "parameters differ", where) or _different(
-            buffers, value["buffers"], "buffers differ", where
+        return (
+            _different(parameters, value["parameters"], "parameters differ", where)
+            or _different(buffers, value["buffers"], "buffers differ", where)
+            or traffic.copied_twice(module, outcome.calls, value["steps"][0]["began"], where)
         )
 
     def trained(self, at: int, where: str, outcome: Outcome) -> Problem | None:

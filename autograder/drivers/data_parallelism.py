@@ -147,7 +147,7 @@ class _Counting(nn.Module):
     def __init__(self, module: nn.Module, group: dist.ProcessGroup | None) -> None:
         super().__init__()
         self.module, self.group = module, group
-        self.synchronizes, self.synchronizations, self.finished = True, 0, False
+        self.synchronizes, self.synchronizations, self.finished = True, 0, 0
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         outputs = self.module(inputs)
@@ -166,12 +166,12 @@ class _Counting(nn.Module):
 
     def _synchronize(self) -> None:
         self.synchronizations += 1
-        self.finished = False
+        self.finished = 0
         for parameter in self.module.parameters():
             dist.all_reduce(parameter.grad, dist.ReduceOp.AVG, self.group)
 
     def finish_gradient_synchronization(self) -> None:
-        self.finished = True
+        self.finished += 1
 
 
 class _Losses:

@@ -130,6 +130,10 @@ BY_KIND = {
         "Fill buckets in the order in which gradients become ready, from the last parameter to the first;"
         " the bucket that is complete first is sent first.",
     ),
+    "copied twice": (
+        "right, but too much is copied at the start",
+        "Each parameter and each buffer is broadcast once.",
+    ),
     "sent in no_sync": (
         "communication in no_sync()",
         "Hooks run in no_sync(), too. They have to look whether it is on, and then leave the gradient alone.",
@@ -169,6 +173,11 @@ BY_KIND = {
         "nobody waits for the all-reduces",
         "After the last backward call model.finish_gradient_synchronization(): until it returns, "
         "gradients may still be on their way.",
+    ),
+    "finished too often": (
+        "synchronized again",
+        "Call model.finish_gradient_synchronization() once, after the last backward: the gradients are the "
+        "mean over all ranks then, and another call would send them all again.",
     ),
     "graphs held": (
         "right, but with all activations at once",

@@ -8,6 +8,7 @@ FAILS_AS = {
     "ignores_sizes": ("losses unweighted", "len(inputs)"),
     "forgets_to_finish": ("not finished", "finish_gradient_synchronization()"),
     "finishes_first": ("not finished", "finish_gradient_synchronization()"),
+    "finishes_twice": ("finished too often", "another call would send them all again"),
     "one_backward_for_all": ("graphs held", "before the forward of the next"),
     "clears_gradients": ("wrong gradient", "left over"),
     "returns_the_last_loss": ("wrong loss", "mean over all samples"),
@@ -90,6 +91,13 @@ def forgets_to_finish(model, microbatches, loss_fn):
 def finishes_first(model, microbatches, loss_fn):
     model.finish_gradient_synchronization()
     return sum(run(model, microbatches, loss_fn)).item()
+
+
+def finishes_twice(model, microbatches, loss_fn):
+    mean = run(model, microbatches, loss_fn)
+    model.finish_gradient_synchronization()
+    model.finish_gradient_synchronization()
+    return mean
 
 
 def one_backward_for_all(model, microbatches, loss_fn):

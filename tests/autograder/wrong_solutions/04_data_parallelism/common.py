@@ -13,12 +13,15 @@ class Right(nn.Module):
         super().__init__()
         self.module, self.group, self.enabled = module, group, True
         for tensor in self.broadcast_tensors():
-            dist.broadcast(tensor.detach(), group_src=0, group=group)
+            self.broadcast(tensor.detach())
         self.order = self.synchronized()[::-1]
         self.begin()
         for parameter in self.order:
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self.on_ready)
+
+    def broadcast(self, tensor):
+        dist.broadcast(tensor, group_src=0, group=self.group)
 
     def broadcast_tensors(self):
         return [*self.module.parameters(), *self.module.buffers()]

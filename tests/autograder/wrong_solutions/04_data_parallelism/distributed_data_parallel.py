@@ -5,6 +5,7 @@ FAILS_AS = {
     "forgets_frozen_parameters": ("parameters differ", "Only frozen parameters"),
     "broadcasts_the_state_dict": ("buffers differ", "module.buffers()"),
     "broadcasts_from_global_rank_0": ("raised", "Only a group"),
+    "broadcasts_twice": ("copied twice", "broadcast once"),
     "sums": ("summed", "ReduceOp.AVG"),
     "averages_twice": ("divided twice", "divides already"),
     "divides_by_the_world": ("divided wrongly", "Only a group"),
@@ -51,10 +52,14 @@ class broadcasts_the_state_dict(Right):
 
 
 class broadcasts_from_global_rank_0(Right):
-    def __init__(self, module, group=None):
-        super().__init__(module, group)
-        for tensor in module.parameters():
-            dist.broadcast(tensor.detach(), src=0, group=group)
+    def broadcast(self, tensor):
+        dist.broadcast(tensor, src=0, group=self.group)
+
+
+class broadcasts_twice(Right):
+    def broadcast(self, tensor):
+        super().broadcast(tensor)
+        super().broadcast(tensor)
 
 
 class sums(Right):
