@@ -1,5 +1,6 @@
 """All checks under one name, for test cells: `from autograder import check; check.broadcast(broadcast)`."""
 
+from autograder.checks.checkpoints import load_checkpoint, save_checkpoint
 from autograder.checks.collectives import (
     all_to_all,
     broadcast,
@@ -11,15 +12,20 @@ from autograder.checks.collectives import (
     ring_reduce_scatter,
     scatter,
 )
+from autograder.checks.less_communication import TopKCompressor, local_sgd_round
 
 __all__ = [
+    "TopKCompressor",
     "all_to_all",
     "broadcast",
     "exchange",
     "gather",
+    "load_checkpoint",
+    "local_sgd_round",
     "reduce",
     "ring_all_gather",
     "ring_all_reduce",
     "ring_reduce_scatter",
+    "save_checkpoint",
     "scatter",
 ]

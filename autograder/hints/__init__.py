@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from autograder.hints import collectives
+from autograder.hints import checkpoints, collectives, less_communication
 
 if TYPE_CHECKING:
     from autograder.verdict import Result
@@ -50,6 +50,8 @@ _BY_KIND = {
         "This argument belongs to the caller. Work on a copy (clone), or on a buffer of your own.",
     ),
     **collectives.BY_KIND,
+    **checkpoints.BY_KIND,
+    **less_communication.BY_KIND,
 }
 
 _PATTERN_KINDS = {
@@ -62,6 +64,8 @@ _PATTERN_KINDS = {
     "missing summand",
     "repeated summand",
     "value",
+    "wrong weights after a round",
+    "wrong compressed gradients",
 }  # a broken budget or contract says enough by itself
 
 
