@@ -7,11 +7,9 @@ checked without the other. Faults are real ones: a disk that is full, a rank tha
 from __future__ import annotations
 
 import contextlib
-import copy
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 import torch
 
@@ -20,11 +18,11 @@ from autograder.drivers import checkpoints as drivers
 from autograder.judge import Trial, judge
 from autograder.policy import Problem
 from autograder.student import Function, Outcome, RunFailed
+from autograder.training_state import Draw, content_of, difference, one_step_later, shown
 from autograder.values import close, kind_of, same
 
 WORLD_SIZES = (1, 2, 3, 4, 5)
 WIDTHS = (5, 8, 3)
-KEYS = ("model", "optimizer", "step", "random_states")
 
 Outcomes = Sequence[Outcome | None]
 
@@ -44,7 +42,7 @@ def save_checkpoint(
         AssertionError: when a case fails; its text is a small table with a hint.
     """
     with tempfile.TemporaryDirectory(prefix="fourranks-") as folder, student.handle(function) as handle:
-        judge("save_checkpoint", handle, _save_cases(handle, _Draw(folder, widths, seed), world_sizes), seed)
+        judge("save_checkpoint", handle, _save_cases(handle, Draw(folder, widths, seed), world_sizes), seed)
 
 
 def load_checkpoint(
@@ -62,64 +60,7 @@ def load_checkpoint(
         AssertionError: when a case fails; its text is a small table with a hint.
     """
     with tempfile.TemporaryDirectory(prefix="fourranks-") as folder:
-        judge("load_checkpoint", function, _load_cases(_Draw(folder, widths, seed), world_sizes), seed)
-
-
-@dataclass
-class _Draw:
-    """Draws what is saved, and where."""
-
-    folder: str
-    widths: Sequence[int]
-    seed: int
-    cases: int = 0
-    generator: torch.Generator = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.generator = torch.Generator().manual_seed(self.seed)
-
-    def path(self) -> str:
-        """Of a checkpoint in a folder that does not exist yet, another one each time."""
-        self.cases += 1
-        return str(Path(self.folder, f"case_{self.cases}", "run", "checkpoint.pt"))
-
-    def state(self, kind: str, widths: Sequence[int] = ()) -> dict[str, object]:
-        """A model and an optimizer in the midst of training, as plain data."""
-        model = drivers.make_model(list(widths or self.widths))
-        optimizer = drivers.make_optimizer(kind, model)
-        for value in model.state_dict().values():
-            value.copy_(self._like(value))
-        for gradients in (self.gradients(model) for _ in range(2)):
-            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-                parameter.grad = gradient
-            optimizer.step()
-        for group in optimizer.param_groups:  # as a schedule does
-            group["lr"] = self.integer() / 1000
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        return {"kind": kind, "widths": list(widths or self.widths), "step": self.integer()} | drivers.plain(
-            state
-        )
-
-    def gradients(self, model: torch.nn.Module) -> list[torch.Tensor]:
-        return [self._like(parameter) for parameter in model.parameters()]
-
-    def random_states(self, world_size: int) -> list[torch.Tensor]:
-        """For each rank another state of torch's random numbers."""
-        return [torch.Generator().manual_seed(self.integer()).get_state() for _ in range(world_size)]
-
-    def integer(self) -> int:
-        return int(torch.randint(1, 100_000, (), generator=self.generator))
-
-    def _like(self, value: torch.Tensor) -> torch.Tensor:
-        if not value.is_floating_point():
-            return torch.full_like(value, self.integer())
-        return torch.rand(value.shape, generator=self.generator).to(value.dtype) + 0.5
-
-
-def _content(state: dict, random_states: Sequence[torch.Tensor]) -> dict[str, object]:
-    """What the checkpoint of this state holds."""
-    whole = {key: state[key] for key in ("model", "optimizer", "step")}
-    return whole | {"random_states": [{"cpu": random_state} for random_state in random_states]}
+        judge("load_checkpoint", function, _load_cases(Draw(folder, widths, seed), world_sizes), seed)
 
 
 # --- save_checkpoint
@@ -143,7 +84,7 @@ class _SaveTrial(Trial):
         return super().explain(failure)
 
 
-def _save_cases(handle: Function, draw: _Draw, world_sizes: Sequence[int]) -> Iterator[Trial]:
+def _save_cases(handle: Function, draw: Draw, world_sizes: Sequence[int]) -> Iterator[Trial]:
     for world_size in world_sizes:
         yield _saved(draw, world_size)
     for world_size in sorted({min(world_sizes), max(world_sizes)}):
@@ -152,15 +93,15 @@ def _save_cases(handle: Function, draw: _Draw, world_sizes: Sequence[int]) -> It
         yield _killed(handle, draw, max(world_sizes), moment)
 
 
-def _saved(draw: _Draw, world_size: int) -> Trial:
+def _saved(draw: Draw, world_size: int) -> Trial:
     kind = ("SGD", "AdamW")[world_size % 2]
     wrapped, as_path = world_size % 3 != 0, world_size % 4 < 2
-    states, random_states, path = (
-        [draw.state(kind) for _ in range(2)],
-        draw.random_states(world_size),
+    path, states, random_states = (
         draw.path(),
+        [draw.state(kind), draw.state(kind)],
+        draw.random_states(world_size),
     )
-    wanted = _content(states[-1], random_states)
+    wanted = content_of(states[-1], random_states)
     return _SaveTrial(
         title=f"{_ranks(world_size)}, {kind}{', in DDP' if wrapped else ''}",
         inputs=[(path, as_path, wrapped, states, random_states[rank]) for rank in range(world_size)],
@@ -173,34 +114,31 @@ def _saved(draw: _Draw, world_size: int) -> Trial:
 def _wrong_save(wanted: dict, outcomes: Outcomes) -> Problem | None:
     reports = [outcome.value for outcome in outcomes]
     return (
-        _wrong_file(reports[0], [wanted])
+        _wrong_file(wanted, reports[0])
         or _returned_early(reports)
         or _written_over(reports[0])
         or _left_over(reports[0])
     )
 
 
-def _wrong_file(report: dict, wanted: Sequence[dict], kind: str = "") -> Problem | None:
-    """What is wrong with the file, which has to hold one of these; the last one is what it is compared with."""
+def _wrong_file(wanted: dict, report: dict) -> Problem | None:
+    """What is wrong with what can be read from the file."""
     content = report["content"]
     if "unreadable" in report:
         expected = "a file that torch.load(path, weights_only=True) reads"
-        return Problem(kind or "unreadable", expected, report["unreadable"])
+        return Problem("unreadable", expected, report["unreadable"])
     if content is None:
-        return Problem(kind or "no file", "a file at the path", "there is none")
-    if not isinstance(content, dict) or not set(KEYS) <= set(content):
+        return Problem("no file", "a file at the path", "there is none")
+    if not isinstance(content, dict) or not set(wanted) <= set(content):
         found = f"the keys {', '.join(map(repr, content))}" if isinstance(content, dict) else kind_of(content)
-        return Problem(kind or "not whole", f"a dict with the keys {', '.join(map(repr, KEYS))}", found)
-    if isinstance(content["model"], dict) and any(
-        str(name).startswith("module.") for name in content["model"]
-    ):
-        names = [f"{next(iter(each['model']))!r}, …" for each in (wanted[-1], content)]
-        return Problem("names of the wrapper", f"names such as {names[0]}", names[1])
-    differences = [_difference({key: each[key] for key in KEYS}, content) for each in wanted]
-    if all(differences):
-        expected, got = differences[-1]
-        random = expected.startswith("random_states")
-        return Problem(kind or ("random states" if random else "not whole"), expected, got)
+        return Problem("not whole", f"a dict with the keys {', '.join(map(repr, wanted))}", found)
+    names = list(content["model"]) if isinstance(content["model"], dict) else []
+    if names and str(names[0]).startswith("module."):
+        expected = f"names such as {next(iter(wanted['model']))!r}"
+        return Problem("names of the wrapper", expected, repr(names[0]))
+    if differing := difference(wanted, content):
+        kind = "random states" if differing[0].startswith("random_states") else "not whole"
+        return Problem(kind, *differing)
     return None
 
 
@@ -225,12 +163,8 @@ def _left_over(report: dict) -> Problem | None:
     return None
 
 
-def _saved_on_a_full_disk(draw: _Draw, world_size: int) -> Trial:
-    states, random_states, path = (
-        [draw.state("AdamW") for _ in range(2)],
-        draw.random_states(world_size),
-        draw.path(),
-    )
+def _saved_on_a_full_disk(draw: Draw, world_size: int) -> Trial:
+    path, states = draw.path(), [draw.state("AdamW") for _ in range(2)]
     return _SaveTrial(
         title=f"{_ranks(world_size)}, disk full while writing",
         inputs=[(path, states)] * world_size,
@@ -249,23 +183,19 @@ def _unnoticed(outcomes: Outcomes) -> Problem | None:
 
 
 def _lost(states: Sequence[dict], outcomes: Outcomes) -> Problem | None:
-    """The problem when none of these states can be read any more; random states were not set."""
+    """The problem when none of these states can be read any more."""
     report = outcomes[0].value
-    content = report["content"]
-    steps = [state["step"] for state in states]
-    if isinstance(content, dict) and content.get("step") in steps:
+    if any(not difference(content_of(state), report["content"]) for state in states):
         return None
-    got = (
-        "a file that cannot be read"
-        if "unreadable" in report
-        else "no file"
-        if content is None
-        else "another one"
+    found = "no file" if report["content"] is None else "another one"
+    return Problem(
+        "lost",
+        "the earlier checkpoint, whole",
+        "a file that cannot be read" if "unreadable" in report else found,
     )
-    return Problem("lost", "the earlier checkpoint, whole", got)
 
 
-def _killed(handle: Function, draw: _Draw, world_size: int, moment: str) -> Trial:
+def _killed(handle: Function, draw: Draw, world_size: int, moment: str) -> Trial:
     """Kills the rank that writes, and makes a trial of what new ranks find then."""
     path, states = draw.path(), [draw.state("SGD") for _ in range(2)]
     inputs = [(path, states, moment)] * world_size
@@ -284,7 +214,7 @@ def _killed(handle: Function, draw: _Draw, world_size: int, moment: str) -> Tria
 # --- load_checkpoint
 
 
-def _load_cases(draw: _Draw, world_sizes: Sequence[int]) -> Iterator[Trial]:
+def _load_cases(draw: Draw, world_sizes: Sequence[int]) -> Iterator[Trial]:
     for world_size in world_sizes:
         yield _loaded(draw, world_size, saved_by=world_size)
     largest = max(world_sizes)
@@ -292,14 +222,14 @@ def _load_cases(draw: _Draw, world_sizes: Sequence[int]) -> Iterator[Trial]:
     yield from _unfit(draw, largest)
 
 
-def _loaded(draw: _Draw, world_size: int, saved_by: int) -> Trial:
+def _loaded(draw: Draw, world_size: int, saved_by: int) -> Trial:
     kind = ("SGD", "AdamW")[world_size % 2]
     wrapped, as_path = world_size % 3 != 0, world_size % 4 < 2
     saved, other, path = draw.state(kind), draw.state(kind), draw.path()
     random_states = draw.random_states(saved_by)
     gradients = draw.gradients(drivers.make_model(saved["widths"]))
-    content = _content(saved, random_states)
-    later = _one_step_later(saved, gradients)
+    content = content_of(saved, random_states)
+    later = one_step_later(saved, gradients)
     inputs = [
         (path, as_path, wrapped, None if rank else content, other, gradients) for rank in range(world_size)
     ]
@@ -313,26 +243,15 @@ def _loaded(draw: _Draw, world_size: int, saved_by: int) -> Trial:
     )
 
 
-def _one_step_later(state: dict, gradients: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    model = drivers.make_model(state["widths"])
-    optimizer = drivers.make_optimizer(state["kind"], model)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))  # which a step changes
-    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-        parameter.grad = gradient
-    optimizer.step()
-    return drivers.plain(model.state_dict())
-
-
 def _wrong_load(saved: dict, random_states: Sequence, later: dict, outcomes: Outcomes) -> Problem | None:
     for rank, report in enumerate(outcome.value for outcome in outcomes):
         where = f"rank {rank}: "
         if type(report["step"]) is not int or report["step"] != saved["step"]:
             returned = "returned the step"
-            return Problem(returned, f"{where}{saved['step']} is returned", _shown(report["step"]))
+            return Problem(returned, f"{where}{saved['step']} is returned", shown(report["step"]))
         for part in ("model", "optimizer"):
-            if difference := _difference(saved[part], report[part], name=part):
-                return Problem(f"{part} not restored", where + difference[0], difference[1])
+            if differing := difference(saved[part], report[part], name=part):
+                return Problem(f"{part} not restored", where + differing[0], differing[1])
         if rank < len(random_states) and not same(report["random state"], random_states[rank]):
             expected = f"{where}the random numbers go on as they would have on rank {rank}"
             return Problem("random state not restored", expected, "others are drawn")
@@ -353,9 +272,9 @@ class _Misfit:
     trapped: bool = False
 
 
-def _misfits(draw: _Draw, world_size: int) -> Iterator[_Misfit]:
+def _misfits(draw: Draw, world_size: int) -> Iterator[_Misfit]:
     def content(widths: Sequence[int]) -> dict[str, object]:
-        return _content(draw.state("SGD", widths), draw.random_states(world_size))
+        return content_of(draw.state("SGD", widths), draw.random_states(world_size))
 
     fitting, first, *rest = content(draw.widths), *draw.widths
     yield _Misfit("no file", None)
@@ -376,7 +295,7 @@ def _one_group(optimizer: dict) -> dict[str, object]:
     return optimizer | {"param_groups": optimizer["param_groups"][:1]}
 
 
-def _unfit(draw: _Draw, world_size: int) -> Iterator[Trial]:
+def _unfit(draw: Draw, world_size: int) -> Iterator[Trial]:
     state, random_state = draw.state("SGD"), draw.random_states(1)[0]
     for misfit in _misfits(draw, world_size):
         path, rest = draw.path(), (misfit.share, misfit.trapped, state, random_state)
@@ -396,44 +315,14 @@ def _harm(state: dict, random_state: torch.Tensor, outcomes: Outcomes) -> Proble
         if report["error"] is None:
             return Problem("accepted", f"{where}an exception", "load_checkpoint returned as if all were well")
         for part in ("model", "optimizer"):
-            if difference := _difference(state[part], report[part], name=part):
-                return Problem("half loaded", f"{where}as before: {difference[0]}", difference[1])
+            if differing := difference(state[part], report[part], name=part):
+                return Problem("half loaded", f"{where}as before: {differing[0]}", differing[1])
         if not same(report["random state"], random_state):
             return Problem("half loaded", f"{where}random numbers as before", "others are drawn")
         name, text = report["error"]
         if "checkpoint.pt" not in text:
             return Problem("unnamed", f"{where}an exception that names the file", f"{name}: {text[:200]}")
     return None
-
-
-# --- both
-
-
-def _difference(wanted: object, got: object, name: str = "") -> tuple[str, str] | None:
-    """The first place where two states differ: what is expected there, and what was found."""
-    wanted_leaves, got_leaves = dict(_leaves(wanted, name)), dict(_leaves(got, name))
-    for place, leaf in wanted_leaves.items():
-        if place not in got_leaves:
-            return place, "is missing"
-        if not same(got_leaves[place], leaf):
-            return f"{place} = {_shown(leaf)}", _shown(got_leaves[place])
-    return None
-
-
-def _leaves(value: object, name: str) -> Iterator[tuple[str, object]]:
-    """Each value of a nested state with its place in it."""
-    if not isinstance(value, (dict, list)):
-        yield name, value
-        return
-    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-        yield from _leaves(item, f"{name}[{key!r}]" if name else str(key))
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, torch.Tensor) and value.numel():
-        first = f"{value.flatten()[0].item():.7g}"
-        return first if value.numel() == 1 else f"{kind_of(value)}, {first} first"
-    return repr(value) if isinstance(value, (bool, int, float, str)) else kind_of(value)
 
 
 def _ranks(world_size: int) -> str:

@@ -6,10 +6,8 @@ simulation is run with the usual mistakes, to say which one was made.
 
 from __future__ import annotations
 
-import copy
-import math
+import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
@@ -18,6 +16,7 @@ from autograder import hints
 from autograder.drivers import less_communication as drivers
 from autograder.judge import Trial, judge
 from autograder.policy import Problem
+from autograder.simulations import Compression, LocalSgd, mean
 from autograder.student import Function, Outcome
 from autograder.values import close, difference, kind_of, same
 from fourranks.trace import Call
@@ -83,67 +82,13 @@ def _title(world_size: int, members: tuple[int, ...] | None, what: str) -> str:
 # --- local_sgd_round
 
 
-@dataclass(frozen=True)
-class _LocalSgd:
-    """What the ranks of a group are given, and what comes of it."""
-
-    state: dict[str, torch.Tensor]
-    kind: str
-    rounds: Sequence[Sequence[drivers.Batches]]  # for each rank its rounds
-
-    def simulate(self, combine: Callable, clear: str = "before") -> Iterator[list[dict[str, torch.Tensor]]]:
-        """The weights of each rank after each round.
-
-        Args:
-            combine: makes of all ranks' values of a weight the one of rank n, as `combine(values, n)`.
-            clear: when gradients are cleared: before or after each step, or never.
-        """
-        models = [drivers.make_model() for _ in self.rounds]
-        for model in models:
-            model.load_state_dict(self.state)
-        optimizers = [drivers.make_optimizer(self.kind, model) for model in models]
-        for model in models:
-            for parameter in model.parameters():
-                parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
-        for batches_by_rank in zip(*self.rounds, strict=True):
-            for model, optimizer, batches in zip(models, optimizers, batches_by_rank, strict=True):
-                _local_steps(model, optimizer, batches, clear)
-            states = [copy.deepcopy(model.state_dict()) for model in models]
-            for rank, model in enumerate(models):
-                trained = [name for name, parameter in model.named_parameters() if parameter.requires_grad]
-                combined = {name: combine([each[name] for each in states], rank) for name in trained}
-                model.load_state_dict(states[rank] | combined)
-            yield [copy.deepcopy(dict(model.state_dict())) for model in models]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the weights that are trained."""
-        return sum(p.nbytes for p in drivers.make_model().parameters() if p.requires_grad)
-
-
-def _local_steps(
-    model: torch.nn.Module, optimizer: torch.optim.Optimizer, batches: drivers.Batches, clear: str
-) -> None:
-    for inputs, targets in batches:
-        if clear == "before":
-            optimizer.zero_grad()
-        drivers.squared_error(model(inputs), targets).backward()
-        optimizer.step()
-        if clear == "after":
-            optimizer.zero_grad()
-
-
-def _mean(values: list[torch.Tensor], rank: int) -> torch.Tensor:
-    return torch.stack(values).mean(0)
-
-
 # The usual mistakes: how the values of all ranks are combined, and when gradients are cleared.
 _ROUND_MISTAKES: Sequence[tuple[str, Callable, str]] = (
     ("not averaged", lambda values, rank: values[rank], "before"),
     ("summed weights", lambda values, rank: torch.stack(values).sum(0), "before"),
     ("weights of one rank", lambda values, rank: values[0], "before"),
-    ("gradients add up", _mean, "never"),
-    ("gradients add up", _mean, "after"),
+    ("gradients add up", mean, "never"),
+    ("gradients add up", mean, "after"),
 )
 
 
@@ -163,41 +108,37 @@ def _rounds(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
         )
 
 
-def _draw_rounds(num_ranks: int, kind: str, generator: torch.Generator) -> _LocalSgd:
+def _draw_rounds(num_ranks: int, kind: str, generator: torch.Generator) -> LocalSgd:
     def draw(*shape: int) -> torch.Tensor:
         return torch.randn(shape, generator=generator, dtype=torch.float64)
 
     state = {name: draw(*tensor.shape) for name, tensor in drivers.make_model().state_dict().items()}
-    # Numbers of steps may differ, and be 0; with 2 ranks they are equal, so that talking in between is no deadlock.
-    steps = [
-        [2 if num_ranks == 2 else (rank + turn) % 4 for turn in range(ROUNDS)] for rank in range(num_ranks)
-    ]
+    # Ranks may take different numbers of steps, or none; with 2 ranks they take as many, so that talking in
+    # between is no deadlock.
+    turns = range(ROUNDS)
+    steps = [[2 if num_ranks == 2 else (rank + turn) % 4 for turn in turns] for rank in range(num_ranks)]
     rounds = [[[(draw(4, 3), draw(4, 2)) for _ in range(number)] for number in own] for own in steps]
-    return _LocalSgd(state, kind, rounds)
+    return LocalSgd(state, kind, rounds)
 
 
-def _wrong_round(local: _LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
+def _wrong_round(local: LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
     own = [outcomes[rank] for rank in ranks]
     return _talked_early(ranks, own) or _wrong_weights(local, ranks, own) or _heavy_rounds(local, ranks, own)
 
 
 def _talked_early(ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
-    """A call between the losses of one round: those before its last loss that are not of earlier rounds."""
     for rank, outcome in zip(ranks, outcomes, strict=True):
-        after = 0.0
         for number, report in enumerate(outcome.value, 1):
             for call in outcome.calls:
-                if after < call.start < report["last_loss"]:
+                if report["began"] < call.start < report["last_loss"]:
                     got = f"rank {rank} calls {call.op} in line {call.line} before its last step"
-                    return Problem(
-                        "communication between local steps", f"round {number}: local steps only", got
-                    )
-            after = max((call.start for call in outcome.calls if call.start > after), default=after)
+                    kind = "communication between local steps"
+                    return Problem(kind, f"round {number}: local steps only", got)
     return None
 
 
-def _wrong_weights(local: _LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
-    for number, wanted in enumerate(local.simulate(_mean)):
+def _wrong_weights(local: LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
+    for number, wanted in enumerate(local.simulate(mean)):
         found = [outcome.value[number]["weights"] for outcome in outcomes]
         if all(map(_alike, found, wanted)):
             continue
@@ -209,7 +150,7 @@ def _wrong_weights(local: _LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -
     return None
 
 
-def _round_mistake(local: _LocalSgd, number: int, found: list[dict]) -> str:
+def _round_mistake(local: LocalSgd, number: int, found: list[dict]) -> str:
     for kind, *mistake in _ROUND_MISTAKES:
         made = list(local.simulate(*mistake))[number]
         if all(map(_alike, found, made)):
@@ -217,7 +158,7 @@ def _round_mistake(local: _LocalSgd, number: int, found: list[dict]) -> str:
     return "wrong weights after a round"
 
 
-def _heavy_rounds(local: _LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
+def _heavy_rounds(local: LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
     if len(ranks) == 1:
         return None
     for rank, outcome in zip(ranks, outcomes, strict=True):
@@ -229,53 +170,6 @@ def _heavy_rounds(local: _LocalSgd, ranks: Sequence[int], outcomes: Outcomes) ->
 
 
 # --- TopKCompressor
-
-
-@dataclass(frozen=True)
-class _Compression:
-    """Gradients of each rank and step, and what comes of them."""
-
-    ratio: float
-    steps: Sequence[Sequence[Sequence[torch.Tensor]]]  # for each rank its steps
-    keeps: str = "rest"  # what a rank adds to its next gradients: the rest, everything or nothing
-    averages: bool = True
-    by_magnitude: bool = True
-    adds: bool = True  # where ranks have sent the same element
-    together: bool = True  # whether the largest of all gradients are chosen, not those of each
-
-    def simulate(self) -> Iterator[list[torch.Tensor]]:
-        """The gradients after each step, the same on all ranks."""
-        kept = [torch.zeros(sum(g.numel() for g in steps[0])) for steps in self.steps]
-        for gradients_by_rank in zip(*self.steps, strict=True):
-            total = torch.zeros_like(kept[0])
-            for rank, gradients in enumerate(gradients_by_rank):
-                wanted = torch.cat([gradient.flatten() for gradient in gradients]) + kept[rank]
-                places = self._places(wanted, [gradient.numel() for gradient in gradients])
-                total[places] = wanted[places] + (total[places] if self.adds else 0)
-                if self.keeps != "nothing":
-                    kept[rank] = wanted
-                if self.keeps == "rest":
-                    kept[rank] = wanted.index_fill(0, places, 0)
-            shapes = [gradient.shape for gradient in gradients_by_rank[0]]
-            average = total / len(self.steps) if self.averages else total
-            parts = average.split([math.prod(shape) for shape in shapes])
-            yield [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
-
-    def _places(self, wanted: torch.Tensor, numels: Sequence[int]) -> torch.Tensor:
-        size = wanted.abs() if self.by_magnitude else wanted
-        if self.together:
-            return size.topk(self.num_sent(wanted.numel())).indices
-        starts = [sum(numels[:n]) for n in range(len(numels))]
-        parts = zip(starts, size.split(list(numels)), strict=True)
-        return torch.cat([start + part.topk(self.num_sent(part.numel())).indices for start, part in parts])
-
-    def num_sent(self, numel: int) -> int:
-        return math.ceil(self.ratio * numel)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes a rank and step: the values in float32, the places in int64."""
-        return self.num_sent(sum(gradient.numel() for gradient in self.steps[0][0])) * (4 + 8)
 
 
 _COMPRESSION_MISTAKES: dict[str, dict[str, object]] = {
@@ -300,7 +194,7 @@ def _compressions(
             steps = _draw_steps(len(ranks), shapes, generator)
             inputs = [(ratio, own) for own in steps]
             compressions = [
-                _Compression(ratio, [[step[which] for step in own] for own in steps])
+                Compression(ratio, [[step[which] for step in own] for own in steps])
                 for which in range(_NUM_COMPRESSORS)
             ]
             yield _Trial(
@@ -327,7 +221,7 @@ def _draw_steps(num_ranks: int, shapes: Sequence[tuple[int, ...]], generator: to
 
 
 def _wrong_compression(
-    compressions: Sequence[_Compression], ranks: Sequence[int], outcomes: Outcomes
+    compressions: Sequence[Compression], ranks: Sequence[int], outcomes: Outcomes
 ) -> Problem | None:
     for rank in ranks:
         for which, compression in enumerate(compressions):
@@ -347,7 +241,7 @@ def _wrong_compression(
 
 
 def _wrong_gradients(
-    compression: _Compression,
+    compression: Compression,
     rank: int,
     given: Sequence[Sequence[torch.Tensor]],
     found: Sequence[Sequence[torch.Tensor]],
@@ -364,17 +258,13 @@ def _wrong_gradients(
 
 
 def _compression_mistake(
-    compression: _Compression, number: int, found: Sequence[Sequence[torch.Tensor]]
+    compression: Compression, number: int, found: Sequence[Sequence[torch.Tensor]]
 ) -> str:
     for kind, changes in _COMPRESSION_MISTAKES.items():
-        made = list(_changed(compression, changes).simulate())[number]
+        made = list(dataclasses.replace(compression, **changes).simulate())[number]
         if all(map(_equal, found[number], made)):
             return kind
     return "wrong compressed gradients"
-
-
-def _changed(compression: _Compression, changes: dict[str, object]) -> _Compression:
-    return _Compression(**(vars(compression) | changes))
 
 
 # --- both
@@ -389,7 +279,10 @@ def _equal(got: torch.Tensor, want: torch.Tensor) -> bool:
 
 
 def _differing(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
-    return difference(want, got) if got.shape == want.shape else (kind_of(want), kind_of(got))
+    if kind_of(want) != kind_of(got):
+        return kind_of(want), kind_of(got)
+    near = torch.isclose(got, want, TOLERANCE[want.dtype], TOLERANCE[want.dtype])
+    return difference(want, torch.where(near, want, got))
 
 
 def _nbytes(calls: Sequence[Call]) -> int:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 
@@ -22,10 +23,17 @@ def make_model() -> nn.Module:
     return model
 
 
-def make_optimizer(name: str, model: nn.Module) -> torch.optim.Optimizer:
-    if name == "SGD":
-        return torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    return torch.optim.AdamW(model.parameters(), lr=0.05)
+def begin(
+    state: dict[str, torch.Tensor], kind: str, device: str = "cpu"
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """The model in this state and its optimizer, with gradients as an earlier backward leaves them."""
+    model = make_model().to(device)
+    model.load_state_dict(state)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
+    if kind == "SGD":
+        return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.05)
 
 
 def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -39,28 +47,21 @@ def local_sgd(
     rounds: list[Batches],
     group: dist.ProcessGroup | None = None,
 ) -> list[dict[str, object]]:
-    """For each round the weights after it, and when its last loss was computed."""
-    model = make_model()
-    model.load_state_dict(state)
-    if dist.get_backend() == "nccl":
-        model.cuda()
-    optimizer = make_optimizer(kind, model)
-    for parameter in model.parameters():  # as an earlier backward leaves them
-        parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
+    """For each round the weights after it, when it began, and when its last loss was computed."""
+    model, optimizer = begin(state, kind, "cuda" if dist.get_backend() == "nccl" else "cpu")
     report = []
     for batches in rounds:
         moments = [time.perf_counter()]
-
-        def loss_fn(
-            outputs: torch.Tensor, targets: torch.Tensor, moments: list[float] = moments
-        ) -> torch.Tensor:
-            moments.append(time.perf_counter())
-            return squared_error(outputs, targets)
-
+        loss_fn = functools.partial(_timed_error, moments)
         local_sgd_round(model, optimizer, [tuple(batch) for batch in batches], loss_fn, group=group)
         weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-        report.append({"weights": weights, "last_loss": moments[-1]})
+        report.append({"weights": weights, "began": moments[0], "last_loss": moments[-1]})
     return report
+
+
+def _timed_error(moments: list[float], outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    moments.append(time.perf_counter())
+    return squared_error(outputs, targets)
 
 
 def compress(

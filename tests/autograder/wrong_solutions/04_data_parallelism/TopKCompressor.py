@@ -131,7 +131,7 @@ class RoundsDown(Right):
 
 class ReturnsNewGradients(Right):
     def store(self, gradients, average):
-        return [part for part in average.split([g.numel() for g in gradients])]
+        return list(average.split([g.numel() for g in gradients]))
 
 
 class PutsThemIntoTheList(Right):
