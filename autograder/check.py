@@ -12,10 +12,9 @@ from autograder.checks.collectives import (
     ring_reduce_scatter,
     scatter,
 )
-from autograder.checks.less_communication import TopKCompressor, local_sgd_round
+from autograder.checks.less_communication import local_sgd_round, top_k_compressor
 
 __all__ = [
-    "TopKCompressor",
     "all_to_all",
     "broadcast",
     "exchange",
@@ -28,4 +27,5 @@ __all__ = [
     "ring_reduce_scatter",
     "save_checkpoint",
     "scatter",
+    "top_k_compressor",
 ]

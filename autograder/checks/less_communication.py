@@ -41,7 +41,7 @@ def local_sgd_round(
     judge("local_sgd_round", function, _rounds(world_sizes, seed), seed)
 
 
-def TopKCompressor(
+def top_k_compressor(
     compressor: type | Function,
     world_sizes: Sequence[int] = WORLD_SIZES,
     ratios: Sequence[float] = RATIOS,
