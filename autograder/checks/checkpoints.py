@@ -169,7 +169,7 @@ def _saved_on_a_full_disk(draw: Draw, world_size: int) -> Trial:
         title=f"{_ranks(world_size)}, disk full while writing",
         inputs=[(path, states)] * world_size,
         driver=drivers.save_on_a_full_disk,
-        verify=lambda outcomes: _lost(states[:1], outcomes) or _unnoticed(outcomes),
+        verify=lambda outcomes: _lost(states[:1], outcomes[0].value) or _unnoticed(outcomes),
         stuck="left waiting",
     )
 
@@ -182,9 +182,8 @@ def _unnoticed(outcomes: Outcomes) -> Problem | None:
     return None
 
 
-def _lost(states: Sequence[dict], outcomes: Outcomes) -> Problem | None:
+def _lost(states: Sequence[dict], report: dict) -> Problem | None:
     """The problem when none of these states can be read any more."""
-    report = outcomes[0].value
     if any(not difference(content_of(state), report["content"]) for state in states):
         return None
     found = "no file" if report["content"] is None else "another one"
@@ -196,19 +195,25 @@ def _lost(states: Sequence[dict], outcomes: Outcomes) -> Problem | None:
 
 
 def _killed(handle: Function, draw: Draw, world_size: int, moment: str) -> Trial:
-    """Kills the rank that writes, and makes a trial of what new ranks find then."""
+    """Kills the rank that writes, and makes a trial of what new ranks find, and of their next checkpoint."""
     path, states = draw.path(), [draw.state("SGD") for _ in range(2)]
     inputs = [(path, states, moment)] * world_size
     with contextlib.suppress(RunFailed):  # which is what this is for
         handle.run(inputs, driver=drivers.die_while_saving)
     when = {"writing": "in the midst of writing", "renaming": "before the new file gets its name"}[moment]
-    return Trial(
+    next_state = draw.state("SGD")
+    return _SaveTrial(
         title=f"{_ranks(world_size)}, killed {when}",
-        inputs=[(path,)] * world_size,
-        driver=drivers.read,
-        verify=lambda outcomes: _lost(states, outcomes),
+        inputs=[(path, next_state)] * world_size,
+        driver=drivers.recover,
+        verify=lambda outcomes: _not_recovered(states, next_state, outcomes[0].value),
         backends=("gloo",),
     )
+
+
+def _not_recovered(states: Sequence[dict], next_state: dict, report: dict) -> Problem | None:
+    lost = _lost(states, report["found"])
+    return lost or _wrong_file(content_of(next_state), report["saved"])
 
 
 # --- load_checkpoint

@@ -117,7 +117,7 @@ def _draw_rounds(num_ranks: int, kind: str, generator: torch.Generator) -> Local
     # between is no deadlock.
     turns = range(ROUNDS)
     steps = [[2 if num_ranks == 2 else (rank + turn) % 4 for turn in turns] for rank in range(num_ranks)]
-    rounds = [[[(draw(4, 3), draw(4, 2)) for _ in range(number)] for number in own] for own in steps]
+    rounds = [[[[draw(4, 3), draw(4, 2)] for _ in range(number)] for number in own] for own in steps]
     return LocalSgd(state, kind, rounds)
 
 

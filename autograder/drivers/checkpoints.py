@@ -68,9 +68,9 @@ def save(
     random_state: torch.Tensor,
 ) -> Reports:
     """Saves one state after the other on a slow disk, where rank 0 alone can write."""
-    kept = Path(path).parent.parent / "kept"
-    seen, earlier = [], None
-    for number, state in enumerate(states):
+    folder, kept = Path(path).parent, Path(path).parent.parent / "kept"
+    seen = []
+    for state in states:
         model, optimizer = _build(state, wrapped)
         torch.set_rng_state(random_state.cpu())
         with contextlib.nullcontext() if dist.get_rank() == 0 else _nothing_written(), _slow_disk():
@@ -78,15 +78,13 @@ def save(
         seen.append(_digest(path))
         dist.barrier()
         seen.append(_digest(path))
-        if dist.get_rank() == 0 and number == 0 and seen[0]:
+        if dist.get_rank() == 0 and seen[0] and not kept.exists():
             os.link(path, kept)  # a second name for the earlier file: does anybody write into it?
-            earlier = _digest(kept)
         dist.barrier()
-    left_over = sorted({entry.name for entry in Path(path).parent.glob("*")} - {Path(path).name})
     return _contents(path) | {
         "seen": seen,
-        "left_over": left_over,
-        "written_over": earlier != _digest(kept) and earlier is not None,
+        "left_over": sorted({entry.name for entry in folder.glob("*")} - {Path(path).name}),
+        "written_over": kept.exists() and _digest(kept) != seen[0],
     }
 
 
@@ -122,9 +120,12 @@ def die_while_saving(save_checkpoint: Callable, path: str, states: list[Reports]
     save_checkpoint(path, *_build(after), after["step"])
 
 
-def read(_: Callable, path: str) -> Reports:
-    """What is at the path, as ranks see it that were started after all that."""
-    return _contents(path)
+def recover(save_checkpoint: Callable, path: str, state: Reports) -> Reports:
+    """What ranks find that were started after all that, and what they leave there when they save."""
+    found = _contents(path)
+    dist.barrier()
+    save_checkpoint(path, *_build(state), state["step"])
+    return {"found": found, "saved": _contents(path)}
 
 
 def load(
@@ -142,7 +143,7 @@ def load(
         content: what the file holds; None on the ranks that do not write it.
         gradients: of the step.
     """
-    if content:
+    if content is not None:
         _write(path, content)
     dist.barrier()
     model, optimizer = _build(state, wrapped)
@@ -171,7 +172,7 @@ def load_what_does_not_fit(
         trapped: whether the file runs code when it is unpickled.
     """
     trap = Path(path).parent / "executed"
-    if content:
+    if content is not None:
         _write(path, content | {"extra": _Trap(trap)} if trapped else content, share)
     dist.barrier()
     model, optimizer = _build(state)

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-Batches = list[tuple[torch.Tensor, torch.Tensor]]
+Batches = list[list[torch.Tensor]]  # each of inputs and targets
 
 
 def make_model() -> nn.Module:

@@ -25,6 +25,7 @@ FAILS_AS = {
     "hides_a_full_disk": ("unnoticed", "must say so"),
     "leaves_the_others_waiting": ("left waiting", "raise on every rank"),
     "leaves_the_temporary_file": ("left over", "nothing else remains"),
+    "stumbles_over_a_leftover": ("raised", "the line"),
     "writes_elsewhere": ("no file", "exactly this path"),
 }
 
@@ -207,3 +208,13 @@ def leaves_the_temporary_file(path, model, optimizer, step):
 
 def writes_elsewhere(path, model, optimizer, step):
     finish(replace, content_of(model, optimizer, step), f"{path}.{step}")
+
+
+def stumbles_over_a_leftover(path, model, optimizer, step):
+    def write(content, path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(f"{path}.tmp", "xb") as file:
+            torch.save(content, file)
+        os.replace(f"{path}.tmp", path)
+
+    finish(write, content_of(model, optimizer, step), path)
