@@ -1,6 +1,9 @@
 """The checks of exercise 04's checkpoints, on real ranks and with real faults."""
 
 import os
+import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -84,6 +87,37 @@ def test_what_is_missing_in_a_checkpoint_is_named_by_its_place():
     assert "model['1.running_mean']" in str(failure_of("save_checkpoint", mistake, world_sizes=(2,)))
 
 
+ON_A_FULL_DISK = """
+import sys, torch, fourranks
+from tests.autograder import shelf
+
+def fill(save_checkpoint, load_checkpoint, path):
+    small, large = torch.nn.Linear(4, 4), torch.nn.Linear(4, 40_000)
+    optimizer = torch.optim.SGD(small.parameters(), lr=1.0)
+    save_checkpoint(path, small, optimizer, step=17)
+    try:
+        save_checkpoint(path, large, optimizer, step=18)
+    except RuntimeError as error:
+        return load_checkpoint(path, small, optimizer), str(error)
+
+solutions = shelf.solutions("04_data_parallelism")
+functions = [solutions[name] for name in ("save_checkpoint", "load_checkpoint")]
+for step, error in fourranks.run(fill, *functions, sys.argv[1], world_size=2):
+    print(step, error)
+"""
+
+
+def test_the_solution_keeps_the_earlier_checkpoint_on_a_disk_that_is_really_full(tmp_path):
+    mount = f'mount -t tmpfs -o size=256k full {tmp_path} && exec "$@"'
+    namespace = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", mount, "sh"]
+    if not shutil.which("unshare") or subprocess.run([*namespace, "true"], capture_output=True).returncode:
+        pytest.skip("needs unshare, and permission to mount in a user namespace")
+    command = [*namespace, sys.executable, "-c", ON_A_FULL_DISK, str(tmp_path / "last.pt")]
+    done = subprocess.run(command, cwd=shelf.SOURCE.parent, capture_output=True, text=True)
+    assert done.stdout.count("17 ") == 2, done.stderr
+    assert done.stdout.count("No space left on device") == 2
+
+
 def test_checks_leave_no_file_and_no_process_behind(solutions, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     check.load_checkpoint(solutions["load_checkpoint"], world_sizes=(2,))  # the zygote stays
@@ -109,10 +143,15 @@ class TestBehindWire:
 
     MISTAKES = {"load_checkpoint": "executes_the_file", "save_checkpoint": "moves_the_earlier_file_away"}
 
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def wrong_notebook():
+        with StudentProcess([(shelf.SHELF / TOPIC / f"{op}.py").read_text() for op in OPERATIONS]) as process:
+            yield process
+
     @pytest.mark.parametrize(("operation", "mistake"), MISTAKES.items())
-    def test_a_wrong_solution_fails_for_the_same_reason(self, operation, mistake):
+    def test_a_wrong_solution_fails_for_the_same_reason(self, operation, mistake, wrong_notebook):
         kinds, phrase = shelf.wrong_solutions(TOPIC, operation)["FAILS_AS"][mistake]
-        with StudentProcess([(shelf.SHELF / TOPIC / f"{operation}.py").read_text()]) as process:
-            verdict = failure_of(operation, process.function(mistake), **FEW).verdict
+        verdict = failure_of(operation, wrong_notebook.function(mistake), **FEW).verdict
         assert verdict.kind in kinds
         assert phrase in verdict.hint

@@ -92,17 +92,27 @@ def test_communication_in_the_midst_of_a_round_is_named_with_its_line():
 class TestBehindWire:
     """The same checks, with the student's code in another process."""
 
-    @pytest.mark.parametrize("operation", SOLUTIONS)
-    def test_every_check_passes(self, operation):
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def notebook():
         with StudentProcess(shelf.cells(TOPIC, lambda cell: not cell.get("grade"))) as process:
-            getattr(check, operation)(process.function(SOLUTIONS[operation]), **FEW)
+            yield process
+
+    @pytest.mark.parametrize("operation", SOLUTIONS)
+    def test_every_check_passes(self, operation, notebook):
+        getattr(check, operation)(notebook.function(SOLUTIONS[operation]), **FEW)
 
     MISTAKES = {"local_sgd_round": "clears_after_the_step", "top_k_compressor": "KeepsWhatItSends"}
 
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def wrong_notebook():
+        with StudentProcess([(shelf.SHELF / TOPIC / f"{op}.py").read_text() for op in SOLUTIONS]) as process:
+            yield process
+
     @pytest.mark.parametrize(("operation", "mistake"), MISTAKES.items())
-    def test_a_wrong_solution_fails_for_the_same_reason(self, operation, mistake):
+    def test_a_wrong_solution_fails_for_the_same_reason(self, operation, mistake, wrong_notebook):
         kinds, phrase = shelf.wrong_solutions(TOPIC, operation)["FAILS_AS"][mistake]
-        with StudentProcess([(shelf.SHELF / TOPIC / f"{operation}.py").read_text()]) as process:
-            verdict = failure_of(operation, process.function(mistake), **FEW).verdict
+        verdict = failure_of(operation, wrong_notebook.function(mistake), **FEW).verdict
         assert verdict.kind in kinds
         assert phrase in verdict.hint
