@@ -9,6 +9,7 @@ from autograder.checks.bandwidths import (
 )
 from autograder.checks.batches import accumulate, shard_batch
 from autograder.checks.benchmarking import benchmark
+from autograder.checks.checkpoints import load_checkpoint, save_checkpoint
 from autograder.checks.collectives import (
     all_to_all,
     broadcast,
@@ -31,6 +32,7 @@ from autograder.checks.hardware_hierarchy import (
     measure_copy_bandwidth,
     transfer_seconds,
 )
+from autograder.checks.less_communication import local_sgd_round, top_k_compressor
 from autograder.checks.topology_listings import parse_topology
 
 __all__ = [
@@ -49,6 +51,8 @@ __all__ = [
     "exchange",
     "fit_alpha_beta",
     "gather",
+    "load_checkpoint",
+    "local_sgd_round",
     "matmul_intensity",
     "measure_copy_bandwidth",
     "parse_topology",
@@ -56,7 +60,9 @@ __all__ = [
     "ring_all_gather",
     "ring_all_reduce",
     "ring_reduce_scatter",
+    "save_checkpoint",
     "scatter",
     "shard_batch",
+    "top_k_compressor",
     "transfer_seconds",
 ]

@@ -43,6 +43,11 @@ class FindGpus:
 
 
 @dataclass(frozen=True)
+class ImportMore:
+    """Import at once what is else imported when there is nothing to do."""
+
+
+@dataclass(frozen=True)
 class Fork:
     """Fork one rank; its file descriptors travel along."""
 
@@ -106,6 +111,15 @@ class Zygote:
             if self._ready is None:
                 self._ready = self._wait_for(Ready)
             return self._ready
+
+    def import_more(self) -> None:
+        """Make ranks that are forked from now on ready for optimizers and DDP.
+
+        Else each of them takes a second for the same imports, unless the zygote had time for them. Returns at
+        once; the next fork waits for it.
+        """
+        with self._lock:
+            self.channel.send(ImportMore())
 
     def gpus(self) -> Gpus:
         """The GPUs that ranks forked now can use, by the environment of this moment."""
@@ -281,6 +295,8 @@ def _obey(channel: Channel, ranks: set[int]) -> bool:
         for descriptor in descriptors:
             os.close(descriptor)
         channel.send(Forked(pid))
+    elif isinstance(message, ImportMore):
+        _import_more()
     elif isinstance(message, FindGpus):
         channel.send(find_gpus(message.visible))
     elif isinstance(message, Kill):

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from autograder.hints import benchmarking, collectives, data_parallelism, hardware_hierarchy
+from autograder.hints import (
+    benchmarking,
+    checkpoints,
+    collectives,
+    data_parallelism,
+    hardware_hierarchy,
+    less_communication,
+)
 
 if TYPE_CHECKING:
     from autograder.verdict import Result
@@ -53,6 +60,8 @@ _BY_KIND = {
     **data_parallelism.BY_KIND,
     **hardware_hierarchy.BY_KIND,
     **benchmarking.BY_KIND,
+    **checkpoints.BY_KIND,
+    **less_communication.BY_KIND,
 }
 
 _PATTERN_KINDS = {
@@ -66,6 +75,8 @@ _PATTERN_KINDS = {
     "repeated summand",
     "value",
     *data_parallelism.PATTERN_KINDS,
+    "wrong weights after a round",
+    "wrong compressed gradients",
 }  # a broken budget or contract says enough by itself
 
 

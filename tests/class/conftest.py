@@ -3,10 +3,7 @@
 The submissions are made from the released exercise and its solution, and so follow every change of both.
 """
 
-import contextlib
-import os
 import shutil
-import subprocess
 import uuid
 from copy import deepcopy
 from dataclasses import dataclass
@@ -17,8 +14,9 @@ import psutil
 import pytest
 from nbformat import NotebookNode
 
-COURSE = Path(__file__).parents[2]
-EXERCISE = "02_collectives/exercise.ipynb"
+from tests.classroom import COURSE, answers, as_bytes, filled_in, hand_in, kill_marked, read, run
+
+TOPIC = "02_collectives"
 NOT_IN_GIT = (".ipynb_checkpoints", "__pycache__")
 NAIVE = """
 def ring_all_reduce(tensor, group=None):
@@ -70,24 +68,16 @@ def _answers(right: dict[str, str]) -> dict[str, dict[str, str]]:
 
 def _submissions(released: NotebookNode, solution: NotebookNode) -> dict[str, dict[str, bytes]]:
     """The files that each student hands in."""
-    answers = [cell for cell in solution.cells if cell.metadata.get("nbgrader", {}).get("solution")]
-    right = {cell.id: cell.source for cell in answers}
-    notebooks = {student: _filled_in(released, cells) for student, cells in _answers(right).items()}
+    handed_in = _answers(answers(solution))
+    notebooks = {student: filled_in(released, cells) for student, cells in handed_in.items()}
     notebooks["copying"] = _twice(notebooks["copying"])
-    files = {student: {"exercise.ipynb": _bytes(notebook)} for student, notebook in notebooks.items()}
+    files = {student: {"exercise.ipynb": as_bytes(notebook)} for student, notebook in notebooks.items()}
     return files | {
         "text": {"exercise.ipynb": b"See my other folder."},
         "zipped": {"exercise.ipynb": b"PK\x05\x06" + bytes(18)},
-        "renamed": {"exercise (1).ipynb": _bytes(notebooks["perfect"])},
+        "renamed": {"exercise (1).ipynb": as_bytes(notebooks["perfect"])},
         "missing": {"notes.txt": b"I was ill."},
     }
-
-
-def _filled_in(released: NotebookNode, answers: dict[str, str]) -> NotebookNode:
-    notebook = deepcopy(released)
-    for cell in notebook.cells:
-        cell.source = answers.get(cell.id, cell.source)
-    return notebook
 
 
 def _twice(notebook: NotebookNode) -> NotebookNode:
@@ -95,10 +85,6 @@ def _twice(notebook: NotebookNode) -> NotebookNode:
     copies = [deepcopy(cell) | {"id": f"{cell.id}-copy"} for cell in notebook.cells]
     cells = [cell for pair in zip(notebook.cells, copies, strict=True) for cell in pair]
     return nbformat.from_dict(notebook | {"cells": cells})
-
-
-def _bytes(notebook: NotebookNode) -> bytes:
-    return nbformat.writes(notebook).encode()
 
 
 @dataclass(frozen=True)
@@ -122,18 +108,15 @@ def classroom(tmp_path_factory: pytest.TempPathFactory) -> Classroom:
     """A class, graded by the instructor's commands in a clone of the course."""
     folder = tmp_path_factory.mktemp("class")
     _clone(folder)
-    files = _submissions(*(_read(folder / kind / EXERCISE) for kind in ("exercises", "solutions")))
-    for student, contents in files.items():
-        submitted = folder / "submitted" / student / "02_collectives"
-        submitted.mkdir(parents=True)
-        for name, content in contents.items():
-            (submitted / name).write_bytes(content)
+    notebooks = (read(folder / kind / TOPIC / "exercise.ipynb") for kind in ("exercises", "solutions"))
+    files = _submissions(*notebooks)
+    hand_in(folder, TOPIC, files)
     (folder / "roster.csv").write_text("\n".join(["id", *files]))
     mark = uuid.uuid4().hex
-    runs = {command: _run(command, folder, mark) for command in _commands()}
-    said = {command: run.stdout for command, run in runs.items()}
-    status = {command: run.returncode for command, run in runs.items()}
-    return Classroom(folder, said, status, _killed(mark))
+    runs = {command: run(command, folder, mark) for command in _commands()}
+    said = {command: done.stdout for command, done in runs.items()}
+    status = {command: done.returncode for command, done in runs.items()}
+    return Classroom(folder, said, status, kill_marked(mark))
 
 
 def _commands() -> list[str]:
@@ -153,29 +136,3 @@ def _clone(folder: Path) -> None:
         notebook.unlink()
     for name in ("index.md", "nbgrader_config.py"):
         shutil.copy(COURSE / name, folder)
-
-
-def _read(path: Path) -> NotebookNode:
-    return nbformat.read(path, as_version=4)
-
-
-def _run(command: str, folder: Path, mark: str) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        command.split(),
-        cwd=folder,
-        env=os.environ | {"FOURRANKS_CLASS": mark},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def _killed(mark: str) -> list[psutil.Process]:
-    """The processes that still carry the mark; they do not outlive the tests."""
-    processes = psutil.process_iter(["environ"])
-    marked = [process for process in processes if mark in (process.info["environ"] or {}).values()]
-    for process in marked:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    return marked

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 import fourranks
-from fourranks import CellTimeout, DeadlockError, FourRanksError, RankError, StartError
+from fourranks import CellTimeout, DeadlockError, FourRanksError, RankError, StartError, zygote
 from fourranks.errors import plain
 
 
@@ -404,3 +405,12 @@ def test_an_import_is_not_cut_short_when_its_rank_is_freed(group, tmp_path):
     with pytest.raises(fourranks.DeadlockError):
         group.execute("if rank == 0: import slow_module\nif rank == 1: dist.barrier()")
     assert group.pull("sys.modules['slow_module'].whole", ranks=[0]) == [True]
+
+
+def test_ranks_need_not_import_what_optimizers_do_once_the_zygote_was_told_to(monkeypatch):
+    fresh = zygote.Zygote()
+    monkeypatch.setattr(zygote, "_shared", fresh)
+    fresh.import_more()
+    imported = fourranks.run(lambda: "torch._dynamo" in sys.modules, world_size=1)
+    fresh.stop()
+    assert imported == [True]

@@ -1,0 +1,78 @@
+"""Trains by local steps, and averages compressed gradients, with what a student has written.
+
+`checks.less_communication` names these drivers in its cases; it knows what has to come of them.
+"""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+Batches = list[list[torch.Tensor]]  # each of inputs and targets
+
+
+def make_model() -> nn.Module:
+    """A small one in float64, of which one layer is frozen."""
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    model[2].requires_grad_(False)
+    return model
+
+
+def begin(
+    state: dict[str, torch.Tensor], kind: str, device: str = "cpu"
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """The model in this state and its optimizer, with gradients as an earlier backward leaves them."""
+    model = make_model().to(device)
+    model.load_state_dict(state)
+    for parameter in model.parameters():
+        parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
+    if kind == "SGD":
+        return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.05)
+
+
+def squared_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (outputs - targets).square().mean()
+
+
+def local_sgd(
+    local_sgd_round: Callable,
+    state: dict[str, torch.Tensor],
+    kind: str,
+    rounds: list[Batches],
+    group: dist.ProcessGroup | None = None,
+) -> list[dict[str, object]]:
+    """For each round the weights after it, when it began, and when its last loss was computed."""
+    model, optimizer = begin(state, kind, "cuda" if dist.get_backend() == "nccl" else "cpu")
+    report = []
+    for batches in rounds:
+        moments = [time.perf_counter()]
+        loss_fn = functools.partial(_timed_error, moments)
+        local_sgd_round(model, optimizer, [tuple(batch) for batch in batches], loss_fn, group=group)
+        weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        report.append({"weights": weights, "began": moments[0], "last_loss": moments[-1]})
+    return report
+
+
+def _timed_error(moments: list[float], outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    moments.append(time.perf_counter())
+    return squared_error(outputs, targets)
+
+
+def compress(
+    compressor: type,
+    ratio: float,
+    steps: list[list[list[torch.Tensor]]],
+    group: dist.ProcessGroup | None = None,
+) -> list[list[list[torch.Tensor]]]:
+    """The gradients of each step after averaging, by two compressors that take turns."""
+    compressors = [compressor(ratio, group=group) for _ in steps[0]]
+    for step in steps:
+        for each, gradients in zip(compressors, step, strict=True):
+            each.average(list(gradients))  # in place: what is put into this list is lost
+    return steps

@@ -1,0 +1,141 @@
+import torch
+import torch.distributed as dist
+
+FAILS_AS = {
+    "averages_every_gradient": ("communication between local steps", "after the last one"),
+    "averages_after_every_step": ("communication between local steps", "after the last one"),
+    "does_not_average": ("not averaged", "keep their own weights"),
+    "averages_copies": ("not averaged", "only renames"),
+    "sums": ("summed weights", "divided by the number of ranks"),
+    "takes_the_weights_of_one_rank": ("weights of one rank", "average their weights"),
+    "never_clears_gradients": ("gradients add up", "before each step"),
+    "clears_after_the_step": ("gradients add up", "the first one too"),
+    "averages_over_all_ranks": ("deadlock", "pass group="),
+    "divides_by_the_world_size": ("wrong weights after a round", "Only a group"),
+    "steps_once_for_all_batches": ("wrong weights after a round", "its own step"),
+    "forgets_the_last_batch": ("wrong weights after a round", "one batch a rank"),
+    "averages_the_momenta_too": ("wrong weights after a round", "keeps its own state"),
+    "gathers_everything": ("more than the weights", "one all-reduce"),
+    "averages_frozen_weights_too": ("more than the weights", "Frozen ones"),
+}
+
+
+def steps(model, optimizer, batches, loss_fn):
+    for inputs, targets in batches:
+        optimizer.zero_grad()
+        loss_fn(model(inputs), targets).backward()
+        optimizer.step()
+
+
+def trained(model):
+    return [parameter.data for parameter in model.parameters() if parameter.requires_grad]
+
+
+def average(tensors, group):
+    for tensor in tensors:
+        dist.all_reduce(tensor, group=group)
+        tensor /= dist.get_world_size(group)
+
+
+def averages_every_gradient(model, optimizer, batches, loss_fn, group=None):
+    for inputs, targets in batches:
+        optimizer.zero_grad()
+        loss_fn(model(inputs), targets).backward()
+        average([weight.grad for weight in model.parameters() if weight.requires_grad], group)
+        optimizer.step()
+
+
+def averages_after_every_step(model, optimizer, batches, loss_fn, group=None):
+    most = torch.tensor(len(batches))
+    dist.all_reduce(most, dist.ReduceOp.MAX, group=group)
+    for number in range(int(most)):
+        steps(model, optimizer, batches[number : number + 1], loss_fn)
+        average(trained(model), group)
+
+
+def does_not_average(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+
+
+def averages_copies(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+    average([weight.clone() for weight in trained(model)], group)
+
+
+def sums(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+    for weight in trained(model):
+        dist.all_reduce(weight, group=group)
+
+
+def takes_the_weights_of_one_rank(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+    for weight in trained(model):
+        dist.broadcast(weight, group_src=0, group=group)
+
+
+def never_clears_gradients(model, optimizer, batches, loss_fn, group=None):
+    for inputs, targets in batches:
+        loss_fn(model(inputs), targets).backward()
+        optimizer.step()
+    average(trained(model), group)
+
+
+def clears_after_the_step(model, optimizer, batches, loss_fn, group=None):
+    for inputs, targets in batches:
+        loss_fn(model(inputs), targets).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    average(trained(model), group)
+
+
+def averages_over_all_ranks(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+    average(trained(model), None)
+
+
+def divides_by_the_world_size(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+    for weight in trained(model):
+        dist.all_reduce(weight, group=group)
+        weight /= dist.get_world_size()
+
+
+def steps_once_for_all_batches(model, optimizer, batches, loss_fn, group=None):
+    optimizer.zero_grad()
+    for inputs, targets in batches:
+        loss_fn(model(inputs), targets).backward()
+    if batches:
+        optimizer.step()
+    average(trained(model), group)
+
+
+def forgets_the_last_batch(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches[:-1], loss_fn)
+    average(trained(model), group)
+
+
+def averages_the_momenta_too(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+    average(trained(model), group)
+    momenta = [
+        optimizer.state[parameter].get(name, torch.zeros_like(parameter))
+        for parameter in model.parameters()
+        if parameter.requires_grad
+        for name in ("momentum_buffer", "exp_avg")
+    ]
+    average(momenta, group)
+
+
+def gathers_everything(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+    for weight in trained(model):
+        everywhere = torch.zeros(dist.get_world_size(group), *weight.shape, dtype=weight.dtype)
+        everywhere[dist.get_rank(group)] = weight
+        dist.all_reduce(everywhere, group=group)
+        weight.copy_(everywhere.mean(0))
+
+
+def averages_frozen_weights_too(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+    average([parameter.data for parameter in model.parameters()], group)

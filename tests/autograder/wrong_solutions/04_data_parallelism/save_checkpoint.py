@@ -1,0 +1,220 @@
+import os
+import shutil
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+FAILS_AS = {
+    "writes_on_every_rank": ("second writer", "rank 0 alone"),
+    "writes_a_file_for_each_rank": ("second writer", "rank 0 alone"),
+    "does_not_wait": ("did not wait", "wait for rank 0"),
+    "waits_before_it_writes": ("did not wait", "after it has written"),
+    "writes_into_the_earlier_file": ("written over", "os.replace"),
+    "copies_over_the_earlier_file": ("written over", "os.replace"),
+    "saves_the_wrapper": ("names of the wrapper", "what is inside"),
+    "forgets_the_buffers": ("not whole", "buffers too"),
+    "forgets_the_optimizer": ("not whole", "Compare with the table"),
+    "saves_the_momenta_only": ("not whole", "learning rates"),
+    "saves_a_tensor_as_step": ("not whole", "Compare with the table"),
+    "saves_its_own_random_state": ("random states", "all their states"),
+    "saves_whole_objects": ("unreadable", "plain data"),
+    "makes_no_folder": ("raised", "the line"),
+    "removes_the_earlier_file_first": ("lost", "os.replace"),
+    "moves_the_earlier_file_away": ("lost", "os.replace"),
+    "hides_a_full_disk": ("unnoticed", "must say so"),
+    "leaves_the_others_waiting": ("left waiting", "raise on every rank"),
+    "leaves_the_temporary_file": ("left over", "nothing else remains"),
+    "stumbles_over_a_leftover": ("raised", "the line"),
+    "writes_elsewhere": ("no file", "exactly this path"),
+}
+
+
+def content_of(model, optimizer, step):
+    random_states = [None] * dist.get_world_size()
+    dist.all_gather_object(random_states, {"cpu": torch.get_rng_state()})
+    model = getattr(model, "module", model)
+    return {
+        "model": model.state_dict(),
+        "optimizer": optimizer.state_dict(),
+        "step": step,
+        "random_states": random_states,
+    }
+
+
+def replace(content, path):
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_suffix(".tmp")
+    torch.save(content, temporary)
+    os.replace(temporary, path)
+
+
+def finish(write, content, path):
+    """Writes on rank 0; all ranks wait, and all raise when it fails."""
+    outcome = [None]
+    if dist.get_rank() == 0:
+        try:
+            write(content, path)
+        except Exception as error:
+            outcome = [str(error)]
+    dist.broadcast_object_list(outcome, src=0)
+    if outcome[0]:
+        raise RuntimeError(outcome[0])
+
+
+def writes_on_every_rank(path, model, optimizer, step):
+    replace(content_of(model, optimizer, step), path)
+    dist.barrier()
+
+
+def writes_a_file_for_each_rank(path, model, optimizer, step):
+    name = str(path) if dist.get_rank() == 0 else f"{path}.rank{dist.get_rank()}"
+    replace(content_of(model, optimizer, step), name)
+    dist.barrier()
+
+
+def does_not_wait(path, model, optimizer, step):
+    content = content_of(model, optimizer, step)
+    if dist.get_rank() == 0:
+        replace(content, path)
+
+
+def waits_before_it_writes(path, model, optimizer, step):
+    content = content_of(model, optimizer, step)
+    dist.barrier()
+    if dist.get_rank() == 0:
+        replace(content, path)
+
+
+def writes_into_the_earlier_file(path, model, optimizer, step):
+    def write(content, path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        torch.save(content, path)
+
+    finish(write, content_of(model, optimizer, step), path)
+
+
+def copies_over_the_earlier_file(path, model, optimizer, step):
+    def write(content, path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        torch.save(content, f"{path}.tmp")
+        shutil.copyfile(f"{path}.tmp", path)
+        os.remove(f"{path}.tmp")
+
+    finish(write, content_of(model, optimizer, step), path)
+
+
+def saves_the_wrapper(path, model, optimizer, step):
+    finish(replace, content_of(model, optimizer, step) | {"model": model.state_dict()}, path)
+
+
+def forgets_the_buffers(path, model, optimizer, step):
+    parameters = {name: p.detach() for name, p in getattr(model, "module", model).named_parameters()}
+    finish(replace, content_of(model, optimizer, step) | {"model": parameters}, path)
+
+
+def forgets_the_optimizer(path, model, optimizer, step):
+    content = content_of(model, optimizer, step)
+    del content["optimizer"]
+    finish(replace, content, path)
+
+
+def saves_the_momenta_only(path, model, optimizer, step):
+    momenta = optimizer.state_dict() | {"param_groups": []}
+    finish(replace, content_of(model, optimizer, step) | {"optimizer": momenta}, path)
+
+
+def saves_a_tensor_as_step(path, model, optimizer, step):
+    finish(replace, content_of(model, optimizer, torch.tensor(step)), path)
+
+
+def saves_its_own_random_state(path, model, optimizer, step):
+    own = [{"cpu": torch.get_rng_state()}] * dist.get_world_size()
+    finish(replace, content_of(model, optimizer, step) | {"random_states": own}, path)
+
+
+def saves_whole_objects(path, model, optimizer, step):
+    content = content_of(model, optimizer, step)
+    finish(replace, content | {"model": getattr(model, "module", model), "optimizer": optimizer}, path)
+
+
+def makes_no_folder(path, model, optimizer, step):
+    content = content_of(model, optimizer, step)
+    if dist.get_rank() == 0:
+        torch.save(content, f"{path}.tmp")
+        os.replace(f"{path}.tmp", path)
+    dist.barrier()
+
+
+def removes_the_earlier_file_first(path, model, optimizer, step):
+    def write(content, path):
+        path = Path(path)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        torch.save(content, f"{path}.tmp")
+        path.unlink(missing_ok=True)
+        os.rename(f"{path}.tmp", path)
+
+    finish(write, content_of(model, optimizer, step), path)
+
+
+def moves_the_earlier_file_away(path, model, optimizer, step):
+    def write(content, path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        backup = f"{path}.bak"
+        if os.path.exists(path):
+            os.rename(path, backup)
+        try:
+            torch.save(content, path)
+        except Exception:
+            os.replace(backup, path)
+            raise
+        if os.path.exists(backup):
+            os.remove(backup)
+
+    finish(write, content_of(model, optimizer, step), path)
+
+
+def hides_a_full_disk(path, model, optimizer, step):
+    content = content_of(model, optimizer, step)
+    if dist.get_rank() == 0:
+        try:
+            replace(content, path)
+        except Exception as error:
+            print(error)
+    dist.barrier()
+
+
+def leaves_the_others_waiting(path, model, optimizer, step):
+    content = content_of(model, optimizer, step)
+    if dist.get_rank() == 0:
+        replace(content, path)
+    dist.barrier()
+
+
+def leaves_the_temporary_file(path, model, optimizer, step):
+    def write(content, path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        torch.save(content, f"{path}.tmp")
+        os.link(f"{path}.tmp", f"{path}.new")
+        os.replace(f"{path}.new", path)
+
+    def write_to_a_new_file(content, path):
+        Path(f"{path}.tmp").unlink(missing_ok=True)
+        write(content, path)
+
+    finish(write_to_a_new_file, content_of(model, optimizer, step), path)
+
+
+def writes_elsewhere(path, model, optimizer, step):
+    finish(replace, content_of(model, optimizer, step), f"{path}.{step}")
+
+
+def stumbles_over_a_leftover(path, model, optimizer, step):
+    def write(content, path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(f"{path}.tmp", "xb") as file:
+            torch.save(content, file)
+        os.replace(f"{path}.tmp", path)
+
+    finish(write, content_of(model, optimizer, step), path)

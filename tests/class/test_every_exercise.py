@@ -1,0 +1,127 @@
+"""Every exercise is graded by nbgrader, and every submission gets exactly the points that it deserves."""
+
+import ast
+import uuid
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from nbformat import NotebookNode
+from nbgrader.api import Gradebook
+
+from autograder.stage import stage
+from tests import classroom
+from tests.classroom import COURSE
+
+pytestmark = pytest.mark.timeout(600)  # the submissions are graded once for each topic, in its first test
+
+TOPICS = sorted(path.parent.name for path in COURSE.glob("source/*/exercise.py"))
+NOTHING = "\n\n\ndef {name}(*arguments, **options):\n    pass\n"  # what has only the right name
+
+
+@dataclass(frozen=True)
+class Question:
+    """A graded cell: its points, and the name of the function or class that it checks, if it does."""
+
+    points: float
+    checks: str | None
+
+
+@dataclass(frozen=True)
+class Graded:
+    """What nbgrader made of the submissions to one exercise.
+
+    Attributes:
+        questions: of the exercise, by name.
+        scores: of each student, by question; None is for a person to decide.
+        wrong: the question that one student answered wrongly.
+        left_behind: processes that outlived the commands.
+    """
+
+    questions: dict[str, Question]
+    scores: dict[str, dict[str, float | None]]
+    wrong: str
+    left_behind: list
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The course's folder, made from the source as it is."""
+    folder = tmp_path_factory.mktemp("course")
+    stage(COURSE, folder)
+    (folder / "nbgrader_config.py").write_bytes((COURSE / "nbgrader_config.py").read_bytes())
+    return folder
+
+
+@pytest.fixture(scope="module", params=TOPICS)
+def graded(request: pytest.FixtureRequest, course: Path) -> Graded:
+    """An exercise, handed in solved, untouched, and with one wrong answer."""
+    topic = request.param
+    released, solution = (
+        classroom.read(course / kind / topic / "exercise.ipynb") for kind in ("exercises", "solutions")
+    )
+    questions = _questions(released)
+    wrong = [name for name, question in questions.items() if question.checks][
+        -1
+    ]  # nothing builds on the last
+    right = classroom.answers(solution)
+    submissions = {
+        "solved": classroom.filled_in(released, right),
+        "wrong_once": classroom.filled_in(released, right | _spoilt(right, questions[wrong].checks)),
+        "untouched": released,
+    }
+    files = {student: {"exercise.ipynb": classroom.as_bytes(n)} for student, n in submissions.items()}
+    classroom.hand_in(course, topic, files)
+    mark = uuid.uuid4().hex
+    for command in ("generate_assignment", "autograde"):
+        done = classroom.run(f"nbgrader {command} {topic}", course, mark)
+        assert done.returncode == 0, done.stdout
+    with Gradebook(f"sqlite:///{course}/gradebook.db", "fourranks") as gradebook:
+        scores = {student: _scores(gradebook, topic, student) for student in submissions}
+    return Graded(questions, scores, wrong, classroom.kill_marked(mark))
+
+
+def _questions(released: NotebookNode) -> dict[str, Question]:
+    graded = [cell for cell in released.cells if cell.metadata.get("nbgrader", {}).get("grade")]
+    return {cell.id: Question(cell.metadata.nbgrader.points, _checked(cell)) for cell in graded}
+
+
+def _checked(cell: NotebookNode) -> str | None:
+    """The first name that is passed to a check in this cell."""
+    if cell.cell_type != "code":
+        return None
+    calls = [node for node in ast.walk(ast.parse(cell.source)) if isinstance(node, ast.Call)]
+    return next(argument.id for call in calls for argument in call.args if isinstance(argument, ast.Name))
+
+
+def _spoilt(right: dict[str, str], name: str) -> dict[str, str]:
+    """The answer that defines this name, with something of the same name after it that does nothing."""
+    definition = (f"def {name}(", f"class {name}(", f"class {name}:")
+    ((cell, source),) = [
+        (cell, source)
+        for cell, source in right.items()
+        if any(line.startswith(definition) for line in source.splitlines())
+    ]
+    return {cell: source + NOTHING.format(name=name)}
+
+
+def _scores(gradebook: Gradebook, topic: str, student: str) -> dict[str, float | None]:
+    (notebook,) = gradebook.find_submission(topic, student).notebooks
+    return {grade.name: None if grade.needs_manual_grade else grade.score for grade in notebook.grades}
+
+
+def test_the_solution_gets_all_points_and_its_answers_in_words_wait_for_a_person(graded):
+    full = {name: question.points if question.checks else None for name, question in graded.questions.items()}
+    assert graded.scores["solved"] == full
+
+
+def test_one_wrong_answer_costs_its_points_and_no_others(graded):
+    assert graded.scores["wrong_once"] == graded.scores["solved"] | {graded.wrong: 0}
+
+
+def test_an_untouched_exercise_gets_no_points_and_needs_nobody_to_look_at_it(graded):
+    assert graded.scores["untouched"] == dict.fromkeys(graded.questions, 0)
+
+
+def test_grading_leaves_no_process_behind(graded):
+    assert graded.left_behind == []

@@ -1,0 +1,68 @@
+"""What stands behind the tests that grade a class: notebooks to hand in, and nbgrader's commands to run."""
+
+import contextlib
+import os
+import subprocess
+from copy import deepcopy
+from pathlib import Path
+
+import nbformat
+import psutil
+from nbformat import NotebookNode
+
+COURSE = Path(__file__).parents[1]
+
+
+def read(path: Path) -> NotebookNode:
+    return nbformat.read(path, as_version=4)
+
+
+def as_bytes(notebook: NotebookNode) -> bytes:
+    return nbformat.writes(notebook).encode()
+
+
+def answers(solution: NotebookNode) -> dict[str, str]:
+    """What a solved notebook has in the cells that students fill in, by name."""
+    return {
+        cell.id: cell.source for cell in solution.cells if cell.metadata.get("nbgrader", {}).get("solution")
+    }
+
+
+def filled_in(released: NotebookNode, cells: dict[str, str]) -> NotebookNode:
+    """What a student hands in who wrote these cells, by name; the others stay as they were released."""
+    notebook = deepcopy(released)
+    for cell in notebook.cells:
+        cell.source = cells.get(cell.id, cell.source)
+    return notebook
+
+
+def hand_in(course: Path, topic: str, files: dict[str, dict[str, bytes]]) -> None:
+    """Put each student's files where nbgrader looks for them."""
+    for student, contents in files.items():
+        submitted = course / "submitted" / student / topic
+        submitted.mkdir(parents=True)
+        for name, content in contents.items():
+            (submitted / name).write_bytes(content)
+
+
+def run(command: str, course: Path, mark: str) -> subprocess.CompletedProcess:
+    """Run an instructor's command; it and all that it starts carry the mark."""
+    return subprocess.run(
+        command.split(),
+        cwd=course,
+        env=os.environ | {"FOURRANKS_CLASS": mark},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def kill_marked(mark: str) -> list[psutil.Process]:
+    """The processes that still carry the mark; they do not outlive the tests."""
+    processes = psutil.process_iter(["environ"])
+    marked = [process for process in processes if mark in (process.info["environ"] or {}).values()]
+    for process in marked:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    return marked
