@@ -25,6 +25,7 @@ MODULES = (
     "large_world",
     "check",
     "overhead",
+    "data_parallelism",
     "dashboard",
 )
 ENOUGH = 40.0  # seconds after which a slow contender of a benchmark is not measured again

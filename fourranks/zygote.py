@@ -43,6 +43,11 @@ class FindGpus:
 
 
 @dataclass(frozen=True)
+class ImportMore:
+    """Import now what ranks may need later, before the next fork."""
+
+
+@dataclass(frozen=True)
 class Fork:
     """Fork one rank; its file descriptors travel along."""
 
@@ -116,6 +121,15 @@ class Zygote:
                 self.channel.send(FindGpus(visible))
                 self._gpus[visible] = self._wait_for(Gpus)
             return self._gpus[visible]
+
+    def import_more(self) -> None:
+        """Let ranks forked from now on have torch's compiler, which DDP and optimizers import; does not wait.
+
+        The zygote does so by itself when it is idle. Where worlds follow each other without a pause, each of
+        their ranks would spend a second on it.
+        """
+        with self._lock:
+            self.channel.send(ImportMore())
 
     def fork(self, settings: Settings, descriptors: list[int]) -> int:
         """Fork a rank; returns its pid.
@@ -212,7 +226,7 @@ def main(descriptor: int) -> None:
     alarm = _wake_on_child_death()
     channel.send(_warm_up())
     ranks: set[int] = set()
-    idle_work = [_import_more, _render_a_traceback]
+    idle_work = [_import_more, _render_a_traceback]  # the last one first
     while os.getppid() == parent:
         readable, _, _ = select.select([channel, alarm], [], [], PARENT_CHECK)
         if not readable and idle_work and not ranks:
@@ -281,6 +295,8 @@ def _obey(channel: Channel, ranks: set[int]) -> bool:
         for descriptor in descriptors:
             os.close(descriptor)
         channel.send(Forked(pid))
+    elif isinstance(message, ImportMore):
+        _import_more()
     elif isinstance(message, FindGpus):
         channel.send(find_gpus(message.visible))
     elif isinstance(message, Kill):

@@ -187,6 +187,12 @@ def dropped_argument(node: ast.AST) -> Iterator[Replacement]:
             yield changed(node, args=node.args[:-1])
 
 
+def dropped_element(node: ast.AST) -> Iterator[Replacement]:
+    if isinstance(node, ast.List) and isinstance(node.ctx, ast.Load) and len(node.elts) > 1:
+        for index in range(len(node.elts)):
+            yield changed(node, elts=exchanged(node.elts, index))
+
+
 def swapped_arguments(node: ast.AST) -> Iterator[Replacement]:
     if isinstance(node, ast.Call) and len(node.args) > 1 and _called(node) != "range":
         first, second, *others = node.args
@@ -264,6 +270,7 @@ OPERATORS: tuple[Callable[[ast.AST], Iterator[Replacement]], ...] = (
     another_range,
     confused_name,
     dropped_argument,
+    dropped_element,
     swapped_arguments,
     dropped_call,
     dropped_statement,

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import contextlib
-import multiprocessing
-import os
 import queue
+import subprocess
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection
+from pathlib import Path
 
 from autograder.student import NotebookFunction
 from autograder.verdict import CheckFailed
+from fourranks import zygote
 from fourranks.errors import StartError
 
 from .exercise import Exercise
 from .mutants import Mutant
 
+COURSE = Path(__file__).parents[2]
 TIMEOUT = 10.0  # seconds for one call on all ranks; the slowest of a reference takes 1 on two busy cores
 PATIENCE = 180.0  # seconds for all tests of one mutant
 HUNG, ENDED = "the tests did not end", "the process of the tests ended"
@@ -98,56 +102,55 @@ class Lane:
 
     def __init__(self, timeout: float = TIMEOUT, patience: float = PATIENCE) -> None:
         self._timeout, self._patience = timeout, patience
-        self._process: multiprocessing.Process | None = None
+        self._process: subprocess.Popen | None = None
         self._connection: Connection | None = None
-        self._closed = False
 
     def examine(self, exercise: Exercise, mutant: Mutant | None) -> Verdict:
         """What the tests say of a mutant, or of the reference itself."""
-        for _ in range(2):  # the machine may have ended the process, too
-            try:
+        try:
+            if self._process is None:
                 self._start()
-                self._connection.send((exercise, mutant))
-                if not self._connection.poll(self._patience):
-                    self._end()
-                    return Verdict(kind=HUNG, text=HUNG, is_told=False)
+            self._connection.send((exercise, mutant))
+            if self._connection.poll(self._patience):
                 return self._connection.recv()
-            except (EOFError, OSError):
-                self._end()
-                if self._closed:
-                    break
-        return Verdict(kind=ENDED, text=ENDED, is_told=False)
+            failure = Verdict(kind=HUNG, text=HUNG, is_told=False)
+        except (EOFError, OSError):
+            failure = Verdict(kind=ENDED, text=ENDED, is_told=False)
+        self.close()
+        return failure
 
     def close(self) -> None:
         """End the process, and with it its ranks."""
-        self._closed = True
-        self._end()
-
-    def _start(self) -> None:
-        if self._process is None:
-            self._connection, theirs = multiprocessing.Pipe()
-            context = multiprocessing.get_context("forkserver")  # which imports torch once
-            context.set_forkserver_preload([__name__])
-            self._process = context.Process(target=serve, args=(theirs, self._timeout))
-            self._process.start()
-            theirs.close()
-            self._connection.recv()  # it is ready
-
-    def _end(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            process.join()
+            process.wait()
             self._connection.close()
 
+    def _start(self) -> None:
+        self._connection, theirs = Pipe()
+        with theirs:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-c",
+                    f"from {__name__} import serve; serve({theirs.fileno()}, {self._timeout})",
+                ],
+                pass_fds=[theirs.fileno()],
+                cwd=COURSE,
+                start_new_session=True,  # an interrupt is for the run, which then ends its lanes
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+        self._connection.recv()  # it is ready
 
-def serve(requests: Connection, timeout: float) -> None:
+
+def serve(descriptor: int, timeout: float) -> None:
     """Runs in a lane's process: answers each mutant with a verdict, until the other end is closed."""
-    silent = os.open(os.devnull, os.O_WRONLY)
-    for stream in (1, 2):  # what ranks write is part of no verdict
-        os.dup2(silent, stream)
-    requests.send("ready")
-    with contextlib.suppress(EOFError):
+    zygote.shared().import_more()  # no time will be left for it between two tests
+    with Connection(descriptor) as requests, contextlib.suppress(EOFError):
+        requests.send("ready")
         while True:
             requests.send(verdict(*requests.recv(), timeout))
 

@@ -66,6 +66,7 @@ def verdict_on(lane, solution, *tests):
         ("x = y.clone()", ["x = y"]),
         ("x = list(reversed(y))", ["x = reversed(y)", "x = list(y)"]),
         ("x = f(y, z)", ["x = f(z, y)"]),
+        ("x = [y, *z]", ["x = [y]", "x = [*z]"]),
         ("x.grad = None", ["pass"]),
     ],
 )  # fmt: skip
@@ -133,6 +134,11 @@ def test_a_mutant_survives_a_test_that_does_not_look_for_it(lane):
     unchanged = EXCHANGE.replace("return received", "return tensor.zero_()")
     assert verdict_on(lane, unchanged, "exchange") == Verdict()
     assert verdict_on(lane, unchanged, "exchange", CHECK).test == "test_1"
+
+
+def test_an_error_in_place_of_a_verdict_is_told_apart(lane):
+    error = Verdict("test_0", "KeyError", "KeyError: 'exchange'", is_told=False)
+    assert verdict_on(lane, EXCHANGE, "raise KeyError(exchange.name)") == error
 
 
 def test_a_mutant_that_never_ends_is_caught_by_the_timeout(lane):
