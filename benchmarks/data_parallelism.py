@@ -1,7 +1,8 @@
 """A step of training with the exercise's two wrappers, beside the same step with torch's own.
 
 The wrappers take turns on the same ranks, each in a process group of its own, and both groups are as old as
-each other: two worlds would differ by more than what is measured.
+each other: two worlds would differ by more than what is measured. Like is compared with like: the wrapper
+that sends each gradient by itself with torch's when that gives each gradient a bucket of its own.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from .model import OURS, Benchmark, Contender, at_most
 from .mutation import exercise
 
 TOPIC = "04_data_parallelism"
-WRAPPERS = ("DistributedDataParallel", "BucketedDistributedDataParallel")
+ONE_BYTE = 2**-20  # a bucket is closed once it has so many MiB: each gradient has one to itself
+WRAPPERS = {  # of the exercise, and torch's options that make it do the same
+    "DistributedDataParallel": {"bucket_cap_mb": ONE_BYTE},
+    "BucketedDistributedDataParallel": {},
+}
 WORLD_SIZES = (2, 4)
 WARM_UP = 3  # steps; torch's wrapper makes its buckets anew in the second
 
@@ -39,7 +44,7 @@ SIZES = (
 )
 
 
-def step_seconds(ours: type, size: Size) -> list[list[float]]:
+def step_seconds(ours: type, options: dict[str, Any], size: Size) -> list[list[float]]:
     """Runs on each rank: seconds of each step with our wrapper and with torch's, in turns."""
     import torch
     import torch.distributed as dist
@@ -48,7 +53,7 @@ def step_seconds(ours: type, size: Size) -> list[list[float]]:
     groups = [dist.new_group(), dist.new_group()]
     models = [
         ours(_module(size), group=groups[0]),
-        DistributedDataParallel(_module(size), process_group=groups[1]),
+        DistributedDataParallel(_module(size), process_group=groups[1], **options),
     ]
     steps = [_step(model, size) for model in models]
     seconds: list[list[float]] = [[], []]
@@ -104,7 +109,8 @@ def ratios(wrapper: str, world_size: int, size: Size) -> Iterator[float]:
     exec(exercise.read(TOPIC).definitions(), notebook)
     with fourranks.start(world_size) as group:
         while True:
-            ours, theirs = zip(*group.run(step_seconds, notebook[wrapper], size), strict=True)
+            seconds = group.run(step_seconds, notebook[wrapper], WRAPPERS[wrapper], size)
+            ours, theirs = zip(*seconds, strict=True)
             yield _median_step(ours) / _median_step(theirs)
 
 
@@ -114,6 +120,8 @@ def _median_step(seconds: Sequence[Sequence[float]]) -> float:
 
 
 def _benchmark(wrapper: str, world_size: int, size: Size) -> Benchmark:
+    buckets = " with a bucket for each gradient" if WRAPPERS[wrapper] else ""
+
     def samples() -> Iterator[float]:
         return ratios(wrapper, world_size, size)
 
@@ -121,7 +129,7 @@ def _benchmark(wrapper: str, world_size: int, size: Size) -> Benchmark:
     globals()[samples.__name__] = samples  # a contender's own process finds it by this name
     return Benchmark(
         f"a step of training with the exercise's `{wrapper}` ({size.layers} layers of width {size.width}, "
-        f"{world_size} ranks), divided by its time with torch's (the same ranks, in turns)",
+        f"{world_size} ranks), divided by its time with torch's{buckets} (the same ranks, in turns)",
         (Contender(OURS, samples, at_most(1.1, "")),),
         repeats=7,
         unit="",

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from . import exercise, report
 from .mutants import mutants
-from .world import Judgement, Lane, examined
+from .world import TIMEOUT, Judgement, Lane, examined
 
 RESULTS = Path(__file__).parent.with_name("mutation.md")
 
@@ -32,8 +32,8 @@ def judgements(topic: str, options: argparse.Namespace) -> Iterator[Judgement]:
     wanted = [mutant for mutant in mutants(read) if mutant.function.startswith(options.function)]
     if options.only is not None:
         wanted = wanted[options.only : options.only + 1]
-    _check_reference(read)
-    for number, judgement in enumerate(examined(read, wanted, options.jobs)):
+    _check_reference(read, options.timeout)
+    for number, judgement in enumerate(examined(read, wanted, options.jobs, options.timeout)):
         if report.is_survivor(judgement):
             print(f"survived: {judgement.mutant}", flush=True)
         if options.only is not None:
@@ -43,8 +43,8 @@ def judgements(topic: str, options: argparse.Namespace) -> Iterator[Judgement]:
         yield judgement
 
 
-def _check_reference(read: exercise.Exercise) -> None:
-    lane = Lane()
+def _check_reference(read: exercise.Exercise, timeout: float) -> None:
+    lane = Lane(timeout)
     try:
         verdict = lane.examine(read, None)
     finally:
@@ -59,6 +59,7 @@ def main() -> None:
     parser.add_argument("--function", default="", help="functions whose names start so (all)")
     parser.add_argument("--only", type=int, help="one mutant, by its number among those, shown in full")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at a time (one a core)")
+    parser.add_argument("--timeout", type=float, default=TIMEOUT, help=f"seconds for a call ({TIMEOUT:g})")
     options = parser.parse_args()
     judged = [each for topic in chosen_topics(options.topic) for each in judgements(topic, options)]
     text = report.text(judged, f"python -m benchmarks.mutation {' '.join(sys.argv[1:])}".strip())

@@ -6,42 +6,69 @@ from .mutants import Mutant
 
 ONE_ROUND_MORE = "in the round that comes on top no position is left that would send or receive"
 FROM_THE_END = "the index is at least -N, and Python counts a negative one from the end: the modulo for free"
+SAME_MEDIAN = "the median stays the same"
 
-# topic, function, statement, what stands there instead: the reason
-EQUIVALENTS: dict[tuple[str, str, str, str], str] = {
-    (
-        "02_collectives",
-        "broadcast",
-        "while reach < world_size:",
-        "while reach <= world_size:",
-    ): ONE_ROUND_MORE,
-    (
-        "02_collectives",
-        "reduce",
-        "while distance < world_size:",
-        "while distance <= world_size:",
-    ): ONE_ROUND_MORE,
-    (
-        "02_collectives",
-        "ring_reduce_scatter",
-        "partial_sum = received + chunks[(rank - 1 - step) % world_size]",
-        "partial_sum = received + chunks[rank - 1 - step]",
-    ): FROM_THE_END,
-    (
-        "02_collectives",
-        "ring_all_gather",
-        "pass_right(chunks[(rank - step) % world_size], chunks[(rank - step - 1) % world_size], group)",
-        "pass_right(chunks[rank - step], chunks[(rank - step - 1) % world_size], group)",
-    ): FROM_THE_END,
-    (
-        "02_collectives",
-        "ring_all_gather",
-        "pass_right(chunks[(rank - step) % world_size], chunks[(rank - step - 1) % world_size], group)",
-        "pass_right(chunks[(rank - step) % world_size], chunks[rank - step - 1], group)",
-    ): FROM_THE_END,
+# topic: (function, statement, what stands there instead): the reason
+EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
+    "01_hardware_hierarchy": {
+        (
+            "parse_topology",
+            "for other, link in itertools.zip_longest(devices, links[:len(devices)], fillvalue=''):",
+            "for other, link in itertools.zip_longest(devices, links[:len(devices)], fillvalue='_'):",
+        ): "neither is a link",
+        (
+            "measure_copy_bandwidth",
+            "destination.copy_(source)",
+            "pass",
+        ): "it is the warm-up; the median does not care for one slow copy among eleven",
+        ("measure_copy_bandwidth", "for _ in range(11):", "for _ in range(12):"): SAME_MEDIAN,
+        ("measure_copy_bandwidth", "for _ in range(11):", "for _ in range(10):"): SAME_MEDIAN,
+        (
+            "measure_copy_bandwidth",
+            "durations.append(time.perf_counter() - start)",
+            "durations.append(time.perf_counter() - start); durations.append(time.perf_counter() - start)",
+        ): SAME_MEDIAN,
+    },
+    "02_collectives": {
+        ("broadcast", "while reach < world_size:", "while reach <= world_size:"): ONE_ROUND_MORE,
+        ("reduce", "while distance < world_size:", "while distance <= world_size:"): ONE_ROUND_MORE,
+        (
+            "ring_reduce_scatter",
+            "partial_sum = received + chunks[(rank - 1 - step) % world_size]",
+            "partial_sum = received + chunks[rank - 1 - step]",
+        ): FROM_THE_END,
+        (
+            "ring_all_gather",
+            "pass_right(chunks[(rank - step) % world_size], chunks[(rank - step - 1) % world_size], group)",
+            "pass_right(chunks[rank - step], chunks[(rank - step - 1) % world_size], group)",
+        ): FROM_THE_END,
+        (
+            "ring_all_gather",
+            "pass_right(chunks[(rank - step) % world_size], chunks[(rank - step - 1) % world_size], group)",
+            "pass_right(chunks[(rank - step) % world_size], chunks[rank - step - 1], group)",
+        ): FROM_THE_END,
+    },
+    "03_benchmarking": {
+        (
+            "benchmark",
+            "synchronize(); dist.barrier(group)",
+            "dist.barrier(group); synchronize()",
+        ): "both are over when the clock starts",
+        (
+            "benchmark",
+            "seconds.append(time.perf_counter() - start)",
+            "seconds.append(time.perf_counter() - start); seconds.append(time.perf_counter() - start)",
+        ): SAME_MEDIAN,
+        (
+            "benchmark",
+            "slowest = torch.tensor(seconds, dtype=torch.float64, device=device)",
+            "slowest = torch.tensor(seconds, device=device)",
+        ): "seven digits are enough for the seconds of one call, as a hint of the exercise says",
+    },
 }
 
 
 def reason(mutant: Mutant) -> str:
     """Why a mutant does what the reference does; "" if it is not known to."""
-    return EQUIVALENTS.get((mutant.topic, mutant.function, mutant.before, mutant.after), "")
+    change = mutant.function, mutant.before, mutant.after
+    return EQUIVALENTS.get(mutant.topic, {}).get(change, "")

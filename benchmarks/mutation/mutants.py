@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import dataclasses
+import itertools
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -109,7 +110,7 @@ def _places(parent: ast.AST, function: str = "") -> Iterator[_Place]:
         if field in ANNOTATIONS:
             continue
         for index, node in enumerate(value) if isinstance(value, list) else [(None, value)]:
-            if not isinstance(node, ast.AST) or _is_text(node):
+            if not isinstance(node, ast.AST) or _is_no_matter(node):
                 continue
             within = _name_within(node, parent, function)
             if isinstance(node, (ast.expr, ast.stmt)):
@@ -118,10 +119,10 @@ def _places(parent: ast.AST, function: str = "") -> Iterator[_Place]:
                 yield from _places(node, within)
 
 
-def _is_text(node: ast.AST) -> bool:
-    """Whether it is a docstring, or text with values in it."""
+def _is_no_matter(node: ast.AST) -> bool:
+    """Whether it is a docstring, or text with values in it, or a guard against what cannot happen."""
     match node:
-        case ast.Expr(value=ast.Constant()) | ast.JoinedStr():
+        case ast.Expr(value=ast.Constant()) | ast.JoinedStr() | ast.keyword(arg="strict"):
             return True
     return False
 
@@ -147,13 +148,17 @@ def _compiles(text: str) -> bool:
 
 def _difference(original: str, text: str) -> tuple[str, str]:
     """The statements that differ, each on one line; of a doubled one also that which it repeats."""
-    old, new = ([line.strip() for line in text.splitlines()] for text in (original, text))
-    shorter = min(len(old), len(new))
-    first = next(i for i in range(shorter) if old[i] != new[i] or i == shorter - 1)
-    same_end = next(
-        i for i in range(shorter - first + 1) if i == shorter - first or old[-i - 1] != new[-i - 1]
-    )
-    if first + same_end == len(old):
+    old, new = ([line.strip() for line in code.splitlines()] for code in (original, text))
+    first = _in_common(old, new)
+    same_end = _in_common(old[first:][::-1], new[first:][::-1])
+    if first + same_end == len(old):  # only more of them
         first -= 1
     before, after = old[first : len(old) - same_end], new[first : len(new) - same_end]
     return "; ".join(before), "; ".join(after) or "nothing"
+
+
+def _in_common(some: list[str], others: list[str]) -> int:
+    """How many lines are the same at the beginning."""
+    return sum(
+        1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], zip(some, others, strict=False))
+    )

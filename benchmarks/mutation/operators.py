@@ -181,8 +181,9 @@ def confused_name(node: ast.AST) -> Iterator[Replacement]:
 
 def dropped_argument(node: ast.AST) -> Iterator[Replacement]:
     if isinstance(node, ast.Call):
-        for index in range(len(node.keywords)):
-            yield changed(node, keywords=exchanged(node.keywords, index))
+        for index, keyword in enumerate(node.keywords):
+            if keyword.arg != "strict":
+                yield changed(node, keywords=exchanged(node.keywords, index))
         if node.args and isinstance(node.args[-1], ast.Name) and node.args[-1].id == "group":
             yield changed(node, args=node.args[:-1])
 
@@ -194,7 +195,7 @@ def dropped_element(node: ast.AST) -> Iterator[Replacement]:
 
 
 def swapped_arguments(node: ast.AST) -> Iterator[Replacement]:
-    if isinstance(node, ast.Call) and len(node.args) > 1 and _called(node) != "range":
+    if isinstance(node, ast.Call) and len(node.args) > 1 and _called(node) not in ("max", "min", "range"):
         first, second, *others = node.args
         yield changed(node, args=[second, first, *others])
 

@@ -69,9 +69,11 @@ class Handle(NotebookFunction):
         return Handle(*self._functions, *other._functions, timeout=self.timeout)
 
 
-def examined(exercise: Exercise, mutants: Iterable[Mutant], jobs: int) -> Iterator[Judgement]:
+def examined(
+    exercise: Exercise, mutants: Iterable[Mutant], jobs: int, timeout: float = TIMEOUT
+) -> Iterator[Judgement]:
     """Judge mutants, so many at a time, in their order."""
-    lanes = [Lane() for _ in range(jobs)]
+    lanes = [Lane(timeout) for _ in range(jobs)]
     free: queue.SimpleQueue[Lane] = queue.SimpleQueue()
     for lane in lanes:
         free.put(lane)

@@ -95,12 +95,17 @@ def f(x: int = 3) -> None:
     """More."""
     if x < 0:
         raise ValueError(f"{x + 1} is no rank")
+    zip(strict=True)
     ### END SOLUTION
 '''
     found = {(mutant.before, mutant.after) for mutant in mutants(an_exercise(solution))}
     assert found == {
         ("if x < 0:", after) for after in ("if x <= 0:", "if x < 1:", "if x < -1:", "if True:", "if False:")
-    } | {("raise ValueError(f'{x + 1} is no rank')", "pass")}
+    } | {
+        ("raise ValueError(f'{x + 1} is no rank')", "pass"),
+        ("zip(strict=True)", "pass"),
+        ("zip(strict=True)", "zip(strict=True); zip(strict=True)"),
+    }
 
 
 def test_a_mutant_knows_its_function_its_line_and_is_made_once():
@@ -173,8 +178,8 @@ def test_an_equivalent_does_not_count_as_a_survivor_unless_it_is_caught(monkeypa
         Judgement(third, Verdict()),
     ]
     assert report.share_caught(judged) == pytest.approx(1 / 3)
-    key = (second.topic, second.function, second.before, second.after)
-    monkeypatch.setattr(equivalents, "EQUIVALENTS", {key: "because it is"})
+    change = second.function, second.before, second.after
+    monkeypatch.setattr(equivalents, "EQUIVALENTS", {second.topic: {change: "because it is"}})
     assert report.share_caught(judged) == 0.5
     text = report.text(judged, "a command")
     assert "| a_topic | `exchange` | 3 | 1 | 1 | 1 |" in text
@@ -182,10 +187,7 @@ def test_an_equivalent_does_not_count_as_a_survivor_unless_it_is_caught(monkeypa
     assert not report.is_equivalent(Judgement(second, Verdict("t", "value")))
 
 
-def test_every_equivalent_names_a_mutant_that_there_is():
-    made = {
-        (mutant.topic, mutant.function, mutant.before, mutant.after)
-        for topic in exercise.topics()
-        for mutant in mutants(exercise.read(topic))
-    }
-    assert set(equivalents.EQUIVALENTS) <= made
+@pytest.mark.parametrize("topic", exercise.topics())
+def test_every_equivalent_names_a_mutant_that_there_is(topic):
+    made = {(mutant.function, mutant.before, mutant.after) for mutant in mutants(exercise.read(topic))}
+    assert set(equivalents.EQUIVALENTS.get(topic, ())) <= made
