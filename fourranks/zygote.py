@@ -44,7 +44,7 @@ class FindGpus:
 
 @dataclass(frozen=True)
 class ImportMore:
-    """Import now what ranks may need later, before the next fork."""
+    """Import at once what is else imported when there is nothing to do."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,15 @@ class Zygote:
                 self._ready = self._wait_for(Ready)
             return self._ready
 
+    def import_more(self) -> None:
+        """Make ranks that are forked from now on ready for optimizers and DDP.
+
+        Else each of them takes a second for the same imports, unless the zygote had time for them. Returns at
+        once; the next fork waits for it.
+        """
+        with self._lock:
+            self.channel.send(ImportMore())
+
     def gpus(self) -> Gpus:
         """The GPUs that ranks forked now can use, by the environment of this moment."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -121,15 +130,6 @@ class Zygote:
                 self.channel.send(FindGpus(visible))
                 self._gpus[visible] = self._wait_for(Gpus)
             return self._gpus[visible]
-
-    def import_more(self) -> None:
-        """Let ranks forked from now on have torch's compiler, which DDP and optimizers import; does not wait.
-
-        The zygote does so by itself when it is idle. Where worlds follow each other without a pause, each of
-        their ranks would spend a second on it.
-        """
-        with self._lock:
-            self.channel.send(ImportMore())
 
     def fork(self, settings: Settings, descriptors: list[int]) -> int:
         """Fork a rank; returns its pid.
@@ -226,7 +226,7 @@ def main(descriptor: int) -> None:
     alarm = _wake_on_child_death()
     channel.send(_warm_up())
     ranks: set[int] = set()
-    idle_work = [_import_more, _render_a_traceback]  # the last one first
+    idle_work = [_import_more, _render_a_traceback]
     while os.getppid() == parent:
         readable, _, _ = select.select([channel, alarm], [], [], PARENT_CHECK)
         if not readable and idle_work and not ranks:
