@@ -15,7 +15,6 @@ from pathlib import Path
 
 from autograder.student import NotebookFunction
 from autograder.verdict import CheckFailed
-from fourranks import zygote
 from fourranks.errors import StartError
 
 from .exercise import Exercise
@@ -150,7 +149,6 @@ class Lane:
 
 def serve(descriptor: int, timeout: float) -> None:
     """Runs in a lane's process: answers each mutant with a verdict, until the other end is closed."""
-    zygote.shared().import_more()  # no time will be left for it between two tests
     with Connection(descriptor) as requests, contextlib.suppress(EOFError):
         requests.send("ready")
         while True:
