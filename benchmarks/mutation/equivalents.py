@@ -7,6 +7,13 @@ from .mutants import Mutant
 ONE_ROUND_MORE = "in the round that comes on top no position is left that would send or receive"
 FROM_THE_END = "the index is at least -N, and Python counts a negative one from the end: the modulo for free"
 SAME_MEDIAN = "the median stays the same"
+RESET_TWICE = "it sets everything to the same values"
+
+
+def _broadcast(what: str) -> str:
+    call = f"dist.broadcast({what}, group_src=0, group=group, async_op=True)"
+    return f"copies = [{call} for tensor in [*module.parameters(), *module.buffers()]]"
+
 
 # topic: (function, statement, what stands there instead): the reason
 EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
@@ -64,6 +71,48 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "slowest = torch.tensor(seconds, dtype=torch.float64, device=device)",
             "slowest = torch.tensor(seconds, device=device)",
         ): "seven digits are enough for the seconds of one call, as a hint of the exercise says",
+    },
+    "04_data_parallelism": {
+        (
+            "DistributedDataParallel.__init__",
+            "super().__init__()",
+            "super().__init__(); super().__init__()",
+        ): "there is nothing yet that the second one could forget",
+        (
+            "DistributedDataParallel.__init__",
+            "self._expect_all()",
+            "self._expect_all(); self._expect_all()",
+        ): RESET_TWICE,
+        (
+            "DistributedDataParallel.__init__",
+            _broadcast("tensor.detach()"),
+            _broadcast("tensor"),
+        ): "a collective writes past autograd; detach() says so",
+        (
+            "DistributedDataParallel.finish_gradient_synchronization",
+            "self._expect_all()",
+            "self._expect_all(); self._expect_all()",
+        ): RESET_TWICE,
+        (
+            "DistributedDataParallel._average",
+            "self._in_flight.append(work)",
+            "self._in_flight.append(work); self._in_flight.append(work)",
+        ): "the second wait() of a handle returns at once",
+        (
+            "BucketedDistributedDataParallel.__init__",
+            "for bucket in self._buckets(int(bucket_size_mb * 2 ** 20)):",
+            "for bucket in self._buckets(bucket_size_mb * 2 ** 20):",
+        ): "sizes are whole numbers of bytes, and fit below the one as below the other",
+        (
+            "BucketedDistributedDataParallel.__init__",
+            "flat = bucket[0].new_zeros(sum(numels))",
+            "flat = bucket[-1].new_zeros(sum(numels))",
+        ): "all of a bucket are of one dtype and device",
+        (
+            "BucketedDistributedDataParallel._buckets",
+            "buckets.append(bucket)",
+            "buckets.append(bucket); buckets.append(bucket)",
+        ): "the second flat tensor of the same gradients takes the place of the first",
     },
 }
 

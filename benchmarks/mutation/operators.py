@@ -55,18 +55,8 @@ METHODS = {
     "item",
 }
 # Doing these twice is no fault.
-IDEMPOTENT = {
-    "wait",
-    "copy_",
-    "zero_",
-    "fill_",
-    "zero_grad",
-    "train",
-    "eval",
-    "barrier",
-    "synchronize",
-    "close",
-}
+IDEMPOTENT = {"add", "barrier", "close", "copy_", "eval", "fill_", "flush", "fsync", "mkdir", "synchronize"}
+IDEMPOTENT |= {"train", "wait", "zero_", "zero_grad"}
 NO_MESSAGE = {
     "get_rank",
     "get_world_size",
