@@ -38,9 +38,9 @@ class Size:
 
 
 SIZES = (
-    Size("small", 8, 128, 32, 60),
-    Size("medium", 4, 1024, 128, 12),  # the lecture's
-    Size("large", 8, 2048, 32, 6),
+    Size("small", 8, 128, 32, 40),
+    Size("medium", 4, 1024, 128, 8),  # the lecture's
+    Size("large", 4, 2048, 32, 6),
 )
 
 

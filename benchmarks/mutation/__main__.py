@@ -49,7 +49,7 @@ def _check_reference(read: exercise.Exercise, timeout: float) -> None:
         verdict = lane.examine(read, None)
     finally:
         lane.close()
-    if verdict.kind:
+    if verdict.text:
         sys.exit(f"The reference of {read.topic} fails {verdict.test or 'its tests'}:\n{verdict.text}")
 
 

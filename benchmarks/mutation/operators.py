@@ -55,8 +55,8 @@ METHODS = {
     "item",
 }
 # Doing these twice is no fault.
-IDEMPOTENT = {"add", "barrier", "close", "copy_", "eval", "fill_", "flush", "fsync", "mkdir", "synchronize"}
-IDEMPOTENT |= {"train", "wait", "zero_", "zero_grad"}
+IDEMPOTENT = {"add", "barrier", "close", "copy_", "eval", "fill_", "flush", "fsync", "load_state_dict"}
+IDEMPOTENT |= {"mkdir", "synchronize", "train", "wait", "zero_", "zero_grad"}
 NO_MESSAGE = {
     "get_rank",
     "get_world_size",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from benchmarks import table as benchmark_table
 
@@ -54,23 +54,18 @@ def text(judgements: Sequence[Judgement], command: str) -> str:
             _row("**all**", "", judgements),
             "",
             f"Caught: {share_caught(judgements):.1%} of those that are not equivalent (hold ≥ {ENOUGH:.0%}).",
-            *_list("Survivors", [(j.mutant, j.mutant.fault) for j in judgements if is_survivor(j)]),
+            *_list("Survivors", filter(is_survivor, judgements), lambda j: j.verdict.text or j.mutant.fault),
             *_list(
                 "Caught, but by an error in place of a check's verdict",
-                [(j.mutant, j.verdict.text) for j in judgements if j.is_caught and not j.verdict.is_told],
+                (j for j in judgements if j.is_caught and not j.verdict.is_told),
+                lambda j: j.verdict.text,
             ),
             *_list(
                 "Listed as equivalent, but caught",
-                [
-                    (j.mutant, j.verdict.kind)
-                    for j in judgements
-                    if j.is_caught and equivalents.reason(j.mutant)
-                ],
+                (j for j in judgements if j.is_caught and equivalents.reason(j.mutant)),
+                lambda j: j.verdict.kind,
             ),
-            *_list(
-                "Equivalent",
-                [(j.mutant, equivalents.reason(j.mutant)) for j in judgements if is_equivalent(j)],
-            ),
+            *_list("Equivalent", filter(is_equivalent, judgements), lambda j: equivalents.reason(j.mutant)),
             "",
         ]
     )
@@ -86,10 +81,9 @@ def _row(topic: str, function: str, judgements: Sequence[Judgement]) -> str:
     return f"| {' | '.join([topic, function, *map(str, counts)])} |"
 
 
-def _list(title: str, entries: Sequence[tuple[Mutant, str]]) -> list[str]:
-    if not entries:
-        return []
-    return ["", f"## {title}", "", *(f"- {_described(mutant)}: {remark}" for mutant, remark in entries)]
+def _list(title: str, judgements: Iterable[Judgement], remark: Callable[[Judgement], str]) -> list[str]:
+    lines = [f"- {_described(judgement.mutant)}: {remark(judgement)}" for judgement in judgements]
+    return ["", f"## {title}", "", *lines] if lines else []
 
 
 def _described(mutant: Mutant) -> str:

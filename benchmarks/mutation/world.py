@@ -108,15 +108,15 @@ class Lane:
 
     def examine(self, exercise: Exercise, mutant: Mutant | None) -> Verdict:
         """What the tests say of a mutant, or of the reference itself."""
+        if self._process is None:
+            self._start()
         try:
-            if self._process is None:
-                self._start()
             self._connection.send((exercise, mutant))
             if self._connection.poll(self._patience):
                 return self._connection.recv()
             failure = Verdict(kind=HUNG, text=HUNG, is_told=False)
-        except (EOFError, OSError):
-            failure = Verdict(kind=ENDED, text=ENDED, is_told=False)
+        except (EOFError, OSError):  # short of memory, or ended by somebody: that catches nothing
+            failure = Verdict(text=ENDED, is_told=False)
         self.close()
         return failure
 
@@ -144,7 +144,10 @@ class Lane:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-        self._connection.recv()  # it is ready
+        try:
+            self._connection.recv()  # it is ready
+        except EOFError:
+            raise RuntimeError("The process that runs tests could not start; try `make test`.") from None
 
 
 def serve(descriptor: int, timeout: float) -> None:

@@ -156,7 +156,7 @@ def test_tests_that_never_end_cost_a_process_and_no_more(lane):
     before = set(psutil.Process().children(recursive=True))
     short = Lane(patience=1)
     assert verdict_on(short, EXCHANGE, "exchange\nwhile True: pass").kind == world.HUNG
-    assert verdict_on(short, EXCHANGE, "exchange\nimport os; os._exit(3)").kind == world.ENDED
+    assert verdict_on(short, EXCHANGE, "exchange\nimport os; os._exit(3)").text == world.ENDED
     assert verdict_on(short, EXCHANGE, "raise KeyError(exchange.name)") == Verdict(
         "test_0", "KeyError", "KeyError: 'exchange'", False
     )
@@ -181,6 +181,7 @@ def test_an_equivalent_does_not_count_as_a_survivor_unless_it_is_caught(monkeypa
     change = second.function, second.before, second.after
     monkeypatch.setattr(equivalents, "EQUIVALENTS", {second.topic: {change: "because it is"}})
     assert report.share_caught(judged) == 0.5
+    assert report.is_survivor(Judgement(third, Verdict(text=world.ENDED)))
     text = report.text(judged, "a command")
     assert "| a_topic | `exchange` | 3 | 1 | 1 | 1 |" in text
     assert "because it is" in text
