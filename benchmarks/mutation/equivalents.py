@@ -7,6 +7,7 @@ from .mutants import Mutant
 ONE_ROUND_MORE = "in the round that comes on top no position is left that would send or receive"
 FROM_THE_END = "the index is at least -N, and Python counts a negative one from the end: the modulo for free"
 SAME_MEDIAN = "the median stays the same"
+ONE_DIMENSION = "a flat tensor has one dimension, the first and the last"
 RESET_TWICE = "it sets everything to the same values"
 
 
@@ -129,6 +130,16 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "checkpoint = torch.load(path, map_location='cpu', weights_only=True)",
             "checkpoint = torch.load(path, map_location='cpu')",
         ): "the default since torch 2.6",
+        (
+            "TopKCompressor.average",
+            "self.kept = wanted.index_fill(0, places, 0)",
+            "self.kept = wanted.index_fill(-1, places, 0)",
+        ): ONE_DIMENSION,
+        (
+            "TopKCompressor.average",
+            "mean.index_add_(0, *sent)",
+            "mean.index_add_(-1, *sent)",
+        ): ONE_DIMENSION,
     },
 }
 
