@@ -131,6 +131,11 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "checkpoint = torch.load(path, map_location='cpu')",
         ): "the default since torch 2.6",
         (
+            "load_checkpoint",
+            "set_random_state(random_states[rank])",
+            "set_random_state(random_states[rank]); set_random_state(random_states[rank])",
+        ): RESET_TWICE,
+        (
             "TopKCompressor.average",
             "self.kept = wanted.index_fill(0, places, 0)",
             "self.kept = wanted.index_fill(-1, places, 0)",
