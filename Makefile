@@ -6,7 +6,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install lab test build check-build bench soak lint format clean
+.PHONY: help install lab test build check-build bench soak mutation lint format clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -32,6 +32,9 @@ bench: install .venv/peers ## measure the course beside its peers, into benchmar
 
 soak: install ## run 2000 random programs, half of them faulty, into benchmarks/soak.md
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
+
+mutation: install ## count small faults in solutions that checks catch, into benchmarks/mutation.md
+	@$(BIN)/python -m benchmarks.mutation $(ARGS)
 
 .venv/peers: benchmarks/requirements.txt # a folder of their own; the course never sees them
 	@$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ --requirement $< && touch $@ || \

@@ -6,6 +6,7 @@ diagnosed: untouched, shifted, unfilled, a summand missing or added twice.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -26,7 +27,7 @@ class InPlaceCase(Case):
     """One call on all ranks, and what it must leave in its arguments.
 
     Attributes:
-        numel: elements of the tensor, or of a chunk where there are several.
+        shape: of the tensor, or of a chunk where there are several.
         expected: for each rank what must be found after the call, by position of the argument or RETURNED;
             what is not named may be anything.
         budget: what the ranks may send.
@@ -36,7 +37,7 @@ class InPlaceCase(Case):
 
     patterns: ClassVar = hints.collectives.PATTERNS
 
-    numel: int
+    shape: tuple[int, ...]
     dtype: torch.dtype
     expected: Sequence[dict[int | str, object]]
     budget: Budget
@@ -49,7 +50,12 @@ class InPlaceCase(Case):
         if self.members is not None:
             ranks += f", group of {', '.join(map(str, self.members))}"
         root = "" if self.root is None else f", {self.root_name}={self.root}"
-        return f"{ranks}{root}, {self.numel:,} × {str(self.dtype).removeprefix('torch.')}"
+        shape = " × ".join(f"{size:,}" for size in self.shape)
+        return f"{ranks}{root}, {shape} × {str(self.dtype).removeprefix('torch.')}"
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
 
     @property
     def weight(self) -> tuple[int, int]:

@@ -105,8 +105,16 @@ def judge(
     """
     began = time.perf_counter()
     with student.handle(code) as handle:
-        results = list(_results(handle, cases))
+        results = _results(handle, cases)
+        results = list(_until_failure(results) if handle.until_failure else results)
     verdict.show(Verdict(name, results, seed, time.perf_counter() - began))
+
+
+def _until_failure(results: Iterator[Result]) -> Iterator[Result]:
+    for result in results:
+        yield result
+        if result.problem:
+            return
 
 
 def _results(handle: Function, cases: Iterable[Case]) -> Iterator[Result]:

@@ -81,10 +81,12 @@ class Function(ABC):
         name: what the student calls it.
         timeout: seconds for one call on all ranks; the slowest case of a reference takes a tenth of it on
             two cores.
+        until_failure: whether a check may stop at the first case that fails, as nobody reads more of it.
     """
 
     name: str
     timeout: float = 20.0
+    until_failure: bool = False
 
     def run(
         self,

@@ -25,6 +25,7 @@ MODULES = (
     "large_world",
     "check",
     "overhead",
+    "data_parallelism",
     "dashboard",
     "bandwidth",
 )

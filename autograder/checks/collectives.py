@@ -7,6 +7,7 @@ dtype and order.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from autograder.student import Function
 WORLD_SIZES = (1, 2, 3, 4, 5)
 NUMELS = (0, 1, 7, 1000)
 DTYPES = (torch.float32, torch.int64, torch.bfloat16, torch.float64)
+MATRIX = (4, 3)  # the shape of one case; all others have one dimension
 
 # The largest summand: so small that the sum of 16 of them is still an integer that the dtype holds exactly.
 _LARGEST_SUMMAND = {
@@ -34,10 +36,10 @@ _LARGEST_SUMMAND = {
 
 @dataclass(frozen=True)
 class _Setting:
-    """What varies from case to case. `numel` is that of the tensor, or of a chunk where there are several."""
+    """What varies from case to case. `shape` is that of the tensor, or of a chunk where there are several."""
 
     world_size: int
-    numel: int
+    shape: tuple[int, ...]
     dtype: torch.dtype
     root_position: int
     members: tuple[int, ...] | None
@@ -57,14 +59,26 @@ class _Setting:
         return self.ranks[self.root_position]
 
     @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
     def nbytes(self) -> int:
         return self.numel * self.dtype.itemsize
 
+    def shape_of(self, parts: int) -> tuple[int, ...]:
+        """The shape of a tensor of `parts` chunks, one after another."""
+        return parts * self.shape[0], *self.shape[1:]
+
     def draw(self, parts: int = 1) -> list[torch.Tensor]:
-        """For each rank that takes part, a tensor of `parts` times `numel` elements."""
+        """For each rank that takes part, a tensor of `parts` chunks."""
         high = _LARGEST_SUMMAND[self.dtype]
-        shape = (self.size, parts * self.numel)
+        shape = (self.size, *self.shape_of(parts))
         return list(torch.randint(-high, high + 1, shape, generator=self.generator).to(self.dtype).unbind())
+
+    def garbage(self, parts: int = 1) -> torch.Tensor:
+        """A buffer to be filled, whose contents are not the result by accident."""
+        return torch.full(self.shape_of(parts), 77, dtype=self.dtype)
 
     def total(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """The sum, exact: see `_LARGEST_SUMMAND`."""
@@ -85,7 +99,7 @@ class _Setting:
     ) -> InPlaceCase:
         """The case with these inputs and expectations, one of each for every rank that takes part."""
         return InPlaceCase(
-            numel=self.numel,
+            shape=self.shape,
             dtype=self.dtype,
             inputs=self.on_ranks(inputs, None),
             expected=self.on_ranks(expected, {}),
@@ -117,17 +131,18 @@ def _settings(
     seed: int,
     groups: bool = True,
 ) -> Iterator[_Setting]:
-    """Every world size with every number of elements; dtypes and roots take turns. Then one smaller group."""
+    """Every world size with every number of elements; dtypes and roots take turns. A matrix, then a group."""
     generator = torch.Generator().manual_seed(seed)
     for world_size in world_sizes:
         for turn, numel in enumerate(numels):
             dtype = dtypes[(turn + world_size) % len(dtypes)]
-            yield _Setting(world_size, numel, dtype, turn % world_size, None, generator)
-    largest = max(world_sizes, default=0)
+            yield _Setting(world_size, (numel,), dtype, turn % world_size, None, generator)
+    largest = max(world_sizes)
+    yield _Setting(largest, MATRIX, dtypes[0], 0, None, generator)
     if groups and largest >= 3:
         # Without rank 0, so that a position in the group is never the global rank.
         members = tuple(range(1, largest))
-        yield _Setting(largest, numels[-1], dtypes[0], len(members) - 1, members, generator)
+        yield _Setting(largest, (numels[-1],), dtypes[0], len(members) - 1, members, generator)
 
 
 def _check(
@@ -154,11 +169,6 @@ def _check(
     return check
 
 
-def _garbage(like: torch.Tensor, numel: int) -> torch.Tensor:
-    """A buffer to be filled, whose contents are not the result by accident."""
-    return torch.full((numel,), 77, dtype=like.dtype)
-
-
 def _broadcast(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
     inputs = [(tensor, setting.root) for tensor in tensors]
@@ -176,8 +186,7 @@ def _reduce(setting: _Setting) -> InPlaceCase:
 def _scatter(setting: _Setting) -> InPlaceCase:
     parts = setting.draw()
     inputs = [
-        (_garbage(parts[0], setting.numel), parts if rank == setting.root else None, setting.root)
-        for rank in setting.ranks
+        (setting.garbage(), parts if rank == setting.root else None, setting.root) for rank in setting.ranks
     ]
     expected = [
         {0: part, 1: parts} if rank == setting.root else {0: part}
@@ -190,7 +199,7 @@ def _scatter(setting: _Setting) -> InPlaceCase:
 
 def _gather(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
-    empty = [_garbage(tensors[0], setting.numel) for _ in tensors]
+    empty = [setting.garbage() for _ in tensors]
     inputs = [
         (tensor, empty if rank == setting.root else None, setting.root)
         for rank, tensor in zip(setting.ranks, tensors, strict=True)
@@ -212,14 +221,14 @@ def _chunks(setting: _Setting, tensors: Sequence[torch.Tensor]) -> list[tuple[to
 def _ring_reduce_scatter(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw(setting.size)
     chunks = _chunks(setting, tensors)
-    inputs = [(_garbage(tensor, setting.numel), tensor) for tensor in tensors]
+    inputs = [(setting.garbage(), tensor) for tensor in tensors]
     expected = [{0: setting.total(own), 1: tensor} for own, tensor in zip(chunks, tensors, strict=True)]
     return setting.case(inputs, expected, setting.ring(setting.size - 1, setting.nbytes), chunks)
 
 
 def _ring_all_gather(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
-    inputs = [(_garbage(tensor, setting.size * setting.numel), tensor) for tensor in tensors]
+    inputs = [(setting.garbage(setting.size), tensor) for tensor in tensors]
     expected = [{0: torch.cat(tensors), 1: tensor} for tensor in tensors]
     return setting.case(inputs, expected, setting.ring(setting.size - 1, setting.nbytes))
 
@@ -234,7 +243,7 @@ def _ring_all_reduce(setting: _Setting) -> InPlaceCase:
 
 def _all_to_all(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw(setting.size)
-    inputs = [(_garbage(tensor, tensor.numel()), tensor) for tensor in tensors]
+    inputs = [(setting.garbage(setting.size), tensor) for tensor in tensors]
     expected = [
         {0: torch.cat(own), 1: tensor} for own, tensor in zip(_chunks(setting, tensors), tensors, strict=True)
     ]

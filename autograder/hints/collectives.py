@@ -95,6 +95,11 @@ PATTERNS: tuple[tuple[_Rule, str], ...] = (
         "Only sources and destinations other than rank 0 go wrong: count positions from there, modulo the "
         "world size.",
     ),
+    (
+        lambda result: len(result.case.shape) > 1,
+        "Only tensors of several dimensions go wrong: `flatten` one before its elements are cut into chunks, "
+        "and give the result its shape back (`view_as`).",
+    ),
     (lambda result: result.case.numel == 0, "Only empty tensors go wrong: 0 elements are legal."),
     (
         lambda result: result.case.numel % _group_size(result) != 0,

@@ -49,7 +49,7 @@
 #    front of that and say so); when only the dtype is another, nobody says anything.
 # 3. `isend`, `irecv` and `batch_isend_irecv` return before anything has moved. Call `wait()` on all that they return, and
 #    leave the tensor alone until then.
-# 4. Every tensor may have 0 elements, and every group may have 1 rank.
+# 4. Every tensor may have 0 elements, or several dimensions, and every group may have 1 rank.
 #
 # **Budgets are part of the task.** X is the size of the tensor in bytes; a *round* is a step in which each rank sends at most one
 # message and receives at most one.

@@ -157,6 +157,13 @@ def test_the_same_seed_draws_the_same_inputs_and_another_seed_others():
     assert texts(5) != texts(6).replace("seed=6", "seed=5")
 
 
+def test_a_check_may_stop_at_the_first_case_that_fails():
+    function = student.NotebookFunction(shelf.wrong_solutions(TOPIC, "ring_all_reduce")["averages"])
+    assert len(failure_of("ring_all_reduce", function, world_sizes=(2,), numels=(3, 5)).verdict.failed) > 1
+    function.until_failure = True
+    assert len(failure_of("ring_all_reduce", function, world_sizes=(2,), numels=(3, 5)).verdict.failed) == 1
+
+
 def test_a_failed_check_shows_a_table_whose_entries_are_escaped():
     verdict = failure_of("ring_all_reduce", _by_value(_raise), world_sizes=(2,), numels=(1,)).verdict
     html = verdict._repr_html_()

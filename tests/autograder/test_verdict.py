@@ -45,7 +45,7 @@ def test_nothing_that_a_check_does_is_written_to_stderr(cells):
 
 def test_a_passed_check_displays_one_line_as_text_and_as_html(cells):
     (output,) = [output for output in cells[1].outputs if output.output_type == "display_data"]
-    assert output.data["text/plain"].startswith("exchange: passed, 1 case (2 ranks; gloo; ")
+    assert output.data["text/plain"].startswith("exchange: passed, 2 cases (2 ranks; gloo; ")
     assert "exchange: passed" in output.data["text/html"]
 
 
@@ -55,7 +55,7 @@ def test_a_failed_check_displays_a_table_and_raises_with_the_same_text_but_shows
     assert error.ename == "CheckFailed"
     assert error.evalue == table.data["text/plain"]
     assert len(error.traceback) == 1
-    assert "exchange: wrong values (1 of 1 case failed)" in error.traceback[0]
+    assert "exchange: wrong values (2 of 2 cases failed)" in error.traceback[0]
     assert "expected" not in error.traceback[0]
 
 
@@ -67,7 +67,7 @@ def test_what_is_no_function_is_refused_in_one_line(cells):
 
 def verdict(*problems: Problem | None) -> Verdict:
     case = InPlaceCase(
-        inputs=[(), ()], numel=3, dtype=torch.float32, expected=[{}, {}], budget=Budget("nothing")
+        inputs=[(), ()], shape=(3,), dtype=torch.float32, expected=[{}, {}], budget=Budget("nothing")
     )
     return Verdict("f", [Result(case, "gloo", problem) for problem in problems], seed=4, seconds=0.25)
 

@@ -156,6 +156,16 @@ def test_many_deadlocks_in_a_row_leave_no_descriptor_or_thread_behind(group):
     assert resources() == before
 
 
+def test_ranks_have_what_the_zygote_was_told_to_import():
+    def has_the_compiler():
+        return "torch._dynamo" in sys.modules
+
+    fourranks.zygote.stop_shared()
+    fourranks.zygote.shared().import_more()
+    with fourranks.start(1, "gloo") as group:
+        assert group.run(has_the_compiler) == [True]
+
+
 def test_a_broken_zygote_says_why(tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("raise ImportError('this torch is broken')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))

@@ -9,6 +9,7 @@ FAILS_AS = {
     "returns_the_sum": ("not in place", "copy_"),
     "calls_the_collective": ("forbidden", "send, recv"),
     "by_way_of_rank_0": ("bytes", "partial results"),
+    "only_in_one_dimension": ("raised", "several dimensions"),
     "sums_in_float32": ("value", "smallest failing case"),
 }
 
@@ -54,6 +55,13 @@ def drops_the_remainder(tensor, group=None):
 def needs_a_multiple(tensor, group=None):
     _, world_size = place(group)
     ring(tensor.view(world_size, tensor.numel() // world_size), group)
+
+
+def only_in_one_dimension(tensor, group=None):
+    flat = tensor.new_empty(tensor.numel())
+    flat[:] = tensor
+    ring(flat, group)
+    tensor.copy_(flat.view_as(tensor))
 
 
 def only_the_first_half(tensor, group=None):

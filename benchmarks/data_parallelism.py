@@ -1,0 +1,144 @@
+"""A step of training with the exercise's two wrappers, beside the same step with torch's own.
+
+The wrappers take turns on the same ranks, each in a process group of its own, and both groups are as old as
+each other: two worlds would differ by more than what is measured. Like is compared with like: the wrapper
+that sends each gradient by itself with torch's when that gives each gradient a bucket of its own.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .model import OURS, Benchmark, Contender, at_most
+from .mutation import exercise
+
+TOPIC = "04_data_parallelism"
+ONE_BYTE = 2**-20  # a bucket is closed once it has so many MiB: each gradient has one to itself
+WRAPPERS = {  # of the exercise, and torch's options that make it do the same
+    "DistributedDataParallel": {"bucket_cap_mb": ONE_BYTE},
+    "BucketedDistributedDataParallel": {},
+}
+WORLD_SIZES = (2, 4)
+WARM_UP = 3  # steps; torch's wrapper makes its buckets anew in the second
+
+
+@dataclass(frozen=True)
+class Size:
+    """A stack of linear layers, the samples of a batch on each rank, and the steps of one measurement."""
+
+    name: str
+    layers: int
+    width: int
+    batch: int
+    steps: int
+
+
+SIZES = (
+    Size("small", 8, 128, 32, 40),
+    Size("medium", 4, 1024, 128, 8),  # the lecture's
+    Size("large", 4, 2048, 32, 6),
+)
+
+
+def step_seconds(ours: type, options: dict[str, Any], size: Size) -> list[list[float]]:
+    """Runs on each rank: seconds of each step with our wrapper and with torch's, in turns."""
+    import torch
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    groups = [dist.new_group(), dist.new_group()]
+    models = [
+        ours(_module(size), group=groups[0]),
+        DistributedDataParallel(_module(size), process_group=groups[1], **options),
+    ]
+    steps = [_step(model, size) for model in models]
+    seconds: list[list[float]] = [[], []]
+    for turn in range(WARM_UP + size.steps):
+        for index in (0, 1) if turn % 2 else (1, 0):
+            dist.barrier(groups[index])
+            began = time.perf_counter()
+            steps[index]()
+            seconds[index].append(time.perf_counter() - began)
+    for own, theirs in zip(*[model.parameters() for model in models], strict=True):
+        torch.testing.assert_close(own, theirs)
+    for group in groups:
+        dist.destroy_process_group(group)
+    return [own[WARM_UP:] for own in seconds]
+
+
+def _module(size: Size) -> Any:
+    """The same on every rank and for both wrappers."""
+    import torch
+    import torch.distributed as dist
+
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(size.width, size.width) for _ in range(size.layers)]
+    return torch.nn.Sequential(*layers).to("cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
+def _step(model: Any, size: Size) -> Callable[[], None]:
+    """A whole step: forward, backward, all gradients averaged, the optimizer's step."""
+    import torch
+    import torch.distributed as dist
+
+    torch.manual_seed(1 + dist.get_rank())
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    inputs = torch.randn(size.batch, size.width).to(next(model.parameters()).device)
+    finish = getattr(model, "finish_gradient_synchronization", lambda: None)  # torch's has done it by then
+
+    def step() -> None:
+        optimizer.zero_grad()
+        model(inputs).square().mean().backward()
+        finish()
+        optimizer.step()
+        if inputs.is_cuda:
+            torch.cuda.synchronize()
+
+    return step
+
+
+def ratios(wrapper: str, world_size: int, size: Size) -> Iterator[float]:
+    """Time of a step with our wrapper, divided by that with torch's."""
+    import fourranks
+
+    notebook: dict[str, Any] = {"__name__": "__main__"}
+    exec(exercise.read(TOPIC).definitions(), notebook)
+    with fourranks.start(world_size) as group:
+        while True:
+            seconds = group.run(step_seconds, notebook[wrapper], WRAPPERS[wrapper], size)
+            ours, theirs = zip(*seconds, strict=True)
+            yield _median_step(ours) / _median_step(theirs)
+
+
+def _median_step(seconds: Sequence[Sequence[float]]) -> float:
+    """The median over steps of what each took on its slowest rank."""
+    return statistics.median(map(max, zip(*seconds, strict=True)))
+
+
+def _benchmark(wrapper: str, world_size: int, size: Size) -> Benchmark:
+    buckets = " with a bucket for each gradient" if WRAPPERS[wrapper] else ""
+
+    def samples() -> Iterator[float]:
+        return ratios(wrapper, world_size, size)
+
+    samples.__name__ = f"{wrapper}_{world_size}_{size.name}"
+    globals()[samples.__name__] = samples  # a contender's own process finds it by this name
+    return Benchmark(
+        f"a step of training with the exercise's `{wrapper}` ({size.layers} layers of width {size.width}, "
+        f"{world_size} ranks), divided by its time with torch's{buckets} (the same ranks, in turns)",
+        (Contender(OURS, samples, at_most(1.1, "")),),
+        repeats=7,
+        unit="",
+    )
+
+
+BENCHMARKS = tuple(
+    _benchmark(wrapper, world_size, size)
+    for wrapper in WRAPPERS
+    for world_size in WORLD_SIZES
+    for size in SIZES
+)

@@ -1,0 +1,155 @@
+"""Mutants that are no faults: what they do cannot be told from what the reference does, and why."""
+
+from __future__ import annotations
+
+from .mutants import Mutant
+
+ONE_ROUND_MORE = "in the round that comes on top no position is left that would send or receive"
+FROM_THE_END = "the index is at least -N, and Python counts a negative one from the end: the modulo for free"
+SAME_MEDIAN = "the median stays the same"
+ONE_DIMENSION = "a flat tensor has one dimension, the first and the last"
+RESET_TWICE = "it sets everything to the same values"
+
+
+def _broadcast(what: str) -> str:
+    call = f"dist.broadcast({what}, group_src=0, group=group, async_op=True)"
+    return f"copies = [{call} for tensor in [*module.parameters(), *module.buffers()]]"
+
+
+# topic: (function, statement, what stands there instead): the reason
+EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
+    "01_hardware_hierarchy": {
+        (
+            "parse_topology",
+            "for other, link in itertools.zip_longest(devices, links[:len(devices)], fillvalue=''):",
+            "for other, link in itertools.zip_longest(devices, links[:len(devices)], fillvalue='_'):",
+        ): "neither is a link",
+        (
+            "measure_copy_bandwidth",
+            "destination.copy_(source)",
+            "pass",
+        ): "it is the warm-up; the median does not care for one slow copy among eleven",
+        ("measure_copy_bandwidth", "for _ in range(11):", "for _ in range(12):"): SAME_MEDIAN,
+        ("measure_copy_bandwidth", "for _ in range(11):", "for _ in range(10):"): SAME_MEDIAN,
+        (
+            "measure_copy_bandwidth",
+            "durations.append(time.perf_counter() - start)",
+            "durations.append(time.perf_counter() - start); durations.append(time.perf_counter() - start)",
+        ): SAME_MEDIAN,
+    },
+    "02_collectives": {
+        ("broadcast", "while reach < world_size:", "while reach <= world_size:"): ONE_ROUND_MORE,
+        ("reduce", "while distance < world_size:", "while distance <= world_size:"): ONE_ROUND_MORE,
+        (
+            "ring_reduce_scatter",
+            "partial_sum = received + chunks[(rank - 1 - step) % world_size]",
+            "partial_sum = received + chunks[rank - 1 - step]",
+        ): FROM_THE_END,
+        (
+            "ring_all_gather",
+            "pass_right(chunks[(rank - step) % world_size], chunks[(rank - step - 1) % world_size], group)",
+            "pass_right(chunks[rank - step], chunks[(rank - step - 1) % world_size], group)",
+        ): FROM_THE_END,
+        (
+            "ring_all_gather",
+            "pass_right(chunks[(rank - step) % world_size], chunks[(rank - step - 1) % world_size], group)",
+            "pass_right(chunks[(rank - step) % world_size], chunks[rank - step - 1], group)",
+        ): FROM_THE_END,
+    },
+    "03_benchmarking": {
+        (
+            "benchmark",
+            "synchronize(); dist.barrier(group)",
+            "dist.barrier(group); synchronize()",
+        ): "both are over when the clock starts",
+        (
+            "benchmark",
+            "seconds.append(time.perf_counter() - start)",
+            "seconds.append(time.perf_counter() - start); seconds.append(time.perf_counter() - start)",
+        ): SAME_MEDIAN,
+        (
+            "benchmark",
+            "slowest = torch.tensor(seconds, dtype=torch.float64, device=device)",
+            "slowest = torch.tensor(seconds, device=device)",
+        ): "seven digits are enough for the seconds of one call, as a hint of the exercise says",
+    },
+    "04_data_parallelism": {
+        (
+            "DistributedDataParallel.__init__",
+            "super().__init__()",
+            "super().__init__(); super().__init__()",
+        ): "there is nothing yet that the second one could forget",
+        (
+            "DistributedDataParallel.__init__",
+            "self._expect_all()",
+            "self._expect_all(); self._expect_all()",
+        ): RESET_TWICE,
+        (
+            "DistributedDataParallel.__init__",
+            _broadcast("tensor.detach()"),
+            _broadcast("tensor"),
+        ): "a collective writes past autograd; detach() says so",
+        (
+            "DistributedDataParallel.finish_gradient_synchronization",
+            "self._expect_all()",
+            "self._expect_all(); self._expect_all()",
+        ): RESET_TWICE,
+        (
+            "DistributedDataParallel._average",
+            "self._in_flight.append(work)",
+            "self._in_flight.append(work); self._in_flight.append(work)",
+        ): "the second wait() of a handle returns at once",
+        (
+            "BucketedDistributedDataParallel.__init__",
+            "for bucket in self._buckets(int(bucket_size_mb * 2 ** 20)):",
+            "for bucket in self._buckets(bucket_size_mb * 2 ** 20):",
+        ): "sizes are whole numbers of bytes, and fit below the one as below the other",
+        (
+            "BucketedDistributedDataParallel.__init__",
+            "flat = bucket[0].new_zeros(sum(numels))",
+            "flat = bucket[-1].new_zeros(sum(numels))",
+        ): "all of a bucket are of one dtype and device",
+        (
+            "BucketedDistributedDataParallel._buckets",
+            "buckets.append(bucket)",
+            "buckets.append(bucket); buckets.append(bucket)",
+        ): "the second flat tensor of the same gradients takes the place of the first",
+        (
+            "save_checkpoint",
+            "dist.broadcast_object_list(outcome, src=0)",
+            "dist.broadcast_object_list(outcome)",
+        ): "rank 0 is the default",
+        ("save_checkpoint", "if outcome[0]:", "if outcome[-1]:"): "it is a list of one",
+        (
+            "load_checkpoint",
+            "checkpoint = torch.load(path, map_location='cpu', weights_only=True)",
+            "checkpoint = torch.load(path, weights_only=True)",
+        ): "without a GPU there is no other place",
+        (
+            "load_checkpoint",
+            "checkpoint = torch.load(path, map_location='cpu', weights_only=True)",
+            "checkpoint = torch.load(path, map_location='cpu')",
+        ): "the default since torch 2.6",
+        (
+            "load_checkpoint",
+            "set_random_state(random_states[rank])",
+            "set_random_state(random_states[rank]); set_random_state(random_states[rank])",
+        ): RESET_TWICE,
+        (
+            "TopKCompressor.average",
+            "self.kept = wanted.index_fill(0, places, 0)",
+            "self.kept = wanted.index_fill(-1, places, 0)",
+        ): ONE_DIMENSION,
+        (
+            "TopKCompressor.average",
+            "mean.index_add_(0, *sent)",
+            "mean.index_add_(-1, *sent)",
+        ): ONE_DIMENSION,
+    },
+}
+
+
+def reason(mutant: Mutant) -> str:
+    """Why a mutant does what the reference does; "" if it is not known to."""
+    change = mutant.function, mutant.before, mutant.after
+    return EQUIVALENTS.get(mutant.topic, {}).get(change, "")
