@@ -19,6 +19,7 @@ from selenium.webdriver.support.expected_conditions import element_to_be_clickab
 from selenium.webdriver.support.ui import WebDriverWait
 
 COURSE = Path(__file__).parents[1]
+TOPIC = "02 Collectives"
 LECTURE, EXERCISE, SOLUTION = (
     f"{folder}/02_collectives/{name}.ipynb"
     for folder, name in (("lectures", "lecture"), ("exercises", "exercise"), ("solutions", "exercise"))
@@ -127,7 +128,9 @@ def follow(browser: Chrome, lab: str) -> Callable[[str, str], Notebook]:
 
     def follow(link: str, path: str) -> Notebook:
         browser.get(f"{lab}lab/tree/index.md?reset")  # without the tabs of the test before
-        WebDriverWait(browser, PATIENCE).until(element_to_be_clickable((By.LINK_TEXT, link))).click()
+        row = f"//tr[td[contains(., '{TOPIC}')]]"
+        there = element_to_be_clickable((By.XPATH, f"{row}//a[text()='{link}']"))
+        WebDriverWait(browser, PATIENCE).until(there).click()
         return Notebook(browser, path, cells=len(read(path)))
 
     return follow

@@ -45,7 +45,7 @@ def algbw(function: Callable | Function, seed: int = 0) -> None:
     cases = []
     for _ in range(3):
         size, seconds = _size(generator), generator.uniform(1e-5, 1.0)
-        wrong = {"upside down": seconds / size, **_units(size / seconds)}
+        wrong = {"reciprocal": seconds / size, **_units(size / seconds)}
         cases.append(_number("algbw", (size, seconds), size / seconds, wrong, size=1))
     judge("algbw", function, cases, seed)
 
@@ -122,7 +122,7 @@ def crossover_bytes(
         real_rounds = math.log2(n)
         wrong = {
             "rounds not rounded": (n - 1 - real_rounds) * alpha / ((real_rounds - share) * beta),
-            "upside down": 1 / answer if answer else -1.0,
+            "reciprocal": 1 / answer if answer else -1.0,
             "beta as a rate": answer * beta**2,
             "latency left out": alpha / beta,
             "whole messages": (n - 1 - rounds) * alpha / ((rounds - (n - 1)) * beta) if answer else -1.0,
@@ -182,7 +182,7 @@ def _fit_mistake(got: Floats, answer: tuple[float, float], sizes: Floats, second
         return "no fit of alpha"
     if _near(got, _ends(sizes, seconds), _EXACT):
         return "two points"
-    return "absolute errors" if _near(got, _absolute_fit(sizes, seconds), 0.02) else "number"
+    return "absolute errors" if _near(got, _absolute_fit(sizes, seconds), 0.02) else "another value"
 
 
 def _noisy(
@@ -238,7 +238,7 @@ def _number(
         if equal(got, answer):
             return None
         known = [kind for kind, wrong in mistakes.items() if equal(got, wrong) and not equal(wrong, answer)]
-        kind = known[0] if known else "number"
+        kind = known[0] if known else "another value"
         return Problem(kind.partition(",")[0], f"{answer:.6g}", f"{got:.6g}{_named(kind)}")
 
     return Trial(

@@ -100,11 +100,11 @@ BY_KIND = {
         "of them, and then the median.",
     ),
     # formulas
-    "number": (
+    "another value": (
         "a wrong number",
         "Put the smallest numbers that you can calculate by head into the formula, and compare.",
     ),
-    "upside down": (
+    "reciprocal": (
         "the wrong way round",
         "The result is the reciprocal of what it should be: look at its unit.",
     ),

@@ -148,7 +148,7 @@ def test_a_made_up_machine_differs_from_seed_to_seed(solutions):
         return known[text]
 
     verdict = failure_of("parse_topology", memorized, seed=3).verdict
-    assert [str(result.case) for result in verdict.failed] == ["a machine that is made up"]
+    assert "a machine that is made up" in [str(result.case) for result in verdict.failed]
 
 
 class TestBehindWire:

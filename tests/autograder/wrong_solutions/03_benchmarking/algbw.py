@@ -1,9 +1,9 @@
 FAILS_AS = {
-    "upside_down": ("upside down", "reciprocal"),
+    "upside_down": ("reciprocal", "reciprocal"),
     "in_GB": ("not in bytes per second", "Bytes in, bytes per second out"),
     "in_GiB": ("not in bytes per second", "7 % more"),
     "in_MiB": ("not in bytes per second", "where numbers are shown"),
-    "in_bits": ("number", "smallest numbers"),
+    "in_bits": ("another value", "smallest numbers"),
     "prints_it": ("wrong type", "what the function returns"),
 }
 

@@ -8,7 +8,7 @@ FAILS_AS = {
     "one_phase_for_all_reduce": ("half", "How many phases"),
     "in_GiB": ("not in bytes per second", "7 % more"),
     "scatter_without_its_share": ("algbw", "has to leave each rank"),
-    "share_for_broadcast": ("number", "smallest numbers"),
+    "share_for_broadcast": ("another value", "smallest numbers"),
     "accepts_any_name": ("unknown accepted", "raise a ValueError"),
     "divides_by_zero_with_one_rank": ("raised", "line that the message names"),
     "knows_only_all_reduce": ("raised", "line that the message names"),

@@ -3,10 +3,10 @@ FAILS_AS = {
     "rounds_not_rounded": ("rounds not rounded", "round up"),
     "latency_over_bandwidth": ("latency left out", "set them equal"),
     "beta_is_a_bandwidth": ("beta as a rate", "seconds per byte"),
-    "upside_down": ("upside down", "reciprocal"),
+    "upside_down": ("reciprocal", "reciprocal"),
     "ring_sends_whole_tensors": ("whole messages", "S / n bytes"),
-    "twice_the_size": ("number", "smallest numbers"),
-    "one_phase_of_the_ring": ("number", "smallest numbers"),
+    "twice_the_size": ("another value", "smallest numbers"),
+    "one_phase_of_the_ring": ("another value", "smallest numbers"),
     "none_for_few_ranks": ("wrong type", "what the function returns"),
 }
 

@@ -7,7 +7,7 @@ FAILS_AS = {
     "no_latency": ("no fit of alpha", "Let all points decide"),
     "first_and_last": ("two points", "all points decide"),
     "returns_tensors": ("wrong type", "what the function returns"),
-    "two_neighbours": ("number", "smallest numbers"),
+    "two_neighbours": ("another value", "smallest numbers"),
 }
 
 
