@@ -386,7 +386,13 @@ crossover_mib = {"4 ranks": None, "64 ranks": None, "1024 ranks": None}  # your 
 
 # %%
 crossover = {f"{n} ranks": crossover_bytes(n, alpha, beta) / 2**20 for n in (4, 64, 1024)}
-compare(crossover, yours=crossover_mib, unit="MiB", title="Below this size the tree is faster (model)")
+compare(
+    crossover,
+    yours=crossover_mib,
+    unit="MiB",
+    title="Below this size the tree is faster",
+    label="by the model",
+)
 
 # %% [markdown]
 # With more ranks a ring has more stops to make, whatever it carries, and the crossover grows about like n / log₂ n: what is large on one
