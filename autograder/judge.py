@@ -86,9 +86,7 @@ class Trial(Case):
         return self.verify(outcomes)
 
 
-def judge(
-    name: str, code: Callable | Function | Sequence[Callable | Function], cases: Iterable[Case], seed: int
-) -> None:
+def judge(name: str, code: Callable | Function, cases: Iterable[Case], seed: int) -> None:
     """Runs the cases on every backend there is and shows the verdict.
 
     A check ends in bounded time, whatever the code does: at most two cases may go without an answer, and
@@ -96,7 +94,7 @@ def judge(
 
     Args:
         name: what is checked.
-        code: the student's function or class, or several that a driver uses together.
+        code: the student's function or class.
         cases: made one by one, as they are run.
         seed: that the inputs were drawn with.
 

@@ -35,7 +35,7 @@ class StudentProcess:
 
     def function(self, name: str) -> RemoteFunction:
         """The handle to the function of this name, which need not exist: then each run of it fails."""
-        return RemoteFunction(self, name)
+        return RemoteFunction(name, self)
 
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         """The process's answer.
@@ -61,11 +61,11 @@ class StudentProcess:
         self.close()
         raise failure
 
-    def release(self, names: tuple[str, ...]) -> None:
-        """End the ranks that the functions of these names have together, if there are any."""
+    def release(self, name: str) -> None:
+        """End the ranks that the function of this name has, if there are any."""
         if self._process is not None:
             with contextlib.suppress(RunFailed):
-                self.ask({"release": names}, GRACE)
+                self.ask({"release": name}, GRACE)
 
     def close(self) -> None:
         """End the process and its ranks."""
@@ -99,15 +99,15 @@ class StudentProcess:
 
 
 class RemoteFunction(Function):
-    """A function, or several, of a `StudentProcess`."""
+    """A function of a `StudentProcess`."""
 
-    def __init__(self, process: StudentProcess, *names: str) -> None:
-        self.name = ", ".join(names)
-        self._process, self._names = process, names
+    def __init__(self, name: str, process: StudentProcess) -> None:
+        self.name = name
+        self._process = process
 
     def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[list[bytes], list[list[Call]]]:
         answer = self._process.ask(
-            {"run": self._names, "requests": requests, "backend": backend, "timeout": self.timeout},
+            {"run": self.name, "requests": requests, "backend": backend, "timeout": self.timeout},
             self.timeout + GRACE,
         )
         calls = _checked_calls(answer.get("calls"), len(requests))
@@ -120,11 +120,8 @@ class RemoteFunction(Function):
                 raise RunFailed(reason, message, exception, calls)
         raise RunFailed(WRONG_TYPE, "the answer cannot be read")
 
-    def together_with(self, other: RemoteFunction) -> RemoteFunction:
-        return RemoteFunction(self._process, *self._names, *other._names)
-
     def release(self) -> None:
-        self._process.release(self._names)
+        self._process.release(self.name)
 
 
 def _checked_calls(calls: object, world_size: int) -> list[list[Call]]:
@@ -169,7 +166,7 @@ class _Shell:
 
         # Nothing of a student's is to end up in the grader's own IPython history.
         self._shell = InteractiveShell.instance(config=Config(HistoryManager={"enabled": False}))
-        self._handles: dict[tuple[str, ...], NotebookFunction] = {}
+        self._functions: dict[str, NotebookFunction] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         match request:
@@ -177,22 +174,20 @@ class _Shell:
                 for cell in cells:  # a cell that fails does not stop the next one, as in grading
                     self._shell.run_cell(cell, store_history=True)
                 return {}
-            case {"run": names, "requests": requests, "backend": backend, "timeout": timeout}:
-                return self._run(names, requests, backend, timeout)
-            case {"release": names}:
-                if names in self._handles:
-                    self._handles.pop(names).release()
+            case {"run": name, "requests": requests, "backend": backend, "timeout": timeout}:
+                return self._run(name, requests, backend, timeout)
+            case {"release": name}:
+                if name in self._functions:
+                    self._functions.pop(name).release()
                 return {}
 
-    def _run(
-        self, names: tuple[str, ...], requests: list[bytes], backend: str, timeout: float
-    ) -> dict[str, Any]:
-        functions = [self._shell.user_ns.get(name) for name in names]
-        for name, function in zip(names, functions, strict=True):
-            if not callable(function):
-                failure = RunFailed(RAISED, f"the notebook defines no function {name}", "NameError")
-                return _failed(failure, len(requests))
-        handle = self._handles.setdefault(names, NotebookFunction(*functions))
+    def _run(self, name: str, requests: list[bytes], backend: str, timeout: float) -> dict[str, Any]:
+        function = self._shell.user_ns.get(name)
+        if not callable(function):
+            return _failed(
+                RunFailed(RAISED, f"the notebook defines no function {name}", "NameError"), len(requests)
+            )
+        handle = self._functions.setdefault(name, NotebookFunction(function))
         handle.timeout = timeout
         try:
             answers, calls = handle._run_on_ranks(requests, backend)

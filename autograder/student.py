@@ -1,9 +1,9 @@
-"""How a check reaches a student's code: a handle to named functions or classes, used on real ranks.
+"""How a check reaches a student's code: a handle to a named function or class, used on real ranks.
 
 Plain data and tensors go in and come out, by `wire`, wherever the code runs: `NotebookFunction` runs it on
 ranks of this process, `remote.RemoteFunction` in a process of its own. Checks cannot tell the difference.
-What is more than a function to be called (a class, several functions together) is used by a driver, which
-runs on the ranks beside it.
+What is more than a function to be called, such as a class, is used by a driver, which runs on the ranks
+beside it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class NotAFunction(TypeError):
 
 
 class Function(ABC):
-    """A handle to a student's function or class, or to several.
+    """A handle to a student's function or class.
 
     Attributes:
         name: what the student calls it.
@@ -103,7 +103,7 @@ class Function(ABC):
                 sees the inputs of another.
             members: if given, what is called gets `group=`, a process group of these ranks.
             driver: a function of a module of `autograder.drivers`, to be called in place of the student's,
-                with that (or those) before the arguments.
+                with that before the arguments.
 
         Returns:
             For each rank what its call left behind; None where it was not called.
@@ -123,10 +123,6 @@ class Function(ABC):
         """Hands each rank its request; returns each rank's answer and calls."""
 
     @abstractmethod
-    def together_with(self, other: Function) -> Function:
-        """A handle to this one and another of its kind, for a driver that uses them together."""
-
-    @abstractmethod
     def release(self) -> None:
         """Ends the ranks that earlier runs left ready for the next one."""
 
@@ -138,11 +134,11 @@ class Function(ABC):
 
 
 class NotebookFunction(Function):
-    """Functions of this process, shipped by value to ranks that are kept while all goes well."""
+    """A function of this process, shipped by value to ranks that are kept while all goes well."""
 
-    def __init__(self, *functions: Callable) -> None:
-        self.name = ", ".join(getattr(f, "__name__", type(f).__name__) for f in functions)
-        self._functions = functions
+    def __init__(self, function: Callable) -> None:
+        self.name = getattr(function, "__name__", type(function).__name__)
+        self._function = function
         self._worlds: dict[tuple[int, str], fourranks.RankGroup] = {}
 
     def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[list[bytes], list[list[Call]]]:
@@ -154,7 +150,7 @@ class NotebookFunction(Function):
         world = self._worlds[key]
         with world.trace() as trace:
             try:
-                inputs = [(self._functions, request) for request in requests]
+                inputs = [(self._function, request) for request in requests]
                 return world.map(call_on_rank, inputs, self.timeout, show=False), trace.calls
             except FourRanksError as error:
                 failure = _failure(error, self.timeout)
@@ -163,28 +159,23 @@ class NotebookFunction(Function):
         failure.calls = trace.calls
         raise failure
 
-    def together_with(self, other: NotebookFunction) -> NotebookFunction:
-        return NotebookFunction(*self._functions, *other._functions)
-
     def release(self) -> None:
         while self._worlds:
             self._worlds.popitem()[1].stop()
 
 
-def handle(code: Callable | Function | Sequence[Callable | Function]) -> Function:
-    """The handle to a student's function, or to several together; a handle is returned as it is.
+def handle(function: Callable | Function) -> Function:
+    """The handle to a student's function; a handle is returned as it is.
 
     Raises:
-        NotAFunction: when one of them cannot be called.
+        NotAFunction: when `function` cannot be called.
     """
-    parts = code if isinstance(code, (list, tuple)) else [code]
-    for part in parts:
-        if not isinstance(part, Function) and not callable(part):
-            kind = type(part).__name__
-            raise NotAFunction(f"a check takes your function itself, not something of type {kind}: {part!r}")
-    if not isinstance(parts[0], Function):
-        return NotebookFunction(*parts)
-    return functools.reduce(lambda together, part: together.together_with(part), parts)
+    if isinstance(function, Function):
+        return function
+    if not callable(function):
+        kind = type(function).__name__
+        raise NotAFunction(f"a check takes your function itself, not something of type {kind}: {function!r}")
+    return NotebookFunction(function)
 
 
 def backends(world_size: int) -> tuple[str, ...]:
@@ -199,16 +190,16 @@ class _StudentError(Exception):
     """What a student's function raised, as four lines: class, file, line number, message."""
 
 
-def call_on_rank(functions: Sequence[Callable], request: bytes) -> bytes:
+def call_on_rank(function: Callable, request: bytes) -> bytes:
     """Runs on a rank: makes the group, calls the function, answers with what it returned and left behind."""
     arguments, members, driver = wire.decode(request)
     keywords = {} if members is None else {"group": dist.new_group(members)}
     if arguments is None:
         return wire.encode(None)
     arguments = _on_device(arguments)
-    function = functools.partial(_driver(driver), *functions) if driver else functions[0]
+    use = functools.partial(_driver(driver), function) if driver else function
     try:
-        value = function(*arguments, **keywords)
+        value = use(*arguments, **keywords)
     except (Exception, SystemExit) as error:
         raise _StudentError("\n".join(map(str, _describe(error)))) from None
     try:

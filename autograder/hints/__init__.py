@@ -64,20 +64,15 @@ _BY_KIND = {
     **less_communication.BY_KIND,
 }
 
+# Kinds that what failing cases have in common may explain; a broken budget or contract says enough by itself.
 _PATTERN_KINDS = {
     "raised",
     "deadlock",
     "died",
-    "untouched",
-    "unfilled",
-    "shifted",
-    "missing summand",
-    "repeated summand",
-    "value",
+    *collectives.PATTERN_KINDS,
     *data_parallelism.PATTERN_KINDS,
-    "wrong weights after a round",
-    "wrong compressed gradients",
-}  # a broken budget or contract says enough by itself
+    *less_communication.PATTERN_KINDS,
+}
 
 
 def title(kind: str) -> str:

@@ -82,6 +82,8 @@ BY_KIND = {
     ),
 }
 
+PATTERN_KINDS = {"untouched", "unfilled", "shifted", "missing summand", "repeated summand", "value"}
+
 _Rule = Callable[["Result"], bool]
 
 PATTERNS: tuple[tuple[_Rule, str], ...] = (

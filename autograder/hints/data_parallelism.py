@@ -201,7 +201,6 @@ BY_KIND = {
     ),
 }
 
-# Kinds that what failing cases have in common may explain; a broken budget says enough by itself.
 PATTERN_KINDS = {
     "out of step",
     "no gradient",

@@ -75,3 +75,5 @@ BY_KIND = {
         "An all-reduce of a tensor full of zeros moves the zeros, too.",
     ),
 }
+
+PATTERN_KINDS = {"wrong weights after a round", "wrong compressed gradients"}

@@ -60,12 +60,9 @@ class Handle(NotebookFunction):
 
     until_failure = True
 
-    def __init__(self, *functions: Callable, timeout: float) -> None:
-        super().__init__(*functions)
+    def __init__(self, function: Callable, timeout: float) -> None:
+        super().__init__(function)
         self.timeout = timeout
-
-    def together_with(self, other: Handle) -> Handle:
-        return Handle(*self._functions, *other._functions, timeout=self.timeout)
 
 
 def examined(

@@ -6,7 +6,7 @@ each mistake (some depend on which rank comes first) and a phrase of the hint. M
 executed as a notebook's cells are, so that ranks get the code by value.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import jupytext
@@ -34,14 +34,24 @@ def names(source: str, filename: str) -> dict:
 
 def solutions(topic: str) -> dict:
     """What the solved cells of a topic's exercise define."""
-    setup = [line for line in cells(topic, _is_setup)[0].splitlines() if not line.startswith(("%", "# %"))]
-    return names("\n".join(setup) + "\n\n" + "\n\n".join(cells(topic, _is_solution)), "exercise")
+    lines = "\n\n".join(cells(topic, is_needed)).splitlines()
+    return names("\n".join(line for line in lines if not line.startswith("%")), "exercise")
+
+
+def is_needed(cell: dict) -> bool:
+    """Whether this is a cell that a solution consists of: the imports, or one that students fill in."""
+    return bool(cell.get("solution")) or cell.get("grade_id") == "setup"
+
+
+def sources(topic: str, operations: Iterable[str]) -> list[str]:
+    """The modules of wrong solutions for these checks, behind the one with their helpers."""
+    files = [SHELF / topic / f"{name}.py" for name in ("common", *operations)]
+    return [file.read_text() for file in files if file.exists()]
 
 
 def wrong_solutions(topic: str, operation: str) -> dict:
     """What the module of wrong solutions for this check defines."""
-    files = [SHELF / topic / "common.py", SHELF / topic / f"{operation}.py"]
-    return names("\n".join(file.read_text() for file in files if file.exists()), operation)
+    return names("\n".join(sources(topic, [operation])), operation)
 
 
 def operations(topic: str) -> list[str]:
@@ -49,21 +59,8 @@ def operations(topic: str) -> list[str]:
     return sorted(path.stem for path in (SHELF / topic).glob("*.py") if path.stem != "common")
 
 
-def mistakes(topic: str) -> list[tuple[str, str]]:
-    """Every wrong solution of a topic: the check, and the name of the mistake."""
-    return [(op, mistake) for op in operations(topic) for mistake in wrong_solutions(topic, op)["FAILS_AS"]]
-
-
 def failure_of(operation: str, *code: object, **limits: object) -> CheckFailed:
     """The failure that the check of this operation must end in."""
     with pytest.raises(CheckFailed) as caught:
         getattr(check, operation)(*code, **limits)
     return caught.value
-
-
-def _is_setup(cell: dict) -> bool:
-    return cell.get("grade_id") == "setup"
-
-
-def _is_solution(cell: dict) -> bool:
-    return bool(cell.get("solution"))

@@ -1,0 +1,253 @@
+"""What holds for every check, on real ranks: solutions pass, a wrong one fails for its own reason.
+
+What a single exercise asks beyond that is in `test_checks_<topic>.py`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import pytest
+import torch
+
+from autograder import check, student
+from autograder.remote import StudentProcess
+from tests.autograder import shelf
+from tests.autograder.shelf import failure_of
+
+Limits = Mapping[str, object]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Checks of one exercise that are asked alike.
+
+    Attributes:
+        topic: whose exercise it is.
+        names: what each check is for, by the check's name, where that is another name.
+        behind_wire: for some checks a mistake that another process makes, too.
+        operations: the checks; by default all of the topic.
+        more: arguments that a hidden test might give, by check; "" stands for all that are not named.
+        few: arguments that are enough to tell every mistake, likewise.
+        for_groups: the same for mistakes that only a smaller group shows: their hint speaks of it.
+        seeds: that `more` is tried with.
+        timeout: seconds for one call of a wrong solution.
+    """
+
+    topic: str
+    behind_wire: Mapping[str, str]
+    operations: Sequence[str] = ()
+    names: Mapping[str, str] = field(default_factory=dict)
+    more: Mapping[str, Limits] = field(default_factory=dict)
+    few: Mapping[str, Limits] = field(default_factory=dict)
+    for_groups: Limits | None = None
+    seeds: Sequence[int] = (7,)
+    timeout: float = 4.0
+
+    @property
+    def checks(self) -> Sequence[str]:
+        return self.operations or shelf.operations(self.topic)
+
+    def name(self, operation: str) -> str:
+        return self.names.get(operation, operation)
+
+    def limits(self, by_check: Mapping[str, Limits], operation: str) -> Limits:
+        return by_check.get(operation, by_check.get("", {}))
+
+    def enough_for(self, operation: str, phrase: str) -> Limits:
+        if self.for_groups and "group" in phrase:
+            return self.for_groups
+        return self.limits(self.few, operation)
+
+
+PARTS = {
+    "hardware_hierarchy": Part(
+        "01_hardware_hierarchy",
+        behind_wire={
+            "transfer_seconds": "fails_without_hops",
+            "parse_topology": "believes_every_entry",
+            "measure_copy_bandwidth": "takes_the_mean",
+        },
+        more={
+            "": {"cases": 30},
+            "parse_topology": {"names": ("8_v100", "5_pcie")},
+            "measure_copy_bandwidth": {"num_bytes": (1, 4099, 30_000_001)},
+        },
+        timeout=10.0,
+    ),
+    "collectives": Part(
+        "02_collectives",
+        behind_wire={
+            "ring_all_reduce": "gathers_everything_and_adds",
+            "broadcast": "needs_a_power_of_two",
+            "exchange": "receives_as_float32",
+            "scatter": "sends_to_itself",
+            "all_to_all": "returns_the_work",
+        },
+        more={
+            "": {
+                "world_sizes": (8,),
+                "numels": (0, 1, 13, 1009),
+                "dtypes": (torch.float32, torch.float64, torch.int64, torch.bfloat16),
+            }
+        },
+        few={"": {"world_sizes": (1, 2, 3, 4), "numels": (0, 1, 7, 40)}},
+    ),
+    "benchmarking": Part(
+        "03_benchmarking",
+        behind_wire={
+            "benchmark": "never_synchronizes",
+            "busbw": "counts_the_output_of_reduce_scatter",
+            "fit_alpha_beta": "absolute_errors",
+        },
+        more={
+            "benchmark": {"world_sizes": (2, 8)},
+            "busbw": {"world_sizes": (1, 7, 1000)},
+            "corrected_reduce_scatter_busbw": {"world_sizes": (3, 1000)},
+            "crossover_bytes": {"world_sizes": (2, 3, 6, 1000)},
+        },
+        few={"benchmark": {"world_sizes": (1, 3)}},
+        seeds=(7, 8),
+    ),
+    "data_parallelism": Part(
+        "04_data_parallelism",
+        behind_wire={
+            "shard_batch": "deals_out_in_turn",
+            "average_gradients": "by_way_of_rank_0",
+            "distributed_data_parallel": "starts_in_finish",
+            "bucketed_distributed_data_parallel": "closes_when_full",
+            "accumulate": "one_backward_for_all",
+        },
+        operations=(
+            "shard_batch",
+            "average_gradients",
+            "distributed_data_parallel",
+            "bucketed_distributed_data_parallel",
+            "accumulate",
+        ),
+        names={
+            "distributed_data_parallel": "DistributedDataParallel",
+            "bucketed_distributed_data_parallel": "BucketedDistributedDataParallel",
+        },
+        more={"": {"world_sizes": (8,)}},
+        few={"": {"world_sizes": (2,)}},
+        for_groups={"world_sizes": (3,)},
+    ),
+    "checkpoints": Part(
+        "04_data_parallelism",
+        behind_wire={
+            "load_checkpoint": "executes_the_file",
+            "save_checkpoint": "moves_the_earlier_file_away",
+        },
+        operations=("load_checkpoint", "save_checkpoint"),
+        more={"": {"world_sizes": (8,), "widths": (3, 17, 9, 2)}},
+        few={"": {"world_sizes": (2, 3)}},
+    ),
+    "less_communication": Part(
+        "04_data_parallelism",
+        behind_wire={"local_sgd_round": "clears_after_the_step", "top_k_compressor": "KeepsWhatItSends"},
+        operations=("local_sgd_round", "top_k_compressor"),
+        names={"top_k_compressor": "TopKCompressor"},
+        more={"": {"world_sizes": (8,)}},
+        few={"": {"world_sizes": (1, 2, 3)}},
+    ),
+}
+CHECKS = [(name, operation) for name, part in PARTS.items() for operation in part.checks]
+MISTAKES = [
+    (name, operation, mistake)
+    for name, operation in CHECKS
+    for mistake in shelf.wrong_solutions(PARTS[name].topic, operation)["FAILS_AS"]
+]
+BEHIND_WIRE = [(name, *pair) for name, part in PARTS.items() for pair in part.behind_wire.items()]
+
+each_check = pytest.mark.parametrize(
+    ("part", "operation"), CHECKS, ids=map(".".join, CHECKS), indirect=["part"]
+)
+
+
+@pytest.fixture
+def part(request: pytest.FixtureRequest) -> Part:
+    return PARTS[request.param]
+
+
+@pytest.fixture
+def solutions(part: Part) -> dict:
+    return shelf.solutions(part.topic)
+
+
+def test_every_check_is_asked_here():
+    assert sorted(operation for _, operation in CHECKS) == sorted(check.__all__)
+
+
+@each_check
+def test_the_solution_passes_the_visible_check(part, operation, solutions, capfd):
+    getattr(check, operation)(solutions[part.name(operation)])
+    shown = capfd.readouterr()
+    assert f"{part.name(operation)}: passed" in shown.out
+    assert shown.err == ""
+
+
+@each_check
+def test_the_solution_passes_with_other_sizes_and_seeds(part, operation, solutions):
+    for seed in part.seeds:
+        limits = part.limits(part.more, operation)
+        getattr(check, operation)(solutions[part.name(operation)], **limits, seed=seed)
+
+
+@pytest.mark.parametrize(
+    ("part", "operation", "mistake"), MISTAKES, ids=[".".join(each) for each in MISTAKES], indirect=["part"]
+)
+def test_a_wrong_solution_fails_for_its_own_reason_and_gets_the_hint_meant_for_it(part, operation, mistake):
+    names = shelf.wrong_solutions(part.topic, operation)
+    kinds, phrase = names["FAILS_AS"][mistake]
+    function = student.NotebookFunction(names[mistake])
+    function.timeout = part.timeout
+    verdict = failure_of(operation, function, **part.enough_for(operation, phrase)).verdict
+    assert verdict.kind in kinds.split(" or "), str(verdict)
+    assert phrase in verdict.hint, str(verdict)
+
+
+@each_check
+def test_an_untouched_stub_fails_as_not_implemented(part, operation):
+    def stub(*arguments, **keywords):
+        raise NotImplementedError
+
+    failure = failure_of(operation, stub, **part.limits(part.few, operation))
+    assert failure.verdict.kind == "not implemented"
+    assert failure.verdict.name == part.name(operation)
+    assert "not implemented yet" in str(failure)
+    assert "first step" in str(failure)
+
+
+class TestBehindWire:
+    """The same checks, with the student's code in another process."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def process() -> Iterator[Callable[[tuple[str, ...]], StudentProcess]]:
+        """The process that holds these cells; started once."""
+        with ExitStack() as running:
+            yield functools.cache(lambda cells: running.enter_context(StudentProcess(cells)))
+
+    @each_check
+    def test_every_check_passes(self, part, operation, process):
+        notebook = process(tuple(shelf.cells(part.topic, shelf.is_needed)))
+        limits = part.limits(part.few, operation)
+        getattr(check, operation)(notebook.function(part.name(operation)), **limits)
+
+    @pytest.mark.parametrize(
+        ("part", "operation", "mistake"),
+        BEHIND_WIRE,
+        ids=[".".join(each) for each in BEHIND_WIRE],
+        indirect=["part"],
+    )
+    def test_a_wrong_solution_fails_for_the_same_reason(self, part, operation, mistake, process):
+        notebook = process(tuple(shelf.sources(part.topic, part.behind_wire)))
+        kinds, phrase = shelf.wrong_solutions(part.topic, operation)["FAILS_AS"][mistake]
+        limits = part.limits(part.few, operation)
+        verdict = failure_of(operation, notebook.function(mistake), **limits).verdict
+        assert verdict.kind in kinds.split(" or ")
+        assert phrase in verdict.hint
