@@ -18,7 +18,7 @@ from typing import Any
 from .errors import RemoteError
 from .messages import Clear, Display, Done, Feed, Interrupt, Report, Rescue, State, Stream
 from .rank.places import Place
-from .rank.recorder import Progress
+from .rank.progress import Progress
 from .trace import Call
 from .transcript import Transcript
 from .watch import Deadlock, RankView, Watch, in_step

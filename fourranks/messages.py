@@ -22,7 +22,7 @@ from .memory import MemoryFile
 from .parcel import Parcel
 from .progress import Bar
 from .rank.places import Place
-from .rank.recorder import Progress
+from .rank.progress import Progress
 from .trace import Record, Tracing
 
 LOOPBACK = "127.0.0.1"  # the only address that ranks and their store listen on

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .rank.recorder import Progress
+from .rank.progress import Progress
 from .trace import Call
 
 STANDSTILL_ROUNDS = 5  # unchanged reports after which what may have been on its way does not come any more

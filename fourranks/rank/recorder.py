@@ -10,35 +10,18 @@ import contextlib
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
-from ..trace import Call
+from ..trace import MAX_CALLS, Call
 from .agreement import Agreement
 from .backward import Awaited, BackwardWait
 from .board import Board
+from .progress import Progress
 from .values import Variable
 
 RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead
 GROUPS = 256  # calls of new_group that it carries: who left one out gets stuck in a later one, cells after
 CONFLICT_TICK = 0.005  # seconds between looks at the board of a rank that stands still
 FINISH_TICK = 0.001  # seconds between looks at a call that was launched and is not complete
-MAX_CALLS = 1_000_000  # calls kept by one trace; a runaway loop must not take the rank's memory
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far one rank has come in its communication: what `watch` compares between ranks."""
-
-    blocked: Call | None = None  # the call that the main thread waits for now
-    collectives: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)  # by (group, its ranks)
-    sends: dict[tuple[str, int, int], int] = field(default_factory=dict)  # by (group, peer, tag)
-    recvs: dict[tuple[str, int, int], int] = field(default_factory=dict)
-    recent: list[Call] = field(default_factory=list)
-    dropped: list[Call] = field(default_factory=list)  # in this cell, before they were complete
-    launched: Call | None = None  # with NCCL, the oldest call that is not complete
-    passes: dict[tuple[str, int], int] = field(default_factory=dict)  # calls of this cell by (file, line)
-    nbytes: int = 0  # of all calls so far
-    waited: float = 0.0  # seconds that the main thread stood still in calls so far
 
 
 class Recorder:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from ..views.player import Player
     from ..views.style import Figure
 
+MAX_CALLS = 1_000_000  # of a rank that one trace keeps; a runaway loop must not take the rank's memory
+
 
 @dataclass(slots=True, eq=False)
 class Call:

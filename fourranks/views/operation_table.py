@@ -7,7 +7,7 @@ from html import escape
 from typing import TYPE_CHECKING, Any
 
 from ..errors import format_ranks
-from ..rank.recorder import MAX_CALLS
+from ..trace import MAX_CALLS
 from ..trace.operations import Summary, summarize
 from . import units
 from .table import Row, as_html, as_text

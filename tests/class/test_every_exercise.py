@@ -1,4 +1,7 @@
-"""Every exercise is graded by nbgrader, and every submission gets exactly the points that it deserves."""
+"""Every exercise is graded by nbgrader, and every submission gets exactly the points that it deserves.
+
+But for the exercise of `test_grading`, which a whole class hands in.
+"""
 
 import ast
 import uuid
@@ -15,7 +18,7 @@ from tests.classroom import COURSE
 
 pytestmark = pytest.mark.timeout(600)  # the submissions are graded once for each topic, in its first test
 
-TOPICS = sorted(path.parent.name for path in COURSE.glob("source/*/exercise.py"))
+TOPICS = sorted({path.parent.name for path in COURSE.glob("source/*/exercise.py")} - {"02_collectives"})
 NOTHING = "\n\n\ndef {name}(*arguments, **options):\n    pass\n"  # what has only the right name
 
 
@@ -34,13 +37,13 @@ class Graded:
     Attributes:
         questions: of the exercise, by name.
         scores: of each student, by question; None is for a person to decide.
-        wrong: the question that one student answered wrongly.
+        right: the one question that the student who left early answered rightly.
         left_behind: processes that outlived the commands.
     """
 
     questions: dict[str, Question]
     scores: dict[str, dict[str, float | None]]
-    wrong: str
+    right: str
     left_behind: list
 
 
@@ -55,19 +58,18 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=TOPICS)
 def graded(request: pytest.FixtureRequest, course: Path) -> Graded:
-    """An exercise, handed in solved, untouched, and with one wrong answer."""
+    """An exercise, handed in solved, untouched, and with one right answer and one wrong one."""
     topic = request.param
     released, solution = (
         classroom.read(course / kind / topic / "exercise.ipynb") for kind in ("exercises", "solutions")
     )
     questions = _questions(released)
-    wrong = [name for name, question in questions.items() if question.checks][
-        -1
-    ]  # nothing builds on the last
+    first, *_, last = [name for name, question in questions.items() if question.checks]
     right = classroom.answers(solution)
+    one_of_two = _answer(right, questions[first].checks) | _spoilt(right, questions[last].checks)
     submissions = {
         "solved": classroom.filled_in(released, right),
-        "wrong_once": classroom.filled_in(released, right | _spoilt(right, questions[wrong].checks)),
+        "left_early": classroom.filled_in(released, one_of_two),
         "untouched": released,
     }
     files = {student: {"exercise.ipynb": classroom.as_bytes(n)} for student, n in submissions.items()}
@@ -78,7 +80,7 @@ def graded(request: pytest.FixtureRequest, course: Path) -> Graded:
         assert done.returncode == 0, done.stdout
     with Gradebook(f"sqlite:///{course}/gradebook.db", "fourranks") as gradebook:
         scores = {student: _scores(gradebook, topic, student) for student in submissions}
-    return Graded(questions, scores, wrong, classroom.kill_marked(mark))
+    return Graded(questions, scores, first, classroom.kill_marked(mark))
 
 
 def _questions(released: NotebookNode) -> dict[str, Question]:
@@ -94,15 +96,20 @@ def _checked(cell: NotebookNode) -> str | None:
     return next(argument.id for call in calls for argument in call.args if isinstance(argument, ast.Name))
 
 
-def _spoilt(right: dict[str, str], name: str) -> dict[str, str]:
-    """The answer that defines this name, with something of the same name after it that does nothing."""
-    definition = (f"def {name}(", f"class {name}(", f"class {name}:")
+def _answer(right: dict[str, str], name: str) -> dict[str, str]:
+    """The answer that defines this name."""
+    definitions = (f"def {name}(", f"class {name}(", f"class {name}:")
     ((cell, source),) = [
         (cell, source)
         for cell, source in right.items()
-        if any(line.startswith(definition) for line in source.splitlines())
+        if any(line.startswith(definitions) for line in source.splitlines())
     ]
-    return {cell: source + NOTHING.format(name=name)}
+    return {cell: source}
+
+
+def _spoilt(right: dict[str, str], name: str) -> dict[str, str]:
+    """The same, with something of the same name after it that does nothing."""
+    return {cell: source + NOTHING.format(name=name) for cell, source in _answer(right, name).items()}
 
 
 def _scores(gradebook: Gradebook, topic: str, student: str) -> dict[str, float | None]:
@@ -115,8 +122,9 @@ def test_the_solution_gets_all_points_and_its_answers_in_words_wait_for_a_person
     assert graded.scores["solved"] == full
 
 
-def test_one_wrong_answer_costs_its_points_and_no_others(graded):
-    assert graded.scores["wrong_once"] == graded.scores["solved"] | {graded.wrong: 0}
+def test_a_right_answer_keeps_its_points_among_wrong_and_missing_ones(graded):
+    got = dict.fromkeys(graded.questions, 0) | {graded.right: graded.questions[graded.right].points}
+    assert graded.scores["left_early"] == got
 
 
 def test_an_untouched_exercise_gets_no_points_and_needs_nobody_to_look_at_it(graded):

@@ -9,7 +9,7 @@ import pytest
 
 from fourranks.live import Activity, Meter, busy_rank
 from fourranks.messages import State
-from fourranks.rank.recorder import Progress
+from fourranks.rank.progress import Progress
 from fourranks.trace import Call
 from fourranks.watch import missing
 

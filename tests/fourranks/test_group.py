@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import threading
 import time
@@ -414,3 +415,14 @@ def test_ranks_need_not_import_what_optimizers_do_once_the_zygote_was_told_to(mo
     imported = fourranks.run(lambda: "torch._dynamo" in sys.modules, world_size=1)
     fresh.stop()
     assert imported == [True]
+
+
+def test_ranks_run_cells_before_the_notebooks_own_process_has_imported_torch():
+    program = """
+import sys, fourranks
+with fourranks.start(world_size=2) as group:
+    group.execute("dist.barrier()")
+    print(group.execute("rank"), "torch" in sys.modules, sep="; ")
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert answer.stdout == "[0] 0\n[1] 1; False\n"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fourranks.rank.recorder import Progress
+from fourranks.rank.progress import Progress
 from fourranks.trace import Call
 from fourranks.watch import STANDSTILL_ROUNDS, RankView, Watch, in_step
 

@@ -1,0 +1,26 @@
+"""What a rank reports of its communication while a cell runs.
+
+The notebook reads it, too, and must not have to wait until torch is imported: nothing here needs it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ..trace import Call
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far one rank has come in its communication: what `watch` compares between ranks."""
+
+    blocked: Call | None = None  # the call that the main thread waits for now
+    collectives: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)  # by (group, its ranks)
+    sends: dict[tuple[str, int, int], int] = field(default_factory=dict)  # by (group, peer, tag)
+    recvs: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    recent: list[Call] = field(default_factory=list)
+    dropped: list[Call] = field(default_factory=list)  # in this cell, before they were complete
+    launched: Call | None = None  # with NCCL, the oldest call that is not complete
+    passes: dict[tuple[str, int], int] = field(default_factory=dict)  # calls of this cell by (file, line)
+    nbytes: int = 0  # of all calls so far
+    waited: float = 0.0  # seconds that the main thread stood still in calls so far
