@@ -55,7 +55,7 @@ def _local_steps(
     for inputs, targets in batches:
         if clear == "before":
             optimizer.zero_grad()
-        drivers.squared_error(model(inputs), targets).backward()
+        drivers.lopsided_error(model(inputs), targets).backward()
         optimizer.step()
         if clear == "after":
             optimizer.zero_grad()

@@ -7,6 +7,7 @@ checked without the other. Faults are real ones: a disk that is full, a rank tha
 from __future__ import annotations
 
 import contextlib
+import io
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from autograder.values import close, kind_of, same
 
 WORLD_SIZES = (1, 2, 3, 4, 5)
 WIDTHS = (5, 8, 3)
+SLACK = 1.5  # how much larger a file may be than torch.save makes it of the same content
 
 Outcomes = Sequence[Outcome | None]
 
@@ -118,6 +120,8 @@ def _wrong_save(wanted: dict, outcomes: Outcomes) -> Problem | None:
         or _returned_early(reports)
         or _written_over(reports[0])
         or _left_over(reports[0])
+        or _too_large(wanted, reports[0])
+        or _not_on_disk(reports[0])
     )
 
 
@@ -160,6 +164,21 @@ def _written_over(report: dict) -> Problem | None:
 def _left_over(report: dict) -> Problem | None:
     if report["left_over"]:
         return Problem("left over", "one file, at the path", f"also {', '.join(report['left_over'])}")
+    return None
+
+
+def _too_large(wanted: dict, report: dict) -> Problem | None:
+    torch.save(wanted, file := io.BytesIO())
+    nbytes = file.getbuffer().nbytes
+    if report["nbytes"] > SLACK * nbytes:
+        return Problem("too large", f"a file of about {nbytes:,} bytes", f"{report['nbytes']:,}")
+    return None
+
+
+def _not_on_disk(report: dict) -> Problem | None:
+    if not report["on disk"]:
+        expected = "the whole file is on the disk before it gets its name"
+        return Problem("not on the disk", expected, "it may still be in memory")
     return None
 
 

@@ -243,6 +243,10 @@ def _paused(expected: Sequence[Expected], at: int, where: str, outcome: Outcome)
     after = f"{where}, after an exception in no_sync"
     if problem := wrong_gradients(value["recovered"], expected[0], at, after):
         return Problem("no_sync stays on", problem.expected, problem.got)
+    twice = Expected.total([expected[0], expected[0]])
+    if value["twice"] is not None and wrong_gradients(value["twice"], twice, at, where):
+        asked = f"{where}: a RuntimeError when backward runs twice before finish_gradient_synchronization()"
+        return Problem("ready twice", asked, "no error, and wrong gradients")
     return None
 
 

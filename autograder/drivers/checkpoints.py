@@ -69,11 +69,12 @@ def save(
 ) -> Reports:
     """Saves one state after the other on a slow disk, where rank 0 alone can write."""
     folder, kept = Path(path).parent, Path(path).parent.parent / "kept"
-    seen = []
+    seen, on_disk = [], set()
     for state in states:
         model, optimizer = _build(state, wrapped)
         torch.set_rng_state(random_state.cpu())
-        with contextlib.nullcontext() if dist.get_rank() == 0 else _nothing_written(), _slow_disk():
+        watched = _note_what_reaches_the_disk(path, on_disk) if dist.get_rank() == 0 else _nothing_written()
+        with watched, _slow_disk():
             save_checkpoint(Path(path) if as_path else path, model, optimizer, state["step"])
         seen.append(_digest(path))
         dist.barrier()
@@ -82,6 +83,8 @@ def save(
             os.link(path, kept)  # a second name for the earlier file: does anybody write into it?
         dist.barrier()
     return _contents(path) | {
+        "nbytes": os.path.getsize(path) if os.path.isfile(path) else 0,
+        "on disk": os.path.isfile(path) and _identity(path) in on_disk,
         "seen": seen,
         "left_over": sorted({entry.name for entry in folder.glob("*")} - {Path(path).name}),
         "written_over": kept.exists() and _digest(kept) != seen[0],
@@ -242,6 +245,28 @@ def _write(path: str, content: Reports | bytes, share: float = 1.0) -> None:
 
 def _digest(path: str | Path) -> str | None:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest() if os.path.isfile(path) else None
+
+
+def _identity(path: str | os.PathLike) -> tuple[int, int]:
+    """Which file it is, whatever its name, and how much has been written to it."""
+    status = os.stat(path)
+    return status.st_ino, status.st_size
+
+
+@contextlib.contextmanager
+def _note_what_reaches_the_disk(path: str, on_disk: set[tuple[int, int]]) -> Iterator[None]:
+    """Adds the files beside `path` that the disk is made to take before one of them gets this name."""
+
+    def note(_: object, event: str, function: object) -> None:
+        if event == "c_call" and function in (os.fsync, os.fdatasync, os.sync):
+            others = [other for other in Path(path).parent.glob("*") if other != Path(path)]
+            on_disk.update(map(_identity, others))
+
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
 
 
 @contextlib.contextmanager

@@ -82,13 +82,14 @@ def pause(
     options: dict,
     group: dist.ProcessGroup | None = None,
 ) -> dict:
-    """All but the last batch under `no_sync`; then a block that ends by an exception, and one more step."""
+    """All but the last batch under `no_sync`; then a block that ends by an exception, and two more steps."""
     module = build(model, seed).to(_device())
     wrapped = wrapper(module, **options, group=group)
     paused = time.perf_counter()
     with wrapped.no_sync():
         for batch in batches[:-1]:
             loss(wrapped(batch)).backward()
+            wrapped.finish_gradient_synchronization()
         resumed = time.perf_counter()
     inside = gradients(module)
     _step(wrapped, batches[-1])
@@ -97,13 +98,27 @@ def pause(
         raise _Interruption
     module.zero_grad()
     _step(wrapped, batches[0])
+    recovered = gradients(module)
+    module.zero_grad()
     return {
         "paused": paused,
         "resumed": resumed,
         "inside": inside,
         "after": after,
-        "recovered": gradients(module),
+        "recovered": recovered,
+        "twice": _twice(wrapped, batches[0]),
     }
+
+
+def _twice(wrapped: nn.Module, batch: torch.Tensor) -> dict | None:
+    """What two backwards without a synchronization between them come to; None if that is refused."""
+    loss(wrapped(batch)).backward()
+    try:
+        loss(wrapped(batch)).backward()
+    except RuntimeError:
+        return None
+    wrapped.finish_gradient_synchronization()
+    return gradients(wrapped.module)
 
 
 class _Interruption(Exception):

@@ -61,6 +61,15 @@ BY_KIND = {
         "When the checkpoint is in its place, nothing else remains in the folder. os.replace takes the "
         "temporary file away by giving it its final name.",
     ),
+    "too large": (
+        "the file holds more than the checkpoint",
+        "Each checkpoint is a file of its own, with the four entries of the table and nothing else.",
+    ),
+    "not on the disk": (
+        "a power failure may empty the checkpoint",
+        "What a program writes stays in memory for a while. Before the file gets its final name, let "
+        "`os.fsync(file.fileno())` wait until the disk has it all.",
+    ),
     "returned the step": (
         "the step is not returned",
         "Return the step as it was saved, an int, on every rank.",

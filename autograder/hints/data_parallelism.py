@@ -147,6 +147,11 @@ BY_KIND = {
         "After no_sync() the whole of parameter.grad has to be averaged, with what has gathered in it. A "
         "hook by register_hook sees only what the latest backward adds.",
     ),
+    "ready twice": (
+        "a gradient is ready twice, and nobody says so",
+        "After a first backward the all-reduces are under way. A second one adds to gradients that are being "
+        "sent, or have been: note which are ready, and raise a RuntimeError when one is so again.",
+    ),
     "no_sync stays on": (
         "no_sync() outlives an exception",
         "Switch synchronization on again in a finally block: code in no_sync() may raise.",

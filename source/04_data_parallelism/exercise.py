@@ -195,7 +195,7 @@ check.average_gradients(average_gradients, world_sizes=(2, 3, 5, 8), seed=2402)
 # |---|---|
 # | `DistributedDataParallel(module, group=None)` | keeps `module` in `.module`, so that names and shapes are those of PyTorch's own wrapper; copies all parameters and buffers of rank 0 to the other ranks |
 # | `forward(*args, **kwargs)` | calls the module |
-# | `finish_gradient_synchronization()` | called between backward and the optimizer's step; when it returns, every `.grad` is the mean over the ranks |
+# | `finish_gradient_synchronization()` | called after each backward; when it returns, every `.grad` is the mean over the ranks. In `no_sync()` it does nothing; elsewhere a second backward without it raises a `RuntimeError` |
 # | `no_sync()` | a context manager for any number of forwards and backwards: nothing is sent, gradients add up on each rank. The next backward outside averages all that has gathered |
 #
 # **Budget** for one step: one all-reduce for each gradient, X bytes in all; each one under way, asynchronously, before backward goes on to the
@@ -547,6 +547,8 @@ check.accumulate(accumulate, world_sizes=(2, 3, 5, 8), seed=2405)
 # - **The others wait.** On every rank the checkpoint is there when `save_checkpoint` returns.
 # - **All or nothing.** Whatever happens in the middle (the disk is full, the process is killed with `kill -9`), there is a whole checkpoint at `path`: the
 #   earlier one, until the new one is. When all went well, the folder holds nothing else. Missing folders are made.
+# - **On the disk.** What a program writes stays in memory for a while, and is lost when the machine loses power. So `os.fsync` brings the new file
+#   to the disk *before* it takes the place of the earlier one; otherwise both may be gone.
 # - **A failure is nobody's secret.** When rank 0 cannot write, `save_checkpoint` raises on *every* rank, instead of leaving the others waiting.
 #
 # Where each rank holds a shard of the model instead of a copy (topics 05 to 08), each writes its own: that is what `torch.distributed.checkpoint` is for.
@@ -585,8 +587,7 @@ def write_in_one_step(content: dict[str, object], path: Path) -> None:
     temporary = path.with_name(f"{path.name}.tmp")
     with temporary.open("wb") as file:
         torch.save(content, file)
-        file.flush()
-        os.fsync(file.fileno())  # on the disk itself, before it counts: the machine may lose power, too
+        os.fsync(file.fileno())  # torch.save has emptied Python's buffer; this empties the machine's
     os.replace(temporary, path)
     ### END SOLUTION
 

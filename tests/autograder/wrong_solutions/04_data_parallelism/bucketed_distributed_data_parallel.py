@@ -82,6 +82,7 @@ class keeps_the_last_bucket(RightBucketed):
 class starts_what_is_complete(RightBucketed):
     def on_ready(self, parameter):
         if self.enabled:
+            self.refuse_twice(parameter)
             self.ready.add(parameter)
             for bucket in self.buckets:
                 if self.ready.issuperset(bucket) and id(bucket) not in self.sent:
@@ -99,7 +100,7 @@ class starts_what_is_complete(RightBucketed):
 
 
 class forgets_unused(RightBucketed):
-    def finish_gradient_synchronization(self):
+    def finish(self):
         self.wait()
         self.begin()
 

@@ -45,8 +45,13 @@ class Right(nn.Module):
 
     def on_ready(self, parameter):
         if self.enabled:
+            self.refuse_twice(parameter)
             self.ready.add(parameter)
             self.start_in_order()
+
+    def refuse_twice(self, parameter):
+        if parameter in self.ready:
+            raise RuntimeError("a gradient is ready twice")
 
     def start_in_order(self):
         while self.started < len(self.order) and self.order[self.started] in self.ready:
@@ -60,6 +65,10 @@ class Right(nn.Module):
         self.works.append(dist.all_reduce(tensor, op, self.group, async_op=True))
 
     def finish_gradient_synchronization(self):
+        if self.enabled:
+            self.finish()
+
+    def finish(self):
         for parameter in self.order:
             if parameter.grad is None:
                 parameter.grad = torch.zeros_like(parameter)

@@ -26,6 +26,8 @@ FAILS_AS = {
     "keeps_the_handles": ("memory grows", "Forget all handles"),
     "keeps_copies": ("memory", "nothing but its buckets"),
     "only_the_first_step": ("own gradient", "still has its own gradient"),
+    "finishes_in_no_sync": ("sent in no_sync", "look whether it is on"),
+    "lets_gradients_be_ready_twice": ("ready twice", "RuntimeError"),
     "takes_no_names": ("raised", "Read the line"),
     "flattens_all": ("all-reduces", "buckets come later"),
 }
@@ -103,9 +105,11 @@ class forgets_to_wait(Right):
 class skips_what_was_not_used(Right):
     def on_ready(self, parameter):
         if self.enabled:
+            self.refuse_twice(parameter)
+            self.ready.add(parameter)
             self.send(parameter)
 
-    def finish_gradient_synchronization(self):
+    def finish(self):
         self.wait()
         self.begin()
 
@@ -113,10 +117,11 @@ class skips_what_was_not_used(Right):
 class starts_in_its_own_order(Right):
     def on_ready(self, parameter):
         if self.enabled:
+            self.refuse_twice(parameter)
             self.ready.add(parameter)
             self.send(parameter)
 
-    def finish_gradient_synchronization(self):
+    def finish(self):
         for parameter in self.order:
             if parameter not in self.ready:
                 if parameter.grad is None:
@@ -135,9 +140,9 @@ class averages_tied_parameters_twice(Right):
     def synchronized(self):
         return [p for _, p in self.module.named_parameters(remove_duplicate=False) if p.requires_grad]
 
-    def on_ready(self, parameter):
-        if parameter not in self.ready:
-            super().on_ready(parameter)
+    def refuse_twice(self, parameter):
+        if sum(p is parameter for p in self.order) == 1:
+            super().refuse_twice(parameter)
 
 
 class sends_as_float32(Right):
@@ -175,10 +180,6 @@ class no_sync_without_finally(Right):
         self.enabled = False
         yield
         self.enabled = True
-
-    def finish_gradient_synchronization(self):
-        if self.enabled:
-            super().finish_gradient_synchronization()
 
 
 class averages_what_the_last_backward_adds(Right):
@@ -232,18 +233,29 @@ class keeps_copies(Right):
         super().wait()
         self.copies = {parameter: parameter.grad.clone() for parameter in self.order}
 
-    def finish_gradient_synchronization(self):
-        super().finish_gradient_synchronization()
+    def finish(self):
+        super().finish()
         self.copies = {parameter: parameter.grad.clone() for parameter in self.order}
 
 
 class only_the_first_step(Right):
-    def finish_gradient_synchronization(self):
+    def finish(self):
         if self.started < len(self.order):
-            super().finish_gradient_synchronization()
+            super().finish()
             self.started = len(self.order)
         else:
             self.wait()
+            self.ready.clear()
+
+
+class finishes_in_no_sync(Right):
+    def finish_gradient_synchronization(self):
+        self.finish()
+
+
+class lets_gradients_be_ready_twice(Right):
+    def refuse_twice(self, parameter):
+        pass
 
 
 class takes_no_names(Right):

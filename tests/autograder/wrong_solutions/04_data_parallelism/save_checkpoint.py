@@ -27,6 +27,9 @@ FAILS_AS = {
     "leaves_the_temporary_file": ("left over", "nothing else remains"),
     "stumbles_over_a_leftover": ("raised", "the line"),
     "writes_elsewhere": ("no file", "exactly this path"),
+    "writes_twice_into_one_file": ("too large", "nothing else"),
+    "leaves_it_in_memory": ("not on the disk", "os.fsync"),
+    "syncs_under_the_final_name": ("not on the disk", "Before the file gets"),
 }
 
 
@@ -42,12 +45,16 @@ def content_of(model, optimizer, step):
     }
 
 
+def to_disk(content, path):
+    os.makedirs(os.path.dirname(path), exist_ok=True)
+    with open(path, "wb") as file:
+        torch.save(content, file)
+        os.fsync(file.fileno())
+
+
 def replace(content, path):
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(".tmp")
-    torch.save(content, temporary)
-    os.replace(temporary, path)
+    to_disk(content, f"{path}.tmp")
+    os.replace(f"{path}.tmp", path)
 
 
 def finish(write, content, path):
@@ -149,10 +156,8 @@ def makes_no_folder(path, model, optimizer, step):
 
 def removes_the_earlier_file_first(path, model, optimizer, step):
     def write(content, path):
-        path = Path(path)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        torch.save(content, f"{path}.tmp")
-        path.unlink(missing_ok=True)
+        to_disk(content, f"{path}.tmp")
+        Path(path).unlink(missing_ok=True)
         os.rename(f"{path}.tmp", path)
 
     finish(write, content_of(model, optimizer, step), path)
@@ -160,12 +165,11 @@ def removes_the_earlier_file_first(path, model, optimizer, step):
 
 def moves_the_earlier_file_away(path, model, optimizer, step):
     def write(content, path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
         backup = f"{path}.bak"
         if os.path.exists(path):
             os.rename(path, backup)
         try:
-            torch.save(content, path)
+            replace(content, path)
         except Exception:
             os.replace(backup, path)
             raise
@@ -194,8 +198,7 @@ def leaves_the_others_waiting(path, model, optimizer, step):
 
 def leaves_the_temporary_file(path, model, optimizer, step):
     def write(content, path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        torch.save(content, f"{path}.tmp")
+        to_disk(content, f"{path}.tmp")
         os.link(f"{path}.tmp", f"{path}.new")
         os.replace(f"{path}.new", path)
 
@@ -215,6 +218,39 @@ def stumbles_over_a_leftover(path, model, optimizer, step):
         os.makedirs(os.path.dirname(path), exist_ok=True)
         with open(f"{path}.tmp", "xb") as file:
             torch.save(content, file)
+            os.fsync(file.fileno())
         os.replace(f"{path}.tmp", path)
+
+    finish(write, content_of(model, optimizer, step), path)
+
+
+def writes_twice_into_one_file(path, model, optimizer, step):
+    def write(content, path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(f"{path}.tmp", "wb") as file:
+            torch.save(content, file)
+            torch.save(content, file)
+            os.fsync(file.fileno())
+        os.replace(f"{path}.tmp", path)
+
+    finish(write, content_of(model, optimizer, step), path)
+
+
+def leaves_it_in_memory(path, model, optimizer, step):
+    def write(content, path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        torch.save(content, f"{path}.tmp")
+        os.replace(f"{path}.tmp", path)
+
+    finish(write, content_of(model, optimizer, step), path)
+
+
+def syncs_under_the_final_name(path, model, optimizer, step):
+    def write(content, path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        torch.save(content, f"{path}.tmp")
+        os.replace(f"{path}.tmp", path)
+        with open(path, "rb+") as file:
+            os.fsync(file.fileno())
 
     finish(write, content_of(model, optimizer, step), path)
