@@ -1,27 +1,23 @@
-"""What the memory allocator of one rank gave out and took back, moment by moment. For `%%ranks` cells.
+"""How much memory the tensors of one rank took, moment by moment. For `%%ranks` cells.
 
-Python sees tensors, but not those that only autograd or a collective holds, and not when they come and go.
-The allocator does; torch.profiler asks it, on CPU and GPU alike.
+Walking through variables misses the tensors that only autograd or a collective holds, and those that come and
+go within a step. So this looks after every operation of torch.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
-from pathlib import Path
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.profiler import record_function
-
-_ERRORS_ONLY = "6"
-_NUMBERS = {"cpu": 0, "cuda": 1}  # of torch's kinds of devices
-_PREFIX = "fourranks mark "
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._python_dispatch import TorchDispatchMode, is_traceable_wrapper_subclass
+from torch.utils._pytree import tree_leaves
 
 
-class Allocations:
-    """Watches the allocator of this rank's device; the curve is there when the block is left.
+class Allocations(TorchDispatchMode):
+    """Notes after every operation what is allocated: on a GPU by its allocator, on a CPU by live storages.
 
         with Allocations() as memory:
             model = build()
@@ -29,55 +25,44 @@ class Allocations:
             train(model)
         memory.peak("step")
 
-    On a CPU, memory that was there before does not count, and is not missed when it is freed: let the block
-    begin before what it shall measure is made.
+    On a CPU that is the memory of all tensors that were made in the block, as long as anything refers to
+    them, Python or not.
 
     Attributes:
         seconds: since the block was entered; two for each change, for the steps of a staircase.
-        nbytes: what was allocated at these moments, beyond what was allocated when the block was entered.
+        nbytes: what was allocated at these moments, beyond what was when the block was entered.
         marks: the moment of each mark, in seconds.
     """
 
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self.nbytes: list[int] = []
-        self.marks: dict[str, float] = {}
-
     def __enter__(self) -> Allocations:
-        os.environ.setdefault("KINETO_LOG_LEVEL", _ERRORS_ONLY)  # else it prints that it starts and stops
-        self._device = "cuda" if torch.cuda.is_initialized() else "cpu"
-        use_device = "cuda" if self._device == "cuda" else None
-        self._profiler = torch.autograd.profiler.profile(
-            use_device=use_device, profile_memory=True, acc_events=True
-        )
-        self._profiler.__enter__()
-        self.mark("")
-        return self
+        self.seconds, self.nbytes, self.marks = [0.0], [0], {}
+        self._older: dict[int, StorageWeakRef] = {}  # seen, but not made in the block
+        self._storages: dict[int, StorageWeakRef] = {}
+        self._before = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
+        self._begun = time.perf_counter()
+        return super().__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)
+        self._look()
+
+    def __torch_dispatch__(
+        self, operation: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        for storage in _storages((args, kwargs)):
+            if storage._cdata not in self._storages:
+                self._older.setdefault(storage._cdata, StorageWeakRef(storage))
+        result = operation(*args, **(kwargs or {}))
+        for storage in _storages(result):
+            if storage._cdata not in self._older:
+                self._storages.setdefault(storage._cdata, StorageWeakRef(storage))
+        self._look()
+        return result
 
     def mark(self, name: str) -> None:
         """Note this moment."""
-        with record_function(_PREFIX + name):
-            pass
-
-    def __exit__(self, *error: Any) -> None:
-        self._profiler.__exit__(*error)
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder, "profile.json")
-            self._profiler.export_chrome_trace(str(path))
-            events = json.loads(path.read_bytes())["traceEvents"]
-        del self._profiler
-        self._read(sorted((event for event in events if "ts" in event), key=lambda event: event["ts"]))
-
-    def _read(self, events: list[dict[str, Any]]) -> None:
-        marks = {e["name"].removeprefix(_PREFIX): e["ts"] for e in events if e["name"].startswith(_PREFIX)}
-        begun = marks.pop("")
-        self.marks = {name: _seconds(moment - begun) for name, moment in marks.items()}
-        allocated = 0
-        for event in events:
-            if event["name"] == "[memory]" and event["args"]["Device Type"] == _NUMBERS[self._device]:
-                before, allocated = allocated, allocated + event["args"]["Bytes"]
-                self.seconds += 2 * [_seconds(event["ts"] - begun)]
-                self.nbytes += [before, allocated]
+        self._look()
+        self.marks[name] = time.perf_counter() - self._begun
 
     def peak(self, since: str) -> int:
         """The most that was allocated between a mark and the next one, in bytes."""
@@ -85,9 +70,26 @@ class Allocations:
         end = min((moment for moment in self.marks.values() if moment > begun), default=float("inf"))
         changes = list(zip(self.seconds, self.nbytes, strict=True))
         before = [nbytes for moment, nbytes in changes if moment < begun]
-        within = [nbytes for moment, nbytes in changes if begun <= moment < end]
-        return max([*before[-1:], *within], default=0)
+        return max([*before[-1:], *(nbytes for moment, nbytes in changes if begun <= moment < end)])
+
+    def _look(self) -> None:
+        moment, nbytes = time.perf_counter() - self._begun, self._allocated()
+        if nbytes != self.nbytes[-1]:
+            self.seconds += [moment, moment]
+            self.nbytes += [self.nbytes[-1], nbytes]
+
+    def _allocated(self) -> int:
+        if torch.cuda.is_initialized():
+            return torch.cuda.memory_allocated() - self._before
+        self._storages = {key: weak for key, weak in self._storages.items() if not weak.expired()}
+        living = (torch.UntypedStorage._new_with_weak_ptr(key) for key in self._storages)
+        return sum(storage.nbytes() for storage in living if storage is not None)
 
 
-def _seconds(microseconds: float) -> float:
-    return microseconds / 1e6
+def _storages(values: Any) -> Iterator[torch.UntypedStorage]:
+    """What is behind the tensors among arguments or results; behind a DTensor, its part."""
+    for leaf in tree_leaves(values):
+        if isinstance(leaf, torch.Tensor) and is_traceable_wrapper_subclass(leaf):
+            yield from _storages([getattr(leaf, name) for name in leaf.__tensor_flatten__()[0]])
+        elif isinstance(leaf, torch.Tensor) and leaf.device.type != "meta":
+            yield leaf.untyped_storage()

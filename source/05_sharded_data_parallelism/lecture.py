@@ -403,7 +403,7 @@ compare(measured, formula, mebibytes, "MiB", "Kept by each of 4 ranks after a st
 losses = world.pull("losses")[0]
 for name, values in losses.items():
     difference = max(abs(a - b) for a, b in zip(values, losses["stage 0"], strict=True))
-    print(f"{name}: losses {values[0]:.6f} … {values[-1]:.6f}, at most {difference:.1e} from stage 0")
+    print(f"{name}: losses {values[0]:.3e} … {values[-1]:.3e}, at most {difference:.1e} from stage 0")
 
 # %% [markdown]
 # Only *where* a number is kept has changed, not its value. ZeRO **splits storage, not computation**: every rank still multiplies whole
@@ -435,8 +435,8 @@ curves(
 # ## 6. Come and go
 #
 # What is kept *after* a step is not all. During a step stage 3 holds whole weights and whole gradients, for a moment each. How many at a
-# time? Live tensors of Python do not tell; the memory *allocator* does. `Allocations` asks it, on CPU and GPU, from the making of the
-# model to the end of the second step.
+# time? `Allocations` looks after every single operation of torch, in forward, backward and optimizer. (On a GPU it asks the memory
+# allocator. A CPU's cannot be asked, so it adds up the storages that are alive, whoever holds them.)
 
 # %%
 # %%ranks
@@ -444,15 +444,16 @@ from fourranks.rank.allocations import Allocations
 
 
 def watched(build):
-    """MiB over ms on this rank, while a model is made and takes two steps; and the second step's peak."""
+    """MiB over ms on this rank, while a model is made and takes two steps; and the most, for each of the three."""
     with Allocations() as memory:
+        memory.mark("making")
         stage = build()
-        for number in (1, 2):
-            memory.mark(f"step {number}")
+        for step in ("step 1", "step 2"):
+            memory.mark(step)
             stage.step(rows)
-    places = [1000 * second for second in memory.seconds]
+    line = [1000 * second for second in memory.seconds], [size / 2**20 for size in memory.nbytes]
     marks = {1000 * second: name for name, second in memory.marks.items()}
-    return (places, [size / 2**20 for size in memory.nbytes]), marks, memory.peak("step 2") / 2**20
+    return line, marks, {name: memory.peak(name) / 2**20 for name in memory.marks}
 
 
 # %% [markdown]
@@ -468,25 +469,26 @@ memory = {"stage 0": watched(lambda: Stage0(mlp())), "stage 3": watched(lambda: 
 
 # %%
 memory = world.pull("memory")[0]
-measured = {name: peak for name, (_, _, peak) in memory.items()}
+measured = {name: peak["step 2"] for name, (_, _, peak) in memory.items()}
 compare(measured, None, peaks, "MiB", "Most that was allocated in the second step, on rank 0")
 
 # %%
 line, marks, _ = memory["stage 3"]
-title = "Stage 3 on rank 0: a model is made and takes two steps"
-curves({"stage 3": line}, "ms", "MiB allocated", title, marks=marks)
+lines = {"kept after a step": ([0, line[0][-1]], [16, 16]), "allocated": line}
+curves(lines, "ms", "MiB", "Stage 3 on rank 0: a model is made and takes two steps", marks=marks)
 
 # %% [markdown]
-# Read it from left to right:
+# Stage 0's peak is in the optimizer: all of the 64 MiB are there, and Adam's own intermediate results. Stage 3's is 16 MiB and *one* whole
+# weight or gradient. Read the curve from left to right:
 #
 # - **A mountain before anything begins**: 16 MiB, the whole model, which each rank has made only to cut its part out of it. A model that
 #   does not fit cannot be made like that; section 8 shows how.
-# - **Forward** is a saw with 4 teeth: a weight comes, is used, and goes.
-# - **Backward** has higher teeth: a weight comes again, then there is a whole gradient, then only its part.
-# - **The optimizer** makes its m and v in the first step; the level after it is the 16 MiB of section 5.
+# - **Forward** has four teeth: a weight comes, 4 MiB, is used, and goes; for a moment the level is down again, then the next one comes.
+# - **Backward** has eight: a weight comes and goes, then a whole gradient comes and goes, and its part stays.
+# - **The optimizer** makes m and v in the first step. From then on the level after a step is the 16 MiB of section 5.
 #
-# So the price of a layer is its size *whole*, two or three times, but only for one layer at a time. The larger the pieces that are
-# gathered at once, the higher the teeth.
+# So the price of a layer is its size *whole*, but only for one layer at a time. The larger the pieces that are gathered at once, the
+# higher the teeth.
 
 # %% [markdown]
 # ## 7. Prefetch
@@ -495,8 +497,8 @@ curves({"stage 3": line}, "ms", "MiB allocated", title, marks=marks)
 # So ask for the next one *before* working on this one. That is **prefetching**, and it makes ZeRO-3 into **FSDP**, "fully sharded data
 # parallel".
 #
-# As in lecture 04, each layer also waits 5 ms in forward and 10 ms in backward, as a CPU does whose GPU computes. There are 8 layers, of
-# 1 MiB each.
+# As in lecture 04, each layer also waits 5 ms in forward and 10 ms in backward, as a CPU does whose GPU computes. There are 8 layers of
+# width 256.
 
 # %%
 # %%ranks
@@ -512,7 +514,7 @@ class Weights:
 
     def ask_for(self, number):
         if number in range(len(self.parts)) and number not in self.coming:
-            whole = torch.empty(512 * 512, device=device)
+            whole = torch.empty(256 * 256, device=device)
             work = dist.all_gather_single(whole, self.parts[number].detach(), async_op=True)
             self.coming[number] = whole, work
 
@@ -522,9 +524,10 @@ class Weights:
             self.ask_for(following)
         whole, work = self.coming.pop(number)
         work.wait()
-        return whole.view(512, 512)
+        return whole.view(256, 256)
 
     def send_away(self, number, gradient):
+        self.finish()  # at most one whole gradient is on its way
         part = torch.empty_like(self.parts[number])
         work = dist.reduce_scatter_single(part, gradient.flatten(), op=dist.ReduceOp.AVG, async_op=True)
         self.leaving.append((self.parts[number], part, work))
@@ -562,11 +565,11 @@ class SlowLinear(torch.autograd.Function):
 
 # %%
 # %%ranks
-few_rows = torch.randn(8, 512, device=device)
+few_rows = torch.randn(8, 256, device=device)
 
 
 def eight_layers(prefetch):
-    return Weights([nn.Parameter(part_of(weight).clone()) for weight in mlp(512, 8).parameters()], prefetch)
+    return Weights([nn.Parameter(part_of(weight).clone()) for weight in mlp(256, 8).parameters()], prefetch)
 
 
 def train_once(weights):
@@ -597,7 +600,8 @@ train_once(ahead)
 
 # %% [markdown]
 # The thin bars are calls under way while the rank computes: in forward the next layer's weight; in backward the next weight and the last
-# gradient, at the same time. What cannot hide: the first weight, the last layer's when backward turns around, and the last gradient.
+# gradient, at the same time. What cannot hide: the first weight, the last layer's when backward turns around, and the last gradient. (Gloo
+# does not tell when a reduce-scatter was done; its bar ends where the rank asks for it, a layer later.)
 #
 # **Question.** Computing takes 8 · (5 + 10) = 120 ms. How long is a step without, and with prefetching?
 
@@ -619,7 +623,7 @@ def milliseconds(run, times=7):
 
 def talk_only():
     for part in without.parts:
-        gathered(part), gathered(part), reduce_scattered(torch.empty(512 * 512, device=device))
+        gathered(part), gathered(part), reduce_scattered(torch.ones(256 * 256, device=device))
 
 
 # %%
@@ -692,7 +696,7 @@ difference_from_torch = None  # your prediction
 # %%ranks
 theirs = [torchs.step(rows).item() for _ in range(5)]
 difference = max(abs(a - b) for a, b in zip(theirs, losses["stage 3"], strict=True))
-print(f"losses {theirs[0]:.6f} … {theirs[-1]:.6f}, at most {difference:.1e} from ours")
+print(f"losses {theirs[0]:.3e} … {theirs[-1]:.3e}, at most {difference:.1e} from ours")
 
 # %%
 print("you predicted:", difference_from_torch, "  measured:", max(world.pull("difference")))
@@ -747,12 +751,16 @@ for name in all_gathers:
 compare(counted, None, all_gathers, "", "All-gathers in a step")
 
 # %%
-measured = {name: peak for name, (_, _, peak) in world.pull("memory")[0].items()}
-compare(measured, None, peaks, "MiB", "Most that was allocated in a step, on rank 0")
+measured = {name: peak["step 2"] for name, (_, _, peak) in world.pull("memory")[0].items()}
+compare(measured, None, peaks, "MiB", "Most that was allocated in the second step, on rank 0")
 
 # %% [markdown]
-# One unit is simple and defeats the purpose: the whole model is gathered at once, and nothing is left to prefetch. A unit for each
-# *block* of a Transformer is usual: large enough that latencies do not matter (lecture 04's buckets), small beside the model.
+# One unit is simple and defeats the purpose: the whole model is gathered at once, and nothing is left to prefetch. (Only once: torch does
+# not free the outermost unit after forward, since backward would need it right away.) A unit for each *block* of a Transformer is usual:
+# large enough that latencies do not matter (lecture 04's buckets), small beside the model.
+#
+# Torch's units of a layer take more than our 20 MiB. A unit's parameters travel together in one buffer, into which they are copied, and
+# out of which.
 #
 # The first version's `FSDP(module)` needs an `auto_wrap_policy` for that (and on a CPU `device_id=`, or it raises "FSDP needs a
 # non-CPU accelerator device"). It packs all parameters of a unit into one flat vector; `fully_shard` leaves them apart, which is why it can
@@ -814,6 +822,11 @@ compare(measured, formula, accumulating, "P", "Sent by each rank for four microb
 #
 # Back to the mountain of section 6. On the device `meta` tensors have a shape and no memory. So: make the model there, shard it, and only
 # then give it memory, for parts alone. Then fill in the parts, from a checkpoint or at random.
+#
+# **Question.** What is the most that is allocated while the model is *made*?
+
+# %%
+peaks = {"made whole": None, "made on meta": None}  # your predictions, in MiB
 
 
 # %%
@@ -831,8 +844,10 @@ class FromMeta(Torch):
 memory = {"made whole": watched(lambda: Torch(mlp())), "made on meta": watched(FromMeta)}
 
 # %%
-lines = {name: line for name, (line, _, _) in world.pull("memory")[0].items()}
-curves(lines, "ms", "MiB allocated", "fully_shard on rank 0: a model is made and takes two steps")
+measured = {name: peak["making"] for name, (_, _, peak) in world.pull("memory")[0].items()}
+compare(
+    measured, {"made on meta": 4}, peaks, "MiB", "Most that was allocated while the model was made, on rank 0"
+)
 
 # %% [markdown]
 # ## 9. Mixed precision: masters stay home
@@ -888,7 +903,7 @@ torchs_mixed = Torch(mlp(), mp_policy=weights_only)
 torchs_bfloat16 = Torch(mlp(), mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
 pairs = [(mixed.step(rows).item(), torchs_mixed.step(rows).item()) for _ in range(5)]
 loss = torchs_bfloat16.step(rows)
-print("ours and torch's:", ", ".join(f"{ours:.5f} {theirs:.5f}" for ours, theirs in pairs))
+print("ours and torch's:", ", ".join(f"{ours:.3e} {theirs:.3e}" for ours, theirs in pairs))
 
 # %%
 runs = ["stage_0", "stage_3", "mixed", "torchs_mixed", "torchs_bfloat16"]
@@ -977,9 +992,10 @@ model = mlp()
 model[6].weight = model[0].weight
 tied.forward(rows).square().mean().backward()
 model(rows).square().mean().backward()
-dist.all_reduce(model[0].weight.grad, op=dist.ReduceOp.AVG)
-difference = (tied.parts[0].grad - part_of(model[0].weight.grad)).abs().max().item()
-print(f"largest gradient {model[0].weight.grad.abs().max():.1e}, largest difference {difference:.1e}")
+right = model[0].weight.grad
+dist.all_reduce(right, op=dist.ReduceOp.AVG)
+difference = (tied.parts[0].grad - part_of(right)).abs().max()
+print(f"largest gradient {right.abs().max():.1e}, largest difference {difference:.1e}")
 
 # %%
 with world.trace() as trace:
@@ -1011,8 +1027,8 @@ for layer in (model[2], model[4]):
     fully_shard(layer, mesh=mesh)
 fully_shard(model, mesh=mesh)
 model(rows).square().mean().backward()
-mine = part_of(model[0].weight.grad.full_tensor())
-print(f"largest difference from ours: {(mine - tied.parts[0].grad).abs().max():.1e}")
+difference = (model[0].weight.grad.full_tensor() - right).abs().max()
+print(f"largest difference {difference:.1e}")
 
 # %% [markdown]
 # Torch refuses, and its message says what to do: put both users into *one* unit, which then stays gathered from the first to the last.
@@ -1120,7 +1136,7 @@ sharded = Torch(mlp())
 for _ in range(3):
     sharded.step(rows)
 model_state, optimizer_state = get_state_dict(sharded.model, sharded.optimizer)
-dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=checkpoint)
+saved = dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=checkpoint)
 
 # %%
 import os

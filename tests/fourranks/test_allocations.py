@@ -1,54 +1,88 @@
-"""The curve of a rank's memory: what was given out and taken back, and when."""
+"""The curve of a rank's memory: what was taken and given back, and when."""
 
 import pytest
 
+import fourranks
+
 MEBIBYTE = 2**20
 
+PROGRAM = """
+from fourranks.rank.allocations import Allocations
 
-def watched():
-    """On a rank: 3 MiB are made and kept, then 8 more come and go in one step, and 2 in the next."""
-    import torch
+def made(mebibytes):
+    return torch.ones(mebibytes * 2**18, device=device)
 
-    from fourranks.rank.allocations import Allocations
+def seen(memory):
+    return memory.seconds, memory.nbytes, memory.marks
 
-    with Allocations() as memory:
-        kept = torch.ones(3 * 2**18, device=device)  # noqa: F821
-        memory.mark("first")
-        torch.ones(8 * 2**18, device=device).add_(kept[0])  # noqa: F821
-        memory.mark("second")
-        torch.ones(2 * 2**18, device=device).add_(kept[0])  # noqa: F821
-    return memory.seconds, memory.nbytes, memory.marks, memory.peak("first"), memory.peak("second")
+with Allocations() as memory:
+    kept = made(3)
+    memory.mark("first")
+    made(8).add_(1)
+    memory.mark("second")
+    made(2).add_(1)
+    memory.mark("nothing")
+"""
 
 
-def assert_as_it_was(seconds, nbytes, marks, first, second):
-    assert max(nbytes) == pytest.approx(11 * MEBIBYTE, rel=0.001)
-    assert first == max(nbytes)
-    assert second == pytest.approx(5 * MEBIBYTE, rel=0.001)
-    assert nbytes[-1] == pytest.approx(3 * MEBIBYTE, rel=0.001)
-    assert seconds == sorted(seconds) and len(seconds) == len(nbytes)
-    assert 0 < marks["first"] < marks["second"] < seconds[-1]
+def assert_as_it_was(group):
+    for seconds, nbytes, marks in group.pull("seen(memory)"):
+        assert seconds == sorted(seconds) and len(seconds) == len(nbytes)
+        assert 0 < marks["first"] < marks["second"] < seconds[-1]
+        assert max(nbytes) == 11 * MEBIBYTE
+        assert nbytes[-1] == 3 * MEBIBYTE
+    peaks = [[size * MEBIBYTE for size in (11, 5, 3)]] * group.world_size
+    assert group.pull("[memory.peak(name) for name in ('first', 'second', 'nothing')]") == peaks
 
 
 def test_a_peak_belongs_to_the_step_in_which_it_was_and_what_is_kept_stays_in_the_curve(shared_group):
-    for found in shared_group.run(watched):
-        assert_as_it_was(*found)
+    shared_group.execute(PROGRAM)
+    assert_as_it_was(shared_group)
 
 
-def test_a_second_look_begins_at_nothing_again(shared_group):
-    shared_group.run(watched)
-    for found in shared_group.run(watched):
-        assert_as_it_was(*found)
+@pytest.mark.gpu
+def test_on_a_gpu_its_allocator_is_asked():
+    with fourranks.start(1, "gloo", device="cuda") as group:
+        group.execute(PROGRAM)
+        assert_as_it_was(group)
 
 
-def test_it_prints_nothing(shared_group, capfd):
-    shared_group.run(watched)
-    assert capfd.readouterr() == ("", "")
+def test_what_backward_and_collectives_hold_is_seen_and_views_count_once(shared_group):
+    shared_group.execute("""
+from fourranks.rank.allocations import Allocations
+weight = torch.ones(2**18, requires_grad=True)
+with Allocations() as memory:
+    memory.mark("forward")
+    loss = (weight * torch.full((2**18,), 2.0)).view(2, -1).square().sum()  # the product and its factor stay
+    memory.mark("backward")
+    loss.backward()
+    del loss
+    memory.mark("gather")
+    whole = torch.empty(4 * 2**18)
+    work = dist.all_gather_single(whole, weight.detach(), async_op=True)
+    del whole
+    work.wait()
+    del work
+    memory.mark("nothing")
+""")
+    for forward, backward, gather in shared_group.pull(
+        "[memory.peak(name) / 2**20 for name in ('forward', 'backward', 'gather')]"
+    ):
+        assert 2 <= forward < 4 <= backward
+        assert gather == pytest.approx(5, abs=0.01)  # the gradient and what is gathered
 
 
-@pytest.mark.gpu(2)
-def test_on_a_gpu_its_memory_is_watched_and_not_the_cpu_s():
-    import fourranks
-
-    with fourranks.start(2, "nccl") as group:
-        for found in group.run(watched):
-            assert_as_it_was(*found)
+def test_parts_of_a_dtensor_count_and_not_the_whole_that_they_are_of(shared_group):
+    shared_group.execute("""
+from fourranks.rank.allocations import Allocations
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, zeros
+mesh = init_device_mesh("cpu", (4,))
+with torch.device("meta"):
+    shape = torch.empty(2**20)  # takes no memory
+with Allocations() as memory:
+    memory.mark("sharded")
+    sharded = zeros(4 * 2**18, device_mesh=mesh, placements=[Shard(0)]) + 1
+""")
+    for peak in shared_group.pull("memory.peak('sharded') / 2**20"):
+        assert peak == pytest.approx(2, abs=0.01)
