@@ -198,6 +198,7 @@ class Stage1:
 
     def step(self, x):
         self.model.zero_grad()
+        self.optimizer.zero_grad()
         loss = self.model(x).square().mean()
         loss.backward()
         self.average_gradients()
@@ -279,7 +280,8 @@ class Stage2(Stage1):
 #
 # Gradient accumulation costs extra, though. Stage 0 can add up whole gradients in silence and all-reduce once (`no_sync`). Stage 2 has no
 # room for whole gradients: it reduce-scatters those of *every* microbatch.
-#
+
+# %% [markdown]
 # ## 4. Stage 3: who needs the weights?
 #
 # A layer's weight is needed for one matrix multiplication in forward and one in backward, and not in between. **Stage 3** keeps parts
@@ -484,6 +486,7 @@ curves(lines, "ms", "MiB", "Stage 3 on rank 0: a model is made and takes two ste
 # - **A mountain before anything begins**: 16 MiB, the whole model, which each rank has made only to cut its part out of it. A model that
 #   does not fit cannot be made like that; section 8 shows how.
 # - **Forward** has four teeth: a weight comes, 4 MiB, is used, and goes; for a moment the level is down again, then the next one comes.
+#   (In the second step they reach just 16 MiB, because a step begins by dropping the old gradients.)
 # - **Backward** has eight: a weight comes and goes, then a whole gradient comes and goes, and its part stays.
 # - **The optimizer** makes m and v in the first step. From then on the level after a step is the 16 MiB of section 5.
 #
@@ -708,7 +711,8 @@ loss = torchs.step(rows)
 # %% [markdown]
 # The same 8 all-gathers and 4 reduce-scatters. (On a GPU torch prefetches, too: it launches the next layer's all-gather on a second stream
 # while the current layer computes. On a CPU it waits for each, as the timeline shows.)
-#
+
+# %% [markdown]
 # ### How large is a unit?
 #
 # Many templates wrap the whole model in one line, `FSDP(model)` in the first version. **Question.** With everything in one unit, how many
@@ -765,7 +769,8 @@ compare(measured, None, peaks, "MiB", "Most that was allocated in the second ste
 # The first version's `FSDP(module)` needs an `auto_wrap_policy` for that (and on a CPU `device_id=`, or it raises "FSDP needs a
 # non-CPU accelerator device"). It packs all parameters of a unit into one flat vector; `fully_shard` leaves them apart, which is why it can
 # handle frozen and mixed ones. New code uses `fully_shard`.
-#
+
+# %% [markdown]
 # ### Trading memory for traffic
 #
 # **Question.** With `reshard_after_forward=False` the weights stay after forward, until backward has used them. What is then sent in a
@@ -938,7 +943,8 @@ compare(world.pull("ends", [0])[0], {"float32": 2, "bfloat16": 2}, ends_at, "", 
 
 # %% [markdown]
 # ## 10. The corners
-#
+
+# %% [markdown]
 # ### Sizes that do not divide
 #
 # **Question.** Torch cuts a weight with 10 rows, and one with 5, for four ranks. How many rows does each rank keep?
@@ -1032,7 +1038,8 @@ print(f"largest difference {difference:.1e}")
 
 # %% [markdown]
 # Torch refuses, and its message says what to do: put both users into *one* unit, which then stays gathered from the first to the last.
-#
+
+# %% [markdown]
 # ### Frozen weights
 #
 # When a large model is fine-tuned, most of it is frozen: no gradient, no m and v, no master. What remains is the weight, 2 bytes, and
