@@ -244,7 +244,7 @@ print(f"you predicted: {stage_1_sends}   stage 1 sends {sent('stage_1.step(rows)
 
 # %% [markdown]
 # The same! In lecture 02 an all-reduce *was* a reduce-scatter and an all-gather. ZeRO-1 pulls the two apart and puts the optimizer
-# between them. Three quarters of the optimizer's memory, and of its computing, for nothing.
+# between them. Three quarters of the optimizer's memory and of its computing are saved, and nobody sends a byte more.
 #
 # (What we count is what a collective must move. Gloo's own reduce-scatter makes an all-reduce and throws most of it away, lecture 03;
 # NCCL's does not.)
@@ -356,7 +356,7 @@ compare(traffic, formula, yours, "P", "Sent by each rank in a step, times (N−1
 
 # %% [markdown]
 # 8 all-gathers and 4 reduce-scatters: the weights in forward, P; the weights again in backward, P; the gradients, P. **3P instead of 2P**:
-# this is the "1.5 times the communication" of ZeRO-3, and it is 1.5 times that of plain data parallelism, not of ZeRO-2 plus something.
+# this is ZeRO-3's "1.5 times the communication": 1.5 times what plain data parallelism sends, and stages 1 and 2 send no more than that.
 
 # %% [markdown]
 # ## 5. The stages in memory
@@ -414,21 +414,17 @@ for name, values in losses.items():
 # "ZeRO saves memory in proportion to the number of ranks"? Only stage 3 does:
 
 # %%
-billion, ranks = 1e9, range(1, 65)
-lines = {
-    "stage 0": [16 * 7.5 for n in ranks],
-    "stage 1": [(4 + 12 / n) * 7.5 for n in ranks],
-    "stage 2": [(2 + 14 / n) * 7.5 for n in ranks],
-    "stage 3": [16 / n * 7.5 for n in ranks],
+ranks = range(1, 65)
+formulas = {  # GB for 7.5 billion parameters
+    "stage 0": [7.5 * 16 for n in ranks],
+    "stage 1": [7.5 * (4 + 12 / n) for n in ranks],
+    "stage 2": [7.5 * (2 + 14 / n) for n in ranks],
+    "stage 3": [7.5 * 16 / n for n in ranks],
 }
-print({name: f"{line[-1]:.1f} GB on 64 ranks" for name, line in lines.items()})
-curves(
-    {name: (ranks, line) for name, line in lines.items()},
-    "ranks",
-    "GB on each rank",
-    "7.5 billion parameters, mixed precision: the formulas",
-    log=True,
-)
+print({name: f"{line[-1]:.1f} GB on 64 ranks" for name, line in formulas.items()})
+lines = {name: (ranks, line) for name, line in formulas.items()}
+title = "7.5 billion parameters, mixed precision: the formulas"
+curves(lines, "ranks", "GB on each rank", title, log=True)
 
 # %% [markdown]
 # These are the numbers of ZeRO's paper: 120, 31.4, 16.6 and 1.9 GB. Stages 1 and 2 run into what they still replicate, 4P and 2P.
@@ -687,7 +683,7 @@ torchs = Torch(mlp())
 print(type(torchs.model[0].weight).__name__, torchs.model[0].weight.to_local().shape)
 
 # %% [markdown]
-# The class has no line that a single process would not have. Parameters have become **DTensors**: they say that they are 1024 × 1024, and
+# `step` has no line that a single process would not have. Parameters have become **DTensors**: they say that they are 1024 × 1024, and
 # hold 256 rows here. (Ours cut the flattened weight; torch cuts dimension 0.)
 #
 # **Question.** Five steps on the same data: by how much does torch's loss differ from ours?
@@ -710,7 +706,8 @@ loss = torchs.step(rows)
 
 # %% [markdown]
 # The same 8 all-gathers and 4 reduce-scatters. (On a GPU torch prefetches, too: it launches the next layer's all-gather on a second stream
-# while the current layer computes. On a CPU it waits for each, as the timeline shows.)
+# while the current layer computes, and `set_modules_to_forward_prefetch` lets it run further ahead. On a CPU it waits for each, as the
+# timeline shows.)
 
 # %% [markdown]
 # ### How large is a unit?

@@ -86,3 +86,15 @@ with Allocations() as memory:
 """)
     for peak in shared_group.pull("memory.peak('sharded') / 2**20"):
         assert peak == pytest.approx(2, abs=0.01)
+
+
+def test_a_storage_that_is_emptied_in_place_takes_nothing_any_more(shared_group):
+    """So does torch's `fully_shard` free a weight that it has gathered."""
+    shared_group.execute("""
+from fourranks.rank.allocations import Allocations
+with Allocations() as memory:
+    whole = torch.ones(2**18)
+    whole.untyped_storage().resize_(0)
+""")
+    for nbytes in shared_group.pull("memory.nbytes"):
+        assert max(nbytes) == MEBIBYTE and nbytes[-1] == 0
