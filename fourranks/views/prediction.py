@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
@@ -10,13 +10,13 @@ from matplotlib.patches import Patch
 
 from .style import BLANK, FAINT_INK, INK, PAPER, Figure
 
-_BAR_COLOUR = "#9fb3c8"
+_BAR_COLOURS = ("#9fb3c8", "#e3c08f", "#8fb8a4", "#b9a3cc")  # not those of ranks
 _FORMULA = {"marker": "|", "markersize": 20, "markeredgewidth": 2.5, "color": INK, "linestyle": "none"}
 _YOURS = {"marker": "D", "markersize": 8, "color": "#D55E00", "markeredgecolor": PAPER, "linestyle": "none"}
 
 
 def compare(
-    measured: Mapping[str, float],
+    measured: Mapping[str, float | Mapping[str, float]],
     formula: Mapping[str, float | None] | None = None,
     yours: Mapping[str, float | None] | None = None,
     unit: str = "",
@@ -26,29 +26,46 @@ def compare(
     """Draws one bar for each measured number, with the formula's and the reader's number marked on it.
 
     Args:
-        measured: the name of each run and what was measured, from top to bottom.
+        measured: the name of each run and what was measured, from top to bottom; where that has parts, the
+            name and the number of each, up to four.
         formula: what theory says for these names; None or a missing name is not drawn.
         yours: the reader's predictions, likewise.
         unit: what the numbers are in.
         title: a headline.
-        label: what the bars are.
+        label: what the bars are, if they have no parts.
     """
     formula, yours = _given(formula, measured), _given(yours, measured)
+    bars = [value if isinstance(value, Mapping) else {label: value} for value in measured.values()]
+    totals = {name: sum(parts.values()) for name, parts in zip(measured, bars, strict=True)}
     figure = Figure(7.5, 1.05 + 0.38 * len(measured))
     height = figure.get_figheight()
     axes = figure.add_axes((0.35, 0.62 / height, 0.59, 1 - 1.0 / height), facecolor=PAPER)
-    axes.barh(range(len(measured)), list(measured.values()), height=0.55, color=_BAR_COLOUR)
+    colours = _draw_bars(axes, bars)
     axes.plot(list(formula.values()), list(formula), **_FORMULA)
     axes.plot(list(yours.values()), list(yours), **_YOURS)
-    furthest = max([*measured.values(), *formula.values(), *yours.values(), 1e-12])
+    furthest = max([*totals.values(), *formula.values(), *yours.values(), 1e-12])
     axes.set(xlim=(0, 1.15 * furthest), ylim=(len(measured) - 0.5, -0.5))
     axes.set_title(title, loc="left", fontsize=10.5, color=INK, x=-0.57)
-    _label(axes, measured, unit)
-    _legend(figure, label, formula, yours)
+    _label(axes, totals, unit)
+    _legend(figure, colours, formula, yours)
     return figure
 
 
-def _given(numbers: Mapping[str, float | None] | None, names: Mapping[str, float]) -> dict[int, float]:
+def _draw_bars(axes: Axes, bars: list[Mapping[str, float]]) -> dict[str, str]:
+    """One bar a row, its parts behind each other; returns the colour of each part."""
+    parts = list(dict.fromkeys(part for bar in bars for part in bar))
+    if len(parts) > len(_BAR_COLOURS):
+        raise ValueError(f"{len(parts)} parts cannot be told apart; draw at most {len(_BAR_COLOURS)}")
+    colours = dict(zip(parts, _BAR_COLOURS, strict=False))
+    ends = [0.0] * len(bars)
+    for part, colour in colours.items():
+        lengths = [bar.get(part, 0.0) for bar in bars]
+        axes.barh(range(len(bars)), lengths, left=ends, height=0.55, color=colour)
+        ends = [end + length for end, length in zip(ends, lengths, strict=True)]
+    return colours
+
+
+def _given(numbers: Mapping[str, float | None] | None, names: Iterable[str]) -> dict[int, float]:
     """The numbers that there are, by row."""
     found = [(row, (numbers or {}).get(name)) for row, name in enumerate(names)]
     return {row: number for row, number in found if number is not None}
@@ -65,8 +82,10 @@ def _label(axes: Axes, measured: Mapping[str, float], unit: str) -> None:
     axes.spines[:].set_visible(False)
 
 
-def _legend(figure: Figure, label: str, formula: dict[int, float], yours: dict[int, float]) -> None:
-    handles = [Patch(facecolor=_BAR_COLOUR, label=label)]
+def _legend(
+    figure: Figure, colours: dict[str, str], formula: dict[int, float], yours: dict[int, float]
+) -> None:
+    handles = [Patch(facecolor=colour, label=part) for part, colour in colours.items()]
     if formula:
         handles.append(Line2D([], [], **{**_FORMULA, "markersize": 11}, label="formula"))
     if yours:

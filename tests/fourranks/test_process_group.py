@@ -35,6 +35,7 @@ COLLECTIVES = {
     "dist.all_to_all_single(torch.empty(4), x)": "all_to_all_single",
     "dist.barrier()": "barrier",
     "dist.all_reduce(x, async_op=True).wait()": "all_reduce",
+    "dist.reduce_scatter_single(torch.empty(2), x, async_op=True).wait()": "reduce_scatter_single",
     "torch.ops._c10d_functional.all_reduce(x, 'sum', dist.group.WORLD.group_name)": "all_reduce",
 }
 

@@ -126,6 +126,23 @@ def test_what_compare_draws_need_not_be_measured():
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["worked out"]
 
 
+def test_what_has_parts_is_one_bar_of_several_colours_labelled_with_its_total():
+    figure = compare({"stage 0": {"weights": 4.0, "state": 8.0}, "stage 1": {"weights": 4.0, "state": 2.0}})
+    axes, legend = figure.axes[0], figure.legends[0]
+    assert [label.get_text().strip() for label in axes.get_yticklabels()] == ["stage 0:  12", "stage 1:  6"]
+    extents = [(bar.get_y(), bar.get_x(), bar.get_width()) for bar in axes.patches]
+    (first, second) = sorted({y for y, _, _ in extents})
+    assert sorted(extents) == [(first, 0, 4), (first, 4, 8), (second, 0, 4), (second, 4, 2)]
+    assert [text.get_text() for text in legend.get_texts()] == ["weights", "state"]
+    colours = {bar.get_facecolor() for bar in axes.patches}
+    assert colours == {handle.get_facecolor() for handle in legend.legend_handles} and len(colours) == 2
+
+
+def test_more_parts_than_can_be_told_apart_are_refused():
+    with pytest.raises(ValueError, match="draw at most 4"):
+        compare({"bar": {str(number): 1.0 for number in range(5)}})
+
+
 @pytest.mark.parametrize("world_size", [1, 4, 16])
 def test_figures_are_small_files_that_a_notebook_shows_at_their_size(world_size):
     figure = show([[rank] * 4 for rank in range(world_size)], [[rank] * 4 for rank in range(world_size)])

@@ -1,0 +1,1252 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 05 Sharded data parallelism: keep each number once
+#
+# **Four ranks keep the same optimizer state, the same gradients and the same weights, four times over. What does it cost to keep each of
+# them only once?**
+#
+# You will
+#
+# - count the bytes that training keeps for a parameter, and find them in the memory of real ranks, stage by stage of ZeRO,
+# - read from traces what each stage has to say to the other ranks: 2P, 2P, 2P and 3P,
+# - watch weights come and go, hide their coming behind computation, and put torch's `fully_shard` beside your own,
+# - visit the corners: bfloat16, tied weights, sizes that do not divide, clipping, checkpoints made of shards.
+#
+# 90 minutes · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+#
+# As before, each run has a question and a variable for your answer.
+
+# %%
+# %load_ext fourranks
+import fourranks
+from fourranks.trace.bandwidth import busbw_factor
+from fourranks.views import compare, curves
+
+# %ranks start
+
+# %% [markdown]
+# ## 1. Sixteen bytes
+#
+# Besides activations, training with Adam keeps four numbers for every parameter: the weight, its gradient, and Adam's two running
+# averages, of the gradient (m) and of its square (v). In float32 all four have 4 bytes.
+#
+# In **mixed precision**, as large models are trained, forward and backward use 2-byte weights and make 2-byte gradients. But a step may
+# be far smaller than the last digit of a 2-byte number (section 9 shows it), so the optimizer keeps *master weights* in float32, and m
+# and v likewise.
+#
+# **Question.** How many bytes does each way keep for a parameter?
+
+# %%
+bytes_a_parameter = {"float32": None, "mixed precision": None}  # your predictions
+
+# %% [markdown]
+# We look for them on one rank, by walking through its live tensors. What is behind a tensor is a *storage*; two views of one storage
+# count once.
+
+# %%
+# %%ranks
+from torch import nn
+
+
+def nbytes(tensors):
+    """Bytes of the storages behind these tensors, each storage once."""
+    storages = [tensor.untyped_storage() for tensor in tensors if tensor is not None]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in storages}.values())
+
+
+def held(weights, optimizer):
+    """Bytes that this rank keeps, by what they are for."""
+    state = [value for values in optimizer.state.values() for value in values.values()]
+    return {
+        "weights": nbytes(weights),
+        "gradients": nbytes([weight.grad for weight in weights]),
+        "optimizer": nbytes(state),
+    }
+
+
+# %% [markdown]
+# The model is lecture 04's, 4 layers of width 1024, P = 4 · 1024² parameters.
+
+
+# %%
+# %%ranks
+def mlp(width=1024, layers=4):
+    torch.manual_seed(0)  # equal seeds do what a broadcast does
+    blocks = [(nn.Linear(width, width, bias=False), nn.GELU()) for _ in range(layers)]
+    return nn.Sequential(*(module for block in blocks for module in block)).to(device)
+
+
+P = 4 * 1024**2
+rows = torch.randn(32, 1024, generator=torch.Generator().manual_seed(rank)).to(device)  # this rank's own
+
+# %%
+# %%ranks 0
+model = mlp()
+optimizer = torch.optim.AdamW(model.parameters())
+model(rows).square().mean().backward()
+optimizer.step()
+kept = {"float32": held(list(model.parameters()), optimizer)}
+
+# %%
+# %%ranks 0
+model = mlp().bfloat16()
+masters = [weight.detach().float() for weight in model.parameters()]
+optimizer = torch.optim.AdamW(masters)
+model(rows.bfloat16()).float().square().mean().backward()
+for master, weight in zip(masters, model.parameters(), strict=True):
+    master.grad = weight.grad.float()
+optimizer.step()
+for master, weight in zip(masters, model.parameters(), strict=True):
+    master.grad = None  # it lasts only for the step
+    weight.data.copy_(master)
+
+kept["mixed precision"] = held(list(model.parameters()), optimizer)
+kept["mixed precision"]["master weights"] = nbytes(masters)
+
+# %%
+world = fourranks.world()
+kept = world.pull("kept", [0])[0]
+P = 4 * 1024**2
+per_parameter = {way: {part: size / P for part, size in parts.items()} for way, parts in kept.items()}
+title = "What training keeps for each parameter"
+compare(per_parameter, dict.fromkeys(kept, 16), bytes_a_parameter, "bytes", title)
+
+# %% [markdown]
+# Both keep **16 bytes**: 4 + 4 + 4 + 4, and 2 + 2 + 4 + 4 + 4. The last three are the optimizer's; ZeRO's paper calls these 12 bytes K.
+# Lower precision saves time, and memory for *activations*; of this memory it saves nothing.
+#
+# (One reads of 16 bytes "just for the parameters and optimizer states". They include the gradient's two.)
+#
+# A GPU with 80 GB holds 5 billion parameters this way, and not one activation. GPT-3's 175 billion need 2.8 TB. Data parallelism keeps
+# 2.8 TB on *every* rank, and four ranks that have been trained alike hold four equal copies of everything. **ZeRO**, the "zero redundancy
+# optimizer", removes the copies, in three stages.
+
+# %% [markdown]
+# ## 2. Stage 1: who needs the optimizer's state?
+#
+# **Stage 0** is plain data parallelism; ours is the naive one of lecture 04:
+
+# %%
+# %%ranks
+from torch.optim import AdamW
+
+
+class Stage0:
+    """Every rank keeps everything."""
+
+    def __init__(self, model):
+        self.model, self.weights = model, list(model.parameters())
+        self.optimizer = AdamW(self.weights, lr=1e-3)
+
+    def step(self, x):
+        self.model.zero_grad()
+        loss = self.model(x).square().mean()
+        loss.backward()
+        for weight in self.weights:
+            dist.all_reduce(weight.grad, op=dist.ReduceOp.AVG)
+        self.optimizer.step()
+        return loss.detach()
+
+
+# %% [markdown]
+# Adam treats each number alone: a weight's new value follows from its own old value, gradient, m and v. So all four ranks do the same
+# sums on the same numbers. Let rank r update only the r-th quarter of each weight: then it needs m and v only for that quarter, and
+# *averaged gradients* only for that quarter. That is a reduce-scatter. Afterwards every rank needs all weights: that is an all-gather.
+
+
+# %%
+# %%ranks
+def part_of(tensor):
+    """This rank's part of a tensor: a view, not a copy."""
+    return tensor.detach().flatten().chunk(world_size)[rank]
+
+
+def gathered(part):
+    """The whole, from the parts of all ranks."""
+    whole = torch.empty(world_size * part.numel(), dtype=part.dtype, device=device)
+    dist.all_gather_single(whole, part.detach())
+    return whole
+
+
+def reduce_scattered(gradient):
+    """This rank's part of the average of all ranks' gradients."""
+    part = torch.empty(gradient.numel() // world_size, dtype=gradient.dtype, device=device)
+    dist.reduce_scatter_single(part, gradient.flatten(), op=dist.ReduceOp.AVG)
+    return part
+
+
+# %%
+# %%ranks
+class Stage1:
+    """The optimizer's state is in one place only."""
+
+    def __init__(self, model):
+        self.model, self.weights = model, list(model.parameters())
+        self.parts = [nn.Parameter(part_of(weight)) for weight in self.weights]  # views
+        self.optimizer = AdamW(self.parts, lr=1e-3)
+
+    def step(self, x):
+        self.model.zero_grad()
+        self.optimizer.zero_grad()
+        loss = self.model(x).square().mean()
+        loss.backward()
+        self.average_gradients()
+        self.optimizer.step()
+        for weight, part in zip(self.weights, self.parts, strict=True):
+            weight.data.copy_(gathered(part).view_as(weight))
+        return loss.detach()
+
+    def average_gradients(self):
+        for weight, part in zip(self.weights, self.parts, strict=True):
+            part.grad = part_of(weight.grad).copy_(reduce_scattered(weight.grad))
+
+
+# %% [markdown]
+# **Question.** Stage 0's all-reduce makes each rank send 2 (N−1)/N · P elements, with a ring. From here on we leave out the factor
+# (N−1)/N and call that **2P**. What does stage 1 send?
+
+# %%
+stage_1_sends = None  # your prediction, in P
+
+# %%
+# %%ranks
+stage_0, stage_1 = Stage0(mlp()), Stage1(mlp())
+losses = stage_0.step(rows), stage_1.step(rows)  # first steps also make the optimizers' state
+
+# %%
+# %%ranks --trace
+loss = stage_1.step(rows)
+
+
+# %%
+def sent(expression):
+    """What a rank sends for this, in elements of float32, as multiples of (N-1)/N · P."""
+    with world.trace() as trace:
+        world.execute(expression)
+    share = (world.world_size - 1) / world.world_size
+    nbytes = sum(busbw_factor(row.op, world.world_size) * row.nbytes for row in trace.table().rows)
+    return nbytes / share / (4 * P)
+
+
+print(f"stage 0 sends {sent('stage_0.step(rows)'):.2f} P")
+print(f"you predicted: {stage_1_sends}   stage 1 sends {sent('stage_1.step(rows)'):.2f} P")
+
+# %% [markdown]
+# The same! In lecture 02 an all-reduce *was* a reduce-scatter and an all-gather. ZeRO-1 pulls the two apart and puts the optimizer
+# between them. Three quarters of the optimizer's memory and of its computing are saved, and nobody sends a byte more.
+#
+# (What we count is what a collective must move. Gloo's own reduce-scatter makes an all-reduce and throws most of it away, lecture 03;
+# NCCL's does not.)
+
+# %% [markdown]
+# ## 3. Stage 2: who needs the gradients?
+#
+# After the reduce-scatter three quarters of each gradient are of no use. And the reduce-scatter of a weight can begin as soon as its
+# gradient is there. So **do it in a hook, during backward, and drop the rest at once**:
+
+
+# %%
+# %%ranks
+class Stage2(Stage1):
+    """Of each gradient a rank keeps its part, from the moment that it is there."""
+
+    def __init__(self, model):
+        super().__init__(model)
+        self.part_for = dict(zip(self.weights, self.parts, strict=True))
+        for weight in self.weights:
+            weight.register_post_accumulate_grad_hook(self.keep_a_part)
+
+    def keep_a_part(self, weight):
+        self.part_for[weight].grad = reduce_scattered(weight.grad)
+        weight.grad = None
+
+    def average_gradients(self):
+        """Nothing is left to do."""
+
+
+# %% [markdown]
+# Nothing is sent that stage 1 does not send. Only *when* has changed: at no moment are there two whole gradients.
+#
+# Gradient accumulation costs extra, though. Stage 0 can add up whole gradients in silence and all-reduce once (`no_sync`). Stage 2 has no
+# room for whole gradients: it reduce-scatters those of *every* microbatch.
+
+# %% [markdown]
+# ## 4. Stage 3: who needs the weights?
+#
+# A layer's weight is needed for one matrix multiplication in forward and one in backward, and not in between. **Stage 3** keeps parts
+# only. It gathers a weight when its layer begins, and forgets it when the layer is done; in backward once more.
+#
+# Who is to do that? For a layer without bias a function of autograd is enough. It saves its input for backward as always, and *not* the
+# weight, only this rank's part of it:
+
+
+# %%
+# %%ranks
+class ShardedLinear(torch.autograd.Function):
+    """x @ weight.T, of whose weight each rank keeps a part."""
+
+    @staticmethod
+    def forward(ctx, x, part):
+        ctx.save_for_backward(x, part)
+        return x @ gathered(part).view(-1, x.shape[1]).T  # the whole weight is forgotten here
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, part = ctx.saved_tensors
+        to_x = gradient @ gathered(part).view(-1, x.shape[1])
+        return to_x, reduce_scattered(gradient.T @ x)
+
+
+class Stage3:
+    """Each number is in one place only."""
+
+    weights = ()
+
+    def __init__(self, model, linear=ShardedLinear):
+        self.parts = [nn.Parameter(part_of(weight).clone()) for weight in model.parameters()]
+        self.optimizer, self.linear = AdamW(self.parts, lr=1e-3), linear
+
+    def forward(self, x):
+        for part in self.parts:
+            x = nn.functional.gelu(self.linear.apply(x, part))
+        return x
+
+    def step(self, x):
+        self.optimizer.zero_grad()
+        loss = self.forward(x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+# %% [markdown]
+# Note what is *not* there: no averaging of gradients, no all-gather after the step. The gradient of an all-gather **is** a
+# reduce-scatter, so sharding has become a part of backward, and the rest of the loop is that of a single process.
+#
+# **Question.** What does stage 3 send, in P?
+
+# %%
+stage_3_sends = None  # your prediction, in P
+
+# %%
+# %%ranks
+stage_2, stage_3 = Stage2(mlp()), Stage3(mlp())
+losses = stage_2.step(rows), stage_3.step(rows)
+
+# %%
+# %%ranks --trace
+loss = stage_3.step(rows)
+
+# %%
+traffic = {f"stage {n}": sent(f"stage_{n}.step(rows)") for n in range(4)}
+formula = {"stage 0": 2, "stage 1": 2, "stage 2": 2, "stage 3": 3}
+yours = {"stage 1": stage_1_sends, "stage 3": stage_3_sends}
+compare(traffic, formula, yours, "P", "Sent by each rank in a step, times (N−1)/N")
+
+# %% [markdown]
+# 8 all-gathers and 4 reduce-scatters: the weights in forward, P; the weights again in backward, P; the gradients, P. **3P instead of 2P**:
+# this is ZeRO-3's "1.5 times the communication": 1.5 times what plain data parallelism sends, and stages 1 and 2 send no more than that.
+
+# %% [markdown]
+# ## 5. The stages in memory
+#
+# The formulas, for P parameters on N ranks, in bytes:
+#
+# | | float32 | mixed precision | limit for many ranks |
+# |---|---|---|---|
+# | stage 0 | 16P | 16P | |
+# | stage 1: optimizer state | 8P + 8P/N | 4P + 12P/N | 4 times less |
+# | stage 2: and gradients | 4P + 12P/N | 2P + 14P/N | 8 times less |
+# | stage 3: and weights | 16P/N | 16P/N | N times less |
+#
+# (Limits of mixed precision; those of float32 are 2 and 4.)
+#
+# **Question.** How many MiB does each rank keep after a step? In float32 P parameters are 16 MiB.
+
+# %%
+mebibytes = {"stage 0": None, "stage 1": None, "stage 2": None, "stage 3": None}  # your predictions
+
+# %%
+# %%ranks
+losses, kept, on_the_gpu = {}, {}, {}
+for number, Stage in enumerate([Stage0, Stage1, Stage2, Stage3]):
+    before = torch.cuda.memory_allocated() if device.type == "cuda" else 0
+    stage = Stage(mlp())
+    losses[f"stage {number}"] = [stage.step(rows).item() for _ in range(5)]
+    kept[f"stage {number}"] = held([*stage.weights, *getattr(stage, "parts", ())], stage.optimizer)
+    if device.type == "cuda":
+        on_the_gpu[f"stage {number}"] = (torch.cuda.memory_allocated() - before) / 2**20
+    del stage
+
+# %%
+kept = world.pull("kept")
+measured = {name: {part: size / 2**20 for part, size in parts.items()} for name, parts in kept[0].items()}
+# P bytes are 4 MiB, P/N are 1
+formula = {"stage 0": 16 * 4, "stage 1": 8 * 4 + 8 * 1, "stage 2": 4 * 4 + 12 * 1, "stage 3": 16 * 1}
+print("all ranks keep the same:", all(other == kept[0] for other in kept))
+print("by the GPU's allocator:", world.pull("on_the_gpu")[0] or "there is no GPU here")
+compare(measured, formula, mebibytes, "MiB", "Kept by each of 4 ranks after a step")
+
+# %% [markdown]
+# The marks are the formulas, the bars are tensors that we found. And is it still the same training?
+
+# %%
+losses = world.pull("losses")[0]
+for name, values in losses.items():
+    difference = max(abs(a - b) for a, b in zip(values, losses["stage 0"], strict=True))
+    print(f"{name}: losses {values[0]:.3e} … {values[-1]:.3e}, at most {difference:.1e} from stage 0")
+
+# %% [markdown]
+# Only *where* a number is kept has changed, not its value. ZeRO **splits storage, not computation**: every rank still multiplies whole
+# matrices, for its own rows. (Tensor parallelism, lecture 06, splits the multiplication itself.)
+#
+# "ZeRO saves memory in proportion to the number of ranks"? Only stage 3 does:
+
+# %%
+ranks = range(1, 65)
+formulas = {  # GB for 7.5 billion parameters
+    "stage 0": [7.5 * 16 for n in ranks],
+    "stage 1": [7.5 * (4 + 12 / n) for n in ranks],
+    "stage 2": [7.5 * (2 + 14 / n) for n in ranks],
+    "stage 3": [7.5 * 16 / n for n in ranks],
+}
+print({name: f"{line[-1]:.1f} GB on 64 ranks" for name, line in formulas.items()})
+lines = {name: (ranks, line) for name, line in formulas.items()}
+title = "7.5 billion parameters, mixed precision: the formulas"
+curves(lines, "ranks", "GB on each rank", title, log=True)
+
+# %% [markdown]
+# These are the numbers of ZeRO's paper: 120, 31.4, 16.6 and 1.9 GB. Stages 1 and 2 run into what they still replicate, 4P and 2P.
+
+# %% [markdown]
+# ## 6. Come and go
+#
+# What is kept *after* a step is not all. During a step stage 3 holds whole weights and whole gradients, for a moment each. How many at a
+# time? `Allocations` looks after every single operation of torch, in forward, backward and optimizer. (On a GPU it asks the memory
+# allocator. A CPU's cannot be asked, so it adds up the storages that are alive, whoever holds them.)
+
+# %%
+# %%ranks
+from fourranks.rank.allocations import Allocations
+
+
+def watched(build):
+    """MiB over ms on this rank, while a model is made and takes two steps; and the most, for each of the three."""
+    with Allocations() as memory:
+        memory.mark("making")
+        stage = build()
+        for step in ("step 1", "step 2"):
+            memory.mark(step)
+            stage.step(rows)
+    line = [1000 * second for second in memory.seconds], [size / 2**20 for size in memory.nbytes]
+    marks = {1000 * second: name for name, second in memory.marks.items()}
+    return line, marks, {name: memory.peak(name) / 2**20 for name in memory.marks}
+
+
+# %% [markdown]
+# **Question.** Between steps stage 0 keeps 64 MiB and stage 3 keeps 16. A whole weight, or a whole gradient, is 4 MiB. What is the most
+# that each has allocated *during* its second step?
+
+# %%
+peaks = {"stage 0": None, "stage 3": None}  # your predictions, in MiB
+
+# %%
+# %%ranks
+memory = {"stage 0": watched(lambda: Stage0(mlp())), "stage 3": watched(lambda: Stage3(mlp()))}
+
+# %%
+memory = world.pull("memory")[0]
+measured = {name: peak["step 2"] for name, (_, _, peak) in memory.items()}
+compare(measured, None, peaks, "MiB", "Most that was allocated in the second step, on rank 0")
+
+# %%
+line, marks, _ = memory["stage 3"]
+lines = {"kept after a step": ([0, line[0][-1]], [16, 16]), "allocated": line}
+curves(lines, "ms", "MiB", "Stage 3 on rank 0: a model is made and takes two steps", marks=marks)
+
+# %% [markdown]
+# Stage 0's peak is in the optimizer: all of the 64 MiB are there, and Adam's own intermediate results. Stage 3's is 16 MiB and *one* whole
+# weight or gradient. Read the curve from left to right:
+#
+# - **A mountain before anything begins**: 16 MiB, the whole model, which each rank has made only to cut its part out of it. A model that
+#   does not fit cannot be made like that; section 8 shows how.
+# - **Forward** has four teeth: a weight comes, 4 MiB, is used, and goes; for a moment the level is down again, then the next one comes.
+#   (In the second step they reach just 16 MiB, because a step begins by dropping the old gradients.)
+# - **Backward** has eight: a weight comes and goes, then a whole gradient comes and goes, and its part stays.
+# - **The optimizer** makes m and v in the first step. From then on the level after a step is the 16 MiB of section 5.
+#
+# So the price of a layer is its size *whole*, but only for one layer at a time. The larger the pieces that are gathered at once, the
+# higher the teeth.
+
+# %% [markdown]
+# ## 7. Prefetch
+#
+# In the timeline of section 4 the ranks stand still whenever a weight is on its way. But it is known long before which weight comes next.
+# So ask for the next one *before* working on this one. That is **prefetching**, and it makes ZeRO-3 into **FSDP**, "fully sharded data
+# parallel".
+#
+# As in lecture 04, each layer also waits 5 ms in forward and 10 ms in backward, as a CPU does whose GPU computes. There are 8 layers of
+# width 256.
+
+# %%
+# %%ranks
+import time
+
+
+class Weights:
+    """The weights of all layers: of each this rank's part, and the whole of those in use or on their way."""
+
+    def __init__(self, parts, prefetch):
+        self.parts, self.prefetch = parts, prefetch
+        self.coming, self.leaving = {}, []
+
+    def ask_for(self, number):
+        if number in range(len(self.parts)) and number not in self.coming:
+            whole = torch.empty(256 * 256, device=device)
+            work = dist.all_gather_single(whole, self.parts[number].detach(), async_op=True)
+            self.coming[number] = whole, work
+
+    def get(self, number, following):
+        self.ask_for(number)
+        if self.prefetch:
+            self.ask_for(following)
+        whole, work = self.coming.pop(number)
+        work.wait()
+        return whole.view(256, 256)
+
+    def send_away(self, number, gradient):
+        self.finish()  # at most one whole gradient is on its way
+        part = torch.empty_like(self.parts[number])
+        work = dist.reduce_scatter_single(part, gradient.flatten(), op=dist.ReduceOp.AVG, async_op=True)
+        self.leaving.append((self.parts[number], part, work))
+        if not self.prefetch:
+            self.finish()
+
+    def finish(self):
+        while self.leaving:
+            parameter, gradient, work = self.leaving.pop(0)
+            work.wait()
+            parameter.grad = gradient
+
+
+# %%
+# %%ranks
+class SlowLinear(torch.autograd.Function):
+    """A sharded layer that takes its time: 5 ms forward, 10 ms backward."""
+
+    @staticmethod
+    def forward(ctx, x, part, weights, number):
+        ctx.save_for_backward(x)
+        ctx.weights, ctx.number = weights, number
+        weight = weights.get(number, following=number + 1)
+        time.sleep(0.005)
+        return x @ weight.T
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x,) = ctx.saved_tensors
+        weight = ctx.weights.get(ctx.number, following=ctx.number - 1)
+        time.sleep(0.010)
+        ctx.weights.send_away(ctx.number, gradient.T @ x)
+        return gradient @ weight, None, None, None
+
+
+# %%
+# %%ranks
+few_rows = torch.randn(8, 256, device=device)
+
+
+def eight_layers(prefetch):
+    return Weights([nn.Parameter(part_of(weight).clone()) for weight in mlp(256, 8).parameters()], prefetch)
+
+
+def train_once(weights):
+    x = few_rows
+    for number, part in enumerate(weights.parts):
+        x = nn.functional.gelu(SlowLinear.apply(x, part, weights, number))
+    x.square().mean().backward()
+    weights.finish()
+
+
+without, ahead = eight_layers(prefetch=False), eight_layers(prefetch=True)
+for weights in (without, ahead):
+    train_once(weights)  # first calls are slower
+
+# %% [markdown]
+# Without prefetching:
+
+# %%
+# %%ranks --trace
+train_once(without)
+
+# %% [markdown]
+# With it:
+
+# %%
+# %%ranks --trace
+train_once(ahead)
+
+# %% [markdown]
+# The thin bars are calls under way while the rank computes: in forward the next layer's weight; in backward the next weight and the last
+# gradient, at the same time. What cannot hide: the first weight, the last layer's when backward turns around, and the last gradient. (Gloo
+# does not tell when a reduce-scatter was done; its bar ends where the rank asks for it, a layer later.)
+#
+# **Question.** Computing takes 8 · (5 + 10) = 120 ms. How long is a step without, and with prefetching?
+
+# %%
+step_ms = {"without": None, "with prefetching": None}  # your predictions
+
+
+# %%
+# %%ranks
+def milliseconds(run, times=7):
+    spent = []
+    for _ in range(times):
+        dist.barrier()
+        begun = time.perf_counter()
+        run()
+        spent.append(1000 * (time.perf_counter() - begun))
+    return sorted(spent)[times // 2]
+
+
+def talk_only():
+    for part in without.parts:
+        gathered(part), gathered(part), reduce_scattered(torch.ones(256 * 256, device=device))
+
+
+# %%
+# %%ranks
+talking = milliseconds(talk_only)
+steps = {
+    "without": milliseconds(lambda: train_once(without)),
+    "with prefetching": milliseconds(lambda: train_once(ahead)),
+}
+
+# %%
+talking, measured = world.pull("talking")[0], world.pull("steps")[0]
+title = f"A step of 8 sharded layers; communication alone takes {talking:.0f} ms"
+compare(measured, {"without": 120 + talking, "with prefetching": 120}, step_ms, "ms", title)
+
+# %% [markdown]
+# The price of prefetching is memory: *two* whole weights are there, one in use and one on its way. Who prefetches everything at once has
+# the fastest step and stage 2's memory. FSDP limits how far ahead it runs.
+#
+# **When is it hidden altogether?** A layer of p parameters computes 2pT operations for T tokens in forward, while 2p bytes of bfloat16
+# arrive: at F operations and B bytes a second that hides if T ≥ F/B. Backward computes twice as much, and moves twice as much. So it is
+# data parallelism's rule once more: with an H100 at half of its 989 TFLOP/s, some 9,900 tokens a rank behind a 50 GB/s network card,
+# and 1,100 behind NVLink's 450 GB/s.
+
+# %% [markdown]
+# ## 8. torch's own
+#
+# Torch's function is `fully_shard` (its second version of FSDP). It is called on each layer, then on the whole, **from the inside out**.
+# Each call makes one *unit*: what is gathered and freed together.
+
+# %%
+# %%ranks
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+
+mesh = init_device_mesh(device.type, (world_size,))
+
+
+class Torch:
+    """What the stages above are, by torch."""
+
+    def __init__(self, model, by_layer=True, **options):
+        for layer in model if by_layer else ():
+            if isinstance(layer, nn.Linear):
+                fully_shard(layer, mesh=mesh, **options)
+        self.model = fully_shard(model, mesh=mesh, **options)
+        self.optimizer = AdamW(model.parameters(), lr=1e-3)  # made after sharding: it must see the parts
+
+    def step(self, x):
+        self.optimizer.zero_grad()
+        loss = self.model(x).float().square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+torchs = Torch(mlp())
+print(type(torchs.model[0].weight).__name__, torchs.model[0].weight.to_local().shape)
+
+# %% [markdown]
+# `step` has no line that a single process would not have. Parameters have become **DTensors**: they say that they are 1024 × 1024, and
+# hold 256 rows here. (Ours cut the flattened weight; torch cuts dimension 0.)
+#
+# **Question.** Five steps on the same data: by how much does torch's loss differ from ours?
+
+# %%
+difference_from_torch = None  # your prediction
+
+# %%
+# %%ranks
+theirs = [torchs.step(rows).item() for _ in range(5)]
+difference = max(abs(a - b) for a, b in zip(theirs, losses["stage 3"], strict=True))
+print(f"losses {theirs[0]:.3e} … {theirs[-1]:.3e}, at most {difference:.1e} from ours")
+
+# %%
+print("you predicted:", difference_from_torch, "  measured:", max(world.pull("difference")))
+
+# %%
+# %%ranks --trace
+loss = torchs.step(rows)
+
+# %% [markdown]
+# The same 8 all-gathers and 4 reduce-scatters. (On a GPU torch prefetches, too: it launches the next layer's all-gather on a second stream
+# while the current layer computes, and `set_modules_to_forward_prefetch` lets it run further ahead. On a CPU it waits for each, as the
+# timeline shows.)
+
+# %% [markdown]
+# ### How large is a unit?
+#
+# Many templates wrap the whole model in one line, `FSDP(model)` in the first version. **Question.** With everything in one unit, how many
+# all-gathers are there in a step, and what is the peak of memory, compared with one unit for each layer?
+
+# %%
+# your predictions
+all_gathers = {"a unit for each layer": None, "one unit": None, "FSDP(model)": None}
+peaks = {"a unit for each layer": None, "one unit": None, "FSDP(model)": None}  # MiB
+
+# %%
+# %%ranks
+from torch.distributed.fsdp import FullyShardedDataParallel
+
+
+class FirstVersion(Torch):
+    def __init__(self, model):
+        self.model = FullyShardedDataParallel(model, device_id=device)
+        self.optimizer = AdamW(self.model.parameters(), lr=1e-3)
+
+
+# %%
+# %%ranks
+builds = {
+    "a unit for each layer": lambda: Torch(mlp()),
+    "one unit": lambda: Torch(mlp(), by_layer=False),
+    "FSDP(model)": lambda: FirstVersion(mlp()),
+}
+memory = {name: watched(build) for name, build in builds.items()}
+units = {name: build() for name, build in builds.items()}
+for unit in units.values():
+    unit.step(rows)
+
+# %%
+counted = {}
+for name in all_gathers:
+    with world.trace() as trace:
+        world.execute(f"units[{name!r}].step(rows)")
+    counted[name] = sum(row.calls for row in trace.table().rows if "all_gather" in row.op)
+compare(counted, None, all_gathers, "", "All-gathers in a step")
+
+# %%
+measured = {name: peak["step 2"] for name, (_, _, peak) in world.pull("memory")[0].items()}
+compare(measured, None, peaks, "MiB", "Most that was allocated in the second step, on rank 0")
+
+# %% [markdown]
+# One unit is simple and defeats the purpose: the whole model is gathered at once, and nothing is left to prefetch. (Only once: torch does
+# not free the outermost unit after forward, since backward would need it right away.) A unit for each *block* of a Transformer is usual:
+# large enough that latencies do not matter (lecture 04's buckets), small beside the model.
+#
+# Torch's units of a layer take more than our 20 MiB. A unit's parameters travel together in one buffer, into which they are copied, and
+# out of which.
+#
+# The first version's `FSDP(module)` needs an `auto_wrap_policy` for that (and on a CPU `device_id=`, or it raises "FSDP needs a
+# non-CPU accelerator device"). It packs all parameters of a unit into one flat vector; `fully_shard` leaves them apart, which is why it can
+# handle frozen and mixed ones. New code uses `fully_shard`.
+
+# %% [markdown]
+# ### Trading memory for traffic
+#
+# **Question.** With `reshard_after_forward=False` the weights stay after forward, until backward has used them. What is then sent in a
+# step, and which stage is that?
+
+# %%
+kept_weights_send = None  # your prediction, in P
+
+# %%
+# %%ranks
+keeps = Torch(mlp(), reshard_after_forward=False)
+loss = keeps.step(rows)
+
+# %%
+print("you predicted:", kept_weights_send, f"  sent: {sent('keeps.step(rows)'):.2f} P")
+
+# %% [markdown]
+# P less: backward finds the weights in place. That is stage 2's traffic, and stage 2's memory, from forward to backward.
+#
+# **And with accumulation?** Four microbatches, one step of the optimizer.
+
+# %%
+# your predictions, in P, for four microbatches
+accumulating = {"stage 0, no_sync": None, "fully_shard": None, "fully_shard, one reduce-scatter": None}
+
+
+# %%
+# %%ranks
+def accumulate(sharded, one_reduce_scatter):
+    for number, microbatch in enumerate(rows.chunk(4)):
+        sharded.model.set_requires_gradient_sync(number == 3 or not one_reduce_scatter)
+        (sharded.model(microbatch).square().mean() / 4).backward()
+    sharded.optimizer.step()
+    sharded.optimizer.zero_grad()
+
+
+accumulate(torchs, True)
+
+# %%
+measured = {
+    "stage 0, no_sync": sent("for weight in stage_0.weights: dist.all_reduce(weight.grad)"),
+    "fully_shard": sent("accumulate(torchs, False)"),
+    "fully_shard, one reduce-scatter": sent("accumulate(torchs, True)"),
+}
+formula = dict(zip(measured, [2, 4 * 3, 4 * 2 + 1], strict=True))
+compare(measured, formula, accumulating, "P", "Sent by each rank for four microbatches")
+
+# %% [markdown]
+# Weights that are not kept must come for every microbatch. `set_requires_gradient_sync(False)` saves reduce-scatters, at the price of
+# whole gradients in memory. With sharding a larger microbatch is worth much more than another one.
+
+# %% [markdown]
+# ### A model that never was whole
+#
+# Back to the mountain of section 6. On the device `meta` tensors have a shape and no memory. So: make the model there, shard it, and only
+# then give it memory, for parts alone. Then fill in the parts, from a checkpoint or at random.
+#
+# **Question.** What is the most that is allocated while the model is *made*?
+
+# %%
+peaks = {"made whole": None, "made on meta": None}  # your predictions, in MiB
+
+
+# %%
+# %%ranks
+class FromMeta(Torch):
+    def __init__(self):
+        with torch.device("meta"):
+            model = nn.Sequential(*(nn.Linear(1024, 1024, bias=False) for _ in range(4)))
+        super().__init__(model)
+        model.to_empty(device=device)
+        for part in (weight.to_local() for weight in model.parameters()):
+            nn.init.normal_(part, std=1024**-0.5)
+
+
+memory = {"made whole": watched(lambda: Torch(mlp())), "made on meta": watched(FromMeta)}
+
+# %%
+measured = {name: peak["making"] for name, (_, _, peak) in world.pull("memory")[0].items()}
+compare(
+    measured, {"made on meta": 4}, peaks, "MiB", "Most that was allocated while the model was made, on rank 0"
+)
+
+# %% [markdown]
+# ## 9. Mixed precision: masters stay home
+#
+# Sharding and mixed precision were made for each other: the part that a rank keeps is its float32 *master*, and what it sends is rounded
+# to bfloat16 on the way. A bfloat16 copy is there only while a layer is whole. Two lines change:
+
+
+# %%
+# %%ranks
+class MixedLinear(torch.autograd.Function):
+    """A sharded layer that keeps float32, and gathers and computes in bfloat16."""
+
+    @staticmethod
+    def forward(ctx, x, part):
+        ctx.save_for_backward(x, part)
+        return x @ gathered(part.bfloat16()).view(-1, x.shape[1]).T
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, part = ctx.saved_tensors
+        to_x = gradient @ gathered(part.bfloat16()).view(-1, x.shape[1])
+        return to_x, reduce_scattered((gradient.T @ x).float())  # added up in float32
+
+
+class MixedStage3(Stage3):
+    def forward(self, x):
+        return super().forward(x.bfloat16()).float()
+
+
+# %% [markdown]
+# Torch calls it a `MixedPrecisionPolicy`: `param_dtype` for weights on their way and in use, `reduce_dtype` for gradients on their way.
+#
+# **Question.** How many bytes a parameter does a rank send in a step (times (N−1)/N, as before)? Plain data parallelism in float32: 2 · 4.
+
+# %%
+# your predictions, in bytes a parameter
+bytes_sent = {
+    "stage 0, float32": None,
+    "stage 3, float32": None,
+    "weights in bfloat16, ours": None,
+    "weights in bfloat16, torch's": None,
+    "all in bfloat16, torch's": None,
+}
+
+# %%
+# %%ranks
+from torch.distributed.fsdp import MixedPrecisionPolicy
+
+weights_only = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+mixed = MixedStage3(mlp(), MixedLinear)
+torchs_mixed = Torch(mlp(), mp_policy=weights_only)
+torchs_bfloat16 = Torch(mlp(), mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+pairs = [(mixed.step(rows).item(), torchs_mixed.step(rows).item()) for _ in range(5)]
+loss = torchs_bfloat16.step(rows)
+print("ours and torch's:", ", ".join(f"{ours:.3e} {theirs:.3e}" for ours, theirs in pairs))
+
+# %%
+runs = ["stage_0", "stage_3", "mixed", "torchs_mixed", "torchs_bfloat16"]
+measured = {name: 4 * sent(f"{run}.step(rows)") for name, run in zip(bytes_sent, runs, strict=True)}
+formula = dict(zip(bytes_sent, [2 * 4, 3 * 4, 2 + 2 + 4, 2 + 2 + 4, 3 * 2], strict=True))
+compare(measured, formula, bytes_sent, "bytes", "Sent by each rank for each parameter, times (N−1)/N")
+
+# %% [markdown]
+# With bfloat16 on the wire stage 3 sends no more than plain data parallelism in float32. Gradients are often added in float32
+# all the same, since bfloat16 keeps 8 bits (lecture 04: 256 + 1 = 256).
+#
+# Why keep float32 masters at all? **Question.** A weight of 1 gets 1000 updates of 0.001 each. Where does it end, in float32 and in
+# bfloat16?
+
+# %%
+ends_at = {"float32": None, "bfloat16": None}  # your predictions
+
+# %%
+# %%ranks 0
+ends = {}
+for name, dtype in {"float32": torch.float32, "bfloat16": torch.bfloat16}.items():
+    weight = torch.ones((), dtype=dtype)
+    for _ in range(1000):
+        weight += 0.001
+    ends[name] = weight.item()
+
+# %%
+compare(world.pull("ends", [0])[0], {"float32": 2, "bfloat16": 2}, ends_at, "", "1 + 1000 · 0.001")
+
+# %% [markdown]
+# Above 1 the next bfloat16 is 1.0078. A step of 0.001 rounds back to where it was, a thousand times.
+
+# %% [markdown]
+# ## 10. The corners
+
+# %% [markdown]
+# ### Sizes that do not divide
+#
+# **Question.** Torch cuts a weight with 10 rows, and one with 5, for four ranks. How many rows does each rank keep?
+
+# %%
+rows_on_ranks = {"10 rows": None, "5 rows": None}  # your predictions, as lists
+
+# %%
+# %%ranks
+odd = nn.Sequential(nn.Linear(16, 10), nn.Linear(10, 5)).to(device)
+for layer in odd:
+    fully_shard(layer, mesh=mesh)
+fully_shard(odd, mesh=mesh)
+kept_rows = [layer.weight.to_local().shape[0] for layer in odd]
+
+# %%
+kept_rows = [list(each) for each in zip(*world.pull("kept_rows"), strict=True)]
+for name, each in zip(rows_on_ranks, kept_rows, strict=True):
+    print(f"{name}: you predicted {rows_on_ranks[name]}; kept {each}")
+
+# %%
+# %%ranks --trace
+odd(torch.ones(2, 16, device=device)).sum().backward()
+
+# %% [markdown]
+# As `torch.chunk` cuts: ⌈10 / 4⌉ = 3 rows each, until none are left; of 5 rows rank 3 keeps none at all, and it takes part in every
+# collective nevertheless. All-gathers need equal parts, so they travel *padded*: 4 times 3 rows of 16, and 4 times 3 biases. Cutting
+# the flattened weight wastes less, at most N − 1 elements.
+#
+# The table shows one all-gather for weight *and* bias: torch gathers a unit's parameters in one collective. That matters. A bias is 1000
+# times smaller than its weight, and its own all-gather would cost the same latency. Another way: leave small parameters replicated, and
+# average their gradients by an all-reduce. The exercise does that.
+
+# %% [markdown]
+# ### Tied weights
+#
+# Language models often use one matrix twice: to embed tokens at the beginning, and to score them at the end. Here layers 0 and 3 share
+# one.
+#
+# **Question.** With our stage 3, how many all-gathers and reduce-scatters does a step make for these *three* weights? Is the tied
+# weight's gradient right?
+
+# %%
+tied_calls = {"all_gather_single": None, "reduce_scatter_single": None}  # your predictions
+
+# %%
+# %%ranks
+tied = Stage3(mlp())
+tied.parts = [*tied.parts[:3], tied.parts[0]]
+model = mlp()
+model[6].weight = model[0].weight
+tied.forward(rows).square().mean().backward()
+model(rows).square().mean().backward()
+right = model[0].weight.grad
+dist.all_reduce(right, op=dist.ReduceOp.AVG)
+difference = (tied.parts[0].grad - part_of(right)).abs().max()
+print(f"largest gradient {right.abs().max():.1e}, largest difference {difference:.1e}")
+
+# %%
+with world.trace() as trace:
+    world.execute("tied.forward(rows).square().mean().backward()")
+counted = {row.op: row.calls for row in trace.table().rows}
+compare(counted, None, tied_calls, "", "Three weights in four layers")
+
+# %% [markdown]
+# Right, but not thrifty: the weight is gathered for each *use*, and both of its gradients are reduce-scattered and then added by autograd.
+# A wrapper with a hook on the parameter instead must take care: the hook is to wait for the sum.
+#
+# And torch, when each layer is its own unit?
+
+# %%
+# %%ranks
+try:
+    model = mlp()
+    model[6].weight = model[0].weight
+    Torch(model).step(rows)
+except ValueError as error:
+    print("ValueError:", error)
+
+# %%
+# %%ranks
+model = mlp()
+model[6].weight = model[0].weight
+fully_shard([model[0], model[6]], mesh=mesh)
+for layer in (model[2], model[4]):
+    fully_shard(layer, mesh=mesh)
+fully_shard(model, mesh=mesh)
+model(rows).square().mean().backward()
+difference = (model[0].weight.grad.full_tensor() - right).abs().max()
+print(f"largest difference {difference:.1e}")
+
+# %% [markdown]
+# Torch refuses, and its message says what to do: put both users into *one* unit, which then stays gathered from the first to the last.
+
+# %% [markdown]
+# ### Frozen weights
+#
+# When a large model is fine-tuned, most of it is frozen: no gradient, no m and v, no master. What remains is the weight, 2 bytes, and
+# sharded 2P/N.
+#
+# **Question.** Layers 0 and 1 are frozen. How many all-gathers and reduce-scatters are left of 8 and 4?
+
+# %%
+frozen_calls = {"all_gather_single": None, "reduce_scatter_single": None}  # your predictions
+
+# %%
+# %%ranks
+frozen = Stage3(mlp())
+for part in frozen.parts[:2]:
+    part.requires_grad_(False)
+loss = frozen.step(rows)
+
+# %%
+with world.trace() as trace:
+    world.execute("frozen.step(rows)")
+counted = {row.op: row.calls for row in trace.table().rows}
+compare(counted, None, frozen_calls, "", "Two of four layers frozen")
+
+# %% [markdown]
+# Backward ends where nothing before it needs a gradient, so those weights are not even gathered again. (Layer 2's need not be, either:
+# only the gradient of its *input* takes the weight, and nobody wants that one. `ctx.needs_input_grad` would tell. If instead the *last*
+# layers are frozen, they must be gathered: the gradient has to get through them.)
+
+# %% [markdown]
+# ### Clipping
+#
+# Large models clip gradients: if the norm of *all* gradients together exceeds a limit, all are scaled down. `clip_grad_norm_` computes that
+# norm from the gradients it sees. Here each rank sees a quarter.
+#
+# **Question.** If each rank clips its parts to norm 1 by what it sees, what is the norm of the whole gradient?
+
+# %%
+norm_after = {"each by its own norm": None, "by the common norm": None}  # your predictions
+
+
+# %%
+# %%ranks
+def squares(gradients):
+    """The sum of all squares, of all ranks' parts."""
+    total = sum(gradient.square().sum() for gradient in gradients)
+    dist.all_reduce(total)
+    return total
+
+
+sharded = Stage3(mlp())
+sharded.forward(1000 * rows).square().mean().backward()
+gradients = [part.grad for part in sharded.parts]
+own = sum(gradient.square().sum() for gradient in gradients).sqrt()
+common = squares(gradients).sqrt()
+after = {
+    "each by its own norm": squares([gradient / own for gradient in gradients]).sqrt().item(),
+    "by the common norm": squares([gradient / common for gradient in gradients]).sqrt().item(),
+}
+print(f"own norm {own:.3g}, common norm {common:.3g}")
+
+# %%
+formula = {"each by its own norm": 4**0.5, "by the common norm": 1.0}
+compare(world.pull("after")[0], formula, norm_after, "", "Norm of the whole gradient after clipping to 1")
+
+# %% [markdown]
+# By its own norm each rank gives its quarter the length 1, whatever it was: the whole is twice too long and points elsewhere. No
+# error, just another training. The repair is one all-reduce of *one number*, the sum of squares.
+#
+# Torch's parts know that they are parts:
+
+# %%
+# %%ranks
+torchs = Torch(mlp())
+torchs.model(1000 * rows).square().mean().backward()
+norm = nn.utils.clip_grad_norm_(torchs.model.parameters(), 1.0)
+print(f"{type(norm).__name__}, whole norm {norm.full_tensor():.3g}, ours {common:.3g}")
+
+# %% [markdown]
+# The same trap is in every computation that looks at more than one number at a time: norms of layers (LAMB), whole matrices (Muon), factors
+# of rows and columns (Adafactor), the largest of all. Adam and SGD look at one number, and need nothing.
+
+# %% [markdown]
+# ## 11. Checkpoints without a whole model
+#
+# In lecture 04 rank 0 wrote the checkpoint, because all ranks held the same. Now no rank has everything, and gathering everything on one
+# rank is what we wanted to avoid. So **each rank writes its part**. `torch.distributed.checkpoint` does that.
+
+# %%
+import tempfile
+
+folder = tempfile.TemporaryDirectory()
+checkpoint = folder.name
+# %ranks push checkpoint
+
+# %%
+# %%ranks
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.state_dict import get_state_dict
+
+sharded = Torch(mlp())
+for _ in range(3):
+    sharded.step(rows)
+model_state, optimizer_state = get_state_dict(sharded.model, sharded.optimizer)
+saved = dcp.save({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=checkpoint)
+
+# %%
+import os
+
+for name in sorted(os.listdir(checkpoint)):
+    print(f"{name:12} {os.path.getsize(f'{checkpoint}/{name}') / 2**20:6.2f} MiB")
+
+# %% [markdown]
+# Four files of weights, m and v, a quarter each, and `.metadata`, which says which rows are where. So it need not be four ranks that read
+# them.
+#
+# **Question.** We go on for three steps, with four ranks and with *two*, each with twice as many rows. By how much will the mean losses
+# differ?
+
+# %%
+two_and_four_differ_by = None  # your prediction
+
+
+# %%
+def go_on(checkpoint, steps):
+    """Mean losses of the steps after a checkpoint, on however many ranks there are."""
+    import torch.distributed.checkpoint as dcp
+    from torch import nn
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    mesh = init_device_mesh(device.type, (world_size,))
+    layers = [nn.Linear(1024, 1024, bias=False) for _ in range(4)]
+    model = nn.Sequential(*(module for layer in layers for module in (layer, nn.GELU()))).to(device)
+    for module in [*layers, model]:
+        fully_shard(module, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+
+    model_state, optimizer_state = get_state_dict(model, optimizer)
+    dcp.load({"model": model_state, "optimizer": optimizer_state}, checkpoint_id=checkpoint)
+    set_state_dict(model, optimizer, model_state_dict=model_state, optim_state_dict=optimizer_state)
+
+    shards = [torch.randn(32, 1024, generator=torch.Generator().manual_seed(seed)) for seed in range(4)]
+    mine = torch.cat(shards).chunk(world_size)[rank].to(device)
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = model(mine).square().mean()
+        loss.backward()
+        optimizer.step()
+        mean = loss.detach().clone()
+        dist.all_reduce(mean, op=dist.ReduceOp.AVG)
+        losses.append(mean.item())
+    return losses
+
+
+# %%
+four = world.run(go_on, checkpoint, steps=3)[0]
+# %ranks start -n 2
+two = fourranks.world().run(go_on, checkpoint, steps=3)[0]
+difference = max(abs(a - b) for a, b in zip(four, two, strict=True))
+print("four ranks:", four)
+print("two ranks: ", two)
+print("you predicted:", two_and_four_differ_by, "  measured:", difference)
+
+# %% [markdown]
+# Each rank reads the rows that are its own now, wherever they were written. (For a checkpoint that anybody can load, ask for whole
+# tensors: `StateDictOptions(full_state_dict=True, cpu_offload=True)` gathers them, one by one, onto rank 0.)
+
+# %% [markdown]
+# ## 12. When, and which?
+#
+# | | what is sharded | sent in a step | keeps, mixed precision | use it |
+# |---|---|---|---|---|
+# | DDP | nothing | 2P | 16P | when all fits |
+# | ZeRO-1 | optimizer state | 2P | 4P + 12P/N | nearly always: it costs nothing |
+# | ZeRO-2 | and gradients | 2P; more with accumulation | 2P + 14P/N | large models without accumulation |
+# | ZeRO-3, FSDP | and weights | 3P; more with accumulation | 16P/N | when 2P alone are too much |
+#
+# - **Activations are not sharded.** They depend on the rows, and each rank has its own. When *they* do not fit: smaller microbatches,
+#   or recompute them (lecture 08).
+# - **A layer must fit**, whole, with its gradient and its activations, on one rank. If it does not, split the multiplication (06).
+# - **More ranks, fewer tokens on each**: 3P does not shrink, computing does. Beyond the batch where T = F/B ranks wait for weights.
+#   *Hybrid sharding* then shards within a node, over NVLink, and replicates across nodes: `fully_shard` takes a mesh of two axes.
+# - **Offloading** parks parts in the CPU's memory (`CPUOffloadPolicy`): another level of lecture 01's hierarchy, behind PCIe.
+# - **Names.** DeepSpeed counts ZeRO in stages; PyTorch's FSDP is stage 3 (`SHARD_GRAD_OP` of its first version is stage 2), and
+#   `ZeroRedundancyOptimizer` stage 1. In JAX it is a sharding that one declares; lecture 08 does it in ten lines. (Stanford's CS336, from
+#   whose lecture this course has much, names FSDP and does without it.)
+
+# %% [markdown]
+# ## We saw
+#
+# - **16 bytes** for each parameter: weight, gradient, m and v, or bfloat16 copies and float32 masters. Walking the live tensors of four
+#   ranks gave what the formulas say: 16P, 8P + 8P/N, 4P + 12P/N, 16P/N in float32.
+# - **2P, 2P, 2P, 3P.** An all-reduce is a reduce-scatter and an all-gather; stages 1 and 2 put the optimizer between the two. Stage 3
+#   gathers weights twice.
+# - **Weights come and go** in a saw of single layers. Prefetching hides their coming behind the layer before. `fully_shard` makes the same
+#   calls, and the same losses; one unit for the whole model would defeat it.
+# - **Corners**: masters stay home and bfloat16 travels; parts are padded, down to nothing; tied weights share a unit; a norm needs an
+#   all-reduce; a checkpoint is made of parts and fits other numbers of ranks.
+#
+# **Your turn**: [the exercise](../../exercises/05_sharded_data_parallelism/exercise.ipynb). You write ZeRO-1, ZeRO-2 and FSDP for any
+# module, with hooks instead of a hand-written layer.
+#
+# **Next**: sharding has split what is *stored*. Lecture 06 splits what is *computed*: every rank multiplies a part of each matrix.
+#
+# **Sources and further reading.** Rajbhandari and others, *ZeRO: memory optimizations toward training trillion parameter models*, arXiv
+# 1910.02054 · Zhao and others, *PyTorch FSDP*, 2304.11277 · Micikevicius and others, *Mixed precision training*, 1710.03740 · Stanford
+# CS229S (fall 2023), on parallelism · Stanford CS336 (spring 2025), lecture 8 · PyTorch 2.13, documentation of `fully_shard` and of
+# `torch.distributed.checkpoint`
+
+# %%
+# %ranks stop
