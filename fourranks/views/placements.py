@@ -17,11 +17,11 @@ from .style import FAINT_INK, INK, PAPER, Figure, rank_colour, tint
 
 _HEAD = 0.5  # inches, for the title
 _FOOT = 0.5  # for names below the matrices
-_MARGIN = 0.15
+_MARGIN = 0.22
 _TALLEST = 1.15  # of a matrix
 _UNIT = 0.7  # inches for 1, if the page has room
 _SHEET = 0.07  # by which one rank's partial sum lies beside the next one's
-_LETTER = 0.085  # width of one between two matrices
+_LETTER = 0.078  # width of one between two matrices
 _GAP = 0.16
 _TINT = 0.55
 _WORDS = {"replicate": "replicated", "rows": "rows", "columns": "columns", "partial": "partial sums"}

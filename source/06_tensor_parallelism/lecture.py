@@ -132,6 +132,8 @@ placements(plan, "One layer of the all-gather MLP")
 # %%ranks
 from torch import nn
 
+gelu = nn.functional.gelu
+
 
 def gather(columns):
     """All ranks' columns side by side, as a tensor that every rank has."""
@@ -142,7 +144,7 @@ def gather(columns):
 
 def all_gather_mlp(x, shards, gather):
     for w in shards:
-        x = gather(nn.functional.gelu(x @ w))
+        x = gather(gelu(x @ w))
     return x
 
 
@@ -180,14 +182,14 @@ different_columns, times_as_large = None, None  # your predictions
 def mlp(x, weights):
     """The same network on one process."""
     for w in weights:
-        x = nn.functional.gelu(x @ w)
+        x = gelu(x @ w)
     return x
 
 
 torch.manual_seed(0)
 full = [(torch.randn(1024, 1024) / 1024**0.5).to(device) for _ in range(4)]
 
-different = len(set(y[0].tolist()))
+different = y.unique(dim=1).shape[1]
 rms = {"as in that lecture": y.square().mean().sqrt().item()}
 rms["one process"] = mlp(batch, full).square().mean().sqrt().item()
 
@@ -205,7 +207,7 @@ compare(rms, None, None, "", "Outputs of four layers, root mean square")
 # - One seed on all ranks makes **one shard, four times**. The network is a quarter as wide as it looks.
 # - The seed is set anew for each layer, so all **layers** are equal as well.
 # - Each weight is scaled by the number of a rank's *outputs*, 256, where the number of inputs, 1024, belongs. So all weights are twice
-#   too large, and each layer doubles what the one before has doubled.
+#   too large, and four layers multiply that up.
 #
 # (That is why its tensor-parallel activations cannot be compared with its data-parallel losses: they are of different networks.) What
 # we want is the network of one process, in pieces. So make one full matrix, the same on all ranks, and let each take its columns:
@@ -258,7 +260,7 @@ print("you predicted:", shards_with_gradient)
 # One process first. A layer computes h = x · W and a = GELU(h). Write x̄ for the gradient of the loss by x, and so on. Given ā, the
 # chain rule says
 #
-# > h̄ = ā ⊙ GELU′(h)   W̄ = xᵀ · h̄   x̄ = h̄ · Wᵀ
+# > h̄ = ā ⊙ GELU′(h), W̄ = xᵀ · h̄, x̄ = h̄ · Wᵀ
 #
 # Now rank r has the columns W_r, and so h_r and a_r. Take the three lines one by one:
 #
@@ -322,7 +324,7 @@ too_large_by = None  # your prediction
 
 # %%
 # %%ranks
-factors = [(own.grad.norm() / true.norm()).item() for own, true in zip(shards, expected, strict=True)]
+factors = [(shard.grad.norm() / true.norm()).item() for shard, true in zip(shards, expected, strict=True)]
 print("ours / one process's, layer by layer:", [f"{factor:.4f}" for factor in factors])
 
 # %%
@@ -345,8 +347,8 @@ for w in shards:
 y = all_gather_mlp(batch, shards, Gather.apply)
 (y.square().mean() / world_size).backward()
 
-for layer, (own, true) in enumerate(zip(shards, expected, strict=True)):
-    difference = (own.grad - true).abs().max() / true.abs().max()
+for layer, (shard, true) in enumerate(zip(shards, expected, strict=True)):
+    difference = (shard.grad - true).abs().max() / true.abs().max()
     print(f"layer {layer}: largest difference / largest gradient {difference:.1e}")
 
 # %% [markdown]
@@ -416,7 +418,6 @@ may_go_on_with = None  # your prediction: "slice", "summand", "both" or "neither
 
 # %%
 # %%ranks 0
-gelu = nn.functional.gelu
 h = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
 slices, summands = h.chunk(2, dim=1), (h - 0.7, torch.full_like(h, 0.7))
 differences = {
@@ -527,7 +528,6 @@ tokens = torch.randn(64, 256).to(device)
 names = ("A of block 1", "B of block 1", "A of block 2", "B of block 2")
 shapes = ((256, 1024), (1024, 256)) * 2
 matrices = [(torch.randn(*shape) / shape[0] ** 0.5).to(device) for shape in shapes]
-gelu = nn.functional.gelu
 
 
 # %%
@@ -754,11 +754,14 @@ x_here = tokens.clone().requires_grad_()
 y = attention_by_heads(x_here, *mine, HEADS // world_size)
 y.square().mean().backward()
 
-print(f"y: {(y - right).abs().max() / right.abs().max():.0e}", end="  ")
-print(f"gradient of x: {(x_here.grad - x.grad).abs().max() / x.grad.abs().max():.0e}", end="  ")
+errors = {
+    "y": (y - right).abs().max() / right.abs().max(),
+    "gradient of x": (x_here.grad - x.grad).abs().max() / x.grad.abs().max(),
+}
 for name, here, w, dim in zip("QKVO", mine, whole, cuts, strict=True):
     true = w.grad.chunk(world_size, dim)[rank]
-    print(f"{name}: {(here.grad - true).abs().max() / true.abs().max():.0e}", end="  ")
+    errors[f"of {name}"] = (here.grad - true).abs().max() / true.abs().max()
+print({name: f"{error:.0e}" for name, error in errors.items()})
 
 # %% [markdown]
 # Many models store Q, K and V as one matrix of 3 · 256 = 768 columns, `[Q | K | V]`, for one large product instead of three. 768
@@ -909,13 +912,23 @@ def scattered_rows(x):
 
 
 class GatherRows(torch.autograd.Function):
-    forward = staticmethod(lambda ctx, x: gathered_rows(x))
-    backward = staticmethod(lambda ctx, gradient: scattered_rows(gradient))
+    @staticmethod
+    def forward(ctx, x):
+        return gathered_rows(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return scattered_rows(gradient)
 
 
 class ScatterRows(torch.autograd.Function):
-    forward = staticmethod(lambda ctx, x: scattered_rows(x))
-    backward = staticmethod(lambda ctx, gradient: gathered_rows(gradient))
+    @staticmethod
+    def forward(ctx, x):
+        return scattered_rows(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gathered_rows(gradient)
 
 
 # %% [markdown]
@@ -1048,7 +1061,6 @@ sent_each_way = {"tensor parallel": None, "+ sequence parallel": None}  # your p
 # %%
 sent = {}
 for name in sent_each_way:
-    world.execute(f"y = run(ways[{name!r}])[0]")
     with world.trace() as trace:
         world.execute(f"run(ways[{name!r}])[0].square().sum().backward()")
     sent[name] = mebibytes_sent(trace) * 2**20 / (64 * 256 * 4) / 2
@@ -1125,13 +1137,10 @@ formula = {
     "KiB of each": T * D * 4 / 1024,
     "KiB sent by each rank": 8 * 3 / 4 * T * D * 4 / 1024,
 }
-compare(
-    measured,
-    formula,
-    layer_traffic,
-    "",
-    "A Transformer layer of width 512 and 256 tokens, forward and backward",
-)
+for name, predicted in layer_traffic.items():
+    print(
+        f"{name}: you predicted {predicted}, measured {measured[name]:.0f}, by the formula {formula[name]:.0f}"
+    )
 
 # %%
 trace.table()
@@ -1193,7 +1202,7 @@ print(
 
 # %%
 # your predictions, from 0 to 1
-share_of_step = {"NVLink 4": None, "InfiniBand NDR, 400 GbE": None, "10 GbE": None}
+share_of_step = {"NVLink 4": None, "InfiniBand NDR": None, "10 GbE": None}
 
 # %%
 from fourranks.published import GPUS, LINKS, SMALL_ALL_REDUCE
@@ -1215,8 +1224,8 @@ models = {
     "4 H100, our small layer": share(ours, 4, h100, SMALL_ALL_REDUCE, 2),
     "4 ranks here, our small layer": share(ours, 4, flops_here, 0.0, 4),
 }
-names = ("NVLink 4", "PCIe 5 x16", "InfiniBand NDR, 400 GbE", "100 GbE", "10 GbE", "1 GbE")
-marks = {link.name: link.bandwidth for link in LINKS if link.name in names}
+names = ("NVLink 4", "InfiniBand NDR", "100 GbE", "10 GbE", "1 GbE")
+marks = {name: link.bandwidth for name in names for link in LINKS if link.name.startswith(name)}
 points = {"4 ranks here, measured": (busbw, share_here)}
 links(
     models,
@@ -1236,8 +1245,8 @@ for name, predicted in share_of_step.items():
 # rate of computing: it adds four all-reduces to the computation, and nothing more. What the point has beyond the line is everything
 # that the model leaves out, above all ranks that wait for each other before each call.
 #
-# - This machine gets along with a link that would be hopeless for an H100, because it computes thousands of times more slowly. It is
-#   the **ratio** that counts: communication / computation = (t − 1) · e/(9 h) · F/B for elements of e bytes (leaving out latency and
+# - This machine gets along with a link that would be hopeless for an H100, because it computes many thousands of times more slowly. It
+#   is the **ratio** that counts: communication / computation = (t − 1) · e/(9 h) · F/B for elements of e bytes (leaving out latency and
 #   the s² term). The batch is not in it!
 # - **Wider layers** help: h is in the denominator. GPT-3's layer is 24 times as wide as ours. For a small layer even NVLink does not
 #   help an H100, because of the latency.
@@ -1252,7 +1261,7 @@ for name, predicted in share_of_step.items():
 # %%
 times_as_fast = {
     "NVLink 4": None,
-    "InfiniBand NDR, 400 GbE": None,
+    "InfiniBand NDR": None,
     "100 GbE": None,
     "10 GbE": None,
 }  # your predictions
@@ -1374,8 +1383,8 @@ compare(step_ms, None, None, "ms", "A step of the block, 64 tokens, width 256, 4
 # ## 10. When to cut the width
 #
 # **For it**: weights, gradients, optimizer state and most activations of a layer shrink by t; a single layer may be larger than a GPU;
-# each step gets faster even for *one* sequence, which neither data parallelism nor a pipeline can do (so it is also how large models
-# answer quickly); the batch need not grow.
+# all GPUs work all the time, without a pipeline's bubble; each step gets faster even for *one* sequence, which neither data parallelism
+# nor a pipeline can do (so it is also how large models answer quickly); the batch need not grow.
 #
 # **Against it**: four all-reduces a layer in the way of everything; the model must be taken apart by someone who knows which dimension
 # means what; heads, widths and vocabulary must divide; matrices get narrower, and narrow products use a GPU less well.
