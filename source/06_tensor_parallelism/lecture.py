@@ -670,20 +670,37 @@ compare(world.pull("wrong_by")[0], {"bias of B, before g": 3.0}, wrong_by, "", "
 # does it need an all-reduce? No: it is replicated, ȳ is replicated, so each rank computes the same gradient. (Those who put section 3's
 # convention here, or divide the bias by N to add it before g, must think again.)
 #
-# **Dropout.** In data parallelism each rank had a seed of its own. Here there are two regions. Behind g all ranks hold *the same* y,
-# and must drop the same elements, or from then on they compute different networks. Between f and g they hold *different* neurons, and
-# with the same seed would always drop the same ones of their quarter.
+# **Dropout.** Lecture 04 gave each rank a seed of its own, so that no two ranks drop the same. Here all ranks hold *the same* y behind
+# g.
+#
+# **Question.** Each rank sets the seed to its own number, and draws which of 12 elements of y to keep. How many different y do the four
+# ranks go on with?
+
+# %%
+different_y = None  # your prediction
+
+
+# %%
+# %%ranks
+def kept(count, generator=None):
+    return (torch.rand(count, generator=generator, device=device) > 0.5).int().tolist()
+
+
+torch.manual_seed(rank)
+as_in_lecture_04 = kept(12)
+
+# %%
+print("you predicted:", different_y, "  found:", len(set(map(tuple, world.pull("as_in_lecture_04")))))
+
+# %% [markdown]
+# From then on each rank computes another network, and the sum that the next g makes is of nothing in particular. Behind g the same
+# elements must be dropped. Between f and g the ranks hold *different* neurons, and with the same seed would always drop the same ones
+# of their quarter. So tensor parallelism needs two random states:
 
 # %%
 # %%ranks
 torch.manual_seed(0)  # for replicated regions: the same on all ranks
 own_randomness = torch.Generator(device).manual_seed(1 + rank)  # for sharded ones
-
-
-def kept(count, generator=None):
-    return (torch.rand(count, generator=generator, device=device) > 0.5).int().tolist()
-
-
 print("behind g:       ", kept(12))
 
 # %%
@@ -971,7 +988,7 @@ ways = {
 # the product with B (4 units), so 10. What do the other two keep on each of 4 ranks?
 
 # %%
-kept_units = {"one process": 10, "tensor parallel": None, "+ sequence parallel": None}  # your predictions
+kept_units = {"tensor parallel": None, "+ sequence parallel": None}  # your predictions
 
 
 # %%
