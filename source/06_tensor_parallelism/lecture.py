@@ -470,8 +470,11 @@ placements(megatron, "Columns, then rows: nothing to say in the middle")
 #
 # Is g not at odds with section 3, where the transpose of all-reduce was all-reduce? It is another bookkeeping. There each rank had a
 # loss of its own, and the sum counted. Here all ranks compute *one and the same* loss from the same y, and each wants its gradient,
-# once. (Section 3's all-gather, under this convention, would only cut ȳ: and indeed, f's all-reduce followed by a cut is a
-# reduce-scatter.) Both are right. Mixed, they are wrong by factors of N.
+# once. Both are right. Mixed, they are wrong by factors of N.
+#
+# Under the second convention, which the exercise keeps, an all-gather has only to cut backward, since every rank has all of ȳ already.
+# And where f follows it, f's all-reduce and this cut together are a reduce-scatter: section 3 again, for all layers but the last, whose
+# ȳ comes from the one loss.
 
 
 # %%
