@@ -20,10 +20,10 @@ def test_models_are_lines_over_bandwidth_and_runs_are_points():
 
 
 def test_a_predicted_share_stands_at_its_link_and_a_missing_one_nowhere():
-    figure = links({}, {}, {"NVLink": 450e9, "slow": 1e8}, {"slow": 0.9, "NVLink": None})
+    figure = links({"half": lambda _: 0.5}, {}, {"NVLink": 450e9, "slow": 1e8}, {"slow": 0.9, "NVLink": None})
     (yours,) = [line for line in figure.axes[0].lines if line.get_label() == "your prediction"]
     assert (list(yours.get_xdata()), list(yours.get_ydata())) == ([1e8], [0.9])
-    without = links({}, {}, {"slow": 1e8}, {"slow": None})
+    without = links({"half": lambda _: 0.5}, {}, {"slow": 1e8}, {"slow": None})
     assert all(line.get_label() != "your prediction" for line in without.axes[0].lines)
 
 
