@@ -324,7 +324,10 @@ too_large_by = None  # your prediction
 
 # %%
 # %%ranks
-factors = [(shard.grad.norm() / true.norm()).item() for shard, true in zip(shards, expected, strict=True)]
+factors = [
+    (shard.grad.double().norm() / true.double().norm()).item()
+    for shard, true in zip(shards, expected, strict=True)
+]
 print("ours / one process's, layer by layer:", [f"{factor:.4f}" for factor in factors])
 
 # %%
@@ -697,9 +700,9 @@ as_in_lecture_04 = kept(12)
 print("you predicted:", different_y, "  found:", len(set(map(tuple, world.pull("as_in_lecture_04")))))
 
 # %% [markdown]
-# From then on each rank computes another network, and the sum that the next g makes is of nothing in particular. Behind g the same
-# elements must be dropped. Between f and g the ranks hold *different* neurons, and with the same seed would always drop the same ones
-# of their quarter. So tensor parallelism needs two random states:
+# From then on each rank computes another network, and the next g adds up pieces that do not belong together. Behind g the same elements
+# must be dropped. Between f and g the ranks hold *different* neurons, and with the same seed would always drop the same ones of their
+# quarter. So tensor parallelism needs two random states:
 
 # %%
 # %%ranks
