@@ -498,6 +498,8 @@ class Copy(torch.autograd.Function):
         return gradient, None
 
 
+# %%
+# %%ranks
 class Reduce(torch.autograd.Function):
     """g: the sum of all ranks' summands, for every rank; backward, each summand has the sum's gradient."""
 
@@ -549,6 +551,8 @@ reference = two_blocks(tokens, whole, lambda x, a, b: gelu(x @ a) @ b).square().
 reference.backward()
 
 
+# %%
+# %%ranks
 def compare_with_one_process(block):
     """The loss of the two blocks, and each gradient's largest difference from one process's, relative."""
     shards = [own(w, 1 - number % 2) for number, w in enumerate(matrices)]
@@ -935,6 +939,8 @@ def scattered_rows(x):
     return out
 
 
+# %%
+# %%ranks
 class GatherRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
@@ -979,6 +985,8 @@ def sequence_parallel(x, scale, a, b):
     return x + ScatterRows.apply(inside @ b)
 
 
+# %%
+# %%ranks
 ones = torch.ones(256, device=device)
 rows = tokens.chunk(world_size)[rank]
 full_a, full_b = matrices[:2]
@@ -1120,6 +1128,8 @@ def transformer_layer(x, weights, heads, group=None):
     return x + block(normalized(x, ones), *weights[4:], group)
 
 
+# %%
+# %%ranks
 T, D, HEADS = 256, 512, 8
 torch.manual_seed(5)
 sizes = [(D, D)] * 4 + [(D, 4 * D), (4 * D, D)]
@@ -1253,6 +1263,7 @@ models = {
     "4 H100, our small layer": share(ours, 4, h100, SMALL_ALL_REDUCE, 2),
     "4 ranks here, our small layer": share(ours, 4, flops_here, 0.0, 4),
 }
+# %%
 names = ("NVLink 4", "InfiniBand NDR", "100 GbE", "10 GbE", "1 GbE")
 marks = {name: link.bandwidth for name in names for link in LINKS if link.name.startswith(name)}
 points = {"4 ranks here, measured": (busbw, share_here)}
