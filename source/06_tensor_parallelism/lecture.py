@@ -1263,17 +1263,13 @@ models = {
     "4 H100, our small layer": share(ours, 4, h100, SMALL_ALL_REDUCE, 2),
     "4 ranks here, our small layer": share(ours, 4, flops_here, 0.0, 4),
 }
+
 # %%
 names = ("NVLink 4", "InfiniBand NDR", "100 GbE", "10 GbE", "1 GbE")
 marks = {name: link.bandwidth for name in names for link in LINKS if link.name.startswith(name)}
 points = {"4 ranks here, measured": (busbw, share_here)}
-links(
-    models,
-    points,
-    marks,
-    share_of_step,
-    "What tensor parallelism spends on communication, by the model and measured",
-)
+title = "What tensor parallelism spends on communication, by the model and measured"
+links(models, points, marks, share_of_step, title)
 
 # %%
 by_model = models["8 H100, GPT-3's layer"]
