@@ -10,12 +10,14 @@ from typing import Any
 _HOME = {
     "compare": "prediction",
     "curves": "curves",
+    "links": "links",
+    "placements": "placements",
     "show": "collective",
     "steps": "steps",
     "timeline": "timeline",
 }
 
-__all__ = ["compare", "curves", "show", "steps", "timeline"]  # noqa: F822
+__all__ = ["compare", "curves", "links", "placements", "show", "steps", "timeline"]  # noqa: F822
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,1468 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 06 Tensor parallelism: cut along the width
+#
+# **Four ranks share every single layer. Where may a matrix be cut, what must the ranks then tell each other, forward and backward, and
+# which links can bear it?**
+#
+# You will
+#
+# - cut an MLP along its width, derive its backward pass on paper, and find the gradients of one process in four pieces,
+# - pair two cuts so that a block needs one all-reduce forward and one backward, for MLPs, for attention, and (with less) for the loss,
+# - find the mistakes that no loss shows: a forgotten sum, a bias added four times, a dropout that differs where it must not,
+# - count the bytes of a layer beside the formula, and let a cost model with a point measured here tell why all this wants NVLink.
+#
+# 90 minutes · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+#
+# As before, each run has a question and a variable for your answer.
+
+# %%
+# %load_ext fourranks
+import fourranks
+from fourranks.trace.bandwidth import busbw_factor
+from fourranks.views import compare, curves, links, placements
+
+# %ranks start
+
+# %% [markdown]
+# ## 1. Two ways to cut a matrix
+#
+# Data parallelism (04) keeps every layer whole and cuts the batch. ZeRO (05) cuts what is *stored*, but gathers each layer before it
+# computes. Tensor parallelism cuts the **computation**: each rank multiplies with its part of the matrix, and no rank ever sees the
+# rest of it. A layer is x · W, with a row of x for each token and a column of W for each neuron.
+#
+# (A word on words. Some texts call this "horizontal" and a pipeline "vertical" slicing, others the other way round, depending on
+# whether they draw layers side by side or on top of each other. We say **intra-layer** or tensor parallelism for cuts *through* layers,
+# and **inter-layer** or pipeline parallelism, lecture 07, for cuts *between* them.)
+#
+# The width can be cut at two places. By **columns**, each rank has some of the neurons:
+
+# %%
+by_columns = [
+    ("x", 0.8, 1, "replicate"),
+    "·",
+    ("W", 1, 1, "columns"),
+    "=",
+    ("y", 0.8, 1, "columns"),
+]
+placements(by_columns, "A cut by columns: all of x, some of the neurons, some of the outputs")
+
+# %% [markdown]
+# By **rows**, each rank has some of every neuron's inputs:
+
+# %%
+by_rows = [
+    ("x", 0.8, 1, "columns"),
+    "·",
+    ("W", 1, 1, "rows"),
+    "=",
+    ("y", 0.8, 1, "partial"),
+]
+placements(by_rows, "A cut by rows: some of x, some inputs of all neurons, a summand of all outputs")
+
+# %% [markdown]
+# These words are DTensor's (section 9): a tensor on several ranks is *replicated*, *sharded* along a dimension, or *partial*: each rank
+# holds a summand of its full size. Slices and summands are different things, and it is the commonest mistake of the subject to mix them
+# up.
+#
+# **Question.** x is 6 × 8 and W is 8 × 12. What shape has a rank's result, for each cut, and which collective makes y of the four?
+
+# %%
+columns_shape, columns_collective = None, None  # your predictions
+rows_shape, rows_collective = None, None
+
+# %%
+# %%ranks
+torch.manual_seed(0)  # the same x and W on all ranks
+x, w = torch.randn(6, 8).to(device), torch.randn(8, 12).to(device)
+
+a_slice = x @ w.chunk(world_size, dim=1)[rank]
+a_summand = x.chunk(world_size, dim=1)[rank] @ w.chunk(world_size, dim=0)[rank]
+print("by columns", tuple(a_slice.shape), "  by rows", tuple(a_summand.shape))
+
+# %%
+# %%ranks
+slices = [torch.empty_like(a_slice) for _ in range(world_size)]
+dist.all_gather(slices, a_slice)
+gathered = torch.cat(slices, dim=1)
+
+added = a_summand.clone()
+dist.all_reduce(added)
+for name, y in {"slices, gathered": gathered, "summands, added": added}.items():
+    print(f"{name}: largest difference from x · W {(y - x @ w).abs().max():.1e}")
+
+# %%
+print("you predicted:", columns_shape, columns_collective, "and", rows_shape, rows_collective)
+
+# %% [markdown]
+# Slices are **gathered**, summands are **added**. (The gathered result may differ in a last bit where the library chooses another
+# kernel for a narrow matrix, the added one because its sums are in another order.)
+
+# %% [markdown]
+# ## 2. The MLP with an all-gather after each layer
+#
+# The simplest plan: cut all matrices by columns, and gather after every layer, so that the next one finds all of its input. The model
+# is that of lecture 04: 4 layers of width 1024, GELU, a batch of 128 rows, which **all** ranks have. Each rank holds 1024 × 256 of each
+# weight.
+
+# %%
+plan = [
+    ("x", 0.5, 1, "replicate"),
+    "·",
+    ("W", 1, 1, "columns"),
+    "→ GELU →",
+    ("a", 0.5, 1, "columns"),
+    "→ all-gather →",
+    ("next x", 0.5, 1, "replicate"),
+]
+placements(plan, "One layer of the all-gather MLP")
+
+# %%
+# %%ranks
+from torch import nn
+
+gelu = nn.functional.gelu
+
+
+def gather(columns):
+    """All ranks' columns side by side, as a tensor that every rank has."""
+    slices = [torch.empty_like(columns) for _ in range(world_size)]
+    dist.all_gather(slices, columns)
+    return torch.cat(slices, dim=1)
+
+
+def all_gather_mlp(x, shards, gather):
+    for w in shards:
+        x = gather(gelu(x @ w))
+    return x
+
+
+torch.manual_seed(1)
+batch = torch.randn(128, 1024).to(device)
+
+
+# %% [markdown]
+# (`gather` takes a *list* of outputs. The flat form, `all_gather_single`, stacks what it gets along dimension 0: rank 1's columns would
+# lie *below* rank 0's, and have to be moved beside them. Section 3 does that.)
+#
+# Where does a rank get its 1024 × 256? A widely read lecture makes them like this, on every rank, for every layer:
+
+
+# %%
+# %%ranks
+def initial_weights(num_inputs, num_outputs):
+    torch.manual_seed(0)
+    return (torch.randn(num_inputs, num_outputs) / num_outputs**0.5).to(device)
+
+
+shards = [initial_weights(1024, 1024 // world_size) for _ in range(4)]
+y = all_gather_mlp(batch, shards, gather)
+
+# %% [markdown]
+# **Question.** The output has 1024 columns. How many of them are different? And how large are they, by their root mean square (rms),
+# compared with those of one process whose 1024 × 1024 weights have the usual scale, one over the root of the number of *inputs*?
+
+# %%
+different_columns, times_as_large = None, None  # your predictions
+
+
+# %%
+# %%ranks
+def mlp(x, weights):
+    """The same network on one process."""
+    for w in weights:
+        x = gelu(x @ w)
+    return x
+
+
+torch.manual_seed(0)
+full = [(torch.randn(1024, 1024) / 1024**0.5).to(device) for _ in range(4)]
+
+different = y.unique(dim=1).shape[1]
+rms = {"as in that lecture": y.square().mean().sqrt().item()}
+rms["one process"] = mlp(batch, full).square().mean().sqrt().item()
+
+# %%
+world = fourranks.world()
+different, rms = world.pull("different")[0], world.pull("rms")[0]
+larger = rms["as in that lecture"] / rms["one process"]
+print(f"you predicted {different_columns} and {times_as_large} times")
+print(f"{different} different columns, {larger:.0f} times as large")
+compare(rms, None, None, "", "Outputs of four layers, root mean square")
+
+# %% [markdown]
+# Three mistakes in three lines, and nothing complained:
+#
+# - One seed on all ranks makes **one shard, four times**. The network is a quarter as wide as it looks.
+# - The seed is set anew for each layer, so all **layers** are equal as well.
+# - Each weight is scaled by the number of a rank's *outputs*, 256, where the number of inputs, 1024, belongs. So all weights are twice
+#   too large, and four layers multiply that up.
+#
+# (That is why its tensor-parallel activations cannot be compared with its data-parallel losses: they are of different networks.) What
+# we want is the network of one process, in pieces. So make one full matrix, the same on all ranks, and let each take its columns:
+
+# %%
+# %%ranks
+shards = [w.chunk(world_size, dim=1)[rank].clone().requires_grad_() for w in full]
+y = all_gather_mlp(batch, shards, gather)
+print(
+    f"a shard is {tuple(shards[0].shape)}; difference from one process: {(y - mlp(batch, full)).abs().max():.1e}"
+)
+
+# %% [markdown]
+# A model that needs tensor parallelism has no full matrix anywhere. Then each rank draws its shards by itself, from a seed with the
+# rank added, with the scale of the *whole* layer; and tests, like ours, use a small model and slice.
+#
+# The forward pass is right. Now the backward pass; in the lecture it is left as homework.
+#
+# **Question.** `y.square().mean().backward()`: which of the four shards get a gradient?
+
+# %%
+shards_with_gradient = None  # your prediction
+
+# %%
+# %%ranks
+try:
+    y.square().mean().backward()
+except RuntimeError as error:
+    print("RuntimeError:", str(error).splitlines()[0])
+print([w.grad is not None for w in shards])
+
+# %%
+print("you predicted:", shards_with_gradient)
+
+# %% [markdown]
+# None. `dist.all_gather` writes into tensors that autograd knows nothing about, and the graph ends there. Collectives of
+# `torch.distributed` are not differentiable, and they do not all say so:
+#
+# | in a forward pass | what autograd makes of it |
+# |---|---|
+# | `dist.all_gather` | the output has no graph |
+# | `dist.all_gather_single` of a tensor that needs a gradient | an error, on Gloo |
+# | `dist.all_reduce`, in place | passes the gradient on as if nothing had happened, with a warning that is easily overlooked |
+#
+# So we have to say what the backward pass is. And before that, to know it.
+
+# %% [markdown]
+# ## 3. The backward pass, on paper
+#
+# One process first. A layer computes h = x · W and a = GELU(h). Write x̄ for the gradient of the loss by x, and so on. Given ā, the
+# chain rule says
+#
+# > h̄ = ā ⊙ GELU′(h), W̄ = xᵀ · h̄, x̄ = h̄ · Wᵀ
+#
+# Now rank r has the columns W_r, and so h_r and a_r. Take the three lines one by one:
+#
+# 1. h̄_r = ā_r ⊙ GELU′(h_r). Rank r needs *its* columns of ā, and has the rest.
+# 2. W̄_r = xᵀ · h̄_r. It has both. **Weight gradients are local**: nobody averages anything, since no other rank has this shard.
+# 3. x̄ = Σ_r h̄_r · W_rᵀ. A sum over all neurons of all ranks! Each rank can work out one summand, of full size.
+#
+# And x is what the layer before had gathered. Of x̄, rank r needs its own columns (line 1, one layer down). So: *add up over all ranks,
+# and let each keep its columns*. That is a **reduce-scatter**. Where the forward pass gathers, the backward pass reduce-scatters.
+#
+# It is the same for all collectives. They are linear maps, and the backward pass of a linear map is its transpose: who sent now
+# receives, and where something was copied, gradients are added.
+#
+# | forward | backward |
+# |---|---|
+# | all-gather | reduce-scatter |
+# | reduce-scatter | all-gather |
+# | broadcast | reduce |
+# | scatter | gather |
+# | all-to-all | all-to-all |
+# | all-reduce | all-reduce |
+#
+# Autograd takes this in a `torch.autograd.Function`:
+
+
+# %%
+# %%ranks
+class Gather(torch.autograd.Function):
+    """All ranks' columns side by side; backward, each rank's columns of the sum of all gradients."""
+
+    @staticmethod
+    def forward(ctx, columns):
+        stacked = columns.new_empty(world_size * len(columns), columns.shape[1])
+        dist.all_gather_single(stacked, columns.contiguous())
+        return torch.cat(stacked.chunk(world_size), dim=1)  # from below each other to beside each other
+
+    @staticmethod
+    def backward(ctx, gradient):
+        stacked = torch.cat(gradient.chunk(world_size, dim=1))
+        own = gradient.new_empty(len(gradient), gradient.shape[1] // world_size)
+        dist.reduce_scatter_single(own, stacked)
+        return own
+
+
+# %%
+# %%ranks
+y = all_gather_mlp(batch, shards, Gather.apply)
+y.square().mean().backward()
+
+whole = [w.clone().requires_grad_() for w in full]
+mlp(batch, whole).square().mean().backward()
+expected = [w.grad.chunk(world_size, dim=1)[rank] for w in whole]
+
+
+# %% [markdown]
+# **Question.** Something is still wrong with these gradients, by a factor. All ranks compute the same y and the same loss. What is our
+# gradient, divided by that of one process?
+
+# %%
+too_large_by = None  # your prediction
+
+# %%
+# %%ranks
+factors = [
+    (shard.grad.double().norm() / true.double().norm()).item()
+    for shard, true in zip(shards, expected, strict=True)
+]
+print("ours / one process's, layer by layer:", [f"{factor:.4f}" for factor in factors])
+
+# %%
+print("you predicted:", too_large_by)
+
+# %% [markdown]
+# As many times as there are ranks. Each rank called `backward` on a loss, so what was differentiated is the **sum of all ranks'
+# losses**, and that is 4 times the loss. Transposes do not know that the four are meant to be one. Once seen, the rule is simple, and
+# holds for anything that communicates inside a forward pass:
+#
+# > With true transposes, backward differentiates the sum of what the ranks call `backward` on. Make this sum the loss.
+#
+# For instance `(loss / world_size).backward()`. Or let each rank take the loss of its own columns only, and do not even gather the last
+# layer.
+
+# %%
+# %%ranks
+for w in shards:
+    w.grad = None
+y = all_gather_mlp(batch, shards, Gather.apply)
+(y.square().mean() / world_size).backward()
+
+differences = [
+    (shard.grad - true).abs().max() / true.abs().max() for shard, true in zip(shards, expected, strict=True)
+]
+print("largest difference / largest gradient, layer by layer:", [f"{each:.0e}" for each in differences])
+
+# %% [markdown]
+# Every rank holds a quarter of the gradients of one process, to rounding. What did it cost?
+#
+# **Question.** How many MiB does each rank send in the forward pass, and how many in the backward pass? A layer's output has 128 × 1024
+# float32. An all-gather sends (N − 1)/N of the whole from each rank, and so does a reduce-scatter.
+
+# %%
+sent_mib = {"forward": None, "backward": None}  # your predictions
+
+# %%
+with world.trace() as forward:
+    world.execute("y = all_gather_mlp(batch, shards, Gather.apply)")
+with world.trace() as backward:
+    world.execute("(y.square().mean() / world_size).backward()")
+
+
+def mebibytes_sent(trace):
+    """By each rank: bytes from the trace, with the factors of lecture 03."""
+    return sum(busbw_factor(call.op, len(call.ranks)) * call.size for call in trace.operations) / 2**20
+
+
+measured = {"forward": mebibytes_sent(forward), "backward": mebibytes_sent(backward)}
+each = 3 / 4 * 128 * 1024 * 4 / 2**20
+formula = {"forward": 4 * each, "backward": 4 * each}
+compare(measured, formula, sent_mib, "MiB", "Sent by each rank, 4 layers, 4 ranks")
+
+# %%
+backward.table()
+
+# %% [markdown]
+# 1.5 MiB each way. Data parallelism sent 24 MiB for the same model (04), so is tensor parallelism cheaper? It depends on what grows:
+#
+# - Data parallelism sends *weights*: 2 · ¾ · D² elements a layer, whatever the batch.
+# - Tensor parallelism sends *activations*: 2 · ¾ · batch · D elements a layer, both ways together.
+#
+# **Question.** At which batch size do both send equally much?
+
+# %%
+equal_at_batch = None  # your prediction
+
+# %%
+batches = [64, 128, 256, 512, 1024, 2048, 4096]
+sent = {
+    "data parallelism": (batches, [4 * 2 * 3 / 4 * 1024**2 * 4 / 2**20 for _ in batches]),
+    "tensor parallelism": (batches, [4 * 2 * 3 / 4 * size * 1024 * 4 / 2**20 for size in batches]),
+}
+marks = {1024: "batch = width"} | ({equal_at_batch: "your prediction"} if equal_at_batch else {})
+curves(sent, "rows in the batch", "MiB a step", "Sent by each of 4 ranks, by the formulas", marks=marks)
+
+# %% [markdown]
+# Where the batch is as large as the layer is wide. In language models a "row" is a token, and a rank works on thousands of them at
+# once. There tensor parallelism sends more, and it sends *in the middle of the computation*, where nothing else can be done meanwhile.
+# Less would be welcome.
+
+# %% [markdown]
+# ## 4. Columns, then rows
+#
+# A Transformer's MLP has two matrices: A makes the width four times as large, B brings it back, y = GELU(x · A) · B. Could one of the
+# two gathers be saved? Four pairs of cuts are possible. What decides is the GELU in the middle.
+#
+# **Question.** A rank has a *slice* of h = x · A, or a *summand*. With which may it go on, and apply GELU without asking anybody?
+
+# %%
+may_go_on_with = None  # your prediction: "slice", "summand", "both" or "neither"
+
+# %%
+# %%ranks 0
+h = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
+slices, summands = h.chunk(2, dim=1), (h - 0.7, torch.full_like(h, 0.7))
+differences = {
+    "slice": (torch.cat([gelu(part) for part in slices], dim=1) - gelu(h)).abs().max().item(),
+    "summand": (sum(gelu(part) for part in summands) - gelu(h)).abs().max().item(),
+}
+print({name: f"{difference:.0e}" for name, difference in differences.items()})
+
+# %%
+print("you predicted:", may_go_on_with)
+
+# %% [markdown]
+# GELU works on each element by itself. So a slice may go on, and a summand may not: GELU(u + v) is not GELU(u) + GELU(v). Hence A by
+# **columns**. And then each rank has just those columns of GELU(h) that a cut of B by **rows** asks for. This is the pair of
+# Megatron-LM:
+
+# %%
+megatron = [
+    ("x", 0.6, 0.5, "replicate"),
+    "·",
+    ("A", 0.5, 1.4, "columns"),
+    "→ GELU →",
+    ("a", 0.6, 1.4, "columns"),
+    "·",
+    ("B", 1.4, 0.5, "rows"),
+    "=",
+    ("z", 0.6, 0.5, "partial"),
+    "→ all-reduce →",
+    ("y", 0.6, 0.5, "replicate"),
+]
+placements(megatron, "Columns, then rows: nothing to say in the middle")
+
+# %% [markdown]
+# **One all-reduce for two matrices**: y = Σ_r GELU(x · A_r) · B_r. What is added up are *outputs*, partial activations. Notes on this
+# subject say that the all-reduce "synchronizes the weights" or that "partial activations are gathered after every layer". The weights
+# stay where they are; and in the middle there are slices, which nobody needs to gather.
+#
+# The backward pass, with the same symbols. ȳ is the same on all ranks:
+#
+# 1. z_r is a summand of y, so z̄_r = ȳ. **Nothing to do.**
+# 2. B̄_r = a_rᵀ · z̄_r, ā_r = z̄_r · B_rᵀ, h̄_r = ā_r ⊙ GELU′(h_r), Ā_r = xᵀ · h̄_r. All local.
+# 3. x̄ = Σ_r h̄_r · A_rᵀ: x was used by all ranks, and each knows its summand. **An all-reduce.**
+#
+# Megatron puts this into two functions, **f** before A and **g** behind B. Each is what the other is backward:
+#
+# | | forward | backward |
+# |---|---|---|
+# | f | nothing | all-reduce |
+# | g | all-reduce | nothing |
+#
+# Is g not at odds with section 3, where the transpose of all-reduce was all-reduce? It is another bookkeeping. There each rank had a
+# loss of its own, and the sum counted. Here all ranks compute *one and the same* loss from the same y, and each wants its gradient,
+# once. Both are right. Mixed, they are wrong by factors of N.
+#
+# Under the second convention, which the exercise keeps, an all-gather has only to cut backward, since every rank has all of ȳ already.
+# And where f follows it, f's all-reduce and this cut together are a reduce-scatter: section 3 again, for all layers but the last, whose
+# ȳ comes from the one loss.
+
+
+# %%
+# %%ranks
+class Copy(torch.autograd.Function):
+    """f: every rank goes on with the same x; backward, the sum of what it contributed on all of them."""
+
+    @staticmethod
+    def forward(ctx, x, group=None):
+        ctx.group = group
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = gradient.clone()
+        dist.all_reduce(gradient, group=ctx.group)
+        return gradient, None
+
+
+# %%
+# %%ranks
+class Reduce(torch.autograd.Function):
+    """g: the sum of all ranks' summands, for every rank; backward, each summand has the sum's gradient."""
+
+    @staticmethod
+    def forward(ctx, summand, group=None):
+        total = summand.clone()
+        dist.all_reduce(total, group=group)
+        return total
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+f, g = Copy.apply, Reduce.apply
+
+# %% [markdown]
+# The block is one line. Two of them, with 64 tokens of width 256:
+
+
+# %%
+# %%ranks
+def block(x, a, b, group=None):
+    """`a`: this rank's columns, `b`: this rank's rows. Replicated x to replicated y."""
+    return g(gelu(f(x, group) @ a) @ b, group)
+
+
+def own(w, dim):
+    """This rank's part of a full matrix."""
+    return w.chunk(world_size, dim)[rank].clone().requires_grad_()
+
+
+torch.manual_seed(2)
+tokens = torch.randn(64, 256).to(device)
+names = ("A of block 1", "B of block 1", "A of block 2", "B of block 2")
+shapes = ((256, 1024), (1024, 256)) * 2
+matrices = [(torch.randn(*shape) / shape[0] ** 0.5).to(device) for shape in shapes]
+
+
+# %%
+# %%ranks
+def two_blocks(x, matrices, block):
+    a1, b1, a2, b2 = matrices
+    return block(block(x, a1, b1), a2, b2)
+
+
+whole = [w.clone().requires_grad_() for w in matrices]
+reference = two_blocks(tokens, whole, lambda x, a, b: gelu(x @ a) @ b).square().mean()
+reference.backward()
+
+
+# %%
+# %%ranks
+def compare_with_one_process(block):
+    """The loss of the two blocks, and each gradient's largest difference from one process's, relative."""
+    shards = [own(w, 1 - number % 2) for number, w in enumerate(matrices)]
+    loss = two_blocks(tokens, shards, block).square().mean()
+    loss.backward()
+    wrong = {}
+    for number, name in enumerate(names):
+        true = whole[number].grad.chunk(world_size, 1 - number % 2)[rank]
+        wrong[name] = ((shards[number].grad - true).abs().max() / true.abs().max()).item()
+    return loss.item(), wrong
+
+
+loss, wrong = compare_with_one_process(block)
+print(f"loss {loss:.6f}, one process {reference:.6f}")
+print({name: f"{difference:.0e}" for name, difference in wrong.items()})
+
+# %% [markdown]
+# Everything agrees. f does nothing in the forward pass; does one need it?
+#
+# **Question.** We leave f out. Is the loss still right? Which of the four gradients are?
+
+# %%
+# your predictions: True or False
+right_without_f = {
+    "loss": None,
+    "A of block 1": None,
+    "B of block 1": None,
+    "A of block 2": None,
+    "B of block 2": None,
+}
+
+# %%
+# %%ranks
+loss, wrong = compare_with_one_process(lambda x, a, b: g(gelu(x @ a) @ b))
+wrong["loss"] = abs(loss - reference.item()) / reference.item()
+
+# %%
+wrong = world.pull("wrong")[0]
+for name, predicted in right_without_f.items():
+    print(f"{name}: you predicted {predicted}; relative error {wrong[name]:.0e}")
+compare(wrong, title="Without f: error relative to one process, rank 0")
+
+# %% [markdown]
+# The loss is right to the last digit, and so is all of block 2. But its x̄ is only this rank's summand, and with it everything *before*
+# that block goes wrong, differently on each rank. Such a model trains, worse than it should. No loss shows it at the first step and no
+# exception is raised. So **compare gradients with one process, in a network of two blocks**; one is not enough.
+#
+# **Question.** How many collectives does a block need, both ways together, and how much does each rank send? Compare with the
+# all-gather plan of section 2 for the same two matrices, 256 → 1024 → 256, where the wide activation is gathered, too. Unit: the size
+# of x, 64 KiB.
+
+# %%
+sent_by_plan = {"all-gather twice": None, "columns, then rows": None}  # your predictions, in units of x
+
+# %%
+# %%ranks
+x = tokens.clone().requires_grad_()
+a, b = own(matrices[0], 1), own(matrices[1], 0)
+two_cuts_by_columns = [a, own(matrices[1], 1)]
+
+# %%
+plans = {
+    "all-gather twice": "Gather.apply(Gather.apply(gelu(x @ a)) @ two_cuts_by_columns[1])",
+    "columns, then rows": "block(x, a, b)",
+}
+sent, tables = {}, {}
+for name, code in plans.items():
+    with world.trace() as trace:
+        world.execute(f"{code}.square().mean().backward()")
+    sent[name], tables[name] = mebibytes_sent(trace) * 2**20 / (64 * 256 * 4), trace.table()
+formula = {"all-gather twice": 2 * 3 / 4 * (4 + 1), "columns, then rows": 2 * 2 * 3 / 4}
+compare(sent, formula, sent_by_plan, "× x", "Sent by each rank, forward and backward")
+
+# %%
+tables["columns, then rows"]
+
+# %% [markdown]
+# Two calls instead of four, and 3 instead of 7.5 times the size of x. (The all-gather plan, as written, does not even sum x̄ yet: its
+# first layer would need f as well.) And the wide activation, the largest tensor of a Transformer layer, exists nowhere in full. In a
+# timeline:
+
+# %%
+# %%ranks
+stack = [own(w, 1 - number % 2) for number, w in enumerate(matrices)]
+two_blocks(x, stack, block).square().mean().backward()  # first calls are slower
+
+# %%
+# %%ranks --trace
+two_blocks(x, stack, block).square().mean().backward()
+
+# %% [markdown]
+# Forward two all-reduces, backward two. Compare it with DDP's timeline (04): there calls were in flight while the ranks computed. Here
+# **each call stands in the way**: the next matrix needs y, and y needs everybody. Nothing hides it, unless one cuts the work itself
+# into smaller pieces.
+
+# %% [markdown]
+# ### What must be equal, and what must not
+#
+# Biases, dropout, normalization, the random state: in tensor parallelism each of them is either in a *sharded* region, between f and g,
+# or in a *replicated* one, outside. Mistakes here are silent as well.
+#
+# **Question.** B has a bias, b₂ = 1 everywhere. Each rank adds it to its product, before g. By how much is the output wrong? And A's
+# bias?
+
+# %%
+wrong_by = {"bias of B, before g": None, "bias of A, its slice": None}  # your predictions
+
+# %%
+# %%ranks
+b1, b2 = torch.ones(1024, device=device), torch.ones(256, device=device)
+full_a, full_b = matrices[:2]
+right = gelu(tokens @ full_a + b1) @ full_b + b2
+
+inside = gelu(tokens @ a + b1.chunk(world_size)[rank])
+before_g, behind_g = g(inside @ b + b2), g(inside @ b) + b2
+wrong_by = {
+    "bias of B, before g": (before_g - right).abs().max().item(),
+    "bias of A, its slice": (behind_g - right).abs().max().item(),
+}
+
+# %%
+compare(world.pull("wrong_by")[0], {"bias of B, before g": 3.0}, wrong_by, "", "Largest error of the output")
+
+# %% [markdown]
+# B's bias was added four times. It belongs *behind* g, replicated; A's bias is cut like A's columns. And what of the gradient of b₂,
+# does it need an all-reduce? No: it is replicated, ȳ is replicated, so each rank computes the same gradient. (Those who put section 3's
+# convention here, or divide the bias by N to add it before g, must think again.)
+#
+# **Dropout.** Lecture 04 gave each rank a seed of its own, so that no two ranks drop the same. Here all ranks hold *the same* y behind
+# g.
+#
+# **Question.** Each rank sets the seed to its own number, and draws which of 12 elements of y to keep. How many different y do the four
+# ranks go on with?
+
+# %%
+different_y = None  # your prediction
+
+
+# %%
+# %%ranks
+def kept(count, generator=None):
+    return (torch.rand(count, generator=generator, device=device) > 0.5).int().tolist()
+
+
+torch.manual_seed(rank)
+as_in_lecture_04 = kept(12)
+
+# %%
+print("you predicted:", different_y, "  found:", len(set(map(tuple, world.pull("as_in_lecture_04")))))
+
+# %% [markdown]
+# From then on each rank computes another network, and the next g adds up pieces that do not belong together. Behind g the same elements
+# must be dropped. Between f and g the ranks hold *different* neurons, and with the same seed would always drop the same ones of their
+# quarter. So tensor parallelism needs two random states:
+
+# %%
+# %%ranks
+torch.manual_seed(0)  # for replicated regions: the same on all ranks
+own_randomness = torch.Generator(device).manual_seed(1 + rank)  # for sharded ones
+print("behind g:       ", kept(12))
+
+# %%
+# %%ranks
+print("between f and g:", kept(12, own_randomness))
+
+# %% [markdown]
+# | | region | seed | gradient |
+# |---|---|---|---|
+# | A, B, A's bias, dropout on a | sharded | differs | local, complete |
+# | B's bias, LayerNorm, residual, dropout on y | replicated | equal | equal on all ranks, complete |
+#
+# One consequence for **gradient clipping**: the norm of all gradients is a sum of squares over ranks for what is sharded, and must
+# count what is replicated once.
+
+# %% [markdown]
+# ## 5. Attention by heads
+#
+# Attention has its cut built in. Heads do not talk to each other: head i has its own columns of the matrices Q, K and V, computes
+# softmax(q kᵀ) v, and its result meets its own rows of the output matrix. Columns, then rows, with attention in the place of GELU:
+
+# %%
+by_heads = [
+    ("x", 0.6, 0.6, "replicate"),
+    "·",
+    ("Q, K, V", 0.6, 1.8, "columns"),
+    "→ own heads →",
+    ("o", 0.6, 0.6, "columns"),
+    "·",
+    ("O", 0.6, 0.6, "rows"),
+    "=",
+    ("z", 0.6, 0.6, "partial"),
+    "→ all-reduce →",
+    ("y", 0.6, 0.6, "replicate"),
+]
+placements(by_heads, "Attention: a rank has some of the heads")
+
+# %% [markdown]
+# So a rank needs no new function. It runs that of one process, with fewer heads, between f and g:
+
+
+# %%
+# %%ranks
+def attention(x, q, k, v, o, heads):
+    """Causal attention of one process. x: (T, D); q, k, v: (D, heads · size); o: (heads · size, D)."""
+    q, k, v = ((x @ w).unflatten(1, (heads, -1)).transpose(0, 1) for w in (q, k, v))  # (heads, T, size)
+    out = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    return out.transpose(0, 1).flatten(1) @ o
+
+
+def attention_by_heads(x, q, k, v, o, heads, group=None):
+    """Matrices of this rank, of its `heads`."""
+    return g(attention(f(x, group), q, k, v, o, heads), group)
+
+
+torch.manual_seed(3)
+HEADS = 8
+whole = [(torch.randn(256, 256) / 16).to(device).requires_grad_() for _ in range(4)]
+x = tokens.clone().requires_grad_()
+right = attention(x, *whole, HEADS)
+right.square().mean().backward()
+
+# %%
+# %%ranks
+cuts = (1, 1, 1, 0)  # Q, K, V by columns, O by rows
+mine = [own(w.detach(), dim) for w, dim in zip(whole, cuts, strict=True)]
+x_here = tokens.clone().requires_grad_()
+y = attention_by_heads(x_here, *mine, HEADS // world_size)
+y.square().mean().backward()
+
+errors = {
+    "y": (y - right).abs().max() / right.abs().max(),
+    "gradient of x": (x_here.grad - x.grad).abs().max() / x.grad.abs().max(),
+}
+for name, here, w, dim in zip("QKVO", mine, whole, cuts, strict=True):
+    true = w.grad.chunk(world_size, dim)[rank]
+    errors[f"of {name}"] = (here.grad - true).abs().max() / true.abs().max()
+print({name: f"{error:.0e}" for name, error in errors.items()})
+
+# %% [markdown]
+# Many models store Q, K and V as one matrix of 3 · 256 = 768 columns, `[Q | K | V]`, for one large product instead of three. 768
+# divides by 4, so a rank could simply take 192 columns of it.
+#
+# **Question.** Whose columns does rank 1 get then? And does anything complain?
+
+# %%
+rank_1_gets = {"Q": None, "K": None, "V": None}  # your predictions: how many columns of each
+
+# %%
+# %%ranks
+fused = torch.cat(whole[:3], dim=1).detach()
+columns_of = ["Q"] * 256 + ["K"] * 256 + ["V"] * 256
+first, last = (768 // world_size * edge for edge in (rank, rank + 1))
+got = {name: columns_of[first:last].count(name) for name in "QKV"}
+
+three = fused.chunk(world_size, dim=1)[rank].chunk(3, dim=1)  # taken for this rank's Q, K and V
+y = attention_by_heads(tokens, *three, mine[3], HEADS // world_size)
+print(got, f"  error {(y - right).abs().max() / right.abs().max():.0%} of the largest output")
+
+# %%
+print("you predicted:", rank_1_gets)
+
+# %% [markdown]
+# All shapes fit, and the result is nonsense. A fused matrix has to be cut *within* Q, K and V, or stored head by head. The same trap
+# waits in gated MLPs, whose gate and value are often fused.
+#
+# Heads are also the limit: with 8 heads there can be at most 8 ranks (and the number of heads must divide). Models with **grouped
+# queries** have fewer heads of K and V than of Q. If there are fewer than ranks, several ranks must hold the same K and V, which are
+# then *replicated* among them, and their gradients must be added up.
+
+# %% [markdown]
+# ## 6. A loss over a vocabulary in pieces
+#
+# The last matrix of a language model is the widest: one column for each token of the vocabulary. Cut by columns, each rank has the
+# logits of a quarter of the vocabulary. Gather them? For 128 tokens and a vocabulary of 32,768 they are 16 MiB, for real sizes
+# gigabytes; and what we want from them is one number for each token:
+#
+# > loss = log Σ_v exp(l_v) − l_target
+#
+# The sum goes over the whole vocabulary, but it is a *sum*: each rank adds up its own part. And the target's logit is on one rank; the
+# others contribute 0.
+
+# %% [markdown]
+# **Question.** How many KiB does each rank send, for 128 tokens: gathering all logits, and adding up two numbers a token?
+
+# %%
+loss_kib = {"gather the logits": None, "add up": None}  # your predictions
+
+
+# %%
+# %%ranks
+def loss_in_pieces(logits, target):
+    """Cross-entropy of each token, forward only; `logits`: this rank's columns (T, V / N)."""
+    first = rank * logits.shape[1]
+    sums = logits.exp().sum(dim=1)
+    here = (target >= first) & (target < first + logits.shape[1])
+    place = torch.where(here, target - first, 0)
+    picked = torch.where(here, logits.gather(1, place[:, None]).squeeze(1), 0.0)
+    numbers = torch.stack([sums, picked])
+    dist.all_reduce(numbers)
+    return numbers[0].log() - numbers[1]
+
+
+torch.manual_seed(4)
+logits = torch.randn(128, 32768).to(device)
+target = torch.randint(32768, (128,)).to(device)
+logits_here = logits.chunk(world_size, dim=1)[rank].contiguous()
+expected = nn.functional.cross_entropy(logits, target, reduction="none")
+print(f"largest difference {(loss_in_pieces(logits_here, target) - expected).abs().max():.0e}")
+
+# %%
+sent = {}
+for name, code in {
+    "gather the logits": "gather(logits_here)",
+    "add up": "loss_in_pieces(logits_here, target)",
+}.items():
+    with world.trace() as trace:
+        world.execute(f"_ = {code}")
+    sent[name] = 1024 * mebibytes_sent(trace)
+formula = {"gather the logits": 3 / 4 * 128 * 32768 * 4 / 1024, "add up": 2 * 3 / 4 * 2 * 128 * 4 / 1024}
+compare(sent, formula, loss_kib, "KiB", "Sent by each rank for a loss of 128 tokens")
+
+# %% [markdown]
+# Thousands of times less. Two things are missing.
+#
+# **Large logits.**
+
+# %%
+# %%ranks
+print("logits 100 times as large:", loss_in_pieces(100 * logits_here, target)[:4].tolist())
+
+# %% [markdown]
+# exp(100) is too much for float32 even before it is summed. As in any softmax one first subtracts the largest logit of each token. It
+# is the largest of *all* ranks, so that is one more all-reduce, with MAX, of one number a token. (It changes nothing in the result, so
+# no gradient flows through it.)
+#
+# **The gradient.** From the formula: the derivative by l_v is softmax_v, minus 1 if v is the target. Each rank knows the sum already,
+# so **backward communicates nothing**. You will write both in the exercise.
+#
+# At the other end, the **embedding** is a matrix with a *row* for each token, cut by rows: each rank looks up the tokens that it has,
+# puts zeros for the others, and g adds up. If it is tied to the last matrix, the same shard serves both. For all this the vocabulary
+# must divide by the ranks, so it is padded: GPT-2's 50,257 tokens become 51,200 for 8 ranks in Megatron, which rounds up to a multiple
+# of 128 · N; the padded logits must never win.
+
+# %% [markdown]
+# ## 7. Sequence parallelism
+#
+# Between the blocks, outside of f and g, every rank does the same work on the same tensor: residual, dropout, LayerNorm. Four times the
+# same work is tolerable. Four times the same *memory* is not: what a layer keeps for backward (its **activations**) is a large part of
+# a training's memory, and only a part of it shrinks with the number of ranks.
+#
+# But these operations work on each token by itself. So cut the *tokens* there, and let each rank keep a quarter of the rows:
+
+# %%
+sequence = [
+    ("x", 1, 0.5, "rows"),
+    "→ norm → all-gather →",
+    ("n", 1, 0.5, "replicate"),
+    "·",
+    ("A", 0.5, 1.4, "columns"),
+    "→ … →",
+    ("z", 1, 0.5, "partial"),
+    "→ reduce-scatter →",
+    ("y", 1, 0.5, "rows"),
+]
+placements(sequence, "Sequence parallelism: outside of the block, each rank has some of the tokens")
+
+# %% [markdown]
+# f becomes an all-gather of rows, whose backward is a reduce-scatter. g becomes a reduce-scatter, whose backward is an all-gather. Now
+# no two ranks hold the same loss: they hold losses of different tokens, whose sum is *the* loss. So these are the true transposes of
+# section 3.
+
+
+# %%
+# %%ranks
+def gathered_rows(x):
+    out = x.new_empty(world_size * len(x), x.shape[1])
+    dist.all_gather_single(out, x.contiguous())
+    return out
+
+
+def scattered_rows(x):
+    out = x.new_empty(len(x) // world_size, x.shape[1])
+    dist.reduce_scatter_single(out, x.contiguous())
+    return out
+
+
+# %%
+# %%ranks
+class GatherRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return gathered_rows(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return scattered_rows(gradient)
+
+
+class ScatterRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return scattered_rows(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gathered_rows(gradient)
+
+
+# %% [markdown]
+# A whole MLP sublayer, x + MLP(LayerNorm(x)), three ways:
+
+
+# %%
+# %%ranks
+def normalized(x, scale):
+    return nn.functional.layer_norm(x, x.shape[1:], scale)
+
+
+def one_process(x, scale, a, b):
+    return x + gelu(normalized(x, scale) @ a) @ b
+
+
+def tensor_parallel(x, scale, a, b):
+    return x + block(normalized(x, scale), a, b)
+
+
+def sequence_parallel(x, scale, a, b):
+    """x: this rank's tokens."""
+    inside = gelu(GatherRows.apply(normalized(x, scale)) @ a)
+    return x + ScatterRows.apply(inside @ b)
+
+
+# %%
+# %%ranks
+ones = torch.ones(256, device=device)
+rows = tokens.chunk(world_size)[rank]
+full_a, full_b = matrices[:2]
+ways = {
+    "one process": (one_process, tokens, full_a, full_b),
+    "tensor parallel": (tensor_parallel, tokens, a.detach(), b.detach()),
+    "+ sequence parallel": (sequence_parallel, rows, a.detach(), b.detach()),
+}
+
+# %% [markdown]
+# What does autograd keep? Torch tells when it saves a tensor; we add up what is not a weight.
+#
+# **Question.** In units of x (64 tokens × 256): one process keeps x for the norm, n for the product with A, h for GELU (4 units), a for
+# the product with B (4 units), so 10. What do the other two keep on each of 4 ranks?
+
+# %%
+kept_units = {"tensor parallel": None, "+ sequence parallel": None}  # your predictions
+
+
+# %%
+# %%ranks
+def run(way):
+    """The output, the leaves (x, scale, a, b), and bytes of activations kept for backward."""
+    function, *leaves = way
+    leaves = [leaf.clone().requires_grad_() for leaf in (leaves[0], ones, *leaves[1:])]
+    weights, saved = {leaf.data_ptr() for leaf in leaves[1:]}, {}
+
+    def note(tensor):
+        saved[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        y = function(*leaves)
+    return y, leaves, sum(nbytes for place, nbytes in saved.items() if place not in weights)
+
+
+results = {name: run(way) for name, way in ways.items()}
+kept_bytes = {name: nbytes / tokens.nbytes for name, (_, _, nbytes) in results.items()}
+
+# %%
+formula = {
+    "one process": 1 + 1 + 8,
+    "tensor parallel": 1 + 1 + 8 / 4,
+    "+ sequence parallel": 1 / 4 + 1 + 8 / 4,
+}
+title = "Activations that rank 0 keeps for one sublayer"
+compare(world.pull("kept_bytes")[0], formula, kept_units, "× x", title)
+
+# %% [markdown]
+# Tensor parallelism alone leaves the two replicated units in place, and with more ranks they soon are everything. Sequence parallelism
+# cuts x; and n, which was *gathered*, is still kept whole. Megatron keeps only its shard and gathers n once more in backward, which
+# makes everything 10/N = 2.5 units, for one more all-gather. (The norm's means and deviations are the crumbs beyond the formula.)
+#
+# For a whole layer in 16 bits Megatron's authors count, in bytes, with s tokens, batch b, width h, a heads and t ranks:
+#
+# | | bytes a layer | GPT-3's shape: s = 2048, b = 1, h = 12,288, a = 96, t = 8 |
+# |---|---|---|
+# | one process | s b h (34 + 5 a s / h) | 2.87 GB |
+# | tensor parallel | s b h (10 + 24/t + 5 a s / (h t)) | 0.58 GB |
+# | + sequence parallel | s b h / t · (34 + 5 a s / h) | 0.36 GB |
+#
+# **Question.** And the gradients? Each rank calls backward on the loss of its own tokens. Which of x, the norm's scale, A and B then
+# have the right gradient without further ado?
+
+# %%
+# your predictions: True or False
+right_in_sequence_parallel = {"x": None, "scale": None, "A": None, "B": None}
+
+# %%
+# %%ranks
+for y, _, _ in (results["one process"], results["+ sequence parallel"]):
+    y.square().sum().backward()
+true = [leaf.grad for leaf in results["one process"][1]]
+true = [
+    true[0].chunk(world_size)[rank],
+    true[1],
+    true[2].chunk(world_size, 1)[rank],
+    true[3].chunk(world_size)[rank],
+]
+leaves = results["+ sequence parallel"][1]
+wrong = {
+    name: ((leaf.grad - right).abs().max() / right.abs().max()).item()
+    for name, leaf, right in zip(("x", "scale", "A", "B"), leaves, true, strict=True)
+}
+dist.all_reduce(leaves[1].grad)
+summed = ((leaves[1].grad - true[1]).abs().max() / true[1].abs().max()).item()
+
+# %%
+wrong, summed = world.pull("wrong")[0], world.pull("summed")[0]
+for name, predicted in right_in_sequence_parallel.items():
+    print(f"{name}: you predicted {predicted}; relative error {wrong[name]:.0e}")
+print(f"scale, after an all-reduce of its gradient: {summed:.0e}")
+
+# %% [markdown]
+# The scale of the norm is the same on all ranks, but has now seen different tokens, as in data parallelism: its gradient must be summed
+# over the ranks. (A sum, not a mean: the loss is the sum of the ranks' losses.) The same holds for B's bias.
+#
+# **Question.** What does it cost in bytes? f and g were one all-reduce each way. Now there are an all-gather and a reduce-scatter, each
+# way.
+
+# %%
+sent_each_way = {"tensor parallel": None, "+ sequence parallel": None}  # your predictions, in units of x
+
+# %%
+sent = {}
+for name in sent_each_way:
+    with world.trace() as trace:
+        world.execute(f"run(ways[{name!r}])[0].square().sum().backward()")
+    sent[name] = mebibytes_sent(trace) * 2**20 / (64 * 256 * 4) / 2
+formula = {"tensor parallel": 2 * 3 / 4, "+ sequence parallel": 3 / 4 + 3 / 4}
+compare(sent, formula, sent_each_way, "× x", "Sent by each rank, each way")
+
+# %% [markdown]
+# The same: an all-reduce *is* a reduce-scatter and an all-gather, and sequence parallelism only does something useful in between.
+#
+# One reads that any way to split an all-reduce costs the same, for instance a reduce to one rank and a broadcast from it. The bytes on
+# all links together are indeed equal, 2 (N − 1) S. The *time* is not, because it matters who sends them:
+#
+# | all-reduce of S bytes as | time, with links of B bytes per second |
+# |---|---|
+# | reduce-scatter, all-gather (rings) | 2 (N − 1)/N · S/B |
+# | reduce, broadcast, through chains in small chunks | 2 · S/B |
+# | reduce, broadcast, with a root that talks to each rank in turn | 2 (N − 1) · S/B |
+#
+# For 8 ranks that is 1.75, 2 and 14 times S/B.
+
+# %% [markdown]
+# ## 8. Why it wants NVLink
+#
+# Now a whole Transformer layer: attention and MLP, each with f and g.
+
+
+# %%
+# %%ranks
+def transformer_layer(x, weights, heads, group=None):
+    """x: (T, D), replicated; `weights`: Q, K, V, O, A, B of this rank, which has so many `heads`."""
+    ones = x.new_ones(x.shape[1])
+    x = x + attention_by_heads(normalized(x, ones), *weights[:4], heads, group)
+    return x + block(normalized(x, ones), *weights[4:], group)
+
+
+# %%
+# %%ranks
+T, D, HEADS = 256, 512, 8
+torch.manual_seed(5)
+sizes = [(D, D)] * 4 + [(D, 4 * D), (4 * D, D)]
+layer_cuts = (1, 1, 1, 0, 1, 0)
+layer_weights = [
+    own((torch.randn(*size) / size[0] ** 0.5).to(device), dim)
+    for size, dim in zip(sizes, layer_cuts, strict=True)
+]
+layer_input = torch.randn(T, D).to(device).requires_grad_()
+
+
+def step(group=None):
+    y = transformer_layer(layer_input, layer_weights, HEADS // world_size, group)
+    y.square().mean().backward()
+
+
+step()
+
+# %% [markdown]
+# **Question.** How many all-reduces does it take, forward and backward together? Of how many KiB each? And how many KiB does each rank
+# send in all?
+
+# %%
+# your predictions
+layer_traffic = {"all-reduces": None, "KiB of each": None, "KiB sent by each rank": None}
+
+# %%
+with world.trace() as trace:
+    world.execute("step()")
+calls = trace.operations
+measured = {
+    "all-reduces": len(calls),
+    "KiB of each": sum(call.size for call in calls) / len(calls) / 1024,
+    "KiB sent by each rank": 1024 * mebibytes_sent(trace),
+}
+T, D = 256, 512
+formula = {
+    "all-reduces": 4,
+    "KiB of each": T * D * 4 / 1024,
+    "KiB sent by each rank": 8 * 3 / 4 * T * D * 4 / 1024,
+}
+for name, predicted in layer_traffic.items():
+    print(
+        f"{name}: you predicted {predicted}, measured {measured[name]:.0f}, by the formula {formula[name]:.0f}"
+    )
+
+# %%
+trace.table()
+
+# %% [markdown]
+# **Four all-reduces of b · s · h elements a layer**, two forward and two backward: each rank sends 8 b s h (t − 1)/t elements, for each
+# layer and each microbatch. For a layer of GPT-3 on 8 GPUs, in bfloat16:
+
+# %%
+bsh = 1 * 2048 * 12288
+print(
+    f"a tensor of {2 * bsh / 2**20:.0f} MiB, {2 * 8 * bsh * 7 / 8 / 1e6:.0f} MB sent by each GPU for each layer; there are 96 layers"
+)
+
+# %% [markdown]
+# Whether this is much depends on what the GPU could have computed meanwhile. A layer has 24 b s h² + 4 b s² h operations forward and
+# twice as many backward; of these a rank does one t-th. That gives a cost model in four lines. Communication stands in the way (section
+# 4), so times add up:
+
+
+# %%
+def layer_seconds(shape, ranks, flops, bandwidth, latency=0.0, element=2):
+    """Seconds of (computation, communication) of a layer, forward and backward; shape: (b · s, s, h)."""
+    tokens, s, h = shape
+    computation = 3 * (24 * tokens * h**2 + 4 * tokens * s * h) / ranks / flops
+    all_reduce = latency + 2 * (ranks - 1) / ranks * element * tokens * h / bandwidth
+    return computation, 4 * all_reduce if ranks > 1 else 0.0
+
+
+# %% [markdown]
+# We need a point to hold on to. How long does *our* layer take on *this* machine, with communication, and how long if each rank forms a
+# group of its own, and f and g have nobody to talk to?
+
+# %%
+# %%ranks
+from fourranks import bench
+
+alone = [dist.new_group([member]) for member in range(world_size)][rank]
+together_s, alone_s = [], []
+for _ in range(11):  # in turns, so that whatever else the machine does slows both
+    together_s += bench.samples(step, 0, 1, device)
+    alone_s += bench.samples(lambda: step(alone), 0, 1, device)
+one_call = bench.measure("all_reduce", T * D * 4)
+
+# %%
+import statistics
+
+together_s, alone_s = (statistics.median(world.pull(name)[0]) for name in ("together_s", "alone_s"))
+busbw = world.pull("one_call.busbw")[0]
+share_here = max(0.0, 1 - alone_s / together_s)
+computation, _ = layer_seconds((T, T, D), 4, flops=1.0, bandwidth=1.0)
+flops_here = computation / alone_s  # of each rank, while all four compute
+print(f"a step: {1000 * together_s:.1f} ms, without communication {1000 * alone_s:.1f} ms")
+print(
+    f"each rank computes {flops_here / 1e9:.0f} GFLOP/s; an all-reduce has a busbw of {busbw / 1e9:.2f} GB/s"
+)
+
+# %% [markdown]
+# Now the same model over other links, and on other machines. An H100 at half of its peak computes 495 TFLOP/s. A small all-reduce takes
+# about 44 µs there, however fast the link.
+#
+# **Question.** 8 H100s train a layer of GPT-3. What share of the step goes into communication over NVLink (450 GB/s), over InfiniBand
+# with one GPU a node (50 GB/s), and over Ethernet with 10 Gb/s?
+
+# %%
+# your predictions, from 0 to 1
+share_of_step = {"NVLink 4": None, "InfiniBand NDR": None, "10 GbE": None}
+
+# %%
+from fourranks.published import GPUS, LINKS, SMALL_ALL_REDUCE
+
+h100 = 0.5 * GPUS["H100 SXM"].bf16_flops
+gpt3, ours = (2048, 2048, 12288), (T, T, D)
+
+
+def share(shape, ranks, flops, latency, element):
+    def of_a_step(bandwidth):
+        computation, communication = layer_seconds(shape, ranks, flops, bandwidth, latency, element)
+        return communication / (computation + communication)
+
+    return of_a_step
+
+
+models = {
+    "8 H100, GPT-3's layer": share(gpt3, 8, h100, SMALL_ALL_REDUCE, 2),
+    "4 H100, our small layer": share(ours, 4, h100, SMALL_ALL_REDUCE, 2),
+    "4 ranks here, our small layer": share(ours, 4, flops_here, 0.0, 4),
+}
+
+# %%
+names = ("NVLink 4", "InfiniBand NDR", "100 GbE", "10 GbE", "1 GbE")
+marks = {name: link.bandwidth for name in names for link in LINKS if link.name.startswith(name)}
+points = {"4 ranks here, measured": (busbw, share_here)}
+title = "What tensor parallelism spends on communication, by the model and measured"
+links(models, points, marks, share_of_step, title)
+
+# %%
+by_model = models["8 H100, GPT-3's layer"]
+for name, predicted in share_of_step.items():
+    print(f"{name}: you predicted {predicted}, the model says {by_model(marks[name]):.0%}")
+
+# %% [markdown]
+# The black point is this machine, at the bandwidth that its all-reduce reaches. The line beneath it is the model with this machine's
+# rate of computing: it adds four all-reduces to the computation, and nothing more. What the point has beyond the line is everything
+# that the model leaves out, above all ranks that wait for each other before each call.
+#
+# - This machine gets along with a link that would be hopeless for an H100, because it computes many thousands of times more slowly. It
+#   is the **ratio** that counts: communication / computation = (t − 1) · e/(9 h) · F/B for elements of e bytes (leaving out latency and
+#   the s² term). The batch is not in it!
+# - **Wider layers** help: h is in the denominator. GPT-3's layer is 24 times as wide as ours. For a small layer even NVLink does not
+#   help an H100, because of the latency.
+# - **More ranks** make it worse: t − 1.
+# - And **a faster GPU** needs a faster link. That is why NVLink is there: the same eight GPUs, with one in each node, spend more than
+#   half of their time on waiting.
+#
+# What does it mean for the speed?
+#
+# **Question.** How many times as fast as one GPU are 8, over each of the links?
+
+# %%
+times_as_fast = {
+    "NVLink 4": None,
+    "InfiniBand NDR": None,
+    "100 GbE": None,
+    "10 GbE": None,
+}  # your predictions
+
+
+# %%
+def speed_up(ranks, bandwidth):
+    one = sum(layer_seconds(gpt3, 1, h100, 1.0))
+    return one / sum(layer_seconds(gpt3, ranks, h100, bandwidth, SMALL_ALL_REDUCE))
+
+
+degrees = [1, 2, 4, 8, 12, 16]
+lines = {"nobody communicates": (degrees, degrees)}
+for name in times_as_fast:
+    lines[name] = degrees, [speed_up(ranks, marks[name]) for ranks in degrees]
+curves(lines, "GPUs", "times as fast as one GPU", "A layer of GPT-3 on H100s, by the model")
+
+# %%
+by_model = {name: speed_up(8, marks[name]) for name in times_as_fast}
+compare(by_model, None, times_as_fast, "×", "8 GPUs, times as fast as one", label="by the model")
+
+# %% [markdown]
+# Here is the pitfall with its **warning sign**: tensor parallelism over a slow link is *slower than one GPU*. So the rule is to **keep
+# it inside the domain of NVLink**, 8 GPUs in most nodes, and to use data and pipeline parallelism, which talk less, between nodes. (The
+# bandwidths are nominal, and large all-reduces reach about 80 percent. On the other hand several nodes with 8 cards each can share an
+# all-reduce among all cards. Where NVLink spans a rack, so may tensor parallelism.)
+
+# %% [markdown]
+# ## 9. DTensor beside ours
+#
+# Nobody writes f and g by hand in each model. In torch one says how each layer is to be cut, and gets **DTensors**: tensors that know
+# their placement, `Shard(0)`, `Replicate()` or `Partial()`, and insert collectives where a placement has to change.
+#
+# `nn.Linear` stores its weight as (outputs, inputs), the transpose of our W. So a cut by columns of W is `Shard(0)` there.
+
+# %%
+# %%ranks
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+
+class MLP(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(256, 1024, bias=False), nn.Linear(1024, 256, bias=False)
+
+    def forward(self, x):
+        return self.down(nn.functional.gelu(self.up(x)))
+
+
+torch.manual_seed(6)
+theirs = MLP().to(device)
+full_up, full_down = (layer.weight.detach().T.clone() for layer in (theirs.up, theirs.down))
+mesh = init_device_mesh(device.type, (world_size,))
+parallelize_module(theirs, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+print(theirs.up.weight.placements, tuple(theirs.up.weight.to_local().shape))
+print(theirs.down.weight.placements, tuple(theirs.down.weight.to_local().shape))
+
+# %%
+# %%ranks
+a, b = own(full_up, 1), own(full_down, 0)
+ours_x, theirs_x = (tokens.clone().requires_grad_() for _ in range(2))
+
+
+def ours_step():
+    block(ours_x, a, b).square().mean().backward()
+
+
+def theirs_step():
+    theirs(theirs_x).square().mean().backward()
+
+
+ours_step()
+theirs_step()
+pairs = {
+    "x": (ours_x.grad, theirs_x.grad),
+    "A": (a.grad, theirs.up.weight.grad.to_local().T),
+    "B": (b.grad, theirs.down.weight.grad.to_local().T),
+}
+print({name: f"{(one - other).abs().max() / other.abs().max():.0e}" for name, (one, other) in pairs.items()})
+
+# %% [markdown]
+# The same gradients.
+#
+# **Question.** How many all-reduces does DTensor's step make? And whose step is faster, and by how much?
+
+# %%
+dtensor_all_reduces, dtensor_over_ours = None, None  # your predictions: a number and a ratio
+
+# %%
+with world.trace() as trace:
+    world.execute("theirs_step()")
+trace.table()
+
+# %%
+# %%ranks
+step_ms = {
+    "ours": 1000 * bench.benchmark(ours_step, warmup=3, iterations=15, device=device),
+    "DTensor": 1000 * bench.benchmark(theirs_step, warmup=3, iterations=15, device=device),
+}
+
+# %%
+step_ms = world.pull("step_ms")[0]
+print(
+    f"you predicted {dtensor_all_reduces} and {dtensor_over_ours}; measured: {step_ms['DTensor'] / step_ms['ours']:.2f}"
+)
+compare(step_ms, None, None, "ms", "A step of the block, 64 tokens, width 256, 4 ranks")
+
+# %% [markdown]
+# One all-reduce forward, one backward, as ours: `RowwiseParallel` takes the columns that `ColwiseParallel` leaves, and adds up at the
+# end. What DTensor takes longer is Python: each operation first works out the placement of its result. For a step as small as this it
+# shows; the larger the matrices, the less it matters, and `torch.compile` does it once and for all. In return you change a plan, not a
+# model. `SequenceParallel()` for the norms, and `PrepareModuleInput` where a placement has to change, make section 7 of it;
+# `loss_parallel()` is section 6.
+#
+# For those who want to stay near the collectives, `torch.distributed._functional_collectives` has them with their true transposes
+# (section 3's rule applies, factor N and all).
+
+# %% [markdown]
+# ## 10. When to cut the width
+#
+# **For it**: weights, gradients, optimizer state and most activations of a layer shrink by t; a single layer may be larger than a GPU;
+# all GPUs work all the time, without a pipeline's bubble; each step gets faster even for *one* sequence, which neither data parallelism
+# nor a pipeline can do (so it is also how large models answer quickly); the batch need not grow.
+#
+# **Against it**: four all-reduces a layer in the way of everything; the model must be taken apart by someone who knows which dimension
+# means what; heads, widths and vocabulary must divide; matrices get narrower, and narrow products use a GPU less well.
+#
+# | | cuts | sends | how much | wants |
+# |---|---|---|---|---|
+# | data (04) | batch | gradients | 2 P elements a step, whatever the batch | much computation a step |
+# | sharded data (05) | batch, and what is stored | weights, gradients | 3 P | the same |
+# | **tensor** | width | activations | 8 b s h a layer and microbatch | NVLink |
+# | pipeline (07) | depth | activations | b s h a boundary and microbatch | many microbatches |
+#
+# **Before a long run**
+#
+# - Compare with one process: outputs, *and gradients*, of at least two layers, in float64 if you can.
+# - Ask of every tensor: replicated, sharded or partial? Of every random number: the same on all ranks or not?
+# - Checkpoints: each rank has shards. Save them with their placement (`torch.distributed.checkpoint` does it for DTensors), or you can
+#   only resume with the same number of ranks.
+# - Warning signs: slower than one GPU (the link); a loss that is fine at step 0 and worse than one process's later (a sum is missing);
+#   ranks whose replicated weights drift apart (the seed).
+
+# %% [markdown]
+# ## We saw
+#
+# - **The all-gather MLP**, backward included: where the forward pass gathers, the backward pass reduce-scatters; the gradients were
+#   those of one process, in pieces, once we had counted the loss once.
+# - **Columns, then rows**: f and g, one all-reduce each way for an MLP, for attention by heads; for a loss over a cut vocabulary a few
+#   numbers a token.
+# - **Mistakes that no loss shows**: a missing f, a bias added four times, a fused matrix cut through, a seed in the wrong region.
+# - **8 b s h (t − 1)/t** in a trace, and a cost model whose line passes by our own point: over NVLink a good part of the speed is kept,
+#   over Ethernet eight GPUs are slower than one.
+#
+# **Your turn**: [the exercise](../../exercises/06_tensor_parallelism/exercise.ipynb). You write the four functions, the layers,
+# attention and the loss, for any number of ranks.
+#
+# **Next**: what if the link is slow, and the model still does not fit? Lecture 07 cuts between the layers, where least has to be said.
+#
+# **Sources and further reading.** Stanford CS336 (spring 2025), lecture 8 · Stanford CS229S (fall 2023), on parallelism · Shoeybi and
+# others, *Megatron-LM*, arXiv 1909.08053 · Narayanan and others, *Efficient large-scale language model training on GPU clusters using
+# Megatron-LM*, 2104.04473 · Korthikanti and others, *Reducing activation recomputation in large transformer models*, 2205.05198 ·
+# Bekman, *Machine Learning Engineering* · PyTorch 2.13, documentation of `torch.distributed.tensor` and
+# `torch.distributed.tensor.parallel`
+
+# %%
+# %ranks stop
