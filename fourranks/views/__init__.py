@@ -10,12 +10,13 @@ from typing import Any
 _HOME = {
     "compare": "prediction",
     "curves": "curves",
+    "schedule": "schedule",
     "show": "collective",
     "steps": "steps",
     "timeline": "timeline",
 }
 
-__all__ = ["compare", "curves", "show", "steps", "timeline"]  # noqa: F822
+__all__ = ["compare", "curves", "schedule", "show", "steps", "timeline"]  # noqa: F822
 
 
 def __getattr__(name: str) -> Any:
