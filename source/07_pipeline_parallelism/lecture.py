@@ -149,18 +149,28 @@ empty = {"m = 1": None, "m = 2": None, "m = 4": None, "m = 8": None, "m = 16": N
 
 
 # %%
+def duration(rows):
+    """From the first job's start to the last one's end."""
+    return max(row[-1][3] for row in rows) - min(row[0][2] for row in rows)
+
+
 def bubble(rows):
-    """Share of the time, from the first job's start to the last one's end, in which ranks have no job."""
-    jobs = [job for row in rows for job in row]
-    length = max(end for _, _, _, end, _ in jobs) - min(start for _, _, start, _, _ in jobs)
-    return 1 - sum(end - start for _, _, start, end, _ in jobs) / (len(rows) * length)
+    """Share of that time in which ranks have no job."""
+    busy = sum(end - start for row in rows for _, _, start, end, _ in row)
+    return 1 - busy / (len(rows) * duration(rows))
+
+
+def quickest(run, times=2):
+    """What the ranks did in the quickest of some runs; first calls are slower."""
+    runs = []
+    for _ in range(times):
+        world.execute(f"ran.clear(); dist.barrier(); {run}")
+        runs.append(world.pull("ran"))
+    return min(runs, key=duration)
 
 
 # %%
-runs = {}
-for m in (1, 2, 4, 8, 16):
-    world.execute(f"ran.clear(); dist.barrier(); takes['F'] = 160 / {m}; forward_only({m})")
-    runs[f"m = {m}"] = world.pull("ran")
+runs = {f"m = {m}": quickest(f"takes['F'] = 160 / {m}; forward_only({m})") for m in (1, 2, 4, 8, 16)}
 
 # %%
 schedule(runs["m = 4"], "Forward passes of 4 microbatches, as 4 ranks ran them", "ms")
@@ -172,7 +182,7 @@ compare({m: bubble(rows) for m, rows in runs.items()}, formula, empty, "", "Bubb
 # %% [markdown]
 # A box is a job, its number the microbatch; the diagonal front is the pipeline filling up, and the one at the end is it running empty.
 # What is measured lies somewhat above the formula, and the more so the smaller the microbatches: the formula knows no messages, and each
-# of them takes its time (section 6).
+# of them takes its time (sections 5 and 6).
 #
 # Papers often give another ratio: the empty time over the *useful* time, (p − 1)/m. For p = 4, m = 8 that is 37.5 %, where the share of
 # the total is 27 %. It is the same picture; look twice what a percentage is of.
@@ -254,9 +264,9 @@ def backward(stage, k):
 
 
 # %% [markdown]
-# A **schedule** says in which order a rank does these jobs: a list of ("F", microbatch) and ("B", microbatch), here with a third entry
-# for section 7. Nothing else. It needs no microbatch numbers in the messages either: messages from one rank to another arrive in the
-# order in which they were sent, so it is enough that both follow schedules with the same order.
+# A **schedule** says in which order a rank does these jobs: a list of ("F", microbatch) and ("B", microbatch), and here, for section 7,
+# a chunk behind it. The messages need no microbatch numbers: those from one rank to another arrive in the order in which they were sent,
+# so it is enough that both go through the microbatches in the same order.
 
 # %%
 # %%ranks
@@ -267,8 +277,8 @@ def run(order, stages):
     """Does a rank's jobs in their order; returns how many microbatches were alive at most."""
     for stage in stages:
         stage.module.zero_grad()
-    ran.clear()
-    dist.barrier()
+        stage.alive.clear()
+    under_way.clear()
     most = 0
     for kind, k, chunk in order:
         do[kind](stages[chunk], k)
@@ -336,20 +346,11 @@ step_ms, empty = None, None  # your predictions
 
 
 # %%
-def duration(rows):
-    """From the first job's start to the last one's end."""
-    return max(row[-1][3] for row in rows) - min(row[0][2] for row in rows)
-
-
 def on_ranks(rows, m=8, forward=20, backward=40, steps=2):
     """Has the ranks do these jobs, in their order; returns what they did, in ms, in the quickest step."""
     world.push(orders=[[(kind, k, chunk) for kind, k, *_, chunk in row] for row in rows])
     world.execute(f"cut({m}); takes.update(F={forward}, B={backward})")
-    runs = []
-    for _ in range(steps):  # first calls are slower
-        world.execute("most = run(orders[rank], stages)")
-        runs.append(world.pull("ran"))
-    return min(runs, key=duration)
+    return quickest("most = run(orders[rank], stages)", steps)
 
 
 # %%
@@ -471,7 +472,7 @@ one_f_one_b_ran = on_ranks(one_f_one_b)
 # %%
 # %%ranks
 groups = {"F": dist.new_group(), "B": dist.new_group()}
-stages = [Stage(layer(rank))]  # a new one, because the old one died in mid-step
+stages = [Stage(layer(rank))]
 
 
 def send(kind, x, dst):
@@ -556,8 +557,10 @@ world.execute("do['F'] = forward")
 # ### Your own schedule
 #
 # Here you can put in your own function. What stands there does one microbatch after the other; the exercise's functions fit. If the
-# schedules of neighbours do not fit together, the drawing stops where no rank can go on, and on the ranks it is a deadlock that says who
-# waits for what.
+# orders of two ranks contradict each other, the drawing stops where no rank can go on, and on the ranks it is a deadlock that says who
+# waits for what. (Then run the cell with `new_group` again before you go on: a deadlock takes the groups with it.) If neighbours go
+# through the microbatches in different orders, nothing complains, and gradients meet the wrong activations: that is why the third cell
+# compares.
 
 
 # %%
@@ -572,6 +575,10 @@ schedule(play(lambda rank, done: my_orders[rank][len(done)]), "Your schedule, as
 
 # %%
 schedule(on_ranks(my_orders, 8, 10, 20), "Your schedule, as 4 ranks ran it", "ms")
+
+# %%
+# %%ranks
+print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}")
 
 # %% [markdown]
 # ## 5. Messages that nobody waits for
