@@ -338,8 +338,8 @@ gpipe = play(at_most(lambda rank: 8))
 schedule(gpipe, "GPipe, as planned: 4 ranks, 8 microbatches", "ticks")
 
 # %% [markdown]
-# **Question.** On real ranks a forward takes 20 ms here, a backward 40 ms. How many milliseconds does a step take, and how large is its
-# bubble? How much of each rank's time does one microbatch take, and how many are there?
+# **Question.** On real ranks a forward takes 20 ms here, a backward 40 ms, so each microbatch takes 60 ms of each rank's time. How many
+# milliseconds does a step take, and how large is its bubble?
 
 # %%
 step_ms, empty = None, None  # your predictions
@@ -398,7 +398,7 @@ print(f"{difference([mine], [alone[rank]]):.0e}")
 # norm for gradient clipping, one all-reduce of one number.)
 #
 # **Question.** A boundary between two stages carries 128 rows of 1024 float32 numbers, cut into microbatches. How many KiB does rank 1
-# send in a step, to its two neighbours together? A data-parallel rank sent 24 MiB for the same model (lecture 04).
+# send in a step, to its two neighbours together?
 
 # %%
 kibibytes_of_rank_1 = None  # your prediction
@@ -413,8 +413,8 @@ print("you predicted:", kibibytes_of_rank_1, "  rank 1 sent:", trace.bytes_sent(
 
 # %% [markdown]
 # One activation forward and its gradient backward, 512 KiB each, whatever m, and to neighbours only. It depends on rows and width, not on
-# the number of weights behind them. No other kind of parallelism says so little. That is why pipelines are what people use *between*
-# machines, on the slow links.
+# the number of weights behind them. For the same model data parallelism sends 24 MiB a rank, tensor parallelism 1.5 MiB in the forward
+# pass alone. That is why pipelines are what people use *between* machines, on the slow links.
 
 # %% [markdown]
 # ## 4. One forward, one backward
@@ -1189,7 +1189,8 @@ print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}, alive at
 # - **Torch's** 1F1B draws the same picture, with the same gradients; and tokens of one sequence can be a pipeline's microbatches.
 #
 # **Your turn**: [the exercise](../../exercises/07_pipeline_parallelism/exercise.ipynb). You write the schedules, measure their bubble
-# without ranks, and run them with any number of stages and microbatches, with overlap and without a deadlock.
+# without ranks, and run them with any number of stages and microbatches, with overlap and without a deadlock; and if you like, interleave
+# them, and split the backward pass.
 #
 # **Next**: batch, width and depth are cut. Lecture 08 cuts along all three at the same time.
 #
