@@ -550,9 +550,9 @@ world.execute("do['F'] = forward")
 
 # %% [markdown]
 # GPipe: m on every rank. 1F1B: p − rank, or m if that is less. (On the last rank a microbatch is a little larger, because of the loss.)
-# And more microbatches are smaller ones: under 1F1B a rank never keeps more than p microbatches' worth, however large
-# m is, so the activations of a *fixed* batch get fewer as m grows; under GPipe they are always those of the whole batch. (The GPipe paper
-# keeps only the inputs and computes the rest again in the backward pass: recomputation, lecture 08.)
+# And more microbatches are smaller ones: under 1F1B a rank never keeps more than p of them, however large m is, so the activations of a
+# *fixed* batch get fewer as m grows; under GPipe they are always those of the whole batch. (The GPipe paper keeps only the inputs and
+# computes the rest again in the backward pass: recomputation, lecture 08.)
 #
 # ### Your own schedule
 #
@@ -676,10 +676,10 @@ blocking()
 overlapped()
 
 # %% [markdown]
-# Blocking, each of the eight microbatches pays for two messages, one in and one out, and the way through the ranks for three more: 17 in
-# all. Overlapped, only the first microbatch's way through three boundaries is left over; the thin bars are messages in flight while the
-# rank computes. What the measurement has beyond the formula is the laptop: several messages at once share its cores, which a network card
-# would not need.
+# Blocking, each of the seven microbatches behind the first keeps a rank in the middle from computing for two messages, one in and one out;
+# with the three messages of the way through the ranks that makes 17. Overlapped, only these three are left; the thin bars are messages in
+# flight while the rank computes. What the measurement has beyond the formula is the laptop: all messages that are under way share its
+# cores, which a network card would not need. (On a machine that is busy with other things, that hides the difference.)
 #
 # `isend` alone is half of it. A message needs both ends: if the receiver asks only when it is done with the last microbatch, the transfer
 # begins only then.
