@@ -840,8 +840,9 @@ compare(sent, {"1F1B": 1, "interleaved": 2}, rank_1_sends, "MiB", "Sent by rank 
 print(f"a step: 1F1B {duration(deep_ran):.0f} ms, interleaved {duration(two_chunks_ran):.0f} ms")
 
 # %% [markdown]
-# The bubble goes from 3/11 to 3/19, and the price is on the other two figures: rank 0 keeps 1 + (p − 1)/(pv) times as much alive, and v times as many messages go round, now also from the last rank to the first. Megatron-LM trains like this. It
-# pays where links are quick enough for the messages and v is small.
+# The bubble should go from 3/11 to 3/19, and the price is on the other two figures: rank 0 keeps 1 + (p − 1)/(pv) times as much alive,
+# and v times as many messages go round, now also from the last rank to the first. Megatron-LM trains like this. It pays where links are
+# quick enough for the messages and v is small.
 
 # %% [markdown]
 # ## 8. The slowest stage
@@ -866,9 +867,8 @@ print("you predicted:", uneven_ms, f"  formula: {8 * 120 + 3 * 60}  measured: {d
 
 # %% [markdown]
 # Everyone works at the pace of the slow stage: m times the slowest, and once through the others. A quarter more work in all, and nearly
-# three quarters more time. So layers are dealt out as evenly as can be. Six layers on four ranks are 2,
-# 2, 1, 1 at best; and the first stage's embedding and the last one's output layer and loss count as layers, too. Balance *time*, not
-# numbers, and measure it.
+# three quarters more time. So layers are dealt out as evenly as can be. Six layers on four ranks are 2, 2, 1, 1 at best; and the first
+# stage's embedding and the last one's output layer and loss count as layers, too. Balance *time*, not numbers, and measure it.
 
 # %% [markdown]
 # ## 9. One sequence, cut by tokens
