@@ -724,8 +724,9 @@ yours = {1: slower_per_row and slower_per_row * per_row[128]}
 compare(per_row, None, yours, "µs", "Time per row of one layer's forward, by the rows of a microbatch")
 
 # %% [markdown]
-# Lecture 01 called it arithmetic intensity: with few rows, a layer reads weights and hardly computes with them. On a GPU the launch
-# of each kernel comes on top, and every message has its latency.
+# Lecture 01 called it arithmetic intensity: with few rows, a layer reads weights and hardly computes with them. (Where 2 rows do worse
+# than 1: one row is a matrix times a vector, for which CPU libraries have a routine of its own.) On a GPU the launch of each kernel comes
+# on top, and every message has its latency.
 #
 # So a job takes a + b/m: a fixed part, and its share of the work. A step is m + p − 1 slots of that:
 #
@@ -1020,8 +1021,6 @@ pipeline = Schedule1F1B(stage, n_microbatches=8, loss_fn=nn.functional.mse_loss)
 
 def torch_step():
     theirs.zero_grad()
-    dist.barrier()
-    ran.clear()
     inputs = [batch] if rank == 0 else []
     pipeline.step(*inputs, target=targets if rank == world_size - 1 else None)
 
@@ -1036,14 +1035,13 @@ torch_step()  # the first step also finds out shapes
 gradients_differ, faster = None, None  # your predictions
 
 # %%
-# %%ranks
-torch_step()
-alone = in_one_process()
-print(f"from one process: {difference([theirs], [alone[rank]]):.0e}")
+torch_ran = quickest("torch_step()")
+schedule(torch_ran, "torch's Schedule1F1B, as 4 ranks ran it", "ms")
 
 # %%
-torch_ran = world.pull("ran")
-schedule(torch_ran, "torch's Schedule1F1B, as 4 ranks ran it", "ms")
+# %%ranks
+alone = in_one_process()
+print(f"torch's gradients from those of one process: {difference([theirs], [alone[rank]]):.0e}")
 
 # %%
 # %%ranks
