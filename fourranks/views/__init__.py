@@ -12,12 +12,13 @@ _HOME = {
     "curves": "curves",
     "links": "links",
     "placements": "placements",
+    "schedule": "schedule",
     "show": "collective",
     "steps": "steps",
     "timeline": "timeline",
 }
 
-__all__ = ["compare", "curves", "links", "placements", "show", "steps", "timeline"]  # noqa: F822
+__all__ = ["compare", "curves", "links", "placements", "schedule", "show", "steps", "timeline"]  # noqa: F822
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,140 @@
+"""Which microbatch each rank of a pipeline works on, and when: as planned, or as real ranks did it.
+
+For lectures, after a simulation or a run. It draws what it is given and knows nothing of schedules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from .style import BLANK, FAINT_INK, INK, PAPER, Figure, rank_colour, tint
+
+_WIDTH = 9.0  # inches
+_ROW = 0.36  # inches for a rank with one chunk
+_LANE = 0.27  # inches for each of several chunks
+_BAR = 0.78  # of a row's height
+_LABEL_SIZE = 7.5  # points
+_BRIGHT = 0.62  # luma (Rec. 709) from which dark figures are read better than light ones
+_DIGIT = 0.65 * _LABEL_SIZE / 72  # inches
+
+
+class Job(NamedTuple):
+    """A piece of work that one rank does without a pause."""
+
+    kind: str  # "F", "B" or "W"
+    microbatch: int
+    start: float
+    end: float
+    chunk: int = 0  # which of the rank's parts of the model
+
+
+class _Look(NamedTuple):
+    label: str  # in the legend
+    strength: float  # of the rank's colour
+
+
+_LOOKS = {
+    "F": _Look("forward", 0.35),
+    "B": _Look("backward", 1.0),
+    "W": _Look("gradients of weights", 0.65),
+}
+
+
+def schedule(rows: Sequence[Sequence[tuple]], title: str = "", unit: str = "") -> Figure:
+    """Draws one row a rank, one box with the microbatch's number a job, and the bubble: what stays empty.
+
+    A rank with several chunks has a lane for each, the first on top.
+
+    Args:
+        rows: for each rank its jobs: kind ("F" forward, "B" backward, "W" gradients of weights), microbatch,
+            start, end and, if the rank has several parts of the model, the number of the part.
+        title: a headline.
+        unit: of start and end; the axis begins with the first job.
+
+    Raises:
+        ValueError: a job has another kind.
+    """
+    jobs = [[_checked(Job(*job)) for job in row] for row in rows]
+    everything = [job for row in jobs for job in row]
+    begun = min((job.start for job in everything), default=0.0)
+    length = max((job.end for job in everything), default=1.0) - begun
+    lanes = 1 + max((job.chunk for job in everything), default=0)
+    figure = Figure(_WIDTH, 0.95 + (_ROW if lanes == 1 else lanes * _LANE) * len(jobs))
+    axes = _axes(figure, len(jobs), length, title, unit)
+    for rank, row in enumerate(jobs):
+        axes.broken_barh([(0, length)], (rank - _BAR / 2, _BAR), facecolor=BLANK)
+        for lane in range(lanes):
+            _draw(axes, rank, [job for job in row if job.chunk == lane], begun, lane, lanes)
+    _write_bubbles(axes, jobs, length)
+    _legend(figure, {job.kind for job in everything})
+    return figure
+
+
+def _checked(job: Job) -> Job:
+    if job.kind not in _LOOKS:
+        raise ValueError(f"{job} is of no kind that can be drawn; kinds are {', '.join(map(repr, _LOOKS))}.")
+    return job
+
+
+def _axes(figure: Figure, ranks: int, length: float, title: str, unit: str) -> Axes:
+    width, height = figure.get_size_inches()
+    axes = figure.add_axes((0.75 / width, 0.55 / height, 1 - 1.5 / width, 1 - 0.85 / height))
+    axes.set_facecolor(PAPER)
+    axes.set(xlim=(0, length), ylim=(ranks - 0.5, -0.5))
+    axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)])
+    axes.tick_params(axis="y", length=0, labelsize=9, labelcolor=INK)
+    axes.tick_params(axis="x", colors=FAINT_INK, labelsize=8.5)
+    axes.set_title(title, loc="left", color=INK, fontsize=10.5, pad=6)
+    axes.text(1.005, 0, unit, transform=axes.transAxes, color=FAINT_INK, fontsize=8.5, va="center")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.spines["bottom"].set_color(FAINT_INK)
+    return axes
+
+
+def _draw(axes: Axes, rank: int, jobs: Sequence[Job], begun: float, lane: int, lanes: int) -> None:
+    height = _BAR / lanes
+    bottom = rank - _BAR / 2 + lane * height
+    inch = axes.get_xlim()[1] / (axes.figure.get_figwidth() * axes.get_position().width)
+    for kind, look in _LOOKS.items():
+        drawn = [job for job in jobs if job.kind == kind]
+        extents = [(job.start - begun, job.end - job.start) for job in drawn]
+        colour = tint(rank_colour(rank), look.strength)
+        axes.broken_barh(extents, (bottom, height), facecolor=colour, edgecolor=PAPER, linewidth=0.8)
+        for job, (left, width) in zip(drawn, extents, strict=True):
+            if width > len(str(job.microbatch)) * _DIGIT * inch:
+                style = {"fontsize": _LABEL_SIZE, "color": _ink_on(colour), "ha": "center", "va": "center"}
+                axes.text(left + width / 2, bottom + height / 2, str(job.microbatch), **style)
+
+
+def _ink_on(colour: tuple[float, ...]) -> str:
+    """Dark on light boxes, light on dark ones."""
+    red, green, blue = colour
+    return INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > _BRIGHT else PAPER
+
+
+def _write_bubbles(axes: Axes, jobs: Sequence[Sequence[Job]], length: float) -> None:
+    """To the right of each rank the share of time that it has no job, and of all ranks in the headline."""
+    idle = list(_idle_shares(jobs, length))
+    style = {"transform": axes.get_yaxis_transform(), "color": FAINT_INK, "ha": "right", "va": "center"}
+    for rank, share in enumerate(idle):
+        axes.text(1.075, rank, f"{share:.0%}", fontsize=8.5, **style)
+    if idle:
+        average = sum(idle) / len(idle)
+        axes.set_title(f"bubble {average:.0%}", loc="right", color=INK, fontsize=9, pad=6, x=1.075)
+
+
+def _idle_shares(jobs: Sequence[Sequence[Job]], length: float) -> Iterator[float]:
+    for row in jobs:
+        yield 1 - sum(job.end - job.start for job in row) / length
+
+
+def _legend(figure: Figure, kinds: set[str]) -> None:
+    looks = [look for kind, look in _LOOKS.items() if kind in kinds]
+    handles = [Patch(facecolor=tint(FAINT_INK, look.strength), label=look.label) for look in looks]
+    handles.append(Patch(facecolor=BLANK, label="nothing to do"))
+    style = {"frameon": False, "fontsize": 8, "labelcolor": FAINT_INK}
+    figure.legend(handles=handles, loc="lower center", ncols=len(handles), **style)

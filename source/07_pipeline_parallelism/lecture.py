@@ -1,0 +1,1202 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 07 Pipeline parallelism: cut along the depth
+#
+# **A model's layers lie on four ranks, one behind the other. How do all four get something to do, and what do they have to remember meanwhile?**
+#
+# You will
+#
+# - cut a batch into microbatches and train through four ranks, with the gradients of one process,
+# - draw the schedules naive, GPipe, 1F1B, interleaved and zero-bubble, run each, and find the drawing again in what real ranks did, with the bubble of the formula,
+# - count the activations that each schedule keeps alive, and run into the deadlock that comes with the one that keeps few,
+# - see the same step done by `torch.distributed.pipelining`, and a pipeline that cuts a single sequence.
+#
+# 90 minutes · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+#
+# As before, each run has a question and a variable for your answer.
+
+# %%
+# %load_ext fourranks
+import fourranks
+from fourranks.views import compare, schedule
+
+# %ranks start
+world = fourranks.world()
+
+# %% [markdown]
+# ## 1. The assembly line
+#
+# When a model does not fit on one GPU, the obvious cut goes between its layers: of eight layers the first GPU takes 1 to 4, the second 5
+# to 8. Our MLP has four layers of width 1024. On two ranks each would take two of them; on four ranks, each takes one. Every rank
+# **receives** a tensor from the rank before it, **computes**, and **sends** the result to the rank behind it.
+#
+# (This is *inter*-layer parallelism; lecture 06 cut *inside* layers. Some call the one "vertical" and the other "horizontal", some the
+# other way round. We avoid both words.)
+
+# %%
+# %%ranks
+import time
+from contextlib import contextmanager
+
+from torch import nn
+
+before, after = (rank - 1) % world_size, (rank + 1) % world_size
+
+
+def layer(number, width=1024):
+    torch.manual_seed(number)  # whoever makes layer 2 makes the same one
+    return nn.Sequential(nn.Linear(width, width, bias=False), nn.GELU()).to(device)
+
+
+mine = layer(rank)  # no rank ever makes the others
+torch.manual_seed(100)
+batch, targets = torch.randn(2, 128, 1024).to(device)
+
+# %% [markdown]
+# Only rank 0 needs the batch, and only the last rank the targets. (Ours draw both everywhere, as the lecture does that this course grew
+# from; it looks as if all ranks got all data, and they do not use it.)
+#
+# A laptop has fewer cores than we have ranks, and four stages that really computed would fight for them. So our ranks do as if each had
+# an accelerator: a job takes as many milliseconds as `takes` says, in which the CPU mostly sleeps. Four sleep as well as one. The
+# tensors, the messages and the waiting for them are real, and `ran` notes when each job began and ended.
+
+
+# %%
+# %%ranks
+ran, takes = [], {}
+
+
+def synchronize():
+    if device.type == "cuda":  # what has been received is there, what was computed is done
+        torch.cuda.current_stream().synchronize()
+
+
+@contextmanager
+def busy(kind, k, chunk=0):
+    """What is computed inside takes takes[kind] ms, as on an accelerator for which the CPU waits."""
+    synchronize()
+    begun = time.perf_counter()
+    yield
+    synchronize()
+    time.sleep(max(0.0, begun + takes[kind] / 1000 - time.perf_counter()))
+    ran.append((kind, k, 1000 * begun, 1000 * time.perf_counter(), chunk))
+
+
+# %%
+# %%ranks
+def forward_only(m):
+    """The batch in m microbatches, one after the other."""
+    for k, x in enumerate(batch.chunk(m)):
+        if rank > 0:
+            dist.recv(x := torch.empty_like(x), before)
+        with busy("F", k), torch.no_grad():
+            x = mine(x)
+        if rank < world_size - 1:
+            dist.send(x, after)
+
+
+# %% [markdown]
+# **Question.** The whole batch at once goes through four ranks; a layer takes 160 ms. What share of the time do the ranks stand still, on
+# average? And how many times faster is that than one process that has all four layers?
+
+# %%
+standing_still, times_faster = None, None  # your predictions
+
+# %%
+# %%ranks --trace
+takes["F"] = 160
+forward_only(1)
+
+# %%
+print("you predicted:", standing_still, "and", times_faster, "  formula: (p-1)/p =", 3 / 4, "and 1")
+
+# %% [markdown]
+# Four GPUs, and the speed of one. Each has a quarter of the weights, so the *model* fits now; but at any time three of four wait (the
+# hatched bars), and the last ones are done early or have not begun. On a machine that is watched, this looks like utilization that jumps
+# from GPU to GPU, one after the other. That is the sign of the **naive pipeline**.
+#
+# What went over the links is little: one tensor of 128 × 1024 numbers, 512 KiB, from each rank to the next.
+
+# %% [markdown]
+# ## 2. Microbatches
+#
+# While rank 1 computes, rank 0 could begin with something else: the next *part of the batch*. Cut the 128 rows into m **microbatches**
+# (m = 4 makes 32 rows each) and send one behind the other. Rank 1 begins after one microbatch instead of one batch.
+#
+# Count in slots, the time of one microbatch in one stage. The first microbatch leaves the last of p stages after p slots; from then on,
+# one leaves in every slot. That makes m + p − 1 slots, in which each rank works m. What stays empty is the **bubble**:
+#
+# $$\text{bubble} = \frac{p-1}{m+p-1}$$
+#
+# Two stages and four microbatches: 5 slots, 4 of them used, 20 % empty, where the uncut batch had 50 %.
+#
+# **Question.** Four stages. How large is the bubble with 1, 2, 4, 8 and 16 microbatches?
+
+# %%
+# your predictions, between 0 and 1
+empty = {"m = 1": None, "m = 2": None, "m = 4": None, "m = 8": None, "m = 16": None}
+
+
+# %%
+def duration(rows):
+    """From the first job's start to the last one's end."""
+    return max(row[-1][3] for row in rows) - min(row[0][2] for row in rows)
+
+
+def bubble(rows):
+    """Share of that time in which ranks have no job."""
+    busy = sum(end - start for row in rows for _, _, start, end, _ in row)
+    return 1 - busy / (len(rows) * duration(rows))
+
+
+def quickest(run, times=2):
+    """What the ranks did in the quickest of some runs; first calls are slower."""
+    runs = []
+    for _ in range(times):
+        world.execute(f"ran.clear(); dist.barrier(); {run}")
+        runs.append(world.pull("ran"))
+    return min(runs, key=duration)
+
+
+# %%
+runs = {f"m = {m}": quickest(f"takes['F'] = 160 / {m}; forward_only({m})") for m in (1, 2, 4, 8, 16)}
+
+# %%
+schedule(runs["m = 4"], "Forward passes of 4 microbatches, as 4 ranks ran them", "ms")
+
+# %%
+formula = {f"m = {m}": 3 / (m + 3) for m in (1, 2, 4, 8, 16)}
+compare({m: bubble(rows) for m, rows in runs.items()}, formula, empty, "", "Bubble, forward only, 4 ranks")
+
+# %% [markdown]
+# A box is a job, its number the microbatch; the diagonal front is the pipeline filling up, and the one at the end is it running empty.
+# What is measured lies somewhat above the formula, and the more so the smaller the microbatches: the formula knows no messages, and each
+# of them takes its time (sections 5 and 6).
+#
+# Papers often give another ratio: the empty time over the *useful* time, (p − 1)/m. For p = 4, m = 8 that is 37.5 %, where the share of
+# the total is 27 %. It is the same picture; look twice what a percentage is of.
+#
+# So the first rule of pipelines: **never push the whole batch**. A microbatch's rows are rows of the same batch, so the outputs are those
+# of one process, whatever m.
+
+# %% [markdown]
+# ## 3. And back again
+#
+# Training needs gradients, and autograd ends where a rank ends: what `recv` writes into a tensor has no history. So we do by hand what
+# autograd does between two layers:
+#
+# - In the **forward** job, a stage keeps its input and its output; both are *alive* until the backward job.
+# - In the **backward** job it receives the gradient of its output from the rank behind it, calls `output.backward(gradient)`, and sends
+#   the gradient of its *input* to the rank before it. Backward of a send is a receive.
+# - The last stage computes the loss, and needs no gradient from anyone. Each microbatch's loss is divided by m (lecture 04, section 1).
+
+
+# %%
+# %%ranks
+class Stage:
+    """A rank's part of a model, and what is alive of each microbatch between forward and backward."""
+
+    def __init__(self, module, chunk=0, chunks=1):
+        self.module, self.chunk = module, chunk
+        self.is_first = rank == 0 and chunk == 0
+        self.is_last = rank == world_size - 1 and chunk == chunks - 1
+        self.alive = {}
+
+
+data = batch, targets
+
+
+def cut(m):
+    global microbatches, answers
+    microbatches, answers = (tensor.chunk(m) for tensor in data)
+
+
+def loss_of(y, k):
+    return (y - answers[k]).square().mean() / len(microbatches)
+
+
+# %%
+# %%ranks
+groups = {"F": None, "B": None}  # the default group for messages in either direction; section 4 needs two
+
+
+def send(kind, x, dst):
+    dist.send(x, dst, group=groups[kind])
+
+
+def receive(kind, src):
+    x = torch.empty_like(microbatches[0])
+    dist.recv(x, src, group=groups[kind])
+    return x
+
+
+# %%
+# %%ranks
+def forward(stage, k):
+    x = microbatches[k].clone() if stage.is_first else receive("F", before)
+    with busy("F", k, stage.chunk):
+        y = stage.module(x.requires_grad_())
+        if stage.is_last:
+            y = loss_of(y, k)
+    stage.alive[k] = x, y
+    if not stage.is_last:
+        send("F", y.detach(), after)
+
+
+def backward(stage, k):
+    gradient = None if stage.is_last else receive("B", after)
+    x, y = stage.alive.pop(k)
+    with busy("B", k, stage.chunk):
+        y.backward(gradient)
+    if not stage.is_first:
+        send("B", x.grad, before)
+
+
+# %% [markdown]
+# A **schedule** says in which order a rank does these jobs: a list of ("F", microbatch) and ("B", microbatch), and here, for section 7,
+# a chunk behind it. The messages need no microbatch numbers: those from one rank to another arrive in the order in which they were sent,
+# so it is enough that both go through the microbatches in the same order.
+
+# %%
+# %%ranks
+do, under_way = {"F": forward, "B": backward}, []
+
+
+def run(order, stages):
+    """Does a rank's jobs in their order; returns how many microbatches were alive at most."""
+    for stage in stages:
+        stage.module.zero_grad()
+        stage.alive.clear()
+    under_way.clear()
+    most = 0
+    for kind, k, chunk in order:
+        do[kind](stages[chunk], k)
+        most = max(most, sum(len(stage.alive) for stage in stages))
+    while under_way:  # sends that do not wait; there are none yet
+        under_way.pop().wait()
+    return most
+
+
+# %% [markdown]
+# ### GPipe, as drawn
+#
+# The simplest schedule with microbatches is **GPipe**'s: all forwards, then all backwards. Before we run it we draw it. `play` lets four
+# imaginary ranks do what they want as soon as they can, without costs for messages. A forward takes one tick, a backward two: it computes
+# two matrix products where the forward has one, the gradient of the input and that of the weights.
+
+
+# %%
+def needs(kind, k, stage, stages):
+    """The jobs, as (kind, microbatch, stage), that must be over before this one can begin."""
+    if kind == "F":
+        return [("F", k, stage - 1)] if stage > 0 else []
+    if kind == "B":
+        return [("F", k, stage)] + ([("B", k, stage + 1)] if stage < stages - 1 else [])
+    return [("B", k, stage)]  # "W", for section 11
+
+
+def play(wants, m=8, p=4, v=1, ticks=(("F", 1), ("B", 2))):
+    """Lets p ranks with v stages each do what wants(rank, done) names next; returns their jobs with times."""
+    ticks, rows, over = dict(ticks), [[] for _ in range(p)], {}
+    for now in range(10 * m * p * v):
+        for rank, row in enumerate(rows):
+            if len(row) == len(ticks) * m * v or (row and row[-1][3] > now):
+                continue
+            kind, k, chunk = wants(rank, [(kind, k, chunk) for kind, k, _, _, chunk in row])
+            stage = chunk * p + rank
+            if all(over.get(job, now + 1) <= now for job in needs(kind, k, stage, p * v)):
+                over[kind, k, stage] = now + ticks[kind]
+                row.append((kind, k, now, now + ticks[kind], chunk))
+    return rows
+
+
+# %%
+def at_most(limit, m=8):
+    """The rule: a forward as long as fewer than limit(rank) microbatches are alive, else a backward."""
+
+    def wants(rank, done):
+        forwards = sum(kind == "F" for kind, _, _ in done)
+        backwards = len(done) - forwards
+        another = forwards < m and forwards - backwards < limit(rank)
+        return ("F", forwards, 0) if another else ("B", backwards, 0)
+
+    return wants
+
+
+gpipe = play(at_most(lambda rank: 8))
+schedule(gpipe, "GPipe, as planned: 4 ranks, 8 microbatches", "ticks")
+
+# %% [markdown]
+# **Question.** On real ranks a forward takes 20 ms here, a backward 40 ms, so each microbatch takes 60 ms of each rank's time. How many
+# milliseconds does a step take, and how large is its bubble?
+
+# %%
+step_ms, empty = None, None  # your predictions
+
+
+# %%
+def on_ranks(rows, m=8, forward=20, backward=40, steps=2):
+    """Has the ranks do these jobs, in their order; returns what they did, in ms, in the quickest step."""
+    world.push(orders=[[(kind, k, chunk) for kind, k, *_, chunk in row] for row in rows])
+    world.execute(f"cut({m}); takes.update(F={forward}, B={backward})")
+    return quickest("most = run(orders[rank], stages)", steps)
+
+
+# %%
+# %%ranks
+stages = [Stage(mine)]
+
+# %%
+gpipe_ran = on_ranks(gpipe, steps=3)
+schedule(gpipe_ran, "GPipe, as 4 ranks ran it", "ms")
+
+# %%
+print("a step: you predicted", step_ms, f"  formula: {(8 + 3) * 60}  measured: {duration(gpipe_ran):.0f} ms")
+print("bubble: you predicted", empty, f"  formula: {3 / 11:.2f}  measured: {bubble(gpipe_ran):.2f}")
+
+# %% [markdown]
+# The drawing, again. Is it also the right gradient? One process has all layers and the whole batch; each rank compares its own layer's
+# gradient with that.
+
+
+# %%
+# %%ranks
+def in_one_process(depth=4):
+    """A step without a pipeline: all layers, the whole batch."""
+    layers = [layer(number) for number in range(depth)]
+    (nn.Sequential(*layers)(batch) - targets).square().mean().backward()
+    return layers
+
+
+def difference(ours, theirs):
+    """Largest difference of the gradients of two lists of modules, in parts of the largest gradient."""
+    ours = [p.grad for module in ours for p in module.parameters()]
+    theirs = [p.grad for module in theirs for p in module.parameters()]
+    apart = max((a - b).abs().max() for a, b in zip(ours, theirs, strict=True))
+    return (apart / max(b.abs().max() for b in theirs)).item()
+
+
+# %%
+# %%ranks
+alone = in_one_process()
+print(f"{difference([mine], [alone[rank]]):.0e}")
+
+# %% [markdown]
+# Equal but for rounding: eight partial sums instead of one. The optimizer is then each rank's own affair; its weights and their state are
+# on no other rank. (Two things do go through all ranks: the loss, which only the last one knows and usually tells the others, and the
+# norm for gradient clipping, one all-reduce of one number.)
+#
+# **Question.** A boundary between two stages carries 128 rows of 1024 float32 numbers, cut into microbatches. How many KiB does rank 1
+# send in a step, to its two neighbours together?
+
+# %%
+kibibytes_of_rank_1 = None  # your prediction
+
+# %%
+with world.trace() as trace:
+    on_ranks(gpipe, 8, 2, 4, steps=1)
+trace.traffic("Sent in one step of GPipe, 8 microbatches, 4 ranks")
+
+# %%
+print("you predicted:", kibibytes_of_rank_1, "  rank 1 sent:", trace.bytes_sent(1) // 1024, "KiB")
+
+# %% [markdown]
+# One activation forward and its gradient backward, 512 KiB each, whatever m, and to neighbours only. It depends on rows and width, not on
+# the number of weights behind them. For the same model data parallelism sends 24 MiB a rank, tensor parallelism 1.5 MiB in the forward
+# pass alone. That is why pipelines are what people use *between* machines, on the slow links.
+
+# %% [markdown]
+# ## 4. One forward, one backward
+#
+# Look at GPipe's drawing once more, and count what rank 0 must keep: when its first backward comes, it has done all eight forwards. With
+# more microbatches the bubble shrinks and this heap grows. Must it?
+#
+# The rule in `at_most` has one number: how many microbatches a rank lets live. GPipe's is m. But rank 3 could send each microbatch back
+# at once; rank 2 needs one more than that to keep busy, and so on. So let the limit be p − rank: 4, 3, 2, 1.
+#
+# **Question.** How large will the bubble be with these limits, and with a limit of 1 on all ranks?
+
+# %%
+# your predictions, between 0 and 1
+empty = {"GPipe": None, "limits 4, 3, 2, 1": None, "limit 1": None}
+
+# %%
+one_f_one_b = play(at_most(lambda rank: 4 - rank))
+schedule(one_f_one_b, "Limits 4, 3, 2, 1 (1F1B), as planned: 4 ranks, 8 microbatches", "ticks")
+
+# %%
+one_at_a_time = play(at_most(lambda rank: 1))
+planned = {"GPipe": gpipe, "limits 4, 3, 2, 1": one_f_one_b, "limit 1": one_at_a_time}
+formula = {"GPipe": 3 / 11, "limits 4, 3, 2, 1": 3 / 11, "limit 1": 3 / 4}
+bubbles = {name: bubble(rows) for name, rows in planned.items()}
+compare(bubbles, formula, empty, "", "Bubble, as planned: 4 ranks, 8 microbatches", label="planned")
+
+# %% [markdown]
+# The same bubble as GPipe's, with at most four microbatches alive instead of all. The schedule is called **1F1B**: after the first few
+# forwards each rank does one forward and one backward in turns. With a limit of 1 it is the naive pipeline again.
+#
+# 1F1B does not shrink the bubble. It lets you have many microbatches, and *they* do. (1F1B comes from PipeDream. The original has no
+# pause between steps at all, so it has no bubble, but its gradients are those of older weights, of which it keeps several versions:
+# lecture 04's stale gradients. What everyone runs now is the variant that waits at the end of each step, the *flush*.)
+#
+# ### On real ranks
+#
+# Our functions run any order. This one, too?
+
+# %% tags=["raises-exception"]
+one_f_one_b_ran = on_ranks(one_f_one_b)
+
+# %% [markdown]
+# A deadlock, and fourranks says which: rank 2 sends an activation down while rank 3 sends a gradient up. Both wait until the other one
+# receives, and neither will; ranks 1 and 0 wait behind them. `dist.send` returns when the receiver has asked for the message, even if it
+# has only four bytes. (That is Gloo. NCCL has buffers into which small messages fit, so on GPUs this cell may get through. Larger
+# messages get stuck there, too.)
+#
+# Many pages show pipelines with blocking `send` and `recv`, and for forward passes alone that is correct: each rank receives before it
+# sends, and no circle can close. GPipe is safe as well: first all messages go down, then all go up. In 1F1B neighbours send to each other
+# at the same time. (On a cluster you would see ranks that hang in `send`, and after half an hour a timeout.)
+#
+# The repair is to send without waiting, with `isend`. The rank goes on, and asks at the end of the step whether all has arrived.
+
+# %%
+# %%ranks
+groups = {"F": dist.new_group(), "B": dist.new_group()}
+stages = [Stage(layer(rank))]
+
+
+def send(kind, x, dst):
+    under_way.append(dist.isend(x, dst, group=groups[kind]))
+
+
+# %% [markdown]
+# Why two groups? On Gloo one would do. NCCL puts all messages between two ranks of one group into *one* queue on the GPU, where an
+# `isend` that waits for its receiver holds up whatever comes behind it: the same deadlock, on the GPU. With a group for each direction
+# there are two queues. (The other way out is `batch_isend_irecv`, which lets a send and a receive go at the same time.)
+
+# %%
+one_f_one_b_ran = on_ranks(one_f_one_b)
+schedule(one_f_one_b_ran, "1F1B, as 4 ranks ran it", "ms")
+
+# %%
+# %%ranks
+print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}, alive at most: {most}")
+
+# %% [markdown]
+# ### What is alive
+#
+# We count microbatches; what they cost are bytes. Torch tells whenever autograd keeps a tensor for the backward pass, and `Kept` adds up
+# what is kept at the same time, without the weights, which are there anyway.
+#
+# **Question.** A microbatch has 16 rows, so an activation takes 64 KiB. Autograd keeps the input of the matrix multiplication and that of
+# GELU. How many KiB are kept at most on ranks 0 and 2, under GPipe and under 1F1B?
+
+# %%
+# your predictions
+kibibytes = {"GPipe, rank 0": None, "GPipe, rank 2": None, "1F1B, rank 0": None, "1F1B, rank 2": None}
+
+
+# %%
+# %%ranks
+class Kept:
+    """A tensor that autograd keeps for the backward pass; the class knows how many bytes there are."""
+
+    now = most = 0
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+        self.nbytes = 0 if tensor.shape == (1024, 1024) else tensor.nbytes
+        Kept.now += self.nbytes
+        Kept.most = max(Kept.most, Kept.now)
+
+    def __del__(self):
+        Kept.now -= self.nbytes
+
+
+def watched_forward(stage, k):
+    with torch.autograd.graph.saved_tensors_hooks(Kept, lambda kept: kept.tensor):
+        forward(stage, k)
+
+
+do["F"] = watched_forward
+
+# %%
+measured, counted = {}, {}
+for name, rows in {"GPipe": gpipe, "1F1B": one_f_one_b}.items():
+    world.execute("Kept.most = 0")
+    on_ranks(rows)
+    counted[name] = world.pull("most")
+    measured |= {f"{name}, rank {rank}": most / 1024 for rank, most in enumerate(world.pull("Kept.most"))}
+
+# %%
+each = [128, 128, 128, 128 + 64]  # KiB of a microbatch; the loss keeps what it squares
+formula = {f"GPipe, rank {rank}": 8 * each[rank] for rank in range(4)}
+formula |= {f"1F1B, rank {rank}": (4 - rank) * each[rank] for rank in range(4)}
+compare(measured, formula, kibibytes, "KiB", "Most that autograd kept of activations at once: m = 8, p = 4")
+
+# %%
+print("microbatches alive at most, on ranks 0 to 3:", counted)
+world.execute("do['F'] = forward")
+
+# %% [markdown]
+# GPipe: m on every rank. 1F1B: p − rank, or m if that is less. (On the last rank a microbatch is a little larger, because of the loss.)
+# And more microbatches are smaller ones: under 1F1B a rank never keeps more than p of them, however large m is, so the activations of a
+# *fixed* batch get fewer as m grows; under GPipe they are always those of the whole batch. (The GPipe paper keeps only the inputs and
+# computes the rest again in the backward pass: recomputation, lecture 08.)
+#
+# ### Your own schedule
+#
+# Here you can put in your own function. What stands there does one microbatch after the other; the exercise's functions fit. If the
+# orders of two ranks contradict each other, the drawing stops where no rank can go on, and on the ranks it is a deadlock that says who
+# waits for what. (Then run the cell with `new_group` again before you go on: a deadlock takes the groups with it.) If neighbours go
+# through the microbatches in different orders, nothing complains, and gradients meet the wrong activations: that is why the third cell
+# compares.
+
+
+# %%
+def my_schedule(stage, num_stages, num_microbatches):
+    """Yours: the jobs of a stage, ("F", microbatch) and ("B", microbatch), in their order."""
+    return [(kind, k) for k in range(num_microbatches) for kind in "FB"]
+
+
+my_orders = [[(kind, k, 0) for kind, k in my_schedule(stage, 4, 8)] for stage in range(4)]
+assert all(len(order) == 16 for order in my_orders), "Every stage has 8 forwards and 8 backwards to do."
+schedule(play(lambda rank, done: my_orders[rank][len(done)]), "Your schedule, as planned", "ticks")
+
+# %%
+schedule(on_ranks(my_orders, 8, 10, 20), "Your schedule, as 4 ranks ran it", "ms")
+
+# %%
+# %%ranks
+print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}")
+
+# %% [markdown]
+# ## 5. Messages that nobody waits for
+#
+# So far messages were small. 2048 tokens of width 1024 in float32 are 8 MiB, and take a while. A rank that receives, computes and sends,
+# one after the other, does not compute in that while; and sender and receiver both wait for the same message.
+
+
+# %%
+# %%ranks
+sequence = torch.randn(2048, 1024).to(device)  # 8 MiB
+takes["F"] = 20
+
+
+def blocking():
+    for k in range(8):
+        x = torch.empty_like(sequence)
+        if rank > 0:
+            dist.recv(x, before)
+        with busy("F", k):
+            y = x + 1
+        if rank < 3:
+            dist.send(y, after)
+
+
+# %% [markdown]
+# Overlapped, the send goes on while the rank computes the next microbatch, and the *receive* of the next one is asked for before the
+# rank begins with this one. It needs a second buffer, since into the first one nobody may write while it is read.
+
+
+# %%
+# %%ranks
+def overlapped():
+    buffers = [torch.empty_like(sequence) for _ in range(2)]
+    arriving = dist.irecv(buffers[0], before) if rank > 0 else None
+    for k in range(8):
+        if rank > 0:
+            arriving.wait()
+            if k < 7:
+                arriving = dist.irecv(buffers[(k + 1) % 2], before)
+        with busy("F", k):
+            y = buffers[k % 2] + 1
+        if rank < 3:
+            under_way.append(dist.isend(y, after))
+    while under_way:
+        under_way.pop().wait()
+
+
+# %%
+# %%ranks
+def milliseconds(step, times=5):
+    spent = []
+    for _ in range(times):
+        dist.barrier()
+        begun = time.perf_counter()
+        step()
+        synchronize()
+        dist.barrier()
+        spent.append(1000 * (time.perf_counter() - begun))
+    return min(spent)  # the others were disturbed
+
+
+def one_message():
+    if rank < 2:
+        (dist.recv if rank else dist.send)(sequence, 1 - rank)
+
+
+message = milliseconds(one_message)
+print(f"a message of 8 MiB takes {message:.0f} ms")
+
+# %% [markdown]
+# **Question.** Eight forwards of 20 ms on four stages take 11 · 20 = 220 ms if messages cost nothing. How long do they take with
+# messages, blocking and overlapped? In the blocking version a stage in the middle needs one message, 20 ms and another message for each
+# microbatch.
+
+# %%
+forwards_ms = {"blocking": None, "overlapped": None}  # your predictions
+
+# %%
+# %%ranks
+spent = {"blocking": milliseconds(blocking), "overlapped": milliseconds(overlapped)}
+
+# %%
+message = world.pull("message")[0]
+formula = {"blocking": 220 + 17 * message, "overlapped": 220 + 3 * message}
+title = "8 forwards of 20 ms with messages of 8 MiB, 4 ranks"
+compare(world.pull("spent")[0], formula, forwards_ms, "ms", title)
+
+# %%
+# %%ranks --trace
+blocking()
+
+# %%
+# %%ranks --trace
+overlapped()
+
+# %% [markdown]
+# Blocking, each of the seven microbatches behind the first keeps a rank in the middle from computing for two messages, one in and one out;
+# with the three messages of the way through the ranks that makes 17. Overlapped, only these three are left; the thin bars are messages in
+# flight while the rank computes. What the measurement has beyond the formula is the laptop: all messages that are under way share its
+# cores, which a network card would not need. (On a machine that is busy with other things, that hides the difference.)
+#
+# `isend` alone is half of it. A message needs both ends: if the receiver asks only when it is done with the last microbatch, the transfer
+# begins only then.
+#
+# Does order survive? Yes: messages from one rank to one other arrive in the order in which they were sent, also asynchronous ones. Two
+# rules come with handles: do not touch the tensor before `wait`, and do not throw the handle away. Ours are kept until the end of the
+# step, and with them every tensor that was sent; in the exercise that would be too much memory.
+
+# %% [markdown]
+# ## 6. How small is a microbatch?
+#
+# More microbatches, less bubble. Why not one row each? First a layer in earnest, without any sleeping, of width 4096: its 64 MiB of
+# weights are more than the caches of most CPUs hold. They have to be read for a microbatch of one row just as for one of 128.
+#
+# **Question.** By what factor does the time *per row* grow, from microbatches of 128 rows to microbatches of 1 row?
+
+# %%
+slower_per_row = None  # your prediction
+
+
+# %%
+# %%ranks 0
+wide = layer(0, width=4096)
+
+
+def microseconds_per_row(rows, times=5):
+    x, spent = torch.randn(rows, 4096).to(device), []
+    for _ in range(times):
+        begun = time.perf_counter()
+        with torch.no_grad():
+            wide(x)
+        synchronize()
+        spent.append(1e6 * (time.perf_counter() - begun) / rows)
+    return min(spent)
+
+
+per_row = {rows: microseconds_per_row(rows) for rows in (1, 2, 4, 8, 16, 32, 64, 128)}
+
+# %%
+per_row = world.pull("per_row", [0])[0]
+yours = {1: slower_per_row and slower_per_row * per_row[128]}
+compare(per_row, None, yours, "µs", "Time per row of one layer's forward, by the rows of a microbatch")
+
+# %% [markdown]
+# Lecture 01 called it arithmetic intensity: with few rows, a layer reads weights and hardly computes with them. (Where 2 rows do worse
+# than 1: one row is a matrix times a vector, for which CPU libraries have a routine of its own.) On a GPU the launch of each kernel comes
+# on top, and every message has its latency.
+#
+# So a job takes a + b/m: a fixed part, and its share of the work. A step is m + p − 1 slots of that:
+#
+# $$T(m) = (m + p - 1)\left(a + \frac{b}{m}\right), \qquad \text{smallest for } m = \sqrt{(p-1)\,b/a}$$
+#
+# **Question.** Forward 2 + 80/m ms, backward twice that, on four ranks with 1F1B. How long is a step with 1 to 32 microbatches, and which
+# is the best m?
+
+# %%
+# your predictions
+step_ms = {"m = 1": None, "m = 2": None, "m = 4": None, "m = 8": None, "m = 16": None, "m = 32": None}
+
+# %%
+measured, formula = {}, {}
+for m in (1, 2, 4, 8, 16, 32):
+    slot = 2 + 80 / m
+    ran = on_ranks(play(at_most(lambda rank: 4 - rank, m), m), m, slot, 2 * slot)
+    measured[f"m = {m}"], formula[f"m = {m}"] = duration(ran), (m + 3) * 3 * slot
+title = "A step of 1F1B, 4 ranks: a forward takes 2 + 80/m ms, a backward twice that"
+compare(measured, formula, step_ms, "ms", title)
+
+# %% [markdown]
+# With few microbatches, bubble; with many, overhead. The formula's best is √(3 · 80/2) ≈ 11, and the valley is flat: 8 and 16 are about
+# equally good. What is measured beyond the formula grows with m: two messages for each microbatch and boundary, which are not in it.
+#
+# On real models the microbatch is made as small as keeps the GPU efficient, often a single sequence, and m follows from the batch:
+# m = batch / (replicas · microbatch). A pipeline wants m to be several times p. When the batch does not have that many microbatches, the
+# bubble stays, and a larger batch costs training (lecture 04, section 8).
+
+# %% [markdown]
+# ## 7. Interleaved: several chunks a rank
+#
+# The bubble comes from filling and emptying, p − 1 slots, and a slot is the time of one *stage*. So make stages shorter: give each rank
+# v **chunks** of the model instead of one. Of eight layers, rank 0 takes layers 0 and 4, rank 1 layers 1 and 5. A microbatch goes round
+# the ranks twice, and each stop is half as long:
+#
+# $$\text{bubble} = \frac{p-1}{v\,m+p-1}$$
+#
+# A rank sends p microbatches through its first chunk, then these through its second, then the next p. It has to begin with more forwards
+# than before, to have enough in store: 2(p − rank − 1) + (v − 1) p of them before it goes over to one forward, one backward. m must be a
+# multiple of p.
+
+
+# %%
+def turn(n, p=4, v=2):
+    """Microbatch and chunk of a rank's n-th forward."""
+    return n // (p * v) * p + n % p, n // p % v
+
+
+def interleaved(rank, done, m=8, p=4, v=2):
+    forwards = sum(kind == "F" for kind, _, _ in done)
+    backwards = len(done) - forwards
+    if forwards < m * v and forwards - backwards <= 2 * (p - rank - 1) + (v - 1) * p:
+        return "F", *turn(forwards)
+    k, chunk = turn(backwards)
+    return "B", k, v - 1 - chunk  # the last chunk goes back first
+
+
+two_chunks = play(interleaved, v=2)
+schedule(two_chunks, "Interleaved, as planned: 4 ranks with 2 chunks each (upper and lower lane)", "ticks")
+
+# %% [markdown]
+# **Question.** Eight layers of 20 ms forward and 40 ms backward. In 1F1B a rank has two neighbouring layers, so a job takes 40 and 80 ms.
+# What happens to bubble, activations and traffic when the two are interleaved?
+
+# %%
+# your predictions
+empty = {"1F1B": None, "interleaved": None}
+alive_on_rank_0 = {"1F1B": None, "interleaved": None}  # inputs of layers; each rank has two layers
+rank_1_sends = {"1F1B": None, "interleaved": None}  # MiB
+
+# %%
+# %%ranks
+stages = [Stage(nn.Sequential(layer(2 * rank), layer(2 * rank + 1)))]
+alone = in_one_process(8)
+
+# %%
+deep_ran = on_ranks(one_f_one_b, 8, 40, 80)
+with world.trace() as trace:
+    on_ranks(one_f_one_b, 8, 4, 8, steps=1)
+sent, alive = {"1F1B": trace.bytes_sent(1) / 2**20}, {"1F1B": 2 * world.pull("most")[0]}
+
+# %%
+# %%ranks
+print(f"1F1B: {difference(stages[0].module, alone[2 * rank : 2 * rank + 2]):.0e}")
+stages = [Stage(layer(rank), 0, 2), Stage(layer(4 + rank), 1, 2)]
+
+# %%
+two_chunks_ran = on_ranks(two_chunks, 8, 20, 40)
+with world.trace() as trace:
+    on_ranks(two_chunks, 8, 2, 4, steps=1)
+sent["interleaved"], alive["interleaved"] = trace.bytes_sent(1) / 2**20, world.pull("most")[0]
+schedule(two_chunks_ran, "Interleaved, as 4 ranks ran it: 8 layers, 2 chunks a rank", "ms")
+
+# %%
+# %%ranks
+ours = [stage.module for stage in stages]
+print(f"interleaved: {difference(ours, [alone[rank], alone[4 + rank]]):.0e}")
+
+# %%
+measured = {"1F1B": bubble(deep_ran), "interleaved": bubble(two_chunks_ran)}
+compare(measured, {"1F1B": 3 / 11, "interleaved": 3 / 19}, empty, "", "Bubble, 8 layers on 4 ranks, m = 8")
+
+# %%
+title = "Inputs of layers alive on rank 0, 8 layers on 4 ranks"
+compare(alive, {"1F1B": 8, "interleaved": 8 * (1 + 3 / 8)}, alive_on_rank_0, "", title)
+
+# %%
+compare(sent, {"1F1B": 1, "interleaved": 2}, rank_1_sends, "MiB", "Sent by rank 1 in a step")
+
+# %%
+print(f"a step: 1F1B {duration(deep_ran):.0f} ms, interleaved {duration(two_chunks_ran):.0f} ms")
+
+# %% [markdown]
+# The bubble should go from 3/11 to 3/19, and the price is on the other two figures: rank 0 keeps 1 + (p − 1)/(pv) times as much alive,
+# and v times as many messages go round, now also from the last rank to the first. Megatron-LM trains like this. It pays where links are
+# quick enough for the messages and v is small.
+
+# %% [markdown]
+# ## 8. The slowest stage
+#
+# All formulas said "p *equal* stages".
+#
+# **Question.** Rank 1's stage takes twice as long as the others, 40 and 80 ms. How long is a step of GPipe, which was 660 ms?
+
+# %%
+uneven_ms = None  # your prediction
+
+# %%
+# %%ranks
+stages = [Stage(layer(rank))]
+
+# %%
+uneven = on_ranks(gpipe, 8, "20 * (1 + (rank == 1))", "40 * (1 + (rank == 1))")
+schedule(uneven, "GPipe with a slow rank 1, as 4 ranks ran it", "ms")
+
+# %%
+print("you predicted:", uneven_ms, f"  formula: {8 * 120 + 3 * 60}  measured: {duration(uneven):.0f} ms")
+
+# %% [markdown]
+# Everyone works at the pace of the slow stage: m times the slowest, and once through the others. A quarter more work in all, and nearly
+# three quarters more time. So layers are dealt out as evenly as can be. Six layers on four ranks are 2, 2, 1, 1 at best; and the first
+# stage's embedding and the last one's output layer and loss count as layers, too. Balance *time*, not numbers, and measure it.
+
+# %% [markdown]
+# ## 9. One sequence, cut by tokens
+#
+# A long sequence may be all that fits in memory: the batch is one, and there is nothing to cut into microbatches. But in a model with
+# *causal* attention, a token depends on earlier tokens only. So rank 0 can pass on the first tokens while it computes the next ones: a
+# pipeline over the **tokens of one sequence**. That is TeraPipe.
+#
+# Each piece needs, in each layer, the keys and values of all earlier pieces, which the rank has kept. Backward, the pieces go in reverse:
+# a piece's keys and values have got all of their gradient only when every later piece has gone back.
+
+
+# %%
+# %%ranks
+class Attention(nn.Module):
+    """One causal head; `seen` holds keys and values, (tokens so far, 2 · width)."""
+
+    def __init__(self, number, width=64):
+        super().__init__()
+        torch.manual_seed(number)
+        self.query, self.key_value = nn.Linear(width, width), nn.Linear(width, 2 * width)
+
+    def forward(self, x, seen):
+        keys, values = seen.chunk(2, dim=1)
+        scores = self.query(x) @ keys.T / 8
+        later = torch.ones_like(scores).triu(len(seen) - len(x) + 1).bool()
+        return x + scores.masked_fill(later, -torch.inf).softmax(1) @ values
+
+
+tokens, answer = torch.randn(2, 512, 64, generator=torch.Generator().manual_seed(0)).to(device)
+
+
+# %%
+# %%ranks
+def forward_piece(stage, k):
+    x = microbatches[k].clone() if stage.is_first else receive("F", before)
+    with busy("F", k):
+        key_value = stage.module.key_value(x.requires_grad_())
+        own = key_value.detach().requires_grad_()  # later pieces will look at it, too
+        seen = torch.cat([*(stage.alive[j][2] for j in range(k)), own])
+        y = stage.module(x, seen)
+        if stage.is_last:
+            y = loss_of(y, k)
+    stage.alive[k] = x, key_value, own, y
+    if not stage.is_last:
+        send("F", y.detach(), after)
+
+
+def backward_piece(stage, k):
+    gradient = None if stage.is_last else receive("B", after)
+    x, key_value, own, y = stage.alive.pop(k)
+    with busy("B", k):
+        y.backward(gradient)  # also into the keys and values of all earlier pieces
+        key_value.backward(own.grad)  # into which all later pieces have gone before
+    if not stage.is_first:
+        send("B", x.grad, before)
+
+
+# %% [markdown]
+# **Question.** One sequence of 512 tokens in 8 pieces, on 4 ranks with a layer each. How large is the bubble, and how large was it for the
+# uncut sequence?
+
+# %%
+empty = {"1 piece": None, "8 pieces": None}  # your predictions
+
+# %%
+# %%ranks
+do, data = {"F": forward_piece, "B": backward_piece}, (tokens, answer)
+stages = [Stage(Attention(rank).to(device))]
+
+
+# %%
+def there_and_back(pieces):
+    """Every rank's order: forward from the first piece to the last, backward from the last to the first."""
+    forwards = [("F", k, 0) for k in range(pieces)]
+    return [[*forwards, *(("B", k, 0) for _, k, _ in reversed(forwards))]] * 4
+
+
+whole_sequence = on_ranks(there_and_back(1), 1, 80, 160)
+in_pieces = on_ranks(there_and_back(8), 8, 10, 20)
+schedule(in_pieces, "One sequence of 512 tokens in 8 pieces, as 4 ranks ran it", "ms")
+
+# %%
+measured = {"1 piece": bubble(whole_sequence), "8 pieces": bubble(in_pieces)}
+compare(measured, {"1 piece": 3 / 4, "8 pieces": 3 / 11}, empty, "", "Bubble of one sequence, 4 ranks")
+
+# %%
+# %%ranks
+alone, x = [Attention(number).to(device) for number in range(4)], tokens
+for attention in alone:
+    x = attention(x, attention.key_value(x))
+(x - answer).square().mean().backward()
+print(f"{difference([stages[0].module], [alone[rank]]):.0e}")
+
+# %% [markdown]
+# The gradients of the whole sequence, from pieces. All pieces stay alive until the turn, as in GPipe: the last must go back first.
+#
+# Here all pieces take the same time. In a real model a late piece looks at more keys than an early one and takes longer, so equal pieces
+# make unequal slots; TeraPipe chooses the lengths, the first pieces longer than the last, by dynamic programming. It goes together with
+# microbatches. (Other ways to cut a sequence come in lecture 08.)
+
+# %% [markdown]
+# ## 10. torch.distributed.pipelining
+#
+# Torch brings all of these schedules. A `PipelineStage` has one stage's module; a schedule takes stages, the number of microbatches and
+# the loss function; `step` is forward and backward of a whole batch. Rank 0 gives the inputs, the last rank the targets.
+#
+# Torch calls our modules, so the watching moves into the module: a hook notes where a backward begins and one where it ends.
+
+# %%
+# %%ranks
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+
+class Watched(nn.Module):
+    """Layers whose forward and backward are busy() for `ran`, whoever calls them."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.layers = layers
+        self.register_forward_pre_hook(self.prepare)
+        self.register_full_backward_pre_hook(self.begin)
+        self.register_full_backward_hook(self.end)
+
+    def prepare(self, module, inputs):
+        inputs[0].requires_grad_()  # of what has no gradient, a hook does not see the end
+
+    def job(self, kind):
+        return busy(kind, sum(job[0] == kind for job in ran))
+
+    def forward(self, x):
+        with self.job("F"):
+            return self.layers(x)
+
+    def begin(self, *_):
+        self.backward_job = self.job("B")
+        self.backward_job.__enter__()
+
+    def end(self, *_):
+        self.backward_job.__exit__(None, None, None)
+
+
+# %%
+# %%ranks
+theirs = Watched(layer(rank))
+stage = PipelineStage(theirs, rank, world_size, device)
+pipeline = Schedule1F1B(stage, n_microbatches=8, loss_fn=nn.functional.mse_loss)
+
+
+def torch_step():
+    theirs.zero_grad()
+    inputs = [batch] if rank == 0 else []
+    pipeline.step(*inputs, target=targets if rank == world_size - 1 else None)
+
+
+takes.update(F=20, B=40)
+torch_step()  # the first step also finds out shapes
+
+# %% [markdown]
+# **Question.** The same four layers, 20 and 40 ms, 8 microbatches. By how much do torch's gradients differ from ours? And who is faster?
+
+# %%
+gradients_differ, faster = None, None  # your predictions
+
+# %%
+torch_ran = quickest("torch_step()")
+schedule(torch_ran, "torch's Schedule1F1B, as 4 ranks ran it", "ms")
+
+# %%
+# %%ranks
+alone = in_one_process()
+print(f"torch's gradients from those of one process: {difference([theirs], [alone[rank]]):.0e}")
+
+# %%
+# %%ranks
+do, data = {"F": forward, "B": backward}, (batch, targets)
+stages = [Stage(layer(rank))]
+
+# %%
+ours_ran = on_ranks(one_f_one_b)
+from_torch = max(world.pull("difference([stages[0].module], [theirs])"))
+print("you predicted:", gradients_differ, f"  gradients of ours and torch's differ by {from_torch:.0e}")
+
+# %%
+steps = {"ours": duration(ours_ran), "torch": duration(torch_ran)}
+title = f"A step of 1F1B, 4 ranks, 8 microbatches; you predicted: {faster}"
+compare(steps, {"ours": 660, "torch": 660}, None, "ms", title)
+
+# %% [markdown]
+# The same boxes, and the same gradients: the same sums, in the same order. Torch sends a forward's result together with the request for a
+# gradient, in one `batch_isend_irecv`, and waits for both before it goes on: its answer to the deadlock of section 4. It divides the
+# gradients by m for you (`scale_grads`), which our loss did.
+#
+# There are `ScheduleGPipe`, `Schedule1F1B`, `ScheduleInterleaved1F1B` (a rank gives a list of stages) and several without bubbles;
+# `pipeline()` cuts a model for you at `split_spec`. It is the library that torchtitan trains with. Before using it on a new model: the
+# comparison with one process that each section here has made.
+
+# %% [markdown]
+# ## 11. Stretch: a backward in two halves
+#
+# Why does rank 2 wait for rank 3's backward? For the gradient of its *input*. But a backward computes two things, and nobody waits for
+# the second, the gradient of the *weights*: it is needed only when the optimizer steps. So split the job:
+#
+# - **B**: the gradient of the input, to be sent at once,
+# - **W**: the gradient of the weights, whenever there is time, for instance where the bubble was.
+#
+# Torch's `backward` has an argument for it, `inputs`: where gradients shall be accumulated, and nowhere else.
+
+
+# %%
+# %%ranks
+def input_gradient(stage, k):
+    gradient = None if stage.is_last else receive("B", after)
+    x, y = stage.alive[k]
+    with busy("B", k):
+        torch.autograd.backward(y, gradient, inputs=[x], retain_graph=True)
+    stage.alive[k] = y, gradient
+    if not stage.is_first:
+        send("B", x.grad, before)
+
+
+def weight_gradient(stage, k):
+    y, gradient = stage.alive.pop(k)
+    with busy("W", k):
+        torch.autograd.backward(y, gradient, inputs=list(stage.module.parameters()))
+
+
+do = {"F": forward, "B": input_gradient, "W": weight_gradient}
+stages = [Stage(layer(rank))]
+takes["W"] = 20
+
+# %% [markdown]
+# The rule: as 1F1B, but a W as soon as more than `rank` of them wait. The last rank puts off the most, because all others wait for the
+# gradients that it sends.
+#
+# **Question.** Forward, B and W take one tick each; 1F1B's backward took two. How large is the bubble now?
+
+# %%
+empty = {"1F1B": None, "split backward": None}  # your predictions
+
+
+# %%
+def split_backward(rank, done, m=8, p=4):
+    forwards, backwards, weights = (sum(job[0] == kind for job in done) for kind in "FBW")
+    if weights < backwards and (backwards - weights > rank or backwards == m):
+        return "W", weights, 0
+    if forwards < m and forwards - backwards < p - rank:
+        return "F", forwards, 0
+    return "B", backwards, 0
+
+
+split = play(split_backward, ticks=(("F", 1), ("B", 1), ("W", 1)))
+schedule(split, "Split backward, as planned: 4 ranks, 8 microbatches", "ticks")
+
+# %%
+split_ran = on_ranks(split, 8, 20, 20)
+schedule(split_ran, "Split backward, as 4 ranks ran it", "ms")
+
+# %%
+measured = {"1F1B": bubble(ours_ran), "split backward": bubble(split_ran)}
+formula = {"1F1B": 3 / 11, "split backward": 3 / (3 * 8 + 3)}
+compare(measured, formula, empty, "", "Bubble, 4 ranks, 8 microbatches; backward in one job or in two")
+
+# %%
+# %%ranks
+print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}, alive at most: {most}")
+
+# %% [markdown]
+# A third of the bubble: (p − 1) ticks instead of 3 (p − 1). The price: a microbatch stays alive until its W, so the last ranks keep as
+# many as the first one, p. This is schedule ZB-H1 of *Zero bubble pipeline parallelism*. With twice as many alive the rest goes, too,
+# and the steps fit into each other without a gap, if the optimizer does not have to wait for all ranks (for the norm of the gradient,
+# say). Our W does a little of B's work again (GELU's derivative); a real implementation keeps it.
+#
+# In torch these are `ScheduleInterleavedZeroBubble` and `ScheduleZBVZeroBubble`; `ScheduleDualPipeV` is of the family.
+
+# %% [markdown]
+# ## 12. When pipelines?
+#
+# | | bubble, share of the step | microbatches alive, rank i | messages |
+# |---|---|---|---|
+# | naive | (p − 1)/p | 1, of the whole batch | 1 |
+# | GPipe | (p − 1)/(m + p − 1) | m | 1 |
+# | 1F1B | the same | min(p − i, m) | 1 |
+# | interleaved, v chunks | (p − 1)/(vm + p − 1) | on rank 0 × (1 + (p − 1)/(pv)) | × v |
+# | split backward (F = B = W) | (p − 1)/(3m + p − 1) | at most p | 1 |
+#
+# **For them**: little traffic, between neighbours only, so they work over slow links and across machines. The model is divided in
+# memory: weights, gradients, optimizer state. Nothing inside a layer changes, so any layers will do.
+#
+# **Against them**: the bubble, unless there are many microbatches. Equal stages must be found. Schedules, their bookkeeping and their
+# deadlocks; libraries hide most of it. And latency: more stages make no single microbatch faster.
+#
+# A rule of thumb: tensor parallelism inside a machine with quick links, pipelines across machines, data parallelism over what is left.
+# Lecture 08 puts them together.
+#
+# **Before a long run**
+#
+# - Compare gradients with one process, with a model of a few layers and with *this* schedule; try p = 2 and m < p.
+# - Draw what the ranks did. A bubble larger than the formula's has a reason: an uneven stage, or messages that somebody waits for.
+# - **Shared weights.** When the embedding on the first stage is also the output layer on the last, both have a gradient, and the two must
+#   be added: an all-reduce between two ranks.
+# - **Dropout and batch statistics** see microbatches now. Each rank seeds its own; a recomputed forward needs the same seed again.
+# - **The loss** is on the last rank. Send it to whoever logs.
+# - **Checkpoints**: each rank writes its own stage; no rank has it all.
+
+# %% [markdown]
+# ## We saw
+#
+# - **Microbatches** turn an assembly line that runs one station at a time into one in which all work. Forward sends activations down,
+#   backward sends gradients up, and the sum is one process's gradient.
+# - **Schedules drawn, then run**: GPipe and 1F1B have the same bubble, interleaving and split backwards have less; real ranks did what
+#   the drawing said, and what they did beyond it were messages.
+# - **Alive**: m under GPipe, p − rank under 1F1B, whose neighbours send to each other at the same time and must not wait for it.
+#   `isend` and `irecv`, asked for early, make messages vanish behind computing.
+# - **Torch's** 1F1B draws the same picture, with the same gradients; and tokens of one sequence can be a pipeline's microbatches.
+#
+# **Your turn**: [the exercise](../../exercises/07_pipeline_parallelism/exercise.ipynb). You write the schedules, measure their bubble
+# without ranks, and run them with any number of stages and microbatches, with overlap and without a deadlock; and if you like, interleave
+# them, and split the backward pass.
+#
+# **Next**: batch, width and depth are cut. Lecture 08 cuts along all three at the same time.
+#
+# **Sources and further reading.** Stanford CS336 (spring 2025), lecture 8 · Stanford CS229S (fall 2023), on parallelism · Huang and
+# others, *GPipe*, arXiv 1811.06965 · Narayanan and others, *Memory-efficient pipeline-parallel DNN training* (PipeDream-Flush, 1F1B),
+# 2006.09503 · Narayanan and others, *Efficient large-scale language model training on GPU clusters using Megatron-LM* (interleaving),
+# 2104.04473 · Li and others, *TeraPipe*, 2102.07988 · Qi and others, *Zero bubble pipeline parallelism*, 2401.10241 · PyTorch 2.13,
+# documentation of `torch.distributed.pipelining`
+
+# %%
+# %ranks stop
