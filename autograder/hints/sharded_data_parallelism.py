@@ -61,8 +61,8 @@ BY_KIND = {
     # ShardedOptimizer
     "not cleared": (
         "zero_grad() leaves gradients",
-        "Call super().__init__(params, kwargs): it makes self.param_groups of all parameters, and zero_grad() "
-        "clears those.",
+        "Call super().__init__(params, kwargs): it makes self.param_groups of all parameters, which are what "
+        "zero_grad() clears.",
     ),
     "loss not returned": (
         "step does not return the loss",
@@ -205,7 +205,14 @@ BY_KIND = {
     ),
 }
 
-PATTERN_KINDS = {"small parameter sharded", "gathered twice", "gradients reduced twice", "wrong update"}
+PATTERN_KINDS = {
+    "no owner",
+    "gradient kept",
+    "not sharded",
+    "gathered twice",
+    "gradients reduced twice",
+    "weights moved",
+}
 
 
 def _model(name: str) -> Callable[[Result], bool]:
