@@ -1,4 +1,4 @@
-"""A step of training with the exercise's `FullyShardedDataParallel`, beside the same with torch's `fully_shard`.
+"""A step of training with the exercise's fully sharded wrapper, beside the same with torch's `fully_shard`.
 
 Both take turns on the same ranks, each in a process group of its own, as in `data_parallelism`. Every layer
 is a unit of its own for torch, as it is for ours; biases, which are small, stay whole with ours.

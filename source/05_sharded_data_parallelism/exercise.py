@@ -470,7 +470,7 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 #
 # - P in all-gathers in forward, at most P in backward, P in reduce-scatters: 3P (shards may be padded to equal sizes; a parameter that is used in two places may travel twice). One all-gather
 #   each way and one reduce-scatter for a parameter, or fewer, but never more than one layer in a single call. The small parameters' gradients once.
-# - At no moment does a rank hold more than half of a deep model's parameters in full, forward or backward: gather, use, free. The same for full gradients.
+# - Besides its shards and their gradients a rank never holds more than half of a deep model, forward or backward, parameters and gradients in full together: gather, use, free.
 #
 # **The hard part** is backward. Autograd saves for each matrix product the weight that it was computed with, and would keep every gathered weight alive until then. PyTorch lets you say
 # what is kept in its place:

@@ -1,4 +1,4 @@
-"""The benchmark of fully sharded data parallelism: real steps on real ranks, in turns, to equal parameters."""
+"""The benchmark of fully sharded training: real steps on real ranks, in turns, to equal parameters."""
 
 import pytest
 
