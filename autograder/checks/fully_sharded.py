@@ -241,10 +241,11 @@ class _Run:
         if self.num_ranks == 1 or self.kind.backwards > 1:
             return None
         shards = self.shards()
-        times = 2 if self.kind.model == "tied" else 1  # a parameter that is used in two places
+        times = 3 if self.kind.model == "tied" else 1  # as often as one of its parameters is used
         both = [*forward, *backward]
         return (
             shard_traffic.too_much(both, ALL_REDUCES, shards.small, "all-reduced", "all-reduces", where)
+            or self._other_dtype(both, where)
             or shard_traffic.too_large(both, shards.layer, where)
             or shard_traffic.too_much(
                 forward, GATHERS, times * shards.sharded, "gathered twice", "all-gathers in forward", where
@@ -255,7 +256,6 @@ class _Run:
             or shard_traffic.too_much(
                 both, REDUCES, times * shards.trained, "gradients reduced twice", "reduce-scatters", where
             )
-            or self._other_dtype(both, where)
         )
 
     def _other_dtype(self, calls: Sequence[Call], where: str) -> Problem | None:
@@ -310,7 +310,7 @@ def _memory_trial(setting: Setting) -> Training:
         value = outcome.value
         gathers = [call for call in outcome.calls if call.op in GATHERS and call.start >= value["moment"]]
         kinds = {
-            "forward": "not freed in forward",
+            "forward": "not freed in forward" if gathers else "kept for backward",
             "backward": "not freed in backward" if gathers else "kept for backward",
             "left": "left over after the step",
         }

@@ -22,6 +22,7 @@ from autograder.sharding import Sharding
 from autograder.student import Function, Outcome
 from autograder.training import WORLD_SIZES, Setting, Training, settings
 from autograder.values import close, difference, kind_of
+from fourranks.trace import Call
 
 Code = Callable | Function
 Outcomes = Sequence[Outcome | None]
@@ -193,29 +194,45 @@ def _wrong_optimizer(
     plan: dict, weights: Sequence[torch.Tensor], gradients: Sequence, at: int, where: str, outcome: Outcome
 ) -> Problem | None:
     report = outcome.value
-    if not all(report["cleared"]):
-        return Problem("not cleared", f"{where}: zero_grad() clears all gradients", "some are left")
-    if problem := _wrong_weights(plan, weights, gradients, report, where):
-        return problem
-    losses = [float(number) if plan["closure"] else None for number in range(STEPS)]
-    if report["losses"] != losses:
-        expected = (
-            f"{where}: step(closure) returns the loss" if plan["closure"] else f"{where}: step() returns None"
-        )
-        return Problem("loss not returned", expected, repr(report["losses"][-1]))
+    steps = [
+        (f"{where}, step {number}", [c for c in outcome.calls if c.moves_data and began <= c.start <= ended])
+        for number, (began, ended) in enumerate(report["moments"], 1)
+    ]
     limit = sum(weight.nbytes for number, weight in enumerate(weights) if number not in plan["frozen"])
-    for number, (began, ended) in enumerate(report["moments"], 1):
-        calls = [call for call in outcome.calls if call.moves_data and began <= call.start <= ended]
-        in_step = f"{where}, step {number}"
-        if problem := shard_traffic.broken_rules(calls, shard_traffic.COPIES, in_step):
-            return replace(problem, kind="averaged again") if problem.kind == "all-reduced" else problem
-        padding = len(weights) * shard_traffic.world_size(calls) * 4
-        gathered = any(call.op in shard_traffic.GATHERS for call in calls)
-        if problem := shard_traffic.too_much(
-            calls, shard_traffic.COPIES, limit + padding * gathered, "parameters sent twice", "all", in_step
-        ):
-            return problem
-    return None
+    problems = [
+        *(_forbidden(calls, step) for step, calls in steps),
+        _wrong_weights(plan, weights, gradients, report, where),
+        _not_cleared(report, where),
+        _lost_loss(plan, report, where),
+        *(_heavy(calls, limit, step) for step, calls in steps),
+    ]
+    return next(filter(None, problems), None)
+
+
+def _forbidden(calls: Sequence[Call], where: str) -> Problem | None:
+    problem = shard_traffic.broken_rules(calls, shard_traffic.COPIES, where)
+    return replace(problem, kind="averaged again") if problem and problem.kind == "all-reduced" else problem
+
+
+def _not_cleared(report: dict, where: str) -> Problem | None:
+    if all(report["cleared"]):
+        return None
+    return Problem("not cleared", f"{where}: zero_grad() clears all gradients", "some are left")
+
+
+def _lost_loss(plan: dict, report: dict, where: str) -> Problem | None:
+    if report["losses"] == [float(number) if plan["closure"] else None for number in range(STEPS)]:
+        return None
+    returned = "the loss from step(closure)" if plan["closure"] else "None from step()"
+    return Problem("loss not returned", f"{where}: {returned}", repr(report["losses"][-1]))
+
+
+def _heavy(calls: Sequence[Call], limit: int, where: str) -> Problem | None:
+    gathered = any(call.op in shard_traffic.GATHERS for call in calls)
+    padding = len(SHAPES) * shard_traffic.world_size(calls) * 4 * gathered
+    return shard_traffic.too_much(
+        calls, shard_traffic.COPIES, limit + padding, "parameters sent twice", "all", where
+    )
 
 
 def _wrong_weights(

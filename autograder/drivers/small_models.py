@@ -114,6 +114,9 @@ class Stack(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(*[nn.Linear(48, 48, bias=False) for _ in range(32)])
 
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs)
+
 
 class Attention(nn.Module):
     """Looks tokens up, and lets them attend to one another; `attend` uses a parameter of its child itself."""

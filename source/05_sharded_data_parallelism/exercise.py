@@ -55,6 +55,7 @@
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
 
+import gc
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -254,8 +255,6 @@ def state_nbytes(make_optimizer):
         gc.collect()
         tensors = [held for held in gc.get_objects() if issubclass(type(held), torch.Tensor)]
         return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
-
-    import gc
 
     parameters = [nn.Parameter(torch.ones(256, 256)) for _ in range(4)]
     for parameter in parameters:
@@ -468,7 +467,7 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 #
 # **Budget** for one step:
 #
-# - P in all-gathers in forward, at most P in backward, P in reduce-scatters: 3P (shards may be padded to equal sizes; a parameter that is used in two places may travel twice). One all-gather
+# - P in all-gathers in forward, at most P in backward, P in reduce-scatters: 3P (shards may be padded to equal sizes; a parameter that is used in several places may travel as often). One all-gather
 #   each way and one reduce-scatter for a parameter, or fewer, but never more than one layer in a single call. The small parameters' gradients once.
 # - Besides its shards and their gradients a rank never holds more than half of a deep model, forward or backward, parameters and gradients in full together: gather, use, free.
 #

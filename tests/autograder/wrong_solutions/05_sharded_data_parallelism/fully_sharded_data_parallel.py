@@ -13,17 +13,17 @@ FAILS_AS = {
     "forgets_small_parameters": ("own gradient", "still has its own gradient"),
     "all_reduces": ("all-reduced", "reduce-scatter"),
     "gathers_in_float32": ("not in compute_dtype", "Cast the shard before"),
-    "keeps_shards_in_bfloat16": ("masters not kept", "own dtype"),
+    "keeps_shards_in_bfloat16": ("masters not kept or not the whole state", "own dtype"),
     "leaves_inputs_in_float32": ("raised", "Read the line"),
     "shards_linear_layers_only": ("not sharded", "Only attention"),
-    "gathers_for_forward_only": ("raised", "Only attention"),
+    "gathers_for_forward_only": ("raised", "Read the line"),
     "keeps_frozen_parameters_whole": ("not sharded", "Only frozen parameters"),
     "trains_frozen_parameters": ("weights moved", "Only frozen parameters"),
     "prefixes_the_state": ("names of the state", "without a prefix"),
     "state_without_buffers": ("names of the state", "with its buffers"),
     "state_of_shards": ("not the whole state", "gathers every shard"),
-    "keeps_the_padding": ("not the whole state or raised", ""),
-    "drops_the_remainder": ("raised or parameters differ", ""),
+    "keeps_the_padding": ("not the whole state", "cuts the padding off"),
+    "drops_the_remainder": ("raised", "Read the line"),
     "replaces_gradients": ("wrong gradient", "left over"),
     "gathers_at_each_look": ("gathered twice", "several times"),
     "gathers_everything_first": ("all at once or not freed in forward", "layer"),
@@ -77,7 +77,7 @@ class piles_up_gradients(RightShards):
 
 class keeps_the_last_gathered(RightShards):
     def arrived(self, shard, gradient):
-        self.latest = [*getattr(self, "latest", [])[-9:], self.regathered.get(shard)]
+        self.latest = [*getattr(self, "latest", [])[-7:], self.regathered.get(shard)]
         super().arrived(shard, gradient)
 
 
