@@ -8,6 +8,7 @@ The backend stays torch's own; `dist.get_backend()` still says "gloo" or "nccl".
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
 import time
@@ -262,7 +263,8 @@ def _note_completion(inner: dist.Work, call: Call) -> None:
         if call.completed is None:  # else the thread that waited for it was there first
             call.completed = time.perf_counter()
 
-    inner.get_future().add_done_callback(note)
+    with contextlib.suppress(RuntimeError):  # Gloo's reduce_scatter_single has no future (torch 2.13)
+        inner.get_future().add_done_callback(note)
 
 
 for _name in ("_set_default_backend", "_set_group_name", "_set_group_desc", "set_timeout"):
