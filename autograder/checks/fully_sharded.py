@@ -34,13 +34,14 @@ MIN_NUMEL = (
 
 @dataclass(frozen=True)
 class _Kind:
-    """A way to train: a model, its options, and how many backwards there are in a step."""
+    """A way to train: a model, its options, how many backwards there are in a step, and how many steps."""
 
     title: str
     model: str = "plain"
     min_shard_numel: int = MIN_NUMEL
     compute_dtype: str | None = None
     backwards: int = 1
+    steps: int = 1
 
     @property
     def options(self) -> dict:
@@ -53,19 +54,18 @@ class _Kind:
 
 
 KINDS = (
-    _Kind("three layers"),
+    _Kind("three layers", steps=3),
     _Kind("compute_dtype bfloat16", compute_dtype="bfloat16"),
     _Kind("two backwards in a step", backwards=2),
     _Kind("every parameter sharded", min_shard_numel=0),
-    _Kind("tied parameters", "tied"),
+    _Kind("tied parameters", "tied", steps=2),
     _Kind("frozen parameters", "frozen"),
     _Kind("an empty parameter", "empty"),
     _Kind("three dtypes", "mixed"),
     _Kind("buffers", "buffers"),
-    _Kind("attention", "attention"),
+    _Kind("attention", "attention", steps=2),
     _Kind("attention in bfloat16", "attention", compute_dtype="bfloat16"),
 )
-STEPS = 2
 
 
 def fully_sharded_data_parallel(
@@ -89,7 +89,7 @@ def _cases(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
 
 
 def _training_trial(setting: Setting, kind: _Kind) -> Training:
-    drawn = setting.draw(STEPS * kind.backwards)
+    drawn = setting.draw(kind.steps * kind.backwards)
     steps = [[own[at : at + kind.backwards] for at in range(0, len(own), kind.backwards)] for own in drawn]
     seed = setting.model_seed(setting.ranks[0])
     run = _Run(kind, seed, len(setting.ranks), _expected(kind, seed, steps))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -82,11 +83,12 @@ def _wrong_reductions(
             for (_, report), (_, outcome) in zip(found, outcomes, strict=True)
         ]
         each = [(where, report, own) for (where, report), own in zip(found, calls, strict=True)]
-        problems = [
-            *(_heavy(own, module, where) for where, _, own in each),
-            _wrong_owners(step, [(where, report["gradients"]) for where, report, _ in each]),
-            *(_late(own, module, report, where) for where, report, own in each if model == "plain"),
-        ]
+        held = [(where, report["gradients"]) for where, report, _ in each]
+        problems = itertools.chain(
+            (_heavy(own, module, where) for where, _, own in each),
+            (rule(step, held) for rule in (_wrong_owners, _unfair)),
+            (_late(own, module, report, where) for where, report, own in each if model == "plain"),
+        )
         if problem := next(filter(None, problems), None):
             return problem
     return None
@@ -111,7 +113,7 @@ def _late(calls: Sequence, module: torch.nn.Module, report: dict, where: str) ->
 
 
 def _wrong_owners(step: Expected, found: Sequence[tuple[str, dict]]) -> Problem | None:
-    """A gradient that is not the mean on one rank and gone on all others; or a rank that has too many."""
+    """A gradient that is not the mean on one rank and gone on all others."""
     for name, want in step.mean.items():
         if want is None or not want.numel():
             continue
@@ -127,10 +129,11 @@ def _wrong_owners(step: Expected, found: Sequence[tuple[str, dict]]) -> Problem 
             return Problem(
                 "gradient kept", f"{where}: {name}.grad on its owner only", f"on {len(holders)} ranks"
             )
-    return _unfair(step, found)
+    return None
 
 
 def _unfair(step: Expected, found: Sequence[tuple[str, dict]]) -> Problem | None:
+    """A rank that has more than an equal share and one gradient."""
     sizes = {name: want.nbytes for name, want in step.mean.items() if want is not None}
     limit = sum(sizes.values()) // len(found) + max(sizes.values())
     for where, gradients in found:

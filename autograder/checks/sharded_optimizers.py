@@ -5,6 +5,7 @@ The serial run is computed here; what comes of the usual mistakes is computed to
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,10 +64,10 @@ def _bytes_trial(num_params: int, n: int, stage: int) -> Trial:
     mistakes = {
         "everything sharded": costs(3),
         "nothing sharded": costs(0),
-        "stage off by one": [costs(stage - 1), costs(stage + 1)],
         "float32 training": costs(stage, 4, 4, 8),
         "no master weights": [costs(stage, 2, 2, 8), costs(stage, 2, 2, 4)],
         "gradients in float32": costs(stage, 2, 4, 12),
+        "stage off by one": [costs(stage - 1), costs(stage + 1)],
         "bytes of all ranks": n * answer,
         "not in bytes": [answer / unit for unit in (1e9, 2**30, 1e6, 2**20)],
         "rounded bytes": [math.floor(answer), num_params // n * 16],
@@ -86,7 +87,7 @@ def _bytes_trial(num_params: int, n: int, stage: int) -> Trial:
         driver=calling.call,
         verify=verify,
         backends=("gloo",),
-        size=n * (1 + stage % 3),
+        size=n * max(0, 3 - stage) * (stage > 0),  # in stage 1 all mistakes differ
     )
 
 
@@ -199,13 +200,14 @@ def _wrong_optimizer(
         for number, (began, ended) in enumerate(report["moments"], 1)
     ]
     limit = sum(weight.nbytes for number, weight in enumerate(weights) if number not in plan["frozen"])
-    problems = [
-        *(_forbidden(calls, step) for step, calls in steps),
-        _wrong_weights(plan, weights, gradients, report, where),
-        _not_cleared(report, where),
-        _lost_loss(plan, report, where),
-        *(_heavy(calls, limit, step) for step, calls in steps),
-    ]
+    problems = itertools.chain(
+        (_forbidden(calls, step) for step, calls in steps),
+        (
+            rule(plan, report, where)
+            for rule in (partial(_wrong_weights, weights, gradients), _not_cleared, _lost_loss)
+        ),
+        (_heavy(calls, limit, step) for step, calls in steps),
+    )
     return next(filter(None, problems), None)
 
 
@@ -214,7 +216,7 @@ def _forbidden(calls: Sequence[Call], where: str) -> Problem | None:
     return replace(problem, kind="averaged again") if problem and problem.kind == "all-reduced" else problem
 
 
-def _not_cleared(report: dict, where: str) -> Problem | None:
+def _not_cleared(plan: dict, report: dict, where: str) -> Problem | None:
     if all(report["cleared"]):
         return None
     return Problem("not cleared", f"{where}: zero_grad() clears all gradients", "some are left")
@@ -236,7 +238,7 @@ def _heavy(calls: Sequence[Call], limit: int, where: str) -> Problem | None:
 
 
 def _wrong_weights(
-    plan: dict, weights: Sequence[torch.Tensor], gradients: Sequence, report: dict, where: str
+    weights: Sequence[torch.Tensor], gradients: Sequence, plan: dict, report: dict, where: str
 ) -> Problem | None:
     before = list(weights)
     for number, wanted in enumerate(_serial(plan, weights, gradients)):

@@ -168,7 +168,7 @@ PARTS = {
             "fully_sharded_data_parallel": "FullyShardedDataParallel",
         },
         more={"": {"world_sizes": (8,)}},
-        few={"": {"world_sizes": (2,)}},
+        few={"": {"world_sizes": (2,)}, "training_bytes": {"world_sizes": (2, 7)}},
         for_groups={"world_sizes": (3,)},
     ),
 }
