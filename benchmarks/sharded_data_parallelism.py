@@ -6,6 +6,7 @@ is a unit of its own for torch, as it is for ours; biases, which are small, stay
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,9 +27,8 @@ SIZES = (
 def step_seconds(ours: type, size: Size) -> list[list[float]]:
     """Runs on each rank: seconds of each step with our wrapper and with torch's, in turns."""
     import torch
-    import torch.distributed as dist
 
-    groups = [dist.new_group(), dist.new_group()]
+    groups = _groups()
     models = [
         ours(module_of(size), min_shard_numel=size.width + 1, group=groups[0]),
         _fully_sharded(module_of(size), groups[1]),
@@ -37,9 +37,15 @@ def step_seconds(ours: type, size: Size) -> list[list[float]]:
     theirs = models[1].state_dict()
     for name, own in models[0].full_state_dict().items():
         torch.testing.assert_close(own, theirs[name].full_tensor())
-    for group in groups:
-        dist.destroy_process_group(group)
     return seconds
+
+
+@functools.cache
+def _groups() -> list[Any]:
+    """One for each wrapper, made once on a rank: DTensor remembers a mesh, and so its group, for good."""
+    import torch.distributed as dist
+
+    return [dist.new_group(), dist.new_group()]
 
 
 def _fully_sharded(module: Any, group: Any) -> Any:
