@@ -157,7 +157,7 @@ PARTS = {
     "sharded_data_parallelism": Part(
         "05_sharded_data_parallelism",
         behind_wire={
-            "training_bytes": "counts_stages_from_one",
+            "training_bytes": "counts_stages_from_minus_one",
             "sharded_optimizer": "sends_from_rank_0",
             "sharded_gradients": "lets_go_in_the_end",
             "fully_sharded_data_parallel": "keeps_weights_for_backward",

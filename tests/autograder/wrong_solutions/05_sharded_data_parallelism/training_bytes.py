@@ -1,7 +1,8 @@
 FAILS_AS = {
     "shards_everything_at_once": ("everything sharded", "Only stage 3"),
     "shards_nothing": ("nothing sharded", "From stage 1 on"),
-    "counts_stages_from_one": ("stage off by one", "Stage 0 shards nothing"),
+    "counts_stages_from_one": ("nothing sharded", "From stage 1 on"),
+    "counts_stages_from_minus_one": ("stage off by one", "Stage 0 shards nothing"),
     "trains_in_float32": ("float32 training", "mixed precision"),
     "forgets_the_master_weights": ("no master weights", "master weight in float32"),
     "keeps_gradients_in_float32": ("gradients in float32", "16 bits"),
@@ -30,6 +31,10 @@ def shards_nothing(num_params, world_size, stage):
 
 def counts_stages_from_one(num_params, world_size, stage):
     return costs(num_params, world_size, stage) if stage == 0 else costs(num_params, world_size, stage - 1)
+
+
+def counts_stages_from_minus_one(num_params, world_size, stage):
+    return costs(num_params, world_size, stage) if stage == 3 else costs(num_params, world_size, stage + 1)
 
 
 def trains_in_float32(num_params, world_size, stage):
