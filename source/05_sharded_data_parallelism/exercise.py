@@ -506,7 +506,147 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 
 
 # %% nbgrader={"grade": false, "grade_id": "fully_sharded_data_parallel", "locked": false, "schema_version": 3, "solution": true, "task": false}
-### BEGIN SOLUTION
+class FullyShardedDataParallel(nn.Module):
+    """Trains a module of which each rank holds a shard; parameters are gathered when they are needed (ZeRO-3).
+
+    Args:
+        module: any module with parameters; it ends up with those of the group's rank 0.
+        compute_dtype: in which parameters are gathered and used, and gradients reduced; None: in their own.
+        min_shard_numel: parameters with fewer elements stay on every rank.
+        group: whose ranks take part.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        compute_dtype: torch.dtype | None = None,
+        min_shard_numel: int = 1024,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        ### BEGIN SOLUTION
+        super().__init__()
+        self.module, self.group, self.compute_dtype = module, group, compute_dtype
+        broadcast_from_first(module, group)
+        sharded = {
+            parameter: ShardedParameter(parameter, compute_dtype, group)
+            for parameter in module.parameters()
+            if parameter.numel() >= max(1, min_shard_numel)
+        }
+        self._small = [parameter for parameter in module.parameters() if parameter not in sharded]
+        self._by_shard = {each.shard: each for each in sharded.values()}
+        self._in_use: dict[ShardedParameter, torch.Tensor] = {}  # gathered, in forward
+        self._reducing: deque[tuple[ShardedParameter, torch.Tensor, dist.Work]] = deque()
+        self._forward_order, self._backward_order = Order(), Order()
+        for child in module.modules():
+            for name, parameter in list(child.named_parameters(recurse=False, remove_duplicate=False)):
+                self._replace(child, name, parameter, sharded.get(parameter))
+        for child in module.modules():
+            inside = [self._by_shard[shard] for shard in child.parameters() if shard in self._by_shard]
+            child.register_forward_hook(lambda *_, inside=inside: self._free(inside))
+        ### END SOLUTION
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Call the module, with every parameter gathered for as long as it is needed."""
+        ### BEGIN SOLUTION
+        self._forward_order.restart()
+        self._backward_order.restart()
+        args = [self._cast(value) for value in args]
+        kwargs = {name: self._cast(value) for name, value in kwargs.items()}
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack):
+            return self.module(*args, **kwargs)
+        ### END SOLUTION
+
+    def finish_gradient_synchronization(self) -> None:
+        """Return when every gradient is this rank's part of the mean over all ranks."""
+        ### BEGIN SOLUTION
+        self._average_small()
+        self._settle(in_flight=0)
+        self._free(self._by_shard.values())  # what was gathered in vain
+
+    def _replace(
+        self, module: nn.Module, name: str, parameter: nn.Parameter, sharded: "ShardedParameter | None"
+    ) -> None:
+        """Register the shard in the parameter's place, and let whoever reads it get what to compute with."""
+        if sharded is not None:
+            setattr(module, name, sharded.shard)
+            on_access(module, name, lambda: self._gathered(sharded))
+        elif self.compute_dtype is not None:
+            on_access(module, name, lambda: parameter.to(self.compute_dtype))
+
+    def _cast(self, value: object) -> object:
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.to(self.compute_dtype) if is_float and self.compute_dtype else value
+
+    def _gathered(self, sharded: "ShardedParameter") -> torch.Tensor:
+        if sharded not in self._in_use:
+            self._in_use[sharded] = Gather.apply(sharded.shard, sharded, self._reduce)
+            self._forward_order.prefetch_after(sharded)
+        return self._in_use[sharded]
+
+    def _free(self, parameters: Iterable["ShardedParameter"]) -> None:
+        for sharded in parameters:
+            self._in_use.pop(sharded, None)
+            sharded.free()
+
+    def _pack(self, tensor: torch.Tensor) -> object:
+        """What autograd keeps until backward: of a gathered parameter no more than how to find it again."""
+        memory = tensor.untyped_storage().data_ptr()
+        for sharded, full in self._in_use.items():
+            if full.untyped_storage().data_ptr() == memory:
+                return sharded, tensor.size(), tensor.stride(), tensor.storage_offset()
+        return tensor
+
+    def _unpack(self, kept: object) -> torch.Tensor:
+        if isinstance(kept, torch.Tensor):
+            return kept
+        sharded, *view = kept
+        is_new = not sharded.is_gathered
+        tensor = sharded.gathered().as_strided(*view)
+        if is_new:
+            self._backward_order.prefetch_after(sharded)
+        if not sharded.shard.requires_grad:  # no gradient will tell when it is through
+            sharded.free()
+        return tensor
+
+    def _reduce(self, sharded: "ShardedParameter", gradient: torch.Tensor) -> None:
+        self._settle(in_flight=1)
+        self._reducing.append((sharded, *sharded.start_reducing(gradient)))
+
+    def _settle(self, in_flight: int) -> None:
+        """Wait for the oldest reduce-scatters, until only so many are in flight, and add up what they bring."""
+        while len(self._reducing) > in_flight:
+            sharded, mean, work = self._reducing.popleft()
+            work.wait()
+            mean = mean.to(sharded.shard.dtype)
+            if sharded.shard.grad is not None:
+                mean += sharded.shard.grad
+            sharded.shard.grad = mean
+
+    def _average_small(self) -> None:
+        """One all-reduce for all gradients of a dtype."""
+        by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
+        for parameter in self._small:
+            if parameter.grad is not None:
+                by_dtype.setdefault(self.compute_dtype or parameter.dtype, []).append(parameter.grad)
+        for dtype, gradients in by_dtype.items():
+            flat = torch.cat([gradient.flatten().to(dtype) for gradient in gradients])
+            dist.all_reduce(flat, op=dist.ReduceOp.AVG, group=self.group)
+            parts = flat.split([gradient.numel() for gradient in gradients])
+            for gradient, part in zip(gradients, parts, strict=True):
+                gradient.copy_(part.view_as(gradient))
+        ### END SOLUTION
+
+    def full_state_dict(self) -> dict[str, torch.Tensor]:
+        """The state dict of the wrapped module, put together from the shards of all ranks; all have to ask."""
+        ### BEGIN SOLUTION
+        full = {shard: sharded.full() for shard, sharded in self._by_shard.items()}
+        state = {name: tensor.clone() for name, tensor in self.module.state_dict().items()}
+        for name, parameter in self.module.named_parameters(remove_duplicate=False):
+            if parameter in full:
+                state[name] = full[parameter]
+        return state
+
+
 class ShardedParameter:
     """A parameter of which every rank holds a flat shard of one size, the last ones padded with zeros."""
 
@@ -602,148 +742,7 @@ class Order:
         for coming in self._seen[self._position : self._position + 1]:
             coming.start_gathering()
 
-
-### END SOLUTION
-class FullyShardedDataParallel(nn.Module):
-    """Trains a module of which each rank holds a shard; parameters are gathered when they are needed (ZeRO-3).
-
-    Args:
-        module: any module with parameters; it ends up with those of the group's rank 0.
-        compute_dtype: in which parameters are gathered and used, and gradients reduced; None: in their own.
-        min_shard_numel: parameters with fewer elements stay on every rank.
-        group: whose ranks take part.
-    """
-
-    def __init__(
-        self,
-        module: nn.Module,
-        compute_dtype: torch.dtype | None = None,
-        min_shard_numel: int = 1024,
-        group: dist.ProcessGroup | None = None,
-    ) -> None:
-        ### BEGIN SOLUTION
-        super().__init__()
-        self.module, self.group, self.compute_dtype = module, group, compute_dtype
-        broadcast_from_first(module, group)
-        sharded = {
-            parameter: ShardedParameter(parameter, compute_dtype, group)
-            for parameter in module.parameters()
-            if parameter.numel() >= max(1, min_shard_numel)
-        }
-        self._small = [parameter for parameter in module.parameters() if parameter not in sharded]
-        self._by_shard = {each.shard: each for each in sharded.values()}
-        self._in_use: dict[ShardedParameter, torch.Tensor] = {}  # gathered, in forward
-        self._reducing: deque[tuple[ShardedParameter, torch.Tensor, dist.Work]] = deque()
-        self._forward_order, self._backward_order = Order(), Order()
-        for child in module.modules():
-            for name, parameter in list(child.named_parameters(recurse=False, remove_duplicate=False)):
-                self._replace(child, name, parameter, sharded.get(parameter))
-        for child in module.modules():
-            inside = [self._by_shard[shard] for shard in child.parameters() if shard in self._by_shard]
-            child.register_forward_hook(lambda *_, inside=inside: self._free(inside))
-        ### END SOLUTION
-
-    def forward(self, *args: object, **kwargs: object) -> object:
-        """Call the module, with every parameter gathered for as long as it is needed."""
-        ### BEGIN SOLUTION
-        self._forward_order.restart()
-        self._backward_order.restart()
-        args = [self._cast(value) for value in args]
-        kwargs = {name: self._cast(value) for name, value in kwargs.items()}
-        with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack):
-            return self.module(*args, **kwargs)
-        ### END SOLUTION
-
-    def finish_gradient_synchronization(self) -> None:
-        """Return when every gradient is this rank's part of the mean over all ranks."""
-        ### BEGIN SOLUTION
-        self._average_small()
-        self._settle(in_flight=0)
-        self._free(self._by_shard.values())  # what was gathered in vain
-
-    def _replace(
-        self, module: nn.Module, name: str, parameter: nn.Parameter, sharded: ShardedParameter | None
-    ) -> None:
-        """Register the shard in the parameter's place, and let whoever reads it get what to compute with."""
-        if sharded is not None:
-            setattr(module, name, sharded.shard)
-            on_access(module, name, lambda: self._gathered(sharded))
-        elif self.compute_dtype is not None:
-            on_access(module, name, lambda: parameter.to(self.compute_dtype))
-
-    def _cast(self, value: object) -> object:
-        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
-        return value.to(self.compute_dtype) if is_float and self.compute_dtype else value
-
-    def _gathered(self, sharded: ShardedParameter) -> torch.Tensor:
-        if sharded not in self._in_use:
-            self._in_use[sharded] = Gather.apply(sharded.shard, sharded, self._reduce)
-            self._forward_order.prefetch_after(sharded)
-        return self._in_use[sharded]
-
-    def _free(self, parameters: Iterable[ShardedParameter]) -> None:
-        for sharded in parameters:
-            self._in_use.pop(sharded, None)
-            sharded.free()
-
-    def _pack(self, tensor: torch.Tensor) -> object:
-        """What autograd keeps until backward: of a gathered parameter no more than how to find it again."""
-        memory = tensor.untyped_storage().data_ptr()
-        for sharded, full in self._in_use.items():
-            if full.untyped_storage().data_ptr() == memory:
-                return sharded, tensor.size(), tensor.stride(), tensor.storage_offset()
-        return tensor
-
-    def _unpack(self, kept: object) -> torch.Tensor:
-        if isinstance(kept, torch.Tensor):
-            return kept
-        sharded, *view = kept
-        is_new = not sharded.is_gathered
-        tensor = sharded.gathered().as_strided(*view)
-        if is_new:
-            self._backward_order.prefetch_after(sharded)
-        if not sharded.shard.requires_grad:  # no gradient will tell when it is through
-            sharded.free()
-        return tensor
-
-    def _reduce(self, sharded: ShardedParameter, gradient: torch.Tensor) -> None:
-        self._settle(in_flight=1)
-        self._reducing.append((sharded, *sharded.start_reducing(gradient)))
-
-    def _settle(self, in_flight: int) -> None:
-        """Wait for the oldest reduce-scatters, until only so many are in flight, and add up what they bring."""
-        while len(self._reducing) > in_flight:
-            sharded, mean, work = self._reducing.popleft()
-            work.wait()
-            mean = mean.to(sharded.shard.dtype)
-            if sharded.shard.grad is not None:
-                mean += sharded.shard.grad
-            sharded.shard.grad = mean
-
-    def _average_small(self) -> None:
-        """One all-reduce for all gradients of a dtype."""
-        by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
-        for parameter in self._small:
-            if parameter.grad is not None:
-                by_dtype.setdefault(self.compute_dtype or parameter.dtype, []).append(parameter.grad)
-        for dtype, gradients in by_dtype.items():
-            flat = torch.cat([gradient.flatten().to(dtype) for gradient in gradients])
-            dist.all_reduce(flat, op=dist.ReduceOp.AVG, group=self.group)
-            parts = flat.split([gradient.numel() for gradient in gradients])
-            for gradient, part in zip(gradients, parts, strict=True):
-                gradient.copy_(part.view_as(gradient))
-        ### END SOLUTION
-
-    def full_state_dict(self) -> dict[str, torch.Tensor]:
-        """The state dict of the wrapped module, put together from the shards of all ranks; all have to ask."""
-        ### BEGIN SOLUTION
-        full = {shard: sharded.full() for shard, sharded in self._by_shard.items()}
-        state = {name: tensor.clone() for name, tensor in self.module.state_dict().items()}
-        for name, parameter in self.module.named_parameters(remove_duplicate=False):
-            if parameter in full:
-                state[name] = full[parameter]
-        return state
-        ### END SOLUTION
+    ### END SOLUTION
 
 
 # %% [markdown]
