@@ -26,6 +26,7 @@ from autograder.checks.data_parallelism import (
     bucketed_distributed_data_parallel,
     distributed_data_parallel,
 )
+from autograder.checks.fully_sharded import fully_sharded_data_parallel
 from autograder.checks.hardware_hierarchy import (
     attainable_flops,
     matmul_intensity,
@@ -33,6 +34,8 @@ from autograder.checks.hardware_hierarchy import (
     transfer_seconds,
 )
 from autograder.checks.less_communication import local_sgd_round, top_k_compressor
+from autograder.checks.sharded_gradients import sharded_gradients
+from autograder.checks.sharded_optimizers import sharded_optimizer, training_bytes
 from autograder.checks.topology_listings import parse_topology
 
 __all__ = [
@@ -50,6 +53,7 @@ __all__ = [
     "distributed_data_parallel",
     "exchange",
     "fit_alpha_beta",
+    "fully_sharded_data_parallel",
     "gather",
     "load_checkpoint",
     "local_sgd_round",
@@ -63,6 +67,9 @@ __all__ = [
     "save_checkpoint",
     "scatter",
     "shard_batch",
+    "sharded_gradients",
+    "sharded_optimizer",
     "top_k_compressor",
+    "training_bytes",
     "transfer_seconds",
 ]

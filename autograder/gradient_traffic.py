@@ -164,14 +164,14 @@ def wrong_buckets(
 
 
 def late(calls: Sequence[Call], allowed: Sequence[AllReduce], moments: Moments, where: str) -> Problem | None:
-    """An all-reduce that starts when it could long have been under way, or holds up backward.
+    """A collective that starts when it could long have been under way, or holds up backward.
 
     One gradient may come between: a layer's weight and bias are ready almost together.
     """
     calls, ready = _with_content(calls), moments.ready
     for number, (call, reduce) in enumerate(zip(calls, _with_content(allowed), strict=True), 1):
         upcoming = ready[reduce.last + 1 :]
-        name = f"{where}: all-reduce {number}"
+        name = f"{where}: {call.op.replace('_', '-')} {number}"
         if len(upcoming) > 1 and call.start > upcoming[1]:
             behind = sum(moment < call.start for moment in upcoming)
             return Problem("late", f"{name} starts when its gradient is ready", f"{behind} gradients later")

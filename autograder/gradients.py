@@ -1,6 +1,6 @@
 """The gradients that data-parallel training must have, by a serial run, and what is wrong with others.
 
-Called by the checks of exercise 04, in the notebook's process.
+Called by the checks of exercises 04 and 05, in the notebook's process.
 """
 
 from __future__ import annotations

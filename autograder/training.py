@@ -1,6 +1,6 @@
 """Trials in which all ranks train one model: who takes part, with what random numbers, on which batches.
 
-Called by the checks of exercise 04.
+Called by the checks of exercises 04 and 05.
 """
 
 from __future__ import annotations
@@ -65,17 +65,24 @@ class Setting:
         return [[batch.clone() for batch in own] for own in batches]
 
     def trial(
-        self, what: str, driver: Callable, arguments: Callable, *rules: Rule, model: str = "plain"
+        self,
+        what: str,
+        driver: Callable,
+        arguments: Callable,
+        *rules: Rule,
+        model: str = "plain",
+        kind: type[Training] = Training,
     ) -> Training:
         """A trial whose outcomes must keep the rules, on every rank the first before the second.
 
         Args:
             what: is tried, for the student.
             arguments: of the driver, by position in the group and rank.
+            kind: of trial.
         """
         positions = {rank: position for position, rank in enumerate(self.ranks)}
         group = f", group of {name_ranks(list(self.members))}" if self.members else ""
-        return Training(
+        return kind(
             title=f"{counted(self.world_size, 'rank')}{group}, {what}",
             inputs=[
                 arguments(positions[rank], rank) if rank in positions else None

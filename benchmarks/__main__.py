@@ -26,6 +26,7 @@ MODULES = (
     "check",
     "overhead",
     "data_parallelism",
+    "sharded_data_parallelism",
     "dashboard",
     "bandwidth",
 )

@@ -7,14 +7,12 @@ that sends each gradient by itself with torch's when that gives each gradient a 
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 from .model import OURS, Benchmark, Contender, at_most
 from .mutation import exercise
+from .training_steps import Size, in_turns, median_step, module_of
 
 TOPIC = "04_data_parallelism"
 ONE_BYTE = 2**-20  # a bucket is closed once it has so many MiB: each gradient has one to itself
@@ -23,20 +21,6 @@ WRAPPERS = {  # of the exercise, and torch's options that make it do the same
     "BucketedDistributedDataParallel": {},
 }
 WORLD_SIZES = (2, 4)
-WARM_UP = 3  # steps; torch's wrapper makes its buckets anew in the second
-
-
-@dataclass(frozen=True)
-class Size:
-    """A stack of linear layers, the samples of a batch on each rank, and the steps of one measurement."""
-
-    name: str
-    layers: int
-    width: int
-    batch: int
-    steps: int
-
-
 SIZES = (
     Size("small", 8, 128, 32, 40),
     Size("medium", 4, 1024, 128, 8),  # the lecture's
@@ -52,53 +36,15 @@ def step_seconds(ours: type, options: dict[str, Any], size: Size) -> list[list[f
 
     groups = [dist.new_group(), dist.new_group()]
     models = [
-        ours(_module(size), group=groups[0]),
-        DistributedDataParallel(_module(size), process_group=groups[1], **options),
+        ours(module_of(size), group=groups[0]),
+        DistributedDataParallel(module_of(size), process_group=groups[1], **options),
     ]
-    steps = [_step(model, size) for model in models]
-    seconds: list[list[float]] = [[], []]
-    for turn in range(WARM_UP + size.steps):
-        for index in (0, 1) if turn % 2 else (1, 0):
-            dist.barrier(groups[index])
-            began = time.perf_counter()
-            steps[index]()
-            seconds[index].append(time.perf_counter() - began)
+    seconds = in_turns(models, groups, size)
     for own, theirs in zip(*[model.parameters() for model in models], strict=True):
         torch.testing.assert_close(own, theirs)
     for group in groups:
         dist.destroy_process_group(group)
-    return [own[WARM_UP:] for own in seconds]
-
-
-def _module(size: Size) -> Any:
-    """The same on every rank and for both wrappers."""
-    import torch
-    import torch.distributed as dist
-
-    torch.manual_seed(0)
-    layers = [torch.nn.Linear(size.width, size.width) for _ in range(size.layers)]
-    return torch.nn.Sequential(*layers).to("cuda" if dist.get_backend() == "nccl" else "cpu")
-
-
-def _step(model: Any, size: Size) -> Callable[[], None]:
-    """A whole step: forward, backward, all gradients averaged, the optimizer's step."""
-    import torch
-    import torch.distributed as dist
-
-    torch.manual_seed(1 + dist.get_rank())
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    inputs = torch.randn(size.batch, size.width).to(next(model.parameters()).device)
-    finish = getattr(model, "finish_gradient_synchronization", lambda: None)  # torch's has done it by then
-
-    def step() -> None:
-        optimizer.zero_grad()
-        model(inputs).square().mean().backward()
-        finish()
-        optimizer.step()
-        if inputs.is_cuda:
-            torch.cuda.synchronize()
-
-    return step
+    return seconds
 
 
 def ratios(wrapper: str, world_size: int, size: Size) -> Iterator[float]:
@@ -111,12 +57,7 @@ def ratios(wrapper: str, world_size: int, size: Size) -> Iterator[float]:
         while True:
             seconds = group.run(step_seconds, notebook[wrapper], WRAPPERS[wrapper], size)
             ours, theirs = zip(*seconds, strict=True)
-            yield _median_step(ours) / _median_step(theirs)
-
-
-def _median_step(seconds: Sequence[Sequence[float]]) -> float:
-    """The median over steps of what each took on its slowest rank."""
-    return statistics.median(map(max, zip(*seconds, strict=True)))
+            yield median_step(ours) / median_step(theirs)
 
 
 def _benchmark(wrapper: str, world_size: int, size: Size) -> Benchmark:

@@ -21,7 +21,7 @@ from autograder.judge import Trial, judge
 from autograder.policy import Problem
 from autograder.student import Function, Outcome
 from autograder.training import WORLD_SIZES, Setting, Training, settings
-from autograder.values import difference, kind_of, same
+from autograder.wrapping import different, wrong_start
 from fourranks.trace import Call
 
 STEPS = 3
@@ -77,21 +77,9 @@ def _averaged(step: Expected, model: str, seed: int, at: int, where: str, outcom
         traffic.broken_rules(calls, where)
         or traffic.too_much(calls, allowed, where)
         or wrong_gradients(outcome.value["gradients"], step, at, where)
-        or _different(contents(build(model, seed))[0], outcome.value["parameters"], "weights moved", where)
+        or different(contents(build(model, seed))[0], outcome.value["parameters"], "weights moved", where)
         or traffic.too_many(calls, allowed, where)
     )
-
-
-def _different(
-    expected: dict[str, torch.Tensor], got: dict[str, torch.Tensor], kind: str, where: str
-) -> Problem | None:
-    for name, want in expected.items():
-        if kind_of(got.get(name)) != kind_of(want):
-            return Problem(kind, f"{where}, {name}: {kind_of(want)}", kind_of(got.get(name)))
-        if not same(got[name], want):
-            wanted, found = difference(want, got[name])
-            return Problem(kind, f"{where}, {name}{wanted}", found)
-    return None
 
 
 # --- the wrappers
@@ -160,18 +148,7 @@ class _Run:
 
     def wrapped(self, at: int, where: str, outcome: Outcome) -> Problem | None:
         """Names as those of torch's own wrapper, and everything as on rank 0."""
-        value, module = outcome.value, build(self.model, self.seed)
-        names = [f"module.{name}" for name in module.state_dict()]
-        if not value["kept"] or value["names"] != names:
-            others = sorted(set(value["names"]) ^ set(names))[:3]
-            got = f"differing: {', '.join(others)}" if others else "another model in it"
-            return Problem("names", f"{where}: the model in .module, its names such as {names[0]}", got)
-        parameters, buffers = contents(module)
-        return (
-            _different(parameters, value["parameters"], "parameters differ", where)
-            or _different(buffers, value["buffers"], "buffers differ", where)
-            or traffic.copied_twice(module, outcome.calls, value["steps"][0]["began"], where)
-        )
+        return wrong_start(build(self.model, self.seed), outcome, where)
 
     def trained(self, at: int, where: str, outcome: Outcome) -> Problem | None:
         """Each step's gradients, and what was communicated for them."""

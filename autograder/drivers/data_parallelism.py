@@ -51,6 +51,7 @@ def train(
     seed: int,
     batches: list[torch.Tensor],
     options: dict,
+    learning_rate: float = LEARNING_RATE,
     group: dist.ProcessGroup | None = None,
 ) -> dict:
     """A step of SGD for each batch: what the wrapped model held at first, and what after each step."""
@@ -63,7 +64,7 @@ def train(
         ready.clear()
         moments = _step(wrapped, batch)
         after = gradients(module)
-        descend(module, LEARNING_RATE)
+        descend(module, learning_rate)
         steps.append({"gradients": after, "ready": list(ready), **moments})
     return {
         "kept": wrapped.module is module,

@@ -108,6 +108,32 @@ class Deep(nn.Sequential):
         return super().forward(inputs)
 
 
+class Stack(nn.Sequential):
+    """Of many layers, all alike, and each with more parameters than a few samples have activations."""
+
+    def __init__(self) -> None:
+        super().__init__(*[nn.Linear(48, 48, bias=False) for _ in range(32)])
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs)
+
+
+class Attention(nn.Module):
+    """Looks tokens up, and lets them attend to one another; `attend` uses a parameter of its child itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(5, 8)
+        self.attend = nn.MultiheadAttention(8, num_heads=2)
+        self.norm = nn.LayerNorm(8)
+        self.last = nn.Linear(8, 3)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        tokens = self.tokens(inputs.argsort(dim=1)).flatten(0, 1)
+        attended, _ = self.attend(tokens, tokens, tokens, need_weights=False)
+        return self.last(self.norm(attended)).double()
+
+
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "plain": Plain,
     "tied": Tied,
@@ -117,6 +143,8 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "mixed": Mixed,
     "buffers": Buffered,
     "deep": Deep,
+    "stack": Stack,
+    "attention": Attention,
 }
 
 

@@ -263,9 +263,7 @@ def _note_completion(inner: dist.Work, call: Call) -> None:
         if call.completed is None:  # else the thread that waited for it was there first
             call.completed = time.perf_counter()
 
-    with contextlib.suppress(
-        RuntimeError
-    ):  # Gloo's reduce-scatter has no future: its end is that of its wait
+    with contextlib.suppress(RuntimeError):  # Gloo's reduce_scatter_single has none: wait() tells its end
         inner.get_future().add_done_callback(note)
 
 

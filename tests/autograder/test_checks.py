@@ -154,6 +154,23 @@ PARTS = {
         more={"": {"world_sizes": (8,)}},
         few={"": {"world_sizes": (1, 2, 3)}},
     ),
+    "sharded_data_parallelism": Part(
+        "05_sharded_data_parallelism",
+        behind_wire={
+            "training_bytes": "counts_stages_from_minus_one",
+            "sharded_optimizer": "sends_from_rank_0",
+            "sharded_gradients": "lets_go_in_the_end",
+            "fully_sharded_data_parallel": "keeps_weights_for_backward",
+        },
+        names={
+            "sharded_optimizer": "ShardedOptimizer",
+            "sharded_gradients": "ShardedGradients",
+            "fully_sharded_data_parallel": "FullyShardedDataParallel",
+        },
+        more={"": {"world_sizes": (8,)}},
+        few={"": {"world_sizes": (2,)}, "training_bytes": {"world_sizes": (2, 7)}},
+        for_groups={"world_sizes": (3,)},
+    ),
 }
 CHECKS = [(name, operation) for name, part in PARTS.items() for operation in part.checks]
 MISTAKES = [

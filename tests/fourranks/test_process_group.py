@@ -96,6 +96,15 @@ def test_an_async_call_that_nobody_waits_for_has_no_end(pair):
     pair.execute("work.wait()")
 
 
+def test_an_async_call_without_a_future_is_traced_until_its_wait(pair):
+    with pair.trace() as trace:
+        pair.execute(
+            "work = dist.reduce_scatter_single(torch.empty(2), torch.ones(4), async_op=True)\nwork.wait()"
+        )
+    assert trace.calls[0][0].completed is None
+    assert trace.calls[0][0].start < trace.calls[0][0].end
+
+
 def test_object_collectives_subgroups_and_meshes_pass_through_it(pair):
     assert "all_gather" in ops(pair, "box = [None] * 2\ndist.all_gather_object(box, {'rank': rank})")
     assert pair.pull("box[1]['rank']") == [1, 1]

@@ -1,0 +1,205 @@
+"""Drivers of exercise 05: training with shards of optimizer state, gradients or parameters.
+
+They report weights, gradients, sizes, bytes of live tensors, and moments of `time.perf_counter()`, the clock
+of `Call.start`.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from autograder.drivers.data_parallelism import LEARNING_RATE
+from autograder.drivers.live_memory import LiveMemory
+from autograder.drivers.small_models import build, descend, loss
+
+OPTIMIZERS = {
+    "SGD": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
+    "AdamW": (torch.optim.AdamW, {"weight_decay": 0.1}),  # with the lr that is its default
+}
+
+Tensors = list[torch.Tensor]
+
+
+# --- the optimizer
+
+
+def optimize(
+    sharded_optimizer: Callable, plan: dict, weights: Tensors, gradients: list[list[torch.Tensor | None]]
+) -> dict:
+    """Follows the plan with the student's optimizer; when each step of it began and ended."""
+    optimizer_cls, options = OPTIMIZERS[plan["kind"]]
+    return follow(
+        lambda params: sharded_optimizer(params, optimizer_cls, **options), plan, weights, gradients
+    )
+
+
+def follow(
+    make: Callable, plan: dict, weights: Tensors, gradients: list[list[torch.Tensor | None]]
+) -> dict[str, list]:
+    """Steps with given gradients, and the weights after each.
+
+    Args:
+        make: makes the optimizer of its argument, parameters or groups of them.
+        plan: `groups`, each with the positions of its parameters and its options, of which the last
+            may come `late`, in the second step; `plain` if there is one and it is passed without a dict;
+            positions of `frozen` parameters; and the `factor` of learning rates from step to step.
+    """
+    parameters = [
+        nn.Parameter(weight.clone(), requires_grad=at not in plan["frozen"])
+        for at, weight in enumerate(weights)
+    ]
+    groups = [{"params": [parameters[at] for at in places], **options} for places, options in plan["groups"]]
+    late = groups.pop() if plan["late"] else None
+    optimizer = make(iter(groups[0]["params"]) if plan["plain"] else groups)
+    report: dict[str, list] = {"weights": [], "moments": [], "losses": [], "cleared": []}
+    for number, step in enumerate(gradients):
+        if late and number == 1:
+            optimizer.add_param_group(late)
+        for group in optimizer.param_groups if plan["factor"] != 1 else ():
+            group["lr"] *= plan["factor"]
+        optimizer.zero_grad()
+        report["cleared"].append(all(p.grad is None or not p.grad.any() for p in parameters))
+        for parameter, gradient in zip(parameters, step, strict=True):
+            parameter.grad = gradient
+        began = time.perf_counter()
+        result = (
+            optimizer.step(lambda n=number: torch.tensor(float(n))) if plan["closure"] else optimizer.step()
+        )
+        report["moments"].append([began, time.perf_counter()])
+        report["losses"].append(result.item() if isinstance(result, torch.Tensor) else result)
+        report["weights"].append([parameter.detach().clone() for parameter in parameters])
+    return report
+
+
+def optimizer_state(sharded_optimizer: Callable, numels: list[int]) -> int:
+    """Bytes that two steps of AdamW leave behind, for float32 parameters of these sizes."""
+    parameters = [nn.Parameter(torch.ones(numel, device=_device())) for numel in numels]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    with LiveMemory() as memory:
+        optimizer = sharded_optimizer(parameters, torch.optim.AdamW)
+        for _ in range(2):
+            optimizer.step()
+        return _settled(memory)
+
+
+def _settled(memory: LiveMemory) -> int:
+    """What is alive when the threads of a backend have let go of their tensors, too."""
+    gc.collect()
+    least = memory.now
+    for _ in range(5):
+        time.sleep(0.01)
+        least = min(least, memory.now)
+    return least
+
+
+# --- gradients
+
+
+def hold_gradients(
+    wrapper: Callable, seed: int, batch: torch.Tensor, group: dist.ProcessGroup | None = None
+) -> dict[str, int]:
+    """The most bytes of tensors that a backward makes and has alive at once, and what is left of them."""
+    wrapped = wrapper(build("stack", seed).to(_device()), group=group)
+    value = loss(wrapped(batch))
+    with LiveMemory() as memory:
+        value.backward()
+        wrapped.finish_gradient_synchronization()
+        return {"peak": memory.peak, "left": _settled(memory)}
+
+
+# --- parameters
+
+
+def shard(
+    wrapper: Callable,
+    model: str,
+    seed: int,
+    steps: list[Tensors],
+    options: dict,
+    group: dist.ProcessGroup | None = None,
+) -> dict:
+    """A step of SGD for each list of batches; what is held, and the whole model before and after each."""
+    wrapped = wrapper(build(model, seed).to(_device()), **_decoded(options), group=group)
+    report = {
+        "kept": isinstance(wrapped.module, nn.Module),
+        "states": [_full_state(wrapped)],
+        "held": {name: [p.numel(), str(p.dtype)] for name, p in wrapped.named_parameters()},
+        "steps": [],
+    }
+    for batches in steps:
+        wrapped.zero_grad()
+        report["steps"].append(_step(wrapped, batches))
+        descend(wrapped, LEARNING_RATE)
+        report["states"].append(_full_state(wrapped))
+    return report
+
+
+def _step(wrapped: nn.Module, batches: Tensors) -> dict:
+    """Forward and backward of each batch; when the step and its first backward began, and when it ended."""
+    moments = [time.perf_counter()]
+    for batch in batches:
+        value = loss(wrapped(inputs=batch))
+        moments.append(time.perf_counter())
+        value.backward()
+    wrapped.finish_gradient_synchronization()
+    moments.append(time.perf_counter())
+    gradients = {
+        name: [parameter.grad.numel(), str(parameter.grad.dtype)]
+        for name, parameter in wrapped.named_parameters()
+        if parameter.grad is not None
+    }
+    return {
+        "began": moments[0],
+        "backward": moments[1],
+        "ended": moments[-1],
+        "gradients": gradients,
+        "loss": value.item(),
+    }
+
+
+def hold_parameters(
+    wrapper: Callable, seed: int, batch: torch.Tensor, options: dict, group: dist.ProcessGroup | None = None
+) -> dict[str, int | float]:
+    """The most bytes that a second step has alive at once, in forward and in backward, besides the shards."""
+    wrapped = wrapper(build("stack", seed).to(_device()), **options, group=group)
+    _step(wrapped, [batch])
+    with LiveMemory() as memory:
+        value = loss(wrapped(batch))
+        forward, backward = memory.take_peak(), time.perf_counter()
+        value.backward()
+        wrapped.finish_gradient_synchronization()
+        return {
+            "forward": forward,
+            "backward": memory.take_peak(),
+            "left": _settled(memory),
+            "moment": backward,
+        }
+
+
+def _decoded(options: dict) -> dict:
+    """With the dtype in place of its name, which is all that can be sent."""
+    return options | {
+        name: getattr(torch, value) for name, value in options.items() if name == "compute_dtype"
+    }
+
+
+def _full_state(wrapped: nn.Module) -> object:
+    """As plain data, whatever kind of dict and tensors it is; something else as it is."""
+    state = wrapped.full_state_dict()
+    if not isinstance(state, dict):
+        return state
+    return {
+        str(name): value.detach() if isinstance(value, torch.Tensor) else None
+        for name, value in state.items()
+    }
+
+
+def _device() -> torch.device:
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")

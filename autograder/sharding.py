@@ -1,0 +1,43 @@
+"""Trials in which every rank holds a shard, and what they have in common.
+
+Called by the checks of exercise 05.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from autograder import hints
+from autograder.drivers.small_models import build
+from autograder.policy import Problem
+from autograder.student import DEADLOCK, DIED, Outcome, RunFailed
+from autograder.training import Setting, Training
+
+_layers = build("stack", 0)
+NUM_LAYERS, LAYER_BYTES = len(_layers), _layers[0].weight.nbytes  # of the model that memory is measured with
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sharding(Training):
+    """A trial in which ranks hold shards, and may get out of step."""
+
+    patterns: ClassVar = hints.sharded_data_parallelism.PATTERNS
+
+    def explain(self, failure: RunFailed) -> Problem:
+        if failure.reason in (DEADLOCK, DIED):
+            return Problem("out of step", "the same collectives in the same order", failure.message)
+        return super().explain(failure)
+
+
+def taking_part(outcomes: Sequence[Outcome | None]) -> list[tuple[str, Outcome]]:
+    """Each rank's outcome, with the rank in words."""
+    return [(f"rank {rank}", outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
+
+
+def memory_setting(seed: int) -> Setting:
+    """Four ranks: an N-th and a few layers are far from all of them."""
+    return Setting(4, None, seed, torch.Generator().manual_seed(seed))

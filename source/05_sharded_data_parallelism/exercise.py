@@ -1,0 +1,798 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 05 Sharded data parallelism: can four ranks hold one model?
+#
+# In topic 04 every rank kept a copy of everything: weights, gradients, optimizer state. Nothing but habit demands that. Here you take the
+# copies away, one kind after the other, until each rank holds a quarter of all, and the training is still that of one process.
+#
+# You will
+#
+# - compute what a parameter costs each rank under ZeRO-1, 2 and 3,
+# - shard the optimizer's state: each rank updates its own parameters and hands them to the others,
+# - shard the gradients: each goes to the one rank that needs it, and is gone from the others before backward ends,
+# - shard the parameters themselves: `FullyShardedDataParallel` gathers a layer when it is needed and frees it when it has been used.
+#
+# 3 to 4 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
+
+# %% [markdown]
+# ## Rules of the game
+#
+# **Allowed** is everything in `torch.distributed`, `torch.optim` and `nn.Module`, but not `torch.distributed.fsdp`, `torch.distributed.optim` and
+# `torch.nn.parallel`, which hold the answers. Every check watches what the ranks really send, and what they hold.
+#
+# **Parallel must equal serial.** The checks train the same model on the same data in one process and compare after every step. The ranks' models start
+# from *different* random numbers; a wrapper gives them those of rank 0, as in topic 04: parameters and buffers, each broadcast once.
+#
+# **`group=None`** is the group of all ranks; a smaller group works just the same, and "rank 0" below means its first rank. With 1
+# rank everything works and changes nothing.
+#
+# **Parameters come in all kinds**: tied (used in two places, listed once), frozen (`requires_grad=False`), empty (of 0 elements), of another
+# dtype than their neighbours, and of sizes that do not divide by the number of ranks.
+#
+# **How traffic is counted.** P is the size of all trained parameters in bytes, and every collective counts by what it has to bring over the wire: with N ranks,
+# a rank sends about P · (N − 1)/N in a reduce-scatter or reduce of P, as much in an all-gather or broadcast, and twice as much in an all-reduce. So in the shorthand of the
+# ZeRO paper:
+#
+# | | all-reduce | reduce, reduce-scatter | all-gather, broadcast | in all |
+# |---|---|---|---|---|
+# | data parallelism (topic 04) | 2P | | | 2P |
+# | ZeRO-2: part 3, with the optimizer of part 2 | | P | P | 2P |
+# | ZeRO-3: part 4 | | P | P in forward, P in backward | 3P |
+#
+# **Budgets are part of the task**, in bytes on the wire and in bytes held.
+
+# %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
+# %load_ext fourranks
+
+import gc
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn import functional as F
+
+import fourranks
+from autograder import check
+
+
+def assign_owner(loads: list[int], parameter: torch.Tensor) -> int:
+    """The rank that owns the next parameter: the one with the fewest elements so far (this function is given).
+
+    `loads` counts, for each rank, the trained elements that it owns. So no rank owns more than an equal share
+    and one parameter, in whatever order they come.
+    """
+    owner = loads.index(min(loads))
+    loads[owner] += parameter.numel() if parameter.requires_grad else 0
+    return owner
+
+
+def on_access(module: nn.Module, name: str, get: Callable[[], torch.Tensor]) -> None:
+    """From now on `module.<name>` is what `get()` returns at that moment (this function is given).
+
+    What is registered as the parameter stays: `module.parameters()` and `module.state_dict()` do not ask `get`.
+    """
+    members = {name: property(lambda _: get())}
+    if names := getattr(module, "_flat_weights_names", None):  # nn.LSTM and its kind keep a list of weights
+        members["_flat_weights"] = property(lambda _: [getattr(module, n) for n in names], lambda *_: None)
+    module.__class__ = type(type(module).__name__, (type(module),), members)
+
+
+# %% [markdown]
+# ## 1. What a parameter costs
+#
+# Mixed-precision training with Adam keeps, for every parameter, its 16-bit weight and gradient, and in float32 a master weight, and Adam's two moments: 2 + 2 + 4 + 4 + 4 =
+# 16 bytes. With N ranks, ZeRO deals them out in stages:
+#
+# | stage | weights | gradients | master weights and moments |
+# |---|---|---|---|
+# | 0 (data parallelism) | all | all | all |
+# | 1 | all | all | an N-th |
+# | 2 | all | an N-th | an N-th |
+# | 3 | an N-th | an N-th | an N-th |
+#
+# `training_bytes(num_params, world_size, stage)` returns the bytes that each rank holds, as a float; `ValueError` when there is no such stage. (Activations come on top, and so does
+# what is gathered for a moment.)
+#
+# How far does each stage get you with many ranks? Two of the four have a floor, at a fourth and an eighth of stage 0. Which?
+
+
+# %% nbgrader={"grade": false, "grade_id": "training_bytes", "locked": false, "schema_version": 3, "solution": true, "task": false}
+def training_bytes(num_params: int, world_size: int, stage: int) -> float:
+    """Bytes of weights, gradients and optimizer state on each rank, in mixed precision with Adam."""
+    ### BEGIN SOLUTION
+    if stage not in (0, 1, 2, 3):
+        raise ValueError(f"there is no ZeRO stage {stage}: choose 0 (nothing is sharded), 1, 2 or 3")
+    weights, gradients, optimizer_state = 2 * num_params, 2 * num_params, 12 * num_params
+    if stage >= 1:
+        optimizer_state /= world_size
+    if stage >= 2:
+        gradients /= world_size
+    if stage >= 3:
+        weights /= world_size
+    return float(weights + gradients + optimizer_state)
+    ### END SOLUTION
+
+
+# %% [markdown]
+# The example of the ZeRO paper: 7.5 billion parameters on 64 GPUs. On which of the stages do they fit into 80 GB, and into 24 GB?
+
+# %%
+for stage in range(4):
+    print(f"stage {stage}: {training_bytes(7_500_000_000, 64, stage) / 1e9:6.1f} GB on each rank")
+
+# %% nbgrader={"grade": true, "grade_id": "training_bytes_check", "locked": true, "points": 8, "schema_version": 3, "solution": false, "task": false}
+check.training_bytes(training_bytes)
+### BEGIN HIDDEN TESTS
+check.training_bytes(training_bytes, world_sizes=(1, 3, 8, 1024), seed=2501)
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ## 2. ZeRO-1: everyone updates a part
+#
+# After the gradients are averaged, N ranks compute the same update N times, and keep N copies of the same moments for it. Instead, let every parameter have an *owner*: only
+# there is it updated, only there are its moments, and the owner sends the new value to the others.
+#
+# `ShardedOptimizer(params, optimizer_cls, **kwargs)` is a `torch.optim.Optimizer` around any other one:
+#
+# ```python
+# optimizer = ShardedOptimizer(model.parameters(), torch.optim.AdamW, lr=1e-3, weight_decay=0.1)
+# ```
+#
+# | method | what it does |
+# |---|---|
+# | `__init__` | `params` are parameters or groups (dicts) of them, as with every optimizer; an `optimizer_cls(…, **kwargs)` of this rank's own gets the parameters that this rank owns |
+# | `step(closure=None)` | the gradients have been averaged already. Updates what this rank owns; when it returns, all ranks have all new values. Returns what `closure()` returned, if there is one |
+# | `add_param_group(group)` | adds parameters, with options of their own, also in the midst of training |
+# | `zero_grad()`, `param_groups` | are those of all parameters; who changes a `lr` there, as schedules do, changes the step |
+#
+# **Budget:** the optimizer's state on a rank is at most an N-th of the whole, plus that of one parameter. In a step, each parameter with `requires_grad` travels once from its
+# owner: P bytes in all, in broadcasts or all-gathers; nothing else does.
+#
+# The owner of a parameter has to be the same on all ranks, without a word about it. `assign_owner(loads, parameter)` above does that: ask it for all parameters, in the order in
+# which they are added. Why not simply deal them out in turn? Because weights and biases take turns, too: with 2 ranks, one would get all the weights.
+#
+# A rank may own nothing, when there are few parameters; and a parameter may have no gradient in one step.
+#
+# <details><summary>Hint 1: the order of things</summary>
+# <code>super().__init__(params, kwargs)</code> makes <code>self.param_groups</code> and calls <code>self.add_param_group(group)</code> for each group. So what that
+# method needs has to be there before, and there is one place where owners are assigned.
+# </details>
+# <details><summary>Hint 2: an optimizer that may own nothing</summary>
+# <code>optimizer_cls([])</code> raises, but <code>optimizer_cls([{"params": []}])</code> does not. Its groups can correspond one to one to
+# <code>self.param_groups</code>.
+# </details>
+# <details><summary>Hint 3: learning rates</summary>
+# Before a step copy all options but <code>"params"</code> from each of your groups to the inner optimizer's. And the other way when a group is
+# added: a default that nobody named, such as <code>lr</code>, is known to the inner one only.
+# </details>
+
+
+# %% nbgrader={"grade": false, "grade_id": "sharded_optimizer", "locked": false, "schema_version": 3, "solution": true, "task": false}
+class ShardedOptimizer(torch.optim.Optimizer):
+    """Any optimizer, with its state dealt out over all ranks: each updates the parameters that it owns (ZeRO-1).
+
+    Args:
+        params: parameters, or dicts with `params` and options, in the same order on every rank.
+        optimizer_cls: the class of the optimizer that each rank uses for its own.
+        kwargs: of that optimizer.
+    """
+
+    def __init__(
+        self, params: Iterable, optimizer_cls: type[torch.optim.Optimizer], **kwargs: object
+    ) -> None:
+        ### BEGIN SOLUTION
+        self._make_optimizer = lambda groups: optimizer_cls(groups, **kwargs)
+        self._own: torch.optim.Optimizer | None = None  # made with the first group
+        self._owner: dict[torch.Tensor, int] = {}
+        self._loads = [0] * dist.get_world_size()
+        super().__init__(params, kwargs)
+        ### END SOLUTION
+
+    def add_param_group(self, param_group: dict) -> None:
+        """Add parameters, each to the rank that owns it."""
+        ### BEGIN SOLUTION
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        for parameter in group["params"]:
+            self._owner[parameter] = assign_owner(self._loads, parameter)
+        own = {**group, "params": [p for p in group["params"] if self._owner[p] == dist.get_rank()]}
+        if self._own is None:
+            self._own = self._make_optimizer([own])
+        else:
+            self._own.add_param_group(own)
+        copy_options(self._own.param_groups[-1], group)  # with defaults that nobody named
+        ### END SOLUTION
+
+    def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
+        """Update what this rank owns, and return when all ranks have all new values."""
+        ### BEGIN SOLUTION
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group, own in zip(self.param_groups, self._own.param_groups, strict=True):
+            copy_options(group, own)
+        self._own.step()
+        copies = [
+            dist.broadcast(parameter.detach(), src=owner, async_op=True)
+            for parameter, owner in self._owner.items()
+            if parameter.requires_grad
+        ]
+        for copy in copies:
+            copy.wait()
+        return loss
+
+
+def copy_options(source: dict, destination: dict) -> None:
+    """Give one group of parameters the options of another."""
+    destination.update({name: value for name, value in source.items() if name != "params"})
+    ### END SOLUTION
+
+
+# %% [markdown]
+# Four layers of 256 × 256 in float32 are 1 MiB of weights; Adam's two moments are twice as much. What does a rank hold with `AdamW` itself, and with yours around it? (The state is
+# found by looking at all tensors that are alive.)
+
+
+# %%
+def state_nbytes(make_optimizer):
+    """Bytes of the tensors that a step of the optimizer leaves behind."""
+
+    def alive():
+        gc.collect()
+        tensors = [held for held in gc.get_objects() if issubclass(type(held), torch.Tensor)]
+        return sum({tensor.data_ptr(): tensor.nbytes for tensor in tensors}.values())
+
+    parameters = [nn.Parameter(torch.ones(256, 256)) for _ in range(4)]
+    for parameter in parameters:
+        parameter.grad = torch.ones_like(parameter)
+    before = alive()
+    optimizer = make_optimizer(parameters)
+    optimizer.step()
+    return alive() - before
+
+
+for name, make in {
+    "AdamW": lambda parameters: torch.optim.AdamW(parameters),
+    "ShardedOptimizer": lambda parameters: ShardedOptimizer(parameters, torch.optim.AdamW),
+}.items():
+    print(name, [f"{nbytes / 2**20:.2f} MiB" for nbytes in fourranks.world().run(state_nbytes, make)])
+
+# %% nbgrader={"grade": true, "grade_id": "sharded_optimizer_check", "locked": true, "points": 22, "schema_version": 3, "solution": false, "task": false}
+check.sharded_optimizer(ShardedOptimizer)
+### BEGIN HIDDEN TESTS
+check.sharded_optimizer(ShardedOptimizer, world_sizes=(2, 3, 5, 8), seed=2502)
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ## 3. ZeRO-2: a gradient has one reader
+#
+# Now only the owner of a parameter reads its gradient. Why then should an all-reduce bring it to everyone? A *reduce* to the owner is half of the traffic. And the others can forget
+# theirs as soon as it is on its way: while backward makes the gradients of layer 1, those of layer 4 are already gone.
+#
+# ```
+#             backward │ layer 4 │ layer 3 │ layer 2 │ layer 1 │
+# rank 0 (owns 1, 3)    4 made    3 made    2 made    1 made
+#                            4 gone    3 kept    2 gone    1 kept
+# rank 1 (owns 2, 4)    4 made    3 made    2 made    1 made
+#                            4 kept    3 gone    2 kept    1 gone
+# ```
+#
+# | | |
+# |---|---|
+# | `ShardedGradients(module, group=None)` | keeps `module` in `.module`; copies all parameters and buffers of rank 0 to the other ranks; owners by `assign_owner`, in the order of `module.parameters()` |
+# | `forward(*args, **kwargs)` | calls the module |
+# | `finish_gradient_synchronization()` | called after each backward; when it returns, the `.grad` of each parameter is the mean over the ranks on its owner, and `None` on all other ranks |
+#
+# Before a backward, gradients are `None` or zero.
+#
+# **Budget** for one step: each gradient goes once into a reduce (or a reduce-scatter): P, and no all-reduce. Each starts as soon as its gradient is ready, asynchronously, before backward goes on to
+# the layer after the next. A rank keeps at most an N-th of all gradients, plus one; and at *no* moment does it hold more than three besides.
+#
+# As in topic 04, ranks may use different layers, and all of them must issue the same reduces in the same order. A gradient that is not there counts as zeros.
+#
+# <details><summary>Hint 1: the order</summary>
+# As in topic 04: gradients become ready about in the reverse order of <code>module.parameters()</code>. Keep a list of those not started; a hook notes that its gradient is
+# ready, then starts from the end of the list all that are. What is left is for <code>finish_gradient_synchronization()</code>.
+# </details>
+# <details><summary>Hint 2: when to let go</summary>
+# A gradient may be dropped when its reduce is through, not before. Keep those in flight in a <code>deque</code>. Before you start another, wait for the oldest until only one is left, and set
+# <code>parameter.grad = None</code> where this rank is not the owner. So there is always one under way while backward computes, and never a heap of them.
+# </details>
+# <details><summary>Hint 3: ranks of a group</summary>
+# <code>dist.reduce(tensor, group_dst=owner, group=group)</code> takes the owner's position in the group, and <code>dist.get_rank(group)</code> is one's own.
+# </details>
+
+
+# %% nbgrader={"grade": false, "grade_id": "sharded_gradients", "locked": false, "schema_version": 3, "solution": true, "task": false}
+class ShardedGradients(nn.Module):
+    """Trains a module on every rank of a group as one; each gradient ends up on the rank that owns it (ZeRO-2)."""
+
+    def __init__(self, module: nn.Module, group: dist.ProcessGroup | None = None) -> None:
+        """Wrap `module` and give it the parameters and buffers of the group's rank 0."""
+        ### BEGIN SOLUTION
+        super().__init__()
+        self.module = module
+        self.group = group
+        broadcast_from_first(module, group)
+        loads = [0] * dist.get_world_size(group)
+        self._owner = {parameter: assign_owner(loads, parameter) for parameter in module.parameters()}
+        self._trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self._expect_all()
+        for parameter in self._trainable:
+            parameter.register_post_accumulate_grad_hook(self._gradient_is_ready)
+        ### END SOLUTION
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Call the module."""
+        ### BEGIN SOLUTION
+        return self.module(*args, **kwargs)
+        ### END SOLUTION
+
+    def finish_gradient_synchronization(self) -> None:
+        """Return when every gradient is the mean over all ranks on its owner, and gone everywhere else."""
+        ### BEGIN SOLUTION
+        while self._waiting:  # not used on this rank, but perhaps on others
+            parameter = self._waiting.pop()
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            self._reduce(parameter)
+        self._settle(in_flight=0)
+        self._expect_all()
+
+    def _expect_all(self) -> None:
+        self._waiting = list(self._trainable)  # taken from the end: backward goes from the last to the first
+        self._ready: set[nn.Parameter] = set()
+        self._in_flight: deque[tuple[nn.Parameter, dist.Work]] = deque()
+
+    def _gradient_is_ready(self, parameter: nn.Parameter) -> None:
+        """Pass on what is ready, in the order that is the same on every rank."""
+        self._ready.add(parameter)
+        while self._waiting and self._waiting[-1] in self._ready:
+            self._reduce(self._waiting.pop())
+
+    def _reduce(self, parameter: nn.Parameter) -> None:
+        self._settle(in_flight=1)
+        work = dist.reduce(
+            parameter.grad,
+            group_dst=self._owner[parameter],
+            op=dist.ReduceOp.AVG,
+            group=self.group,
+            async_op=True,
+        )
+        self._in_flight.append((parameter, work))
+
+    def _settle(self, in_flight: int) -> None:
+        """Wait for the oldest reduces, until only so many are in flight, and drop what others own."""
+        while len(self._in_flight) > in_flight:
+            parameter, work = self._in_flight.popleft()
+            work.wait()
+            if self._owner[parameter] != dist.get_rank(self.group):
+                parameter.grad = None
+
+
+def broadcast_from_first(module: nn.Module, group: dist.ProcessGroup | None) -> None:
+    """Give the module the parameters and buffers of the group's rank 0."""
+    copies = [
+        dist.broadcast(tensor.detach(), group_src=0, group=group, async_op=True)
+        for tensor in [*module.parameters(), *module.buffers()]
+    ]
+    for copy in copies:
+        copy.wait()
+    ### END SOLUTION
+
+
+# %% [markdown]
+# Together with the optimizer of part 2 this is ZeRO-2. One step of eight layers: which gradients does each rank have when backward is over, and what does the step send?
+
+
+# %%
+def try_step(wrapper, optimizer):
+    torch.manual_seed(dist.get_rank())
+    model = wrapper(nn.Sequential(*[nn.Linear(512, 512, bias=False) for _ in range(8)]))
+    optimizer = optimizer(model.parameters(), torch.optim.SGD, lr=0.1)
+    model(torch.randn(64, 512)).square().mean().backward()
+    model.finish_gradient_synchronization()
+    kept = [n for n, parameter in enumerate(model.parameters()) if parameter.grad is not None]
+    optimizer.step()
+    return kept
+
+
+with fourranks.world().trace() as trace:
+    print("gradients kept:", fourranks.world().run(try_step, ShardedGradients, ShardedOptimizer))
+trace.timeline("broadcast, forward, backward with reduces to the owners, and their broadcasts")
+
+# %% nbgrader={"grade": true, "grade_id": "sharded_gradients_check", "locked": true, "points": 24, "schema_version": 3, "solution": false, "task": false}
+check.sharded_gradients(ShardedGradients)
+### BEGIN HIDDEN TESTS
+check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
+### END HIDDEN TESTS
+
+# %% [markdown]
+# **Question 1 (graded by hand).** The ZeRO paper says that stages 1 and 2 cost no more traffic than data parallelism, 2P. You train with `DistributedDataParallel` of topic 04 and
+# put `ShardedOptimizer` around AdamW. What does a step send, by the table above? Which part of it does nobody need, and how does ZeRO-2 get rid of it? Then a colleague
+# accumulates gradients over 8 microbatches. With data parallelism he had put seven of them into `no_sync()`. What can he do under ZeRO-2, and what does each choice cost in traffic or
+# in memory?
+
+# %% [markdown] nbgrader={"grade": true, "grade_id": "stages_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
+# The all-reduce of the gradients costs 2P and the broadcast of the new parameters P: 3P, more than data parallelism alone. An all-reduce is a reduce-scatter and an all-gather, and the second
+# half brings every averaged gradient to every rank, although only its owner will read it. That half is what nobody needs. A reduce (or reduce-scatter) to the owners, P, and the
+# parameters on the way back, P, are 2P: the parameters' all-gather takes the place of the gradients'. That is what ZeRO-1 does in the paper; and once the other ranks get no
+# averaged gradient, they have no reason to keep their own, so that ZeRO-2's smaller memory is free.
+#
+# With 8 microbatches he has two choices. Either each microbatch's gradients are reduced to their owners, who add them up: gradients stay an N-th, but a step sends 8P + P instead of
+# 2P (9P against 2P in data parallelism with `no_sync`). Or the ranks add up locally and reduce once, after the last microbatch: 2P, but every rank holds all gradients until then, which is what ZeRO-2 wanted to avoid;
+# what remains is ZeRO-1 in memory. Which is better depends on what is short. (Larger microbatches with recomputed activations are a third way.)
+
+# %% [markdown]
+# ## 4. ZeRO-3: a layer is there when it is needed
+#
+# What is left are the parameters themselves. Layer 3 is of no use while layer 1 computes. So every rank keeps an N-th of each parameter, a flat *shard*, and the whole of it is put
+# together just in time.
+#
+# ```
+# forward    all-gather 1 ─ layer 1 ─ free │ all-gather 2 ─ layer 2 ─ free │ …
+# backward   … │ all-gather 2 ─ layer 2 ─ free ─ reduce-scatter 2 │ all-gather 1 ─ layer 1 ─ free ─ reduce-scatter 1
+# ```
+#
+# `FullyShardedDataParallel(module, compute_dtype=None, min_shard_numel=1024, group=None)`
+#
+# | | |
+# |---|---|
+# | `.module` | the wrapped module. Each of its parameters with at least `min_shard_numel` elements is replaced, under its name, by an `nn.Parameter` with this rank's shard: ⌈numel / N⌉ elements at most |
+# | smaller parameters | (and empty ones) stay on every rank, and their gradients are averaged |
+# | `parameters()` | shards and small parameters, in the dtype that they had: what an optimizer is given. An optimizer that works element by element, such as Adam, does not notice |
+# | `forward(*args, **kwargs)` | calls the module; `loss.backward()` works as ever. With `compute_dtype`, floating-point tensors among the arguments come in that dtype |
+# | `finish_gradient_synchronization()` | called after backward; when it returns, each `.grad` is this rank's shard of the mean gradient. Gradients add up as in PyTorch: over several forwards and backwards, before one finish or with one each |
+# | `full_state_dict()` | called by all ranks: the state dict of the wrapped module, with its names, whole parameters in their own dtype, and its buffers; the same on every rank |
+#
+# **`compute_dtype`**, such as `torch.bfloat16`: parameters are gathered, computed with, and their gradients reduced in this dtype; shards, their gradients, and so the optimizer's
+# state stay as they are, in float32. That halves the traffic.
+#
+# **Any module with parameters** works, not only `nn.Linear`: embeddings, tied weights, and modules that use a parameter of their child themselves, as `nn.MultiheadAttention` does with
+# the weight of its `out_proj`, without ever calling that. All ranks use the same layers in the same order, as with PyTorch's own.
+#
+# **Budget** for one step:
+#
+# - P in all-gathers in forward, at most P in backward, P in reduce-scatters: 3P (shards may be padded to equal sizes; a parameter that is used in several places may travel as often). One all-gather
+#   each way and one reduce-scatter for a parameter, or fewer, but never more than one layer in a single call. The small parameters' gradients once.
+# - Besides its shards and their gradients a rank never holds more than half of a deep model, forward or backward, parameters and gradients in full together: gather, use, free.
+#
+# **The hard part** is backward. Autograd saves for each matrix product the weight that it was computed with, and would keep every gathered weight alive until then. PyTorch lets you say
+# what is kept in its place:
+#
+# ```python
+# with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+#     outputs = self.module(*args, **kwargs)
+# ```
+#
+# Whenever an operation saves a tensor for backward, it saves `pack(tensor)`, anything you like; when backward comes to it, it uses what `unpack` makes of that: a tensor of the same
+# values and shape. The other tool is `on_access(module, name, get)`, given above: from then on, whoever reads `module.weight` gets what `get()` returns.
+#
+# <details><summary>Hint 1: from the shard to the parameter and back</summary>
+# A <code>torch.autograd.Function</code> whose forward takes the shard and returns the gathered parameter. Its backward gets the gradient of the whole parameter, exactly when
+# the last operation that used it is through: the moment to free the parameter and to start the reduce-scatter. It may return <code>None</code> and leave the mean for
+# <code>finish_gradient_synchronization()</code> to put into the shard's <code>.grad</code>.
+# </details>
+# <details><summary>Hint 2: gather once, free in time</summary>
+# Modules read <code>self.weight</code> more than once. Keep what has been gathered until the forward of the module that it belongs to is over
+# (<code>register_forward_hook</code> on every module, for all parameters in it). Nobody else may hold on to it then.
+# </details>
+# <details><summary>Hint 3: what pack has to recognize</summary>
+# <code>F.linear</code> saves <code>weight.t()</code>, a view. A view has the memory of what it is a view of: <code>tensor.untyped_storage().data_ptr()</code>. Keep size, stride and
+# <code>storage_offset()</code> instead, and let <code>unpack</code> gather again and make the same view by <code>as_strided</code>. A frozen parameter is unpacked, but nobody
+# asks for its gradient: free it at once.
+# </details>
+# <details><summary>Hint 4: sizes that do not divide</summary>
+# <code>F.pad(flat, (0, missing))</code> appends zeros. Padding has a gradient of zero, and stays zero.
+# </details>
+# <details><summary>Hint 5, for speed: prefetch</summary>
+# Parameters are needed in the same order in every step, and in backward too. Remember the order of the last step; when one is needed, start the all-gather of the next one, asynchronously. It costs
+# the memory of one more layer.
+# </details>
+
+
+# %% nbgrader={"grade": false, "grade_id": "fully_sharded_data_parallel", "locked": false, "schema_version": 3, "solution": true, "task": false}
+class FullyShardedDataParallel(nn.Module):
+    """Trains a module of which each rank holds a shard; parameters are gathered when they are needed (ZeRO-3).
+
+    Args:
+        module: any module with parameters; it ends up with those of the group's rank 0.
+        compute_dtype: in which parameters are gathered and used, and gradients reduced; None: in their own.
+        min_shard_numel: parameters with fewer elements stay on every rank.
+        group: whose ranks take part.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        compute_dtype: torch.dtype | None = None,
+        min_shard_numel: int = 1024,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        ### BEGIN SOLUTION
+        super().__init__()
+        self.module, self.group, self.compute_dtype = module, group, compute_dtype
+        broadcast_from_first(module, group)
+        sharded = {
+            parameter: ShardedParameter(parameter, compute_dtype, group)
+            for parameter in module.parameters()
+            if parameter.numel() >= max(1, min_shard_numel)
+        }
+        self._small = [parameter for parameter in module.parameters() if parameter not in sharded]
+        self._by_shard = {each.shard: each for each in sharded.values()}
+        self._in_use: dict[ShardedParameter, torch.Tensor] = {}  # gathered, in forward
+        self._reducing: deque[tuple[ShardedParameter, torch.Tensor, dist.Work]] = deque()
+        self._forward_order, self._backward_order = Order(), Order()
+        for child in module.modules():
+            for name, parameter in list(child.named_parameters(recurse=False, remove_duplicate=False)):
+                self._replace(child, name, parameter, sharded.get(parameter))
+        for child in module.modules():
+            inside = [self._by_shard[shard] for shard in child.parameters() if shard in self._by_shard]
+            child.register_forward_hook(lambda *_, inside=inside: self._free(inside))
+        ### END SOLUTION
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Call the module, with every parameter gathered for as long as it is needed."""
+        ### BEGIN SOLUTION
+        self._forward_order.restart()
+        self._backward_order.restart()
+        args = [self._cast(value) for value in args]
+        kwargs = {name: self._cast(value) for name, value in kwargs.items()}
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack):
+            return self.module(*args, **kwargs)
+        ### END SOLUTION
+
+    def finish_gradient_synchronization(self) -> None:
+        """Return when every gradient is this rank's part of the mean over all ranks."""
+        ### BEGIN SOLUTION
+        self._average_small()
+        self._settle(in_flight=0)
+        self._free(self._by_shard.values())  # what was gathered in vain
+
+    def _replace(
+        self, module: nn.Module, name: str, parameter: nn.Parameter, sharded: "ShardedParameter | None"
+    ) -> None:
+        """Register the shard in the parameter's place, and let whoever reads it get what to compute with."""
+        if sharded is not None:
+            setattr(module, name, sharded.shard)
+            on_access(module, name, lambda: self._gathered(sharded))
+        elif self.compute_dtype is not None:
+            on_access(module, name, lambda: parameter.to(self.compute_dtype))
+
+    def _cast(self, value: object) -> object:
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.to(self.compute_dtype) if is_float and self.compute_dtype else value
+
+    def _gathered(self, sharded: "ShardedParameter") -> torch.Tensor:
+        if sharded not in self._in_use:
+            self._in_use[sharded] = Gather.apply(sharded.shard, sharded, self._reduce)
+            self._forward_order.prefetch_after(sharded)
+        return self._in_use[sharded]
+
+    def _free(self, parameters: Iterable["ShardedParameter"]) -> None:
+        for sharded in parameters:
+            self._in_use.pop(sharded, None)
+            sharded.free()
+
+    def _pack(self, tensor: torch.Tensor) -> object:
+        """What autograd keeps until backward: of a gathered parameter no more than how to find it again."""
+        memory = tensor.untyped_storage().data_ptr()
+        for sharded, full in self._in_use.items():
+            if full.untyped_storage().data_ptr() == memory:
+                return sharded, tensor.size(), tensor.stride(), tensor.storage_offset()
+        return tensor
+
+    def _unpack(self, kept: object) -> torch.Tensor:
+        if isinstance(kept, torch.Tensor):
+            return kept
+        sharded, *view = kept
+        is_new = not sharded.is_gathered
+        tensor = sharded.gathered().as_strided(*view)
+        if is_new:
+            self._backward_order.prefetch_after(sharded)
+        if not sharded.shard.requires_grad:  # no gradient will tell when it is through
+            sharded.free()
+        return tensor
+
+    def _reduce(self, sharded: "ShardedParameter", gradient: torch.Tensor) -> None:
+        self._settle(in_flight=1)
+        self._reducing.append((sharded, *sharded.start_reducing(gradient)))
+
+    def _settle(self, in_flight: int) -> None:
+        """Wait for the oldest reduce-scatters, until only so many are in flight, and add up what they bring."""
+        while len(self._reducing) > in_flight:
+            sharded, mean, work = self._reducing.popleft()
+            work.wait()
+            mean = mean.to(sharded.shard.dtype)
+            if sharded.shard.grad is not None:
+                mean += sharded.shard.grad
+            sharded.shard.grad = mean
+
+    def _average_small(self) -> None:
+        """One all-reduce for all gradients of a dtype."""
+        by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
+        for parameter in self._small:
+            if parameter.grad is not None:
+                by_dtype.setdefault(self.compute_dtype or parameter.dtype, []).append(parameter.grad)
+        for dtype, gradients in by_dtype.items():
+            flat = torch.cat([gradient.flatten().to(dtype) for gradient in gradients])
+            dist.all_reduce(flat, op=dist.ReduceOp.AVG, group=self.group)
+            parts = flat.split([gradient.numel() for gradient in gradients])
+            for gradient, part in zip(gradients, parts, strict=True):
+                gradient.copy_(part.view_as(gradient))
+        ### END SOLUTION
+
+    def full_state_dict(self) -> dict[str, torch.Tensor]:
+        """The state dict of the wrapped module, put together from the shards of all ranks; all have to ask."""
+        ### BEGIN SOLUTION
+        full = {shard: sharded.full() for shard, sharded in self._by_shard.items()}
+        state = {name: tensor.clone() for name, tensor in self.module.state_dict().items()}
+        for name, parameter in self.module.named_parameters(remove_duplicate=False):
+            if parameter in full:
+                state[name] = full[parameter]
+        return state
+
+
+class ShardedParameter:
+    """A parameter of which every rank holds a flat shard of one size, the last ones padded with zeros."""
+
+    def __init__(
+        self, parameter: nn.Parameter, compute_dtype: torch.dtype | None, group: dist.ProcessGroup | None
+    ) -> None:
+        self.shape, self.numel, self.group = parameter.shape, parameter.numel(), group
+        self.dtype = compute_dtype or parameter.dtype
+        self.world_size = dist.get_world_size(group)
+        self.shard_numel = -(-self.numel // self.world_size)
+        own = self._padded(parameter.detach()).chunk(self.world_size)[dist.get_rank(group)]
+        self.shard = nn.Parameter(own.clone(), requires_grad=parameter.requires_grad)
+        self._flat: torch.Tensor | None = None
+        self._gathering: dist.Work | None = None
+
+    def start_gathering(self) -> None:
+        if self._flat is None:
+            self._flat, self._gathering = self._gather(self.dtype)
+
+    @property
+    def is_gathered(self) -> bool:
+        return self._flat is not None and self._gathering is None
+
+    def gathered(self) -> torch.Tensor:
+        """The whole parameter in the dtype for computing, in memory that lasts until it is freed."""
+        self.start_gathering()
+        self._wait()
+        return self._flat[: self.numel].view(self.shape)
+
+    def free(self) -> None:
+        self._wait()  # nothing may arrive in memory that is someone else's by then
+        self._flat = None
+
+    def start_reducing(self, gradient: torch.Tensor) -> tuple[torch.Tensor, dist.Work]:
+        """The shard of the mean gradient, and the work to wait for."""
+        mean = gradient.new_empty(self.shard_numel)
+        work = dist.reduce_scatter_single(
+            mean, self._padded(gradient), op=dist.ReduceOp.AVG, group=self.group, async_op=True
+        )
+        return mean, work
+
+    def full(self) -> torch.Tensor:
+        """The whole parameter in its own dtype, in memory of its own."""
+        flat, work = self._gather(self.shard.dtype)
+        work.wait()
+        return flat[: self.numel].view(self.shape).clone()
+
+    def _gather(self, dtype: torch.dtype) -> tuple[torch.Tensor, dist.Work]:
+        shard = self.shard.detach().to(dtype)
+        flat = shard.new_empty(self.world_size * self.shard_numel)
+        return flat, dist.all_gather_single(flat, shard, group=self.group, async_op=True)
+
+    def _wait(self) -> None:
+        if self._gathering is not None:
+            self._gathering.wait()
+        self._gathering = None
+
+    def _padded(self, tensor: torch.Tensor) -> torch.Tensor:
+        missing = self.world_size * self.shard_numel - self.numel
+        return F.pad(tensor.flatten(), (0, missing)) if missing else tensor.flatten()
+
+
+class Gather(torch.autograd.Function):
+    """From a shard to the whole parameter; in backward, from its gradient to that of the shard."""
+
+    @staticmethod
+    def forward(ctx, shard: torch.Tensor, sharded: ShardedParameter, reduce: Callable) -> torch.Tensor:
+        ctx.sharded, ctx.reduce = sharded, reduce
+        return sharded.gathered()
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor) -> tuple[None, None, None]:
+        ctx.sharded.free()
+        ctx.reduce(ctx.sharded, gradient)  # which brings it to the shard, later
+        return None, None, None
+
+
+class Order:
+    """Remembers in which order parameters were needed, to tell which one comes next."""
+
+    def __init__(self) -> None:
+        self._seen: list[ShardedParameter] = []
+        self._position = 0
+
+    def restart(self) -> None:
+        self._position = 0
+
+    def prefetch_after(self, sharded: ShardedParameter) -> None:
+        """Start gathering what came after this one last time; if it was another one, learn anew from here."""
+        if self._seen[self._position : self._position + 1] != [sharded]:
+            self._seen[self._position :] = [sharded]
+        self._position += 1
+        for coming in self._seen[self._position : self._position + 1]:
+            coming.start_gathering()
+
+    ### END SOLUTION
+
+
+# %% [markdown]
+# Watch it: two steps of eight layers. In which order are the layers gathered, and what has changed in the second step?
+
+
+# %%
+def try_shards(wrapper):
+    torch.manual_seed(dist.get_rank())
+    model = wrapper(nn.Sequential(*[nn.Linear(512, 512) for _ in range(8)]))
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.randn(64, 512)).square().mean().backward()
+        model.finish_gradient_synchronization()
+        optimizer.step()
+    return {name: tuple(parameter.shape) for name, parameter in list(model.named_parameters())[:2]}
+
+
+with fourranks.world().trace() as trace:
+    print(fourranks.world().run(try_shards, FullyShardedDataParallel)[0])
+trace.timeline("two steps of a model that no rank holds")
+
+# %% nbgrader={"grade": true, "grade_id": "fully_sharded_data_parallel_check", "locked": true, "points": 30, "schema_version": 3, "solution": false, "task": false}
+check.fully_sharded_data_parallel(FullyShardedDataParallel)
+### BEGIN HIDDEN TESTS
+check.fully_sharded_data_parallel(FullyShardedDataParallel, world_sizes=(2, 3, 5, 8), seed=2504)
+### END HIDDEN TESTS
+
+# %% [markdown]
+# **Question 2 (graded by hand).** A model with P parameters is trained by ZeRO-3 on many GPUs, in bfloat16, with T tokens on each GPU in a step. Forward and backward take 6 · P · T floating-point operations a
+# GPU, at F = 495 · 10¹² per second; the network brings B = 50 GB/s to each GPU. How many bytes does a GPU receive in a step, and from how many tokens on can communication
+# hide behind the computation? How many with NVLink's 450 GB/s? Does a larger model need more tokens? And what would you gain and lose if the parameters were kept from forward to backward, instead of
+# being freed and gathered again?
+
+# %% [markdown] nbgrader={"grade": true, "grade_id": "overlap_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
+# All-gather in forward, all-gather in backward, reduce-scatter: 3 · P elements of 2 bytes, times (N − 1)/N, which is nearly 1: 6P bytes, in 6P / B seconds. The computation
+# takes 6PT / F. It is the longer of the two when T ≥ F / B = 495 · 10¹² / 50 · 10⁹ ≈ **9,900 tokens** on each GPU; with 450 GB/s about **1,100**. The size of the model cancels out: both sides grow
+# with P. So what decides is the batch on each GPU. (It is a lower limit: the first all-gather and the last reduce-scatter have nothing to hide behind, and overlap is never perfect.)
+#
+# Kept parameters save the all-gather in backward: 2P of traffic, as much as data parallelism, so a third less. But at the end of forward each rank holds all parameters in full, in bfloat16 2P bytes, which
+# is what ZeRO-3 took away; gradients, master weights and moments stay sharded. In memory it is ZeRO-2. PyTorch's `fully_shard(…, reshard_after_forward=False)` does that, and it is the right choice where the 16-bit parameters fit
+# and the optimizer's state does not.
+
+# %% [markdown]
+# ## What you have now
+#
+# - You computed what each stage leaves on a rank, and know that only the third has no floor.
+# - You dealt out an optimizer's state, by parameters with one owner each.
+# - You sent each gradient to its owner while backward went on, and let go of it everywhere else.
+# - You trained a model that no rank ever holds, gathered and freed layer by layer, in half the bytes with bfloat16.
+#
+# Next: so far every rank computes with whole layers. *06 tensor parallelism* cuts the layers themselves.

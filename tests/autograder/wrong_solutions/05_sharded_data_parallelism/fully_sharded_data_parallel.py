@@ -1,0 +1,231 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "forgets_the_broadcast": ("parameters differ", "drew other weights"),
+    "forgets_the_buffers": ("buffers differ", "module.buffers()"),
+    "keeps_weights_for_backward": ("kept for backward", "Let pack return something small"),
+    "never_frees": ("not freed in forward", "drop every reference"),
+    "never_frees_in_backward": ("not freed in backward", "free the parameter"),
+    "piles_up_gradients": ("not freed in backward", "do not pile up"),
+    "keeps_the_last_gathered": ("left over after the step", "Forget handles"),
+    "sums": ("summed", "ReduceOp.AVG"),
+    "divides_twice": ("divided twice", "divides already"),
+    "shards_small_parameters": ("small parameter sharded", "stays whole"),
+    "forgets_small_parameters": ("own gradient", "still has its own gradient"),
+    "all_reduces": ("all-reduced", "reduce-scatter"),
+    "gathers_in_float32": ("not in compute_dtype", "Cast the shard before"),
+    "keeps_shards_in_bfloat16": ("masters not kept or not the whole state", "own dtype"),
+    "leaves_inputs_in_float32": ("raised", "Read the line"),
+    "shards_linear_layers_only": ("not sharded", "Only attention"),
+    "gathers_for_forward_only": ("raised", "Read the line"),
+    "keeps_frozen_parameters_whole": ("not sharded", "Only frozen parameters"),
+    "trains_frozen_parameters": ("weights moved", "Only frozen parameters"),
+    "prefixes_the_state": ("names of the state", "without a prefix"),
+    "state_without_buffers": ("names of the state", "with its buffers"),
+    "state_of_shards": ("not the whole state", "gathers every shard"),
+    "keeps_the_padding": ("not the whole state", "cuts the padding off"),
+    "drops_the_remainder": ("raised", "Read the line"),
+    "replaces_gradients": ("wrong gradient", "left over"),
+    "gathers_at_each_look": ("gathered twice", "several times"),
+    "gathers_everything_first": ("all at once or not freed in forward", "layer"),
+    "averages_over_the_world": ("out of step or timed out or deadlock", "group"),
+    "reduces_by_broadcast": ("another collective", "names the collectives"),
+    "forgets_to_wait": ("no wait", "Keep every handle"),
+}
+
+
+class forgets_the_broadcast(RightShards):
+    def broadcast_tensors(self):
+        return self.module.buffers()
+
+
+class forgets_the_buffers(RightShards):
+    def broadcast_tensors(self):
+        return self.module.parameters()
+
+
+class keeps_weights_for_backward(RightShards):
+    def pack(self, tensor):
+        return tensor
+
+
+class never_frees(RightShards):
+    def after_forward(self, child, args, output):
+        if child is self.module:
+            self.held.clear()
+
+
+class never_frees_in_backward(RightShards):
+    def arrived(self, shard, gradient):
+        self.add(shard, self.reduce(shard, gradient).to(shard.dtype))
+
+    def finish_gradient_synchronization(self):
+        super().finish_gradient_synchronization()
+        self.regathered.clear()
+
+
+class piles_up_gradients(RightShards):
+    def arrived(self, shard, gradient):
+        self.regathered.pop(shard, None)
+        self.waiting = [*getattr(self, "waiting", []), (shard, gradient)]
+
+    def finish_gradient_synchronization(self):
+        for shard, gradient in self.waiting:
+            self.add(shard, self.reduce(shard, gradient).to(shard.dtype))
+        self.waiting = []
+        super().finish_gradient_synchronization()
+
+
+class keeps_the_last_gathered(RightShards):
+    def arrived(self, shard, gradient):
+        self.latest = [*getattr(self, "latest", [])[-7:], self.regathered.get(shard)]
+        super().arrived(shard, gradient)
+
+
+class sums(RightShards):
+    def reduce(self, shard, gradient):
+        return super().reduce(shard, gradient, dist.ReduceOp.SUM)
+
+
+class divides_twice(RightShards):
+    def reduce(self, shard, gradient):
+        return super().reduce(shard, gradient) / self.n
+
+
+class shards_small_parameters(RightShards):
+    def is_large(self, parameter):
+        return parameter.numel() > 0
+
+
+class forgets_small_parameters(RightShards):
+    def finish_gradient_synchronization(self):
+        pass
+
+
+class all_reduces(RightShards):
+    def reduce(self, shard, gradient):
+        padded = F.pad(gradient.flatten(), (0, self.n * shard.numel() - gradient.numel()))
+        dist.all_reduce(padded, dist.ReduceOp.AVG, self.group)
+        return padded.chunk(self.n)[self.rank].clone()
+
+
+class gathers_in_float32(RightShards):
+    def gather(self, shard):
+        return self.all_gather(shard, shard.detach()).to(self.compute_dtype or shard.dtype)
+
+
+class keeps_shards_in_bfloat16(RightShards):
+    def stored(self, own):
+        return own.to(self.compute_dtype or own.dtype)
+
+
+class leaves_inputs_in_float32(RightShards):
+    def cast(self, value):
+        return value
+
+
+class shards_linear_layers_only(RightShards):
+    def is_large(self, parameter):
+        layers = [child for child in self.module.modules() if type(child) is nn.Linear]
+        inside = {p for layer in layers for p in layer.parameters()}
+        return parameter in inside and super().is_large(parameter)
+
+
+class gathers_for_forward_only(RightShards):
+    def replace(self, child, name, shard):
+        setattr(child, name, shard)
+        child.register_forward_pre_hook(lambda *_: self.place(child, name, shard))
+        child.register_forward_hook(lambda *_: self.remove(child, name, shard))
+
+    def place(self, child, name, shard):
+        del child._parameters[name]
+        setattr(child, name, self.full(shard))
+
+    def remove(self, child, name, shard):
+        delattr(child, name)
+        child.register_parameter(name, shard)
+
+
+class keeps_frozen_parameters_whole(RightShards):
+    def is_large(self, parameter):
+        return parameter.requires_grad and super().is_large(parameter)
+
+
+class trains_frozen_parameters(RightShards):
+    def make_shard(self, parameter):
+        return super().make_shard(parameter).requires_grad_(True)
+
+
+class prefixes_the_state(RightShards):
+    def full_state_dict(self):
+        return {f"module.{name}": value for name, value in super().full_state_dict().items()}
+
+
+class state_without_buffers(RightShards):
+    def full_state_dict(self):
+        names = dict(self.module.named_parameters(remove_duplicate=False))
+        return {name: value for name, value in super().full_state_dict().items() if name in names}
+
+
+class state_of_shards(RightShards):
+    def full_state_dict(self):
+        return {name: value.clone() for name, value in self.module.state_dict().items()}
+
+
+class keeps_the_padding(RightShards):
+    def full_state_dict(self):
+        state = dict(self.module.state_dict())
+        for name, parameter in self.module.named_parameters(remove_duplicate=False):
+            if parameter in self.whole:
+                parts = [torch.empty_like(parameter) for _ in range(self.n)]
+                dist.all_gather(parts, parameter.detach(), group=self.group)
+                state[name] = torch.cat(parts)
+        return state
+
+
+class drops_the_remainder(RightShards):
+    def make_shard(self, parameter):
+        numel = parameter.numel() // self.n
+        own = parameter.detach().flatten()[self.rank * numel : (self.rank + 1) * numel].clone()
+        shard = nn.Parameter(own, requires_grad=parameter.requires_grad)
+        self.whole[shard] = parameter.shape
+        return shard
+
+
+class replaces_gradients(RightShards):
+    def add(self, shard, mean):
+        shard.grad = mean
+
+
+class gathers_at_each_look(RightShards):
+    def full(self, shard):
+        self.held.pop(shard, None)
+        return super().full(shard)
+
+
+class gathers_everything_first(RightShards):
+    def forward(self, *args, **kwargs):
+        with torch.autograd.graph.saved_tensors_hooks(self.pack, self.unpack):
+            for shard in self.whole:
+                self.full(shard)
+        return super().forward(*args, **kwargs)
+
+
+class averages_over_the_world(RightShards):
+    def finish_gradient_synchronization(self):
+        for parameter in self.small:
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad, dist.ReduceOp.AVG)
+
+
+class reduces_by_broadcast(RightShards):
+    def finish_gradient_synchronization(self):
+        super().finish_gradient_synchronization()
+        for parameter in self.small:
+            dist.broadcast(parameter.data, group_src=0, group=self.group)
+
+
+class forgets_to_wait(RightShards):
+    def finish_gradient_synchronization(self):
+        for parameter in self.small:
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad, dist.ReduceOp.AVG, self.group, async_op=True)

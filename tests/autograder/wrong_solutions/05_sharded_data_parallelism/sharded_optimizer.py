@@ -1,0 +1,139 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "has_the_whole_state": ("state not sharded", "only what this rank owns"),
+    "deals_out_in_turn": ("state not sharded", "not in turn"),
+    "rank_0_owns_everything": ("state not sharded", "only what this rank owns"),
+    "forgets_to_send": ("not sent by its owner", "broadcast every parameter"),
+    "sends_from_rank_0": ("not sent by its owner", "src=owner"),
+    "averages_the_gradients": ("averaged again", "averaged before"),
+    "sends_twice": ("parameters sent twice", "once, by its owner"),
+    "sends_frozen_parameters": ("parameters sent twice", "a frozen one never changes"),
+    "sends_by_all_reduce": ("averaged again", "new parameters"),
+    "sends_by_scatter": ("another collective", "names the collectives"),
+    "ignores_schedules": ("learning rate unchanged", "before each step"),
+    "ignores_the_options_of_groups": ("group options lost", "A group is a dict"),
+    "ignores_late_groups": ("group not added", "in the midst of training"),
+    "cannot_own_nothing": ("raised", "Read the line"),
+    "steps_twice": ("wrong update", "once a step"),
+    "loses_the_loss": ("loss not returned", "returns what it returned"),
+    "lists_only_its_own": ("not cleared or not sent by its owner", "param"),
+    "forgets_to_wait": ("no wait", "Keep every handle"),
+    "takes_zeros_for_none": ("wrong update", "without a gradient"),
+}
+
+
+class has_the_whole_state(RightOptimizer):
+    def owns(self, parameter):
+        return True
+
+
+class deals_out_in_turn(RightOptimizer):
+    def choose(self, parameter):
+        return len(self.owners) % self.n
+
+
+class rank_0_owns_everything(RightOptimizer):
+    def choose(self, parameter):
+        return 0
+
+
+class forgets_to_send(RightOptimizer):
+    def send(self, parameter):
+        pass
+
+
+class sends_from_rank_0(RightOptimizer):
+    def send(self, parameter):
+        dist.broadcast(parameter.data, src=0)
+
+
+class averages_the_gradients(RightOptimizer):
+    def step(self, closure=None):
+        for parameter in self.sent():
+            if parameter.grad is not None:
+                dist.all_reduce(parameter.grad, dist.ReduceOp.AVG)
+        return super().step(closure)
+
+
+class sends_twice(RightOptimizer):
+    def send(self, parameter):
+        super().send(parameter)
+        super().send(parameter)
+
+
+class sends_frozen_parameters(RightOptimizer):
+    def sent(self):
+        return list(self.owners)
+
+
+class sends_by_all_reduce(RightOptimizer):
+    def send(self, parameter):
+        if not self.owns(parameter):
+            parameter.data.zero_()
+        dist.all_reduce(parameter.data)
+
+
+class sends_by_scatter(RightOptimizer):
+    def send(self, parameter):
+        parts = [parameter.data.clone() for _ in range(self.n)] if self.owns(parameter) else None
+        dist.scatter(parameter.data, parts, src=self.owners[parameter])
+
+
+class ignores_schedules(RightOptimizer):
+    def options(self, group):
+        return {}
+
+
+class ignores_the_options_of_groups(RightOptimizer):
+    def add_own(self, own):
+        super().add_own({"params": own["params"]})
+
+    def options(self, group):
+        return {}
+
+
+class ignores_late_groups(RightOptimizer):
+    def step(self, closure=None):
+        self.is_training = True
+        return super().step(closure)
+
+    def add_param_group(self, group):
+        if not getattr(self, "is_training", False):
+            super().add_param_group(group)
+
+
+class cannot_own_nothing(RightOptimizer):
+    def add_own(self, own):
+        if not own["params"] and self.inner is None:
+            self.inner = self.cls([], **self.kwargs)
+        super().add_own(own)
+
+
+class steps_twice(RightOptimizer):
+    def step(self, closure=None):
+        self.inner.step()
+        return super().step(closure)
+
+
+class loses_the_loss(RightOptimizer):
+    def step(self, closure=None):
+        super().step(closure)
+
+
+class lists_only_its_own(RightOptimizer):
+    def add_own(self, own):
+        super().add_own(own)
+        self.param_groups[-1]["params"] = own["params"]
+
+
+class forgets_to_wait(RightOptimizer):
+    def send(self, parameter):
+        dist.broadcast(parameter.data, src=self.owners[parameter], async_op=True)
+
+
+class takes_zeros_for_none(RightOptimizer):
+    def step(self, closure=None):
+        for parameter in self.owners:
+            if parameter.grad is None and parameter.requires_grad:
+                parameter.grad = torch.zeros_like(parameter)
+        return super().step(closure)

@@ -1,0 +1,73 @@
+FAILS_AS = {
+    "shards_everything_at_once": ("everything sharded", "Only stage 3"),
+    "shards_nothing": ("nothing sharded", "From stage 1 on"),
+    "counts_stages_from_one": ("nothing sharded", "From stage 1 on"),
+    "counts_stages_from_minus_one": ("stage off by one", "Stage 0 shards nothing"),
+    "trains_in_float32": ("float32 training", "mixed precision"),
+    "forgets_the_master_weights": ("no master weights", "master weight in float32"),
+    "keeps_gradients_in_float32": ("gradients in float32", "16 bits"),
+    "adds_up_all_ranks": ("bytes of all ranks", "one rank"),
+    "in_GB": ("not in bytes", "Return bytes"),
+    "divides_without_a_rest": ("rounded bytes", "not with //"),
+    "accepts_every_stage": ("unknown stage", "ValueError"),
+    "prints_it": ("wrong type", "what the function returns"),
+    "twelve_for_all": ("wrong bytes", "Add up three terms"),
+}
+
+
+def costs(num_params, world_size, stage, parts=(2, 2, 12)):
+    if stage not in (0, 1, 2, 3):
+        raise ValueError(f"no stage {stage}")
+    return sum(num_params * part / (world_size if stage >= 3 - at else 1) for at, part in enumerate(parts))
+
+
+def shards_everything_at_once(num_params, world_size, stage):
+    return costs(num_params, world_size, stage and 3)
+
+
+def shards_nothing(num_params, world_size, stage):
+    return costs(num_params, 1, stage)
+
+
+def counts_stages_from_one(num_params, world_size, stage):
+    return costs(num_params, world_size, stage) if stage == 0 else costs(num_params, world_size, stage - 1)
+
+
+def counts_stages_from_minus_one(num_params, world_size, stage):
+    return costs(num_params, world_size, stage) if stage == 3 else costs(num_params, world_size, stage + 1)
+
+
+def trains_in_float32(num_params, world_size, stage):
+    return costs(num_params, world_size, stage, (4, 4, 8))
+
+
+def forgets_the_master_weights(num_params, world_size, stage):
+    return costs(num_params, world_size, stage, (2, 2, 8))
+
+
+def keeps_gradients_in_float32(num_params, world_size, stage):
+    return costs(num_params, world_size, stage, (2, 4, 12))
+
+
+def adds_up_all_ranks(num_params, world_size, stage):
+    return world_size * costs(num_params, world_size, stage)
+
+
+def in_GB(num_params, world_size, stage):
+    return costs(num_params, world_size, stage) / 1e9
+
+
+def divides_without_a_rest(num_params, world_size, stage):
+    return costs(num_params, world_size, stage) // 1
+
+
+def accepts_every_stage(num_params, world_size, stage):
+    return costs(num_params, world_size, min(max(stage, 0), 3))
+
+
+def prints_it(num_params, world_size, stage):
+    print(costs(num_params, world_size, stage))
+
+
+def twelve_for_all(num_params, world_size, stage):
+    return costs(num_params, world_size, stage, (0, 0, 12))
