@@ -122,6 +122,8 @@ class Tensors:
         """The first rank's tensor that is not as it has to be."""
         for at, want in enumerate(self.wanted):
             found, label = got[at], f"{ranks[at]}, {self.name}"
+            if found is None:
+                return Problem("no gradient of a part", f"{label}: {kind_of(want)}", "None")
             if not isinstance(found, torch.Tensor) or kind_of(found) != kind_of(want):
                 return Problem("another shape of a part", f"{label}: {kind_of(want)}", kind_of(found))
             if not close(found, want, self.tolerance):

@@ -26,6 +26,7 @@ MODULES = (
     "check",
     "overhead",
     "data_parallelism",
+    "tensor_parallelism",
     "dashboard",
     "bandwidth",
 )

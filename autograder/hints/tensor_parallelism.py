@@ -156,6 +156,11 @@ BY_KIND = {
         "The gradients of the ranks would be right if they were added up: in forward, every rank uses this "
         "tensor for its own part of the work. copy_to_ranks does the adding in backward.",
     ),
+    "no gradient of a part": (
+        "a gradient is missing",
+        "It is None: backward never came there. Which step has no backward, or is made by some ranks only? "
+        "What torch.distributed fills has no history.",
+    ),
     "gradient of every rank added": (
         "a gradient is as many times too large as there are ranks",
         "A loss that every rank computes from the same output is one loss, not N. Is a gradient summed that "
