@@ -29,9 +29,7 @@ class Collective:
     count: int = 1
 
     def __str__(self) -> str:
-        article = "an" if self.op.startswith("all") else "a"
-        number = article if self.count == 1 else f"{self.count} times {article}"
-        return f"{number} {self.op} of {counted(self.nbytes, 'byte')}"
+        return f"{counted(self.count, self.op)} of {counted(self.nbytes, 'byte')}"
 
 
 @dataclass(frozen=True)
@@ -48,7 +46,7 @@ def excess(
     """More than is allowed, or an end that was not waited for.
 
     Args:
-        report: of the driver, with the moments `began`, `turned` and `ended`.
+        report: of the driver, with the moments at which forward `began` and `turned` into backward.
         world_size: number of ranks in the group; alone, nobody communicates.
     """
     calls = [call for call in calls if call.moves_data]

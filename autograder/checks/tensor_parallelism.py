@@ -194,11 +194,9 @@ def _wrong_output(
     block: Block, state: dict[str, torch.Tensor], output: torch.Tensor, outcomes: Outcomes
 ) -> Problem | None:
     n, found = len(outcomes), by_rank(outcomes, "output")
-    mistakes = []
-    if block.added_once:
-        too_often = output + (n - 1) * state[block.added_once]
-        mistakes.append(("bias added by every rank", block.output_cut.parts(too_often, n)))
-    partial_sums = block.output_cut is WHOLE and parts_of_a_sum(found, output)
+    too_often = output + (n - 1) * state[block.added_once] if block.added_once else output
+    mistakes = [("bias added by every rank", block.output_cut.parts(too_often, n))]
+    partial_sums = block.output_cut is WHOLE and any(parts_of_a_sum(found, s) for s in (output, too_often))
     otherwise = "partial output" if partial_sums else "another output"
     tensors = Tensors("output", block.output_cut.parts(output, n), otherwise, mistakes)
     if problem := tensors.wrong(found, names(outcomes)):

@@ -45,7 +45,6 @@ def differentiate(
     (y + earlier).backward(cotangent.clone())
     return report | {
         "differentiable": True,
-        "ended": time.perf_counter(),
         "gradient": x.grad,
         "neighbour": neighbour.grad,
     }
@@ -93,7 +92,6 @@ def run(
         "loaded": loaded,
         "began": began,
         "turned": turned,
-        "ended": time.perf_counter(),
         "differentiable": y.requires_grad,
         "output": output,
         "gradient": x.grad,
@@ -115,12 +113,11 @@ def cross_entropy(
     differentiable = isinstance(loss, torch.Tensor) and loss.requires_grad
     report = {"began": began, "turned": turned, "differentiable": differentiable}
     if not differentiable or loss.dim():
-        return report | {"loss": loss, "gradient": None, "ended": turned}
+        return report | {"loss": loss, "gradient": None}
     (loss * SCALE).backward()
     return report | {
         "loss": loss.detach().clone(),
         "gradient": logits.grad,
-        "ended": time.perf_counter(),
     }
 
 

@@ -2,7 +2,7 @@
 FAILS_AS = {
     "cuts_qkv_as_one": ("cut across heads", "every rank takes its heads"),
     "takes_every_nth_head": ("wrong shard", "equal parts along it"),
-    "uses_all_heads": ("another output or raised", "n"),
+    "uses_all_heads": ("another output", "one by one"),
     "forgets_causal": ("another output", "one by one"),
     "always_causal": ("another output", "one by one"),
     "scales_by_the_width": ("another output", "one by one"),

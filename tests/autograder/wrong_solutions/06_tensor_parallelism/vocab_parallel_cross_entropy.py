@@ -183,13 +183,12 @@ def counts_words_of_the_world(logits, target, group=None):
 
 class _FourthTime(Loss):
     def mean(self, losses, target):
-        return super().mean(reduce(losses, group=self.group) / dist.get_world_size(self.group), target)
+        summed(losses.detach(), self.group)
+        return super().mean(losses, target)
 
 
 def sums_a_fourth_time(logits, target, group=None):
-    n = dist.get_world_size(group)
-    loss = _FourthTime()(logits, target, group)
-    return loss + 0 * n
+    return _FourthTime()(logits, target, group)
 
 
 def has_no_history(logits, target, group=None):
