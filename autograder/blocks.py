@@ -119,8 +119,8 @@ def attention(n: int) -> Iterator[Block]:
 
 
 def deep_mlp(n: int) -> Iterator[Block]:
-    for num_layers in (3, 1):
-        inputs, kinds = (5, 2 * n), ("weight", "bias")
+    for num_layers, leading in ((3, (1, 5)), (1, (5,))):
+        inputs, kinds = (*leading, 2 * n), ("weight", "bias")
         inner = (_collective("reduce_scatter", inputs, num_layers - 1),) if num_layers > 1 else ()
         yield Block(
             f"{num_layers} layer{'s' * (num_layers > 1)}",

@@ -147,7 +147,7 @@ def _cut_shapes(world_sizes: Sequence[int], seed: int) -> Iterator[tuple[Setting
         yield setting, Shape((3, 2 * n), dim=-1)
         yield setting, Shape((n, 3), dim=0)
         yield setting, Shape((2, 3 * n, 5), dim=1, dtype=DTYPES[setting.world_size % 3], strided=True)
-        yield setting, Shape((0, n), dim=1)
+        yield setting, Shape((2, 0), dim=1)
 
 
 def _part(shape: Shape, num_ranks: int) -> tuple[int, ...]:

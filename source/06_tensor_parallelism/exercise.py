@@ -215,7 +215,13 @@ def share(size: int, group: dist.ProcessGroup | None) -> int:
 
 def own_part(x: torch.Tensor, dim: int, group: dist.ProcessGroup | None) -> torch.Tensor:
     """This rank's part along `dim`, as a view."""
-    return x.split(max(1, share(x.shape[dim], group)), dim)[dist.get_rank(group)]
+    return equal_parts(x, dim, group)[dist.get_rank(group)]
+
+
+def equal_parts(x: torch.Tensor, dim: int, group: dist.ProcessGroup | None) -> tuple[torch.Tensor, ...]:
+    """The parts of all ranks along `dim`, as views."""
+    share(x.shape[dim], group)  # which refuses what does not divide
+    return x.tensor_split(dist.get_world_size(group), dim)
 
 
 class _GatherFromRanks(torch.autograd.Function):
@@ -355,7 +361,7 @@ class AllGatherMLP(nn.Module):
 
 def sum_of_own_part(x: torch.Tensor, dim: int, group: dist.ProcessGroup | None) -> torch.Tensor:
     """This rank's part, along `dim`, of the sum over the ranks."""
-    parts = [part.contiguous() for part in x.split(max(1, share(x.shape[dim], group)), dim)]
+    parts = [part.contiguous() for part in equal_parts(x, dim, group)]
     total = torch.empty_like(parts[0])
     dist.reduce_scatter(total, parts, group=group)
     return total

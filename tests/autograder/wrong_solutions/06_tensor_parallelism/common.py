@@ -30,7 +30,8 @@ def share(size, group):
 
 
 def part(x, dim, group):
-    return x.split(max(1, share(x.shape[dim], group)), dim)[dist.get_rank(group)]
+    share(x.shape[dim], group)
+    return x.tensor_split(dist.get_world_size(group), dim)[dist.get_rank(group)]
 
 
 def part_of_sum(x, dim, group):

@@ -32,7 +32,7 @@ passes_the_first_part_back = made_of(
     together, lambda g, dim, group: g.chunk(dist.get_world_size(group), dim)[0]
 )
 counts_ranks_of_the_world = made_of(
-    together, lambda g, dim, group: g.split(max(1, share(g.shape[dim], group)), dim)[dist.get_rank()]
+    together, lambda g, dim, group: g.tensor_split(dist.get_world_size(group), dim)[dist.get_rank()]
 )
 
 

@@ -52,7 +52,8 @@ refuses_without_reason = made_of(refused, together)
 
 
 def first_part(x, dim, group):
-    return x.split(max(1, share(x.shape[dim], group)), dim)[0]
+    share(x.shape[dim], group)
+    return x.tensor_split(dist.get_world_size(group), dim)[0]
 
 
 takes_the_first_part = made_of(first_part, together)
@@ -75,7 +76,7 @@ def dealt(x, dim, group):
 
 deals_out_in_turn = made_of(dealt, together)
 takes_its_part_of_the_world = made_of(
-    lambda x, dim, group: x.split(max(1, share(x.shape[dim], group)), dim)[dist.get_rank()], together
+    lambda x, dim, group: x.tensor_split(dist.get_world_size(group), dim)[dist.get_rank()], together
 )
 puts_parts_in_reverse = made_of(part, lambda g, dim, group: torch.cat(gathered(g, group)[::-1], dim))
 
