@@ -75,9 +75,14 @@ def dealt(x, dim, group):
 
 
 deals_out_in_turn = made_of(dealt, together)
-takes_its_part_of_the_world = made_of(
-    lambda x, dim, group: x.tensor_split(dist.get_world_size(group), dim)[dist.get_rank()], together
-)
+
+
+def part_by_rank_of_the_world(x, dim, group):
+    share(x.shape[dim], group)
+    return x.tensor_split(dist.get_world_size(group), dim)[dist.get_rank()]
+
+
+takes_its_part_of_the_world = made_of(part_by_rank_of_the_world, together)
 puts_parts_in_reverse = made_of(part, lambda g, dim, group: torch.cat(gathered(g, group)[::-1], dim))
 
 
