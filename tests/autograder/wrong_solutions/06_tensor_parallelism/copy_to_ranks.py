@@ -8,7 +8,7 @@ FAILS_AS = {
     "copies_without_history": ("cut graph", "torch.autograd.Function"),
     "gathers_and_adds_gradients": ("bytes in backward", "half the bytes"),
     "sums_in_the_default_group": ("uneven collectives or timed out", "Only a group"),
-    "keeps_strides": ("raised", "Only tensors that are not contiguous"),
+    "keeps_strides": ("wrong backward", "Only tensors that are not contiguous"),
     "takes_the_largest_gradient": ("wrong backward", "Forward is right"),
     "broadcasts": ("wrong forward", "two ranks"),
     "sums_twice_as_much": ("collectives in backward", "mirrors"),

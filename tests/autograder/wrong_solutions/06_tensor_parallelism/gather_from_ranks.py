@@ -8,7 +8,6 @@ FAILS_AS = {
     "counts_ranks_of_the_world": ("raised or another rank's part or wrong backward", "Only a group"),
     "adds_up_zeros": ("bytes in forward", "where parts would do"),
     "gathers_in_the_default_group": ("uneven collectives or timed out", "Only a group"),
-    "gathers_what_lies_scattered": ("raised", "Only tensors that are not contiguous"),
     "last_rank_first": ("parts in another order", "first rank comes first"),
     "passes_all_back": ("raised", "Read the line"),
 }
@@ -46,12 +45,5 @@ adds_up_zeros = made_of(padded_sum, part)
 gathers_in_the_default_group = made_of(lambda x, dim, group: together(x, dim, None), part)
 
 
-def gather_as_it_lies(x, dim, group):
-    parts = [torch.empty_like(x) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(parts, x, group=group)
-    return torch.cat(parts, dim)
-
-
-gathers_what_lies_scattered = made_of(gather_as_it_lies, part)
 last_rank_first = made_of(lambda x, dim, group: torch.cat(gathered(x, group)[::-1], dim), part)
 passes_all_back = made_of(together, identity)

@@ -11,7 +11,7 @@ FAILS_AS = {
     "reduces_in_the_default_group": ("uneven collectives or timed out", "Only a group"),
     "takes_the_largest": ("wrong forward", "two ranks"),
     "sums_as_float32": ("another shape of a part", "keeps the dtype"),
-    "needs_contiguous_memory": ("raised", "Only tensors that are not contiguous"),
+    "needs_contiguous_memory": ("wrong forward", "Only tensors that are not contiguous"),
 }
 
 sums_backward_too = made_of(summed, summed)

@@ -11,7 +11,6 @@ FAILS_AS = {
     "takes_its_part_of_the_world": ("raised or another rank's part or wrong forward", "Only a group"),
     "puts_parts_in_reverse": ("parts in another order", "comes first"),
     "sums_first": ("summed needlessly", "already"),
-    "gathers_strided_gradients": ("raised", "Only tensors that are not contiguous"),
 }
 
 
@@ -92,12 +91,3 @@ def part_of_all(x, dim, group):
 
 
 sums_first = made_of(part_of_all, together)
-
-
-def gradients_as_they_lie(gradient, dim, group):
-    parts = [torch.empty_like(gradient) for _ in range(dist.get_world_size(group))]
-    dist.all_gather(parts, gradient, group=group)
-    return torch.cat(parts, dim)
-
-
-gathers_strided_gradients = made_of(part, gradients_as_they_lie)
