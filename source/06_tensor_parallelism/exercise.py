@@ -47,7 +47,8 @@
 #
 # **Whole and cut.** A tensor is *whole* when every rank has all of it, the same everywhere, and *cut along `dim`* when rank r of N has the r-th of N equal
 # parts. What is whole has a whole gradient, the same on every rank; what is cut has its part of the gradient. That holds for inputs, outputs and weights
-# alike, and whoever writes a layer relies on it for the gradient that comes in and sees to it for the gradient that goes out.
+# alike, and whoever writes a layer relies on it for the gradient that comes in and sees to it for the gradient that goes out. (DTensor calls the two
+# `Replicate` and `Shard(dim)`; what has still to be summed over the ranks, a *summand* below, is its `Partial`.)
 #
 # **Every module has `load_full(state_dict)`.** It is given the state dict of the whole module on every rank, and copies this rank's shards into the parameters that
 # are there, without asking the other ranks. Until then a module's weights may be anything. Parameters have the names of the whole module's, and the shape of the shard.
