@@ -15,6 +15,7 @@ RESET_TWICE = "it sets everything to the same values"
 
 FIRST_OF_ALL = "there is nothing yet that the second one could forget"
 CALLED_ON_THE_CLASS = "torch calls it on the class, where a plain function is static"
+ANY_STRIDES = "Gloo copies lists of tensors with any strides; NCCL wants contiguous ones"
 NO_MATTER_WHICH_FIRST = "neither needs the other"
 LOAD_NORM = "self.norm.load_state_dict(part_of(state_dict, 'norm'))"
 AUTOGRAD_FUNCTIONS = (
@@ -212,6 +213,27 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             f"{LOAD_NORM}; {_load('up')}",
             f"{_load('up')}; {LOAD_NORM}",
         ): NO_MATTER_WHICH_FIRST,
+        (
+            "ParallelAttention.forward",
+            "return self.out(attended.transpose(1, 2).flatten(2))",
+            "return self.out(attended.transpose(2, 1).flatten(2))",
+        ): "the same two dimensions",
+        ("put_together", "x = x.contiguous()", "x = x"): ANY_STRIDES,
+        (
+            "sum_of_own_part",
+            "parts = [part.contiguous() for part in equal_parts(x, dim, group)]",
+            "parts = [part for part in equal_parts(x, dim, group)]",
+        ): ANY_STRIDES,
+        (
+            "sum_of_own_part",
+            "total = torch.empty_like(parts[0])",
+            "total = torch.empty_like(parts[-1])",
+        ): "all parts are of one shape",
+        (
+            "equal_parts",
+            "share(x.shape[dim], group)",
+            "share(x.shape[dim], group); share(x.shape[dim], group)",
+        ): "the second one refuses what the first one refuses",
         (
             "vocab_parallel_cross_entropy",
             "found = shifted.gather(-1, place.where(is_here, 0).unsqueeze(-1)).squeeze(-1)",
