@@ -26,6 +26,12 @@ from autograder.checks.data_parallelism import (
     bucketed_distributed_data_parallel,
     distributed_data_parallel,
 )
+from autograder.checks.differentiable_collectives import (
+    copy_to_ranks,
+    gather_from_ranks,
+    reduce_from_ranks,
+    scatter_to_ranks,
+)
 from autograder.checks.fully_sharded import fully_sharded_data_parallel
 from autograder.checks.hardware_hierarchy import (
     attainable_flops,
@@ -36,11 +42,21 @@ from autograder.checks.hardware_hierarchy import (
 from autograder.checks.less_communication import local_sgd_round, top_k_compressor
 from autograder.checks.sharded_gradients import sharded_gradients
 from autograder.checks.sharded_optimizers import sharded_optimizer, training_bytes
+from autograder.checks.tensor_parallelism import (
+    all_gather_mlp,
+    column_parallel_linear,
+    parallel_attention,
+    parallel_mlp,
+    row_parallel_linear,
+    sequence_parallel_mlp,
+)
 from autograder.checks.topology_listings import parse_topology
+from autograder.checks.vocabulary_parallelism import vocab_parallel_cross_entropy
 
 __all__ = [
     "accumulate",
     "algbw",
+    "all_gather_mlp",
     "all_to_all",
     "attainable_flops",
     "average_gradients",
@@ -48,6 +64,8 @@ __all__ = [
     "broadcast",
     "bucketed_distributed_data_parallel",
     "busbw",
+    "column_parallel_linear",
+    "copy_to_ranks",
     "corrected_reduce_scatter_busbw",
     "crossover_bytes",
     "distributed_data_parallel",
@@ -55,21 +73,29 @@ __all__ = [
     "fit_alpha_beta",
     "fully_sharded_data_parallel",
     "gather",
+    "gather_from_ranks",
     "load_checkpoint",
     "local_sgd_round",
     "matmul_intensity",
     "measure_copy_bandwidth",
+    "parallel_attention",
+    "parallel_mlp",
     "parse_topology",
     "reduce",
+    "reduce_from_ranks",
     "ring_all_gather",
     "ring_all_reduce",
     "ring_reduce_scatter",
+    "row_parallel_linear",
     "save_checkpoint",
     "scatter",
+    "scatter_to_ranks",
+    "sequence_parallel_mlp",
     "shard_batch",
     "sharded_gradients",
     "sharded_optimizer",
     "top_k_compressor",
     "training_bytes",
     "transfer_seconds",
+    "vocab_parallel_cross_entropy",
 ]

@@ -27,6 +27,7 @@ MODULES = (
     "overhead",
     "data_parallelism",
     "sharded_data_parallelism",
+    "tensor_parallelism",
     "dashboard",
     "bandwidth",
 )

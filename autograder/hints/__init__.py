@@ -17,6 +17,7 @@ from autograder.hints import (
     hardware_hierarchy,
     less_communication,
     sharded_data_parallelism,
+    tensor_parallelism,
 )
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ _BY_KIND = {
     **checkpoints.BY_KIND,
     **less_communication.BY_KIND,
     **sharded_data_parallelism.BY_KIND,
+    **tensor_parallelism.BY_KIND,
 }
 
 # Kinds that what failing cases have in common may explain; a broken budget or contract says enough by itself.
@@ -75,6 +77,7 @@ _PATTERN_KINDS = {
     *data_parallelism.PATTERN_KINDS,
     *less_communication.PATTERN_KINDS,
     *sharded_data_parallelism.PATTERN_KINDS,
+    *tensor_parallelism.PATTERN_KINDS,
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .mutants import Mutant
 
 ONE_ROUND_MORE = "in the round that comes on top no position is left that would send or receive"
@@ -12,9 +14,42 @@ RESET_TWICE = "it sets everything to the same values"
 SAME_AGAIN = "all ranks get the same again; a checkpoint has no budget of messages"
 
 
+FIRST_OF_ALL = "there is nothing yet that the second one could forget"
+CALLED_ON_THE_CLASS = "torch calls it on the class, where a plain function is static"
+ANY_STRIDES = "Gloo copies lists of tensors with any strides; NCCL wants contiguous ones"
+NO_MATTER_WHICH_FIRST = "neither needs the other"
+LOAD_NORM = "self.norm.load_state_dict(part_of(state_dict, 'norm'))"
+AUTOGRAD_FUNCTIONS = (
+    "_CopyToRanks",
+    "_ReduceFromRanks",
+    "_GatherFromRanks",
+    "_ScatterToRanks",
+    "_AllGather",
+    "_ReduceScatter",
+)
+TENSOR_PARALLEL_MODULES = (
+    "AllGatherMLP",
+    "ColumnParallelLinear",
+    "RowParallelLinear",
+    "ParallelMLP",
+    "ParallelAttention",
+    "SequenceParallelMLP",
+)
+
+
 def _broadcast(what: str) -> str:
     call = f"dist.broadcast({what}, group_src=0, group=group, async_op=True)"
     return f"copies = [{call} for tensor in [*module.parameters(), *module.buffers()]]"
+
+
+def _load(module: str) -> str:
+    return f"self.{module}.load_full(part_of(state_dict, '{module}'))"
+
+
+def _loads(name: str, *modules: str) -> Iterator[tuple[tuple[str, str, str], str]]:
+    """To load a submodule twice."""
+    for module in modules:
+        yield (f"{name}.load_full", _load(module), f"{_load(module)}; {_load(module)}"), RESET_TWICE
 
 
 # topic: (function, statement, what stands there instead): the reason
@@ -85,7 +120,7 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "DistributedDataParallel.__init__",
             "super().__init__()",
             "super().__init__(); super().__init__()",
-        ): "there is nothing yet that the second one could forget",
+        ): FIRST_OF_ALL,
         (
             "DistributedDataParallel.__init__",
             "self._expect_all()",
@@ -168,6 +203,65 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "mean.index_add_(0, *sent)",
             "mean.index_add_(-1, *sent)",
         ): ONE_DIMENSION,
+    },
+    "06_tensor_parallelism": {
+        **{
+            (
+                f"{name}.{direction}",
+                "@staticmethod",
+                "nothing",
+            ): "called on the class, a plain function is one"
+            for name in AUTOGRAD_FUNCTIONS
+            for direction in ("forward", "backward")
+        },
+        **{
+            (f"{name}.__init__", "super().__init__()", "super().__init__(); super().__init__()"): FIRST_OF_ALL
+            for name in TENSOR_PARALLEL_MODULES
+        },
+        **dict(_loads("ParallelMLP", "up", "down")),
+        **dict(_loads("SequenceParallelMLP", "up", "down")),
+        **dict(_loads("ParallelAttention", "out")),
+        (
+            "ParallelMLP.load_full",
+            f"{_load('up')}; {_load('down')}",
+            f"{_load('down')}; {_load('up')}",
+        ): NO_MATTER_WHICH_FIRST,
+        (
+            "SequenceParallelMLP.load_full",
+            f"{_load('up')}; {_load('down')}",
+            f"{_load('down')}; {_load('up')}",
+        ): NO_MATTER_WHICH_FIRST,
+        (
+            "SequenceParallelMLP.load_full",
+            f"{LOAD_NORM}; {_load('up')}",
+            f"{_load('up')}; {LOAD_NORM}",
+        ): NO_MATTER_WHICH_FIRST,
+        (
+            "ParallelAttention.forward",
+            "return self.out(attended.transpose(1, 2).flatten(2))",
+            "return self.out(attended.transpose(2, 1).flatten(2))",
+        ): "the same two dimensions",
+        ("put_together", "x = x.contiguous()", "x = x"): ANY_STRIDES,
+        (
+            "sum_of_own_part",
+            "parts = [part.contiguous() for part in equal_parts(x, dim, group)]",
+            "parts = [part for part in equal_parts(x, dim, group)]",
+        ): ANY_STRIDES,
+        (
+            "sum_of_own_part",
+            "total = torch.empty_like(parts[0])",
+            "total = torch.empty_like(parts[-1])",
+        ): "all parts are of one shape",
+        (
+            "equal_parts",
+            "share(x.shape[dim], group)",
+            "share(x.shape[dim], group); share(x.shape[dim], group)",
+        ): "the second one refuses what the first one refuses",
+        (
+            "vocab_parallel_cross_entropy",
+            "found = shifted.gather(-1, place.where(is_here, 0).unsqueeze(-1)).squeeze(-1)",
+            "found = shifted.gather(-1, place.where(is_here, 1).unsqueeze(-1)).squeeze(-1)",
+        ): "whatever is found there is not used",
     },
 }
 

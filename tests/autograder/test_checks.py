@@ -171,6 +171,26 @@ PARTS = {
         few={"": {"world_sizes": (2,)}, "training_bytes": {"world_sizes": (2, 7)}},
         for_groups={"world_sizes": (3,)},
     ),
+    "tensor_parallelism": Part(
+        "06_tensor_parallelism",
+        behind_wire={
+            "copy_to_ranks": "returns_its_input",
+            "all_gather_mlp": "all_reduces_between_layers",
+            "row_parallel_linear": "adds_the_bias_on_every_rank",
+            "parallel_attention": "cuts_qkv_as_one",
+            "vocab_parallel_cross_entropy": "without_a_maximum",
+        },
+        names={
+            "all_gather_mlp": "AllGatherMLP",
+            "column_parallel_linear": "ColumnParallelLinear",
+            "row_parallel_linear": "RowParallelLinear",
+            "parallel_mlp": "ParallelMLP",
+            "parallel_attention": "ParallelAttention",
+            "sequence_parallel_mlp": "SequenceParallelMLP",
+        },
+        more={"": {"world_sizes": (8,)}},
+        few={"": {"world_sizes": (3,)}},  # and a group of two of them
+    ),
 }
 CHECKS = [(name, operation) for name, part in PARTS.items() for operation in part.checks]
 MISTAKES = [

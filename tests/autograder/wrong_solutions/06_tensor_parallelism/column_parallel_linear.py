@@ -1,0 +1,130 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "forgets_f": ("gradient of one part", "copy_to_ranks does the adding"),
+    "applies_f_twice": ("gradient of every rank added", "one loss, not N"),
+    "same_shard_everywhere": ("wrong shard", "Rank r takes"),
+    "deals_out_rows": ("wrong shard", "equal parts"),
+    "makes_new_parameters": ("replaced by load_full", "parameter.copy_"),
+    "keeps_views": ("whole weight held", "A slice is a view"),
+    "cuts_a_whole_layer": ("whole weight made", "make parameters of the shard's shape at once"),
+    "copies_the_whole_first": ("whole weight made", "cut the loaded tensor before"),
+    "keeps_the_bias_whole": ("another shape of a part", "Compare with the table"),
+    "loads_from_the_first_rank": ("collectives before forward", "without the others"),
+    "never_gathers": ("another shape of a part", "Compare with the table"),
+    "sums_behind_the_gather": ("gradient of every rank added", "one loss, not N"),
+    "accepts_any_width": ("indivisible accepted", "Raise a ValueError"),
+    "wraps_a_linear": ("names of shards", "so that a state dict fits"),
+    "gathers_its_weight": ("collectives in forward", "Weights never travel"),
+    "cuts_for_the_world": (
+        "wrong shard or raised or another shape of a part or uneven collectives",
+        "Only a group",
+    ),
+    "forgets_the_bias": ("another output", "one by one"),
+}
+
+
+class forgets_f(Column):
+    def enter(self, x):
+        return x
+
+
+class applies_f_twice(Column):
+    def enter(self, x):
+        return copy(copy(x, group=self.group), group=self.group)
+
+
+class same_shard_everywhere(Column):
+    def shard(self, tensor):
+        return tensor.chunk(dist.get_world_size(self.group))[0]
+
+
+class deals_out_rows(Column):
+    def shard(self, tensor):
+        return tensor[dist.get_rank(self.group) :: dist.get_world_size(self.group)]
+
+
+class makes_new_parameters(Column):
+    def load_full(self, state):
+        for name in state:
+            setattr(self, name, nn.Parameter(self.shard(state[name]).clone()))
+
+
+class keeps_views(Column):
+    def load_full(self, state):
+        for name, parameter in self.named_parameters():
+            parameter.data = self.shard(state[name])
+
+
+class cuts_a_whole_layer(Column):
+    def __init__(self, in_features, out_features, bias=True, gather_output=False, group=None):
+        super().__init__(in_features, out_features, bias, gather_output, group)
+        whole = nn.Linear(in_features, out_features)
+        self.weight = nn.Parameter(self.shard(whole.weight.detach()).clone())
+
+
+class copies_the_whole_first(Column):
+    def shard(self, tensor):
+        return super().shard(tensor.clone())
+
+
+class keeps_the_bias_whole(Column):
+    def __init__(self, in_features, out_features, bias=True, gather_output=False, group=None):
+        super().__init__(in_features, out_features, bias, gather_output, group)
+        self.bias = nn.Parameter(torch.empty(out_features)) if bias else None
+
+    def shard(self, tensor):
+        return tensor if tensor.dim() == 1 else super().shard(tensor)
+
+    def forward(self, x):
+        bias = None if self.bias is None else part(self.bias, 0, self.group)
+        return self.leave(F.linear(self.enter(x), self.weight, bias))
+
+
+class loads_from_the_first_rank(Column):
+    def load_full(self, state):
+        super().load_full(state)
+        for tensor in state.values():
+            dist.broadcast(tensor, group_src=0, group=self.group)
+
+
+class never_gathers(Column):
+    def leave(self, y):
+        return y
+
+
+class sums_behind_the_gather(Column):
+    def leave(self, y):
+        return all_gather(y, -1, group=self.group) if self.gather_output else y
+
+
+class accepts_any_width(Column):
+    def own(self, size):
+        return size // dist.get_world_size(self.group)
+
+
+class wraps_a_linear(nn.Module):
+    def __init__(self, in_features, out_features, bias=True, gather_output=False, group=None):
+        super().__init__()
+        self.linear = Column(in_features, out_features, bias, gather_output, group)
+
+    def forward(self, x):
+        return self.linear(x)
+
+    def load_full(self, state):
+        self.linear.load_full(state)
+
+
+class gathers_its_weight(Column):
+    def forward(self, x):
+        together(self.weight.detach(), 0, self.group)
+        return super().forward(x)
+
+
+class cuts_for_the_world(Column):
+    def shard(self, tensor):
+        return part(tensor, 0, None)
+
+
+class forgets_the_bias(Column):
+    def forward(self, x):
+        return self.leave(F.linear(self.enter(x), self.weight))

@@ -1,0 +1,99 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "returns_its_input": ("not summed in backward", "parts are summed"),
+    "sums_forward_too": ("summed needlessly", "already"),
+    "averages_gradients": ("averaged", "nothing is divided"),
+    "sums_the_gradient_in_place": ("gradient overwritten", "clone() always"),
+    "sums_a_contiguous_gradient": ("gradient overwritten", "contiguous() only sometimes"),
+    "copies_without_history": ("cut graph", "torch.autograd.Function"),
+    "gathers_and_adds_gradients": ("bytes in backward", "half the bytes"),
+    "sums_in_the_default_group": ("uneven collectives or timed out", "Only a group"),
+    "keeps_strides": ("wrong backward", "Only tensors that are not contiguous"),
+    "takes_the_largest_gradient": ("wrong backward", "Forward is right"),
+    "broadcasts": ("wrong forward", "two ranks"),
+    "sums_twice_as_much": ("collectives in backward", "mirrors"),
+    "does_not_wait": ("activations not waited for", "async_op=True"),
+}
+
+
+def returns_its_input(x, group=None):
+    return x * 1
+
+
+sums_forward_too = made_of(summed, summed)
+averages_gradients = made_of(identity, lambda g, group: summed(g, group) / dist.get_world_size(group))
+
+
+def in_place(gradient, group):
+    gradient = gradient.contiguous()
+    dist.all_reduce(gradient, group=group)
+    return gradient
+
+
+sums_a_contiguous_gradient = made_of(identity, in_place)
+
+
+def truly_in_place(gradient, group):
+    if not gradient.is_contiguous():
+        return summed(gradient, group)
+    dist.all_reduce(gradient, group=group)
+    return gradient
+
+
+sums_the_gradient_in_place = made_of(identity, truly_in_place)
+
+
+def copies_without_history(x, group=None):
+    return x.detach().clone()
+
+
+gathers_and_adds_gradients = made_of(identity, lambda g, group: sum(gathered(g, group)))
+sums_in_the_default_group = made_of(identity, lambda g, group: summed(g, None))
+
+
+def as_it_lies(gradient, group):
+    total = gradient.clone()
+    dist.all_reduce(total, group=group)
+    return total
+
+
+keeps_strides = made_of(identity, as_it_lies)
+
+
+def largest(gradient, group):
+    total = gradient.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total, dist.ReduceOp.MAX, group)
+    return total
+
+
+takes_the_largest_gradient = made_of(identity, largest)
+
+
+def from_first(x, group):
+    x = x.clone(memory_format=torch.contiguous_format)
+    dist.broadcast(x, group_src=0, group=group)
+    return x
+
+
+broadcasts = made_of(from_first, summed)
+
+
+def to_first_and_back(gradient, group):
+    total = gradient.clone(memory_format=torch.contiguous_format)
+    dist.reduce(total, group_dst=0, group=group)
+    dist.broadcast(total, group_src=0, group=group)
+    return total
+
+
+sums_twice_as_much = made_of(identity, to_first_and_back)
+
+
+def later(gradient, group):
+    total = gradient.clone(memory_format=torch.contiguous_format)
+    work = dist.all_reduce(total, group=group, async_op=True)
+    while not work.is_completed():
+        pass
+    return total
+
+
+does_not_wait = made_of(identity, later)

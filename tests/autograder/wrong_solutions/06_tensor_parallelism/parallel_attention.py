@@ -1,0 +1,126 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "cuts_qkv_as_one": ("cut across heads", "every rank takes its heads"),
+    "takes_every_nth_head": ("wrong shard", "equal parts along it"),
+    "uses_all_heads": ("another output", "one by one"),
+    "forgets_causal": ("another output", "one by one"),
+    "always_causal": ("another output", "one by one"),
+    "scales_by_the_width": ("another output", "one by one"),
+    "copies_for_q_k_and_v": ("collectives in backward", "handed to the ranks once"),
+    "accepts_any_number_of_heads": ("indivisible accepted", "Raise a ValueError"),
+    "reorders_the_whole": ("whole weight made", "cut the loaded tensor before"),
+    "projects_parts_apart": ("partial output", "Who adds them up"),
+    "puts_heads_in_the_sequence": ("another output", "one by one"),
+    "attends_with_copied_x": ("gradient of every rank added", "one loss, not N"),
+    "gathers_heads": ("collectives in forward", "one layer's output is the next one's input"),
+}
+
+
+class Attending(nn.Module):
+    """A right ParallelAttention whose parts can be replaced one by one."""
+
+    def __init__(self, width, num_heads, causal=True, group=None):
+        super().__init__()
+        self.causal, self.group, self.num_heads = causal, group, self.own(num_heads, group)
+        self.qkv = Column(width, 3 * width, group=group)
+        self.out = Row(width, width, group=group)
+
+    def own(self, num_heads, group):
+        return share(num_heads, group)
+
+    def q_k_v(self, x):
+        return self.qkv(x)
+
+    def attend(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
+
+    def forward(self, x):
+        q, k, v = self.q_k_v(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.project(self.attend(q, k, v).transpose(1, 2).flatten(2))
+
+    def project(self, attended):
+        return self.out(attended)
+
+    def shard(self, tensor):
+        return part(tensor.unflatten(0, (3, -1)), 1, self.group).flatten(0, 1)
+
+    def load_full(self, state):
+        with torch.no_grad():
+            for name, parameter in self.qkv.named_parameters():
+                parameter.copy_(self.shard(state[f"qkv.{name}"]))
+        self.out.load_full(entries(state, "out"))
+
+
+class cuts_qkv_as_one(Attending):
+    def shard(self, tensor):
+        return part(tensor, 0, self.group)
+
+
+class takes_every_nth_head(Attending):
+    def shard(self, tensor):
+        n = dist.get_world_size(self.group)
+        by_head = tensor.unflatten(0, (3, self.num_heads * n, -1))
+        return by_head[:, dist.get_rank(self.group) :: n].flatten(0, 2)
+
+
+class uses_all_heads(Attending):
+    def own(self, num_heads, group):
+        share(num_heads, group)
+        return num_heads
+
+
+class forgets_causal(Attending):
+    def attend(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v)
+
+
+class always_causal(Attending):
+    def attend(self, q, k, v):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+class scales_by_the_width(Attending):
+    def attend(self, q, k, v):
+        scale = (q.shape[-1] * self.num_heads) ** -0.5
+        return F.scaled_dot_product_attention(q, k, v, is_causal=self.causal, scale=scale)
+
+
+class copies_for_q_k_and_v(Attending):
+    def q_k_v(self, x):
+        weights, biases = self.qkv.weight.chunk(3), self.qkv.bias.chunk(3)
+        own = [F.linear(copy(x, group=self.group), *each) for each in zip(weights, biases, strict=True)]
+        return torch.cat(own, -1)
+
+
+class accepts_any_number_of_heads(Attending):
+    def own(self, num_heads, group):
+        return max(1, num_heads // dist.get_world_size(group))
+
+
+class reorders_the_whole(Attending):
+    def shard(self, tensor):
+        n = dist.get_world_size(self.group)
+        by_rank = tensor.unflatten(0, (3, n, -1)).transpose(0, 1).flatten(0, 2)
+        return part(by_rank, 0, self.group)
+
+
+class projects_parts_apart(Attending):
+    def project(self, attended):
+        own = F.linear(attended, self.out.weight)
+        return own if dist.get_rank(self.group) else own + self.out.bias
+
+
+class puts_heads_in_the_sequence(Attending):
+    def forward(self, x):
+        q, k, v = self.q_k_v(x).unflatten(-1, (3, self.num_heads, -1)).permute(2, 0, 3, 1, 4)
+        return self.project(self.attend(q, k, v).reshape(*x.shape[:2], -1))
+
+
+class attends_with_copied_x(Attending):
+    def forward(self, x):
+        return super().forward(copy(x, group=self.group))
+
+
+class gathers_heads(Attending):
+    def project(self, attended):
+        return self.out(scatter(gather(attended, -1, group=self.group), -1, group=self.group))

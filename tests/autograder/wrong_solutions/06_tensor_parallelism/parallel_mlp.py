@@ -1,0 +1,107 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "two_columns": ("another shape of a part", "Compare with the table"),
+    "gathers_in_between": ("collectives in forward", "nothing is to be gathered in between"),
+    "forgets_the_gelu": ("another output", "one by one"),
+    "gelu_of_summands": ("another output", "one by one"),
+    "approximates_gelu": ("another output", "one by one"),
+    "sums_what_is_summed": ("another output", "one by one"),
+    "copies_what_is_copied": ("gradient of every rank added", "one loss, not N"),
+    "loads_without_prefix": ("raised", "Read the line"),
+    "cuts_the_width_too": ("raised", "Read the line"),
+    "forgets_the_group": (
+        "uneven collectives or timed out or raised or another shape of a part",
+        "Only a group",
+    ),
+    "rows_then_columns": ("another shape of a part", "Compare with the table"),
+    "sums_the_gradients_of_weights": ("collectives in backward", "stay where the weights are"),
+    "keeps_whole_weights_to_load": ("whole weight held", "do not keep the state dict"),
+}
+
+
+class two_columns(Mlp):
+    def __init__(self, width, hidden_width, group=None):
+        super().__init__(width, hidden_width, group)
+        self.down = nn.Linear(hidden_width, 1)
+
+    def forward(self, x):
+        hidden = gather(F.gelu(self.up(x)), -1, group=self.group)
+        return gather(self.down(copy(hidden, group=self.group)), -1, group=self.group)
+
+    def load_full(self, state):
+        self.up.load_full(entries(state, "up"))
+
+
+class gathers_in_between(Mlp):
+    def __init__(self, width, hidden_width, group=None):
+        super().__init__(width, hidden_width, group)
+        self.up = Column(width, hidden_width, gather_output=True, group=group)
+        self.down = Row(hidden_width, width, input_is_parallel=False, group=group)
+
+
+class forgets_the_gelu(Mlp):
+    def forward(self, x):
+        return self.down(self.up(x))
+
+
+class gelu_of_summands(Mlp):
+    def forward(self, x):
+        summand = F.gelu(F.linear(self.up(x), self.down.weight))
+        return reduce(summand, group=self.group) + self.down.bias
+
+
+class approximates_gelu(Mlp):
+    def forward(self, x):
+        return self.down(F.gelu(self.up(x), approximate="tanh"))
+
+
+class sums_what_is_summed(Mlp):
+    def forward(self, x):
+        return reduce(super().forward(x), group=self.group)
+
+
+class copies_what_is_copied(Mlp):
+    def forward(self, x):
+        return super().forward(copy(x, group=self.group))
+
+
+class loads_without_prefix(Mlp):
+    def load_full(self, state):
+        self.up.load_full(state)
+        self.down.load_full(state)
+
+
+class cuts_the_width_too(Mlp):
+    def __init__(self, width, hidden_width, group=None):
+        share(width, group)
+        super().__init__(width, hidden_width, group)
+
+
+class forgets_the_group(Mlp):
+    def __init__(self, width, hidden_width, group=None):
+        super().__init__(width, hidden_width, None)
+
+
+class rows_then_columns(Mlp):
+    def __init__(self, width, hidden_width, group=None):
+        super().__init__(width, hidden_width, group)
+        n = dist.get_world_size(group)
+        self.up, self.down = nn.Linear(width, hidden_width), nn.Linear(hidden_width // n, width)
+
+    def forward(self, x):
+        return self.down(part(F.gelu(self.up(x)), -1, self.group))
+
+    def load_full(self, state):
+        self.up.load_state_dict(entries(state, "up"))
+
+
+class sums_the_gradients_of_weights(Mlp):
+    def forward(self, x):
+        self.up.weight.register_hook(lambda gradient: (summed(gradient, self.group), gradient)[1])
+        return super().forward(x)
+
+
+class keeps_whole_weights_to_load(Mlp):
+    def load_full(self, state):
+        self.whole = dict(state)
+        super().load_full(self.whole)

@@ -1,0 +1,65 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "sums_backward_too": ("summed needlessly", "as many times too large"),
+    "sums_its_argument_in_place": ("modified", "Work on a copy"),
+    "averages": ("averaged", "nothing is divided"),
+    "forgets_to_sum": ("not summed in forward", "all of them need the sum"),
+    "scales_the_gradient": ("scaled needlessly", "no factor"),
+    "sums_without_history": ("cut graph", "torch.autograd.Function"),
+    "by_way_of_the_first_rank": ("collectives in forward", "nothing is to be"),
+    "gathers_and_adds": ("bytes in forward", "A sum is an all-reduce"),
+    "reduces_in_the_default_group": ("uneven collectives or timed out", "Only a group"),
+    "takes_the_largest": ("wrong forward", "two ranks"),
+    "sums_as_float32": ("another shape of a part", "keeps the dtype"),
+    "needs_contiguous_memory": ("wrong forward", "Only tensors that are not contiguous"),
+}
+
+sums_backward_too = made_of(summed, summed)
+
+
+def sum_in_place(x, group):
+    if not x.is_contiguous():
+        return summed(x, group)
+    dist.all_reduce(x, group=group)
+    return x.clone()
+
+
+sums_its_argument_in_place = made_of(sum_in_place, identity)
+averages = made_of(lambda x, group: summed(x, group) / dist.get_world_size(group), identity)
+forgets_to_sum = made_of(identity, identity)
+scales_the_gradient = made_of(summed, lambda g, group: g * dist.get_world_size(group))
+
+
+def sums_without_history(x, group=None):
+    return summed(x.detach(), group)
+
+
+def sum_at_first(x, group):
+    total = x.clone(memory_format=torch.contiguous_format)
+    dist.reduce(total, group_dst=0, group=group)
+    dist.broadcast(total, group_src=0, group=group)
+    return total
+
+
+by_way_of_the_first_rank = made_of(sum_at_first, identity)
+gathers_and_adds = made_of(lambda x, group: sum(gathered(x, group)), identity)
+reduces_in_the_default_group = made_of(lambda x, group: summed(x, None), identity)
+
+
+def maximum(x, group):
+    total = x.clone(memory_format=torch.contiguous_format)
+    dist.all_reduce(total, dist.ReduceOp.MAX, group)
+    return total
+
+
+takes_the_largest = made_of(maximum, identity)
+sums_as_float32 = made_of(lambda x, group: summed(x.float(), group), identity)
+
+
+def sum_as_it_lies(x, group):
+    total = x.clone()
+    dist.all_reduce(total, group=group)
+    return total
+
+
+needs_contiguous_memory = made_of(sum_as_it_lies, identity)

@@ -1,0 +1,112 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "adds_the_bias_on_every_rank": ("bias added by every rank", "after the sum"),
+    "adds_a_share_of_the_bias": ("gradient of one part", "added up"),
+    "adds_the_bias_on_one_rank": ("no gradient of a part", "None"),
+    "forgets_the_sum": ("partial output", "Who adds them up"),
+    "sums_the_gradient_too": ("gradient of every rank added", "one loss, not N"),
+    "cuts_the_bias": ("another shape of a part", "Compare with the table"),
+    "cuts_its_input_plainly": ("gradient of one part", "added up"),
+    "copies_its_parts": ("wrong part of a gradient", "The output is right"),
+    "keeps_the_state_dict": ("whole weight held", "do not keep the state dict"),
+    "transposes_the_whole": ("whole weight made", "transpose"),
+    "accepts_any_input": ("indivisible accepted", "Raise a ValueError"),
+    "same_columns_everywhere": ("wrong shard", "Which dimension is cut"),
+    "sums_at_the_first": ("collectives in forward", "nothing is to be"),
+    "sums_over_the_world": ("uneven collectives or timed out", "Only a group"),
+    "bias_comes_twice": ("another output", "one by one"),
+}
+
+
+class adds_the_bias_on_every_rank(Row):
+    def forward(self, x):
+        return self.sum(F.linear(self.enter(x), self.weight, self.bias))
+
+
+class adds_a_share_of_the_bias(Row):
+    def forward(self, x):
+        y = F.linear(self.enter(x), self.weight)
+        return self.sum(y if self.bias is None else y + self.bias / dist.get_world_size(self.group))
+
+
+class adds_the_bias_on_one_rank(Row):
+    def forward(self, x):
+        y = F.linear(self.enter(x), self.weight)
+        return self.sum(y if self.bias is None or dist.get_rank(self.group) else y + self.bias)
+
+
+class forgets_the_sum(Row):
+    def sum(self, y):
+        return y
+
+
+class sums_the_gradient_too(Row):
+    def sum(self, y):
+        return made_of(summed, summed)(y, group=self.group)
+
+
+class cuts_the_bias(Row):
+    def __init__(self, in_features, out_features, bias=True, input_is_parallel=True, group=None):
+        super().__init__(in_features, out_features, bias, input_is_parallel, group)
+        self.bias = nn.Parameter(torch.empty(1)) if bias else None
+
+    def load_full(self, state):
+        with torch.no_grad():
+            self.weight.copy_(part(state["weight"], 1, self.group))
+            if self.bias is not None:
+                self.bias.copy_(state["bias"][:1])
+
+
+class cuts_its_input_plainly(Row):
+    def enter(self, x):
+        return x if self.input_is_parallel else part(x, -1, self.group)
+
+
+class copies_its_parts(Row):
+    def enter(self, x):
+        return copy(super().enter(x), group=self.group)
+
+
+class keeps_the_state_dict(Row):
+    def load_full(self, state):
+        super().load_full(state)
+        self.state = state
+
+
+class transposes_the_whole(Row):
+    def load_full(self, state):
+        turned = state | {"weight": state["weight"].t().contiguous().t()}
+        super().load_full(turned)
+
+
+class accepts_any_input(Row):
+    def own(self, size):
+        return size // dist.get_world_size(self.group)
+
+
+class same_columns_everywhere(Row):
+    def load_full(self, state):
+        super().load_full(state)
+        with torch.no_grad():
+            self.weight.copy_(state["weight"].chunk(dist.get_world_size(self.group), 1)[0])
+
+
+class sums_at_the_first(Row):
+    def sum(self, y):
+        def to_first_and_back(x, group):
+            total = x.clone()
+            dist.reduce(total, group_dst=0, group=group)
+            dist.broadcast(total, group_src=0, group=group)
+            return total
+
+        return made_of(to_first_and_back, identity)(y, group=self.group)
+
+
+class sums_over_the_world(Row):
+    def sum(self, y):
+        return reduce(y)
+
+
+class bias_comes_twice(Row):
+    def add_bias(self, y):
+        return super().add_bias(super().add_bias(super().add_bias(super().add_bias(y))))

@@ -1,0 +1,195 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "gathers_all_logits": ("bytes in forward", "whole tensors sent"),
+    "without_a_maximum": ("cross-entropy not finite", "Only large logits"),
+    "with_its_own_maximum": ("wrong cross-entropy or cross-entropy not finite", "target"),
+    "over_its_own_words": ("own logits only", "sum the exponentials"),
+    "every_rank_adds_a_logit": ("wrong cross-entropy or cross-entropy not finite", "target"),
+    "counts_padding": ("padding counted", "-100"),
+    "adds_losses_up": ("losses added up", "the mean over the tokens"),
+    "one_loss_a_token": ("another shape of a part", "Compare with the table"),
+    "forgets_a_derivative": ("wrong gradient of logits", "softmax"),
+    "sums_gradients_over_ranks": ("gradient of every rank added", "one loss, not N"),
+    "ignores_its_gradient": ("gradient not scaled", "use what backward is given"),
+    "rescales_by_its_own_maximum": ("cross-entropy not finite", "Only a shard of -inf"),
+    "counts_words_of_the_world": ("wrong cross-entropy or cross-entropy not finite", "Only a group"),
+    "sums_a_fourth_time": ("collectives in forward", "nothing is to be"),
+    "has_no_history": ("cut graph", "torch.autograd.Function"),
+}
+
+
+class Loss:
+    """A right vocab_parallel_cross_entropy whose parts can be replaced one by one."""
+
+    def __call__(self, logits, target, group=None):
+        self.group, self.size = group, logits.shape[-1]
+        largest = self.maximum(logits.detach())
+        shifted = logits - largest.unsqueeze(-1)
+        total = self.total(shifted.exp().sum(-1))
+        return self.mean(total.log() - self.of_target(shifted, target), target)
+
+    def maximum(self, logits):
+        largest = logits.amax(-1)
+        dist.all_reduce(largest, dist.ReduceOp.MAX, self.group)
+        return largest
+
+    def total(self, own):
+        return self.reduce(own)
+
+    def reduce(self, own):
+        return reduce(own, group=self.group)
+
+    def rank(self):
+        return dist.get_rank(self.group)
+
+    def of_target(self, shifted, target):
+        place = target - self.rank() * self.size
+        is_here = (place >= 0) & (place < self.size)
+        found = shifted.gather(-1, place.where(is_here, 0).unsqueeze(-1)).squeeze(-1)
+        return self.reduce(self.own(found, is_here))
+
+    def own(self, found, is_here):
+        return torch.where(is_here, found, 0)
+
+    def mean(self, losses, target):
+        return losses[target != -100].mean()
+
+
+def gathers_all_logits(logits, target, group=None):
+    logits = gather(logits, -1, group=group)
+    return F.cross_entropy(logits.flatten(0, -2), target.flatten())
+
+
+class _WithoutMaximum(Loss):
+    def maximum(self, logits):
+        return torch.zeros_like(logits[..., 0])
+
+
+def without_a_maximum(logits, target, group=None):
+    return _WithoutMaximum()(logits, target, group)
+
+
+class _OwnMaximum(Loss):
+    def maximum(self, logits):
+        return logits.amax(-1)
+
+
+def with_its_own_maximum(logits, target, group=None):
+    return _OwnMaximum()(logits, target, group)
+
+
+class _OwnWords(Loss):
+    def total(self, own):
+        return own
+
+
+def over_its_own_words(logits, target, group=None):
+    return _OwnWords()(logits, target, group)
+
+
+class _EveryRankAdds(Loss):
+    def own(self, found, is_here):
+        return found
+
+
+def every_rank_adds_a_logit(logits, target, group=None):
+    return _EveryRankAdds()(logits, target, group)
+
+
+class _CountsPadding(Loss):
+    def mean(self, losses, target):
+        return losses[target != -100].sum() / target.numel()
+
+
+def counts_padding(logits, target, group=None):
+    return _CountsPadding()(logits, target, group)
+
+
+class _AddsUp(Loss):
+    def mean(self, losses, target):
+        return losses[target != -100].sum()
+
+
+def adds_losses_up(logits, target, group=None):
+    return _AddsUp()(logits, target, group)
+
+
+class _OneAToken(Loss):
+    def mean(self, losses, target):
+        return losses
+
+
+def one_loss_a_token(logits, target, group=None):
+    return _OneAToken()(logits, target, group)
+
+
+class _ForgetsDerivative(Loss):
+    def total(self, own):
+        return super().total(own).detach()
+
+
+def forgets_a_derivative(logits, target, group=None):
+    return _ForgetsDerivative()(logits, target, group)
+
+
+class _SumsGradients(Loss):
+    def reduce(self, own):
+        return made_of(summed, lambda g, group: g * dist.get_world_size(group))(own, group=self.group)
+
+
+def sums_gradients_over_ranks(logits, target, group=None):
+    return _SumsGradients()(logits, target, group)
+
+
+class _OwnBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, logits, target, group):
+        with torch.enable_grad():
+            own = logits.detach().requires_grad_()
+            loss = Loss()(own, target, group)
+        (gradient,) = torch.autograd.grad(loss, own)
+        ctx.save_for_backward(gradient)
+        return loss.detach()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return ctx.saved_tensors[0], None, None
+
+
+def ignores_its_gradient(logits, target, group=None):
+    return _OwnBackward.apply(logits, target, group)
+
+
+def rescales_by_its_own_maximum(logits, target, group=None):
+    """exp(own - own maximum), summed, and put right afterwards."""
+    own_largest = logits.detach().amax(-1)
+    largest = own_largest.clone()
+    dist.all_reduce(largest, dist.ReduceOp.MAX, group)
+    own = (logits - own_largest.unsqueeze(-1)).exp().sum(-1) * (own_largest - largest).exp()
+    loss = Loss()
+    loss.group, loss.size = group, logits.shape[-1]
+    of_target = loss.of_target(logits - largest.unsqueeze(-1), target)
+    return loss.mean(reduce(own, group=group).log() - of_target, target)
+
+
+class _WorldWords(Loss):
+    def rank(self):
+        return dist.get_rank()
+
+
+def counts_words_of_the_world(logits, target, group=None):
+    return _WorldWords()(logits, target, group)
+
+
+class _FourthTime(Loss):
+    def mean(self, losses, target):
+        summed(losses.detach(), self.group)
+        return super().mean(losses, target)
+
+
+def sums_a_fourth_time(logits, target, group=None):
+    return _FourthTime()(logits, target, group)
+
+
+def has_no_history(logits, target, group=None):
+    return Loss()(logits.detach(), target, group)
