@@ -9,6 +9,7 @@ from autograder.checks.bandwidths import (
 )
 from autograder.checks.batches import accumulate, shard_batch
 from autograder.checks.benchmarking import benchmark
+from autograder.checks.bubbles import bubble_fraction
 from autograder.checks.checkpoints import load_checkpoint, save_checkpoint
 from autograder.checks.collectives import (
     all_to_all,
@@ -33,16 +34,26 @@ from autograder.checks.hardware_hierarchy import (
     transfer_seconds,
 )
 from autograder.checks.less_communication import local_sgd_round, top_k_compressor
+from autograder.checks.pipeline_parallelism import run_pipeline
+from autograder.checks.pipeline_schedules import (
+    assign_layers,
+    gpipe_schedule,
+    interleaved_schedule,
+    one_f_one_b_schedule,
+)
+from autograder.checks.split_backward import split_backward_linear
 from autograder.checks.topology_listings import parse_topology
 
 __all__ = [
     "accumulate",
     "algbw",
     "all_to_all",
+    "assign_layers",
     "attainable_flops",
     "average_gradients",
     "benchmark",
     "broadcast",
+    "bubble_fraction",
     "bucketed_distributed_data_parallel",
     "busbw",
     "corrected_reduce_scatter_busbw",
@@ -51,18 +62,23 @@ __all__ = [
     "exchange",
     "fit_alpha_beta",
     "gather",
+    "gpipe_schedule",
+    "interleaved_schedule",
     "load_checkpoint",
     "local_sgd_round",
     "matmul_intensity",
     "measure_copy_bandwidth",
+    "one_f_one_b_schedule",
     "parse_topology",
     "reduce",
     "ring_all_gather",
     "ring_all_reduce",
     "ring_reduce_scatter",
+    "run_pipeline",
     "save_checkpoint",
     "scatter",
     "shard_batch",
+    "split_backward_linear",
     "top_k_compressor",
     "transfer_seconds",
 ]

@@ -16,6 +16,7 @@ from autograder.hints import (
     data_parallelism,
     hardware_hierarchy,
     less_communication,
+    pipeline_parallelism,
 )
 
 if TYPE_CHECKING:
@@ -62,6 +63,7 @@ _BY_KIND = {
     **benchmarking.BY_KIND,
     **checkpoints.BY_KIND,
     **less_communication.BY_KIND,
+    **pipeline_parallelism.BY_KIND,
 }
 
 # Kinds that what failing cases have in common may explain; a broken budget or contract says enough by itself.
@@ -72,6 +74,7 @@ _PATTERN_KINDS = {
     *collectives.PATTERN_KINDS,
     *data_parallelism.PATTERN_KINDS,
     *less_communication.PATTERN_KINDS,
+    *pipeline_parallelism.PATTERN_KINDS,
 }
 
 
