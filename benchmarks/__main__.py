@@ -26,6 +26,7 @@ MODULES = (
     "check",
     "overhead",
     "data_parallelism",
+    "pipeline_parallelism",
     "dashboard",
     "bandwidth",
 )

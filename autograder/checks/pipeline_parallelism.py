@@ -171,11 +171,11 @@ class _Run:
         return steps, self.layers[stage], frozen, self.transposed, own
 
     def verify(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
-        """The first rule that a stage breaks: the first rule of all stages, then the second."""
-        own = [outcomes[rank] for rank in self.ranks]
-        for rule in (self._neighbours, self._loss, self._gradients, self._steps, self._alive, self._in_time):
-            for stage, outcome in enumerate(own):
-                if problem := rule(stage, outcome, self._where(stage)):
+        """The first rule that a stage breaks, the last stage first: what goes wrong there goes up to all."""
+        rules = (self._neighbours, self._loss, self._gradients, self._steps, self._traffic, self._alive)
+        for rule in (*rules, self._in_time):
+            for stage, rank in reversed(list(enumerate(self.ranks))):
+                if problem := rule(stage, outcomes[rank], self._where(stage)):
                     return problem
         return None
 
@@ -230,6 +230,9 @@ class _Run:
             return None
         return Problem("another schedule", f"{where}: {_text(want)}", _text(seen))
 
+    def _traffic(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
+        return traffic.too_much(self._seen(stage, outcome), where)
+
     def _alive(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         limit = reference.most_in_flight(self.schedules[stage])
         if outcome.value["graphs"] > limit:
@@ -243,12 +246,9 @@ class _Run:
         return traffic.received_ahead(self._seen(stage, outcome), limit, where)
 
     def _in_time(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
-        seen = self._seen(stage, outcome)
-        return (
-            traffic.too_much(seen, where)
-            or unwaited([outcome.calls])
-            or (None if self._is_frozen(stage) else traffic.out_of_time(seen, where))
-        )
+        if problem := unwaited([outcome.calls]):
+            return problem
+        return None if self._is_frozen(stage) else traffic.out_of_time(self._seen(stage, outcome), where)
 
     def _is_frozen(self, stage: int) -> bool:
         return self.frozen and stage == 0

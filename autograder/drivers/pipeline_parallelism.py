@@ -49,7 +49,7 @@ def run(
     microbatches: list[list[torch.Tensor]],
     group: dist.ProcessGroup | None = None,
 ) -> dict:
-    """A run of this rank's stage, of which gradients are left from before, and what was seen of it."""
+    """One run with this rank's stage, and what was seen of it."""
     device = microbatches[0][0].device
     stage = nn.Sequential(*[Layer(own, frozen, transposed) for own in layers]).to(device)
     watched = _Watched(stage, dist.get_rank(group) == 0)

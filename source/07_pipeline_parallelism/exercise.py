@@ -334,7 +334,7 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 # | `stage_module` | this rank's layers, an `nn.Module` |
 # | `microbatches` | a list of pairs `(inputs, targets)`, samples along dimension 0, not all of one size. Every rank gets it, but only the first stage may *read* inputs and only the last one targets: elsewhere they are there for their shapes |
 # | `loss_fn(outputs, targets)` | the mean loss over the samples that it is given |
-# | afterwards | each parameter's `.grad` has grown by the gradient of the mean loss over *all* samples |
+# | afterwards | each parameter's `.grad`, `None` before, is the gradient of the mean loss over *all* samples |
 # | returns | this mean loss, a Python float, on every rank |
 #
 # What a stage makes of its input has the input's shape and dtype (only what the last stage makes may look different). So a rank knows how large a message is before it
