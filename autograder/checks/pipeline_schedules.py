@@ -76,7 +76,7 @@ def assign_layers(code: Code, num_stages: Sequence[int] = (1, 2, 3, 4), seed: in
 def _assigning(num_stages: Sequence[int], seed: int) -> Iterator[Trial]:
     draw = random.Random(seed)
     for stages in num_stages:
-        for layers in dict.fromkeys((stages, 2 * stages, 3 * stages - 1, stages + draw.randrange(30))):
+        for layers in sorted({stages, 2 * stages + 1, 3 * stages - 1, stages + draw.randrange(30)}):
             calls = [(layers, stages, stage) for stage in range(stages)]
             title = f"{counted(layers, 'layer')} on {counted(stages, 'stage')}"
             yield pure_trial(title, calls, lambda answers, n=layers: _misassigned(answers, n), size=stages)
@@ -115,7 +115,7 @@ def _evenly(num_layers: int, num_stages: int) -> list[list[int]]:
 def _misassignment(assigned: list[list[int]], want: list[list[int]]) -> str:
     given, wanted = Counter(sum(assigned, [])), Counter(sum(want, []))
     if given != wanted:
-        return "layers missing" if wanted - given else "layers twice"
+        return "layers twice" if given - wanted else "layers missing"
     if sum(assigned, []) != sum(want, []):
         return "layers out of order"
     sizes = [len(own) for own in assigned]
@@ -225,7 +225,7 @@ def _wrong_steps(schedule: Schedule, want: Schedule, stage: int) -> Problem | No
         named = [f"{_names(missing)} missing"] if missing else []
         named += [f"{_names(extra)} too much"] if extra else []
         expected = f"stage {stage}: a forward and a backward of each microbatch, {len(want)} steps"
-        return Problem("steps missing or twice", expected, "; ".join(named))
+        return Problem("steps miscounted", expected, "; ".join(named))
     open_forwards: Counter[int] = Counter()
     for kind, microbatch in schedule:
         open_forwards[microbatch] += 1 if kind == "F" else -1

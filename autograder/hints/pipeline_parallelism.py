@@ -58,7 +58,7 @@ BY_KIND = {
         'A schedule is a list of pairs ("F", microbatch) and ("B", microbatch), microbatches from 0. '
         "Waiting is no step: a rank waits by itself for what it needs.",
     ),
-    "steps missing or twice": (
+    "steps miscounted": (
         "steps that are missing, or there twice",
         "Each stage does a forward and a backward of each microbatch, however few there are: the warm-up "
         "cannot be longer than the number of microbatches, and what was begun has to come back.",

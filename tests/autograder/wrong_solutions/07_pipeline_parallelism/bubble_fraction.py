@@ -6,9 +6,9 @@ FAILS_AS = {
     "percent": ("bubble in percent", "between 0 and 1"),
     "formula": ("formula, not simulation", "step by step"),
     "ignores_the_times": ("default times", "only the defaults"),
-    "all_steps_take_a_second": ("all steps alike", "`backward` seconds"),
+    "all_steps_take_a_second": ("all steps alike", "`forward` seconds"),
     "until_each_rank_is_done": ("wrong bubble", "the last rank is done"),
-    "until_the_first_rank_is_done": ("wrong bubble or share of the computation", ""),
+    "until_the_first_rank_is_done": ("wrong bubble", "the last rank is done"),
     "needs_nothing_of_others": ("wrong bubble", "what it needs is there"),
     "backward_needs_only_the_forward": ("wrong bubble", "what it needs is there"),
     "leaves_out_what_is_stuck": ("endless wait unnoticed", "raise a ValueError"),
@@ -18,6 +18,11 @@ FAILS_AS = {
 
 def share(busy, clocks):
     return 1 - sum(busy) / (len(busy) * max(clocks))
+
+
+def of_plain_schedules(schedules, forward=1.0, backward=2.0):
+    """Right, but for interleaved schedules."""
+    return share(*play(schedules, forward, backward))
 
 
 def relative_to_the_computation(schedules, forward=1.0, backward=2.0):

@@ -1,9 +1,9 @@
 FAILS_AS = {
-    "goes_back_at_once": ("too few in flight or another order of steps", "without work"),
+    "goes_back_at_once": ("too few in flight", "without work"),
     "goes_back_from_the_last": ("another order of steps", "the drawing"),
-    "only_forward": ("steps missing or twice", "a backward of each"),
-    "as_many_microbatches_as_stages": ("steps missing or twice", "of each microbatch"),
-    "counts_from_one": ("steps missing or twice", "of each microbatch"),
+    "only_forward": ("steps miscounted", "a backward of each"),
+    "as_many_microbatches_as_stages": ("steps miscounted", "of each microbatch"),
+    "counts_from_one": ("steps miscounted", "of each microbatch"),
     "waits_in_the_list": ("no schedule", "Waiting is no step"),
     "strings": ("no schedule", "a list of pairs"),
     "all_stages_at_once": ("no schedule", "a list of pairs"),

@@ -1,14 +1,14 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "Linear": ("not split or raised", ""),
+    "Linear": ("raised", "Read the line"),
     "PlainBackward": ("not split", "return None for weight and bias"),
     "ComputesTwice": ("computed twice", "one matrix multiplication each"),
     "LatestFirst": ("wrong weight gradients", "whose backward was first"),
-    "AllAtOnce": ("wrong weight gradients or raised", ""),
+    "AllAtOnce": ("wrong weight gradients", "is for one microbatch"),
     "Overwrites": ("wrong weight gradients", "adds to what is there"),
-    "MultipliesTheOtherWay": ("wrong input gradients or raised", ""),
+    "MultipliesTheOtherWay": ("wrong input gradients", "times the weight"),
     "ForgetsTheBias": ("wrong weight gradients", "bias.grad"),
-    "SumsTheLastDimension": ("raised or wrong weight gradients", ""),
+    "SumsTheLastDimension": ("raised", "Read the line"),
     "TrainsFrozenWeights": ("wrong weight gradients", "weight.grad"),
     "KeepsInputs": ("inputs kept", "Forget"),
     "AcceptsOneMore": ("nothing left to do", "RuntimeError"),
