@@ -118,6 +118,7 @@ def _stuck_trials() -> Iterator[Trial]:
             [("F", 1), ("B", 1), ("F", 0), ("B", 0)],
         ],
         "a step that is missing": [[("F", 0), ("B", 0)], [("F", 0)]],
+        "a microbatch that never comes": [[("F", 0), ("B", 0)], [("F", 0), ("B", 0), ("F", 1), ("B", 1)]],
     }.items():
         yield pure_trial(title, [(schedules,)], _unnoticed, size=0)
 

@@ -138,7 +138,7 @@ class _Run:
 
         stages = range(len(ranks))
         layers = [[[normal(WIDTH, WIDTH), normal(WIDTH)] for _ in range(2 - at % 2)] for at in stages]
-        microbatches = [[normal(size, WIDTH), normal(size, WIDTH)] for size in sizes]
+        microbatches = [[normal(size, WIDTH), normal(size, 1)] for size in sizes]  # targets are to be spread
         shares, alike = [size / sum(sizes) for size in sizes], [1 / len(sizes)] * len(sizes)
         loss, gradients = _serial(layers, frozen, microbatches, shares)
         wrong = {
@@ -231,7 +231,7 @@ class _Run:
         return Problem("another schedule", f"{where}: {_text(want)}", _text(seen))
 
     def _traffic(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
-        return traffic.too_much(self._seen(stage, outcome), where)
+        return traffic.too_much(self._seen(stage, outcome), where) or unwaited([outcome.calls])
 
     def _alive(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         limit = reference.most_in_flight(self.schedules[stage])
@@ -239,15 +239,13 @@ class _Run:
             expected = f"{where}: activations of {in_words(limit)} alive at most"
             return Problem("activations alive", expected, f"{outcome.value['graphs']}")
         if outcome.value["kept"] > limit + 1:  # a name may still hold what the step before has used
-            expected = f"{where}: inputs and outputs of {in_words(limit)} held, and one more"
+            expected = f"{where}: tensors of {in_words(limit)} held, and of one more"
             return Problem("activations kept", expected, f"{outcome.value['kept']}")
         if self._is_frozen(stage):
             return None
         return traffic.received_ahead(self._seen(stage, outcome), limit, where)
 
     def _in_time(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
-        if problem := unwaited([outcome.calls]):
-            return problem
         return None if self._is_frozen(stage) else traffic.out_of_time(self._seen(stage, outcome), where)
 
     def _is_frozen(self, stage: int) -> bool:

@@ -79,7 +79,7 @@ def _assigning(num_stages: Sequence[int], seed: int) -> Iterator[Trial]:
         for layers in sorted({stages, 2 * stages + 1, 3 * stages - 1, stages + draw.randrange(30)}):
             calls = [(layers, stages, stage) for stage in range(stages)]
             title = f"{counted(layers, 'layer')} on {counted(stages, 'stage')}"
-            yield pure_trial(title, calls, lambda answers, n=layers: _misassigned(answers, n), size=stages)
+            yield pure_trial(title, calls, lambda answers, n=layers: _misassigned(answers, n), size=layers)
         if stages > 1:
             arguments = stages - 1, stages, stages - 1
             yield _refusal_trial(

@@ -70,7 +70,7 @@ class _Watched(nn.Module):
     Attributes:
         steps: kind, number of the forward, and moment, in the order in which they began.
         most_graphs: microbatches that could still do a backward.
-        most_kept: microbatches whose inputs or outputs somebody holds.
+        most_kept: microbatches whose inputs, outputs or gradient of the inputs somebody holds.
     """
 
     def __init__(self, stage: nn.Module, is_first: bool) -> None:
@@ -91,9 +91,19 @@ class _Watched(nn.Module):
         if outputs.requires_grad:
             outputs.register_hook(lambda _: self._note("B", number))
         self._graphs.append(StorageWeakRef(ones.untyped_storage()))
-        own = [outputs] if self.is_first else [inputs, outputs]  # the caller has the first stage's inputs
-        self._tensors.append([StorageWeakRef(tensor.untyped_storage()) for tensor in own])
+        self._watch(inputs, outputs)
         return outputs
+
+    def _watch(self, inputs: torch.Tensor, outputs: torch.Tensor) -> None:
+        own = [StorageWeakRef(outputs.untyped_storage())]
+        self._tensors.append(own)
+        if self.is_first:  # its inputs are the caller's
+            return
+        own.append(StorageWeakRef(inputs.untyped_storage()))
+        if inputs.is_leaf and inputs.requires_grad:
+            inputs.register_post_accumulate_grad_hook(
+                lambda leaf: own.append(StorageWeakRef(leaf.grad.untyped_storage()))
+            )
 
     def _note(self, kind: str, number: int) -> None:
         self.steps.append([kind, number, time.perf_counter()])

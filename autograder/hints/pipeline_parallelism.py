@@ -208,10 +208,10 @@ BY_KIND = {
         "A graph is freed by its backward. Is it kept by retain_graph=True, or is something run twice?",
     ),
     "activations kept": (
-        "right, but inputs and outputs are kept",
+        "right, but inputs, outputs or gradients are kept",
         "A dict, a list or the handle of a send still holds them: take a microbatch out (`pop`) in its "
         "backward, and wait for the send of its outputs there. Its gradient has come back, so it was "
-        "received.",
+        "received. Before you send a gradient, wait for the one before.",
     ),
     "buffers ahead": (
         "right, but too many buffers at once",

@@ -72,7 +72,7 @@ Replacement = ast.AST | list[ast.stmt]
 
 def changed(node: ast.AST, **fields: Any) -> ast.AST:
     """The node with some fields different; the others are shared."""
-    return type(node)(**{**dict(ast.iter_fields(node)), **fields})
+    return ast.copy_location(type(node)(**{**dict(ast.iter_fields(node)), **fields}), node)
 
 
 def exchanged(items: list, index: int, *instead: Any) -> list:

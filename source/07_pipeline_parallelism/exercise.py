@@ -346,8 +346,8 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 #   gradients, in one message of one element from stage to stage.
 # - **No send blocks.** What a step has computed is sent before the next step begins, and the rank goes on while it is under way.
 # - **No wait without need.** A rank waits for a message right before the step that needs it.
-# - **Memory.** No more microbatches are alive than the schedule has in flight: graphs, inputs, outputs. (One may be on its way in, and a name may
-#   still hold the one that was finished last.) And each handle is waited for, sooner or later.
+# - **Memory.** No more microbatches are alive than the schedule has in flight: graphs, inputs, outputs and their gradients. (One may be on its way in, and
+#   the one that was finished last may still be on its way out.) And each handle is waited for, sooner or later.
 # - **No deadlock**, for any number of stages and microbatches.
 #
 # ```

@@ -11,6 +11,7 @@ FAILS_AS = {
     "keeps_every_microbatch": ("activations kept", "`pop`"),
     "keeps_every_handle": ("activations kept", "handle of a send"),
     "keeps_every_graph": ("activations alive", "retain_graph=True"),
+    "waits_for_gradients_at_the_end": ("activations kept", "wait for the one before"),
     "never_waits_for_gradients": ("unwaited", "Keep what they return"),
     "sums_the_losses": ("wrong mean loss", "share of the samples"),
     "scales_the_loss_only": ("losses of microbatches summed", "scale it"),
@@ -232,10 +233,12 @@ class keeps_every_graph(Pipeline):
             outputs.backward(gradient, retain_graph=True)
 
 
-class never_waits_for_gradients(Pipeline):
+class waits_for_gradients_at_the_end(Pipeline):
     def send_back(self, gradient):
         self.gradients.append(self.send(gradient, self.index - 1))
 
+
+class never_waits_for_gradients(waits_for_gradients_at_the_end):
     def end(self):
         pass
 
