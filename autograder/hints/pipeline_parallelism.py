@@ -170,7 +170,7 @@ BY_KIND = {
     "data of another stage": (
         "not a number: data of another stage",
         "Only the first stage may read inputs, and only the last one targets: elsewhere they hold no "
-        "numbers. Or a buffer was used that nothing was received into yet.",
+        "numbers. Or a buffer was read before its wait().",
     ),
     "stage without gradients": (
         "a stage without gradients",

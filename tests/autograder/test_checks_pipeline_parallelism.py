@@ -86,20 +86,6 @@ def test_the_same_seed_draws_the_same_inputs_and_another_seed_others():
     assert text(5) != text(6).replace("seed=6", "seed=5")
 
 
-@pytest.mark.parametrize(("stages", "microbatches"), [(1, 3), (2, 5), (4, 4), (4, 9)])
-def test_schedules_are_those_of_torch(stages, microbatches, solutions):
-    from torch.distributed.pipelining.schedules import Schedule1F1B
-
-    class Shape:
-        _num_stages, _n_microbatches = stages, microbatches
-
-    orders = Schedule1F1B._get_pipeline_order(Shape)
-    for stage in range(stages):
-        steps = [action for action in orders[stage] if action and action.computation_type.value in "FB"]
-        torchs = [(action.computation_type.value, action.microbatch_index) for action in steps]
-        assert solutions["one_f_one_b_schedule"](stage, stages, microbatches) == torchs
-
-
 @pytest.mark.parametrize(("ranks", "microbatches", "chunks"), [(2, 4, 2), (4, 8, 2), (3, 6, 3)])
 def test_interleaved_schedules_are_those_of_torch(ranks, microbatches, chunks, solutions):
     from torch.distributed.pipelining.schedules import ScheduleInterleaved1F1B

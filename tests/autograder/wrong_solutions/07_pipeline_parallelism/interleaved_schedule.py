@@ -9,7 +9,7 @@ FAILS_AS = {
     "always_two_chunks": ("steps miscounted", "of each microbatch"),
     "warm_up_without_a_limit": ("steps miscounted", "cannot be longer than"),
     "names_the_chunk": ("no schedule", "a list of pairs"),
-    "accepts_any_number": ("uneven rounds accepted", "groups of as many"),
+    "accepts_any_number": ("uneven rounds accepted", "does not divide"),
     "says_no": ("refusal without numbers", "both numbers"),
 }
 
