@@ -17,7 +17,7 @@ from autograder import hints, student
 from autograder import pipeline_schedules as reference
 from autograder import pipeline_traffic as traffic
 from autograder.drivers import pipeline_parallelism as drivers
-from autograder.drivers.pipeline_parallelism import Layer, Weights, squared_error
+from autograder.drivers.pipeline_parallelism import Layer, Weights, mean_loss
 from autograder.judge import Trial, judge
 from autograder.pipeline_schedules import Step, in_words
 from autograder.pipeline_traffic import Stage, StepTaken
@@ -291,7 +291,7 @@ def _serial(
     ]
     model = nn.Sequential(*stages)
     loss = sum(
-        squared_error(model(inputs), targets) * share
+        mean_loss(model(inputs), targets) * share
         for (inputs, targets), share in zip(microbatches, shares, strict=True)
     )
     loss.backward()

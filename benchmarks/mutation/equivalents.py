@@ -146,6 +146,33 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "mean.index_add_(-1, *sent)",
         ): ONE_DIMENSION,
     },
+    "07_pipeline_parallelism": {
+        (
+            "Stage.forward",
+            "return outputs.detach().contiguous()",
+            "return outputs.contiguous()",
+        ): "a message does not look at the graph; detach() says so",
+        (
+            "Stage.pass_loss_back",
+            "device = self.microbatches[0][0].device",
+            "device = self.microbatches[-1][0].device",
+        ): "all are on one device",
+        (
+            "Stage.pass_loss_back",
+            "device = self.microbatches[0][0].device",
+            "device = self.microbatches[0][1].device",
+        ): "all are on one device",
+        (
+            "Stage.pass_loss_back",
+            "device = self.microbatches[0][0].device",
+            "device = self.microbatches[0][-1].device",
+        ): "all are on one device",
+        (
+            "Stage.pass_loss_back",
+            "loss = torch.as_tensor(self.loss, dtype=torch.float64, device=device)",
+            "loss = torch.as_tensor(self.loss, dtype=torch.float64)",
+        ): "without a GPU there is no other place",
+    },
 }
 
 

@@ -9,7 +9,7 @@ from torch import nn
 
 import fourranks
 from autograder import check, pipeline_schedules, student
-from autograder.drivers.pipeline_parallelism import squared_error
+from autograder.drivers.pipeline_parallelism import mean_loss
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
 
@@ -121,9 +121,9 @@ class TestTheReferencePipeline:
         for rank in range(len(schedules)):
             torch.manual_seed(rank)
             outputs = nn.Linear(width, width, dtype=torch.float64)(outputs)
-        arguments = solutions["run_pipeline"], schedules, microbatches, squared_error
+        arguments = solutions["run_pipeline"], schedules, microbatches, mean_loss
         losses = fourranks.run(on_rank, *arguments, world_size=len(schedules), backend="gloo")
-        return losses, squared_error(outputs, targets).item()
+        return losses, mean_loss(outputs, targets).item()
 
     def test_stages_with_different_schedules_run_as_long_as_they_fit(self, solutions):
         count = 6
