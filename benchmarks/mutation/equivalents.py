@@ -172,6 +172,26 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "loss = torch.as_tensor(self.loss, dtype=torch.float64, device=device)",
             "loss = torch.as_tensor(self.loss, dtype=torch.float64)",
         ): "without a GPU there is no other place",
+        (
+            "SplitBackwardLinear.__init__",
+            "super().__init__(*args, **kwargs)",
+            "super().__init__(*args, **kwargs); super().__init__(*args, **kwargs)",
+        ): "there is nothing yet that the second one could forget",
+        (
+            "InputGradientOnly.forward",
+            "@staticmethod",
+            "nothing",
+        ): "torch calls it as an attribute of the class, where it is a plain function",
+        (
+            "InputGradientOnly.forward",
+            "ctx.save_for_backward(inputs, weight)",
+            "ctx.save_for_backward(inputs, weight); ctx.save_for_backward(inputs, weight)",
+        ): "the second takes the place of the first",
+        (
+            "InputGradientOnly.backward",
+            "@staticmethod",
+            "nothing",
+        ): "torch calls it as an attribute of the class, where it is a plain function",
     },
 }
 
