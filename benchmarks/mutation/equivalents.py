@@ -148,6 +148,11 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
     },
     "07_pipeline_parallelism": {
         (
+            "with_stages",
+            "num_chunks = Counter((microbatch for kind, microbatch in steps if kind == 'F'))",
+            "num_chunks = Counter((microbatch for kind, microbatch in steps if kind != 'F'))",
+        ): "a microbatch comes back as often as it goes",
+        (
             "Stage.forward",
             "return outputs.detach().contiguous()",
             "return outputs.contiguous()",
