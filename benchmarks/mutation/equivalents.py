@@ -148,6 +148,11 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
     },
     "07_pipeline_parallelism": {
         (
+            "bubble_fraction",
+            "kind, microbatch, stage = next((steps[0] for steps in waiting if steps))",
+            "kind, microbatch, stage = next((steps[-1] for steps in waiting if steps))",
+        ): "the last step that is left cannot begin either, and is named as well",
+        (
             "with_stages",
             "num_chunks = Counter((microbatch for kind, microbatch in steps if kind == 'F'))",
             "num_chunks = Counter((microbatch for kind, microbatch in steps if kind != 'F'))",
