@@ -9,6 +9,7 @@ from autograder.checks.bandwidths import (
 )
 from autograder.checks.batches import accumulate, shard_batch
 from autograder.checks.benchmarking import benchmark
+from autograder.checks.bubbles import bubble_fraction
 from autograder.checks.checkpoints import load_checkpoint, save_checkpoint
 from autograder.checks.collectives import (
     all_to_all,
@@ -40,8 +41,16 @@ from autograder.checks.hardware_hierarchy import (
     transfer_seconds,
 )
 from autograder.checks.less_communication import local_sgd_round, top_k_compressor
+from autograder.checks.pipeline_parallelism import run_pipeline
+from autograder.checks.pipeline_schedules import (
+    assign_layers,
+    gpipe_schedule,
+    interleaved_schedule,
+    one_f_one_b_schedule,
+)
 from autograder.checks.sharded_gradients import sharded_gradients
 from autograder.checks.sharded_optimizers import sharded_optimizer, training_bytes
+from autograder.checks.split_backward import split_backward_linear
 from autograder.checks.tensor_parallelism import (
     all_gather_mlp,
     column_parallel_linear,
@@ -58,10 +67,12 @@ __all__ = [
     "algbw",
     "all_gather_mlp",
     "all_to_all",
+    "assign_layers",
     "attainable_flops",
     "average_gradients",
     "benchmark",
     "broadcast",
+    "bubble_fraction",
     "bucketed_distributed_data_parallel",
     "busbw",
     "column_parallel_linear",
@@ -74,10 +85,13 @@ __all__ = [
     "fully_sharded_data_parallel",
     "gather",
     "gather_from_ranks",
+    "gpipe_schedule",
+    "interleaved_schedule",
     "load_checkpoint",
     "local_sgd_round",
     "matmul_intensity",
     "measure_copy_bandwidth",
+    "one_f_one_b_schedule",
     "parallel_attention",
     "parallel_mlp",
     "parse_topology",
@@ -87,6 +101,7 @@ __all__ = [
     "ring_all_reduce",
     "ring_reduce_scatter",
     "row_parallel_linear",
+    "run_pipeline",
     "save_checkpoint",
     "scatter",
     "scatter_to_ranks",
@@ -94,6 +109,7 @@ __all__ = [
     "shard_batch",
     "sharded_gradients",
     "sharded_optimizer",
+    "split_backward_linear",
     "top_k_compressor",
     "training_bytes",
     "transfer_seconds",

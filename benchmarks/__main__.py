@@ -28,6 +28,7 @@ MODULES = (
     "data_parallelism",
     "sharded_data_parallelism",
     "tensor_parallelism",
+    "pipeline_parallelism",
     "dashboard",
     "bandwidth",
 )

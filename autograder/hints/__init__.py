@@ -16,6 +16,7 @@ from autograder.hints import (
     data_parallelism,
     hardware_hierarchy,
     less_communication,
+    pipeline_parallelism,
     sharded_data_parallelism,
     tensor_parallelism,
 )
@@ -66,6 +67,7 @@ _BY_KIND = {
     **less_communication.BY_KIND,
     **sharded_data_parallelism.BY_KIND,
     **tensor_parallelism.BY_KIND,
+    **pipeline_parallelism.BY_KIND,
 }
 
 # Kinds that what failing cases have in common may explain; a broken budget or contract says enough by itself.
@@ -78,6 +80,7 @@ _PATTERN_KINDS = {
     *less_communication.PATTERN_KINDS,
     *sharded_data_parallelism.PATTERN_KINDS,
     *tensor_parallelism.PATTERN_KINDS,
+    *pipeline_parallelism.PATTERN_KINDS,
 }
 
 

@@ -263,6 +263,63 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "found = shifted.gather(-1, place.where(is_here, 1).unsqueeze(-1)).squeeze(-1)",
         ): "whatever is found there is not used",
     },
+    "07_pipeline_parallelism": {
+        (
+            "bubble_fraction",
+            "kind, microbatch, stage = next((steps[0] for steps in waiting if steps))",
+            "kind, microbatch, stage = next((steps[-1] for steps in waiting if steps))",
+        ): "the last step that is left cannot begin either, and is named as well",
+        (
+            "with_stages",
+            "num_chunks = Counter((microbatch for kind, microbatch in steps if kind == 'F'))",
+            "num_chunks = Counter((microbatch for kind, microbatch in steps if kind != 'F'))",
+        ): "a microbatch comes back as often as it goes",
+        (
+            "Stage.forward",
+            "return outputs.detach().contiguous()",
+            "return outputs.contiguous()",
+        ): "a message does not look at the graph; detach() says so",
+        (
+            "Stage.pass_loss_back",
+            "device = self.microbatches[0][0].device",
+            "device = self.microbatches[-1][0].device",
+        ): "all are on one device",
+        (
+            "Stage.pass_loss_back",
+            "device = self.microbatches[0][0].device",
+            "device = self.microbatches[0][1].device",
+        ): "all are on one device",
+        (
+            "Stage.pass_loss_back",
+            "device = self.microbatches[0][0].device",
+            "device = self.microbatches[0][-1].device",
+        ): "all are on one device",
+        (
+            "Stage.pass_loss_back",
+            "loss = torch.as_tensor(self.loss, dtype=torch.float64, device=device)",
+            "loss = torch.as_tensor(self.loss, dtype=torch.float64)",
+        ): "without a GPU there is no other place",
+        (
+            "SplitBackwardLinear.__init__",
+            "super().__init__(*args, **kwargs)",
+            "super().__init__(*args, **kwargs); super().__init__(*args, **kwargs)",
+        ): "there is nothing yet that the second one could forget",
+        (
+            "InputGradientOnly.forward",
+            "@staticmethod",
+            "nothing",
+        ): "torch calls it as an attribute of the class, where it is a plain function",
+        (
+            "InputGradientOnly.forward",
+            "ctx.save_for_backward(inputs, weight)",
+            "ctx.save_for_backward(inputs, weight); ctx.save_for_backward(inputs, weight)",
+        ): "the second takes the place of the first",
+        (
+            "InputGradientOnly.backward",
+            "@staticmethod",
+            "nothing",
+        ): "torch calls it as an attribute of the class, where it is a plain function",
+    },
 }
 
 

@@ -173,6 +173,9 @@ class RecordingProcessGroup(dist.ProcessGroup):
         outer = recorder.stand_in(call)  # NCCL connects a group's ranks at its first call, and waits for them
         try:
             inner = start()
+        except Exception:
+            recorder.take_back(call)
+            raise
         finally:
             recorder.go_on(outer)
         if self._coalesced is not None:

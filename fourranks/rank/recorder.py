@@ -65,18 +65,25 @@ class Recorder:
         """Number a call and note that it starts now."""
         call.index, self._issued = self._issued, self._issued + 1
         self._nbytes += call.nbytes
-        if call.op == "send":
-            counter, key = self._sends, (call.group, call.peer, call.tag)
-        elif call.op == "recv":
-            counter, key = self._recvs, (call.group, call.peer, call.tag)
-        else:
-            counter, key = self._collectives, (call.group, call.ranks)
+        counter, key = self._counter(call)
         call.seq, counter[key] = counter[key], counter[key] + 1
         (self._groups if call.members else self._recent).append(call)
         self._passes[call.file, call.line] += 1
         if self.calls is not None and len(self.calls) < MAX_CALLS and call.moves_data:
             self.calls.append(call)
         call.start = time.perf_counter()
+
+    def take_back(self, call: Call) -> None:
+        """The backend has refused the call, as for a tensor with gaps: to the others it was never made."""
+        counter, key = self._counter(call)
+        counter[key] -= 1
+
+    def _counter(self, call: Call) -> tuple[Counter, tuple]:
+        if call.op == "send":
+            return self._sends, (call.group, call.peer, call.tag)
+        if call.op == "recv":
+            return self._recvs, (call.group, call.peer, call.tag)
+        return self._collectives, (call.group, call.ranks)
 
     def stand_still_in_conflict(self, call: Call) -> None:
         """Do not return while what another rank is about to do contradicts this call."""

@@ -191,6 +191,29 @@ PARTS = {
         more={"": {"world_sizes": (8,)}},
         few={"": {"world_sizes": (3,)}},  # and a group of two of them
     ),
+    "pipeline_parallelism": Part(
+        "07_pipeline_parallelism",
+        behind_wire={
+            "assign_layers": "deals_out_in_turn",
+            "one_f_one_b_schedule": "one_forward_too_few",
+            "bubble_fraction": "leaves_out_what_is_stuck",
+            "run_pipeline": "asks_first_and_then_sends",
+            "split_backward_linear": "LatestFirst",
+        },
+        names={"split_backward_linear": "SplitBackwardLinear"},
+        more={
+            "": {"num_stages": (1, 7)},
+            "bubble_fraction": {"num_stages": (2, 5), "num_chunks": (1, 3)},
+            "run_pipeline": {"world_sizes": (8,)},
+            "split_backward_linear": {"shapes": (((6, 2), 3, True),)},
+        },
+        few={
+            "": {"num_stages": (1, 2, 3)},
+            "run_pipeline": {"world_sizes": (2,)},
+            "split_backward_linear": {},
+        },
+        for_groups={"world_sizes": (3,)},
+    ),
 }
 CHECKS = [(name, operation) for name, part in PARTS.items() for operation in part.checks]
 MISTAKES = [

@@ -86,6 +86,10 @@ def test_a_condition_or_context_is_dropped():
     assert ("with torch.no_grad():", "nothing") in found
 
 
+def test_a_decorator_is_dropped():
+    assert ("@staticmethod", "nothing") in changes("@staticmethod\ndef g():\n    return rank")
+
+
 def test_what_is_given_and_what_people_read_is_not_mutated():
     solution = '''
 def f(x: int = 3) -> None:

@@ -54,6 +54,12 @@ def test_point_to_point_calls_name_their_peer_and_bytes(pair):
     assert trace.bytes_sent(0) == 20
 
 
+def test_a_message_that_the_backend_refuses_was_never_sent(pair):
+    cell = "dist.isend(torch.ones(3, 2).t(), 1) if rank == 0 else dist.recv(torch.ones(2, 3), 0)"
+    with pytest.raises(fourranks.RankError, match="contiguous"):  # instead of a wait until the limit
+        pair.execute(cell, timeout=10)
+
+
 def test_batched_and_any_source_messages_are_recorded(pair):
     batch = (
         "requests = dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.ones(1), 1 - rank),"

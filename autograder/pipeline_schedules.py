@@ -1,0 +1,117 @@
+"""What the ranks of a pipeline do and when: the schedules that checks expect, and a simulation of any.
+
+A schedule is the list of one rank's steps, `("F", microbatch)` or `("B", microbatch)`. A rank may hold
+several stages (interleaved schedules): then a microbatch comes through it as often, in forward from the first
+of them to the last, in backward the other way. Pure functions; called by the checks of exercise 07.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+Step = tuple[str, int]
+Task = tuple[str, int, int]  # kind, microbatch, stage of the whole pipeline
+
+
+def gpipe(stage: int, num_stages: int, num_microbatches: int) -> list[Step]:
+    """All forwards, then all backwards (1811.06965), in the order of the microbatches."""
+    return [(kind, microbatch) for kind in "FB" for microbatch in range(num_microbatches)]
+
+
+def one_f_one_b(stage: int, num_stages: int, num_microbatches: int) -> list[Step]:
+    """As many forwards as there are stages behind this one, then turns (PipeDream-Flush, 2006.09503)."""
+    return _in_turns(range(num_microbatches), num_stages - 1 - stage)
+
+
+def interleaved(rank: int, num_ranks: int, num_microbatches: int, num_chunks: int) -> list[Step]:
+    """As many microbatches as ranks through each of a rank's stages in turn (Megatron-LM, 2104.04473)."""
+    rounds = range(0, num_microbatches, num_ranks)
+    order = [first + at for first in rounds for _ in range(num_chunks) for at in range(num_ranks)]
+    return _in_turns(order, (num_chunks - 1) * num_ranks + 2 * (num_ranks - 1 - rank))
+
+
+def _in_turns(microbatches: Sequence[int], warm_up: int) -> list[Step]:
+    """So many forwards, one forward and one backward in turns, then the backwards that are left."""
+    warm_up = min(warm_up, len(microbatches))
+    steps = [("F", microbatch) for microbatch in microbatches[:warm_up]]
+    for forward, backward in zip(microbatches[warm_up:], microbatches, strict=False):
+        steps += [("F", forward), ("B", backward)]
+    return steps + [("B", microbatch) for microbatch in microbatches[len(microbatches) - warm_up :]]
+
+
+def in_words(num_microbatches: int) -> str:
+    """So many microbatches, as a title has it."""
+    return f"{num_microbatches} microbatch{'es' * (num_microbatches != 1)}"
+
+
+def most_in_flight(schedule: Sequence[Step]) -> int:
+    """The most microbatches between their forward and their backward at any time."""
+    in_flight = most = 0
+    for kind, _ in schedule:
+        in_flight += 1 if kind == "F" else -1
+        most = max(most, in_flight)
+    return most
+
+
+def tasks(schedule: Sequence[Step], rank: int, num_ranks: int) -> list[Task]:
+    """The steps with the stages that they are of: the n-th forward of a microbatch is of the n-th stage."""
+    num_chunks = Counter(microbatch for kind, microbatch in schedule if kind == "F")
+    seen: Counter[Step] = Counter()
+    found = []
+    for kind, microbatch in schedule:
+        turn = seen[kind, microbatch]
+        chunk = turn if kind == "F" else num_chunks[microbatch] - 1 - turn
+        found.append((kind, microbatch, chunk * num_ranks + rank))
+        seen[kind, microbatch] += 1
+    return found
+
+
+class Stuck(Exception):
+    """No rank can go on; the text says which step of which rank waits for what."""
+
+
+def busy_and_total(
+    schedules: Sequence[Sequence[Step]], forward: float, backward: float
+) -> tuple[list[float], float]:
+    """Seconds that each rank computes, and seconds from the first step to the end of the last.
+
+    Messages take no time. `forward` and `backward` are those of one step.
+
+    Raises:
+        Stuck: when ranks wait for one another for ever.
+    """
+    seconds = {"F": forward, "B": backward}
+    waiting = [tasks(schedule, rank, len(schedules)) for rank, schedule in enumerate(schedules)]
+    last_stage = max((task[2] for own in waiting for task in own), default=0)
+    clocks, finished = [0.0] * len(schedules), {None: 0.0}  # what needs nothing has it from the start
+    while any(waiting):
+        first = [(rank, own[0], _need(own[0], last_stage)) for rank, own in enumerate(waiting) if own]
+        ready = [(rank, task, needed) for rank, task, needed in first if needed in finished]
+        if not ready:
+            _, task, needed = first[0]
+            raise Stuck(f"{_name(task)} waits for {_name(needed)}")
+        for rank, task, needed in ready:
+            began = max(clocks[rank], finished[needed])
+            clocks[rank] = finished[task] = began + seconds[task[0]]
+            waiting[rank].pop(0)
+    return [sum(seconds[kind] for kind, _ in own) for own in schedules], max(clocks)
+
+
+def _need(task: Task, last_stage: int) -> Task | None:
+    """What has to be finished before, besides the rank's own earlier steps."""
+    kind, microbatch, stage = task
+    if kind == "F":
+        return ("F", microbatch, stage - 1) if stage else None
+    return ("B", microbatch, stage + 1) if stage < last_stage else ("F", microbatch, stage)
+
+
+def _name(task: Task) -> str:
+    kind, microbatch, stage = task
+    return f"{kind}{microbatch} of stage {stage}"
+
+
+def bubble_fraction(schedules: Sequence[Sequence[Step]], forward: float, backward: float) -> float:
+    """The share of all ranks' time in which they have nothing to compute."""
+    busy, total = busy_and_total(schedules, forward, backward)
+    return 1 - sum(busy) / (len(schedules) * total)

@@ -1,0 +1,96 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "relative_to_the_computation": ("share of the computation", "computing and waiting together"),
+    "share_that_is_busy": ("share of time that is busy", "1 minus"),
+    "seconds": ("bubble in seconds", "Divide by all the time"),
+    "percent": ("bubble in percent", "between 0 and 1"),
+    "formula": ("formula, not simulation", "step by step"),
+    "ignores_the_times": ("default times", "only the defaults"),
+    "all_steps_take_a_second": ("all steps alike", "`forward` seconds"),
+    "until_each_rank_is_done": ("wrong bubble", "the last rank is done"),
+    "until_the_first_rank_is_done": ("wrong bubble", "the last rank is done"),
+    "needs_nothing_of_others": ("wrong bubble", "what it needs is there"),
+    "backward_needs_only_the_forward": ("wrong bubble", "what it needs is there"),
+    "leaves_out_what_is_stuck": ("endless wait unnoticed", "raise a ValueError"),
+    "returns_a_tensor": ("wrong type", "the contract"),
+}
+
+
+def share(busy, clocks):
+    return 1 - sum(busy) / (len(busy) * max(clocks))
+
+
+def of_plain_schedules(schedules, forward=1.0, backward=2.0):
+    """Right, but for interleaved schedules."""
+    return share(*play(schedules, forward, backward))
+
+
+def relative_to_the_computation(schedules, forward=1.0, backward=2.0):
+    busy, clocks = play(schedules, forward, backward)
+    return (len(busy) * max(clocks) - sum(busy)) / sum(busy)
+
+
+def share_that_is_busy(schedules, forward=1.0, backward=2.0):
+    return 1 - share(*play(schedules, forward, backward))
+
+
+def seconds(schedules, forward=1.0, backward=2.0):
+    busy, clocks = play(schedules, forward, backward)
+    return max(clocks) - busy[0]
+
+
+def percent(schedules, forward=1.0, backward=2.0):
+    return 100 * share(*play(schedules, forward, backward))
+
+
+def formula(schedules, forward=1.0, backward=2.0):
+    play(schedules, forward, backward)
+    stages, microbatches = len(schedules), len(schedules[0]) // 2
+    return (stages - 1) / (microbatches + stages - 1)
+
+
+def ignores_the_times(schedules, forward=1.0, backward=2.0):
+    return share(*play(schedules, 1.0, 2.0))
+
+
+def all_steps_take_a_second(schedules, forward=1.0, backward=2.0):
+    return share(*play(schedules, 1.0, 1.0))
+
+
+def until_each_rank_is_done(schedules, forward=1.0, backward=2.0):
+    busy, clocks = play(schedules, forward, backward)
+    return 1 - sum(busy) / sum(clocks)
+
+
+def until_the_first_rank_is_done(schedules, forward=1.0, backward=2.0):
+    busy, clocks = play(schedules, forward, backward)
+    return 1 - sum(busy) / (len(busy) * min(clocks))
+
+
+def needs_nothing_of_others(schedules, forward=1.0, backward=2.0):
+    busy, _ = play(schedules, forward, backward)
+    return 1 - sum(busy) / (len(busy) * max(busy))
+
+
+def backward_needs_only_the_forward(schedules, forward=1.0, backward=2.0):
+    play(schedules, forward, backward)
+    clocks, finished = [0.0] * len(schedules), {}
+    for stage, steps in enumerate(schedules):
+        for kind, microbatch in steps:
+            needed = finished.get((microbatch, stage - 1), 0.0) if kind == "F" else 0.0
+            clocks[stage] = max(clocks[stage], needed) + (forward if kind == "F" else backward)
+            if kind == "F":
+                finished[microbatch, stage] = clocks[stage]
+    busy = [sum(forward if kind == "F" else backward for kind, _ in steps) for steps in schedules]
+    return share(busy, clocks)
+
+
+def leaves_out_what_is_stuck(schedules, forward=1.0, backward=2.0):
+    try:
+        return share(*play(schedules, forward, backward))
+    except ValueError:
+        return 1.0
+
+
+def returns_a_tensor(schedules, forward=1.0, backward=2.0):
+    return torch.tensor(share(*play(schedules, forward, backward)))

@@ -1,0 +1,80 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "one_forward_too_many": ("too many in flight", "stages behind it"),
+    "one_forward_too_few": ("too few in flight", "without work"),
+    "the_same_warm_up_for_all": ("too many in flight", "stages behind it"),
+    "counts_the_stages_before": ("stages stuck", "under way"),
+    "no_warm_up": ("too few in flight", "without work"),
+    "gpipe": ("too many in flight", "stages behind it"),
+    "warm_up_without_a_limit": ("steps miscounted", "cannot be longer than"),
+    "forgets_the_end": ("steps miscounted", "come back"),
+    "starts_again_at_the_end": ("steps miscounted", "come back"),
+    "backward_of_the_latest": ("another order of steps", "the drawing"),
+    "goes_back_from_the_last": ("another order of steps", "the drawing"),
+}
+
+
+def one_forward_too_many(stage, num_stages, num_microbatches):
+    return in_turns(range(num_microbatches), num_stages - stage)
+
+
+def one_forward_too_few(stage, num_stages, num_microbatches):
+    return in_turns(range(num_microbatches), num_stages - 2 - stage)
+
+
+def the_same_warm_up_for_all(stage, num_stages, num_microbatches):
+    return in_turns(range(num_microbatches), num_stages - 1)
+
+
+def counts_the_stages_before(stage, num_stages, num_microbatches):
+    return in_turns(range(num_microbatches), stage)
+
+
+def no_warm_up(stage, num_stages, num_microbatches):
+    return in_turns(range(num_microbatches), 0)
+
+
+def gpipe(stage, num_stages, num_microbatches):
+    return in_turns(range(num_microbatches), num_microbatches)
+
+
+def turns(stage, num_stages, num_microbatches):
+    """Warm-up, turns and end as three lists."""
+    order, warm_up = range(num_microbatches), min(num_stages - 1 - stage, num_microbatches)
+    pairs = [(order[warm_up + n], n) for n in range(num_microbatches - warm_up)]
+    return (
+        [("F", microbatch) for microbatch in order[:warm_up]],
+        [[("F", forward), ("B", backward)] for forward, backward in pairs],
+        [("B", microbatch) for microbatch in order[len(pairs) :]],
+    )
+
+
+def warm_up_without_a_limit(stage, num_stages, num_microbatches):
+    warm_up = num_stages - 1 - stage
+    begin = [("F", microbatch) for microbatch in range(warm_up)]
+    middle = [step for n in range(num_microbatches - warm_up) for step in (("F", warm_up + n), ("B", n))]
+    return begin + middle + [("B", n) for n in range(max(0, num_microbatches - warm_up), num_microbatches)]
+
+
+def forgets_the_end(stage, num_stages, num_microbatches):
+    begin, middle, _ = turns(stage, num_stages, num_microbatches)
+    return begin + sum(middle, [])
+
+
+def starts_again_at_the_end(stage, num_stages, num_microbatches):
+    begin, middle, end = turns(stage, num_stages, num_microbatches)
+    return begin + sum(middle, []) + [("B", n) for n in range(len(end))]
+
+
+def backward_of_the_latest(stage, num_stages, num_microbatches):
+    begin, middle, end = turns(stage, num_stages, num_microbatches)
+    return (
+        begin
+        + [step for pair in middle for step in (pair[0], ("B", pair[0][1]))]
+        + [("B", n) for n in range(len(end))]
+    )
+
+
+def goes_back_from_the_last(stage, num_stages, num_microbatches):
+    begin, middle, end = turns(stage, num_stages, num_microbatches)
+    return begin + sum(middle, []) + end[::-1]

@@ -1,0 +1,384 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "sends_and_waits": ("pipeline deadlock", "isend"),
+    "waits_at_once": ("pipeline deadlock", "isend"),
+    "asks_first_and_then_sends": ("blocking send", "isend returns at once"),
+    "sends_a_step_late": ("sent late", "The next stage is waiting"),
+    "waits_for_two_at_once": ("awaited early", "right before the step"),
+    "asks_for_everything_first": ("buffers ahead", "A buffer for each microbatch"),
+    "always_gpipe": ("another schedule", "the order of the list"),
+    "always_from_the_first": ("another schedule", "the order of the list"),
+    "keeps_every_microbatch": ("activations kept", "`pop`"),
+    "keeps_every_handle": ("activations kept", "handle of a send"),
+    "keeps_every_graph": ("activations alive", "retain_graph=True"),
+    "waits_for_gradients_at_the_end": ("activations kept", "wait for the one before"),
+    "never_waits_for_gradients": ("unwaited", "Keep what they return"),
+    "sums_the_losses": ("wrong mean loss", "share of the samples"),
+    "scales_the_loss_only": ("losses of microbatches summed", "scale it"),
+    "all_microbatches_alike": ("microbatches count the same", "len(inputs)"),
+    "loss_of_the_last_microbatch": ("wrong mean loss", "share of the samples"),
+    "clears_gradients": ("one microbatch only", "do not clear them"),
+    "loss_stays": ("loss not passed back", "behind the last gradient"),
+    "broadcasts_the_loss": ("collective in a pipeline", "the loss as well"),
+    "returns_a_tensor": ("no loss", "`.item()`"),
+    "reads_the_inputs": ("data of another stage", "Only the first stage may read inputs"),
+    "does_not_wait_for_messages": ("data of another stage or wrong mean loss or unwaited", "wait()"),
+    "sends_what_has_gaps": ("sent with gaps", "contiguous()"),
+    "cannot_be_frozen": ("raised", "Only a frozen first stage"),
+    "begins_no_graph": ("raised", "Read the line"),
+    "expects_equal_sizes": ("raised", "Read the line"),
+    "sends_the_shape_first": ("more messages than microbatches", "need not be sent"),
+    "sends_padding": ("more than activations", "no more"),
+    "positions_as_ranks": ("raised or pipeline deadlock or not next door", "Only a group"),
+}
+
+
+class sends_and_waits(Pipeline):
+    def send(self, tensor, destination):
+        dist.send(tensor, group=self.group, group_dst=destination)
+
+    def wait(self, work):
+        pass
+
+    def end(self):
+        pass
+
+
+class waits_at_once(Pipeline):
+    def send(self, tensor, destination):
+        work = super().send(tensor, destination)
+        work.wait()
+        return work
+
+
+class AsksAhead(Pipeline):
+    """Asks for what the next step needs before it sends what this one has made."""
+
+    def run(self):
+        self.coming = {}
+        self.ask(self.schedule[0])
+        return super().run()
+
+    def ask(self, step):
+        kind, microbatch = step
+        source = self.index - 1 if kind == "F" else self.index + 1
+        if 0 <= source < self.size:
+            buffer = self.buffer(microbatch)
+            self.coming[step] = buffer, dist.irecv(buffer, group=self.group, group_src=source)
+
+    def send(self, tensor, destination):
+        if tensor is not None and self.schedule[-1] != self.current:
+            self.ask(self.schedule[self.schedule.index(self.current) + 1])
+        return super().send(tensor, destination)
+
+    def do(self, kind, microbatch):
+        self.current = kind, microbatch
+        super().do(kind, microbatch)
+
+    def receive(self, kind, microbatch):
+        if (kind, microbatch) not in self.coming:
+            self.ask((kind, microbatch))
+        buffer, work = self.coming.pop((kind, microbatch))
+        work.wait()
+        return buffer
+
+
+class waits_for_both(Pipeline):
+    """Right, as torch does it: what was computed and what is needed next go together, and are waited for."""
+
+    def run(self):
+        self.arrived, self.under_way, self.outbox = None, [], []
+        self.exchange([], 0)
+        for place, (kind, microbatch) in enumerate(self.schedule):
+            self.do(kind, microbatch)
+            self.exchange(self.outbox, place + 1)
+        return self.share_loss()
+
+    def do(self, kind, microbatch):
+        self.outbox = []
+        super().do(kind, microbatch)
+
+    def exchange(self, messages, place):
+        if place < len(self.schedule):
+            kind, microbatch = self.schedule[place]
+            source = self.index - 1 if kind == "F" else self.index + 1
+            if 0 <= source < self.size:
+                self.arrived = self.buffer(microbatch)
+                receive = dist.P2POp(dist.irecv, self.arrived, group=self.group, group_peer=source)
+                messages = [*messages, receive]
+        for work in self.under_way:
+            work.wait()
+        self.under_way = dist.batch_isend_irecv(messages) if messages else []
+        if len(messages) > len(self.outbox) or place == len(self.schedule):
+            for work in self.under_way:
+                work.wait()
+            self.under_way = []
+
+    def send(self, tensor, destination):
+        self.outbox = [dist.P2POp(dist.isend, tensor, group=self.group, group_peer=destination)]
+
+    def receive(self, kind, microbatch):
+        return self.arrived
+
+    def wait(self, work):
+        pass
+
+
+class asks_first_and_then_sends(AsksAhead):
+    def send(self, tensor, destination):
+        work = super().send(tensor, destination)
+        work.wait()
+        return work
+
+
+class sends_a_step_late(Pipeline):
+    pending = None
+
+    def send_on(self, microbatch, outputs):
+        self.pending = microbatch, outputs
+
+    def flush(self):
+        if self.pending:
+            microbatch, outputs = self.pending
+            self.pending = None
+            super().send_on(microbatch, outputs)
+
+    def forward(self, microbatch):
+        earlier, self.pending = self.pending, None
+        super().forward(microbatch)
+        if earlier:
+            super().send_on(*earlier)
+
+    def backward(self, microbatch):
+        if self.pending and self.pending[0] == microbatch:
+            self.flush()
+        super().backward(microbatch)
+        self.flush()
+
+
+class waits_for_two_at_once(Pipeline):
+    def run(self):
+        self.there = {}
+        return super().run()
+
+    def receive(self, kind, microbatch):
+        if kind == "B":
+            return super().receive(kind, microbatch)
+        for ahead in (microbatch, microbatch + 1):
+            if ahead < len(self.microbatches) and ahead not in self.there:
+                self.there[ahead] = super().receive(kind, ahead)
+        return self.there.pop(microbatch)
+
+
+class asks_for_everything_first(Pipeline):
+    def run(self):
+        self.coming = {}
+        if not self.first:
+            for kind, microbatch in self.schedule:
+                if kind == "F":
+                    buffer = self.buffer(microbatch)
+                    work = dist.irecv(buffer, group=self.group, group_src=self.index - 1)
+                    self.coming[microbatch] = buffer, work
+        return super().run()
+
+    def receive(self, kind, microbatch):
+        if kind == "B":
+            return super().receive(kind, microbatch)
+        buffer, work = self.coming.pop(microbatch)
+        work.wait()
+        return buffer
+
+
+class always_gpipe(Pipeline):
+    def run(self):
+        self.schedule = sorted(self.schedule, key=lambda step: (step[0] == "B", step[1]))
+        return super().run()
+
+
+class always_from_the_first(Pipeline):
+    def run(self):
+        self.turns = {"F": 0, "B": 0}
+        return super().run()
+
+    def do(self, kind, microbatch):
+        super().do(kind, self.turns[kind])
+        self.turns[kind] += 1
+
+
+class keeps_every_microbatch(Pipeline):
+    def take(self, microbatch):
+        return self.alive[microbatch]
+
+
+class keeps_every_handle(Pipeline):
+    def run(self):
+        self.handles = []
+        return super().run()
+
+    def wait(self, work):
+        self.handles.append(work)
+
+    def end(self):
+        super().end()
+        for work in self.handles:
+            work.wait()
+
+
+class keeps_every_graph(Pipeline):
+    def take(self, microbatch):
+        return self.alive[microbatch]
+
+    def differentiate(self, outputs, gradient):
+        if outputs.requires_grad:
+            outputs.backward(gradient, retain_graph=True)
+
+
+class waits_for_gradients_at_the_end(Pipeline):
+    def send_back(self, gradient):
+        self.gradients.append(self.send(gradient, self.index - 1))
+
+
+class never_waits_for_gradients(waits_for_gradients_at_the_end):
+    def end(self):
+        pass
+
+
+class sums_the_losses(Pipeline):
+    def add_loss(self, loss, samples):
+        self.loss += loss.item()
+        return loss
+
+
+class scales_the_loss_only(Pipeline):
+    def add_loss(self, loss, samples):
+        super().add_loss(loss, samples)
+        return loss
+
+
+class all_microbatches_alike(Pipeline):
+    def add_loss(self, loss, samples):
+        super().add_loss(loss, samples)
+        return loss / len(self.microbatches)
+
+
+class loss_of_the_last_microbatch(Pipeline):
+    def add_loss(self, loss, samples):
+        self.loss = loss.item()
+        return loss * samples / self.samples
+
+
+class clears_gradients(Pipeline):
+    def differentiate(self, outputs, gradient):
+        self.module.zero_grad()
+        super().differentiate(outputs, gradient)
+
+
+class loss_stays(Pipeline):
+    def share_loss(self):
+        return self.loss
+
+
+class broadcasts_the_loss(Pipeline):
+    def share_loss(self):
+        loss = torch.tensor([self.loss], dtype=torch.float64)
+        dist.broadcast(loss, group=self.group, group_src=self.size - 1)
+        return loss.item()
+
+
+class returns_a_tensor(Pipeline):
+    def share_loss(self):
+        return torch.tensor(super().share_loss())
+
+
+class reads_the_inputs(Pipeline):
+    def receive(self, kind, microbatch):
+        arrived = super().receive(kind, microbatch)
+        return self.microbatches[microbatch][0].clone() if kind == "F" else arrived
+
+
+class does_not_wait_for_messages(Pipeline):
+    def run(self):
+        self.forgotten = []
+        return super().run()
+
+    def receive(self, kind, microbatch):
+        buffer = torch.full_like(self.buffer(microbatch), torch.nan)
+        source = self.index - 1 if kind == "F" else self.index + 1
+        self.forgotten.append(dist.irecv(buffer, group=self.group, group_src=source))
+        return buffer
+
+
+class sends_what_has_gaps(Pipeline):
+    def outgoing(self, outputs):
+        return outputs.detach()
+
+
+class cannot_be_frozen(Pipeline):
+    def differentiate(self, outputs, gradient):
+        outputs.backward(gradient)
+
+
+class begins_no_graph(Pipeline):
+    def leaf(self, arrived):
+        return arrived
+
+
+class expects_equal_sizes(Pipeline):
+    def buffer(self, microbatch):
+        return super().buffer(0)
+
+
+class sends_the_shape_first(Pipeline):
+    def run(self):
+        self.shapes = []
+        return super().run()
+
+    def send(self, tensor, destination):
+        self.shapes.append(super().send(torch.tensor(tensor.shape), destination))
+        return super().send(tensor, destination)
+
+    def receive(self, kind, microbatch):
+        source = self.index - 1 if kind == "F" else self.index + 1
+        shape = torch.empty(2, dtype=torch.int64)
+        dist.irecv(shape, group=self.group, group_src=source).wait()
+        return super().receive(kind, microbatch)
+
+    def end(self):
+        super().end()
+        for work in self.shapes:
+            work.wait()
+
+
+class sends_padding(Pipeline):
+    def outgoing(self, outputs):
+        return torch.cat([super().outgoing(outputs), torch.zeros_like(outputs[:1])])
+
+    def receive(self, kind, microbatch):
+        if kind == "B":
+            return super().receive(kind, microbatch)
+        buffer = self.buffer(microbatch)
+        padded = torch.cat([buffer, buffer[:1]])
+        dist.irecv(padded, group=self.group, group_src=self.index - 1).wait()
+        return padded[:-1].clone()
+
+
+class straight_to_the_first(Pipeline):
+    def share_loss(self):
+        loss = torch.tensor([self.loss], dtype=torch.float64)
+        if self.last:
+            for stage in range(self.size - 1):
+                dist.send(loss, group=self.group, group_dst=stage)
+        else:
+            dist.recv(loss, group=self.group, group_src=self.size - 1)
+        return loss.item()
+
+
+class positions_as_ranks(Pipeline):
+    def send(self, tensor, destination):
+        return dist.isend(tensor, dst=destination, group=self.group)
+
+    def receive(self, kind, microbatch):
+        buffer = self.buffer(microbatch)
+        source = self.index - 1 if kind == "F" else self.index + 1
+        dist.irecv(buffer, src=source, group=self.group).wait()
+        return buffer

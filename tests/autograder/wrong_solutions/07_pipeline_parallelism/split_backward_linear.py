@@ -1,0 +1,103 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "Linear": ("raised", "Read the line"),
+    "PlainBackward": ("not split", "return None for weight and bias"),
+    "ComputesTwice": ("computed twice", "one matrix multiplication each"),
+    "LatestFirst": ("wrong weight gradients", "whose backward was first"),
+    "AllAtOnce": ("wrong weight gradients", "is for one microbatch"),
+    "Overwrites": ("wrong weight gradients", "adds to what is there"),
+    "MultipliesTheOtherWay": ("wrong input gradients", "times the weight"),
+    "ForgetsTheBias": ("wrong weight gradients", "bias.grad"),
+    "SumsTheLastDimension": ("raised", "Read the line"),
+    "TrainsFrozenWeights": ("wrong weight gradients", "weight.grad"),
+    "KeepsInputs": ("inputs kept", "Forget"),
+    "AcceptsOneMore": ("nothing left to do", "RuntimeError"),
+    "RegistersMore": ("other parameters", "register nothing"),
+}
+
+
+class Linear(nn.Linear):
+    pass
+
+
+class PlainBackward(nn.Linear):
+    def backward_weight(self):
+        pass
+
+
+class ComputesTwice(Split):
+    def input_gradient(self, gradient, weight):
+        gradient.reshape(-1, gradient.shape[-1]).t() @ self.waiting[-1][0].reshape(-1, self.in_features)
+        return gradient @ weight
+
+
+class LatestFirst(Split):
+    def next(self):
+        if not self.waiting:
+            raise RuntimeError("no microbatch waits")
+        return self.waiting.pop()
+
+
+class AllAtOnce(Split):
+    def backward_weight(self):
+        while self.waiting:
+            super().backward_weight()
+
+
+class Overwrites(Split):
+    def add(self, parameter, gradient):
+        parameter.grad = gradient
+
+
+class MultipliesTheOtherWay(Split):
+    def input_gradient(self, gradient, weight):
+        return gradient @ weight.flip(0)
+
+
+class ForgetsTheBias(Split):
+    def add(self, parameter, gradient):
+        if parameter is self.weight:
+            super().add(parameter, gradient)
+
+
+class SumsTheLastDimension(Split):
+    def backward_weight(self):
+        inputs, gradient = self.next()
+        if self.weight.requires_grad:
+            self.add(self.weight, gradient.t() @ inputs)
+            if self.bias is not None:
+                self.add(self.bias, gradient.sum(0))
+
+
+class TrainsFrozenWeights(Split):
+    def backward_weight(self):
+        inputs, gradient = self.next()
+        gradient = gradient.reshape(-1, self.out_features)
+        self.add(self.weight, gradient.t() @ inputs.reshape(-1, self.in_features))
+        if self.bias is not None:
+            self.add(self.bias, gradient.sum(0))
+
+
+class KeepsInputs(Split):
+    done = 0
+
+    def next(self):
+        if self.done == len(self.waiting):
+            raise RuntimeError("no microbatch waits")
+        self.done += 1
+        return self.waiting[self.done - 1]
+
+
+class AcceptsOneMore(Split):
+    def backward_weight(self):
+        if self.waiting:
+            super().backward_weight()
+
+
+class RegistersMore(Split):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.weight_gradient = nn.Parameter(torch.zeros_like(self.weight))
+
+    def load_state_dict(self, state):
+        return super().load_state_dict(state, strict=False)
