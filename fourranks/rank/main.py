@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
@@ -46,12 +46,12 @@ from ..messages import (
 )
 from ..parcel import Parcel, pack
 from ..progress import collect
-from ..trace import Call, Record, Tracing
+from ..trace import Record, Tracing
 from . import cuda, process_group
 from .arguments import caller, in_native_code
 from .board import Board
 from .default_group import DefaultGroup
-from .places import Place, place
+from .places import line_at
 from .profiling import Profiler
 from .recorder import Recorder
 from .shell import RankShell
@@ -190,11 +190,11 @@ class Rank:
 
     def _state(self, number: int, detailed: bool) -> State:
         frame = sys._current_frames()[threading.main_thread().ident]
-        where = str(place(*caller(frame)))
+        where = str(line_at(*caller(frame)))
         progress = self._recorder.progress(self._sleeps() and in_native_code(frame))
         if not detailed:
             progress.recent = [progress.blocked] if progress.blocked is not None else []
-        places = _places(progress.recent)
+        places = self._recorder.places_of(progress.recent)
         return State(self._busy, progress, where, places, bars=self._bars.snapshot(), number=number)
 
     def _sleeps(self) -> bool:
@@ -277,7 +277,7 @@ class Rank:
         profile = profiler.stop() if profiler is not None else None
         variable = self._recorder.variable
         held = variable.look().values if variable is not None else None
-        record = Record(start, end, calls, _places(calls), profile, held)
+        record = Record(start, end, calls, self._recorder.places_of(calls), profile, held)
         if not self._recorder.launches:
             record.close(set(self._recorder.under_way()))
         return record
@@ -287,7 +287,7 @@ class Rank:
 
     def _warn_of_dropped_handles(self) -> None:
         for op, line in dict.fromkeys(
-            (call.op, str(place(call.file, call.line, call.function))) for call in self._recorder.dropped
+            (call.op, str(line_at(call.file, call.line, call.function))) for call in self._recorder.dropped
         ):
             print(
                 f"Nobody waited for {op} ({line}): its handle was thrown away before it was over. Keep what "
@@ -307,11 +307,6 @@ class Rank:
                 function.__globals__.setdefault(name, value)
         with self._interrupts.user_code():
             return Done(parcel=_packed(function(*args, **kwargs)))
-
-
-def _places(calls: Iterable[Call]) -> dict[tuple[str, int], Place]:
-    """The lines of these calls."""
-    return {(call.file, call.line): place(call.file, call.line, call.function) for call in calls}
 
 
 def _packed(value: Any) -> Parcel:

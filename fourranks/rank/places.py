@@ -7,7 +7,7 @@ import functools
 import linecache
 import os
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _CELL_FILE = re.compile(r"<ipython-input-(\d+)-")
 _BLOCKS = {ast.For: "loop", ast.While: "loop", ast.If: "branch", ast.ExceptHandler: "handler"}
@@ -36,7 +36,18 @@ class Place:
 
 @functools.lru_cache(maxsize=1024)
 def place(file: str, line: int, function: str) -> Place:
-    """The place of a line of a cell or a file."""
+    """The place of a line of a cell or a file, with its blocks.
+
+    Only for the thread that runs the reader's code: when two threads parse at the same time, CPython 3.11
+    raises a SystemError in the one that finishes last.
+    """
+    blocks = _blocks("".join(linecache.getlines(file)), line)
+    return replace(line_at(file, line, function), blocks=blocks)
+
+
+@functools.lru_cache(maxsize=1024)
+def line_at(file: str, line: int, function: str) -> Place:
+    """The same without its blocks, for any thread."""
     if cell := _CELL_FILE.match(file):
         label = f"Cell In[{cell[1]}], line {line}"
     elif "ipykernel" in file:  # a function from a cell that ran in the notebook itself
@@ -45,7 +56,7 @@ def place(file: str, line: int, function: str) -> Place:
         label = f"{os.path.basename(file)}, line {line}" if file else function
     lines = linecache.getlines(file)
     text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
-    return Place(label, text, _blocks("".join(lines), line))
+    return Place(label, text)
 
 
 def _blocks(source: str, line: int) -> tuple[Block, ...]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from ..trace import MAX_CALLS, Call
 from .agreement import Agreement
 from .backward import Awaited, BackwardWait
 from .board import Board
+from .places import Place, place
 from .progress import Progress
 from .values import Variable
 
@@ -38,6 +39,7 @@ class Recorder:
     def __init__(self, rank: int, board: Board, launches: bool) -> None:
         self.calls: list[Call] | None = None
         self.variable: Variable | None = None
+        self._places: dict[tuple[str, int], Place] = {}
         self.dropped: list[Call] = []
         self._timers: list[tuple[Call, Callable[[], float]]] = []
         self.launches = launches
@@ -68,6 +70,8 @@ class Recorder:
         counter, key = self._counter(call)
         call.seq, counter[key] = counter[key], counter[key] + 1
         (self._groups if call.members else self._recent).append(call)
+        if (call.file, call.line) not in self._places:
+            self._places[call.file, call.line] = place(call.file, call.line, call.function)
         self._passes[call.file, call.line] += 1
         if self.calls is not None and len(self.calls) < MAX_CALLS and call.moves_data:
             self.calls.append(call)
@@ -84,6 +88,10 @@ class Recorder:
         if call.op == "recv":
             return self._recvs, (call.group, call.peer, call.tag)
         return self._collectives, (call.group, call.ranks)
+
+    def places_of(self, calls: Iterable[Call]) -> dict[tuple[str, int], Place]:
+        """The lines of these calls, with the loops and branches around them."""
+        return {(call.file, call.line): self._places[call.file, call.line] for call in calls}
 
     def stand_still_in_conflict(self, call: Call) -> None:
         """Do not return while what another rank is about to do contradicts this call."""

@@ -426,3 +426,19 @@ with fourranks.start(world_size=2) as group:
 """
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout == "[0] 0\n[1] 1; False\n"
+
+
+def test_only_the_thread_that_runs_a_cell_parses_source(group):
+    """CPython 3.11 raises a SystemError in one of two threads that do so at the same time."""
+    group.execute("""
+import ast, threading, time
+parse, threads = ast.parse, set()
+def noting(*args, **kwargs):
+    threads.add(threading.current_thread().name)
+    return parse(*args, **kwargs)
+ast.parse = noting
+""")
+    group.execute("for turn in range(3):\n    if rank == 0:\n        time.sleep(0.3)\n    dist.barrier()")
+    with pytest.raises(DeadlockError):
+        group.execute("if rank:\n    dist.barrier()")
+    assert group.pull("threads") == [{"MainThread"}] * 4
