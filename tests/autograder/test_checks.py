@@ -1,7 +1,7 @@
 """What holds for every check, on real ranks: solutions pass, a wrong one fails for its own reason.
 
-What a single exercise asks beyond that is in `test_checks_<topic>.py`. With the arguments of an exercise's own
-cells the solutions run in `tests/class`.
+What a single exercise asks beyond that is in `test_checks_<topic>.py`. With the arguments of its own test
+cells a solution runs in `tests/class`.
 """
 
 from __future__ import annotations
