@@ -7,12 +7,10 @@ that sends each gradient by itself with torch's when that gives each gradient a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from .model import OURS, Benchmark, Contender, at_most
-from .mutation import exercise
-from .training_steps import Size, in_turns, median_step, module_of
+from .model import Benchmark
+from .training_steps import Size, benchmark, definitions, in_turns, module_of, ratios, step_of
 
 TOPIC = "04_data_parallelism"
 ONE_BYTE = 2**-20  # a bucket is closed once it has so many MiB: each gradient has one to itself
@@ -39,7 +37,7 @@ def step_seconds(ours: type, options: dict[str, Any], size: Size) -> list[list[f
         ours(module_of(size), group=groups[0]),
         DistributedDataParallel(module_of(size), process_group=groups[1], **options),
     ]
-    seconds = in_turns(models, groups, size)
+    seconds = in_turns([step_of(model, size) for model in models], groups, size.steps)
     for own, theirs in zip(*[model.parameters() for model in models], strict=True):
         torch.testing.assert_close(own, theirs)
     for group in groups:
@@ -47,33 +45,15 @@ def step_seconds(ours: type, options: dict[str, Any], size: Size) -> list[list[f
     return seconds
 
 
-def ratios(wrapper: str, world_size: int, size: Size) -> Iterator[float]:
-    """Time of a step with our wrapper, divided by that with torch's."""
-    import fourranks
-
-    notebook: dict[str, Any] = {"__name__": "__main__"}
-    exec(exercise.read(TOPIC).definitions(), notebook)
-    with fourranks.start(world_size) as group:
-        while True:
-            seconds = group.run(step_seconds, notebook[wrapper], WRAPPERS[wrapper], size)
-            ours, theirs = zip(*seconds, strict=True)
-            yield median_step(ours) / median_step(theirs)
-
-
 def _benchmark(wrapper: str, world_size: int, size: Size) -> Benchmark:
-    buckets = " with a bucket for each gradient" if WRAPPERS[wrapper] else ""
-
-    def samples() -> Iterator[float]:
-        return ratios(wrapper, world_size, size)
-
-    samples.__name__ = f"{wrapper}_{world_size}_{size.name}"
-    globals()[samples.__name__] = samples  # a contender's own process finds it by this name
-    return Benchmark(
+    options = WRAPPERS[wrapper]
+    buckets = " with a bucket for each gradient" if options else ""
+    return benchmark(
+        __name__,
+        f"{wrapper}_{world_size}_{size.name}",
         f"a step of training with the exercise's `{wrapper}` ({size.layers} layers of width {size.width}, "
-        f"{world_size} ranks), divided by its time with torch's{buckets} (the same ranks, in turns)",
-        (Contender(OURS, samples, at_most(1.1, "")),),
-        repeats=7,
-        unit="",
+        f"{world_size} ranks), divided by its time with torch's{buckets}",
+        lambda: ratios(world_size, step_seconds, definitions(TOPIC)[wrapper], options, size),
     )
 
 

@@ -6,18 +6,16 @@ other: two worlds would differ by more than what is measured. Gradients and weig
 
 from __future__ import annotations
 
-import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .model import OURS, Benchmark, Contender, at_most
-from .mutation import exercise
+from .model import Benchmark
+from .training_steps import benchmark, definitions, in_turns, ratios
 
 TOPIC = "07_pipeline_parallelism"
 WORLD_SIZES = (2, 4)
-WARM_UP = 3  # steps; in its first one torch finds out the shapes of all messages
+FUNCTIONS = ("one_f_one_b_schedule", "run_pipeline")
 
 Notebook = dict[str, Any]
 
@@ -48,24 +46,27 @@ def step_seconds(notebook: Notebook, size: Size) -> list[list[float]]:
 
     groups = [dist.new_group(), dist.new_group()]
     stages = [_stage(size), _stage(size)]
-    steps = [_ours(notebook, stages[0], size, groups[0]), _theirs(stages[1], size, groups[1])]
-    optimizers = [torch.optim.SGD(stage.parameters(), lr=0.1) for stage in stages]
-    seconds: list[list[float]] = [[], []]
-    for turn in range(WARM_UP + size.steps):
-        for index in (0, 1) if turn % 2 else (1, 0):
-            dist.barrier(groups[index])
-            began = time.perf_counter()
-            optimizers[index].zero_grad()
-            steps[index]()
-            optimizers[index].step()
-            if dist.get_backend() == "nccl":
-                torch.cuda.synchronize()
-            seconds[index].append(time.perf_counter() - began)
+    pipelines = [_ours(notebook, stages[0], size, groups[0]), _theirs(stages[1], size, groups[1])]
+    seconds = in_turns([_step(*each) for each in zip(stages, pipelines, strict=True)], groups, size.steps)
     for own, theirs in zip(*[stage.parameters() for stage in stages], strict=True):
         torch.testing.assert_close(own, theirs)
     for group in groups:
         dist.destroy_process_group(group)
-    return [own[WARM_UP:] for own in seconds]
+    return seconds
+
+
+def _step(stage: Any, run_pipeline: Callable[[], None]) -> Callable[[], None]:
+    """A whole step: the pipeline, with gradients cleared before it and used after it."""
+    import torch
+
+    optimizer = torch.optim.SGD(stage.parameters(), lr=0.1)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        run_pipeline()
+        optimizer.step()
+
+    return step
 
 
 def _device() -> str:
@@ -124,43 +125,20 @@ def _theirs(stage: Any, size: Size, group: Any) -> Callable[[], None]:
     return step
 
 
-def definitions() -> Notebook:
-    """What the exercise's solved cells define, as a notebook's."""
-    notebook: Notebook = {"__name__": "__main__"}
-    exec(exercise.read(TOPIC).definitions(), notebook)
-    return {name: notebook[name] for name in ("one_f_one_b_schedule", "run_pipeline")}
-
-
-def ratios(world_size: int, size: Size) -> Iterator[float]:
-    """Time of a step with our pipeline, divided by that with torch's."""
-    import fourranks
-
-    notebook = definitions()
-    with fourranks.start(world_size) as group:
-        while True:
-            seconds = group.run(step_seconds, notebook, size)
-            ours, theirs = zip(*seconds, strict=True)
-            yield _median_step(ours) / _median_step(theirs)
-
-
-def _median_step(seconds: Sequence[Sequence[float]]) -> float:
-    """The median over steps of what each took on its slowest rank."""
-    return statistics.median(map(max, zip(*seconds, strict=True)))
+def solution() -> Notebook:
+    """What of the exercise is measured."""
+    notebook = definitions(TOPIC)
+    return {name: notebook[name] for name in FUNCTIONS}
 
 
 def _benchmark(world_size: int, size: Size) -> Benchmark:
-    def samples() -> Iterator[float]:
-        return ratios(world_size, size)
-
-    samples.__name__ = f"one_f_one_b_{world_size}_{size.name}"
-    globals()[samples.__name__] = samples  # a contender's own process finds it by this name
-    return Benchmark(
+    return benchmark(
+        __name__,
+        f"one_f_one_b_{world_size}_{size.name}",
         f"a step of training with the exercise's 1F1B ({size.microbatches} microbatches of {size.samples}, "
         f"layers of width {size.width}, {size.layers} on each of {world_size} ranks), divided by its time "
-        "with torch's `Schedule1F1B` (the same ranks, in turns)",
-        (Contender(OURS, samples, at_most(1.1, "")),),
-        repeats=7,
-        unit="",
+        "with torch's `Schedule1F1B`",
+        lambda: ratios(world_size, step_seconds, solution(), size),
     )
 
 

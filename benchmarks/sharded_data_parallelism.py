@@ -7,12 +7,10 @@ is a unit of its own for torch, as it is for ours; biases, which are small, stay
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
-from .model import OURS, Benchmark, Contender, at_most
-from .mutation import exercise
-from .training_steps import Size, in_turns, median_step, module_of
+from .model import Benchmark
+from .training_steps import Size, benchmark, definitions, in_turns, module_of, ratios, step_of
 
 TOPIC = "05_sharded_data_parallelism"
 WRAPPER = "FullyShardedDataParallel"
@@ -33,7 +31,7 @@ def step_seconds(ours: type, size: Size) -> list[list[float]]:
         ours(module_of(size), min_shard_numel=size.width + 1, group=groups[0]),
         _fully_sharded(module_of(size), groups[1]),
     ]
-    seconds = in_turns(models, groups, size)
+    seconds = in_turns([step_of(model, size) for model in models], groups, size.steps)
     theirs = models[1].state_dict()
     for name, own in models[0].full_state_dict().items():
         torch.testing.assert_close(own, theirs[name].full_tensor())
@@ -58,31 +56,13 @@ def _fully_sharded(module: Any, group: Any) -> Any:
     return fully_shard(module, mesh=mesh)
 
 
-def ratios(world_size: int, size: Size) -> Iterator[float]:
-    """Time of a step with our wrapper, divided by that with torch's."""
-    import fourranks
-
-    notebook: dict[str, Any] = {"__name__": "__main__"}
-    exec(exercise.read(TOPIC).definitions(), notebook)
-    with fourranks.start(world_size) as group:
-        while True:
-            seconds = group.run(step_seconds, notebook[WRAPPER], size)
-            ours, theirs = zip(*seconds, strict=True)
-            yield median_step(ours) / median_step(theirs)
-
-
 def _benchmark(world_size: int, size: Size) -> Benchmark:
-    def samples() -> Iterator[float]:
-        return ratios(world_size, size)
-
-    samples.__name__ = f"fully_sharded_{world_size}_{size.name}"
-    globals()[samples.__name__] = samples  # a contender's own process finds it by this name
-    return Benchmark(
+    return benchmark(
+        __name__,
+        f"fully_sharded_{world_size}_{size.name}",
         f"a step of training with the exercise's `{WRAPPER}` ({size.layers} layers of width {size.width}, "
-        f"{world_size} ranks), divided by its time with torch's `fully_shard` (the same ranks, in turns)",
-        (Contender(OURS, samples, at_most(1.1, "")),),
-        repeats=7,
-        unit="",
+        f"{world_size} ranks), divided by its time with torch's `fully_shard`",
+        lambda: ratios(world_size, step_seconds, definitions(TOPIC)[WRAPPER], size),
     )
 
 

@@ -7,18 +7,15 @@ other. The MLP is a transformer's: columns, GELU, rows, with one all-reduce forw
 from __future__ import annotations
 
 import functools
-import statistics
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .model import OURS, Benchmark, Contender, at_most
-from .mutation import exercise
+from .model import Benchmark
+from .training_steps import benchmark, definitions, in_turns, ratios
 
 TOPIC = "06_tensor_parallelism"
 WORLD_SIZES = (2, 4)
-WARM_UP = 3  # steps
 
 
 @dataclass(frozen=True)
@@ -49,17 +46,10 @@ def step_seconds(ours: type, size: Size) -> list[list[float]]:
     models = [ours(size.width, 4 * size.width, group=groups[0]), _with_dtensor(whole, groups[1], device)]
     models[0].load_full(_whole(size).state_dict())
     models[0].to(device)
-    steps = [_step(model, size, device) for model in models]
-    seconds: list[list[float]] = [[], []]
-    for turn in range(WARM_UP + size.steps):
-        for index in (0, 1) if turn % 2 else (1, 0):
-            dist.barrier(groups[index])
-            began = time.perf_counter()
-            steps[index]()
-            seconds[index].append(time.perf_counter() - began)
+    seconds = in_turns([_step(model, size, device) for model in models], groups, size.steps)
     for own, theirs in zip(*[model.parameters() for model in models], strict=True):
         torch.testing.assert_close(own, getattr(theirs, "to_local", lambda t=theirs: t)())
-    return [own[WARM_UP:] for own in seconds]
+    return seconds
 
 
 @functools.cache
@@ -102,43 +92,17 @@ def _step(model: Any, size: Size, device: str) -> Callable[[], None]:
         x.grad = None
         model(x).square().mean().backward()
         optimizer.step()
-        if x.is_cuda:
-            torch.cuda.synchronize()
 
     return step
 
 
-def ratios(world_size: int, size: Size) -> Iterator[float]:
-    """Time of a step with our MLP, divided by that with DTensor's."""
-    import fourranks
-
-    notebook: dict[str, Any] = {"__name__": "__main__"}
-    exec(exercise.read(TOPIC).definitions(), notebook)
-    with fourranks.start(world_size) as group:
-        while True:
-            seconds = group.run(step_seconds, notebook["ParallelMLP"], size)
-            ours, theirs = zip(*seconds, strict=True)
-            yield _median_step(ours) / _median_step(theirs)
-
-
-def _median_step(seconds: Sequence[Sequence[float]]) -> float:
-    """The median over steps of what each took on its slowest rank."""
-    return statistics.median(map(max, zip(*seconds, strict=True)))
-
-
 def _benchmark(world_size: int, size: Size) -> Benchmark:
-    def samples() -> Iterator[float]:
-        return ratios(world_size, size)
-
-    samples.__name__ = f"ParallelMLP_{world_size}_{size.name}"
-    globals()[samples.__name__] = samples  # a contender's own process finds it by this name
-    return Benchmark(
+    return benchmark(
+        __name__,
+        f"ParallelMLP_{world_size}_{size.name}",
         f"a step of training with the exercise's `ParallelMLP` (width {size.width}, {size.tokens} tokens, "
-        f"{world_size} ranks), divided by its time with DTensor's `parallelize_module` (the same ranks, "
-        "in turns)",
-        (Contender(OURS, samples, at_most(1.1, "")),),
-        repeats=7,
-        unit="",
+        f"{world_size} ranks), divided by its time with DTensor's `parallelize_module`",
+        lambda: ratios(world_size, step_seconds, definitions(TOPIC)["ParallelMLP"], size),
     )
 
 

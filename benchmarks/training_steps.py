@@ -1,17 +1,21 @@
-"""Times the same step of training with two wrappers of one model that take turns on the same ranks.
+"""Times a step of training in the exercise's way and in torch's, which take turns on the same ranks.
 
-Used by the benchmarks of the exercises' wrappers; all but `median_step` runs on the ranks.
+Used by the benchmarks of exercises 04 to 07. `module_of`, `step_of` and `in_turns` run on the ranks.
 """
 
 from __future__ import annotations
 
 import statistics
+import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-WARM_UP = 3  # steps; torch's wrappers learn from the first ones in which order they are used
+from .model import OURS, Benchmark, Contender, at_most
+from .mutation import exercise
+
+WARM_UP = 3  # steps; torch learns from the first ones in which order wrappers are used, and messages' shapes
 
 
 @dataclass(frozen=True)
@@ -35,22 +39,24 @@ def module_of(size: Size) -> Any:
     return torch.nn.Sequential(*layers).to("cuda" if dist.get_backend() == "nccl" else "cpu")
 
 
-def in_turns(models: Sequence[Any], groups: Sequence[Any], size: Size) -> list[list[float]]:
-    """Seconds of each step with each of two models, which take turns in who begins."""
+def in_turns(steps: Sequence[Callable[[], None]], groups: Sequence[Any], count: int) -> list[list[float]]:
+    """Seconds of so many runs of each of two steps, which take turns in who begins."""
+    import torch
     import torch.distributed as dist
 
-    steps = [_step(model, size) for model in models]
     seconds: list[list[float]] = [[], []]
-    for turn in range(WARM_UP + size.steps):
+    for turn in range(WARM_UP + count):
         for index in (0, 1) if turn % 2 else (1, 0):
             dist.barrier(groups[index])
             began = time.perf_counter()
             steps[index]()
+            if dist.get_backend() == "nccl":
+                torch.cuda.synchronize()
             seconds[index].append(time.perf_counter() - began)
     return [own[WARM_UP:] for own in seconds]
 
 
-def _step(model: Any, size: Size) -> Callable[[], None]:
+def step_of(model: Any, size: Size) -> Callable[[], None]:
     """A whole step: forward, backward, all gradients averaged, the optimizer's step."""
     import torch
     import torch.distributed as dist
@@ -65,12 +71,48 @@ def _step(model: Any, size: Size) -> Callable[[], None]:
         model(inputs).square().mean().backward()
         finish()
         optimizer.step()
-        if inputs.is_cuda:
-            torch.cuda.synchronize()
 
     return step
 
 
-def median_step(seconds: Sequence[Sequence[float]]) -> float:
+def definitions(topic: str) -> dict[str, Any]:
+    """What the solved cells of a topic's exercise define, as a notebook's."""
+    notebook: dict[str, Any] = {"__name__": "__main__"}
+    exec(exercise.read(topic).definitions(), notebook)
+    return notebook
+
+
+def ratios(world_size: int, step_seconds: Callable, *arguments: object) -> Iterator[float]:
+    """Median time of a step in our way, divided by that in torch's.
+
+    Args:
+        step_seconds: runs on each rank with these arguments; gives the seconds of each step in both ways.
+    """
+    import fourranks
+
+    with fourranks.start(world_size) as group:
+        while True:
+            seconds = group.run(step_seconds, *arguments)
+            ours, theirs = zip(*seconds, strict=True)
+            yield _median_step(ours) / _median_step(theirs)
+
+
+def _median_step(seconds: Sequence[Sequence[float]]) -> float:
     """The median over steps of what each took on its slowest rank."""
     return statistics.median(map(max, zip(*seconds, strict=True)))
+
+
+def benchmark(module: str, name: str, measured: str, begin: Callable[[], Iterator[float]]) -> Benchmark:
+    """A benchmark of such ratios, in turns on the same ranks.
+
+    Args:
+        module: in which a contender's own process finds the samples, under this name.
+    """
+
+    def samples() -> Iterator[float]:
+        return begin()
+
+    samples.__name__, samples.__module__ = name, module
+    setattr(sys.modules[module], name, samples)
+    contender = Contender(OURS, samples, at_most(1.1, ""))
+    return Benchmark(f"{measured} (the same ranks, in turns)", (contender,), repeats=7, unit="")

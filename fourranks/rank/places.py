@@ -34,7 +34,6 @@ class Place:
         return f"{self.label}: {self.text}" if self.text else self.label
 
 
-@functools.lru_cache(maxsize=1024)
 def place(file: str, line: int, function: str) -> Place:
     """The place of a line of a cell or a file, with its blocks.
 

@@ -70,9 +70,10 @@ class Recorder:
         counter, key = self._counter(call)
         call.seq, counter[key] = counter[key], counter[key] + 1
         (self._groups if call.members else self._recent).append(call)
-        if (call.file, call.line) not in self._places:
-            self._places[call.file, call.line] = place(call.file, call.line, call.function)
-        self._passes[call.file, call.line] += 1
+        line = call.file, call.line
+        if line not in self._places:
+            self._places[line] = place(*line, call.function)
+        self._passes[line] += 1
         if self.calls is not None and len(self.calls) < MAX_CALLS and call.moves_data:
             self.calls.append(call)
         call.start = time.perf_counter()

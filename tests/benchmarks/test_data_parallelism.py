@@ -5,16 +5,14 @@ import pytest
 import fourranks
 from benchmarks import data_parallelism
 from benchmarks.data_parallelism import BENCHMARKS, SIZES, WORLD_SIZES, WRAPPERS, Size
-from benchmarks.mutation import exercise
+from benchmarks.training_steps import definitions
 
 TINY = Size("tiny", 2, 4, 3, 5)
 
 
 @pytest.fixture(scope="module")
 def notebook():
-    defined = {"__name__": "__main__"}
-    exec(exercise.read(data_parallelism.TOPIC).definitions(), defined)
-    return defined
+    return definitions(data_parallelism.TOPIC)
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,13 @@ def group():
 
 
 def test_each_step_of_both_pipelines_is_timed_on_every_rank(group):
-    seconds = group.run(pipeline_parallelism.step_seconds, pipeline_parallelism.definitions(), TINY)
+    seconds = group.run(pipeline_parallelism.step_seconds, pipeline_parallelism.solution(), TINY)
     assert [[len(own) for own in rank] for rank in seconds] == [[TINY.steps] * 2] * 2
     assert all(step > 0 for rank in seconds for own in rank for step in own)
 
 
 def test_a_pipeline_that_trains_another_way_is_found_out(group):
-    notebook = pipeline_parallelism.definitions()
+    notebook = pipeline_parallelism.solution()
     run = notebook["run_pipeline"]
 
     def doubled(schedule, stage, microbatches, loss_fn, group):

@@ -4,18 +4,15 @@ import pytest
 
 import fourranks
 from benchmarks import sharded_data_parallelism
-from benchmarks.mutation import exercise
 from benchmarks.sharded_data_parallelism import BENCHMARKS, SIZES, WORLD_SIZES, WRAPPER, step_seconds
-from benchmarks.training_steps import Size
+from benchmarks.training_steps import Size, definitions
 
 TINY = Size("tiny", 2, 4, 3, 5)
 
 
 @pytest.fixture(scope="module")
 def wrapper():
-    defined = {"__name__": "__main__"}
-    exec(exercise.read(sharded_data_parallelism.TOPIC).definitions(), defined)
-    return defined[WRAPPER]
+    return definitions(sharded_data_parallelism.TOPIC)[WRAPPER]
 
 
 @pytest.fixture(scope="module")

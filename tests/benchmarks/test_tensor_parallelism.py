@@ -4,17 +4,15 @@ import pytest
 
 import fourranks
 from benchmarks import tensor_parallelism
-from benchmarks.mutation import exercise
 from benchmarks.tensor_parallelism import BENCHMARKS, SIZES, WORLD_SIZES, Size
+from benchmarks.training_steps import WARM_UP, definitions
 
 TINY = Size("tiny", 4, 3, 5)
 
 
 @pytest.fixture(scope="module")
 def notebook():
-    defined = {"__name__": "__main__"}
-    exec(exercise.read(tensor_parallelism.TOPIC).definitions(), defined)
-    return defined
+    return definitions(tensor_parallelism.TOPIC)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +28,7 @@ def test_each_step_of_both_is_timed_and_both_communicate_alike(notebook, group):
     assert all(step > 0 for rank in seconds for own in rank for step in own)
     calls = [call for call in trace.calls[0] if call.op == "all_reduce"]
     own, theirs = ([c.nbytes for c in calls if c.group == name] for name in sorted({c.group for c in calls}))
-    assert own == theirs == [48] * 2 * (TINY.steps + tensor_parallelism.WARM_UP)
+    assert own == theirs == [48] * 2 * (TINY.steps + WARM_UP)
 
 
 def test_an_mlp_that_learns_something_else_is_found_out(notebook, group):

@@ -6,7 +6,7 @@ import linecache
 
 import pytest
 
-from fourranks.rank.places import place
+from fourranks.rank.places import line_at, place
 
 CELL = """\
 for step in range(3):
@@ -33,7 +33,7 @@ def cell(request):
     linecache.cache[request.param] = (len(CELL), None, CELL.splitlines(keepends=True), request.param)
     yield request.param
     del linecache.cache[request.param]
-    place.cache_clear()
+    line_at.cache_clear()
 
 
 @pytest.mark.parametrize(
