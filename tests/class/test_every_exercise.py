@@ -12,7 +12,7 @@ import pytest
 from nbformat import NotebookNode
 from nbgrader.api import Gradebook
 
-from autograder.stage import stage
+from autograder.notebooks.stage import stage
 from tests import classroom
 from tests.classroom import COURSE
 

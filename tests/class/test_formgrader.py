@@ -13,7 +13,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-pytestmark = pytest.mark.timeout(600)  # the class is graded once, in the first test
+# The class is graded once, in the first test.
+pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("class")]
 
 
 @pytest.fixture(scope="module")
