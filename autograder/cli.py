@@ -23,8 +23,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _build(options: argparse.Namespace) -> int:
-    from autograder.build import build, check
-    from autograder.source import SourceError
+    from autograder.notebooks.build import build, check
+    from autograder.notebooks.source import SourceError
 
     try:
         problems = check(Path.cwd()) if options.check else build(Path.cwd())

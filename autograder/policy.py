@@ -6,7 +6,7 @@ them for every case. What a budget is for which operation is said in `checks`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from fourranks.errors import name_ranks
@@ -23,6 +23,11 @@ class Problem:
     kind: str
     expected: str
     got: str
+
+
+def first(problems: Iterable[Problem | None]) -> Problem | None:
+    """The first problem that there is."""
+    return next(filter(None, problems), None)
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,14 @@ from functools import partial
 
 import torch
 
-from autograder import gradient_traffic as traffic
 from autograder.drivers import data_parallelism as drivers
 from autograder.drivers.small_models import WIDTH, build, gradients
-from autograder.gradients import Expected, wrong_gradients
+from autograder.expected import gradient_traffic as traffic
+from autograder.expected.gradients import Expected, wrong_gradients
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, counted
 from autograder.student import Function, Outcome
-from autograder.training import WORLD_SIZES, settings
+from autograder.trials.training import WORLD_SIZES, settings
 from autograder.values import difference, kind_of, same
 
 MICROBATCHES = ((3, 3, 3), (4, 3, 1), (5,))

@@ -16,7 +16,7 @@ from typing import ClassVar
 from autograder import hints
 from autograder.drivers import benchmarking as drivers
 from autograder.judge import Trial, judge
-from autograder.policy import Problem, counted
+from autograder.policy import Problem, counted, first
 from autograder.student import Function, Outcome
 from autograder.values import kind_of
 from fourranks.errors import name_ranks
@@ -171,7 +171,7 @@ def _examine(plan: _Plan, outcomes: Sequence[Outcome | None]) -> Problem | None:
 
 
 def _first(problems: Iterator[Problem | None]) -> Problem | None:
-    return next(filter(None, problems), None)
+    return first(problems)
 
 
 def _not_a_number(values: Mapping[int, object]) -> Problem | None:

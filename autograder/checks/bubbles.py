@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from autograder import pipeline_schedules as reference
 from autograder.checks.pipeline_schedules import Schedule, described, pure_trial
+from autograder.expected import pipeline_schedules as reference
+from autograder.expected.pipeline_schedules import in_words
 from autograder.judge import Trial, judge
-from autograder.pipeline_schedules import in_words
 from autograder.policy import Problem, counted
 from autograder.student import Function
 from autograder.values import kind_of

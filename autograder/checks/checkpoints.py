@@ -16,10 +16,10 @@ import torch
 
 from autograder import student
 from autograder.drivers import checkpoints as drivers
+from autograder.expected.training_state import Draw, content_of, difference, one_step_later, shown
 from autograder.judge import Trial, judge
 from autograder.policy import Problem
 from autograder.student import Function, Outcome, RunFailed
-from autograder.training_state import Draw, content_of, difference, one_step_later, shown
 from autograder.values import close, kind_of, same
 
 WORLD_SIZES = (1, 2, 3, 4, 5)

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import torch
 
-from autograder.in_place import RETURNED, InPlaceCase
 from autograder.judge import judge
 from autograder.policy import Budget
 from autograder.student import Function
+from autograder.trials.in_place import RETURNED, InPlaceCase
 
 WORLD_SIZES = (1, 2, 3, 4, 5)
 NUMELS = (0, 1, 7, 1000)

@@ -12,13 +12,14 @@ from functools import partial
 
 import torch
 
-from autograder.activation_traffic import Collective, Traffic, excess
 from autograder.drivers import tensor_parallelism as drivers
+from autograder.expected.activation_traffic import Collective, Traffic, excess
+from autograder.expected.shards import Cut, Tensors
 from autograder.judge import Trial, judge
-from autograder.policy import Problem
-from autograder.shards import Cut, Tensors, by_rank, first, names, trial
+from autograder.policy import Problem, first
 from autograder.student import Function, Outcome
-from autograder.training import WORLD_SIZES, Setting, settings
+from autograder.trials.tensor_parallelism import by_rank, names, trial
+from autograder.trials.training import WORLD_SIZES, Setting, settings
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
 LARGEST = 8  # of the numbers drawn, so that bfloat16 is exact for the sum over 8 ranks

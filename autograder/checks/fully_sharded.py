@@ -12,19 +12,19 @@ from dataclasses import dataclass, replace
 import torch
 from torch.func import functional_call
 
-from autograder import gradient_traffic, shard_traffic
 from autograder.drivers import sharded_data_parallelism as drivers
 from autograder.drivers.data_parallelism import LEARNING_RATE
 from autograder.drivers.small_models import build, contents, descend, gradients, loss
-from autograder.gradients import Expected, Gradients, sum_of, wrong_gradients
+from autograder.expected import gradient_traffic, shard_traffic
+from autograder.expected.gradients import Expected, Gradients, sum_of, wrong_gradients
+from autograder.expected.shard_traffic import ALL_REDUCES, GATHERS, REDUCES, Shards
+from autograder.expected.wrapping import different
 from autograder.judge import Trial, judge
-from autograder.policy import Problem
-from autograder.shard_traffic import ALL_REDUCES, GATHERS, REDUCES, Shards
-from autograder.sharding import LAYER_BYTES, NUM_LAYERS, Sharding, memory_setting
+from autograder.policy import Problem, first
 from autograder.student import Function, Outcome
-from autograder.training import WORLD_SIZES, Setting, Training, settings
+from autograder.trials.sharded_data_parallelism import LAYER_BYTES, NUM_LAYERS, Sharding, memory_setting
+from autograder.trials.training import WORLD_SIZES, Setting, Training, settings
 from autograder.values import kind_of
-from autograder.wrapping import different
 from fourranks.trace import Call
 
 MIN_NUMEL = (
@@ -154,7 +154,7 @@ class _Run:
         buffers = contents(module)[1]
         state = module.state_dict()
         return (
-            next(filter(None, (_other_names(state, got, where) for got in value["states"])), None)
+            first(_other_names(state, got, where) for got in value["states"])
             or different(_without(state, buffers), value["states"][0], "parameters differ", where)
             or different(_only(state, buffers), value["states"][0], "buffers differ", where)
             or gradient_traffic.copied_twice(module, outcome.calls, value["steps"][0]["began"], where)
@@ -189,7 +189,7 @@ class _Run:
             self._step(before, after, step, want, outcome.calls, at, f"{where}, step {number}")
             for number, (before, after, step, want) in enumerate(pairs, 1)
         )
-        return next(filter(None, problems), None)
+        return first(problems)
 
     def _step(
         self,

@@ -14,9 +14,9 @@ import torch
 
 from autograder import hints
 from autograder.drivers import less_communication as drivers
+from autograder.expected.simulations import Compression, LocalSgd, mean
 from autograder.judge import Trial, judge
 from autograder.policy import Problem
-from autograder.simulations import Compression, LocalSgd, mean
 from autograder.student import Function, Outcome
 from autograder.values import close, difference, kind_of, same
 from fourranks.trace import Call

@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 from autograder import hints, student
-from autograder import pipeline_schedules as reference
-from autograder import pipeline_traffic as traffic
 from autograder.drivers import pipeline_parallelism as drivers
 from autograder.drivers.pipeline_parallelism import Layer, Weights, mean_loss
+from autograder.expected import pipeline_schedules as reference
+from autograder.expected import pipeline_traffic as traffic
+from autograder.expected.pipeline_schedules import Step, in_words
+from autograder.expected.pipeline_traffic import Stage, StepTaken
 from autograder.judge import Trial, judge
-from autograder.pipeline_schedules import Step, in_words
-from autograder.pipeline_traffic import Stage, StepTaken
 from autograder.policy import Problem, counted, unwaited
 from autograder.student import Function, Outcome, RunFailed
 from autograder.values import close, kind_of, number

@@ -10,10 +10,10 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from autograder import pipeline_schedules as reference
 from autograder.drivers import pipeline_schedules as drivers
+from autograder.expected import pipeline_schedules as reference
+from autograder.expected.pipeline_schedules import Step, Stuck, in_words
 from autograder.judge import Trial, judge
-from autograder.pipeline_schedules import Step, Stuck, in_words
 from autograder.policy import Problem, counted
 from autograder.student import Function
 from autograder.values import kind_of

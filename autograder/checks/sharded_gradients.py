@@ -9,18 +9,18 @@ from functools import partial
 
 import torch
 
-from autograder import gradient_traffic, shard_traffic
 from autograder.drivers import data_parallelism as training
 from autograder.drivers import sharded_data_parallelism as drivers
 from autograder.drivers.small_models import build
-from autograder.gradient_traffic import Moments
-from autograder.gradients import Expected, expectations, wrong_gradients
+from autograder.expected import gradient_traffic, shard_traffic
+from autograder.expected.gradient_traffic import Moments
+from autograder.expected.gradients import Expected, expectations, wrong_gradients
+from autograder.expected.wrapping import wrong_start
 from autograder.judge import Trial, judge
-from autograder.policy import Problem, counted
-from autograder.sharding import LAYER_BYTES, NUM_LAYERS, Sharding, memory_setting, taking_part
+from autograder.policy import Problem, counted, first
 from autograder.student import Function, Outcome
-from autograder.training import WORLD_SIZES, Setting, Training, settings
-from autograder.wrapping import wrong_start
+from autograder.trials.sharded_data_parallelism import LAYER_BYTES, NUM_LAYERS, Sharding, memory_setting
+from autograder.trials.training import WORLD_SIZES, Setting, Training, settings, taking_part
 
 Code = Callable | Function
 
@@ -89,7 +89,7 @@ def _wrong_reductions(
             (rule(step, held) for rule in (_wrong_owners, _unfair)),
             (_late(own, module, report, where) for where, report, own in each if model == "plain"),
         )
-        if problem := next(filter(None, problems), None):
+        if problem := first(problems):
             return problem
     return None
 

@@ -14,14 +14,14 @@ from functools import partial
 
 import torch
 
-from autograder import shard_traffic
 from autograder.drivers import benchmarking as calling
 from autograder.drivers import sharded_data_parallelism as drivers
+from autograder.expected import shard_traffic
 from autograder.judge import Trial, judge
-from autograder.policy import Problem
-from autograder.sharding import Sharding
+from autograder.policy import Problem, first
 from autograder.student import Function, Outcome
-from autograder.training import WORLD_SIZES, Setting, Training, settings
+from autograder.trials.sharded_data_parallelism import Sharding
+from autograder.trials.training import WORLD_SIZES, Setting, Training, settings
 from autograder.values import close, difference, kind_of
 from fourranks.trace import Call
 
@@ -208,7 +208,7 @@ def _wrong_optimizer(
         ),
         (_heavy(calls, limit, step) for step, calls in steps),
     )
-    return next(filter(None, problems), None)
+    return first(problems)
 
 
 def _forbidden(calls: Sequence[Call], where: str) -> Problem | None:

@@ -10,8 +10,8 @@ from torch import nn
 
 from autograder.drivers import split_backward as drivers
 from autograder.drivers.pipeline_parallelism import gradients
+from autograder.expected.pipeline_schedules import in_words
 from autograder.judge import Trial, judge
-from autograder.pipeline_schedules import in_words
 from autograder.policy import Problem, counted
 from autograder.student import Function
 from autograder.values import close, kind_of, number

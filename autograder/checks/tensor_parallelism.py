@@ -12,16 +12,17 @@ from functools import partial
 import torch
 from torch import nn
 
-from autograder import blocks
-from autograder.activation_traffic import excess
-from autograder.blocks import Block
 from autograder.checks.differentiable_collectives import refusal
 from autograder.drivers import tensor_parallelism as drivers
+from autograder.expected import blocks
+from autograder.expected.activation_traffic import excess
+from autograder.expected.blocks import Block
+from autograder.expected.shards import WHOLE, Cut, Tensors, cut_all, parts_of_a_sum
 from autograder.judge import Trial, judge
-from autograder.policy import Problem
-from autograder.shards import WHOLE, Cut, Tensors, by_rank, cut_all, first, names, parts_of_a_sum, trial
+from autograder.policy import Problem, first
 from autograder.student import Function, Outcome
-from autograder.training import WORLD_SIZES, Setting, settings
+from autograder.trials.tensor_parallelism import by_rank, names, trial
+from autograder.trials.training import WORLD_SIZES, Setting, settings
 
 Code = Callable | Function
 Outcomes = Sequence[tuple[str, Outcome]]

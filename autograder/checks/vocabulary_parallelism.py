@@ -11,13 +11,14 @@ from functools import partial
 import torch
 from torch.nn import functional as F
 
-from autograder.activation_traffic import Collective, Traffic, excess
 from autograder.drivers import tensor_parallelism as drivers
+from autograder.expected.activation_traffic import Collective, Traffic, excess
+from autograder.expected.shards import Cut, Tensors
 from autograder.judge import Trial, judge
-from autograder.policy import Problem
-from autograder.shards import Cut, Tensors, by_rank, first, names, trial
+from autograder.policy import Problem, first
 from autograder.student import Function, Outcome
-from autograder.training import WORLD_SIZES, Setting, settings
+from autograder.trials.tensor_parallelism import by_rank, names, trial
+from autograder.trials.training import WORLD_SIZES, Setting, settings
 
 PADDING = -100  # F.cross_entropy's ignore_index
 VOCABULARY = Cut(-1)

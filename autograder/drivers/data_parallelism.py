@@ -6,7 +6,6 @@ They report gradients, weights, and moments of `time.perf_counter()`, the clock 
 from __future__ import annotations
 
 import contextlib
-import gc
 import time
 from collections.abc import Callable, Iterator
 
@@ -14,7 +13,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from autograder.drivers.live_memory import at_rest
 from autograder.drivers.small_models import build, contents, descend, gradients, loss
+from fourranks.rank.allocations import Allocations
 
 LEARNING_RATE = 0.1
 REPEATS = 3  # steps before and between two looks at the memory
@@ -107,19 +108,19 @@ def pause(
         "inside": inside,
         "after": after,
         "recovered": recovered,
-        "twice": _twice(wrapped, batches[0]),
+        "refused": _refuses_a_second_backward(wrapped, batches[0]),
     }
 
 
-def _twice(wrapped: nn.Module, batch: torch.Tensor) -> dict | None:
-    """What two backwards without a synchronization between them come to; None if that is refused."""
+def _refuses_a_second_backward(wrapped: nn.Module, batch: torch.Tensor) -> bool:
+    """Without a synchronization after the first; else what comes of it is up to how far all-reduces are."""
     loss(wrapped(batch)).backward()
     try:
         loss(wrapped(batch)).backward()
     except RuntimeError:
-        return None
+        return True
     wrapped.finish_gradient_synchronization()
-    return gradients(wrapped.module)
+    return False
 
 
 class _Interruption(Exception):
@@ -131,9 +132,9 @@ def hold(
 ) -> list[int]:
     """Bytes that the wrapper holds after some steps, and after some more."""
     module = build("deep", seed).to(_device())
-    before = _tensor_bytes()
-    wrapped = wrapper(module, **options, group=group)
-    return [_repeat(wrapped, batch) - before for _ in range(2)]
+    with Allocations() as memory:
+        wrapped = wrapper(module, **options, group=group)
+        return [_held_after_steps(wrapped, batch, memory) for _ in range(2)]
 
 
 def accumulate(
@@ -214,12 +215,11 @@ def _step(wrapped: nn.Module, batch: torch.Tensor) -> dict[str, float]:
     return {"began": began, "ended": time.perf_counter()}
 
 
-def _repeat(wrapped: nn.Module, batch: torch.Tensor) -> int:
-    """Bytes of all tensors after some steps."""
+def _held_after_steps(wrapped: nn.Module, batch: torch.Tensor, memory: Allocations) -> int:
     for _ in range(REPEATS):
         _step(wrapped, batch)
         wrapped.zero_grad()
-    return min(_looks_at_tensors())
+    return at_rest(memory)
 
 
 def _watched(model: str, seed: int) -> tuple[nn.Module, list[float]]:
@@ -237,18 +237,3 @@ def _watched(model: str, seed: int) -> tuple[nn.Module, list[float]]:
 
 def _device() -> torch.device:
     return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")
-
-
-def _looks_at_tensors() -> Iterator[int]:
-    """Several, as a thread of Gloo lets go of a tensor only some time after its all-reduce."""
-    for _ in range(5):
-        yield _tensor_bytes()
-        time.sleep(0.02)
-
-
-def _tensor_bytes() -> int:
-    """Bytes of all tensors that Python code has seen and somebody holds, each memory counted once."""
-    gc.collect()
-    tensors = [held for held in gc.get_objects() if issubclass(type(held), torch.Tensor)]
-    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
-    return sum(storages.values())

@@ -6,7 +6,6 @@ of `Call.start`.
 
 from __future__ import annotations
 
-import gc
 import time
 from collections.abc import Callable
 
@@ -15,8 +14,9 @@ import torch.distributed as dist
 from torch import nn
 
 from autograder.drivers.data_parallelism import LEARNING_RATE
-from autograder.drivers.live_memory import LiveMemory
+from autograder.drivers.live_memory import at_rest
 from autograder.drivers.small_models import build, descend, loss
+from fourranks.rank.allocations import Allocations
 
 OPTIMIZERS = {
     "SGD": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
@@ -82,21 +82,11 @@ def optimizer_state(sharded_optimizer: Callable, numels: list[int]) -> int:
     parameters = [nn.Parameter(torch.ones(numel, device=_device())) for numel in numels]
     for parameter in parameters:
         parameter.grad = torch.ones_like(parameter)
-    with LiveMemory() as memory:
+    with Allocations() as memory:
         optimizer = sharded_optimizer(parameters, torch.optim.AdamW)
         for _ in range(2):
             optimizer.step()
-        return _settled(memory)
-
-
-def _settled(memory: LiveMemory) -> int:
-    """What is alive when the threads of a backend have let go of their tensors, too."""
-    gc.collect()
-    least = memory.now
-    for _ in range(5):
-        time.sleep(0.01)
-        least = min(least, memory.now)
-    return least
+        return at_rest(memory)
 
 
 # --- gradients
@@ -108,10 +98,11 @@ def hold_gradients(
     """The most bytes of tensors that a backward makes and has alive at once, and what is left of them."""
     wrapped = wrapper(build("stack", seed).to(_device()), group=group)
     value = loss(wrapped(batch))
-    with LiveMemory() as memory:
+    with Allocations() as memory:
+        memory.mark("backward")
         value.backward()
         wrapped.finish_gradient_synchronization()
-        return {"peak": memory.peak, "left": _settled(memory)}
+        return {"peak": memory.peak("backward"), "left": at_rest(memory)}
 
 
 # --- parameters
@@ -170,15 +161,17 @@ def hold_parameters(
     """The most bytes that a second step has alive at once, in forward and in backward, besides the shards."""
     wrapped = wrapper(build("stack", seed).to(_device()), **options, group=group)
     _step(wrapped, [batch])
-    with LiveMemory() as memory:
+    with Allocations() as memory:
+        memory.mark("forward")
         value = loss(wrapped(batch))
-        forward, backward = memory.take_peak(), time.perf_counter()
+        memory.mark("backward")
+        backward = time.perf_counter()
         value.backward()
         wrapped.finish_gradient_synchronization()
         return {
-            "forward": forward,
-            "backward": memory.take_peak(),
-            "left": _settled(memory),
+            "forward": memory.peak("forward"),
+            "backward": memory.peak("backward"),
+            "left": at_rest(memory),
             "moment": backward,
         }
 

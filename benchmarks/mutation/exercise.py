@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from autograder import source
+from autograder.notebooks import source
 
 SOURCE = Path(__file__).parents[2] / "source"
 BEGIN, END = "BEGIN SOLUTION", "END SOLUTION"

@@ -64,6 +64,12 @@ class Allocations(TorchDispatchMode):
         self._look()
         self.marks[name] = time.perf_counter() - self._begun
 
+    @property
+    def now(self) -> int:
+        """What is allocated at this moment, in bytes."""
+        self._look()
+        return self.nbytes[-1]
+
     def peak(self, since: str) -> int:
         """The most that was allocated between a mark and the next one, in bytes."""
         begun = self.marks[since]

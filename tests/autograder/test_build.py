@@ -11,9 +11,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from autograder.build import build, check
 from autograder.cli import main
-from autograder.source import SourceError
+from autograder.notebooks.build import build, check
+from autograder.notebooks.source import SourceError
 
 COURSE = Path(__file__).parents[2]
 SOLUTION = '"grade": false, "locked": false, "schema_version": 3, "solution": true, "task": false'

@@ -4,8 +4,8 @@ import nbformat.v4
 import psutil
 import pytest
 
-from autograder import execute as execute_module
-from autograder.execute import ExecutionError, execute
+from autograder.notebooks import execute as execute_module
+from autograder.notebooks.execute import ExecutionError, execute
 
 
 def notebook(*sources: str):

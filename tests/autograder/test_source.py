@@ -7,7 +7,7 @@ import pytest
 from jupyter_server.services.contents.largefilemanager import LargeFileManager
 from jupytext.sync_contentsmanager import build_sync_jupytext_contents_manager_class
 
-from autograder.source import SourceError, read
+from autograder.notebooks.source import SourceError, read
 
 COURSE = Path(__file__).parents[2]
 SOLUTION = '"grade": false, "locked": false, "schema_version": 3, "solution": true, "task": false'

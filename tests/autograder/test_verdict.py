@@ -7,8 +7,8 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from traitlets.config import Config
 
-from autograder.in_place import InPlaceCase
 from autograder.policy import Budget, Problem
+from autograder.trials.in_place import InPlaceCase
 from autograder.verdict import CheckFailed, Result, Verdict, show
 
 CELLS = [

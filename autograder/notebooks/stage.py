@@ -14,7 +14,7 @@ from nbgrader.preprocessors import Execute, SaveCells
 from nbgrader.utils import capture_log
 from traitlets.config.loader import PyFileConfigLoader
 
-from autograder.source import SourceError, read
+from autograder.notebooks.source import SourceError, read
 
 START_PAGE = "index.md"
 TOPICS_MARKER = "<!-- topics -->"

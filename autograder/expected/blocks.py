@@ -12,8 +12,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from autograder.activation_traffic import Collective, Traffic
-from autograder.shards import WHOLE, Cut
+from autograder.expected.activation_traffic import Collective, Traffic
+from autograder.expected.shards import WHOLE, Cut
 from autograder.unsharded import MLP, Attention, DeepMLP, PreNormMLP
 
 BYTES = 8  # of an element: all is in float64

@@ -5,74 +5,16 @@ Called by the checks of exercise 06, in the notebook's process.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 import torch
 
-from autograder import hints, student
-from autograder.judge import Trial
-from autograder.policy import Problem, counted
-from autograder.student import Outcome, RunFailed
-from autograder.training import Setting
+from autograder.policy import Problem
 from autograder.values import close, kind_of, number
-from fourranks.errors import name_ranks
 
 # Sums over the ranks may come in any order, and a block is a few sums deep; all modules run in float64.
 TOLERANCE = 1e-9
-
-
-@dataclass(frozen=True, kw_only=True)
-class ShardedTrial(Trial):
-    """A trial in which ranks hold parts of tensors.
-
-    Attributes:
-        traits: what may be special about it, for the hint.
-    """
-
-    patterns: ClassVar = hints.tensor_parallelism.PATTERNS
-
-    traits: tuple[str, ...] = ()
-
-    def explain(self, failure: RunFailed) -> Problem:
-        if failure.reason in (student.DEADLOCK, student.DIED):
-            expected = "the same collectives on every rank of the group"
-            return Problem("uneven collectives", expected, failure.message)
-        return super().explain(failure)
-
-
-def trial(
-    setting: Setting,
-    what: str,
-    driver: Callable,
-    arguments: Callable[[int], tuple],
-    verify: Callable[[Sequence[tuple[str, Outcome]]], Problem | None],
-    traits: tuple[str, ...] = (),
-) -> ShardedTrial:
-    """A trial on the ranks of a setting.
-
-    Args:
-        what: is tried, for the student.
-        arguments: of the driver, by position in the group.
-        verify: finds what is wrong with the outcomes of the group, each with its rank in words.
-    """
-    positions = {rank: position for position, rank in enumerate(setting.ranks)}
-    group = f", group of {name_ranks(list(setting.members))}" if setting.members else ""
-    return ShardedTrial(
-        title=f"{counted(setting.world_size, 'rank')}{group}, {what}",
-        inputs=[
-            arguments(positions[rank]) if rank in positions else None for rank in range(setting.world_size)
-        ],
-        members=setting.members,
-        driver=driver,
-        verify=lambda outcomes: verify(
-            [(f"rank {rank}", outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
-        ),
-        size=1,
-        traits=traits,
-    )
-
 
 # --- which part is whose
 
@@ -145,21 +87,6 @@ def parts_of_a_sum(got: Sequence[object], want: torch.Tensor) -> bool:
     if not all(isinstance(each, torch.Tensor) and each.shape == want.shape for each in got):
         return False
     return len(got) > 1 and close(torch.stack(list(got)).sum(0).to(want.dtype), want, TOLERANCE)
-
-
-def by_rank(outcomes: Sequence[tuple[str, Outcome]], key: str) -> list[object]:
-    """What the driver of each rank has reported under this key."""
-    return [outcome.value[key] for _, outcome in outcomes]
-
-
-def first(problems: Iterator[Problem | None]) -> Problem | None:
-    """The first problem that there is."""
-    return next(filter(None, problems), None)
-
-
-def names(outcomes: Sequence[tuple[str, Outcome]]) -> list[str]:
-    """The ranks of a group, in words."""
-    return [rank for rank, _ in outcomes]
 
 
 def cut_all(

@@ -8,8 +8,8 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from autograder import gradient_traffic as traffic
 from autograder.drivers.small_models import contents
+from autograder.expected import gradient_traffic as traffic
 from autograder.policy import Problem
 from autograder.student import Outcome
 from autograder.values import difference, kind_of, same

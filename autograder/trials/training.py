@@ -15,7 +15,7 @@ import torch
 from autograder import hints, student
 from autograder.drivers.small_models import WIDTH
 from autograder.judge import Trial
-from autograder.policy import Problem, counted
+from autograder.policy import Problem, counted, first
 from autograder.student import Outcome, RunFailed
 from fourranks.errors import name_ranks
 
@@ -64,6 +64,18 @@ class Setting:
                 batch[0, 0] = batch[0, 0].abs() * (-1) ** (position + step)
         return [[batch.clone() for batch in own] for own in batches]
 
+    def title(self, what: str) -> str:
+        """Of a trial, for the student."""
+        group = f", group of {name_ranks(list(self.members))}" if self.members else ""
+        return f"{counted(self.world_size, 'rank')}{group}, {what}"
+
+    def inputs(self, arguments: Callable[[int, int], tuple]) -> list[tuple | None]:
+        """For each rank that takes part its arguments, by position in the group and rank."""
+        positions = {rank: position for position, rank in enumerate(self.ranks)}
+        return [
+            arguments(positions[rank], rank) if rank in positions else None for rank in range(self.world_size)
+        ]
+
     def trial(
         self,
         what: str,
@@ -80,14 +92,9 @@ class Setting:
             arguments: of the driver, by position in the group and rank.
             kind: of trial.
         """
-        positions = {rank: position for position, rank in enumerate(self.ranks)}
-        group = f", group of {name_ranks(list(self.members))}" if self.members else ""
         return kind(
-            title=f"{counted(self.world_size, 'rank')}{group}, {what}",
-            inputs=[
-                arguments(positions[rank], rank) if rank in positions else None
-                for rank in range(self.world_size)
-            ],
+            title=self.title(what),
+            inputs=self.inputs(arguments),
             members=self.members,
             driver=driver,
             verify=partial(_first_problem, rules),
@@ -97,11 +104,13 @@ class Setting:
 
 
 def _first_problem(rules: Sequence[Rule], outcomes: Sequence[Outcome | None]) -> Problem | None:
-    taking_part = [(rank, outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
-    problems = (
-        rule(at, f"rank {rank}", outcome) for rule in rules for at, (rank, outcome) in enumerate(taking_part)
-    )
-    return next(filter(None, problems), None)
+    ranks = taking_part(outcomes)
+    return first(rule(at, rank, outcome) for rule in rules for at, (rank, outcome) in enumerate(ranks))
+
+
+def taking_part(outcomes: Sequence[Outcome | None]) -> list[tuple[str, Outcome]]:
+    """The outcome of each rank that takes part, with the rank in words."""
+    return [(f"rank {rank}", outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
 
 
 def settings(world_sizes: Sequence[int], seed: int) -> Iterator[Setting]:

@@ -13,9 +13,9 @@ from tempfile import TemporaryDirectory
 import nbformat
 from nbformat import NotebookNode
 
-from autograder.compare import code_cells, difference, has_outputs, read, was_run
-from autograder.execute import ExecutionError, execute
-from autograder.stage import START_PAGE, stage
+from autograder.notebooks.compare import code_cells, difference, has_outputs, read, was_run
+from autograder.notebooks.execute import ExecutionError, execute
+from autograder.notebooks.stage import START_PAGE, stage
 
 FOLDERS = ("exercises", "lectures", "solutions")
 EXECUTED = ("lectures", "solutions")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from autograder.gradient_traffic import named
+from autograder.expected.gradient_traffic import named
 from autograder.policy import Problem, counted
 from fourranks.trace import Call
 

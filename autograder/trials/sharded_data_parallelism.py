@@ -5,7 +5,6 @@ Called by the checks of exercise 05.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,8 +13,8 @@ import torch
 from autograder import hints
 from autograder.drivers.small_models import build
 from autograder.policy import Problem
-from autograder.student import DEADLOCK, DIED, Outcome, RunFailed
-from autograder.training import Setting, Training
+from autograder.student import DEADLOCK, DIED, RunFailed
+from autograder.trials.training import Setting, Training
 
 _layers = build("stack", 0)
 NUM_LAYERS, LAYER_BYTES = len(_layers), _layers[0].weight.nbytes  # of the model that memory is measured with
@@ -31,11 +30,6 @@ class Sharding(Training):
         if failure.reason in (DEADLOCK, DIED):
             return Problem("out of step", "the same collectives in the same order", failure.message)
         return super().explain(failure)
-
-
-def taking_part(outcomes: Sequence[Outcome | None]) -> list[tuple[str, Outcome]]:
-    """Each rank's outcome, with the rank in words."""
-    return [(f"rank {rank}", outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
 
 
 def memory_setting(seed: int) -> Setting:
