@@ -33,7 +33,7 @@ bench: install .venv/peers ## measure the course beside its peers, into benchmar
 soak: install ## run 2000 random programs, half of them faulty, into benchmarks/soak.md
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
-mutation: install ## count small faults in solutions that checks catch, into benchmarks/mutation.md
+mutation: install ## count small faults in solutions that checks catch, into benchmarks/mutation/results/
 	@$(BIN)/python -m benchmarks.mutation $(ARGS)
 
 .venv/peers: benchmarks/requirements.txt # a folder of their own; the course never sees them

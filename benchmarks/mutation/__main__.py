@@ -1,6 +1,6 @@
 """`python -m benchmarks.mutation [--topic TOPIC] [--function NAME] [--only NUMBER]`: tells who survives.
 
-A run without options also writes its table to `benchmarks/mutation.md`.
+The table of a whole topic is also written to a file of its own in `benchmarks/mutation/results/`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from . import exercise, report
 from .mutants import mutants
 from .world import TIMEOUT, Judgement, Lane, examined
 
-RESULTS = Path(__file__).parent.with_name("mutation.md")
+RESULTS = Path(__file__).parent / "results"
 
 
 def chosen_topics(start: str) -> list[str]:
@@ -53,6 +53,17 @@ def _check_reference(read: exercise.Exercise, timeout: float) -> None:
         sys.exit(f"The reference of {read.topic} fails {verdict.test or 'its tests'}:\n{verdict.text}")
 
 
+def _share_caught(topic: str, options: argparse.Namespace) -> float:
+    """Judges a topic, shows what became of its mutants, and keeps it if it was the whole topic."""
+    judged = list(judgements(topic, options))
+    text = report.text(topic, judged, f"python -m benchmarks.mutation --topic {topic}")
+    print(text)
+    if not options.function and options.only is None:
+        RESULTS.mkdir(exist_ok=True)
+        (RESULTS / f"{topic}.md").write_text(text, encoding="utf-8")
+    return report.share_caught(judged)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.mutation")
     parser.add_argument("--topic", default="", help="one topic, such as 02 (all)")
@@ -61,13 +72,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), help="mutants at a time (one a core)")
     parser.add_argument("--timeout", type=float, default=TIMEOUT, help=f"seconds for a call ({TIMEOUT:g})")
     options = parser.parse_args()
-    judged = [each for topic in chosen_topics(options.topic) for each in judgements(topic, options)]
-    text = report.text(judged, f"python -m benchmarks.mutation {' '.join(sys.argv[1:])}".strip())
-    print(text)
-    if not sys.argv[1:]:
-        RESULTS.write_text(text, encoding="utf-8")
-    if report.share_caught(judged) < report.ENOUGH:
-        sys.exit("Too many mutants survived.")
+    shares = {topic: _share_caught(topic, options) for topic in chosen_topics(options.topic)}
+    if too_few := [topic for topic, share in shares.items() if share < report.ENOUGH]:
+        sys.exit(f"Too many mutants survived in {', '.join(too_few)}.")
 
 
 if __name__ == "__main__":

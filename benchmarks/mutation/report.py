@@ -11,7 +11,7 @@ from .mutants import Mutant
 from .world import Judgement
 
 ENOUGH = 0.95  # of the mutants that are faults, the share that must be caught
-COLUMNS = "| topic | function | mutants | caught | equivalent | survived |\n" + "|---" * 6 + "|"
+COLUMNS = "| function | mutants | caught | equivalent | survived |\n" + "|---" * 5 + "|"
 NOTES = """\
 A mutant is a reference solution with one small fault: another operator, constant, index or bound, a dropped
 condition, argument, wait or call, a doubled collective, two calls swapped. It is caught when a test cell of
@@ -35,23 +35,19 @@ def is_survivor(judgement: Judgement) -> bool:
     return not judgement.is_caught and not is_equivalent(judgement)
 
 
-def text(judgements: Sequence[Judgement], command: str) -> str:
-    """All counts by topic and function, then each mutant that was not just caught."""
-    functions = dict.fromkeys((j.mutant.topic, j.mutant.function) for j in judgements)
+def text(topic: str, judgements: Sequence[Judgement], command: str) -> str:
+    """All counts of a topic by function, then each mutant that was not just caught."""
+    functions = dict.fromkeys(j.mutant.function for j in judgements)
     rows = [
-        _row(
-            topic,
-            f"`{function}`",
-            [j for j in judgements if (j.mutant.topic, j.mutant.function) == (topic, function)],
-        )
-        for topic, function in functions
+        _row(f"`{function}`", [j for j in judgements if j.mutant.function == function])
+        for function in functions
     ]
     return "\n".join(
         [
-            benchmark_table.head(command, "Small faults in the reference solutions", NOTES, ("torch",)),
+            benchmark_table.head(command, f"Small faults in the solutions of {topic}", NOTES, ("torch",)),
             COLUMNS,
             *rows,
-            _row("**all**", "", judgements),
+            _row("**all**", judgements),
             "",
             f"Caught: {share_caught(judgements):.1%} of those that are not equivalent (hold ≥ {ENOUGH:.0%}).",
             *_list("Survivors", filter(is_survivor, judgements), lambda j: j.verdict.text or j.mutant.fault),
@@ -71,14 +67,14 @@ def text(judgements: Sequence[Judgement], command: str) -> str:
     )
 
 
-def _row(topic: str, function: str, judgements: Sequence[Judgement]) -> str:
+def _row(function: str, judgements: Sequence[Judgement]) -> str:
     counts = [
         len(judgements),
         sum(judgement.is_caught for judgement in judgements),
         sum(map(is_equivalent, judgements)),
         sum(map(is_survivor, judgements)),
     ]
-    return f"| {' | '.join([topic, function, *map(str, counts)])} |"
+    return f"| {' | '.join([function, *map(str, counts)])} |"
 
 
 def _list(title: str, judgements: Iterable[Judgement], remark: Callable[[Judgement], str]) -> list[str]:
@@ -87,4 +83,4 @@ def _list(title: str, judgements: Iterable[Judgement], remark: Callable[[Judgeme
 
 
 def _described(mutant: Mutant) -> str:
-    return f"{mutant.topic}, line {mutant.line}, {mutant.function}: `{mutant.before}` → `{mutant.after}`"
+    return f"line {mutant.line}, {mutant.function}: `{mutant.before}` → `{mutant.after}`"

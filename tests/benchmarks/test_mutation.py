@@ -186,8 +186,8 @@ def test_an_equivalent_does_not_count_as_a_survivor_unless_it_is_caught(monkeypa
     monkeypatch.setattr(equivalents, "EQUIVALENTS", {second.topic: {change: "because it is"}})
     assert report.share_caught(judged) == 0.5
     assert report.is_survivor(Judgement(third, Verdict(text=world.ENDED)))
-    text = report.text(judged, "a command")
-    assert "| a_topic | `exchange` | 3 | 1 | 1 | 1 |" in text
+    text = report.text("a_topic", judged, "a command")
+    assert "| `exchange` | 3 | 1 | 1 | 1 |" in text
     assert "because it is" in text
     assert not report.is_equivalent(Judgement(second, Verdict("t", "value")))
 
