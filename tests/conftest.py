@@ -1,5 +1,6 @@
 """What tests rely on: this environment's commands, no settings of the user's own, a server and a browser."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -89,7 +90,8 @@ def _stop(make: subprocess.Popen, pid: int) -> None:
         make.wait(timeout=10)
     except subprocess.TimeoutExpired:  # jupyter_server 2.21 hangs if a kernel is just starting
         for process in processes:
-            process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
 
 
 def _started(make: subprocess.Popen, runtime: Path) -> dict:

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from .mutants import Mutant
 
 ONE_ROUND_MORE = "in the round that comes on top no position is left that would send or receive"
 FROM_THE_END = "the index is at least -N, and Python counts a negative one from the end: the modulo for free"
 SAME_MEDIAN = "the median stays the same"
 ONE_DIMENSION = "a flat tensor has one dimension, the first and the last"
-RESET_TWICE = "it sets everything to the same values"
 SAME_AGAIN = "all ranks get the same again; a checkpoint has no budget of messages"
-
-
-FIRST_OF_ALL = "there is nothing yet that the second one could forget"
-CALLED_ON_THE_CLASS = "torch calls it on the class, where a plain function is static"
 ANY_STRIDES = "Gloo copies lists of tensors with any strides; NCCL wants contiguous ones"
 NO_MATTER_WHICH_FIRST = "neither needs the other"
 LOAD_NORM = "self.norm.load_state_dict(part_of(state_dict, 'norm'))"
@@ -27,14 +20,6 @@ AUTOGRAD_FUNCTIONS = (
     "_AllGather",
     "_ReduceScatter",
 )
-TENSOR_PARALLEL_MODULES = (
-    "AllGatherMLP",
-    "ColumnParallelLinear",
-    "RowParallelLinear",
-    "ParallelMLP",
-    "ParallelAttention",
-    "SequenceParallelMLP",
-)
 
 
 def _broadcast(what: str) -> str:
@@ -44,12 +29,6 @@ def _broadcast(what: str) -> str:
 
 def _load(module: str) -> str:
     return f"self.{module}.load_full(part_of(state_dict, '{module}'))"
-
-
-def _loads(name: str, *modules: str) -> Iterator[tuple[tuple[str, str, str], str]]:
-    """To load a submodule twice."""
-    for module in modules:
-        yield (f"{name}.load_full", _load(module), f"{_load(module)}; {_load(module)}"), RESET_TWICE
 
 
 # topic: (function, statement, what stands there instead): the reason
@@ -67,11 +46,6 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
         ): "it is the warm-up; the median does not care for one slow copy among eleven",
         ("measure_copy_bandwidth", "for _ in range(11):", "for _ in range(12):"): SAME_MEDIAN,
         ("measure_copy_bandwidth", "for _ in range(11):", "for _ in range(10):"): SAME_MEDIAN,
-        (
-            "measure_copy_bandwidth",
-            "durations.append(time.perf_counter() - start)",
-            "durations.append(time.perf_counter() - start); durations.append(time.perf_counter() - start)",
-        ): SAME_MEDIAN,
     },
     "02_collectives": {
         ("broadcast", "while reach < world_size:", "while reach <= world_size:"): ONE_ROUND_MORE,
@@ -100,11 +74,6 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
         ): "both are over when the clock starts",
         (
             "benchmark",
-            "seconds.append(time.perf_counter() - start)",
-            "seconds.append(time.perf_counter() - start); seconds.append(time.perf_counter() - start)",
-        ): SAME_MEDIAN,
-        (
-            "benchmark",
             "dist.all_reduce(slowest, dist.ReduceOp.MAX, group=group)",
             "dist.all_reduce(slowest, dist.ReduceOp.MAX, group=group); "
             "dist.all_reduce(slowest, dist.ReduceOp.MAX, group=group)",
@@ -118,29 +87,9 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
     "04_data_parallelism": {
         (
             "DistributedDataParallel.__init__",
-            "super().__init__()",
-            "super().__init__(); super().__init__()",
-        ): FIRST_OF_ALL,
-        (
-            "DistributedDataParallel.__init__",
-            "self._expect_all()",
-            "self._expect_all(); self._expect_all()",
-        ): RESET_TWICE,
-        (
-            "DistributedDataParallel.__init__",
             _broadcast("tensor.detach()"),
             _broadcast("tensor"),
         ): "a collective writes past autograd; detach() says so",
-        (
-            "DistributedDataParallel.finish_gradient_synchronization",
-            "self._expect_all()",
-            "self._expect_all(); self._expect_all()",
-        ): RESET_TWICE,
-        (
-            "DistributedDataParallel._average",
-            "self._in_flight.append(work)",
-            "self._in_flight.append(work); self._in_flight.append(work)",
-        ): "the second wait() of a handle returns at once",
         (
             "BucketedDistributedDataParallel.__init__",
             "for bucket in self._buckets(int(bucket_size_mb * 2 ** 20)):",
@@ -151,11 +100,6 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "flat = bucket[0].new_zeros(sum(numels))",
             "flat = bucket[-1].new_zeros(sum(numels))",
         ): "all of a bucket are of one dtype and device",
-        (
-            "BucketedDistributedDataParallel._buckets",
-            "buckets.append(bucket)",
-            "buckets.append(bucket); buckets.append(bucket)",
-        ): "the second flat tensor of the same gradients takes the place of the first",
         (
             "save_checkpoint",
             "dist.broadcast_object_list(outcome, src=0)",
@@ -172,11 +116,6 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "dist.broadcast_object_list(outcome, src=0)",
             "dist.broadcast_object_list(outcome, src=0); dist.broadcast_object_list(outcome, src=0)",
         ): SAME_AGAIN,
-        (
-            "save_checkpoint",
-            "write_in_one_step(checkpoint, Path(path))",
-            "write_in_one_step(checkpoint, Path(path)); write_in_one_step(checkpoint, Path(path))",
-        ): "an equal file takes the place of the first, in one step too",
         ("save_checkpoint", "if outcome[0]:", "if outcome[-1]:"): "it is a list of one",
         (
             "load_checkpoint",
@@ -188,11 +127,6 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "checkpoint = torch.load(path, map_location='cpu', weights_only=True)",
             "checkpoint = torch.load(path, map_location='cpu')",
         ): "the default since torch 2.6",
-        (
-            "load_checkpoint",
-            "set_random_state(random_states[rank])",
-            "set_random_state(random_states[rank]); set_random_state(random_states[rank])",
-        ): RESET_TWICE,
         (
             "TopKCompressor.average",
             "self.kept = wanted.index_fill(0, places, 0)",
@@ -214,13 +148,6 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             for name in AUTOGRAD_FUNCTIONS
             for direction in ("forward", "backward")
         },
-        **{
-            (f"{name}.__init__", "super().__init__()", "super().__init__(); super().__init__()"): FIRST_OF_ALL
-            for name in TENSOR_PARALLEL_MODULES
-        },
-        **dict(_loads("ParallelMLP", "up", "down")),
-        **dict(_loads("SequenceParallelMLP", "up", "down")),
-        **dict(_loads("ParallelAttention", "out")),
         (
             "ParallelMLP.load_full",
             f"{_load('up')}; {_load('down')}",
@@ -252,11 +179,6 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "total = torch.empty_like(parts[0])",
             "total = torch.empty_like(parts[-1])",
         ): "all parts are of one shape",
-        (
-            "equal_parts",
-            "share(x.shape[dim], group)",
-            "share(x.shape[dim], group); share(x.shape[dim], group)",
-        ): "the second one refuses what the first one refuses",
         (
             "vocab_parallel_cross_entropy",
             "found = shifted.gather(-1, place.where(is_here, 0).unsqueeze(-1)).squeeze(-1)",
@@ -300,20 +222,10 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "loss = torch.as_tensor(self.loss, dtype=torch.float64)",
         ): "without a GPU there is no other place",
         (
-            "SplitBackwardLinear.__init__",
-            "super().__init__(*args, **kwargs)",
-            "super().__init__(*args, **kwargs); super().__init__(*args, **kwargs)",
-        ): "there is nothing yet that the second one could forget",
-        (
             "InputGradientOnly.forward",
             "@staticmethod",
             "nothing",
         ): "torch calls it as an attribute of the class, where it is a plain function",
-        (
-            "InputGradientOnly.forward",
-            "ctx.save_for_backward(inputs, weight)",
-            "ctx.save_for_backward(inputs, weight); ctx.save_for_backward(inputs, weight)",
-        ): "the second takes the place of the first",
         (
             "InputGradientOnly.backward",
             "@staticmethod",

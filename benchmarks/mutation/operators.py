@@ -54,10 +54,8 @@ METHODS = {
     "double",
     "item",
 }
-# Doing these twice is no fault.
-IDEMPOTENT = {"add", "barrier", "close", "copy_", "eval", "fill_", "flush", "fsync", "load_state_dict"}
-IDEMPOTENT |= {"mkdir", "synchronize", "train", "wait", "zero_", "zero_grad"}
-NO_MESSAGE = {
+NO_MESSAGE = {  # or none that matters if it comes twice
+    "barrier",
     "get_rank",
     "get_world_size",
     "get_process_group_ranks",
@@ -225,11 +223,9 @@ def dropped_context(node: ast.AST) -> Iterator[Replacement]:
 
 
 def doubled_statement(node: ast.AST) -> Iterator[Replacement]:
-    """Something that has an effect beyond this rank's memory, or adds to what is in it, is done twice."""
+    """The ranks communicate twice."""
     match node:
-        case ast.Expr(value=ast.Call() as call) if _called(call) not in IDEMPOTENT:
-            yield [node, node]
-        case ast.Assign(value=value) if any(map(_communicates, ast.walk(value))):
+        case ast.Expr(value=value) | ast.Assign(value=value) if any(map(_communicates, ast.walk(value))):
             yield [node, node]
 
 

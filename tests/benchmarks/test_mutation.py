@@ -108,7 +108,6 @@ def f(x: int = 3) -> None:
     } | {
         ("raise ValueError(f'{x + 1} is no rank')", "pass"),
         ("zip(strict=True)", "pass"),
-        ("zip(strict=True)", "zip(strict=True); zip(strict=True)"),
     }
 
 
