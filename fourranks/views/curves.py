@@ -21,6 +21,9 @@ _LOOKS = (
     {"color": "#b8860b", "linestyle": (0, (1, 2.5)), "linewidth": 2.2},
 )
 
+_HEIGHT = 0.71  # of the axes, in parts of the figure
+_ROW = 0.055  # of the names of marks, likewise
+
 
 def curves(
     lines: Mapping[str, Line],
@@ -39,33 +42,58 @@ def curves(
         title: a headline.
         log: whether the y axis is logarithmic.
         top: what lies above is cut off, for instance of a run that diverges.
-        marks: names of places on the x axis, each with a vertical line.
+        marks: names of places on the x axis, each with a vertical line and above the axes.
     """
     if len(lines) > len(_LOOKS):
         raise ValueError(f"{len(lines)} lines cannot be told apart; draw at most {len(_LOOKS)}")
     figure = Figure(7.5, 3.1)
-    axes = figure.add_axes((0.1, 0.17, 0.58, 0.71), facecolor=PAPER)
+    axes = figure.add_axes((0.1, 0.17, 0.58, _HEIGHT), facecolor=PAPER)
     for (name, line), look in zip(lines.items(), _LOOKS, strict=False):
         places, values = line if isinstance(line, tuple) else (range(len(line)), line)
         axes.plot(places, values, label=name, **look)
     axes.set_yscale("log" if log else "linear")
     if top is not None:
         axes.set_ylim(top=top)
-    _mark(axes, marks or {})
-    _style(axes, x, y, title)
+    rows = _mark(axes, marks or {})
+    _style(axes, x, y, title, rows)
     axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=8.5, labelcolor=INK)
     return figure
 
 
-def _mark(axes: Axes, marks: Mapping[float, str]) -> None:
-    for place, name in marks.items():
-        axes.axvline(place, color=FAINT_INK, linewidth=1, linestyle=":")
-        style = {"rotation": 90, "ha": "right", "va": "top", "fontsize": 8.5, "color": FAINT_INK}
-        axes.text(place, 0.97, name, transform=axes.get_xaxis_transform(), **style)
+def _mark(axes: Axes, marks: Mapping[float, str]) -> int:
+    """Draws the lines and, above the axes, their names; returns how many rows these take."""
+    drawn = []
+    for place, name in sorted(marks.items(), reverse=True):
+        line = axes.axvline(place, color=FAINT_INK, linewidth=1, linestyle=":", clip_on=False)
+        style = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "xytext": (3, 1)}
+        style |= {"va": "bottom", "fontsize": 8.5, "color": FAINT_INK}
+        drawn.append((line, axes.annotate(name, (place, 1), **style)))
+    axes.get_xlim()  # asked for it, matplotlib fits the axis to its lines; before, nothing has its place
+    rows = _rows([name.get_window_extent().extents[[0, 2]] for _, name in drawn])
+    count = max(rows, default=-1) + 1
+    left, bottom, width, height = axes.get_position().bounds
+    height -= count * _ROW
+    axes.set_position((left, bottom, width, height))
+    for (line, name), row in zip(drawn, rows, strict=True):
+        name.xy = name.xy[0], 1 + row * _ROW / height
+        line.set_ydata((0, 1 + (row + 0.8) * _ROW / height))
+    return count
 
 
-def _style(axes: Axes, x: str, y: str, title: str) -> None:
-    axes.set_title(title, loc="left", fontsize=10.5, color=INK)
+def _rows(extents: Sequence[tuple[float, float]]) -> list[int]:
+    """For each name, from right to left, the lowest row in which it meets neither names nor lines."""
+    taken, rows = [], []  # of each row, what is taken from where on
+    for begin, end in extents:
+        row = next((row for row, start in enumerate(taken) if end < start), len(taken))
+        taken[: row + 1] = [begin - 5] * (row + 1)  # its line goes through the rows below
+        rows.append(row)
+    return rows
+
+
+def _style(axes: Axes, x: str, y: str, title: str, rows: int) -> None:
+    """What is like that in every figure; the title stands above the rows of names."""
+    above = 72 * axes.figure.get_figheight() * rows * _ROW  # in points
+    axes.set_title(title, loc="left", fontsize=10.5, color=INK, pad=6 + above)
     axes.set_xlabel(x, color=FAINT_INK, fontsize=8.5)
     axes.set_ylabel(y, color=FAINT_INK, fontsize=8.5)
     axes.tick_params(which="both", colors=FAINT_INK, labelsize=8.5)

@@ -74,7 +74,8 @@ def _given(numbers: Mapping[str, float | None] | None, names: Iterable[str]) -> 
 def _label(axes: Axes, measured: Mapping[str, float], unit: str) -> None:
     names = [f"{name}:  {_number(value)} {unit}" for name, value in measured.items()]
     axes.set_yticks(range(len(measured)), names)
-    axes.text(1.02, 0, unit, transform=axes.transAxes, color=FAINT_INK, fontsize=8.5, va="top")
+    # Beside the axis, not below: there the last number may reach as far.
+    axes.text(1.02, 0, unit, transform=axes.transAxes, color=FAINT_INK, fontsize=8.5, va="center")
     axes.tick_params(axis="y", length=0, labelsize=9, labelcolor=INK)
     axes.tick_params(axis="x", colors=FAINT_INK, labelsize=8.5)
     axes.grid(axis="x", color=BLANK)

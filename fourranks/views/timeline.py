@@ -133,16 +133,16 @@ def _label_calls(axes: Axes, operations: Sequence[Operation], scale: _Scale) -> 
     world_size = len(axes.get_yticks())
     width = scale.length / (72 * axes.figure.get_figwidth() * axes.get_position().width)  # of a point
     free = dict.fromkeys(range(world_size if world_size <= _SMALL_WORLD else 1), 0.0)
-    for operation in operations:
-        for rank, name, start, end in _names(operation):
-            if rank not in free:
-                continue
-            left = max(scale.place(start), free[rank])
-            right = left + (0.62 * len(name) + 0.5) * _LABEL_SIZE * width
-            bound = 1.05 * scale.length if left == scale.place(start) else scale.place(end)
-            if right <= bound:
-                axes.text(left, rank - 0.54 * _BAR, name, fontsize=_LABEL_SIZE, color=INK, va="bottom")
-                free[rank] = right
+    names = [each for operation in operations for each in _names(operation)]
+    for rank, name, start, end in sorted(names, key=lambda each: each[2]):  # no rank has all calls in order
+        if rank not in free:
+            continue
+        left = max(scale.place(start), free[rank])
+        right = left + (0.62 * len(name) + 0.5) * _LABEL_SIZE * width
+        bound = 1.05 * scale.length if left == scale.place(start) else scale.place(end)
+        if right <= bound:
+            axes.text(left, rank - 0.54 * _BAR, name, fontsize=_LABEL_SIZE, color=INK, va="bottom")
+            free[rank] = right
 
 
 def _names(operation: Operation) -> list[tuple[int, str, float, float]]:

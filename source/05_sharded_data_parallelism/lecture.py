@@ -477,10 +477,11 @@ curves(lines, "ms", "MiB", "Stage 3 on rank 0: a model is made and takes two ste
 
 # %% [markdown]
 # Stage 0's peak is in the optimizer: all of the 64 MiB are there, and Adam's own intermediate results. Stage 3's is 16 MiB and *one* whole
-# weight or gradient. Read the curve from left to right:
+# weight or gradient. (On a busy machine it may be more: for a moment after a call has returned, Gloo's own thread can still hold the
+# call's tensors.) Read the curve from left to right:
 #
-# - **A mountain before anything begins**: 16 MiB, the whole model, which each rank has made only to cut its part out of it. A model that
-#   does not fit cannot be made like that; section 8 shows how.
+# - **A mountain before anything begins**: the whole model, 16 MiB, which each rank has made only to cut its part, 4 MiB, out of it. A
+#   model that does not fit cannot be made like that; section 8 shows how.
 # - **Forward** has four teeth: a weight comes, 4 MiB, is used, and goes; for a moment the level is down again, then the next one comes.
 #   (In the second step they reach just 16 MiB, because a step begins by dropping the old gradients.)
 # - **Backward** has eight: a weight comes and goes, then a whole gradient comes and goes, and its part stays.

@@ -264,8 +264,9 @@ def backward(stage, k):
 
 
 # %% [markdown]
-# A **schedule** says in which order a rank does these jobs: a list of ("F", microbatch) and ("B", microbatch), and here, for section 7,
-# a chunk behind it. The messages need no microbatch numbers: those from one rank to another arrive in the order in which they were sent,
+# A **schedule** says in which order a rank does these jobs: a list of ("F", microbatch) and ("B", microbatch). **In this lecture each job
+# has a third entry**, ("F", microbatch, chunk), which is 0 until section 7 gives a rank several chunks; the exercise's schedules are
+# pairs throughout. The messages need no microbatch numbers: those from one rank to another arrive in the order in which they were sent,
 # so it is enough that both go through the microbatches in the same order.
 
 # %%
@@ -545,14 +546,14 @@ formula |= {f"1F1B, rank {rank}": (4 - rank) * each[rank] for rank in range(4)}
 compare(measured, formula, kibibytes, "KiB", "Most that autograd kept of activations at once: m = 8, p = 4")
 
 # %%
-print("microbatches alive at most, on ranks 0 to 3:", counted)
 world.execute("do['F'] = forward")
+print("microbatches alive at most, on ranks 0 to 3:", counted)
 
 # %% [markdown]
-# GPipe: m on every rank. 1F1B: p − rank, or m if that is less. (On the last rank a microbatch is a little larger, because of the loss.)
-# And more microbatches are smaller ones: under 1F1B a rank never keeps more than p of them, however large m is, so the activations of a
-# *fixed* batch get fewer as m grows; under GPipe they are always those of the whole batch. (The GPipe paper keeps only the inputs and
-# computes the rest again in the backward pass: recomputation, lecture 08.)
+# GPipe: m on every rank. 1F1B: p − rank, or m if that is less. (On the last rank a microbatch is half as large again, because of the
+# loss.) And more microbatches are smaller ones: under 1F1B a rank never keeps more than p of them, however large m is, so the
+# activations of a *fixed* batch get fewer as m grows; under GPipe they are always those of the whole batch. (The GPipe paper keeps only
+# the inputs and computes the rest again in the backward pass: recomputation, lecture 08.)
 #
 # ### Your own schedule
 #
@@ -767,7 +768,7 @@ compare(measured, formula, step_ms, "ms", title)
 #
 # A rank sends p microbatches through its first chunk, then these through its second, then the next p. It has to begin with more forwards
 # than before, to have enough in store: 2(p − rank − 1) + (v − 1) p of them before it goes over to one forward, one backward. m must be a
-# multiple of p.
+# multiple of p. (Now the third entry of a job counts, its chunk. The exercise's pairs do without, since the order tells it.)
 
 
 # %%

@@ -121,6 +121,15 @@ def test_compare_marks_only_the_predictions_that_were_made():
     assert label.get_text() == "sent:  26,118 B"
 
 
+def test_the_unit_of_compare_is_clear_of_the_axis_numbers():
+    figure = compare({"logits": 12288.0}, unit="KiB")
+    figure.canvas.draw()
+    axes = figure.axes[0]
+    (unit,) = (text.get_window_extent() for text in axes.texts)
+    numbers = [label.get_window_extent() for label in axes.get_xticklabels()]
+    assert len(numbers) > 1 and not any(unit.overlaps(number) for number in numbers)
+
+
 def test_what_compare_draws_need_not_be_measured():
     figure = compare({"tree": 15.0}, label="worked out")
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["worked out"]

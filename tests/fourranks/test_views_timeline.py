@@ -68,6 +68,13 @@ def test_a_message_is_named_above_both_of_its_ranks():
     assert {"send", "recv"} <= set(texts(figure))
 
 
+def test_a_message_is_named_though_an_earlier_one_comes_after_it():
+    first = [call("send", 90, 100, peer=1, ranks=(0, 1))]
+    middle = [call("recv", 1, 100, peer=0, ranks=(0, 1)), call("send", 190, 200, peer=2, ranks=(1, 2))]
+    last = [call("recv", 0, 200, peer=1, ranks=(1, 2))]
+    assert sorted(texts(timeline(trace(first, middle, last))))[-4:] == ["recv", "recv", "send", "send"]
+
+
 def test_names_that_would_overlap_are_left_out():
     assert 1 < texts(timeline(many_calls(200, 0.5, ranks=2))).count("all_reduce") < 40
 
