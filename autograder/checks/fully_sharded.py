@@ -27,9 +27,8 @@ from autograder.trials.training import WORLD_SIZES, Setting, Training, settings
 from autograder.values import kind_of
 from fourranks.trace import Call
 
-MIN_NUMEL = (
-    8  # of a shard in the small models: their weights have as many elements or more, most biases fewer
-)
+# Of a sharded parameter in the small models: their weights have as many elements or more, most biases fewer.
+MIN_NUMEL = 8
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ class _Kind:
 KINDS = (
     _Kind("three layers", steps=3),
     _Kind("compute_dtype bfloat16", compute_dtype="bfloat16"),
-    _Kind("two backwards in a step", backwards=2),
+    _Kind("three backwards in a step, two of them finished together", backwards=3),
     _Kind("every parameter sharded", min_shard_numel=0),
     _Kind("tied parameters", "tied", steps=2),
     _Kind("frozen parameters", "frozen"),
@@ -302,21 +301,27 @@ def _in_dtype(named: Gradients, dtype: torch.dtype) -> Gradients:
 
 def _memory_trial(setting: Setting) -> Training:
     batch, whole = torch.ones(2, 48), NUM_LAYERS * LAYER_BYTES
-    limit = whole // 2
-    limits = {"forward": limit, "backward": limit + whole // setting.world_size}  # and the gradients' shards
-    limits["left"] = limits["backward"] - limit + 2 * LAYER_BYTES
+    share, slack = whole // setting.world_size, 2 * LAYER_BYTES
+    limits = {
+        "held": share + slack,
+        "forward": whole // 2,
+        "backward": whole // 2,
+        "left": 2 * share + slack,  # with the gradients
+    }
 
     def verify(at: int, where: str, outcome: Outcome) -> Problem | None:
         value = outcome.value
         gathers = [call for call in outcome.calls if call.op in GATHERS and call.start >= value["moment"]]
         kinds = {
+            "held": "whole parameters held",
             "forward": "not freed in forward" if gathers else "kept for backward",
             "backward": "not freed in backward" if gathers else "kept for backward",
             "left": "left over after the step",
         }
         for name, kind in kinds.items():
             if value[name] > limits[name]:
-                expected = f"{where}: besides the shards at most {limits[name]:,} of {whole:,} bytes"
+                what = {"held": "the shards", "left": "shards and gradients"}.get(name, "besides them")
+                expected = f"{where}: {what}, at most {limits[name]:,} of {whole:,} bytes"
                 return Problem(kind, expected, f"{value[name]:,} bytes")
         return None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.distributed as dist
@@ -48,7 +49,8 @@ def follow(
         make: makes the optimizer of its argument, parameters or groups of them.
         plan: `groups`, each with the positions of its parameters and its options, of which the last
             may come `late`, in the second step; `plain` if there is one and it is passed without a dict;
-            positions of `frozen` parameters; and the `factor` of learning rates from step to step.
+            positions of `frozen` parameters; the `factor` of learning rates from step to step; and whether
+            gradients are there before a step, or come of its `closure`.
     """
     parameters = [
         nn.Parameter(weight.clone(), requires_grad=at not in plan["frozen"])
@@ -57,20 +59,26 @@ def follow(
     groups = [{"params": [parameters[at] for at in places], **options} for places, options in plan["groups"]]
     late = groups.pop() if plan["late"] else None
     optimizer = make(iter(groups[0]["params"]) if plan["plain"] else groups)
-    report: dict[str, list] = {"weights": [], "moments": [], "losses": [], "cleared": []}
-    for number, step in enumerate(gradients):
+    report: dict[str, list] = {"weights": [], "moments": [], "losses": [], "cleared": [], "enabled": []}
+
+    def compute(number: int) -> torch.Tensor:
+        """As a backward does: the gradients of a step, and a loss."""
+        report["enabled"].append(torch.is_grad_enabled())
+        for parameter, gradient in zip(parameters, gradients[number], strict=True):
+            parameter.grad = gradient
+        return torch.tensor(float(number))
+
+    for number in range(len(gradients)):
         if late and number == 1:
             optimizer.add_param_group(late)
         for group in optimizer.param_groups if plan["factor"] != 1 else ():
             group["lr"] *= plan["factor"]
         optimizer.zero_grad()
         report["cleared"].append(all(p.grad is None or not p.grad.any() for p in parameters))
-        for parameter, gradient in zip(parameters, step, strict=True):
-            parameter.grad = gradient
+        if not plan["closure"]:
+            compute(number)
         began = time.perf_counter()
-        result = (
-            optimizer.step(lambda n=number: torch.tensor(float(n))) if plan["closure"] else optimizer.step()
-        )
+        result = optimizer.step(partial(compute, number)) if plan["closure"] else optimizer.step()
         report["moments"].append([began, time.perf_counter()])
         report["losses"].append(result.item() if isinstance(result, torch.Tensor) else result)
         report["weights"].append([parameter.detach().clone() for parameter in parameters])
@@ -135,11 +143,12 @@ def shard(
 def _step(wrapped: nn.Module, batches: Tensors) -> dict:
     """Forward and backward of each batch; when the step and its first backward began, and when it ended."""
     moments = [time.perf_counter()]
-    for batch in batches:
+    for number, batch in enumerate(batches, 1):
         value = loss(wrapped(inputs=batch))
         moments.append(time.perf_counter())
         value.backward()
-    wrapped.finish_gradient_synchronization()
+        if number in (1, len(batches)):  # of three the first by itself, the others together
+            wrapped.finish_gradient_synchronization()
     moments.append(time.perf_counter())
     gradients = {
         name: [parameter.grad.numel(), str(parameter.grad.dtype)]
@@ -158,10 +167,13 @@ def _step(wrapped: nn.Module, batches: Tensors) -> dict:
 def hold_parameters(
     wrapper: Callable, seed: int, batch: torch.Tensor, options: dict, group: dist.ProcessGroup | None = None
 ) -> dict[str, int | float]:
-    """The most bytes that a second step has alive at once, in forward and in backward, besides the shards."""
-    wrapped = wrapper(build("stack", seed).to(_device()), **options, group=group)
-    _step(wrapped, [batch])
+    """Bytes that the wrapper holds at first and after two steps; the most that the second adds meanwhile."""
+    loss(build("stack", seed).to(_device())(batch)).backward()  # what a GPU's libraries take is not ours
     with Allocations() as memory:
+        wrapped = wrapper(build("stack", seed).to(_device()), **options, group=group)
+        held = at_rest(memory)
+        _step(wrapped, [batch])
+        before = memory.now
         memory.mark("forward")
         value = loss(wrapped(batch))
         memory.mark("backward")
@@ -169,8 +181,9 @@ def hold_parameters(
         value.backward()
         wrapped.finish_gradient_synchronization()
         return {
-            "forward": memory.peak("forward"),
-            "backward": memory.peak("backward"),
+            "held": held,
+            "forward": memory.peak("forward") - before,
+            "backward": memory.peak("backward") - before,
             "left": at_rest(memory),
             "moment": backward,
         }
@@ -184,12 +197,12 @@ def _decoded(options: dict) -> dict:
 
 
 def _full_state(wrapped: nn.Module) -> object:
-    """As plain data, whatever kind of dict and tensors it is; something else as it is."""
+    """A copy, as plain data, whatever kind of dict and tensors it is; something else as it is."""
     state = wrapped.full_state_dict()
     if not isinstance(state, dict):
         return state
     return {
-        str(name): value.detach() if isinstance(value, torch.Tensor) else None
+        str(name): value.detach().clone() if isinstance(value, torch.Tensor) else None
         for name, value in state.items()
     }
 

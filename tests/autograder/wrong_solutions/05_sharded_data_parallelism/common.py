@@ -265,7 +265,5 @@ class RightShards(nn.Module):
         state = dict(self.module.state_dict())
         for name, parameter in self.module.named_parameters(remove_duplicate=False):
             if parameter in self.whole:
-                state[name] = self.all_gather(parameter, parameter.detach()).clone()
-            else:
-                state[name] = parameter.detach().clone()
-        return state
+                state[name] = self.all_gather(parameter, parameter.detach())
+        return state  # small parameters and buffers themselves, as torch's own has them

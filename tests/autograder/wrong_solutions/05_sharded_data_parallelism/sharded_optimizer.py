@@ -15,6 +15,9 @@ FAILS_AS = {
     "ignores_late_groups": ("group not added", "in the midst of training"),
     "cannot_own_nothing": ("raised", "Read the line"),
     "steps_twice": ("wrong update", "once a step"),
+    "other_owners": ("another owner", "assign_owner(loads, parameter)"),
+    "calls_the_closure_last": ("closure called late", "the closure first"),
+    "calls_the_closure_without_gradients": ("closure without gradients", "torch.enable_grad()"),
     "loses_the_loss": ("loss not returned", "returns what it returned"),
     "lists_only_its_own": ("not cleared or not sent by its owner", "param"),
     "forgets_to_wait": ("no wait", "Keep every handle"),
@@ -112,6 +115,23 @@ class cannot_own_nothing(RightOptimizer):
 class steps_twice(RightOptimizer):
     def step(self, closure=None):
         self.inner.step()
+        return super().step(closure)
+
+
+class other_owners(RightOptimizer):
+    def choose(self, parameter):
+        return self.n - 1 - super().choose(parameter)
+
+
+class calls_the_closure_last(RightOptimizer):
+    def step(self, closure=None):
+        super().step()
+        return closure() if closure else None
+
+
+class calls_the_closure_without_gradients(RightOptimizer):
+    @torch.no_grad()
+    def step(self, closure=None):
         return super().step(closure)
 
 
