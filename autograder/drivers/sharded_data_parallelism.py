@@ -8,19 +8,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from autograder.drivers.data_parallelism import LEARNING_RATE
 from autograder.drivers.live_memory import at_rest
-from autograder.drivers.small_models import build, descend, loss
+from autograder.drivers.small_models import build, descend, loss, others
 from fourranks.rank.allocations import Allocations
+
+
+class Clipped(torch.optim.Optimizer):
+    """As readers write their own: nothing has a default, and the limit is no option of a group."""
+
+    def __init__(self, params: object, lr: float, limit: float) -> None:
+        super().__init__(params, {"lr": lr})
+        self.limit = limit
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter -= group["lr"] * parameter.grad.clamp(-self.limit, self.limit)
+
 
 OPTIMIZERS = {
     "SGD": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
     "AdamW": (torch.optim.AdamW, {"weight_decay": 0.1}),  # with the lr that is its default
+    "clipped": (Clipped, {"lr": 0.1, "limit": 0.5}),
 }
 
 Tensors = list[torch.Tensor]
@@ -48,7 +67,8 @@ def follow(
         make: makes the optimizer of its argument, parameters or groups of them.
         plan: `groups`, each with the positions of its parameters and its options, of which the last
             may come `late`, in the second step; `plain` if there is one and it is passed without a dict;
-            positions of `frozen` parameters; and the `factor` of learning rates from step to step.
+            positions of `frozen` parameters; the `factor` of learning rates from step to step; and
+            whether a `closure` makes the gradients.
     """
     parameters = [
         nn.Parameter(weight.clone(), requires_grad=at not in plan["frozen"])
@@ -66,15 +86,21 @@ def follow(
         optimizer.zero_grad()
         report["cleared"].append(all(p.grad is None or not p.grad.any() for p in parameters))
         for parameter, gradient in zip(parameters, step, strict=True):
-            parameter.grad = gradient
+            parameter.grad = None if plan["closure"] else gradient
         began = time.perf_counter()
-        result = (
-            optimizer.step(lambda n=number: torch.tensor(float(n))) if plan["closure"] else optimizer.step()
-        )
+        result = optimizer.step(*[partial(_closure, parameters, step, number)] if plan["closure"] else ())
         report["moments"].append([began, time.perf_counter()])
         report["losses"].append(result.item() if isinstance(result, torch.Tensor) else result)
         report["weights"].append([parameter.detach().clone() for parameter in parameters])
     return report
+
+
+def _closure(parameters: Tensors, gradients: list[torch.Tensor | None], number: int) -> torch.Tensor:
+    """Gives the parameters these gradients, by a backward."""
+    for parameter, gradient in zip(parameters, gradients, strict=True):
+        if gradient is not None:
+            (parameter * gradient).sum().backward()
+    return torch.tensor(float(number))
 
 
 def optimizer_state(sharded_optimizer: Callable, numels: list[int]) -> int:
@@ -121,22 +147,22 @@ def shard(
     report = {
         "kept": isinstance(wrapped.module, nn.Module),
         "states": [_full_state(wrapped)],
-        "held": {name: [p.numel(), str(p.dtype)] for name, p in wrapped.named_parameters()},
+        "held": {name: [list(p.shape), str(p.dtype)] for name, p in wrapped.named_parameters()},
         "steps": [],
     }
     for batches in steps:
         wrapped.zero_grad()
-        report["steps"].append(_step(wrapped, batches))
+        report["steps"].append(_step(wrapped, model, batches))
         descend(wrapped, LEARNING_RATE)
         report["states"].append(_full_state(wrapped))
     return report
 
 
-def _step(wrapped: nn.Module, batches: Tensors) -> dict:
+def _step(wrapped: nn.Module, model: str, batches: Tensors) -> dict:
     """Forward and backward of each batch; when the step and its first backward began, and when it ended."""
     moments = [time.perf_counter()]
     for batch in batches:
-        value = loss(wrapped(inputs=batch))
+        value = loss(wrapped(inputs=batch, **others(model, batch)))
         moments.append(time.perf_counter())
         value.backward()
     wrapped.finish_gradient_synchronization()
@@ -156,11 +182,21 @@ def _step(wrapped: nn.Module, batches: Tensors) -> dict:
 
 
 def hold_parameters(
-    wrapper: Callable, seed: int, batch: torch.Tensor, options: dict, group: dist.ProcessGroup | None = None
+    wrapper: Callable, model: str, seed: int, batch: torch.Tensor, group: dist.ProcessGroup | None = None
 ) -> dict[str, int | float]:
-    """The most bytes that a second step has alive at once, in forward and in backward, besides the shards."""
-    wrapped = wrapper(build("stack", seed).to(_device()), **options, group=group)
-    _step(wrapped, [batch])
+    """What is left of whole parameters when a model is wrapped, and what a second step has alive at once.
+
+    Returns:
+        Bytes that are held after wrapping, the most in the second step's forward and backward besides the
+        shards, and what is left after it; and the moments at which it and its backward began.
+    """
+    module = build(model, seed).to(_device())
+    whole = [(StorageWeakRef(p.untyped_storage()), p.nbytes) for p in module.parameters()]
+    with Allocations() as memory:
+        wrapped = wrapper(module, group=group)
+        held = at_rest(memory) + sum(nbytes for storage, nbytes in whole if not storage.expired())
+    _step(wrapped, model, [batch])
+    began = time.perf_counter()
     with Allocations() as memory:
         memory.mark("forward")
         value = loss(wrapped(batch))
@@ -169,9 +205,11 @@ def hold_parameters(
         value.backward()
         wrapped.finish_gradient_synchronization()
         return {
+            "wrapped": held,
             "forward": memory.peak("forward"),
             "backward": memory.peak("backward"),
             "left": at_rest(memory),
+            "began": began,
             "moment": backward,
         }
 

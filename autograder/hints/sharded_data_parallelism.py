@@ -152,7 +152,7 @@ BY_KIND = {
     "small parameter sharded": (
         "a small parameter is sharded",
         "A parameter of fewer than min_shard_numel elements stays whole on every rank: gathering it would "
-        "cost a latency for a few bytes.",
+        "cost a latency for a few bytes. An empty one does, too, whatever min_shard_numel is.",
     ),
     "not sharded": (
         "right, but a rank holds more than its shards",
@@ -183,6 +183,11 @@ BY_KIND = {
         "Cast the shard before it is gathered, not afterwards: that is what halves the traffic. Gradients "
         "are reduced in this dtype, too.",
     ),
+    "whole parameters left": (
+        "right, but whole parameters are left when the wrapper is made",
+        "Nothing may refer to a whole parameter any more, nor to its memory: a slice keeps all of the tensor "
+        "that it is cut from alive, its clone() does not. And nothing is gathered before a forward.",
+    ),
     "not freed in forward": (
         "right, but layers are not freed in forward",
         "When a layer's forward is over, drop every reference to its gathered parameter: in your own lists "
@@ -196,7 +201,8 @@ BY_KIND = {
     "not freed in backward": (
         "right, but layers are not freed in backward",
         "When a parameter's gradient arrives, its last user is through: free the parameter, and start the "
-        "reduce-scatter. Wait for an earlier one first, so that full gradients do not pile up.",
+        "reduce-scatter. Wait for an earlier one first, so that full gradients do not pile up. A frozen one "
+        "is through as soon as it is unpacked.",
     ),
     "left over after the step": (
         "memory that is left over after the step",
@@ -212,6 +218,7 @@ PATTERN_KINDS = {
     "gathered twice",
     "gradients reduced twice",
     "weights moved",
+    "names",
 }
 
 
@@ -232,6 +239,11 @@ PATTERNS: tuple[tuple[Callable[[Result], bool], str], ...] = (
         "several modules.",
     ),
     (
+        _model("names"),
+        "Only tied parameters go wrong: module.parameters() lists each once, but it has several names, in "
+        "several modules or in one: named_parameters(remove_duplicate=False) lists all.",
+    ),
+    (
         _model("frozen"),
         "Only frozen parameters go wrong: they have requires_grad=False and no gradient, and are used all "
         "the same.",
@@ -242,11 +254,26 @@ PATTERNS: tuple[tuple[Callable[[Result], bool], str], ...] = (
         "another rank reduces it.",
     ),
     (_model("empty"), "Only an empty parameter goes wrong: 0 elements are legal."),
+    (
+        _model("sizes"),
+        "Only empty and tiny parameters go wrong: 0 elements are legal, and so are 1 element and no "
+        "dimension.",
+    ),
+    (
+        _model("other layers"),
+        "Only a backward that uses other layers than the one before goes wrong: what was gathered in vain is "
+        "waited for and freed before the next step changes it, and gradients add up.",
+    ),
+    (
+        _model("frozen stack"),
+        "Only frozen parameters go wrong: no gradient will tell when one is through in backward.",
+    ),
     (_model("mixed"), "Only several dtypes go wrong: each parameter keeps its own."),
     (_model("buffers"), "Only buffers go wrong: they can be of any dtype, and are not sharded."),
     (
         _model("attention"),
         "Only attention goes wrong: nn.MultiheadAttention uses the parameters of its child out_proj itself, "
-        "and never calls it; an embedding is indexed, not multiplied. Gather whenever a parameter is read.",
+        "and never calls it; an embedding is indexed, not multiplied, by integers "
+        "that stay as they are. Gather whenever a parameter is read.",
     ),
 )

@@ -235,7 +235,8 @@ class RightShards(nn.Module):
         return full.as_strided(*view)
 
     def cast(self, value):
-        return value.to(self.compute_dtype) if self.compute_dtype and value.is_floating_point() else value
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.to(self.compute_dtype) if self.compute_dtype and is_float else value
 
     def forward(self, *args, **kwargs):
         args = [self.cast(value) for value in args]

@@ -18,6 +18,8 @@ FAILS_AS = {
     "loses_the_loss": ("loss not returned", "returns what it returned"),
     "lists_only_its_own": ("not cleared or not sent by its owner", "param"),
     "forgets_to_wait": ("no wait", "Keep every handle"),
+    "forgets_the_arguments": ("raised", "Read the line"),
+    "steps_without_gradients": ("raised", "Read the line"),
     "takes_zeros_for_none": ("wrong update", "without a gradient"),
 }
 
@@ -136,4 +138,15 @@ class takes_zeros_for_none(RightOptimizer):
         for parameter in self.owners:
             if parameter.grad is None and parameter.requires_grad:
                 parameter.grad = torch.zeros_like(parameter)
+        return super().step(closure)
+
+
+class forgets_the_arguments(RightOptimizer):
+    def __init__(self, params, optimizer_cls, **kwargs):
+        super().__init__(params, lambda groups, **_: optimizer_cls(groups), **kwargs)
+
+
+class steps_without_gradients(RightOptimizer):
+    @torch.no_grad()
+    def step(self, closure=None):
         return super().step(closure)
