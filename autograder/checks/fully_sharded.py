@@ -28,9 +28,8 @@ from autograder.trials.training import WORLD_SIZES, Setting, Training, settings
 from autograder.values import kind_of
 from fourranks.trace import Call
 
-MIN_NUMEL = (
-    8  # of a shard in the small models: their weights have as many elements or more, most biases fewer
-)
+# Of a sharded parameter in the small models: their weights have as many elements or more, most biases fewer.
+MIN_NUMEL = 8
 
 
 @dataclass(frozen=True)
@@ -43,12 +42,6 @@ class _Kind:
     compute_dtype: str | None = None
     backwards: int = 1
     steps: int = 1
-    about: str = ""
-
-    @property
-    def trait(self) -> str:
-        """What hints speak of when no other kind goes wrong."""
-        return self.about or self.model
 
     @property
     def options(self) -> dict:
@@ -63,7 +56,7 @@ class _Kind:
 KINDS = (
     _Kind("three layers", steps=3),
     _Kind("compute_dtype bfloat16", compute_dtype="bfloat16"),
-    _Kind("two backwards in a step, of other layers", "unused", backwards=2, steps=2, about="other layers"),
+    _Kind("three backwards in a step, two of them finished together", "unused", backwards=3, steps=2),
     _Kind("every parameter sharded", "sizes", min_shard_numel=0),
     _Kind("tied parameters", "names", steps=2),
     _Kind("frozen parameters", "frozen"),
@@ -107,7 +100,7 @@ def _training_trial(setting: Setting, kind: _Kind) -> Training:
         lambda p, rank: (kind.model, setting.model_seed(rank), steps[p], kind.options),
         run.wrapped,
         run.trained,
-        model=kind.trait,
+        model=kind.model,
         kind=Sharding,
     )
 
@@ -319,27 +312,30 @@ def _in_dtype(named: Gradients, dtype: torch.dtype) -> Gradients:
 
 def _memory_trial(setting: Setting, model: str) -> Training:
     batch, whole = torch.ones(2, 48), NUM_LAYERS * LAYER_BYTES
-    limit = whole // 2
-    share = whole // setting.world_size
-    limits = {"forward": limit, "backward": limit + share}  # and the gradients' shards
-    limits["wrapped"] = limits["left"] = share + 2 * LAYER_BYTES
+    share, slack = whole // setting.world_size, 2 * LAYER_BYTES
+    limits = {
+        "held": share + slack,
+        "forward": whole // 2,
+        "backward": whole // 2,
+        "left": 2 * share + slack,  # with the gradients
+    }
 
     def verify(at: int, where: str, outcome: Outcome) -> Problem | None:
         value = outcome.value
         gathers = [call for call in outcome.calls if call.op in GATHERS and call.start >= value["moment"]]
         kinds = {
-            "wrapped": "whole parameters left",
+            "held": "whole parameters held",
             "forward": "not freed in forward" if gathers else "kept for backward",
             "backward": "not freed in backward" if gathers else "kept for backward",
             "left": "left over after the step",
         }
         for name, kind in kinds.items():
             if value[name] > limits[name]:
-                shards = "with" if name == "wrapped" else "besides"
-                expected = f"{where}: {shards} the shards at most {limits[name]:,} of {whole:,} bytes"
+                what = {"held": "the shards", "left": "shards and gradients"}.get(name, "besides them")
+                expected = f"{where}: {what}, at most {limits[name]:,} of {whole:,} bytes"
                 return Problem(kind, expected, f"{value[name]:,} bytes")
         step = [call for call in outcome.calls if call.moves_data and call.start >= value["began"]]
-        return shard_traffic.too_much_under_way(step, limit, "not freed in backward", where)
+        return shard_traffic.too_much_under_way(step, limits["backward"], "not freed in backward", where)
 
     trial = setting.trial(
         f"memory, {'frozen ' * (model != 'stack')}parameters of {whole:,} bytes",

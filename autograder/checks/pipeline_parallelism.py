@@ -87,7 +87,8 @@ def _running(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
 
 
 _SPECIAL = {
-    "a frozen first stage": {"frozen": True},
+    "a frozen first stage": {"frozen": 0},
+    "a frozen last stage": {"frozen": 1},
     "activations that are not contiguous": {"transposed": True},
     "float32": {"dtype": torch.float32},
 }
@@ -106,6 +107,7 @@ class _Run:
     Attributes:
         ranks: global ranks, by stage.
         layers: for each stage its layers.
+        frozen: the stage that is not trained, if there is one.
         gradients: for each stage those of its parameters.
         wrong: gradients that frequent mistakes make, by their kind.
     """
@@ -115,7 +117,7 @@ class _Run:
     schedules: list[list[Step]]
     layers: list[list[Weights]]
     microbatches: list[Pair]
-    frozen: bool
+    frozen: int | None
     transposed: bool
     loss: float
     gradients: list[Gradients]
@@ -129,7 +131,7 @@ class _Run:
         ranks: tuple[int, ...],
         sizes: Sequence[int],
         generator: torch.Generator,
-        frozen: bool = False,
+        frozen: int | None = None,
         transposed: bool = False,
         dtype: torch.dtype = torch.float64,
     ) -> _Run:
@@ -161,7 +163,7 @@ class _Run:
 
     def inputs(self, stage: int) -> tuple:
         """The arguments of the driver, with nothing in them that is another stage's."""
-        frozen = self.frozen and stage == 0
+        frozen = stage == self.frozen
         first, last = stage == 0, stage == len(self.ranks) - 1
         own = [
             [inputs if first else _nothing(inputs), targets if last else _nothing(targets)]
@@ -225,7 +227,7 @@ class _Run:
         """Whether the schedule was followed; a frozen first stage has no backward to be seen."""
         order = [microbatch for kind, microbatch in self.schedules[stage] if kind == "F"]
         seen = [(kind, order[at] if at < len(order) else -1) for kind, at, _ in outcome.value["steps"]]
-        want = [step for step in self.schedules[stage] if step[0] == "F" or not self._is_frozen(stage)]
+        want = [step for step in self.schedules[stage] if step[0] == "F" or self._goes_back(stage)]
         if seen == want:
             return None
         return Problem("another schedule", f"{where}: {_text(want)}", _text(seen))
@@ -241,15 +243,16 @@ class _Run:
         if outcome.value["kept"] > limit + 1:  # a name may still hold what the step before has used
             expected = f"{where}: tensors of {in_words(limit)} held, and of one more"
             return Problem("activations kept", expected, f"{outcome.value['kept']}")
-        if self._is_frozen(stage):
+        if not self._goes_back(stage):
             return None
         return traffic.received_ahead(self._seen(stage, outcome), limit, where)
 
     def _in_time(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
-        return None if self._is_frozen(stage) else traffic.out_of_time(self._seen(stage, outcome), where)
+        return traffic.out_of_time(self._seen(stage, outcome), where) if self._goes_back(stage) else None
 
-    def _is_frozen(self, stage: int) -> bool:
-        return self.frozen and stage == 0
+    def _goes_back(self, stage: int) -> bool:
+        """Whether it has a backward: where nothing is trained, in it or before it, there is none."""
+        return stage > 0 or self.frozen != 0
 
     def _seen(self, stage: int, outcome: Outcome) -> Stage:
         before, after = stage - 1, stage + 1
@@ -282,12 +285,14 @@ def _trial(run: _Run, world_size: int, special: str = "") -> _PipelineTrial:
 
 
 def _serial(
-    layers: Sequence[Sequence[Weights]], frozen: bool, microbatches: Sequence[Pair], shares: Sequence[float]
+    layers: Sequence[Sequence[Weights]],
+    frozen: int | None,
+    microbatches: Sequence[Pair],
+    shares: Sequence[float],
 ) -> tuple[float, list[Gradients]]:
     """The loss of one process, each microbatch's scaled by its share, and each stage's gradients."""
     stages = [
-        nn.Sequential(*[Layer(weights, frozen and at == 0) for weights in own])
-        for at, own in enumerate(layers)
+        nn.Sequential(*[Layer(weights, at == frozen) for weights in own]) for at, own in enumerate(layers)
     ]
     model = nn.Sequential(*stages)
     loss = sum(

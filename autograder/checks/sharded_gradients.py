@@ -86,7 +86,7 @@ def _wrong_reductions(
         held = [(where, report["gradients"]) for where, report, _ in each]
         problems = itertools.chain(
             (_heavy(own, module, where) for where, _, own in each),
-            (rule(step, held) for rule in (_wrong_owners, _unfair)),
+            (rule(step, held) for rule in (_wrong_owners, _unfair, partial(_other_owners, module))),
             (_late(own, module, report, where) for where, report, own in each if model == "plain"),
         )
         if problem := first(problems):
@@ -144,6 +144,21 @@ def _unfair(step: Expected, found: Sequence[tuple[str, dict]]) -> Problem | None
             return Problem(
                 "unfair share", f"{where}: at most {counted(limit, 'byte')} of gradients", f"{held:,} bytes"
             )
+    return None
+
+
+def _other_owners(
+    module: torch.nn.Module, step: Expected, found: Sequence[tuple[str, dict]]
+) -> Problem | None:
+    """A gradient on another rank than `assign_owner` says: an optimizer would look for it elsewhere."""
+    numels = [p.numel() * p.requires_grad for p in module.parameters()]
+    owners = shard_traffic.owners(numels, len(found))
+    for (name, parameter), owner in zip(module.named_parameters(), owners, strict=True):
+        if not parameter.numel() or step.mean.get(name) is None:
+            continue
+        where, gradients = found[owner]
+        if gradients.get(name) is None:
+            return Problem("another owner", f"{where}: {name}.grad", "it is on another rank")
     return None
 
 

@@ -114,12 +114,17 @@ def _refused_trial(arguments: tuple[int, int, int]) -> Trial:
 
 
 SHAPES = ((5, 3), (3,), (7, 2), (1,), (0,), (11,))
-UNEVEN = (
-    4096,
-    64,
-) * 4  # weights and biases: who deals them out in turn gives all the weights to half the ranks
+UNEVEN = (4096, 64) * 4  # weights, biases: who deals them out in turn gives all the weights to half the ranks
 STEPS = 3
-_PLAN = {"kind": "AdamW", "frozen": [], "factor": 1, "late": False, "plain": True, "closure": False}
+_PLAN = {
+    "kind": "AdamW",
+    "frozen": [],
+    "factor": 1,
+    "late": False,
+    "plain": True,
+    "closure": False,
+    "owned": False,  # whether a gradient is on its owner only
+}
 _ALL = list(range(len(SHAPES)))
 _TWO_GROUPS = [[[0, 2, 4], {}], [[1, 3, 5], {"weight_decay": 0.0, "lr": 0.3}]]
 ONE = "a single parameter, an optimizer of one's own"
@@ -132,6 +137,7 @@ PLANS: dict[str, dict] = {
     "frozen parameters": _PLAN | {"groups": [[_ALL, {}]], "frozen": [1, 2]},
     ONE: _PLAN | {"kind": "clipped", "groups": [[[0], {}]], "frozen": _ALL[1:]},
 }
+_OWNED = _PLAN | {"groups": [[_ALL, {}]], "owned": True}
 _NO_GRADIENT = 3  # the parameter that has none in the second step
 # What the usual mistakes make of a plan.
 _PLAN_MISTAKES: dict[str, Callable[[dict], dict]] = {
@@ -159,6 +165,7 @@ def _optimizing(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
                 yield _plan_trial(setting, title, plan)
         if setting.world_size > 1:
             yield _state_trial(setting)
+            yield replace(_plan_trial(setting, "gradients on their owners", _OWNED), size=0)
 
 
 def _plan_trial(setting: Setting, title: str, plan: dict) -> Training:
@@ -171,10 +178,16 @@ def _plan_trial(setting: Setting, title: str, plan: dict) -> Training:
         for _ in range(STEPS)
     ]
     gradients[1][_NO_GRADIENT] = None
+    owners = shard_traffic.owners([weight.numel() for weight in weights], setting.world_size)
+
+    def own(rank: int) -> list[list[torch.Tensor | None]]:
+        has = [not plan["owned"] or owner == rank for owner in owners]
+        return [[g if here else None for g, here in zip(step, has, strict=True)] for step in gradients]
+
     return setting.trial(
         title,
         drivers.optimize,
-        lambda *_: (plan, weights, gradients),
+        lambda _, rank: (plan, weights, own(rank)),
         partial(_wrong_optimizer, plan, weights, gradients),
         kind=Sharding,
     )
@@ -197,12 +210,10 @@ def _wrong_optimizer(
         for number, (began, ended) in enumerate(report["moments"], 1)
     ]
     limit = sum(weight.nbytes for number, weight in enumerate(weights) if number not in plan["frozen"])
+    wrong_weights = partial(_wrong_weights, weights, gradients)
     problems = itertools.chain(
         (_forbidden(calls, step) for step, calls in steps),
-        (
-            rule(plan, report, where)
-            for rule in (partial(_wrong_weights, weights, gradients), _not_cleared, _lost_loss)
-        ),
+        (rule(plan, report, where) for rule in (_without_gradients, wrong_weights, _not_cleared, _lost_loss)),
         (_heavy(calls, limit, step) for step, calls in steps),
     )
     return first(problems)
@@ -217,6 +228,12 @@ def _not_cleared(plan: dict, report: dict, where: str) -> Problem | None:
     if all(report["cleared"]):
         return None
     return Problem("not cleared", f"{where}: zero_grad() clears all gradients", "some are left")
+
+
+def _without_gradients(plan: dict, report: dict, where: str) -> Problem | None:
+    if all(report["enabled"]):
+        return None
+    return Problem("closure without gradients", f"{where}: closure() where gradients are enabled", "disabled")
 
 
 def _lost_loss(plan: dict, report: dict, where: str) -> Problem | None:
@@ -246,10 +263,17 @@ def _wrong_weights(
             expected, shown = difference(want, got)
             stayed = " (as before the step)" if torch.equal(got, before[at]) else ""
             kind = _plan_mistake(plan, weights, gradients, report["weights"])
-            kind = "not sent by its owner" if stayed and kind == "wrong update" else kind
+            kind = _standstill(plan, before, found) if stayed and kind == "wrong update" else kind
             return Problem(kind, f"{where}, step {number + 1}, parameter {at + 1}{expected}", shown + stayed)
         before = found
     return None
+
+
+def _standstill(plan: dict, before: Sequence, found: Sequence) -> str:
+    """Why a parameter stays as it was."""
+    if plan["closure"] and all(map(torch.equal, before, found)):
+        return "closure called late"
+    return "another owner" if plan["owned"] else "not sent by its owner"
 
 
 def _plan_mistake(plan: dict, weights: Sequence, gradients: Sequence, found: Sequence) -> str:

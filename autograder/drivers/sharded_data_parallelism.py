@@ -13,7 +13,6 @@ from functools import partial
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.multiprocessing.reductions import StorageWeakRef
 
 from autograder.drivers.data_parallelism import LEARNING_RATE
 from autograder.drivers.live_memory import at_rest
@@ -67,8 +66,8 @@ def follow(
         make: makes the optimizer of its argument, parameters or groups of them.
         plan: `groups`, each with the positions of its parameters and its options, of which the last
             may come `late`, in the second step; `plain` if there is one and it is passed without a dict;
-            positions of `frozen` parameters; the `factor` of learning rates from step to step; and
-            whether a `closure` makes the gradients.
+            positions of `frozen` parameters; the `factor` of learning rates from step to step; and whether
+            gradients are there before a step, or come of its `closure`.
     """
     parameters = [
         nn.Parameter(weight.clone(), requires_grad=at not in plan["frozen"])
@@ -77,30 +76,31 @@ def follow(
     groups = [{"params": [parameters[at] for at in places], **options} for places, options in plan["groups"]]
     late = groups.pop() if plan["late"] else None
     optimizer = make(iter(groups[0]["params"]) if plan["plain"] else groups)
-    report: dict[str, list] = {"weights": [], "moments": [], "losses": [], "cleared": []}
-    for number, step in enumerate(gradients):
+    report: dict[str, list] = {"weights": [], "moments": [], "losses": [], "cleared": [], "enabled": []}
+
+    def compute(number: int) -> torch.Tensor:
+        """As a backward does: the gradients of a step, and a loss."""
+        report["enabled"].append(torch.is_grad_enabled())
+        for parameter, gradient in zip(parameters, gradients[number], strict=True):
+            parameter.grad = gradient
+        return torch.tensor(float(number))
+
+    for number in range(len(gradients)):
         if late and number == 1:
             optimizer.add_param_group(late)
         for group in optimizer.param_groups if plan["factor"] != 1 else ():
             group["lr"] *= plan["factor"]
         optimizer.zero_grad()
         report["cleared"].append(all(p.grad is None or not p.grad.any() for p in parameters))
-        for parameter, gradient in zip(parameters, step, strict=True):
-            parameter.grad = None if plan["closure"] else gradient
+        if not plan["closure"]:
+            compute(number)
         began = time.perf_counter()
-        result = optimizer.step(*[partial(_closure, parameters, step, number)] if plan["closure"] else ())
+        with torch.set_grad_enabled(not plan["closure"]):  # which a closure does not mind
+            result = optimizer.step(partial(compute, number)) if plan["closure"] else optimizer.step()
         report["moments"].append([began, time.perf_counter()])
         report["losses"].append(result.item() if isinstance(result, torch.Tensor) else result)
         report["weights"].append([parameter.detach().clone() for parameter in parameters])
     return report
-
-
-def _closure(parameters: Tensors, gradients: list[torch.Tensor | None], number: int) -> torch.Tensor:
-    """Gives the parameters these gradients, by a backward."""
-    for parameter, gradient in zip(parameters, gradients, strict=True):
-        if gradient is not None:
-            (parameter * gradient).sum().backward()
-    return torch.tensor(float(number))
 
 
 def optimizer_state(sharded_optimizer: Callable, numels: list[int]) -> int:
@@ -161,11 +161,12 @@ def shard(
 def _step(wrapped: nn.Module, model: str, batches: Tensors) -> dict:
     """Forward and backward of each batch; when the step and its first backward began, and when it ended."""
     moments = [time.perf_counter()]
-    for batch in batches:
+    for number, batch in enumerate(batches, 1):
         value = loss(wrapped(inputs=batch, **others(model, batch)))
         moments.append(time.perf_counter())
         value.backward()
-    wrapped.finish_gradient_synchronization()
+        if number in (1, len(batches)):  # of three the first by itself, the others together
+            wrapped.finish_gradient_synchronization()
     moments.append(time.perf_counter())
     gradients = {
         name: [parameter.grad.numel(), str(parameter.grad.dtype)]
@@ -184,20 +185,13 @@ def _step(wrapped: nn.Module, model: str, batches: Tensors) -> dict:
 def hold_parameters(
     wrapper: Callable, model: str, seed: int, batch: torch.Tensor, group: dist.ProcessGroup | None = None
 ) -> dict[str, int | float]:
-    """What is left of whole parameters when a model is wrapped, and what a second step has alive at once.
-
-    Returns:
-        Bytes that are held after wrapping, the most in the second step's forward and backward besides the
-        shards, and what is left after it; and the moments at which it and its backward began.
-    """
-    module = build(model, seed).to(_device())
-    whole = [(StorageWeakRef(p.untyped_storage()), p.nbytes) for p in module.parameters()]
+    """Bytes that the wrapper holds at first and after two steps; the most that the second adds meanwhile."""
+    loss(build(model, seed).to(_device())(batch)).backward()  # what a GPU's libraries take is not ours
     with Allocations() as memory:
-        wrapped = wrapper(module, group=group)
-        held = at_rest(memory) + sum(nbytes for storage, nbytes in whole if not storage.expired())
-    _step(wrapped, model, [batch])
-    began = time.perf_counter()
-    with Allocations() as memory:
+        wrapped = wrapper(build(model, seed).to(_device()), group=group)
+        held = at_rest(memory)
+        _step(wrapped, model, [batch])
+        before, began = memory.now, time.perf_counter()
         memory.mark("forward")
         value = loss(wrapped(batch))
         memory.mark("backward")
@@ -205,9 +199,9 @@ def hold_parameters(
         value.backward()
         wrapped.finish_gradient_synchronization()
         return {
-            "wrapped": held,
-            "forward": memory.peak("forward"),
-            "backward": memory.peak("backward"),
+            "held": held,
+            "forward": memory.peak("forward") - before,
+            "backward": memory.peak("backward") - before,
             "left": at_rest(memory),
             "began": began,
             "moment": backward,
@@ -222,12 +216,12 @@ def _decoded(options: dict) -> dict:
 
 
 def _full_state(wrapped: nn.Module) -> object:
-    """As plain data, whatever kind of dict and tensors it is; something else as it is."""
+    """A copy, as plain data, whatever kind of dict and tensors it is; something else as it is."""
     state = wrapped.full_state_dict()
     if not isinstance(state, dict):
         return state
     return {
-        str(name): value.detach() if isinstance(value, torch.Tensor) else None
+        str(name): value.detach().clone() if isinstance(value, torch.Tensor) else None
         for name, value in state.items()
     }
 

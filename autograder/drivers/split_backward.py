@@ -13,7 +13,7 @@ from autograder.drivers.pipeline_parallelism import gradients
 def split_backward(
     layer_class: type, weights: list[torch.Tensor | None], inputs: list[torch.Tensor], frozen: bool
 ) -> dict:
-    """Forward and backward of several microbatches, then as many times `backward_weight`.
+    """Forwards of several microbatches, backwards in the opposite order, then as often `backward_weight`.
 
     Returns:
         Outputs and gradients of the inputs; the parameters' gradients before the first `backward_weight` and
@@ -28,7 +28,7 @@ def split_backward(
     leaves = [tensor.clone().requires_grad_() for tensor in inputs]
     held = [StorageWeakRef(leaf.untyped_storage()) for leaf in leaves]
     with _MultiplyAdds() as forward:
-        outputs = [layer(leaf) for leaf in leaves]
+        outputs = [layer(leaf) for leaf in reversed(leaves)][::-1]
     with _MultiplyAdds() as backward:
         for output in outputs:
             output.square().sum().backward()

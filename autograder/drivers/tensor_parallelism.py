@@ -140,7 +140,9 @@ class _Numels(TorchDispatchMode):
     ) -> object:
         result = func(*args, **(kwargs or {}))
         for made in tree_leaves(result):
-            if isinstance(made, torch.Tensor) and made.untyped_storage().data_ptr() not in self._given:
+            if not isinstance(made, torch.Tensor) or made.is_meta:  # which has no memory
+                continue
+            if made.untyped_storage().data_ptr() not in self._given:
                 self.largest = max(self.largest, _storage_numel(made))
         return result
 

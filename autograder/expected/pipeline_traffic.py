@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autograder.expected.pipeline_schedules import in_words
 from autograder.policy import POINT_TO_POINT, Problem, counted
 from fourranks.errors import name_ranks
 from fourranks.trace import Call
@@ -136,13 +137,14 @@ def _early(stage: Stage, call: Call, place: int, what: str) -> Problem | None:
 
 
 def received_ahead(stage: Stage, limit: int, where: str) -> Problem | None:
-    """More activations received, or awaited, than the schedule keeps alive; one may be on its way."""
-    receives = stage.messages("recv", stage.before)
-    done = 0
-    for step in stage.steps:
-        asked = sum(call.start < step.began for call in receives)
-        if asked - done > limit + 1:
-            expected = f"{where}: buffers for {limit} microbatches, and one on its way"
-            return Problem("buffers ahead", expected, f"{asked - done}")
-        done += step.kind == "B"
+    """More activations or gradients asked for than the schedule keeps alive; one may be on its way."""
+    for source, what in ((stage.before, "activations"), (stage.after, "gradients")):
+        receives = stage.messages("recv", source)
+        done = 0
+        for step in stage.steps:
+            asked = sum(call.start < step.began for call in receives)
+            if asked - done > limit + 1:
+                expected = f"{where}: buffers for {what} of {in_words(limit)}, and one on its way"
+                return Problem("buffers ahead", expected, f"{asked - done}")
+            done += step.kind == "B"
     return None

@@ -216,7 +216,7 @@ BY_KIND = {
     "buffers ahead": (
         "right, but too many buffers at once",
         "A buffer for each microbatch is as much memory as GPipe takes. Ask for an activation when its "
-        "forward is next.",
+        "forward is next, and for a gradient when its backward is.",
     ),
     "more messages than microbatches": (
         "right, but too many messages",
@@ -303,6 +303,10 @@ PATTERNS: tuple[tuple[Callable[[Result], bool], str], ...] = (
         _special("a frozen first stage"),
         "Only a frozen first stage goes wrong: its outputs require no gradient, but a gradient comes all "
         "the same.",
+    ),
+    (
+        _special("a frozen last stage"),
+        "Only a frozen last stage goes wrong: its own parameters need no gradient, but its inputs do.",
     ),
     (
         lambda result: 1 < result.case.world_size > result.case.num_microbatches,

@@ -78,10 +78,24 @@ BY_KIND = {
         "a collective that has no place here",
         "Read the budget of this part: it names the collectives that a step needs.",
     ),
+    "closure without gradients": (
+        "the closure is called without gradients",
+        "A closure makes gradients: call it under torch.enable_grad(), as every optimizer does, and the rest "
+        "of step() without.",
+    ),
+    "closure called late": (
+        "the closure is called too late",
+        "step(closure) calls the closure first, once: the gradients to update with are those that it makes.",
+    ),
+    "another owner": (
+        "another owner than the contract has",
+        "Ask assign_owner(loads, parameter) for all parameters, frozen ones too, in their order, with loads "
+        "that begin at 0. Then a gradient ends up where the optimizer looks for it.",
+    ),
     "parameters sent twice": (
         "right, but more is sent than the parameters",
         "Each parameter is sent once, by its owner, and a frozen one never changes. Nothing else has to "
-        "travel: who owns what, every rank can compute.",
+        "travel: who owns what, every rank can compute. And what pads an all-gather is sent, too.",
     ),
     "learning rate unchanged": (
         "a schedule has no effect",
@@ -159,6 +173,11 @@ BY_KIND = {
         "What parameters() gives are shards of ⌈numel / N⌉ elements; the whole parameter is registered "
         "nowhere.",
     ),
+    "whole parameters held": (
+        "right, but a rank holds whole parameters",
+        "A part of a tensor is a view, which keeps the memory of the whole: clone() makes a shard of it. And "
+        "memory that is kept to gather into is held all the time. Nor is anything gathered before a forward.",
+    ),
     "names of the state": (
         "a state dict with other names",
         "full_state_dict() has the names of the wrapped module's own state_dict(), without a prefix, with "
@@ -182,11 +201,6 @@ BY_KIND = {
         "another dtype is sent",
         "Cast the shard before it is gathered, not afterwards: that is what halves the traffic. Gradients "
         "are reduced in this dtype, too.",
-    ),
-    "whole parameters left": (
-        "right, but whole parameters are left when the wrapper is made",
-        "Nothing may refer to a whole parameter any more, nor to its memory: a slice keeps all of the tensor "
-        "that it is cut from alive, its clone() does not. And nothing is gathered before a forward.",
     ),
     "not freed in forward": (
         "right, but layers are not freed in forward",
@@ -234,6 +248,11 @@ PATTERNS: tuple[tuple[Callable[[Result], bool], str], ...] = (
     ),
     (lambda result: result.case.world_size == 1, "Only a single rank goes wrong: it owns everything."),
     (
+        lambda result: "backwards" in result.case.title,
+        "Only several backwards in a step, not all of the same layers, go wrong: a finish adds to what .grad "
+        "holds from an earlier one, and what was gathered in vain is freed before the next step changes it.",
+    ),
+    (
         _model("tied"),
         "Only tied parameters go wrong: module.parameters() lists each once, but it has several names, in "
         "several modules.",
@@ -258,11 +277,6 @@ PATTERNS: tuple[tuple[Callable[[Result], bool], str], ...] = (
         _model("sizes"),
         "Only empty and tiny parameters go wrong: 0 elements are legal, and so are 1 element and no "
         "dimension.",
-    ),
-    (
-        _model("other layers"),
-        "Only a backward that uses other layers than the one before goes wrong: what was gathered in vain is "
-        "waited for and freed before the next step changes it, and gradients add up.",
     ),
     (
         _model("frozen stack"),

@@ -50,7 +50,7 @@
 # | ZeRO-2: part 3, with the optimizer of part 2 | | P | P | 2P |
 # | ZeRO-3: part 4 | | P | P in forward, P in backward | 3P |
 #
-# **Budgets are part of the task**, in bytes on the wire and in bytes held.
+# **Budgets are part of the task**, in bytes on the wire and in bytes held. Whatever is started with `async_op=True` is seen through by `wait()` on its handle.
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
@@ -154,15 +154,15 @@ check.training_bytes(training_bytes, world_sizes=(1, 3, 8, 1024), seed=2501)
 # | method | what it does |
 # |---|---|
 # | `__init__` | `params` are parameters or groups (dicts) of them, as with every optimizer; an `optimizer_cls(…, **kwargs)` of this rank's own gets the parameters that this rank owns |
-# | `step(closure=None)` | the gradients have been averaged already. Updates what this rank owns; when it returns, all ranks have all new values. With a `closure`, which makes the loss and its gradients, calls it first and returns what it returned |
+# | `step(closure=None)` | the gradients have been averaged already, and a rank may lack those of parameters that it does not own (see part 3). Updates what this rank owns; when it returns, all ranks have all new values. A closure makes the gradients: it is called first, with gradients enabled, and what it returned is returned |
 # | `add_param_group(group)` | adds parameters, with options of their own, also in the midst of training |
 # | `zero_grad()`, `param_groups` | are those of all parameters; who changes a `lr` there, as schedules do, changes the step |
 #
 # **Budget:** the optimizer's state on a rank is at most an N-th of the whole, plus that of one parameter. In a step, each parameter with `requires_grad` travels once from its
-# owner: P bytes in all, in broadcasts or all-gathers; nothing else does.
+# owner: P bytes in all, in broadcasts or all-gathers; nothing else does. (What pads an all-gather to equal parts counts, too: at most an element for each parameter and rank.)
 #
-# The owner of a parameter has to be the same on all ranks, without a word about it. `assign_owner(loads, parameter)` above does that: ask it for all parameters, in the order in
-# which they are added. Why not simply deal them out in turn? Because weights and biases take turns, too: with 2 ranks, one would get all the weights.
+# The owner of a parameter has to be the same on all ranks, without a word about it, and the same in part 3. `assign_owner(loads, parameter)` above does that: ask it for all
+# parameters, in the order in which they are added. Why not simply deal them out in turn? Because weights and biases take turns, too: with 2 ranks, one would get all the weights.
 #
 # A rank may own nothing, when there are few parameters; and a parameter may have no gradient in one step.
 #
@@ -221,7 +221,8 @@ class ShardedOptimizer(torch.optim.Optimizer):
         ### BEGIN SOLUTION
         loss = None
         if closure is not None:
-            loss = closure()
+            with torch.enable_grad():
+                loss = closure()
         for group, own in zip(self.param_groups, self._own.param_groups, strict=True):
             copy_options(group, own)
         self._own.step()
@@ -451,7 +452,7 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 #
 # | | |
 # |---|---|
-# | `.module` | the wrapped module. Each of its parameters with at least `min_shard_numel` elements is replaced, under its name, by an `nn.Parameter` with this rank's shard: ⌈numel / N⌉ elements at most. Once the wrapper is made, the whole ones are gone |
+# | `.module` | the wrapped module. Each of its parameters with at least `min_shard_numel` elements is replaced, under its name, by an `nn.Parameter` with this rank's shard: ⌈numel / N⌉ elements at most, in memory of its own |
 # | smaller parameters | (and empty ones) stay on every rank as they are, and their gradients are averaged |
 # | `parameters()` | shards and small parameters, in the dtype that they had: what an optimizer is given. An optimizer that works element by element, such as Adam, does not notice |
 # | `forward(*args, **kwargs)` | calls the module; `loss.backward()` works as ever. With `compute_dtype`, floating-point tensors among the arguments come in that dtype; whatever else there is, such as tokens or a flag, comes as it is |
@@ -468,7 +469,7 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 # **Budget** for one step:
 #
 # - P in all-gathers in forward, at most P in backward, P in reduce-scatters: 3P (shards may be padded to equal sizes; a parameter that is used in several places may travel as often, but not
-#   one that a module reads twice in its forward). One all-gather each way and one reduce-scatter for a parameter, or fewer, but never more than one layer in a single call. The small parameters' gradients once.
+#   one that a module reads twice in its forward). One all-gather each way and one reduce-scatter for a parameter, or fewer, but never more than one layer (a module's own parameters) in a single all-gather. The small parameters' gradients once.
 # - Besides its shards and their gradients a rank never holds more than half of a deep model, forward or backward, parameters and gradients in full together: gather, use, free.
 #
 # **The hard part** is backward. Autograd saves for each matrix product the weight that it was computed with, and would keep every gathered weight alive until then. PyTorch lets you say
@@ -638,7 +639,7 @@ class FullyShardedDataParallel(nn.Module):
         """The state dict of the wrapped module, put together from the shards of all ranks; all have to ask."""
         ### BEGIN SOLUTION
         full = {shard: sharded.full() for shard, sharded in self._by_shard.items()}
-        state = {name: tensor.clone() for name, tensor in self.module.state_dict().items()}
+        state = dict(self.module.state_dict())
         for name, parameter in self.module.named_parameters(remove_duplicate=False):
             if parameter in full:
                 state[name] = full[parameter]

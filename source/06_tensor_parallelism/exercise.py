@@ -181,6 +181,21 @@ class _ReduceFromRanks(torch.autograd.Function):
     ### END SOLUTION
 
 
+# %% [markdown]
+# Try it before the check does. Each rank has a number, the sum goes through a square, and backward comes back. What is the sum of 1, 2, 3 and 4, squared? And what is the
+# derivative of that by each of the four?
+
+
+# %%
+def try_reduce(reduce_from_ranks):
+    x = torch.tensor(dist.get_rank() + 1.0, requires_grad=True)
+    y = reduce_from_ranks(x).square()
+    y.backward()
+    return y.item(), x.grad.item()
+
+
+fourranks.world().run(try_reduce, reduce_from_ranks)
+
 # %% nbgrader={"grade": true, "grade_id": "reduce_from_ranks_check", "locked": true, "points": 5, "schema_version": 3, "solution": false, "task": false}
 check.reduce_from_ranks(reduce_from_ranks)
 ### BEGIN HIDDEN TESTS
@@ -264,21 +279,6 @@ class _ScatterToRanks(torch.autograd.Function):
 
     ### END SOLUTION
 
-
-# %% [markdown]
-# Try a pair before the check does. Each rank has a number, the sum goes through a square, and backward comes back. What is the sum of 1, 2, 3 and 4, squared? And what is the
-# derivative of that by each of the four?
-
-
-# %%
-def try_reduce(reduce_from_ranks):
-    x = torch.tensor(dist.get_rank() + 1.0, requires_grad=True)
-    y = reduce_from_ranks(x).square()
-    y.backward()
-    return y.item(), x.grad.item()
-
-
-fourranks.world().run(try_reduce, reduce_from_ranks)
 
 # %% nbgrader={"grade": true, "grade_id": "scatter_to_ranks_check", "locked": true, "points": 5, "schema_version": 3, "solution": false, "task": false}
 check.scatter_to_ranks(scatter_to_ranks)
@@ -707,9 +707,7 @@ class ParallelAttention(nn.Module):
         """x: (batch, sequence, width), whole; and so is what comes out."""
         ### BEGIN SOLUTION
         by_head = self.qkv(x).unflatten(-1, (3, self.own_heads, -1))
-        q, k, v = by_head.permute(
-            2, 0, 3, 1, 4
-        )  # each: (batch, heads of this rank, sequence, width of a head)
+        q, k, v = by_head.permute(2, 0, 3, 1, 4)  # each: (batch, own heads, sequence, width of a head)
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=self.causal)
         return self.out(attended.transpose(1, 2).flatten(2))
         ### END SOLUTION
@@ -843,8 +841,9 @@ check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy, world_sizes=(2,
 #
 # **Budget**, with S the bytes of the whole x. Forward: an all-gather and a reduce-scatter, each of S bytes. Backward: the same, and up to three all-reduces of `width` elements.
 #
-# No more bytes than `ParallelMLP` has, and an N-th of the activations. The three small all-reduces are for parameters that are whole, but of which every rank uses a copy
-# on *its* tokens. What is whole has a whole gradient.
+# No more bytes than `ParallelMLP` has, and an N-th of the activations outside. (Inside, autograd keeps the gathered tokens for the gradient of `up.weight`. Megatron-LM keeps
+# only the rank's own and gathers them again in backward: one more all-gather.) The three small all-reduces are for parameters that are whole, but of which every rank uses a
+# copy on *its* tokens. What is whole has a whole gradient.
 #
 # <details><summary>Hint 1</summary>
 # You have an all-gather whose backward is a reduce-scatter. Its mirror image is a reduce-scatter whose backward is an all-gather.

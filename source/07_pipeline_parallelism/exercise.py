@@ -338,7 +338,7 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 # | returns | this mean loss, a Python float, on every rank |
 #
 # What a stage makes of its input has the input's shape and dtype (only what the last stage makes may look different). So a rank knows how large a message is before it
-# comes: `torch.empty_like(inputs)` has room for it. A stage may be frozen, as a whole.
+# comes: `torch.empty_like(inputs)` has room for it. A stage may be frozen, as a whole; messages are the same.
 #
 # **Budget**
 #
@@ -346,7 +346,7 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 #   gradients, in one message of one element from stage to stage.
 # - **No send blocks.** What a step has computed is sent before the next step begins, and the rank goes on while it is under way.
 # - **No wait without need.** A rank waits for a message right before the step that needs it.
-# - **Memory.** No more microbatches are alive than the schedule has in flight: graphs, inputs, outputs and their gradients. (One may be on its way in, and
+# - **Memory.** No more microbatches are alive than the schedule has in flight: graphs, inputs, outputs and their gradients, with the buffers for them. (One may be on its way in, and
 #   the one that was finished last may still be on its way out.) And each handle is waited for, sooner or later.
 # - **No deadlock**, for any number of stages and microbatches.
 #
@@ -377,7 +377,8 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 # before when you send the next.
 # </details>
 # <details><summary>Hint 5: a frozen stage</summary>
-# If nothing in a first stage requires a gradient, nor do its outputs (<code>outputs.requires_grad</code>), and there is no backward. The gradient comes all the same.
+# If nothing in a first stage requires a gradient, nor do its outputs (<code>outputs.requires_grad</code>), and there is no backward. The gradient comes all the same. A frozen stage
+# further back has no gradients of its own, but passes on that of its inputs.
 # </details>
 
 

@@ -171,6 +171,7 @@ PARTS = {
         more={"": {"world_sizes": (8,)}},
         few={"": {"world_sizes": (2,)}, "training_bytes": {"world_sizes": (2, 7)}},
         for_groups={"world_sizes": (3,)},
+        timeout=8.0,  # four ranks look at their memory after every operation
     ),
     "tensor_parallelism": Part(
         "06_tensor_parallelism",

@@ -181,6 +181,14 @@ def kernel():
     kernel.stop()
 
 
+@pytest.fixture
+def shown(kernel):
+    """The kernel, with two ranks and a dashboard on display."""
+    kernel.run("%ranks start -n 2")
+    kernel.run("%ranks dashboard")
+    return kernel
+
+
 def as_a_view(ask: str) -> str:
     """A cell that hands the dashboard what a view in a browser would send it."""
     return (
@@ -204,25 +212,25 @@ def test_a_dashboard_is_a_table_wherever_no_view_can_stand(kernel):
     assert "application/vnd.jupyter.widget-view+json" not in output.data
 
 
-def test_a_view_is_served_for_a_while_after_it_asked(kernel):
-    assert "True" in kernel.text(f"{as_a_view('serve')}\nserved()")
-    assert "ended" in kernel.text(ends("not served()"))
+def test_a_view_is_served_for_a_while_after_it_asked(shown):
+    assert "True" in shown.text(f"{as_a_view('serve')}\nserved()")
+    assert "ended" in shown.text(ends("not served()"))
 
 
-def test_its_buttons_do_what_they_say(kernel):
-    kernel.run("%%ranks\nkept = 1")
-    kernel.run(as_a_view("restart"))
-    assert "NameError" in kernel.text("%%ranks\nkept")
-    kernel.run(as_a_view("stop"))
-    assert "The ranks have ended." in kernel.text("shown.frame['title']")
-    assert "No ranks are running." in kernel.text("%ranks")
-    kernel.run(as_a_view("nonsense"))
-    assert kernel.text("shown.notice") == "''\n"
+def test_its_buttons_do_what_they_say(shown):
+    shown.run("%%ranks\nkept = 1")
+    shown.run(as_a_view("restart"))
+    assert "NameError" in shown.text("%%ranks\nkept")
+    shown.run(as_a_view("stop"))
+    assert "The ranks have ended." in shown.text("shown.frame['title']")
+    assert "No ranks are running." in shown.text("%ranks")
+    shown.run(as_a_view("nonsense"))
+    assert shown.text("shown.notice") == "''\n"
 
 
-def test_unloading_the_extension_closes_it(kernel):
-    kernel.run(as_a_view("serve"))
-    kernel.run("%unload_ext fourranks")
-    assert kernel.text("served(), shown.comm") == "(False, None)\n"
-    kernel.run("%load_ext fourranks")
-    assert "rank" in kernel.text("%ranks dashboard")
+def test_unloading_the_extension_closes_it(shown):
+    shown.run(as_a_view("serve"))
+    shown.run("%unload_ext fourranks")
+    assert shown.text("served(), shown.comm") == "(False, None)\n"
+    shown.run("%load_ext fourranks")
+    assert "rank" in shown.text("%ranks dashboard")

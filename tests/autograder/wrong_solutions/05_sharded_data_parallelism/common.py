@@ -50,7 +50,8 @@ class RightOptimizer(torch.optim.Optimizer):
         return {name: value for name, value in group.items() if name != "params"}
 
     def step(self, closure=None):
-        loss = closure() if closure else None
+        with torch.enable_grad():
+            loss = closure() if closure else None
         for group, own in zip(self.param_groups, self.inner.param_groups, strict=True):
             own.update(self.options(group))
         self.inner.step()
@@ -266,7 +267,5 @@ class RightShards(nn.Module):
         state = dict(self.module.state_dict())
         for name, parameter in self.module.named_parameters(remove_duplicate=False):
             if parameter in self.whole:
-                state[name] = self.all_gather(parameter, parameter.detach()).clone()
-            else:
-                state[name] = parameter.detach().clone()
-        return state
+                state[name] = self.all_gather(parameter, parameter.detach())
+        return state  # small parameters and buffers themselves, as torch's own has them

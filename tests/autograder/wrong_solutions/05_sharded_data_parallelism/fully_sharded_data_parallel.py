@@ -2,6 +2,8 @@
 FAILS_AS = {
     "forgets_the_broadcast": ("parameters differ", "drew other weights"),
     "forgets_the_buffers": ("buffers differ", "module.buffers()"),
+    "makes_shards_that_are_views": ("whole parameters held", "clone() makes a shard"),
+    "keeps_memory_to_gather_into": ("whole parameters held", "kept to gather into"),
     "keeps_weights_for_backward": ("kept for backward", "Let pack return something small"),
     "never_frees": ("not freed in forward", "drop every reference"),
     "never_frees_in_backward": ("not freed in backward", "free the parameter"),
@@ -25,16 +27,16 @@ FAILS_AS = {
     "keeps_the_padding": ("not the whole state", "cuts the padding off"),
     "drops_the_remainder": ("raised", "Read the line"),
     "replaces_gradients": ("wrong gradient", "left over"),
+    "replaces_gradients_in_finish": ("wrong gradient", "Only several backwards"),
     "gathers_at_each_look": ("gathered twice", "several times"),
     "gathers_everything_first": ("all at once or not freed in forward", "layer"),
     "averages_over_the_world": ("out of step or timed out or deadlock", "group"),
     "reduces_by_broadcast": ("another collective", "names the collectives"),
-    "keeps_whole_parameters": ("whole parameters left", "Nothing may refer to a whole parameter"),
-    "keeps_slices": ("whole parameters left", "its clone() does not"),
-    "gathers_too_early": ("whole parameters left", "nothing is gathered before a forward"),
+    "keeps_whole_parameters": ("whole parameters held", "memory of the whole"),
+    "gathers_too_early": ("whole parameters held", "gathered before a forward"),
     "never_frees_frozen_parameters": ("not freed in backward", "A frozen one"),
     "waits_in_the_end": ("not freed in backward", "Wait for an earlier one first"),
-    "frees_in_backward_only": ("wrong gradient", "Only a backward that uses other layers"),
+    "frees_in_backward_only": ("wrong gradient", "Only several backwards"),
     "shards_empty_parameters": ("small parameter sharded", "An empty one"),
     "forgets_second_names": ("names", "Only tied parameters"),
     "casts_integers": ("raised", "Read the line"),
@@ -51,6 +53,28 @@ class forgets_the_broadcast(RightShards):
 class forgets_the_buffers(RightShards):
     def broadcast_tensors(self):
         return self.module.parameters()
+
+
+class makes_shards_that_are_views(RightShards):
+    def make_shard(self, parameter):
+        numel = math.ceil(parameter.numel() / self.n)
+        flat = F.pad(parameter.detach().flatten(), (0, self.n * numel - parameter.numel()))
+        shard = nn.Parameter(flat.chunk(self.n)[self.rank], requires_grad=parameter.requires_grad)
+        self.whole[shard] = parameter.shape
+        return shard
+
+
+class keeps_memory_to_gather_into(RightShards):
+    def make_shard(self, parameter):
+        shard = super().make_shard(parameter)
+        flat = shard.new_empty(self.n * shard.numel(), dtype=self.compute_dtype)
+        self.memory = {**getattr(self, "memory", {}), shard: flat}
+        return shard
+
+    def gather(self, shard):
+        flat = self.memory[shard]
+        dist.all_gather_single(flat, shard.detach().to(flat.dtype), group=self.group)
+        return self.cut(flat, self.whole[shard])
 
 
 class keeps_weights_for_backward(RightShards):
@@ -207,6 +231,21 @@ class replaces_gradients(RightShards):
         shard.grad = mean
 
 
+class replaces_gradients_in_finish(RightShards):
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.sums = {}
+
+    def add(self, shard, mean):
+        self.sums[shard] = self.sums[shard] + mean if shard in self.sums else mean
+
+    def finish_gradient_synchronization(self):
+        super().finish_gradient_synchronization()
+        while self.sums:
+            shard, total = self.sums.popitem()
+            shard.grad = total
+
+
 class gathers_at_each_look(RightShards):
     def full(self, shard):
         self.held.pop(shard, None)
@@ -246,14 +285,6 @@ class keeps_whole_parameters(RightShards):
     def make_shard(self, parameter):
         self.__dict__.setdefault("originals", []).append(parameter)
         return super().make_shard(parameter)
-
-
-class keeps_slices(RightShards):
-    def make_shard(self, parameter):
-        shard = super().make_shard(parameter)
-        if parameter.numel() % self.n == 0:
-            shard.data = parameter.detach().flatten().chunk(self.n)[self.rank]
-        return shard
 
 
 class gathers_too_early(RightShards):

@@ -11,6 +11,7 @@ FAILS_AS = {
     "keeps_the_handles": ("too many gradients at once", "list of handles"),
     "starts_in_finish": ("late", "hook"),
     "waits_in_the_hook": ("no overlap", "async_op=True"),
+    "other_owners": ("another owner", "assign_owner(loads, parameter)"),
     "everything_on_rank_0": ("unfair share", "not in turn"),
     "starts_in_its_own_order": ("wrong gradient or own gradient or out of step", "Only unused parameters"),
     "skips_what_was_not_used": ("out of step or no owner or wrong gradient", "Only unused parameters"),
@@ -90,6 +91,11 @@ class waits_in_the_hook(RightGradients):
     def start(self, parameter):
         super().start(parameter)
         self.let_go(0)
+
+
+class other_owners(RightGradients):
+    def choose(self, parameter):
+        return self.n - 1 - super().choose(parameter)
 
 
 class everything_on_rank_0(RightGradients):

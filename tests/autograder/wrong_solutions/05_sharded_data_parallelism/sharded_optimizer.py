@@ -15,11 +15,13 @@ FAILS_AS = {
     "ignores_late_groups": ("group not added", "in the midst of training"),
     "cannot_own_nothing": ("raised", "Read the line"),
     "steps_twice": ("wrong update", "once a step"),
+    "other_owners": ("another owner", "assign_owner(loads, parameter)"),
+    "calls_the_closure_last": ("closure called late", "the closure first"),
+    "calls_the_closure_without_gradients": ("closure without gradients", "torch.enable_grad()"),
     "loses_the_loss": ("loss not returned", "returns what it returned"),
     "lists_only_its_own": ("not cleared or not sent by its owner", "param"),
     "forgets_to_wait": ("no wait", "Keep every handle"),
     "forgets_the_arguments": ("raised", "Read the line"),
-    "steps_without_gradients": ("raised", "Read the line"),
     "takes_zeros_for_none": ("wrong update", "without a gradient"),
 }
 
@@ -117,6 +119,26 @@ class steps_twice(RightOptimizer):
         return super().step(closure)
 
 
+class other_owners(RightOptimizer):
+    def choose(self, parameter):
+        return self.n - 1 - super().choose(parameter)
+
+
+class calls_the_closure_last(RightOptimizer):
+    def step(self, closure=None):
+        super().step()
+        with torch.enable_grad():
+            return closure() if closure else None
+
+
+class calls_the_closure_without_gradients(RightOptimizer):
+    @torch.no_grad()
+    def step(self, closure=None):
+        loss = closure() if closure else None
+        super().step()
+        return loss
+
+
 class loses_the_loss(RightOptimizer):
     def step(self, closure=None):
         super().step(closure)
@@ -144,9 +166,3 @@ class takes_zeros_for_none(RightOptimizer):
 class forgets_the_arguments(RightOptimizer):
     def __init__(self, params, optimizer_cls, **kwargs):
         super().__init__(params, lambda groups, **_: optimizer_cls(groups), **kwargs)
-
-
-class steps_without_gradients(RightOptimizer):
-    @torch.no_grad()
-    def step(self, closure=None):
-        return super().step(closure)

@@ -6,6 +6,7 @@ FAILS_AS = {
     "sends_a_step_late": ("sent late", "The next stage is waiting"),
     "waits_for_two_at_once": ("awaited early", "right before the step"),
     "asks_for_everything_first": ("buffers ahead", "A buffer for each microbatch"),
+    "asks_for_all_gradients_first": ("buffers ahead", "for a gradient"),
     "always_gpipe": ("another schedule", "the order of the list"),
     "always_from_the_first": ("another schedule", "the order of the list"),
     "keeps_every_microbatch": ("activations kept", "`pop`"),
@@ -25,6 +26,7 @@ FAILS_AS = {
     "does_not_wait_for_messages": ("data of another stage or wrong mean loss or unwaited", "wait()"),
     "sends_what_has_gaps": ("sent with gaps", "contiguous()"),
     "cannot_be_frozen": ("raised", "Only a frozen first stage"),
+    "skips_the_backward_of_frozen_layers": ("raised", "Only a frozen last stage"),
     "begins_no_graph": ("raised", "Read the line"),
     "expects_equal_sizes": ("raised", "Read the line"),
     "sends_the_shape_first": ("more messages than microbatches", "need not be sent"),
@@ -79,6 +81,28 @@ class AsksAhead(Pipeline):
         if (kind, microbatch) not in self.coming:
             self.ask((kind, microbatch))
         buffer, work = self.coming.pop((kind, microbatch))
+        work.wait()
+        return buffer
+
+
+class AsksForGradientsAtOnce(Pipeline):
+    """Right: asks for a gradient as soon as a forward is done; those in flight are as many as activations."""
+
+    def run(self):
+        self.order = [microbatch for kind, microbatch in self.schedule if kind == "B"]
+        self.coming = {}
+        return super().run()
+
+    def send_on(self, microbatch, outputs):
+        super().send_on(microbatch, outputs)
+        following = self.order.pop(0)
+        buffer = self.buffer(following)
+        self.coming[following] = buffer, dist.irecv(buffer, group=self.group, group_src=self.index + 1)
+
+    def receive(self, kind, microbatch):
+        if kind == "F":
+            return super().receive(kind, microbatch)
+        buffer, work = self.coming.pop(microbatch)
         work.wait()
         return buffer
 
@@ -183,6 +207,25 @@ class asks_for_everything_first(Pipeline):
 
     def receive(self, kind, microbatch):
         if kind == "B":
+            return super().receive(kind, microbatch)
+        buffer, work = self.coming.pop(microbatch)
+        work.wait()
+        return buffer
+
+
+class asks_for_all_gradients_first(Pipeline):
+    def run(self):
+        self.coming = {}
+        if not self.last:
+            for kind, microbatch in self.schedule:
+                if kind == "B":
+                    buffer = self.buffer(microbatch)
+                    work = dist.irecv(buffer, group=self.group, group_src=self.index + 1)
+                    self.coming[microbatch] = buffer, work
+        return super().run()
+
+    def receive(self, kind, microbatch):
+        if kind == "F":
             return super().receive(kind, microbatch)
         buffer, work = self.coming.pop(microbatch)
         work.wait()
@@ -316,6 +359,12 @@ class sends_what_has_gaps(Pipeline):
 class cannot_be_frozen(Pipeline):
     def differentiate(self, outputs, gradient):
         outputs.backward(gradient)
+
+
+class skips_the_backward_of_frozen_layers(Pipeline):
+    def differentiate(self, outputs, gradient):
+        if any(parameter.requires_grad for parameter in self.module.parameters()):
+            outputs.backward(gradient)
 
 
 class begins_no_graph(Pipeline):
