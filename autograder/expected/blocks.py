@@ -49,7 +49,7 @@ class Block:
 
 
 def column(n: int) -> Iterator[Block]:
-    for bias, gather, inputs in ((True, False, (2, 3, 7)), (False, True, (3, 7)), (True, True, (1, 7))):
+    for bias, gather, inputs in ((True, False, (3, 7)), (False, True, (2, 3, 7)), (True, True, (1, 7))):
         whole_output = (*inputs[:-1], 3 * n)
         yield Block(
             f"{'with' if bias else 'without'} bias, output {'gathered' if gather else 'cut'}",

@@ -10,6 +10,7 @@ SAME_MEDIAN = "the median stays the same"
 ONE_DIMENSION = "a flat tensor has one dimension, the first and the last"
 SAME_AGAIN = "all ranks get the same again; a checkpoint has no budget of messages"
 ANY_STRIDES = "Gloo copies lists of tensors with any strides; NCCL wants contiguous ones"
+WAITS_LONGER = "GPipe and 1F1B receive these, too, without anything more of this rank: it waits longer"
 NO_MATTER_WHICH_FIRST = "neither needs the other"
 PAST_AUTOGRAD = "a collective writes past autograd; detach() says so"
 ATTRIBUTE_OF_THE_CLASS = "torch calls it as an attribute of the class, where it is a plain function"
@@ -302,6 +303,21 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "return outputs.detach().contiguous()",
             "return outputs.contiguous()",
         ): "a message does not look at the graph; detach() says so",
+        (
+            "Stage.backward",
+            "for step in [step for step in self.sending if step == ('F', microbatch) or step[0] == 'B']:",
+            "for step in [step for step in self.sending]:",
+        ): WAITS_LONGER,
+        (
+            "Stage.backward",
+            "for step in [step for step in self.sending if step == ('F', microbatch) or step[0] == 'B']:",
+            "for step in [step for step in self.sending if step != ('F', microbatch) or step[0] == 'B']:",
+        ): WAITS_LONGER,
+        (
+            "Stage.pass_loss_back",
+            "dist.recv(loss, group=self.group, group_src=self.index + 1)",
+            "dist.recv(loss, group=self.group)",
+        ): "nothing else is on its way to this rank any more",
         (
             "Stage.pass_loss_back",
             "device = self.microbatches[0][0].device",

@@ -11,6 +11,7 @@ FAILS_AS = {
     "keeps_the_bias_whole": ("another shape of a part", "Compare with the table"),
     "loads_from_the_first_rank": ("collectives before forward", "without the others"),
     "never_gathers": ("another shape of a part", "Compare with the table"),
+    "gathers_the_second_dimension": ("another shape of a part", "Compare with the table"),
     "sums_behind_the_gather": ("gradient of every rank added", "one loss, not N"),
     "accepts_any_width": ("indivisible accepted", "Raise a ValueError"),
     "wraps_a_linear": ("names of shards", "so that a state dict fits"),
@@ -90,6 +91,11 @@ class loads_from_the_first_rank(Column):
 class never_gathers(Column):
     def leave(self, y):
         return y
+
+
+class gathers_the_second_dimension(Column):
+    def leave(self, y):
+        return gather(y, 1, group=self.group) if self.gather_output else y
 
 
 class sums_behind_the_gather(Column):
