@@ -6,6 +6,7 @@ how a wrapper keeps its shards is its own business.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,7 +15,7 @@ from torch.func import functional_call
 
 from autograder.drivers import sharded_data_parallelism as drivers
 from autograder.drivers.data_parallelism import LEARNING_RATE
-from autograder.drivers.small_models import build, contents, descend, gradients, loss
+from autograder.drivers.small_models import build, contents, descend, gradients, loss, others
 from autograder.expected import gradient_traffic, shard_traffic
 from autograder.expected.gradients import Expected, Gradients, sum_of, wrong_gradients
 from autograder.expected.shard_traffic import ALL_REDUCES, GATHERS, REDUCES, Shards
@@ -55,11 +56,11 @@ class _Kind:
 KINDS = (
     _Kind("three layers", steps=3),
     _Kind("compute_dtype bfloat16", compute_dtype="bfloat16"),
-    _Kind("three backwards in a step, two of them finished together", backwards=3),
-    _Kind("every parameter sharded", min_shard_numel=0),
-    _Kind("tied parameters", "tied", steps=2),
+    _Kind("three backwards in a step, two of them finished together", "unused", backwards=3, steps=2),
+    _Kind("every parameter sharded", "sizes", min_shard_numel=0),
+    _Kind("tied parameters", "names", steps=2),
     _Kind("frozen parameters", "frozen"),
-    _Kind("an empty parameter", "empty"),
+    _Kind("empty and tiny parameters", "sizes"),
     _Kind("three dtypes", "mixed"),
     _Kind("buffers", "buffers"),
     _Kind("attention", "attention", steps=2),
@@ -84,11 +85,12 @@ def _cases(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
             few = setting.world_size <= 3 or number % 2 == setting.world_size % 2
             if number == 0 or (kind.model == "buffers" if setting.members else few):
                 yield _training_trial(setting, kind)
-    yield _memory_trial(memory_setting(seed))
+    for model in ("stack", "frozen stack"):
+        yield _memory_trial(memory_setting(seed), model)
 
 
 def _training_trial(setting: Setting, kind: _Kind) -> Training:
-    drawn = setting.draw(kind.steps * kind.backwards)
+    drawn = [_with_signs(own) for own in setting.draw(kind.steps * kind.backwards)]
     steps = [[own[at : at + kind.backwards] for at in range(0, len(own), kind.backwards)] for own in drawn]
     seed = setting.model_seed(setting.ranks[0])
     run = _Run(kind, seed, len(setting.ranks), _expected(kind, seed, steps))
@@ -103,6 +105,13 @@ def _training_trial(setting: Setting, kind: _Kind) -> Training:
     )
 
 
+def _with_signs(batches: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """With a first sign that takes turns from step to step, alike on all ranks: they use the same layers."""
+    for step, batch in enumerate(batches):
+        batch[0, 0] = batch[0, 0].abs() * (-1) ** step
+    return list(batches)
+
+
 # --- training in one process
 
 
@@ -111,7 +120,7 @@ def _expected(kind: _Kind, seed: int, steps: Sequence[Sequence[Sequence[torch.Te
     module = build(kind.model, seed)
     expected = []
     for own in zip(*steps, strict=True):
-        local = [sum_of([_gradients(module, batch, kind.dtype) for batch in batches]) for batches in own]
+        local = [sum_of([_gradients(module, kind, batch) for batch in batches]) for batches in own]
         expected.append(Expected.of(local))
         for name, parameter in module.named_parameters():
             parameter.grad = expected[-1].mean.get(name)
@@ -119,11 +128,13 @@ def _expected(kind: _Kind, seed: int, steps: Sequence[Sequence[Sequence[torch.Te
     return expected
 
 
-def _gradients(module: torch.nn.Module, batch: torch.Tensor, dtype: torch.dtype | None) -> Gradients:
+def _gradients(module: torch.nn.Module, kind: _Kind, batch: torch.Tensor) -> Gradients:
     """Of one backward; with a dtype, parameters and inputs are used in that."""
     module.zero_grad()
+    dtype = kind.dtype
     used = {name: parameter.to(dtype or parameter.dtype) for name, parameter in module.named_parameters()}
-    loss(functional_call(module, used, (batch.to(dtype or batch.dtype),))).backward()
+    inputs = batch.to(dtype or batch.dtype)
+    loss(functional_call(module, used, (inputs,), others(kind.model, batch))).backward()
     return gradients(module)
 
 
@@ -168,13 +179,13 @@ class _Run:
             got = f"differing: {', '.join(others)}" if others else "no module in .module"
             return Problem("names", f"{where}: parameters() with the names of the module's own", got)
         for name, parameter in parameters.items():
-            numel, dtype = held[name]
+            shape, dtype = held[name]
             if dtype != str(parameter.dtype):
                 return Problem("masters not kept", f"{where}, {name}: {parameter.dtype}", dtype)
-            if numel < parameter.numel() and not shards.shards(parameter):
-                expected = f"{where}, {name}: {parameter.numel()} elements stay whole"
-                return Problem("small parameter sharded", expected, f"{numel} elements")
-        total = sum(numel for numel, _ in held.values())
+            if shape != list(parameter.shape) and not shards.shards(parameter):
+                expected = f"{where}, {name}: shape {list(parameter.shape)}, as it was"
+                return Problem("small parameter sharded", expected, f"shape {shape}")
+        total = sum(math.prod(shape) for shape, _ in held.values())
         if total > shards.held:
             expected = f"{where}: {shards.held} elements in shards and small parameters"
             return Problem("not sharded", expected, f"{total} elements")
@@ -240,7 +251,7 @@ class _Run:
         if self.num_ranks == 1 or self.kind.backwards > 1:
             return None
         shards = self.shards()
-        times = 3 if self.kind.model == "tied" else 1  # as often as one of its parameters is used
+        times = 3 if self.kind.model == "names" else 1  # as often as one of its parameters is used
         both = [*forward, *backward]
         return (
             shard_traffic.too_much(both, ALL_REDUCES, shards.small, "all-reduced", "all-reduces", where)
@@ -299,7 +310,7 @@ def _in_dtype(named: Gradients, dtype: torch.dtype) -> Gradients:
 # --- memory
 
 
-def _memory_trial(setting: Setting) -> Training:
+def _memory_trial(setting: Setting, model: str) -> Training:
     batch, whole = torch.ones(2, 48), NUM_LAYERS * LAYER_BYTES
     share, slack = whole // setting.world_size, 2 * LAYER_BYTES
     limits = {
@@ -323,14 +334,15 @@ def _memory_trial(setting: Setting) -> Training:
                 what = {"held": "the shards", "left": "shards and gradients"}.get(name, "besides them")
                 expected = f"{where}: {what}, at most {limits[name]:,} of {whole:,} bytes"
                 return Problem(kind, expected, f"{value[name]:,} bytes")
-        return None
+        step = [call for call in outcome.calls if call.moves_data and call.start >= value["began"]]
+        return shard_traffic.too_much_under_way(step, limits["backward"], "not freed in backward", where)
 
     trial = setting.trial(
-        f"memory, parameters of {whole:,} bytes",
+        f"memory, {'frozen ' * (model != 'stack')}parameters of {whole:,} bytes",
         drivers.hold_parameters,
-        lambda _, rank: (setting.model_seed(rank), batch, {}),
+        lambda _, rank: (model, setting.model_seed(rank), batch),
         verify,
-        model="stack",
+        model=model,
         kind=Sharding,
     )
     return replace(trial, size=0)  # what else goes wrong tells more

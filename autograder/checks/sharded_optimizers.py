@@ -127,6 +127,7 @@ _PLAN = {
 }
 _ALL = list(range(len(SHAPES)))
 _TWO_GROUPS = [[[0, 2, 4], {}], [[1, 3, 5], {"weight_decay": 0.0, "lr": 0.3}]]
+ONE = "a single parameter, an optimizer of one's own"
 PLANS: dict[str, dict] = {
     "AdamW": _PLAN | {"groups": [[_ALL, {}]]},
     "SGD with a closure": _PLAN | {"kind": "SGD", "groups": [[_ALL, {}]], "closure": True},
@@ -134,7 +135,7 @@ PLANS: dict[str, dict] = {
     "a learning rate that halves": _PLAN | {"groups": [[_ALL, {}]], "factor": 0.5},
     "a group that comes later": _PLAN | {"groups": _TWO_GROUPS, "plain": False, "late": True},
     "frozen parameters": _PLAN | {"groups": [[_ALL, {}]], "frozen": [1, 2]},
-    "a single parameter": _PLAN | {"groups": [[[0], {}]], "frozen": _ALL[1:]},
+    ONE: _PLAN | {"kind": "clipped", "groups": [[[0], {}]], "frozen": _ALL[1:]},
 }
 _OWNED = _PLAN | {"groups": [[_ALL, {}]], "owned": True}
 _NO_GRADIENT = 3  # the parameter that has none in the second step
@@ -160,11 +161,7 @@ def _optimizing(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
         if setting.members:
             continue
         for number, (title, plan) in enumerate(PLANS.items()):
-            if (
-                setting.world_size <= 3
-                or number % 2 == setting.world_size % 2
-                or title == "a single parameter"
-            ):
+            if setting.world_size <= 3 or number % 2 == setting.world_size % 2 or title == ONE:
                 yield _plan_trial(setting, title, plan)
         if setting.world_size > 1:
             yield _state_trial(setting)

@@ -16,12 +16,29 @@ from torch import nn
 
 from autograder.drivers.data_parallelism import LEARNING_RATE
 from autograder.drivers.live_memory import at_rest
-from autograder.drivers.small_models import build, descend, loss
+from autograder.drivers.small_models import build, descend, loss, others
 from fourranks.rank.allocations import Allocations
+
+
+class Clipped(torch.optim.Optimizer):
+    """As readers write their own: nothing has a default, and the limit is no option of a group."""
+
+    def __init__(self, params: object, lr: float, limit: float) -> None:
+        super().__init__(params, {"lr": lr})
+        self.limit = limit
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter -= group["lr"] * parameter.grad.clamp(-self.limit, self.limit)
+
 
 OPTIMIZERS = {
     "SGD": (torch.optim.SGD, {"lr": 0.1, "momentum": 0.9}),
     "AdamW": (torch.optim.AdamW, {"weight_decay": 0.1}),  # with the lr that is its default
+    "clipped": (Clipped, {"lr": 0.1, "limit": 0.5}),
 }
 
 Tensors = list[torch.Tensor]
@@ -78,7 +95,8 @@ def follow(
         if not plan["closure"]:
             compute(number)
         began = time.perf_counter()
-        result = optimizer.step(partial(compute, number)) if plan["closure"] else optimizer.step()
+        with torch.set_grad_enabled(not plan["closure"]):  # which a closure does not mind
+            result = optimizer.step(partial(compute, number)) if plan["closure"] else optimizer.step()
         report["moments"].append([began, time.perf_counter()])
         report["losses"].append(result.item() if isinstance(result, torch.Tensor) else result)
         report["weights"].append([parameter.detach().clone() for parameter in parameters])
@@ -129,22 +147,22 @@ def shard(
     report = {
         "kept": isinstance(wrapped.module, nn.Module),
         "states": [_full_state(wrapped)],
-        "held": {name: [p.numel(), str(p.dtype)] for name, p in wrapped.named_parameters()},
+        "held": {name: [list(p.shape), str(p.dtype)] for name, p in wrapped.named_parameters()},
         "steps": [],
     }
     for batches in steps:
         wrapped.zero_grad()
-        report["steps"].append(_step(wrapped, batches))
+        report["steps"].append(_step(wrapped, model, batches))
         descend(wrapped, LEARNING_RATE)
         report["states"].append(_full_state(wrapped))
     return report
 
 
-def _step(wrapped: nn.Module, batches: Tensors) -> dict:
+def _step(wrapped: nn.Module, model: str, batches: Tensors) -> dict:
     """Forward and backward of each batch; when the step and its first backward began, and when it ended."""
     moments = [time.perf_counter()]
     for number, batch in enumerate(batches, 1):
-        value = loss(wrapped(inputs=batch))
+        value = loss(wrapped(inputs=batch, **others(model, batch)))
         moments.append(time.perf_counter())
         value.backward()
         if number in (1, len(batches)):  # of three the first by itself, the others together
@@ -165,15 +183,15 @@ def _step(wrapped: nn.Module, batches: Tensors) -> dict:
 
 
 def hold_parameters(
-    wrapper: Callable, seed: int, batch: torch.Tensor, options: dict, group: dist.ProcessGroup | None = None
+    wrapper: Callable, model: str, seed: int, batch: torch.Tensor, group: dist.ProcessGroup | None = None
 ) -> dict[str, int | float]:
     """Bytes that the wrapper holds at first and after two steps; the most that the second adds meanwhile."""
-    loss(build("stack", seed).to(_device())(batch)).backward()  # what a GPU's libraries take is not ours
+    loss(build(model, seed).to(_device())(batch)).backward()  # what a GPU's libraries take is not ours
     with Allocations() as memory:
-        wrapped = wrapper(build("stack", seed).to(_device()), **options, group=group)
+        wrapped = wrapper(build(model, seed).to(_device()), group=group)
         held = at_rest(memory)
-        _step(wrapped, [batch])
-        before = memory.now
+        _step(wrapped, model, [batch])
+        before, began = memory.now, time.perf_counter()
         memory.mark("forward")
         value = loss(wrapped(batch))
         memory.mark("backward")
@@ -185,6 +203,7 @@ def hold_parameters(
             "forward": memory.peak("forward") - before,
             "backward": memory.peak("backward") - before,
             "left": at_rest(memory),
+            "began": began,
             "moment": backward,
         }
 

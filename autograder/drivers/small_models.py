@@ -98,6 +98,29 @@ class Buffered(Plain):
         return super().forward(inputs * self.scale * self.mask + 1 / self.count)
 
 
+class Names(Tied):
+    """With a parameter that has two names in one module, besides those that have them in several."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = self.offset = nn.Parameter(torch.randn(9))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs + self.shift[:WIDTH]) + self.offset[-WIDTH:]
+
+
+class Sizes(Empty):
+    """With parameters of no, of one and of many elements, and of no, one and two dimensions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.none = nn.Parameter(torch.empty(0, 3))
+        self.one = nn.Parameter(torch.rand(()))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return super().forward(inputs * self.one) + self.none.sum()
+
+
 class Deep(nn.Sequential):
     """Four MiB of float32 gradients, alike in four layers."""
 
@@ -118,19 +141,38 @@ class Stack(nn.Sequential):
         return super().forward(inputs)
 
 
+class FrozenStack(Stack):
+    """Of which only the first layers are trained, so that backward passes through the others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for layer in list(self)[4:]:
+            layer.requires_grad_(False)
+
+
+class Gate(nn.Linear):
+    """Reads its weight twice."""
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return F.linear(inputs, self.weight, self.bias) * F.linear(inputs, self.weight).sigmoid()
+
+
 class Attention(nn.Module):
-    """Looks tokens up, and lets them attend to one another; `attend` uses a parameter of its child itself."""
+    """Looks tokens up, and lets them attend to one another; `attend` uses a parameter of its child itself.
+
+    Its arguments besides the inputs, a tensor of integers and a flag, are those of `others`.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.tokens = nn.Embedding(5, 8)
         self.attend = nn.MultiheadAttention(8, num_heads=2)
         self.norm = nn.LayerNorm(8)
-        self.last = nn.Linear(8, 3)
+        self.last = Gate(8, 3)
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        tokens = self.tokens(inputs.argsort(dim=1)).flatten(0, 1)
-        attended, _ = self.attend(tokens, tokens, tokens, need_weights=False)
+    def forward(self, inputs: torch.Tensor, tokens: torch.Tensor, need_weights: bool) -> torch.Tensor:
+        found = (self.tokens(tokens) * inputs.unsqueeze(-1)).flatten(0, 1)
+        attended, _ = self.attend(found, found, found, need_weights=need_weights)
         return self.last(self.norm(attended)).double()
 
 
@@ -142,8 +184,11 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
     "empty": Empty,
     "mixed": Mixed,
     "buffers": Buffered,
+    "names": Names,
+    "sizes": Sizes,
     "deep": Deep,
     "stack": Stack,
+    "frozen stack": FrozenStack,
     "attention": Attention,
 }
 
@@ -153,6 +198,11 @@ def build(model: str, seed: int) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return MODELS[model]()
+
+
+def others(model: str, inputs: torch.Tensor) -> dict[str, object]:
+    """What the model of this name is called with besides the inputs."""
+    return {"tokens": inputs.argsort(dim=1), "need_weights": False} if model == "attention" else {}
 
 
 def loss(outputs: torch.Tensor) -> torch.Tensor:

@@ -74,6 +74,21 @@ def too_large(calls: Sequence[Call], limit: int, where: str) -> Problem | None:
     return Problem("all at once", expected, f"{counted(_whole(largest), 'byte')} in {named(largest)}")
 
 
+def too_much_under_way(calls: Sequence[Call], limit: int, kind: str, where: str) -> Problem | None:
+    """More bytes than the limit in calls that have been issued, but not waited for, at one moment."""
+    most = max((_under_way(calls, call.start) for call in calls), default=0)
+    if most <= limit:
+        return None
+    expected = f"{where}: at most {counted(limit, 'byte')} in collectives that nobody has waited for yet"
+    return Problem(kind, expected, counted(most, "byte"))
+
+
+def _under_way(calls: Sequence[Call], moment: float) -> int:
+    return sum(
+        _whole(call) for call in calls if call.start <= moment and (call.end is None or call.end > moment)
+    )
+
+
 def other_dtypes(calls: Sequence[Call], dtype: str, where: str) -> Problem | None:
     """A call with data of another dtype than the one that is to be sent."""
     for call in calls:

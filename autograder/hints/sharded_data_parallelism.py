@@ -166,7 +166,7 @@ BY_KIND = {
     "small parameter sharded": (
         "a small parameter is sharded",
         "A parameter of fewer than min_shard_numel elements stays whole on every rank: gathering it would "
-        "cost a latency for a few bytes.",
+        "cost a latency for a few bytes. An empty one does, too, whatever min_shard_numel is.",
     ),
     "not sharded": (
         "right, but a rank holds more than its shards",
@@ -176,7 +176,7 @@ BY_KIND = {
     "whole parameters held": (
         "right, but a rank holds whole parameters",
         "A part of a tensor is a view, which keeps the memory of the whole: clone() makes a shard of it. And "
-        "memory that is kept to gather into is held all the time.",
+        "memory that is kept to gather into is held all the time. Nor is anything gathered before a forward.",
     ),
     "names of the state": (
         "a state dict with other names",
@@ -215,7 +215,8 @@ BY_KIND = {
     "not freed in backward": (
         "right, but layers are not freed in backward",
         "When a parameter's gradient arrives, its last user is through: free the parameter, and start the "
-        "reduce-scatter. Wait for an earlier one first, so that full gradients do not pile up.",
+        "reduce-scatter. Wait for an earlier one first, so that full gradients do not pile up. A frozen one "
+        "is through as soon as it is unpacked.",
     ),
     "left over after the step": (
         "memory that is left over after the step",
@@ -231,6 +232,7 @@ PATTERN_KINDS = {
     "gathered twice",
     "gradients reduced twice",
     "weights moved",
+    "names",
 }
 
 
@@ -247,12 +249,18 @@ PATTERNS: tuple[tuple[Callable[[Result], bool], str], ...] = (
     (lambda result: result.case.world_size == 1, "Only a single rank goes wrong: it owns everything."),
     (
         lambda result: "backwards" in result.case.title,
-        "Only several backwards in a step go wrong: a finish adds to what .grad holds from an earlier one.",
+        "Only several backwards in a step, not all of the same layers, go wrong: a finish adds to what .grad "
+        "holds from an earlier one, and what was gathered in vain is freed before the next step changes it.",
     ),
     (
         _model("tied"),
         "Only tied parameters go wrong: module.parameters() lists each once, but it has several names, in "
         "several modules.",
+    ),
+    (
+        _model("names"),
+        "Only tied parameters go wrong: module.parameters() lists each once, but it has several names, in "
+        "several modules or in one: named_parameters(remove_duplicate=False) lists all.",
     ),
     (
         _model("frozen"),
@@ -265,11 +273,21 @@ PATTERNS: tuple[tuple[Callable[[Result], bool], str], ...] = (
         "another rank reduces it.",
     ),
     (_model("empty"), "Only an empty parameter goes wrong: 0 elements are legal."),
+    (
+        _model("sizes"),
+        "Only empty and tiny parameters go wrong: 0 elements are legal, and so are 1 element and no "
+        "dimension.",
+    ),
+    (
+        _model("frozen stack"),
+        "Only frozen parameters go wrong: no gradient will tell when one is through in backward.",
+    ),
     (_model("mixed"), "Only several dtypes go wrong: each parameter keeps its own."),
     (_model("buffers"), "Only buffers go wrong: they can be of any dtype, and are not sharded."),
     (
         _model("attention"),
         "Only attention goes wrong: nn.MultiheadAttention uses the parameters of its child out_proj itself, "
-        "and never calls it; an embedding is indexed, not multiplied. Gather whenever a parameter is read.",
+        "and never calls it; an embedding is indexed, not multiplied, by integers "
+        "that stay as they are. Gather whenever a parameter is read.",
     ),
 )

@@ -12,7 +12,14 @@ SAME_AGAIN = "all ranks get the same again; a checkpoint has no budget of messag
 ANY_STRIDES = "Gloo copies lists of tensors with any strides; NCCL wants contiguous ones"
 WAITS_LONGER = "GPipe and 1F1B receive these, too, without anything more of this rank: it waits longer"
 NO_MATTER_WHICH_FIRST = "neither needs the other"
+PAST_AUTOGRAD = "a collective writes past autograd; detach() says so"
+ATTRIBUTE_OF_THE_CLASS = "torch calls it as an attribute of the class, where it is a plain function"
+ONLY_DIFFERENCES = "owners depend on how loads differ"
+WITHIN_THE_BUDGET = "the same sums, with so many under way as the budget allows"
+TO_NONE = "x.to(None) is x"
+PREFETCH = "it changes when a parameter is gathered, within the budget; to prefetch is a hint for speed"
 LOAD_NORM = "self.norm.load_state_dict(part_of(state_dict, 'norm'))"
+APPEND = "self._reducing.append((sharded, *sharded.start_reducing(gradient)))"
 AUTOGRAD_FUNCTIONS = (
     "_CopyToRanks",
     "_ReduceFromRanks",
@@ -26,6 +33,11 @@ AUTOGRAD_FUNCTIONS = (
 def _broadcast(what: str) -> str:
     call = f"dist.broadcast({what}, group_src=0, group=group, async_op=True)"
     return f"copies = [{call} for tensor in [*module.parameters(), *module.buffers()]]"
+
+
+def _send_from_owner(what: str) -> str:
+    call = f"dist.broadcast({what}, src=owner, async_op=True)"
+    return f"copies = [{call} for parameter, owner in self._owner.items() if parameter.requires_grad]"
 
 
 def _load(module: str) -> str:
@@ -90,7 +102,7 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "DistributedDataParallel.__init__",
             _broadcast("tensor.detach()"),
             _broadcast("tensor"),
-        ): "a collective writes past autograd; detach() says so",
+        ): PAST_AUTOGRAD,
         (
             "BucketedDistributedDataParallel.__init__",
             "for bucket in self._buckets(int(bucket_size_mb * 2 ** 20)):",
@@ -138,6 +150,95 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "mean.index_add_(0, *sent)",
             "mean.index_add_(-1, *sent)",
         ): ONE_DIMENSION,
+    },
+    "05_sharded_data_parallelism": {
+        **{
+            (
+                function,
+                f"{loads} = [0] * dist.{ranks}",
+                f"{loads} = [{number}] * dist.{ranks}",
+            ): ONLY_DIFFERENCES
+            for function, loads, ranks in (
+                ("ShardedOptimizer.__init__", "self._loads", "get_world_size()"),
+                ("ShardedGradients.__init__", "loads", "get_world_size(group)"),
+            )
+            for number in (1, -1)
+        },
+        (
+            "ShardedOptimizer.step",
+            _send_from_owner("parameter.detach()"),
+            _send_from_owner("parameter"),
+        ): PAST_AUTOGRAD,
+        ("broadcast_from_first", _broadcast("tensor.detach()"), _broadcast("tensor")): PAST_AUTOGRAD,
+        **{
+            (
+                f"{name}._reduce",
+                "self._settle(in_flight=1)",
+                f"self._settle(in_flight={number})",
+            ): WITHIN_THE_BUDGET
+            for name in ("ShardedGradients", "FullyShardedDataParallel")
+            for number in (0, 2)
+        },
+        (
+            "FullyShardedDataParallel._reduce",
+            f"self._settle(in_flight=1); {APPEND}",
+            f"{APPEND}; self._settle(in_flight=1)",
+        ): WITHIN_THE_BUDGET,
+        (
+            "FullyShardedDataParallel.forward",
+            "self._forward_order.restart(); self._backward_order.restart()",
+            "self._backward_order.restart(); self._forward_order.restart()",
+        ): NO_MATTER_WHICH_FIRST,
+        ("FullyShardedDataParallel.forward", "self._backward_order.restart()", "pass"): PREFETCH,
+        (
+            "FullyShardedDataParallel.finish_gradient_synchronization",
+            "self._average_small(); self._settle(in_flight=0)",
+            "self._settle(in_flight=0); self._average_small()",
+        ): NO_MATTER_WHICH_FIRST,
+        (
+            "FullyShardedDataParallel.finish_gradient_synchronization",
+            "self._settle(in_flight=0); self._free(self._by_shard.values())",
+            "self._free(self._by_shard.values()); self._settle(in_flight=0)",
+        ): NO_MATTER_WHICH_FIRST,
+        ("FullyShardedDataParallel._replace", "elif self.compute_dtype is not None:", "elif True:"): TO_NONE,
+        (
+            "FullyShardedDataParallel._cast",
+            "return value.to(self.compute_dtype) if is_float and self.compute_dtype else value",
+            "return value.to(self.compute_dtype) if is_float else value",
+        ): TO_NONE,
+        (
+            "ShardedParameter.__init__",
+            "self.dtype = compute_dtype or parameter.dtype",
+            "self.dtype = compute_dtype",
+        ): TO_NONE,
+        (
+            "FullyShardedDataParallel._gathered",
+            "self._forward_order.prefetch_after(sharded)",
+            "pass",
+        ): PREFETCH,
+        (
+            "FullyShardedDataParallel._unpack",
+            "self._backward_order.prefetch_after(sharded)",
+            "pass",
+        ): PREFETCH,
+        (
+            "FullyShardedDataParallel._free",
+            "self._in_use.pop(sharded, None); sharded.free()",
+            "sharded.free(); self._in_use.pop(sharded, None)",
+        ): NO_MATTER_WHICH_FIRST,
+        **{
+            (f"Gather.{direction}", "@staticmethod", "nothing"): ATTRIBUTE_OF_THE_CLASS
+            for direction in ("forward", "backward")
+        },
+        (
+            "Gather.backward",
+            "ctx.sharded.free(); ctx.reduce(ctx.sharded, gradient)",
+            "ctx.reduce(ctx.sharded, gradient); ctx.sharded.free()",
+        ): NO_MATTER_WHICH_FIRST,
+        ("Order.prefetch_after", "self._following[self._latest] = sharded", "pass"): PREFETCH,
+        ("Order.prefetch_after", "self._latest = sharded", "pass"): PREFETCH,
+        ("Order.prefetch_after", "if sharded in self._following:", "if False:"): PREFETCH,
+        ("Order.prefetch_after", "self._following[sharded].start_gathering()", "pass"): PREFETCH,
     },
     "06_tensor_parallelism": {
         **{
@@ -241,12 +342,12 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "InputGradientOnly.forward",
             "@staticmethod",
             "nothing",
-        ): "torch calls it as an attribute of the class, where it is a plain function",
+        ): ATTRIBUTE_OF_THE_CLASS,
         (
             "InputGradientOnly.backward",
             "@staticmethod",
             "nothing",
-        ): "torch calls it as an attribute of the class, where it is a plain function",
+        ): ATTRIBUTE_OF_THE_CLASS,
     },
 }
 

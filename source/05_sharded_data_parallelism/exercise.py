@@ -103,7 +103,7 @@ def on_access(module: nn.Module, name: str, get: Callable[[], torch.Tensor]) -> 
 # | 2 | all | an N-th | an N-th |
 # | 3 | an N-th | an N-th | an N-th |
 #
-# `training_bytes(num_params, world_size, stage)` returns the bytes that each rank holds, as a float; `ValueError` when there is no such stage. (Activations come on top, and so does
+# `training_bytes(num_params, world_size, stage)` returns the bytes that each rank holds; `ValueError` when there is no such stage. (Activations come on top, and so does
 # what is gathered for a moment.)
 #
 # How far does each stage get you with many ranks? Two of the four have a floor, at a fourth and an eighth of stage 0. Which?
@@ -122,7 +122,7 @@ def training_bytes(num_params: int, world_size: int, stage: int) -> float:
         gradients /= world_size
     if stage >= 3:
         weights /= world_size
-    return float(weights + gradients + optimizer_state)
+    return weights + gradients + optimizer_state
     ### END SOLUTION
 
 
@@ -453,9 +453,9 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 # | | |
 # |---|---|
 # | `.module` | the wrapped module. Each of its parameters with at least `min_shard_numel` elements is replaced, under its name, by an `nn.Parameter` with this rank's shard: ⌈numel / N⌉ elements at most, in memory of its own |
-# | smaller parameters | (and empty ones) stay on every rank, and their gradients are averaged |
+# | smaller parameters | (and empty ones) stay on every rank as they are, and their gradients are averaged |
 # | `parameters()` | shards and small parameters, in the dtype that they had: what an optimizer is given. An optimizer that works element by element, such as Adam, does not notice |
-# | `forward(*args, **kwargs)` | calls the module; `loss.backward()` works as ever. With `compute_dtype`, floating-point tensors among the arguments come in that dtype |
+# | `forward(*args, **kwargs)` | calls the module; `loss.backward()` works as ever. With `compute_dtype`, floating-point tensors among the arguments come in that dtype; whatever else there is, such as tokens or a flag, comes as it is |
 # | `finish_gradient_synchronization()` | called after backward; when it returns, each `.grad` is this rank's shard of the mean gradient. Gradients add up as in PyTorch: over several forwards and backwards, before one finish or with one each |
 # | `full_state_dict()` | called by all ranks: the state dict of the wrapped module, with its names, whole parameters in their own dtype, and its buffers; the same on every rank |
 #
@@ -463,12 +463,13 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 # state stay as they are, in float32. That halves the traffic.
 #
 # **Any module with parameters** works, not only `nn.Linear`: embeddings, tied weights, and modules that use a parameter of their child themselves, as `nn.MultiheadAttention` does with
-# the weight of its `out_proj`, without ever calling that. All ranks use the same layers in the same order, as with PyTorch's own.
+# the weight of its `out_proj`, without ever calling that. All ranks use the same layers in the same order, as with PyTorch's own; the next
+# forward may use other layers.
 #
 # **Budget** for one step:
 #
-# - P in all-gathers in forward, at most P in backward, P in reduce-scatters: 3P (shards may be padded to equal sizes; a parameter that is used in several places may travel as often). One all-gather
-#   each way and one reduce-scatter for a parameter, or fewer, but never more than one layer (a module's own parameters) in a single all-gather. The small parameters' gradients once.
+# - P in all-gathers in forward, at most P in backward, P in reduce-scatters: 3P (shards may be padded to equal sizes; a parameter that is used in several places may travel as often, but not
+#   one that a module reads twice in its forward). One all-gather each way and one reduce-scatter for a parameter, or fewer, but never more than one layer (a module's own parameters) in a single all-gather. The small parameters' gradients once.
 # - Besides its shards and their gradients a rank never holds more than half of a deep model, forward or backward, parameters and gradients in full together: gather, use, free.
 #
 # **The hard part** is backward. Autograd saves for each matrix product the weight that it was computed with, and would keep every gathered weight alive until then. PyTorch lets you say
@@ -500,8 +501,8 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 # <code>F.pad(flat, (0, missing))</code> appends zeros. Padding has a gradient of zero, and stays zero.
 # </details>
 # <details><summary>Hint 5, for speed: prefetch</summary>
-# Parameters are needed in the same order in every step, and in backward too. Remember the order of the last step; when one is needed, start the all-gather of the next one, asynchronously. It costs
-# the memory of one more layer.
+# Parameters are mostly needed in the same order in every step, and in backward too. Remember the order of the last step; when one is needed, start the all-gather of the next one, asynchronously. It costs
+# the memory of one more layer. What was gathered in vain is waited for and freed before the next step.
 # </details>
 
 
@@ -538,7 +539,7 @@ class FullyShardedDataParallel(nn.Module):
         self._reducing: deque[tuple[ShardedParameter, torch.Tensor, dist.Work]] = deque()
         self._forward_order, self._backward_order = Order(), Order()
         for child in module.modules():
-            for name, parameter in list(child.named_parameters(recurse=False, remove_duplicate=False)):
+            for name, parameter in child.named_parameters(recurse=False, remove_duplicate=False):
                 self._replace(child, name, parameter, sharded.get(parameter))
         for child in module.modules():
             inside = [self._by_shard[shard] for shard in child.parameters() if shard in self._by_shard]
@@ -600,10 +601,8 @@ class FullyShardedDataParallel(nn.Module):
         if isinstance(kept, torch.Tensor):
             return kept
         sharded, *view = kept
-        is_new = not sharded.is_gathered
         tensor = sharded.gathered().as_strided(*view)
-        if is_new:
-            self._backward_order.prefetch_after(sharded)
+        self._backward_order.prefetch_after(sharded)
         if not sharded.shard.requires_grad:  # no gradient will tell when it is through
             sharded.free()
         return tensor
@@ -627,9 +626,9 @@ class FullyShardedDataParallel(nn.Module):
         by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
         for parameter in self._small:
             if parameter.grad is not None:
-                by_dtype.setdefault(self.compute_dtype or parameter.dtype, []).append(parameter.grad)
-        for dtype, gradients in by_dtype.items():
-            flat = torch.cat([gradient.flatten().to(dtype) for gradient in gradients])
+                by_dtype.setdefault(parameter.dtype, []).append(parameter.grad)
+        for gradients in by_dtype.values():
+            flat = torch.cat([gradient.flatten() for gradient in gradients])
             dist.all_reduce(flat, op=dist.ReduceOp.AVG, group=self.group)
             parts = flat.split([gradient.numel() for gradient in gradients])
             for gradient, part in zip(gradients, parts, strict=True):
@@ -657,7 +656,7 @@ class ShardedParameter:
         self.dtype = compute_dtype or parameter.dtype
         self.world_size = dist.get_world_size(group)
         self.shard_numel = -(-self.numel // self.world_size)
-        own = self._padded(parameter.detach()).chunk(self.world_size)[dist.get_rank(group)]
+        own = self._padded(parameter).chunk(self.world_size)[dist.get_rank(group)]
         self.shard = nn.Parameter(own.clone(), requires_grad=parameter.requires_grad)
         self._flat: torch.Tensor | None = None
         self._gathering: dist.Work | None = None
@@ -665,10 +664,6 @@ class ShardedParameter:
     def start_gathering(self) -> None:
         if self._flat is None:
             self._flat, self._gathering = self._gather(self.dtype)
-
-    @property
-    def is_gathered(self) -> bool:
-        return self._flat is not None and self._gathering is None
 
     def gathered(self) -> torch.Tensor:
         """The whole parameter in the dtype for computing, in memory that lasts until it is freed."""
@@ -692,7 +687,7 @@ class ShardedParameter:
         """The whole parameter in its own dtype, in memory of its own."""
         flat, work = self._gather(self.shard.dtype)
         work.wait()
-        return flat[: self.numel].view(self.shape).clone()
+        return flat[: self.numel].view(self.shape)
 
     def _gather(self, dtype: torch.dtype) -> tuple[torch.Tensor, dist.Work]:
         shard = self.shard.detach().to(dtype)
@@ -706,7 +701,7 @@ class ShardedParameter:
 
     def _padded(self, tensor: torch.Tensor) -> torch.Tensor:
         missing = self.world_size * self.shard_numel - self.numel
-        return F.pad(tensor.flatten(), (0, missing)) if missing else tensor.flatten()
+        return F.pad(tensor.flatten(), (0, missing))
 
 
 class Gather(torch.autograd.Function):
@@ -725,22 +720,21 @@ class Gather(torch.autograd.Function):
 
 
 class Order:
-    """Remembers in which order parameters were needed, to tell which one comes next."""
+    """Remembers which parameter was needed after which, to tell what comes next."""
 
     def __init__(self) -> None:
-        self._seen: list[ShardedParameter] = []
-        self._position = 0
+        self._following: dict[ShardedParameter | None, ShardedParameter] = {}
+        self._latest: ShardedParameter | None = None
 
     def restart(self) -> None:
-        self._position = 0
+        self._latest = None
 
     def prefetch_after(self, sharded: ShardedParameter) -> None:
-        """Start gathering what came after this one last time; if it was another one, learn anew from here."""
-        if self._seen[self._position : self._position + 1] != [sharded]:
-            self._seen[self._position :] = [sharded]
-        self._position += 1
-        for coming in self._seen[self._position : self._position + 1]:
-            coming.start_gathering()
+        """Start gathering what was needed after this one last time."""
+        self._following[self._latest] = sharded
+        self._latest = sharded
+        if sharded in self._following:
+            self._following[sharded].start_gathering()
 
     ### END SOLUTION
 

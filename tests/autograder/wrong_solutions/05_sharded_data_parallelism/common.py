@@ -50,7 +50,8 @@ class RightOptimizer(torch.optim.Optimizer):
         return {name: value for name, value in group.items() if name != "params"}
 
     def step(self, closure=None):
-        loss = closure() if closure else None
+        with torch.enable_grad():
+            loss = closure() if closure else None
         for group, own in zip(self.param_groups, self.inner.param_groups, strict=True):
             own.update(self.options(group))
         self.inner.step()
@@ -235,7 +236,8 @@ class RightShards(nn.Module):
         return full.as_strided(*view)
 
     def cast(self, value):
-        return value.to(self.compute_dtype) if self.compute_dtype and value.is_floating_point() else value
+        is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
+        return value.to(self.compute_dtype) if self.compute_dtype and is_float else value
 
     def forward(self, *args, **kwargs):
         args = [self.cast(value) for value in args]

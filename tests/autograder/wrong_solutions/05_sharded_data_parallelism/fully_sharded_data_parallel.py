@@ -32,6 +32,15 @@ FAILS_AS = {
     "gathers_everything_first": ("all at once or not freed in forward", "layer"),
     "averages_over_the_world": ("out of step or timed out or deadlock", "group"),
     "reduces_by_broadcast": ("another collective", "names the collectives"),
+    "keeps_whole_parameters": ("whole parameters held", "memory of the whole"),
+    "gathers_too_early": ("whole parameters held", "gathered before a forward"),
+    "never_frees_frozen_parameters": ("not freed in backward", "A frozen one"),
+    "waits_in_the_end": ("not freed in backward", "Wait for an earlier one first"),
+    "frees_in_backward_only": ("wrong gradient", "Only several backwards"),
+    "shards_empty_parameters": ("small parameter sharded", "An empty one"),
+    "forgets_second_names": ("names", "Only tied parameters"),
+    "casts_integers": ("raised", "Read the line"),
+    "casts_flags": ("raised", "Read the line"),
     "forgets_to_wait": ("no wait", "Keep every handle"),
 }
 
@@ -150,9 +159,10 @@ class leaves_inputs_in_float32(RightShards):
 
 class shards_linear_layers_only(RightShards):
     def is_large(self, parameter):
-        layers = [child for child in self.module.modules() if type(child) is nn.Linear]
-        inside = {p for layer in layers for p in layer.parameters()}
-        return parameter in inside and super().is_large(parameter)
+        torchs = [child for child in self.module.modules() if type(child).__module__.startswith("torch.nn")]
+        others = [child for child in torchs if not isinstance(child, nn.Linear)]
+        inside = {p for child in others for p in child.parameters(recurse=False)}
+        return parameter not in inside and super().is_large(parameter)
 
 
 class gathers_for_forward_only(RightShards):
@@ -269,3 +279,87 @@ class forgets_to_wait(RightShards):
         for parameter in self.small:
             if parameter.grad is not None:
                 dist.all_reduce(parameter.grad, dist.ReduceOp.AVG, self.group, async_op=True)
+
+
+class keeps_whole_parameters(RightShards):
+    def make_shard(self, parameter):
+        self.__dict__.setdefault("originals", []).append(parameter)
+        return super().make_shard(parameter)
+
+
+class gathers_too_early(RightShards):
+    def replace(self, child, name, shard):
+        super().replace(child, name, shard)
+        getattr(child, name)
+
+
+class never_frees_frozen_parameters(RightShards):
+    def unpack(self, kept):
+        if isinstance(kept, torch.Tensor):
+            return kept
+        shard, *view = kept
+        if shard not in self.regathered:
+            self.regathered[shard] = self.gather(shard)
+        return self.regathered[shard].as_strided(*view)
+
+    def finish_gradient_synchronization(self):
+        super().finish_gradient_synchronization()
+        self.regathered.clear()
+
+
+class waits_in_the_end(RightShards):
+    def arrived(self, shard, gradient):
+        self.regathered.pop(shard, None)
+        padded = F.pad(gradient.flatten(), (0, self.n * shard.numel() - gradient.numel()))
+        mean = gradient.new_empty(shard.numel())
+        parts = list(padded.chunk(self.n))
+        work = dist.reduce_scatter(mean, parts, dist.ReduceOp.AVG, self.group, async_op=True)
+        self.waiting = [*getattr(self, "waiting", []), (shard, mean, work)]
+
+    def finish_gradient_synchronization(self):
+        for shard, mean, work in self.waiting:
+            work.wait()
+            self.add(shard, mean.to(shard.dtype))
+        self.waiting = []
+        super().finish_gradient_synchronization()
+
+
+class frees_in_backward_only(RightShards):
+    """Gathers what the last backward needed first, and keeps it until it is used."""
+
+    def unpack(self, kept):
+        if not isinstance(kept, torch.Tensor) and kept[0].requires_grad:
+            latest, following = getattr(self, "latest", None), self.__dict__.setdefault("following", {})
+            following[latest] = self.latest = kept[0]
+            coming = following.get(kept[0])
+            if coming is not None and coming not in self.regathered:
+                self.regathered[coming] = self.gather(coming)
+        return super().unpack(kept)
+
+    def finish_gradient_synchronization(self):
+        super().finish_gradient_synchronization()
+        self.latest = None
+
+
+class shards_empty_parameters(RightShards):
+    def is_large(self, parameter):
+        return parameter.numel() >= self.min_shard_numel
+
+
+class forgets_second_names(RightShards):
+    def replace(self, child, name, shard):
+        names = child.__dict__.setdefault("replaced", {})
+        if names.setdefault(shard, name) == name:
+            super().replace(child, name, shard)
+
+
+class casts_integers(RightShards):
+    def cast(self, value):
+        return (
+            value.to(self.compute_dtype) if isinstance(value, torch.Tensor) and self.compute_dtype else value
+        )
+
+
+class casts_flags(RightShards):
+    def cast(self, value):
+        return value.to(self.compute_dtype) if self.compute_dtype and value.is_floating_point() else value

@@ -21,6 +21,7 @@ FAILS_AS = {
     "loses_the_loss": ("loss not returned", "returns what it returned"),
     "lists_only_its_own": ("not cleared or not sent by its owner", "param"),
     "forgets_to_wait": ("no wait", "Keep every handle"),
+    "forgets_the_arguments": ("raised", "Read the line"),
     "takes_zeros_for_none": ("wrong update", "without a gradient"),
 }
 
@@ -126,13 +127,16 @@ class other_owners(RightOptimizer):
 class calls_the_closure_last(RightOptimizer):
     def step(self, closure=None):
         super().step()
-        return closure() if closure else None
+        with torch.enable_grad():
+            return closure() if closure else None
 
 
 class calls_the_closure_without_gradients(RightOptimizer):
     @torch.no_grad()
     def step(self, closure=None):
-        return super().step(closure)
+        loss = closure() if closure else None
+        super().step()
+        return loss
 
 
 class loses_the_loss(RightOptimizer):
@@ -157,3 +161,8 @@ class takes_zeros_for_none(RightOptimizer):
             if parameter.grad is None and parameter.requires_grad:
                 parameter.grad = torch.zeros_like(parameter)
         return super().step(closure)
+
+
+class forgets_the_arguments(RightOptimizer):
+    def __init__(self, params, optimizer_cls, **kwargs):
+        super().__init__(params, lambda groups, **_: optimizer_cls(groups), **kwargs)
