@@ -19,7 +19,7 @@ lab: install ## open the course in JupyterLab
 	@JUPYTER_CONFIG_PATH=$(CURDIR)/.jupyter $(BIN)/jupyter lab $(ARGS)
 
 test: install ## run all tests
-	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=4 --dist=loadgroup --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=logical --maxprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 build: install ## make lectures/, exercises/ and solutions/ from source/
 	@$(BIN)/autograder build $(ARGS)

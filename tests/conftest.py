@@ -25,14 +25,6 @@ for variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
     os.environ.pop(variable, None)
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist reads the marks in a hook of the same name
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A process runs the tests of a file together, so that what they share is made once."""
-    for item in items:
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
-
-
 @pytest.fixture(scope="session", autouse=True)
 def _no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
     for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):

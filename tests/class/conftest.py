@@ -5,6 +5,7 @@ The submissions are made from the released exercise and its solution, and so fol
 
 import shutil
 import uuid
+from collections.abc import Callable, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,13 +104,18 @@ class Classroom:
     left_behind: list[psutil.Process]
 
 
-@pytest.fixture(scope="package")
-def classroom(tmp_path_factory: pytest.TempPathFactory) -> Classroom:
-    """A class, graded by the instructor's commands in a clone of the course."""
-    folder = tmp_path_factory.mktemp("class")
+@pytest.fixture(scope="module")
+def grade_class(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Classroom]:
+    """Grades a class of these students, by default of all, by the instructor's commands."""
+    return lambda *students: _graded(tmp_path_factory.mktemp("class"), students)
+
+
+def _graded(folder: Path, students: Sequence[str]) -> Classroom:
+    """What the commands leave in a clone of the course."""
     _clone(folder)
     notebooks = (read(folder / kind / TOPIC / "exercise.ipynb") for kind in ("exercises", "solutions"))
     files = _submissions(*notebooks)
+    files = {student: files[student] for student in students or files}
     hand_in(folder, TOPIC, files)
     (folder / "roster.csv").write_text("\n".join(["id", *files]))
     mark = uuid.uuid4().hex

@@ -1,11 +1,9 @@
 """formgrader, in a real browser: it shows the graded class, and takes the points for an answer in words."""
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from jupyter_server.serverapp import list_running_servers
@@ -13,15 +11,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-# The class is graded once, in the first test.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("class")]
+pytestmark = pytest.mark.timeout(600)  # the class is graded once, in the first test
 
 
 @pytest.fixture(scope="module")
-def formgrader(browser, classroom, tmp_path_factory) -> Iterator[str]:
-    """The address of formgrader's pages, on a copy of the graded class."""
+def formgrader(browser, grade_class, tmp_path_factory) -> Iterator[str]:
+    """The address of formgrader's pages, for a class of three."""
+    course = grade_class("perfect", "naive", "zipped").folder
     folder = tmp_path_factory.mktemp("formgrader")
-    course = Path(shutil.copytree(classroom.folder, folder / "course"))
     settings = {"JUPYTER_CONFIG_PATH": str(course / ".jupyter"), "JUPYTER_RUNTIME_DIR": str(folder)}
     command = ["jupyter", "lab", "--no-browser", "--port=0", "--IdentityProvider.token="]
     with (
@@ -40,7 +37,7 @@ def formgrader(browser, classroom, tmp_path_factory) -> Iterator[str]:
 def test_the_assignment_is_listed_with_its_submissions(browser, formgrader):
     browser.get(formgrader + "manage_assignments")
     row = _row(browser, "02_collectives")
-    assert row.find_element(By.CSS_SELECTOR, "td.num-submissions").text == "16"
+    assert row.find_element(By.CSS_SELECTOR, "td.num-submissions").text == "3"
 
 
 def test_every_student_is_listed_with_what_they_got_and_what_is_left_to_do(browser, formgrader):

@@ -10,8 +10,13 @@ import pytest
 from nbgrader.api import Gradebook
 from nbgrader.utils import is_locked
 
-# The class is graded once, in the first test.
-pytestmark = [pytest.mark.timeout(600), pytest.mark.xdist_group("class")]
+pytestmark = pytest.mark.timeout(600)  # the class is graded once, in the first test
+
+
+@pytest.fixture(scope="module")
+def classroom(grade_class):
+    return grade_class()
+
 
 # Points by question; ? is for a person to decide: an answer in words, or a notebook that cannot be run.
 # What a student did not answer is worth 0 without anyone looking at it.
