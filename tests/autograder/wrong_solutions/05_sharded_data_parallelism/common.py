@@ -231,9 +231,12 @@ class RightShards(nn.Module):
         if shard not in self.regathered:
             self.regathered[shard] = self.gather(shard)
         full = self.regathered[shard]
+        self.unpacked(shard)
+        return full.as_strided(*view)
+
+    def unpacked(self, shard):
         if not shard.requires_grad:
             del self.regathered[shard]
-        return full.as_strided(*view)
 
     def cast(self, value):
         is_float = isinstance(value, torch.Tensor) and value.is_floating_point()

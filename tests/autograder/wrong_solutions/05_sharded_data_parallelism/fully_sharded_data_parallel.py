@@ -294,13 +294,8 @@ class gathers_too_early(RightShards):
 
 
 class never_frees_frozen_parameters(RightShards):
-    def unpack(self, kept):
-        if isinstance(kept, torch.Tensor):
-            return kept
-        shard, *view = kept
-        if shard not in self.regathered:
-            self.regathered[shard] = self.gather(shard)
-        return self.regathered[shard].as_strided(*view)
+    def unpacked(self, shard):
+        pass
 
     def finish_gradient_synchronization(self):
         super().finish_gradient_synchronization()

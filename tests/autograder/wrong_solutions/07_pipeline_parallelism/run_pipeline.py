@@ -195,41 +195,28 @@ class waits_for_two_at_once(Pipeline):
 
 
 class asks_for_everything_first(Pipeline):
+    early, source = "F", -1  # the kind of steps whose messages are asked for, and the stage they come from
+
     def run(self):
         self.coming = {}
-        if not self.first:
+        if not (self.first if self.early == "F" else self.last):
             for kind, microbatch in self.schedule:
-                if kind == "F":
+                if kind == self.early:
                     buffer = self.buffer(microbatch)
-                    work = dist.irecv(buffer, group=self.group, group_src=self.index - 1)
+                    work = dist.irecv(buffer, group=self.group, group_src=self.index + self.source)
                     self.coming[microbatch] = buffer, work
         return super().run()
 
     def receive(self, kind, microbatch):
-        if kind == "B":
+        if kind != self.early:
             return super().receive(kind, microbatch)
         buffer, work = self.coming.pop(microbatch)
         work.wait()
         return buffer
 
 
-class asks_for_all_gradients_first(Pipeline):
-    def run(self):
-        self.coming = {}
-        if not self.last:
-            for kind, microbatch in self.schedule:
-                if kind == "B":
-                    buffer = self.buffer(microbatch)
-                    work = dist.irecv(buffer, group=self.group, group_src=self.index + 1)
-                    self.coming[microbatch] = buffer, work
-        return super().run()
-
-    def receive(self, kind, microbatch):
-        if kind == "F":
-            return super().receive(kind, microbatch)
-        buffer, work = self.coming.pop(microbatch)
-        work.wait()
-        return buffer
+class asks_for_all_gradients_first(asks_for_everything_first):
+    early, source = "B", 1
 
 
 class always_gpipe(Pipeline):
