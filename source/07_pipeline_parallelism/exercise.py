@@ -633,15 +633,17 @@ check.bubble_fraction(bubble_fraction, num_stages=(2, 4, 5), num_chunks=(2, 3), 
 class SplitBackwardLinear(nn.Linear):
     """A linear layer whose backward computes the gradient of its input; those of its parameters come later."""
 
-    ### BEGIN SOLUTION
     def __init__(self, *args: object, **kwargs: object) -> None:
         super().__init__(*args, **kwargs)
+        ### BEGIN SOLUTION
         self.waiting: deque[tuple[torch.Tensor, torch.Tensor]] = deque()  # inputs, gradient of the outputs
+        ### END SOLUTION
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Apply the layer; its backward computes the gradient of `inputs` only."""
+        ### BEGIN SOLUTION
         return InputGradientOnly.apply(inputs, self.weight, self.bias, self.waiting)
-
-    ### END SOLUTION
+        ### END SOLUTION
 
     def backward_weight(self) -> None:
         """Add the gradients of weight and bias for the microbatch that has waited longest."""
