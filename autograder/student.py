@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
+from IPython import get_ipython
 
 import fourranks
 from autograder import wire
@@ -35,6 +36,27 @@ TIMEOUT = (
 _DRIVERS = b"autograder.drivers."  # where drivers are, as requests name them
 
 RAISED, DEADLOCK, DIED, TIMED_OUT, WRONG_TYPE = "raised", "deadlock", "died", "timed out", "wrong type"
+UNTOLD = "untold traffic"  # the ranks moved more bytes than they say, or less
+
+
+@dataclass(frozen=True)
+class Cell:
+    """The text of a cell that was run.
+
+    Attributes:
+        finished: whether it ran to its end without an error; None where nobody knows.
+    """
+
+    text: str
+    finished: bool | None = None
+
+
+@dataclass(frozen=True)
+class Source:
+    """The notebook in which something is defined, as far as it has been run, and what it is called there."""
+
+    name: str
+    cells: Sequence[Cell]
 
 
 @dataclass(frozen=True)
@@ -51,7 +73,7 @@ class RunFailed(Exception):
     """A run without an outcome.
 
     Attributes:
-        reason: RAISED, DEADLOCK, DIED, TIMED_OUT or WRONG_TYPE.
+        reason: RAISED, DEADLOCK, DIED, TIMED_OUT, WRONG_TYPE or UNTOLD.
         message: what happened, for the student.
         exception: name of the exception's class, when one was raised.
         calls: what each rank had communicated until then.
@@ -82,11 +104,13 @@ class Function(ABC):
         timeout: seconds for one call on all ranks; the slowest case of a reference takes a tenth of it on
             two cores.
         until_failure: whether a check may stop at the first case that fails, as nobody reads more of it.
+        source: the text that defines it; None where there is no notebook.
     """
 
     name: str
     timeout: float = 20.0
     until_failure: bool = False
+    source: Source | None = None
 
     def run(
         self,
@@ -118,6 +142,13 @@ class Function(ABC):
         answers, calls = self._run_on_ranks(requests, backend)
         return [_outcome(rank, answer, calls[rank]) for rank, answer in enumerate(answers)]
 
+    def backends(self, world_size: int) -> tuple[str, ...]:
+        """What so many ranks can talk by where they run: Gloo, and NCCL where there is a GPU for each."""
+        if not torch.backends.cuda.is_built():  # no need to start a process that would say so
+            return ("gloo",)
+        gpus = zygote.shared().gpus()
+        return ("gloo", "nccl") if gpus.nccl and gpus.count >= world_size else ("gloo",)
+
     @abstractmethod
     def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[list[bytes], list[list[Call]]]:
         """Hands each rank its request; returns each rank's answer and calls."""
@@ -139,7 +170,9 @@ class NotebookFunction(Function):
     def __init__(self, function: Callable) -> None:
         self.name = getattr(function, "__name__", type(function).__name__)
         self._function = function
+        self._entry: Callable[..., bytes] = call_on_rank
         self._worlds: dict[tuple[int, str], fourranks.RankGroup] = {}
+        self.source = _source(function)
 
     def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[list[bytes], list[list[Call]]]:
         key = (len(requests), backend)
@@ -151,7 +184,7 @@ class NotebookFunction(Function):
         with world.trace() as trace:
             try:
                 inputs = [(self._function, request) for request in requests]
-                return world.map(call_on_rank, inputs, self.timeout, show=False), trace.calls
+                return world.map(self._entry, inputs, self.timeout, show=False), trace.calls
             except FourRanksError as error:
                 failure = _failure(error, self.timeout)
         # Whatever a failed call left in these ranks must not reach the next one.
@@ -162,6 +195,15 @@ class NotebookFunction(Function):
     def release(self) -> None:
         while self._worlds:
             self._worlds.popitem()[1].stop()
+
+
+def _source(function: Callable) -> Source | None:
+    """The cells that were run in this notebook, and the name that the function has in it."""
+    shell = get_ipython()
+    if shell is None:
+        return None
+    names = [name for name, value in shell.user_ns.items() if value is function and name[0] != "_"]
+    return Source(names[0], [Cell(text) for text in shell.history_manager.input_hist_raw]) if names else None
 
 
 def handle(function: Callable | Function) -> Function:
@@ -176,14 +218,6 @@ def handle(function: Callable | Function) -> Function:
         kind = type(function).__name__
         raise NotAFunction(f"a check takes your function itself, not something of type {kind}: {function!r}")
     return NotebookFunction(function)
-
-
-def backends(world_size: int) -> tuple[str, ...]:
-    """The backends that this machine has for so many ranks: Gloo, and NCCL where there is a GPU for each."""
-    if not torch.backends.cuda.is_built():  # no need to start a process that would say so
-        return ("gloo",)
-    gpus = zygote.shared().gpus()
-    return ("gloo", "nccl") if gpus.nccl and gpus.count >= world_size else ("gloo",)
 
 
 class _StudentError(Exception):

@@ -39,7 +39,8 @@ class MLP(nn.Module):
         self.down = nn.Linear(hidden_width, width)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.down(F.gelu(self.up(x)))
+        hidden = F.gelu(self.up(x))
+        return self.down(hidden)
 
 
 class Attention(nn.Module):

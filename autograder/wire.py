@@ -56,6 +56,7 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+ANSWER = Limits(nbytes=1 << 28, values=5_000_000)  # what comes out of a sandbox: three times the largest one
 
 
 def encode(value: object, limits: Limits = DEFAULT_LIMITS) -> bytes:

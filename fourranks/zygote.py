@@ -80,16 +80,7 @@ class Zygote:
         ours, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
         with theirs:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "fourranks.zygote", str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Jupyter interrupts the notebook's whole process group
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=self._errors,
-                env=os.environ
-                | {"PYTHONPATH": os.pathsep.join([_package_parent(), os.environ.get("PYTHONPATH", "")])},
-            )
+            self._process = self._launch(theirs)
         self.channel = Channel(ours, blocking=False)
         self._lock = threading.RLock()  # several threads may each start a world
         self._arrived: list[Any] = []
@@ -167,6 +158,18 @@ class Zygote:
             self._process.kill()
             self._process.wait()
 
+    def _launch(self, theirs: socket.socket) -> subprocess.Popen:
+        return subprocess.Popen(
+            [sys.executable, "-m", "fourranks.zygote", str(theirs.fileno())],
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,  # Jupyter interrupts the notebook's whole process group
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            env=os.environ
+            | {"PYTHONPATH": os.pathsep.join([_package_parent(), os.environ.get("PYTHONPATH", "")])},
+        )
+
     def _receive(self) -> None:
         for message in self.channel.receive_available():
             if isinstance(message, Died):
@@ -202,6 +205,12 @@ def shared() -> Zygote:
         _shared = Zygote()
         atexit.register(stop_shared)
     return _shared
+
+
+def share(made: Zygote) -> None:
+    """Make this zygote the one of this process."""
+    global _shared
+    _shared = made
 
 
 def stop_shared() -> None:
@@ -320,7 +329,7 @@ def _become_rank(message: Fork, descriptors: list[int], channel: Channel) -> Non
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
-        _die_with_parent()
+        die_with_parent()
         channel.close()
         control, stdout, stderr, board, *listener = descriptors
         os.dup2(stdout, 1)
@@ -346,7 +355,8 @@ def _become_rank(message: Fork, descriptors: list[int], channel: Channel) -> Non
         os._exit(1)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Have Linux end this process when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 

@@ -1,14 +1,11 @@
 """Handles to a student's functions, here and in another process: the same results, the same failures."""
 
-import os
-import signal
-
 import psutil
 import pytest
 import torch
 
 from autograder import student
-from autograder.remote import StudentProcess
+from autograder.sandbox.remote import StudentProcess
 from autograder.student import RunFailed
 
 CELLS = [
@@ -197,6 +194,13 @@ def test_a_cell_that_fails_does_not_stop_the_cells_after_it(notebook):
     assert notebook.function("after").run([()])[0].value == 42
 
 
+def test_a_test_cell_without_a_check_calls_a_function_as_if_it_were_here(notebook):
+    after = notebook.function("after")
+    assert after() == 42
+    with pytest.raises(RunFailed, match="TypeError"):
+        after(nothing="takes this")
+
+
 def test_a_name_that_the_notebook_does_not_define_is_a_failed_run(notebook):
     with pytest.raises(RunFailed, match="defines no function forgotten"):
         notebook.function("forgotten").run([()])
@@ -205,17 +209,24 @@ def test_a_name_that_the_notebook_does_not_define_is_a_failed_run(notebook):
 def test_a_process_that_was_killed_is_started_again_for_the_next_run():
     with StudentProcess(["def one():\n    return 1"]) as process:
         assert process.function("one").run([()])[0].value == 1
-        os.kill(process._process.pid, signal.SIGKILL)
+        _latest_interpreter().kill()
         with pytest.raises(RunFailed) as caught:
             process.function("one").run([()])
         assert caught.value.reason == student.DIED
         assert process.function("one").run([()])[0].value == 1
 
 
+def _latest_interpreter() -> psutil.Process:
+    ours = [
+        child for child in psutil.Process().children() if "autograder.sandbox.interpreter" in child.cmdline()
+    ]
+    return max(ours, key=psutil.Process.create_time)
+
+
 def test_closing_the_process_ends_its_ranks_too():
     with StudentProcess(["def one():\n    return 1"]) as process:
         process.function("one").run([(), ()])
-        below = psutil.Process(process._process.pid).children(recursive=True)
+        below = _latest_interpreter().children(recursive=True)
         assert below
     _, alive = psutil.wait_procs(below, timeout=10)
     assert not alive

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 
 import psutil
@@ -44,6 +45,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 def _children_after(seconds: float) -> list[psutil.Process]:
     deadline = time.monotonic() + seconds
-    while (children := psutil.Process().children(recursive=True)) and time.monotonic() < deadline:
+    while (children := _children()) and time.monotonic() < deadline:
         time.sleep(0.02)
     return children
+
+
+def _children() -> list[psutil.Process]:
+    """All but the one that multiprocessing keeps for as long as Python runs."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        children = psutil.Process().children(recursive=True)
+        return [child for child in children if "multiprocessing.resource_tracker" not in str(child.cmdline())]
+    return _children()

@@ -1,0 +1,230 @@
+"""A process that reaches its own memory, loopback and an empty folder, and nothing else: bubblewrap's doing.
+
+`Sandbox` starts it, and watches it from outside: when it takes more than its limits allow, it ends, with
+all processes that it has started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import threading
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from autograder.sandbox.limits import DEFAULT, NO_FILES, Limits, exceeded, files_of, usage_of
+from autograder.sandbox.loopback import Traffic
+from autograder.sandbox.system_calls import seccomp_filter
+
+PACKAGES = Path(__file__).parents[2]
+HOME = "/home/student"
+WATCH_EVERY = 0.1  # seconds
+LOOK_INTO_FILES_EVERY = 10  # watches, as that takes ten times as long
+# Of this course what runs a student's code. Checks, and what they expect, stay outside.
+COURSE = {
+    path: path
+    for path in (
+        "fourranks",
+        "autograder/__init__.py",
+        "autograder/drivers",
+        "autograder/sandbox",
+        "autograder/student.py",
+        "autograder/unsharded.py",
+        "autograder/wire.py",
+    )
+} | {"autograder/check.py": "autograder/sandbox/no_checks.py"}
+# Of the machine, not of the sandbox, and root's: who grades as root would let students' code write there.
+KERNEL_SETTINGS = tuple(f"/proc/{name}" for name in ("acpi", "fs", "mtrr", "scsi", "sys", "sysrq-trigger"))
+INSIDE = "AUTOGRADER_SANDBOX"  # an environment variable that is set in a sandbox
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
+
+
+class SandboxMissing(RuntimeError):
+    """There is no bubblewrap here, or it may not make a sandbox."""
+
+
+class Sandbox:
+    """A process in a sandbox.
+
+    Args:
+        command: what to run; its program, and all that Python needs to run it, can be read in the sandbox.
+        pass_fds: file descriptors that it inherits. Besides them it has no way out.
+
+    Attributes:
+        exceeded: which limit ended it, in words; "" as long as none did.
+
+    Raises:
+        SandboxMissing: when bubblewrap is not to be had.
+    """
+
+    def __init__(self, command: Sequence[str], pass_fds: Iterable[int], limits: Limits = DEFAULT) -> None:
+        self.exceeded = ""
+        self._limits = limits
+        self._over = threading.Event()
+        told, tell = os.pipe()
+        rules = _readable(seccomp_filter())
+        try:
+            self._process = _popen([*_bubblewrap(tell, rules, limits), *command], [*pass_fds, tell, rules])
+        finally:
+            os.close(tell)
+            os.close(rules)
+        with os.fdopen(told) as report:
+            self._init = _first_process(report.read(), self._process)
+        self._watcher = threading.Thread(target=self._watch, name="sandbox", daemon=True)
+        self._watcher.start()
+
+    def traffic(self) -> Traffic:
+        """What went over the sandbox's loopback so far, by Linux's count; nothing when it has ended."""
+        with contextlib.suppress(OSError):
+            counters = Path(f"/proc/{self._init}/net")
+            _, _, *interfaces = (counters / "dev").read_text().splitlines()
+            received = {line.split()[0]: int(line.split()[1]) for line in interfaces}
+            names, values = (
+                line.split() for line in (counters / "snmp").read_text().splitlines() if line[:4] == "Tcp:"
+            )
+            return Traffic(received["lo:"], int(values[names.index("RetransSegs")]))
+        return Traffic(0, 0)
+
+    def kill(self) -> None:
+        """End all its processes; returns when they are gone."""
+        self._over.set()
+        self._end()
+        self._process.wait()
+        self._watcher.join()
+
+    # --- internals -----------------------------------------------------------------------------------------
+
+    def _end(self) -> None:
+        """When the first process of its namespace ends, Linux ends all others."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._init, signal.SIGKILL)
+
+    def _watch(self) -> None:
+        processes = Path(f"/proc/{self._init}/root/proc")
+        files = NO_FILES
+        for turn in itertools.count():
+            if self._over.wait(WATCH_EVERY):
+                return
+            try:
+                usage = usage_of(processes, self._limits)
+                if turn % LOOK_INTO_FILES_EVERY == 0 and usage.processes <= self._limits.processes:
+                    files = files_of(processes)
+            except OSError:  # it has ended
+                return
+            if reason := exceeded(self._limits, usage, files):
+                self.exceeded = reason
+                self._end()
+                return
+
+
+def is_inside() -> bool:
+    """Whether this process runs in a sandbox."""
+    return INSIDE in os.environ
+
+
+def check() -> None:
+    """Whether sandboxes can be made here.
+
+    Raises:
+        SandboxMissing: when they cannot, with what to do.
+    """
+    from autograder.sandbox.isolation import NEEDED_VERSION, landlock_version
+
+    if landlock_version() < NEEDED_VERSION:
+        raise SandboxMissing("Ranks are kept apart by Landlock, which needs Linux 5.19 or later with it on.")
+    try:
+        sandbox = Sandbox(["true"], [])
+    except (OSError, NotImplementedError) as error:
+        raise SandboxMissing(f"The sandbox could not be started: {error}") from None
+    sandbox.kill()
+
+
+def _bubblewrap(report: int, rules: int, limits: Limits) -> list[str]:
+    """The command that locks in what follows it.
+
+    Args:
+        report: the descriptor to which it writes what it has started.
+        rules: the descriptor from which it reads a filter of system calls.
+    """
+    program = shutil.which("bwrap")
+    if program is None:
+        raise SandboxMissing(
+            "Submissions are run in a sandbox, which needs bubblewrap: apt install bubblewrap (Debian, "
+            "Ubuntu) or dnf install bubblewrap (Fedora)."
+        )
+    command = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    command += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox", "--info-fd", str(report)]
+    command += ["--seccomp", str(rules)]
+    command += ["--proc", "/proc", "--dev", "/dev"]
+    for path in KERNEL_SETTINGS:
+        command += ["--ro-bind-try", path, path]
+    for folder in ("/dev/shm", "/tmp", HOME):
+        command += ["--size", str(limits.disk_bytes), "--tmpfs", folder]
+    for path in _system():
+        if os.path.islink(path):
+            command += ["--symlink", os.readlink(path), path]
+        else:
+            command += ["--ro-bind", path, path]
+    for inside, outside in COURSE.items():
+        command += ["--ro-bind", str(PACKAGES / outside), str(PACKAGES / inside)]
+    command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--clearenv"]
+    for name, value in _environment().items():
+        command += ["--setenv", name, value]
+    return [*command, "--"]
+
+
+def _system() -> list[str]:
+    """The system's libraries, and Python with its packages."""
+    python = [sys.base_prefix, sys.prefix, *sysconfig.get_paths().values()]
+    readable: list[str] = []
+    for path in sorted({*SYSTEM, *python}):
+        if os.path.exists(path) and not any(path.startswith(f"{outer}/") for outer in readable):
+            readable.append(path)
+    return readable
+
+
+def _environment() -> dict[str, str]:
+    return {
+        "HOME": HOME,
+        "LANG": "C.UTF-8",
+        "PATH": os.pathsep.join([sysconfig.get_path("scripts"), "/usr/bin", "/bin"]),
+        "PYTHONPATH": str(PACKAGES),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONNOUSERSITE": "1",
+        "MPLBACKEND": "agg",
+        INSIDE: "1",
+    }
+
+
+def _readable(content: bytes) -> int:
+    """A descriptor from which this can be read once."""
+    reader, writer = os.pipe()
+    with os.fdopen(writer, "wb") as file:
+        file.write(content)
+    return reader
+
+
+def _popen(command: Sequence[str], pass_fds: Sequence[int]) -> subprocess.Popen:
+    """What it prints goes nowhere: whatever is to be kept comes as an answer."""
+    nowhere = subprocess.DEVNULL
+    return subprocess.Popen(command, pass_fds=pass_fds, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+
+
+def _first_process(report: str, bubblewrap: subprocess.Popen) -> int:
+    """The process that all others in the sandbox descend from, as bubblewrap reports it."""
+    try:
+        return json.loads(report)["child-pid"]
+    except (ValueError, KeyError):
+        bubblewrap.kill()
+        bubblewrap.wait()
+        raise SandboxMissing(
+            "bubblewrap may not make a sandbox here. In a container it needs user namespaces: "
+            "docker run --security-opt seccomp=unconfined --security-opt systempaths=unconfined ..."
+        ) from None

@@ -1,0 +1,91 @@
+"""The record of what ranks communicated, as it comes out of a sandbox: read field by field.
+
+Code on a rank can write into its own record what it likes. `loopback` compares it with what Linux counted;
+here it is only seen to that checks can rely on its form.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from fourranks.trace import Call
+
+LONGEST = 1000  # characters of a name
+_FIELDS = {field.name for field in dataclasses.fields(Call)}
+_NAMES = ("op", "group", "dtype", "file", "function")
+_COUNTS = ("seq", "index", "nbytes", "line")
+_MOMENTS = ("end", "completed", "device_seconds")  # or None
+_RANKS = ("peer", "root")  # or None
+
+
+def calls(record: object, world_size: int) -> list[list[Call]]:
+    """The calls of each rank.
+
+    Raises:
+        ValueError: something in the record is not what it can be.
+    """
+    if type(record) is not list or len(record) != world_size:
+        raise ValueError("no record of every rank")
+    for own in record:
+        if type(own) is not list or not all(_is_call(fields, world_size) for fields in own):
+            raise ValueError("no record of calls")
+    return [[Call(**fields) for fields in own] for own in record]
+
+
+def _is_call(fields: Any, world_size: int) -> bool:
+    return (
+        type(fields) is dict
+        and fields.keys() == _FIELDS
+        and all(_is_name(fields[name]) for name in _NAMES)
+        and all(_is_count(fields[name]) for name in _COUNTS)
+        and all(fields[name] is None or type(fields[name]) is float for name in _MOMENTS)
+        and all(fields[name] is None or _is_rank(fields[name], world_size) for name in _RANKS)
+        and _are_ranks(fields["ranks"], world_size)
+        and len(fields["ranks"]) > 0
+        and _are_ranks(fields["members"], world_size)
+        and _are_counts(fields["shape"])
+        and (fields["exchange"] is None or _is_exchange(fields["exchange"], len(fields["ranks"])))
+        and (fields["part"] is None or _is_part(fields["part"]))
+        and (fields["reduce_op"] is None or _is_name(fields["reduce_op"]))
+        and type(fields["start"]) is type(fields["waited"]) is float
+        and type(fields["tag"]) is int
+        and type(fields["asynchronous"]) is bool
+        and fields["look"] is None
+    )
+
+
+def _is_name(value: object) -> bool:
+    return type(value) is str and len(value) <= LONGEST
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _is_rank(value: object, world_size: int) -> bool:
+    return type(value) is int and 0 <= value < world_size
+
+
+def _are_counts(value: object) -> bool:
+    return type(value) is tuple and all(map(_is_count, value))
+
+
+def _are_ranks(value: object, world_size: int) -> bool:
+    return (
+        type(value) is tuple
+        and all(_is_rank(each, world_size) for each in value)
+        and len(set(value)) == len(value)
+    )
+
+
+def _is_part(value: object) -> bool:
+    return type(value) is tuple and [type(each) for each in value] == [int, str]
+
+
+def _is_exchange(value: object, size: int) -> bool:
+    return (
+        type(value) is tuple
+        and len(value) == 2
+        and all(_are_counts(nbytes) and len(nbytes) == size for nbytes in value)
+    )

@@ -1,0 +1,321 @@
+"""A student's notebook in a process of its own, and handles to the functions that it defines.
+
+`interpreter` is what runs there. What it answers is checked here before it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from autograder import wire
+from autograder.drivers.calls import call
+from autograder.sandbox import loopback, recorded
+from autograder.sandbox.bubblewrap import Sandbox
+from autograder.student import DIED, RAISED, TIMED_OUT, UNTOLD, WRONG_TYPE, Cell, Function, RunFailed, Source
+from fourranks.trace import Call
+
+STARTING = 60.0  # seconds for importing torch
+CELL = 120.0  # seconds for one cell
+MOST_SHOWN = 64 << 20  # characters that all cells of a notebook may show, pictures among them
+LEFT_OUT = "What this cell showed is left out: the notebook shows too much.\n"
+LONGEST = 20_000  # characters of a message, or of a name
+GRACE = 15.0  # seconds beyond a call's own timeout for starting, freeing and ending its ranks
+
+_REASONS = (RAISED, "deadlock", DIED, TIMED_OUT, WRONG_TYPE)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a cell showed: text, displays by kind of data, and the error that it ended in."""
+
+    text: str = ""
+    displays: tuple[dict[str, str], ...] = ()
+    error: dict[str, str] | None = None
+
+    @property
+    def size(self) -> int:
+        """Characters in all."""
+        parts = [self.error or {}, *self.displays]
+        return len(self.text) + sum(len(value) for part in parts for value in part.values())
+
+
+class Unconfined:
+    """A process as the reader's own: nothing keeps it from anything."""
+
+    exceeded = ""
+
+    def traffic(self) -> None:
+        """Nobody counts it."""
+
+    def __init__(self, command: Sequence[str], pass_fds: Sequence[int]) -> None:
+        nowhere = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            command,
+            pass_fds=pass_fds,
+            start_new_session=True,
+            stdin=nowhere,
+            stdout=nowhere,
+            stderr=nowhere,
+        )
+
+    def kill(self) -> None:
+        """End it and the process for the cells; their ranks end with them."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
+class Interpreter:
+    """A process that runs cells and functions; it begins to import torch as soon as this is made.
+
+    Args:
+        confine: `Sandbox`, or `Unconfined`.
+    """
+
+    def __init__(self, confine: Callable[..., Sandbox | Unconfined]) -> None:
+        self._connection, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", "autograder.sandbox.interpreter", str(theirs.fileno())]
+            self.process = confine(command, [theirs.fileno()])
+        self._ready = False
+
+    def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """Its answer; without one it is of no more use, and should be closed.
+
+        Raises:
+            RunFailed: when there is none in time, or what arrives is no answer.
+        """
+        try:
+            if not self._ready:
+                wire.receive(self._connection, STARTING)
+                self._ready = True
+            self._connection.settimeout(timeout)
+            wire.send(self._connection, request)
+            answer = wire.receive(self._connection, timeout, wire.ANSWER)
+        except TimeoutError:
+            raise RunFailed(TIMED_OUT, f"no answer within {timeout:g} s") from None
+        except (EOFError, OSError):
+            ended = self.process.exceeded or "the process that runs the notebook ended"
+            raise RunFailed(DIED, ended) from None
+        except wire.WireError as error:
+            raise RunFailed(WRONG_TYPE, f"the answer cannot be read: {error}") from None
+        if not isinstance(answer, dict):
+            raise RunFailed(WRONG_TYPE, "the answer cannot be read")
+        return answer
+
+    def close(self) -> None:
+        """End the process and its ranks."""
+        self._connection.close()
+        self.process.kill()
+
+
+class Warm:
+    """Makes interpreters, each of which was begun when the one before it was taken."""
+
+    def __init__(self, make: Callable[[], Interpreter]) -> None:
+        self._make = make
+        self._next = make()
+
+    def __call__(self) -> Interpreter:
+        taken, self._next = self._next, self._make()
+        return taken
+
+    def close(self) -> None:
+        """End the one that nobody has taken."""
+        self._next.close()
+
+
+class StudentProcess:
+    """A notebook's cells, run one by one, and the functions that they defined.
+
+    When a cell or a call brings the process down, another one runs the same cells again, but for those that
+    did it.
+
+    Args:
+        cells: to begin with.
+        interpreter: makes a process.
+
+    Attributes:
+        deadline: a time.monotonic() from which on nothing is run any more.
+    """
+
+    def __init__(
+        self,
+        cells: Sequence[str] = (),
+        interpreter: Callable[[], Interpreter] = lambda: Interpreter(Unconfined),
+    ) -> None:
+        self._cells = [Cell(text) for text in cells]
+        self._make = interpreter
+        self._interpreter: Interpreter | None = None
+        self._room = MOST_SHOWN
+        self.deadline = math.inf
+
+    def run(self, cell: str) -> Shown:
+        """Run one more cell; a cell that fails does not stop the next one."""
+        try:
+            shown = _shown(self._ask({"cell": cell}, CELL))
+        except RunFailed as failure:
+            return Shown(
+                error={"name": "CellFailed", "message": failure.message, "traceback": failure.message}
+            )
+        self._cells.append(Cell(cell, finished=shown.error is None))
+        self._room -= shown.size
+        return shown if self._room >= 0 else Shown(text=LEFT_OUT, error=shown.error)
+
+    @property
+    def cells(self) -> Sequence[Cell]:
+        """The cells that have been run, but for those that brought the process down."""
+        return tuple(self._cells)
+
+    def function(self, name: str) -> RemoteFunction:
+        """The handle to the function of this name, which need not exist: then each run of it fails."""
+        return RemoteFunction(name, self)
+
+    def traffic(self) -> loopback.Traffic | None:
+        """What its ranks have moved so far, by Linux's count; None if it has no loopback of its own.
+
+        Raises:
+            RunFailed: when there is no time left.
+        """
+        return self._running().process.traffic()
+
+    def call(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """The answer to a request about a function.
+
+        Raises:
+            RunFailed: when there is none in time, or what arrives is no answer.
+        """
+        return self._ask(request, timeout)
+
+    def release(self, name: str) -> None:
+        """End the ranks that the function of this name has, if there are any."""
+        if self._interpreter is not None:
+            with contextlib.suppress(RunFailed):
+                self._ask({"release": name}, GRACE)
+
+    def close(self) -> None:
+        """End the process and its ranks."""
+        interpreter, self._interpreter = self._interpreter, None
+        if interpreter is not None:
+            interpreter.close()
+
+    def _ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        interpreter = self._running()
+        try:
+            return interpreter.ask(request, self._limited(timeout))
+        except RunFailed:
+            self.close()
+            raise
+
+    def _running(self) -> Interpreter:
+        """The process, in which all cells have run; one that brings it down is not run again."""
+        while self._interpreter is None:
+            self._interpreter = self._make()
+            for cell in list(self._cells):
+                try:
+                    self._interpreter.ask({"cell": cell.text}, self._limited(CELL))
+                except RunFailed:
+                    self.close()
+                    self._limited(CELL)
+                    self._cells.remove(cell)
+                    break
+        return self._interpreter
+
+    def _limited(self, timeout: float) -> float:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            self.close()
+            raise RunFailed(TIMED_OUT, "the time for this submission is over")
+        return min(timeout, left)
+
+    def __enter__(self) -> StudentProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _shown(answer: dict[str, Any]) -> Shown:
+    """What a cell showed, as far as it is text by name."""
+    match answer:
+        case {"text": str(text), "displays": list(displays), "error": error} if all(
+            map(_is_text, displays)
+        ) and (error is None or _is_text(error)):
+            return Shown(text, tuple(displays), error and _shortened(error))
+    raise RunFailed(WRONG_TYPE, "what a cell shows cannot be read")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, dict) and all(type(each) is str for pair in value.items() for each in pair)
+
+
+def _shortened(error: dict[str, str]) -> dict[str, str]:
+    return {name: error[name][-LONGEST:] for name in ("name", "message", "traceback") if name in error}
+
+
+class RemoteFunction(Function):
+    """A function of a `StudentProcess`."""
+
+    def __init__(self, name: str, process: StudentProcess) -> None:
+        self.name = name
+        self._process = process
+
+    @property
+    def source(self) -> Source:
+        """The notebook's cells so far."""
+        return Source(self.name, self._process.cells)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> object:
+        """What it returns, on a rank of its own: for a test cell that asserts something and uses no check.
+
+        Raises:
+            RunFailed: when it returns nothing.
+        """
+        (outcome,) = self.run([(arguments, keywords)], driver=call)
+        return outcome.value
+
+    def backends(self, world_size: int) -> tuple[str, ...]:
+        """Gloo only in a sandbox, which has no GPU: NCCL moves bytes where Linux does not count them."""
+        return super().backends(world_size) if self._process.traffic() is None else ("gloo",)
+
+    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[list[bytes], list[list[Call]]]:
+        before = self._process.traffic()
+        answer = self._process.call(
+            {"run": self.name, "requests": requests, "backend": backend, "timeout": self.timeout},
+            self.timeout + GRACE,
+        )
+        try:
+            calls = recorded.calls(answer.get("calls"), len(requests))
+        except ValueError as error:
+            raise RunFailed(WRONG_TYPE, f"the ranks' record cannot be read: {error}") from None
+        match answer:
+            case {"answers": list(answers)} if [type(a) for a in answers] == [bytes] * len(requests):
+                if before is not None:
+                    _compare(calls, self._process.traffic() - before)
+                return answers, calls
+            case {"reason": str(reason), "message": str(message), "exception": str(exception)} if (
+                reason in _REASONS
+            ):
+                raise RunFailed(reason, message[:LONGEST], exception[:LONGEST], calls)
+        raise RunFailed(WRONG_TYPE, "the answer cannot be read")
+
+    def release(self) -> None:
+        self._process.release(self.name)
+
+
+def _compare(calls: list[list[Call]], counted: loopback.Traffic) -> None:
+    if reason := loopback.contradiction(calls, counted):
+        raise RunFailed(UNTOLD, reason, calls=calls)

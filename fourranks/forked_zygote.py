@@ -1,0 +1,85 @@
+"""A zygote that is forked from this process, in place of one that imports torch once more.
+
+For a process that has imported torch and done nothing else with it: see `zygote` for why.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+
+from . import zygote
+from .rank.main import become_rank  # noqa: F401  (with it comes all that a rank needs)
+
+_TICK = 0.01  # seconds between looks whether it has ended
+
+
+def share() -> None:
+    """Make a forked zygote the one of this process."""
+    zygote.share(ForkedZygote())
+
+
+class ForkedZygote(zygote.Zygote):
+    """The handle of such a zygote."""
+
+    def _launch(self, theirs: socket.socket) -> Child:
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            return Child(pid)
+        try:
+            os.dup2(self._errors.fileno(), 2)
+            keep_only(theirs.fileno())
+            end_with(parent)
+            os.setsid()
+            zygote.main(theirs.fileno())
+        finally:
+            os._exit(1)
+
+
+class Child:
+    """A forked process, with as much of `subprocess.Popen` as a zygote's handle uses."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        """Its wait status; None while it runs."""
+        if self._status is None:
+            ended, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = status if ended else None
+        return self._status
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end.
+
+        Raises:
+            subprocess.TimeoutExpired: it has not ended within `timeout` seconds.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (status := self.poll()) is None:
+            if deadline is not None and time.monotonic() > deadline:
+                raise subprocess.TimeoutExpired("zygote", timeout)
+            time.sleep(_TICK)
+        return status
+
+    def kill(self) -> None:
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
+def keep_only(descriptor: int) -> None:
+    """Close all that a fork has inherited, but for this descriptor and the standard streams."""
+    os.closerange(3, descriptor)
+    os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
+
+
+def end_with(parent: int) -> None:
+    """Have Linux end this process when its parent ends."""
+    zygote.die_with_parent()
+    if os.getppid() != parent:  # it has ended already
+        os._exit(1)

@@ -1,0 +1,49 @@
+"""When the record of ranks and Linux's count contradict each other, and when a busy machine explains it."""
+
+import pytest
+
+from autograder.sandbox.loopback import EACH_CALL, EACH_PAIR, SEGMENT, Traffic, contradiction
+from fourranks.trace import Call
+
+SEND = Call("send", "0", (0, 1), nbytes=1_000_000, peer=1)
+SLACK = 50_000 + 4 * EACH_PAIR + 2 * EACH_CALL
+
+
+def counted(nbytes: int, resent: int = 0) -> str:
+    return contradiction([[SEND], []], Traffic(nbytes, resent))
+
+
+def test_what_headers_and_meeting_take_is_no_contradiction():
+    assert counted(1_000_000 - SLACK) == counted(1_000_000 + SLACK) == ""
+
+
+def test_bytes_that_no_call_accounts_for_are_one():
+    assert "account for 1,000,000 only" in counted(1_000_001 + SLACK)
+
+
+def test_bytes_that_were_never_sent_are_one():
+    assert "pretend 1,000,000" in counted(999_999 - SLACK)
+
+
+def test_segments_that_were_sent_again_count_twice():
+    assert counted(1_000_000 + SLACK + 3 * SEGMENT, resent=3) == ""
+    assert counted(1_000_000 + SLACK + 3 * SEGMENT + 1, resent=3) != ""
+
+
+def test_but_not_more_than_a_busy_machine_would_send_again():
+    assert counted(2_000_000, resent=1000) != ""
+
+
+@pytest.mark.parametrize(
+    ("call", "sent"),
+    [
+        (Call("all_reduce", "0", (0, 1, 2), nbytes=3_000_000), 4_000_000),
+        (Call("broadcast", "0", (0, 1, 2), nbytes=3_000_000), 2_000_000),
+        (Call("all_to_all", "0", (0, 1, 2), exchange=((1, 10**6, 2 * 10**6), (0, 0, 0))), 3_000_000),
+        (Call("recv", "0", (0, 1), nbytes=1_000_000), 0),
+    ],
+    ids=lambda value: getattr(value, "op", value),
+)
+def test_each_operation_sends_what_gloo_makes_of_it(call, sent):
+    assert contradiction([[call], [], []], Traffic(sent, 0)) == ""
+    assert contradiction([[call], [], []], Traffic(sent + 1_000_000, 0)) != ""

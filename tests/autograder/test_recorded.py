@@ -1,0 +1,63 @@
+"""A record of calls that came out of a sandbox is read only if every field is what it can be."""
+
+import dataclasses
+
+import pytest
+
+from autograder.sandbox import recorded
+from fourranks.trace import Call
+
+SEND = Call(
+    "send", "0", (0, 1, 2), shape=(3,), dtype="float32", nbytes=12, part=(3, "float32"), peer=1, end=1.0
+)
+
+
+def fields(**changes):
+    return dataclasses.asdict(SEND) | changes
+
+
+def test_an_honest_record_comes_through_as_it_was():
+    exchange = fields(op="all_to_all", peer=None, exchange=((1, 2, 3), (4, 5, 6)))
+    one, other, _ = recorded.calls([[fields(), exchange], [], []], 3)
+    assert [dataclasses.asdict(call) for call in one] == [fields(), exchange] and other == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"nbytes": -12},
+        {"nbytes": True},
+        {"nbytes": 1.5},
+        {"peer": 3},
+        {"peer": -1},
+        {"peer": "1"},
+        {"root": 7},
+        {"ranks": ()},
+        {"ranks": (0, 0, 1)},
+        {"ranks": (0, 9)},
+        {"ranks": 3},
+        {"shape": [3]},
+        {"op": None},
+        {"op": "x" * 10_000},
+        {"file": b"file"},
+        {"end": "late"},
+        {"start": None},
+        {"exchange": ((1, 2, 3), (4, 5))},
+        {"exchange": ((1, 2, 3), (4, 5, -6))},
+        {"exchange": 3},
+        {"part": (3,)},
+        {"members": (0, 99)},
+        {"look": (1.0,)},
+        {"another": 1},
+    ],
+    ids=str,
+)
+def test_a_field_that_cannot_be_spoils_the_record(changes):
+    with pytest.raises(ValueError, match="no record of calls"):
+        recorded.calls([[fields(**changes)], [], []], 3)
+
+
+@pytest.mark.parametrize("record", [None, [], [[], []], {"0": []}, [[], [], None], [[], [], [7]]], ids=str)
+def test_a_record_has_calls_of_every_rank(record):
+    with pytest.raises(ValueError):
+        recorded.calls(record, 3)

@@ -1,0 +1,171 @@
+"""What code in a sandbox can reach, and what becomes of it when it takes too much."""
+
+import errno
+import os
+import socket
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autograder.sandbox import bubblewrap
+from autograder.sandbox.bubblewrap import SandboxMissing
+from autograder.sandbox.limits import Files, Usage, exceeded
+from autograder.sandbox.system_calls import MACHINES, REFUSED, seccomp_filter
+from tests.autograder.conftest import SMALL
+
+
+def said(run, expression: str) -> object:
+    return run(f"import os, pathlib; say({expression})")[1]
+
+
+def test_it_sees_no_file_of_the_user_of_the_course_or_of_grading(run):
+    course = Path(bubblewrap.PACKAGES)
+    seen = said(
+        run,
+        "[os.path.join(where, name) for top in ('/home', '/root', '/etc', '/var', '/srv', "
+        f"'/mnt', '/tmp', {str(course)!r}) for where, _, names in os.walk(top) for name in names]",
+    )
+    allowed = (sys.prefix, sys.base_prefix, "/etc/alternatives", "/etc/ld.so.cache")
+    allowed += tuple(str(course / path) for path in bubblewrap.COURSE)
+    assert [path for path in seen if not path.startswith(allowed)] == []
+    assert not said(run, f"os.path.exists({str(course / 'autograder' / 'checks')!r})")
+
+
+def test_it_can_write_only_to_what_ends_with_it(run):
+    places = ["/", "/usr", "/dev", "/proc/sys/kernel/core_pattern", "/proc/sysrq-trigger", sys.prefix]
+    places += [str(bubblewrap.PACKAGES / "fourranks")]
+    assert said(run, f"[place for place in {places} if os.access(place, os.W_OK)]") == []
+    assert said(run, "pathlib.Path('new').write_text('mine')") == 4
+    assert said(run, "os.listdir('.')") == []
+
+
+def test_it_knows_nothing_of_the_environment_and_of_other_processes(run, monkeypatch):
+    monkeypatch.setenv("A_SECRET", "42")
+    assert "A_SECRET" not in said(run, "dict(os.environ)")
+    assert len(said(run, "[name for name in os.listdir('/proc') if name.isdigit()]")) <= 2
+
+
+def test_it_has_no_network_but_its_own_loopback(run):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        tried = said(run, f"socket.socket().connect_ex(('127.0.0.1', {port}))")
+    assert tried != 0
+    assert said(run, "socket.socket().connect_ex(('192.0.2.1', 80))") != 0
+    own = "(lambda s: socket.socket().connect_ex(s.getsockname()))(socket.create_server(('127.0.0.1', 0)))"
+    assert said(run, own) == 0
+
+
+def test_linux_refuses_calls_that_get_past_what_is_watched(run):
+    names = ("shmget", "msgget", "ptrace", "unshare", "keyctl", "io_uring_setup", "process_vm_readv")
+    machine = MACHINES.index(os.uname().machine)
+    numbers = [REFUSED[name][machine] for name in names]
+    code = f"""
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+say([(libc.syscall(number, 0, 0, 0), ctypes.get_errno()) for number in {numbers}])
+"""
+    assert run(code)[1] == [[-1, errno.EPERM]] * len(names)
+
+
+def test_processes_can_talk_by_ip_and_by_pairs_of_sockets_only(run):
+    families = [socket.AF_UNIX, 40, 17, 38]  # 40 reaches the hypervisor, 17 the wire, 38 the kernel's crypto
+    code = f"""
+refused = 0
+for family in {[int(family) for family in families]}:
+    try: socket.socket(family)
+    except OSError: refused += 1
+socket.socket().close()
+say(refused)
+"""
+    assert run(code)[1] == len(families)
+
+
+def test_no_process_can_hide_from_the_watch(run):
+    code = "import ctypes; say([ctypes.CDLL(None).prctl(option, 0, 0, 0, 0) for option in (4, 3)])"
+    assert run(code)[1] == [-1, 1]  # to set whether it can be looked into, and to ask
+
+
+def test_no_filter_is_known_for_other_machines():
+    with pytest.raises(NotImplementedError, match="x86_64 and aarch64"):
+        seccomp_filter("riscv64")
+
+
+def test_linux_counts_what_goes_over_its_loopback(run):
+    confined, _ = run(
+        "server = socket.create_server(('127.0.0.1', 0))\n"
+        "one = socket.create_connection(server.getsockname())\n"
+        "other, _ = server.accept()\n"
+        "for _ in range(10):\n    one.sendall(bytes(100_000)); left = 100_000\n"
+        "    while left: left -= len(other.recv(left))\n"
+        "say('done'); import time; time.sleep(60)"
+    )
+    assert 1_000_000 < confined.traffic().nbytes < 1_100_000
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        pytest.param(
+            "import os, time\nfor _ in range(9): os.fork()\ntime.sleep(60)", "processes", id="a fork bomb"
+        ),
+        pytest.param(
+            "import threading, time\n"
+            "for _ in range(1000): threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n"
+            "time.sleep(60)",
+            "threads",
+            id="a thousand threads",
+        ),
+        pytest.param("x = [b'1' * 10_000_000 for _ in range(200)]", "memory", id="a memory bomb"),
+        pytest.param(
+            "import time\nwhile time.process_time() < 60: pass", "processor time", id="a loop of a minute"
+        ),
+        pytest.param(
+            "import os, time\n"
+            "file = os.memfd_create('bomb')\n"
+            "for _ in range(160): os.write(file, bytes(10_000_000))\n"
+            "time.sleep(60)",
+            "memory",
+            id="memory that belongs to no process",
+        ),
+    ],
+)
+def test_who_takes_too_much_is_ended_with_all_that_they_started(run, code, reason):
+    confined, _ = run(code)
+    assert reason in confined.exceeded or reason == "memory"  # a single process also gets a MemoryError
+    deadline = time.monotonic() + 5
+    while psutil.pid_exists(confined._init) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not psutil.pid_exists(confined._init)
+
+
+def test_files_take_no_more_than_they_may(run):
+    confined, got = run(
+        "try:\n    for i in range(9): open(str(i), 'wb').write(bytes(300_000))\n"
+        "except OSError as error: say(error.errno)"
+    )
+    assert got == 28  # no space left
+
+
+def test_limits_are_named_by_what_was_exceeded():
+    within = Usage(memory_bytes=SMALL.memory_bytes, processes=20, threads=200, cpu_seconds=5)
+    assert exceeded(SMALL, within, Files(number=10**6)) == "more than 50,000 open files"
+    assert exceeded(SMALL, within) == ""
+    assert "1 GiB" in exceeded(SMALL, Usage(SMALL.memory_bytes + 1, 1, 1, 0))
+
+
+def test_without_bubblewrap_it_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SandboxMissing, match="apt install bubblewrap"):
+        bubblewrap.check()
+
+
+def test_where_bubblewrap_may_not_it_says_what_it_needs(monkeypatch, tmp_path):
+    refusing = tmp_path / "bwrap"
+    refusing.write_text("#!/bin/sh\nexit 1\n")
+    refusing.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(SandboxMissing, match="user namespaces"):
+        bubblewrap.check()
