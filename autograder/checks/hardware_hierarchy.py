@@ -28,7 +28,7 @@ Outcomes = Sequence[Outcome | None]
 
 EXACT = 1e-9  # of formulas: a few roundings of float64
 FAKE = 0.01  # of a measurement by a fake clock: looking at the clock takes a little, too
-REAL = 4.0  # times above or below our own slowest and fastest copy: other programs may run between
+REAL = 4.0  # times above or below our own slowest and fastest median: other programs may run between
 
 
 # --- formulas ---------------------------------------------------------------------------------------------
