@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from autograder import student, verdict
 from autograder.policy import Problem
+from autograder.reading import forbidden
 from autograder.student import Function, Outcome, RunFailed
 from autograder.verdict import Result, Verdict
 
@@ -86,8 +87,23 @@ class Trial(Case):
         return self.verify(outcomes)
 
 
-def judge(name: str, code: Callable | Function, cases: Iterable[Case], seed: int) -> None:
-    """Runs the cases on every backend there is and shows the verdict.
+@dataclass(frozen=True, kw_only=True)
+class Reading(Case):
+    """The code as it is written; nothing is called."""
+
+    inputs: Sequence[tuple | None] = ()
+
+    def __str__(self) -> str:
+        return "the code itself"
+
+    def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
+        """Without a call there is nothing to examine."""
+
+
+def judge(
+    name: str, code: Callable | Function, cases: Iterable[Case], seed: int, banned: Sequence[str] = ()
+) -> None:
+    """Reads the code, runs the cases on every backend there is, and shows the verdict.
 
     A check ends in bounded time, whatever the code does: at most two cases may go without an answer, and
     none after a timeout.
@@ -97,15 +113,25 @@ def judge(name: str, code: Callable | Function, cases: Iterable[Case], seed: int
         code: the student's function or class.
         cases: made one by one, as they are run.
         seed: that the inputs were drawn with.
+        banned: what the exercise forbids, a list of `forbidden`. Code that uses it is not run.
 
     Raises:
         AssertionError: when a case fails, with the verdict as its text.
     """
     began = time.perf_counter()
     with student.handle(code) as handle:
-        results = _results(handle, cases)
-        results = list(_until_failure(results) if handle.until_failure else results)
+        results = _read(handle, banned)
+        if not results:
+            results = _results(handle, cases)
+            results = list(_until_failure(results) if handle.until_failure else results)
     verdict.show(Verdict(name, results, seed, time.perf_counter() - began))
+
+
+def _read(handle: Function, banned: Sequence[str]) -> list[Result]:
+    """What is wrong with the text of the code, if it can be had; without it nothing is graded."""
+    source = handle.source
+    problem = source and forbidden.problem(source.name, source.cells, banned)
+    return [Result(Reading(), "read, not run", problem)] if problem else []
 
 
 def _until_failure(results: Iterator[Result]) -> Iterator[Result]:
@@ -121,7 +147,7 @@ def _results(handle: Function, cases: Iterable[Case]) -> Iterator[Result]:
     for case in cases:
         if case.world_size in hopeless:
             continue
-        for backend in [b for b in student.backends(case.world_size) if b in case.backends]:
+        for backend in [b for b in handle.backends(case.world_size) if b in case.backends]:
             try:
                 outcomes = handle.run(case.inputs, members=case.members, backend=backend, driver=case.driver)
             except RunFailed as failure:

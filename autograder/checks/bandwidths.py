@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from autograder.drivers import benchmarking as drivers
 from autograder.judge import Trial, judge
 from autograder.policy import Problem
+from autograder.reading.forbidden import BENCHMARKING as BANNED
 from autograder.student import Function, Outcome
 from autograder.values import kind_of
 from fourranks import alpha_beta
@@ -47,7 +48,7 @@ def algbw(function: Callable | Function, seed: int = 0) -> None:
         size, seconds = _size(generator), generator.uniform(1e-5, 1.0)
         wrong = {"reciprocal": seconds / size, **_units(size / seconds)}
         cases.append(_number("algbw", (size, seconds), size / seconds, wrong, size=1))
-    judge("algbw", function, cases, seed)
+    judge("algbw", function, cases, seed, BANNED)
 
 
 def busbw(
@@ -60,7 +61,7 @@ def busbw(
     generator = random.Random(seed)
     cases = [_busbw(generator, name, n) for n in world_sizes for name in collectives]
     cases.append(_refused(("all_gossip", 1000, 1.0, 4)))
-    judge("busbw", function, cases, seed)
+    judge("busbw", function, cases, seed, BANNED)
 
 
 def _busbw(generator: random.Random, collective: str, n: int) -> Trial:
@@ -106,7 +107,7 @@ def corrected_reduce_scatter_busbw(
             "uncorrected": reported,
         }
         cases.append(_number("corrected_reduce_scatter_busbw", (reported, n), n * reported, wrong, size=n))
-    judge("corrected_reduce_scatter_busbw", function, cases, seed)
+    judge("corrected_reduce_scatter_busbw", function, cases, seed, BANNED)
 
 
 def crossover_bytes(
@@ -129,12 +130,12 @@ def crossover_bytes(
         }
         nothing = 0.0 if answer else 1e-9 * alpha / beta
         cases.append(_number("crossover_bytes", (n, alpha, beta), answer, wrong, size=n, nothing=nothing))
-    judge("crossover_bytes", function, cases, seed)
+    judge("crossover_bytes", function, cases, seed, BANNED)
 
 
 def fit_alpha_beta(function: Callable | Function, seed: int = 0) -> None:
     """Checks `fit_alpha_beta` on exact times, in any order, and on noisy ones over six decades of sizes."""
-    judge("fit_alpha_beta", function, _fits(random.Random(seed)), seed)
+    judge("fit_alpha_beta", function, _fits(random.Random(seed)), seed, BANNED)
 
 
 def _fits(generator: random.Random) -> Iterator[Trial]:

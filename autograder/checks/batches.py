@@ -14,6 +14,7 @@ from autograder.expected import gradient_traffic as traffic
 from autograder.expected.gradients import Expected, wrong_gradients
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, counted
+from autograder.reading.forbidden import DATA_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.training import WORLD_SIZES, settings
 from autograder.values import difference, kind_of, same
@@ -34,7 +35,7 @@ def shard_batch(function: Code, world_sizes: Sequence[int] = (1, 2, 3, 4), seed:
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("shard_batch", function, _sharding(world_sizes, seed), seed)
+    judge("shard_batch", function, _sharding(world_sizes, seed), seed, BANNED)
 
 
 def _sharding(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
@@ -95,7 +96,7 @@ def accumulate(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: i
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("accumulate", function, _accumulating(world_sizes, seed), seed)
+    judge("accumulate", function, _accumulating(world_sizes, seed), seed, BANNED)
 
 
 def _accumulating(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:

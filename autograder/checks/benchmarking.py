@@ -17,6 +17,7 @@ from autograder import hints
 from autograder.drivers import benchmarking as drivers
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, counted, first
+from autograder.reading.forbidden import BENCHMARKING as BANNED
 from autograder.student import Function, Outcome
 from autograder.values import kind_of
 from fourranks.errors import name_ranks
@@ -103,7 +104,7 @@ def benchmark(
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("benchmark", function, _benchmark_cases(world_sizes, seed), seed)
+    judge("benchmark", function, _benchmark_cases(world_sizes, seed), seed, BANNED)
 
 
 def _benchmark_cases(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:

@@ -10,6 +10,7 @@ from autograder.expected import pipeline_schedules as reference
 from autograder.expected.pipeline_schedules import in_words
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, counted
+from autograder.reading.forbidden import PIPELINE_PARALLELISM as BANNED
 from autograder.student import Function
 from autograder.values import kind_of
 
@@ -30,7 +31,7 @@ def bubble_fraction(
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("bubble_fraction", code, _bubbles(num_stages, num_chunks, random.Random(seed)), seed)
+    judge("bubble_fraction", code, _bubbles(num_stages, num_chunks, random.Random(seed)), seed, BANNED)
 
 
 def _bubbles(num_stages: Sequence[int], num_chunks: Sequence[int], draw: random.Random) -> Iterator[Trial]:

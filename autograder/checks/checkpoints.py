@@ -19,6 +19,7 @@ from autograder.drivers import checkpoints as drivers
 from autograder.expected.training_state import Draw, content_of, difference, one_step_later, shown
 from autograder.judge import Trial, judge
 from autograder.policy import Problem
+from autograder.reading.forbidden import DATA_PARALLELISM as BANNED
 from autograder.student import Function, Outcome, RunFailed
 from autograder.values import close, kind_of, same
 
@@ -44,7 +45,13 @@ def save_checkpoint(
         AssertionError: when a case fails; its text is a small table with a hint.
     """
     with tempfile.TemporaryDirectory(prefix="fourranks-") as folder, student.handle(function) as handle:
-        judge("save_checkpoint", handle, _save_cases(handle, Draw(folder, widths, seed), world_sizes), seed)
+        judge(
+            "save_checkpoint",
+            handle,
+            _save_cases(handle, Draw(folder, widths, seed), world_sizes),
+            seed,
+            BANNED,
+        )
 
 
 def load_checkpoint(
@@ -62,7 +69,7 @@ def load_checkpoint(
         AssertionError: when a case fails; its text is a small table with a hint.
     """
     with tempfile.TemporaryDirectory(prefix="fourranks-") as folder:
-        judge("load_checkpoint", function, _load_cases(Draw(folder, widths, seed), world_sizes), seed)
+        judge("load_checkpoint", function, _load_cases(Draw(folder, widths, seed), world_sizes), seed, BANNED)
 
 
 # --- save_checkpoint

@@ -20,6 +20,7 @@ from autograder.expected.gradients import Expected, expectations, sum_of, wrong_
 from autograder.expected.wrapping import different, wrong_start
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, first
+from autograder.reading.forbidden import DATA_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.training import WORLD_SIZES, Setting, Training, settings
 from fourranks.trace import Call
@@ -54,7 +55,7 @@ def average_gradients(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, 
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("average_gradients", function, _averaging(world_sizes, seed), seed)
+    judge("average_gradients", function, _averaging(world_sizes, seed), seed, BANNED)
 
 
 def _averaging(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
@@ -93,7 +94,7 @@ def distributed_data_parallel(code: Code, world_sizes: Sequence[int] = WORLD_SIZ
         AssertionError: when a case fails; its text is a small table with a hint.
     """
     cases = _wrapping(world_sizes, seed, dict.fromkeys(KIND_OF_MODEL, (None,)), held=0)
-    judge("DistributedDataParallel", code, cases, seed)
+    judge("DistributedDataParallel", code, cases, seed, BANNED)
 
 
 def bucketed_distributed_data_parallel(
@@ -105,7 +106,11 @@ def bucketed_distributed_data_parallel(
         AssertionError: when a case fails; its text is a small table with a hint.
     """
     judge(
-        "BucketedDistributedDataParallel", code, _wrapping(world_sizes, seed, BUCKET_BYTES, DEEP_BYTES), seed
+        "BucketedDistributedDataParallel",
+        code,
+        _wrapping(world_sizes, seed, BUCKET_BYTES, DEEP_BYTES),
+        seed,
+        BANNED,
     )
 
 

@@ -17,6 +17,7 @@ from autograder.expected.activation_traffic import Collective, Traffic, excess
 from autograder.expected.shards import Cut, Tensors
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, first
+from autograder.reading.forbidden import TENSOR_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.tensor_parallelism import by_rank, names, trial
 from autograder.trials.training import WORLD_SIZES, Setting, settings
@@ -74,7 +75,7 @@ def copy_to_ranks(
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("copy_to_ranks", function, _alike(world_sizes, seed, _copied), seed)
+    judge("copy_to_ranks", function, _alike(world_sizes, seed, _copied), seed, BANNED)
 
 
 def reduce_from_ranks(
@@ -85,7 +86,7 @@ def reduce_from_ranks(
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("reduce_from_ranks", function, _alike(world_sizes, seed, _reduced), seed)
+    judge("reduce_from_ranks", function, _alike(world_sizes, seed, _reduced), seed, BANNED)
 
 
 def gather_from_ranks(
@@ -96,7 +97,7 @@ def gather_from_ranks(
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("gather_from_ranks", function, _gathering(world_sizes, seed), seed)
+    judge("gather_from_ranks", function, _gathering(world_sizes, seed), seed, BANNED)
 
 
 def scatter_to_ranks(
@@ -107,7 +108,7 @@ def scatter_to_ranks(
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("scatter_to_ranks", function, _scattering(world_sizes, seed), seed)
+    judge("scatter_to_ranks", function, _scattering(world_sizes, seed), seed, BANNED)
 
 
 # --- cases

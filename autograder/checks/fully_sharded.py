@@ -22,6 +22,7 @@ from autograder.expected.shard_traffic import ALL_REDUCES, GATHERS, REDUCES, Sha
 from autograder.expected.wrapping import different
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, first
+from autograder.reading.forbidden import SHARDED_DATA_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.sharded_data_parallelism import LAYER_BYTES, NUM_LAYERS, Sharding, memory_setting
 from autograder.trials.training import WORLD_SIZES, Setting, Training, settings
@@ -76,7 +77,7 @@ def fully_sharded_data_parallel(
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("FullyShardedDataParallel", code, _cases(world_sizes, seed), seed)
+    judge("FullyShardedDataParallel", code, _cases(world_sizes, seed), seed, BANNED)
 
 
 def _cases(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:

@@ -17,6 +17,7 @@ from autograder.drivers import less_communication as drivers
 from autograder.expected.simulations import Compression, LocalSgd, mean
 from autograder.judge import Trial, judge
 from autograder.policy import Problem
+from autograder.reading.forbidden import DATA_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.values import close, difference, kind_of, same
 from fourranks.trace import Call
@@ -38,7 +39,7 @@ def local_sgd_round(
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("local_sgd_round", function, _rounds(world_sizes, seed), seed)
+    judge("local_sgd_round", function, _rounds(world_sizes, seed), seed, BANNED)
 
 
 def top_k_compressor(
@@ -57,7 +58,7 @@ def top_k_compressor(
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("TopKCompressor", compressor, _compressions(world_sizes, ratios, shapes, seed), seed)
+    judge("TopKCompressor", compressor, _compressions(world_sizes, ratios, shapes, seed), seed, BANNED)
 
 
 class _Trial(Trial):

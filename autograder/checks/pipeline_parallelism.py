@@ -22,6 +22,7 @@ from autograder.expected.pipeline_schedules import Step, in_words
 from autograder.expected.pipeline_traffic import Stage, StepTaken
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, counted, unwaited
+from autograder.reading.forbidden import PIPELINE_PARALLELISM as BANNED
 from autograder.student import Function, Outcome, RunFailed
 from autograder.values import close, kind_of, number
 from fourranks.errors import name_ranks
@@ -42,7 +43,7 @@ def run_pipeline(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed:
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("run_pipeline", function, _running(world_sizes, seed), seed)
+    judge("run_pipeline", function, _running(world_sizes, seed), seed, BANNED)
 
 
 @dataclass(frozen=True, kw_only=True)

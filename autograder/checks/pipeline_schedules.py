@@ -15,6 +15,7 @@ from autograder.expected import pipeline_schedules as reference
 from autograder.expected.pipeline_schedules import Step, Stuck, in_words
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, counted
+from autograder.reading.forbidden import PIPELINE_PARALLELISM as BANNED
 from autograder.student import Function
 from autograder.values import kind_of
 
@@ -70,7 +71,7 @@ def assign_layers(code: Code, num_stages: Sequence[int] = (1, 2, 3, 4), seed: in
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("assign_layers", code, _assigning(num_stages, seed), seed)
+    judge("assign_layers", code, _assigning(num_stages, seed), seed, BANNED)
 
 
 def _assigning(num_stages: Sequence[int], seed: int) -> Iterator[Trial]:
@@ -135,7 +136,7 @@ def gpipe_schedule(code: Code, num_stages: Sequence[int] = NUM_STAGES, seed: int
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("gpipe_schedule", code, _scheduling(reference.gpipe, num_stages, seed), seed)
+    judge("gpipe_schedule", code, _scheduling(reference.gpipe, num_stages, seed), seed, BANNED)
 
 
 def one_f_one_b_schedule(code: Code, num_stages: Sequence[int] = NUM_STAGES, seed: int = 0) -> None:
@@ -144,7 +145,7 @@ def one_f_one_b_schedule(code: Code, num_stages: Sequence[int] = NUM_STAGES, see
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("one_f_one_b_schedule", code, _scheduling(reference.one_f_one_b, num_stages, seed), seed)
+    judge("one_f_one_b_schedule", code, _scheduling(reference.one_f_one_b, num_stages, seed), seed, BANNED)
 
 
 def _scheduling(schedule: Callable, num_stages: Sequence[int], seed: int) -> Iterator[Trial]:
@@ -162,7 +163,7 @@ def interleaved_schedule(
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("interleaved_schedule", code, _interleaving(num_stages, num_chunks), seed)
+    judge("interleaved_schedule", code, _interleaving(num_stages, num_chunks), seed, BANNED)
 
 
 def _interleaving(num_stages: Sequence[int], num_chunks: Sequence[int]) -> Iterator[Trial]:

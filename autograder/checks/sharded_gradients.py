@@ -18,6 +18,7 @@ from autograder.expected.gradients import Expected, expectations, wrong_gradient
 from autograder.expected.wrapping import wrong_start
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, counted, first
+from autograder.reading.forbidden import SHARDED_DATA_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.sharded_data_parallelism import LAYER_BYTES, NUM_LAYERS, Sharding, memory_setting
 from autograder.trials.training import WORLD_SIZES, Setting, Training, settings, taking_part
@@ -42,7 +43,7 @@ def sharded_gradients(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("ShardedGradients", code, _reducing(world_sizes, seed), seed)
+    judge("ShardedGradients", code, _reducing(world_sizes, seed), seed, BANNED)
 
 
 def _reducing(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:

@@ -19,6 +19,7 @@ from autograder.drivers import sharded_data_parallelism as drivers
 from autograder.expected import shard_traffic
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, first
+from autograder.reading.forbidden import SHARDED_DATA_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.sharded_data_parallelism import Sharding
 from autograder.trials.training import WORLD_SIZES, Setting, Training, settings
@@ -47,6 +48,7 @@ def training_bytes(function: Code, world_sizes: Sequence[int] = (1, 2, 4, 7, 64)
         function,
         [*cases, _refused_trial((1000, 4, 4)), _refused_trial((1000, 4, -1))],
         seed,
+        BANNED,
     )
 
 
@@ -153,7 +155,7 @@ def sharded_optimizer(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("ShardedOptimizer", code, _optimizing(world_sizes, seed), seed)
+    judge("ShardedOptimizer", code, _optimizing(world_sizes, seed), seed, BANNED)
 
 
 def _optimizing(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:

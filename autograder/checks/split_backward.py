@@ -13,6 +13,7 @@ from autograder.drivers.pipeline_parallelism import gradients
 from autograder.expected.pipeline_schedules import in_words
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, counted
+from autograder.reading.forbidden import PIPELINE_PARALLELISM as BANNED
 from autograder.student import Function
 from autograder.values import close, kind_of, number
 
@@ -36,7 +37,7 @@ def split_backward_linear(
         AssertionError: when a case fails; its text is a small table with a hint.
     """
     generator = torch.Generator().manual_seed(seed)
-    judge("SplitBackwardLinear", code, _splitting(shapes, generator), seed)
+    judge("SplitBackwardLinear", code, _splitting(shapes, generator), seed, BANNED)
 
 
 def _splitting(shapes: Sequence[tuple], generator: torch.Generator) -> Iterator[Trial]:

@@ -20,6 +20,7 @@ from autograder.expected.blocks import Block
 from autograder.expected.shards import WHOLE, Cut, Tensors, cut_all, parts_of_a_sum
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, first
+from autograder.reading.forbidden import TENSOR_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.tensor_parallelism import by_rank, names, trial
 from autograder.trials.training import WORLD_SIZES, Setting, settings
@@ -35,7 +36,11 @@ def column_parallel_linear(code: Code, world_sizes: Sequence[int] = WORLD_SIZES,
         AssertionError: when a case fails; its text is a small table with a hint.
     """
     judge(
-        "ColumnParallelLinear", code, _cases(world_sizes, seed, blocks.column, blocks.indivisible_width), seed
+        "ColumnParallelLinear",
+        code,
+        _cases(world_sizes, seed, blocks.column, blocks.indivisible_width),
+        seed,
+        BANNED,
     )
 
 
@@ -45,7 +50,13 @@ def row_parallel_linear(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, se
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("RowParallelLinear", code, _cases(world_sizes, seed, blocks.row, blocks.indivisible_input), seed)
+    judge(
+        "RowParallelLinear",
+        code,
+        _cases(world_sizes, seed, blocks.row, blocks.indivisible_input),
+        seed,
+        BANNED,
+    )
 
 
 def parallel_mlp(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> None:
@@ -54,7 +65,7 @@ def parallel_mlp(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("ParallelMLP", code, _cases(world_sizes, seed, blocks.mlp, blocks.indivisible_width), seed)
+    judge("ParallelMLP", code, _cases(world_sizes, seed, blocks.mlp, blocks.indivisible_width), seed, BANNED)
 
 
 def parallel_attention(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> None:
@@ -64,7 +75,11 @@ def parallel_attention(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, see
         AssertionError: when a case fails; its text is a small table with a hint.
     """
     judge(
-        "ParallelAttention", code, _cases(world_sizes, seed, blocks.attention, blocks.indivisible_heads), seed
+        "ParallelAttention",
+        code,
+        _cases(world_sizes, seed, blocks.attention, blocks.indivisible_heads),
+        seed,
+        BANNED,
     )
 
 
@@ -74,7 +89,13 @@ def all_gather_mlp(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: i
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("AllGatherMLP", code, _cases(world_sizes, seed, blocks.deep_mlp, blocks.indivisible_layers), seed)
+    judge(
+        "AllGatherMLP",
+        code,
+        _cases(world_sizes, seed, blocks.deep_mlp, blocks.indivisible_layers),
+        seed,
+        BANNED,
+    )
 
 
 def sequence_parallel_mlp(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> None:
@@ -88,6 +109,7 @@ def sequence_parallel_mlp(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, 
         code,
         _cases(world_sizes, seed, blocks.sequence_mlp, blocks.indivisible_width),
         seed,
+        BANNED,
     )
 
 

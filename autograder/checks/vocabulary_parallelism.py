@@ -16,6 +16,7 @@ from autograder.expected.activation_traffic import Collective, Traffic, excess
 from autograder.expected.shards import Cut, Tensors
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, first
+from autograder.reading.forbidden import TENSOR_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.tensor_parallelism import by_rank, names, trial
 from autograder.trials.training import WORLD_SIZES, Setting, settings
@@ -33,7 +34,7 @@ def vocab_parallel_cross_entropy(
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("vocab_parallel_cross_entropy", function, _cases(world_sizes, seed), seed)
+    judge("vocab_parallel_cross_entropy", function, _cases(world_sizes, seed), seed, BANNED)
 
 
 def _cases(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:

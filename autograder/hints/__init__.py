@@ -55,6 +55,26 @@ _BY_KIND = {
         "something of the wrong type",
         "Compare with the contract: what the function returns, and what it puts into its arguments.",
     ),
+    "untold traffic": (
+        "traffic by another way",
+        "Ranks may exchange data through torch.distributed only, so that each byte is on record.",
+    ),
+    "not defined": (
+        "not defined",
+        "Look at the cell in which it should be: what error does it end in? It has to be defined there by "
+        "`def`, `class`, `import` or `=`.",
+    ),
+    "forbidden library": (
+        "a library that holds the answer",
+        "Under `Allowed` the exercise says what to build it from. A cell of your own may compare with the "
+        "library, as long as what is checked does not lead there.",
+    ),
+    "hidden code": (
+        "code that hides what it calls",
+        "Your code is read before it is run. Define all that it uses in cells of this notebook, by `def`, "
+        "`class`, `import` or `=`, and call it by its name: without exec, eval or importlib, and without "
+        "modules as values.",
+    ),
     "modified": (
         "an argument was changed",
         "This argument belongs to the caller. Work on a copy (clone), or on a buffer of your own.",

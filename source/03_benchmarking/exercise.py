@@ -22,6 +22,8 @@
 # - turn seconds into algbw and busbw as nccl-tests does, and settle a famous puzzle about 277 and 70 GB/s,
 # - fit latency and bandwidth to measurements, and predict when a tree beats a ring.
 #
+# **Allowed** is everything in Python and torch, but not `fourranks`, which holds the answers. Every check reads what your code calls.
+#
 # 2 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}

@@ -29,8 +29,9 @@
 # %% [markdown]
 # ## Rules of the game
 #
-# **Allowed** is everything in `torch.distributed`, and `nn.Module`, but not `torch.nn.parallel`, which holds the answers. Every
-# check watches what the ranks really send.
+# **Allowed** is everything in `torch.distributed`, and `nn.Module`, but not `torch.nn.parallel`, `torch.distributed.fsdp` and
+# `torch.distributed.algorithms`, which hold the answers. Every check reads what your code calls, and watches what the ranks really
+# send. In cells of your own you may compare with anything.
 #
 # **Parallel must equal serial.** The checks train the same model on the same data in one process and compare after every step.
 # The ranks' models start from *different* random numbers, so that a forgotten broadcast shows.

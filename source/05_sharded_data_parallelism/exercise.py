@@ -29,7 +29,8 @@
 # ## Rules of the game
 #
 # **Allowed** is everything in `torch.distributed`, `torch.optim` and `nn.Module`, but not `torch.distributed.fsdp`, `torch.distributed.optim` and
-# `torch.nn.parallel`, which hold the answers. Every check watches what the ranks really send, and what they hold.
+# `torch.nn.parallel`, which hold the answers. Every check reads what your code calls, and watches what the ranks really send, and what they hold. In cells of
+# your own you may compare with anything.
 #
 # **Parallel must equal serial.** The checks train the same model on the same data in one process and compare after every step. The ranks' models start
 # from *different* random numbers; a wrapper gives them those of rank 0, as in topic 04: parameters and buffers, each broadcast once.

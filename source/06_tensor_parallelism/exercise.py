@@ -29,8 +29,9 @@
 # %% [markdown]
 # ## Rules of the game
 #
-# **Allowed** is everything in `torch.distributed`, and `nn.Module`, but not `torch.distributed.tensor`, `torch.distributed.nn` and the functional collectives:
-# those hold the answers. Every check watches what the ranks really send.
+# **Allowed** is everything in `torch.distributed`, and `nn.Module`, but not `torch.distributed.tensor`, `torch.distributed.nn` and the functional collectives
+# (`torch.distributed._functional_collectives`), which hold the answers. Every check reads what your code calls, and watches what the ranks really send. In cells
+# of your own you may compare with anything.
 #
 # **Parallel must equal serial.** The modules that one process has are given, and the checks compare with them: the output, the gradient of the input, and
 # the gradient of every weight.

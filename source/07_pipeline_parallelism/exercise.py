@@ -28,8 +28,8 @@
 # %% [markdown]
 # ## Rules of the game
 #
-# **Allowed** is everything in `torch.distributed`, but not `torch.distributed.pipelining`, which holds the answers. Every check watches what the
-# ranks really send.
+# **Allowed** is everything in `torch.distributed`, but not `torch.distributed.pipelining`, which holds the answers. Every check reads what your
+# code calls, and watches what the ranks really send. In cells of your own you may compare with anything.
 #
 # **Parallel must equal serial.** The checks train the same model on the same batch in one process and compare loss and gradients.
 #

@@ -13,6 +13,7 @@ import jupytext
 import pytest
 
 from autograder import check
+from autograder.student import Cell, NotebookFunction, Source
 from autograder.verdict import CheckFailed
 
 SOURCE = Path(__file__).parents[2] / "source"
@@ -52,6 +53,13 @@ def sources(topic: str, operations: Iterable[str]) -> list[str]:
 def wrong_solutions(topic: str, operation: str) -> dict:
     """What the module of wrong solutions for this check defines."""
     return names("\n".join(sources(topic, [operation])), operation)
+
+
+def mistaken(topic: str, operation: str, name: str) -> NotebookFunction:
+    """The handle to a wrong solution, with its text."""
+    handle = NotebookFunction(wrong_solutions(topic, operation)[name])
+    handle.source = Source(name, [Cell("\n".join(sources(topic, [operation])), finished=True)])
+    return handle
 
 
 def operations(topic: str) -> list[str]:

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 import pytest
 import torch
 
-from autograder import check, student
-from autograder.remote import StudentProcess
+from autograder import check
+from autograder.sandbox.remote import StudentProcess
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
 
@@ -256,9 +256,8 @@ def test_the_solution_passes_with_other_sizes_and_seeds(part, operation, solutio
     ("part", "operation", "mistake"), MISTAKES, ids=[".".join(each) for each in MISTAKES], indirect=["part"]
 )
 def test_a_wrong_solution_fails_for_its_own_reason_and_gets_the_hint_meant_for_it(part, operation, mistake):
-    names = shelf.wrong_solutions(part.topic, operation)
-    kinds, phrase = names["FAILS_AS"][mistake]
-    function = student.NotebookFunction(names[mistake])
+    kinds, phrase = shelf.wrong_solutions(part.topic, operation)["FAILS_AS"][mistake]
+    function = shelf.mistaken(part.topic, operation, mistake)
     function.timeout, function.until_failure = part.timeout, True
     limits = part.enough_for(operation, phrase)
     verdict = failure_of(operation, function, **limits).verdict

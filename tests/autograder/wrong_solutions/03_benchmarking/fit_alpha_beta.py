@@ -8,6 +8,7 @@ FAILS_AS = {
     "first_and_last": ("two points", "all points decide"),
     "returns_tensors": ("wrong type", "what the function returns"),
     "two_neighbours": ("another value", "smallest numbers"),
+    "calls_ours": ("forbidden library", "cell of your own"),
 }
 
 
@@ -57,3 +58,9 @@ def returns_tensors(num_bytes, seconds):
 
 def two_neighbours(num_bytes, seconds):
     return first_and_last(num_bytes[:2], seconds[:2])
+
+
+def calls_ours(num_bytes, seconds):
+    from fourranks import alpha_beta
+
+    return alpha_beta.fit_alpha_beta(num_bytes, seconds)

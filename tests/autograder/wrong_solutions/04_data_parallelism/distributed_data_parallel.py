@@ -30,6 +30,7 @@ FAILS_AS = {
     "lets_gradients_be_ready_twice": ("ready twice", "RuntimeError"),
     "takes_no_names": ("raised", "Read the line"),
     "flattens_all": ("all-reduces", "buckets come later"),
+    "wraps_torch_s": ("forbidden library", "cell of your own"),
 }
 
 
@@ -271,3 +272,19 @@ class communicates_in_company(Right):  # which is right
     def average(self, tensor):
         if dist.get_world_size(self.group) > 1:
             super().average(tensor)
+
+
+class wraps_torch_s(nn.Module):
+    def __init__(self, module, group=None):
+        super().__init__()
+        self.module = module
+        self.wrapped = [nn.parallel.DistributedDataParallel(module, process_group=group)]
+
+    def forward(self, *arguments, **keywords):
+        return self.wrapped[0](*arguments, **keywords)
+
+    def no_sync(self):
+        return self.wrapped[0].no_sync()
+
+    def finish_gradient_synchronization(self):
+        pass

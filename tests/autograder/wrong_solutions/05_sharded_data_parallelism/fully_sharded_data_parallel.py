@@ -42,6 +42,7 @@ FAILS_AS = {
     "casts_integers": ("raised", "Read the line"),
     "casts_flags": ("raised", "Read the line"),
     "forgets_to_wait": ("no wait", "Keep every handle"),
+    "wraps_torch_s": ("forbidden library", "cell of your own"),
 }
 
 
@@ -358,3 +359,19 @@ class casts_integers(RightShards):
 class casts_flags(RightShards):
     def cast(self, value):
         return value.to(self.compute_dtype) if self.compute_dtype and value.is_floating_point() else value
+
+
+class wraps_torch_s(nn.Module):
+    def __init__(self, module, group=None, min_shard_numel=1024, compute_dtype=None):
+        from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+        super().__init__()
+        for layer in module.children():
+            fully_shard(layer, mp_policy=MixedPrecisionPolicy(param_dtype=compute_dtype))
+        self.module = fully_shard(module, mp_policy=MixedPrecisionPolicy(param_dtype=compute_dtype))
+
+    def forward(self, *arguments, **keywords):
+        return self.module(*arguments, **keywords)
+
+    def finish_gradient_synchronization(self):
+        pass

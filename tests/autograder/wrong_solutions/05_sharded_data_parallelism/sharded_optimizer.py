@@ -23,6 +23,7 @@ FAILS_AS = {
     "forgets_to_wait": ("no wait", "Keep every handle"),
     "forgets_the_arguments": ("raised", "Read the line"),
     "takes_zeros_for_none": ("wrong update", "without a gradient"),
+    "wraps_torch_s": ("forbidden library", "cell of your own"),
 }
 
 
@@ -166,3 +167,10 @@ class takes_zeros_for_none(RightOptimizer):
 class forgets_the_arguments(RightOptimizer):
     def __init__(self, params, optimizer_cls, **kwargs):
         super().__init__(params, lambda groups, **_: optimizer_cls(groups), **kwargs)
+
+
+class wraps_torch_s:
+    def __new__(cls, parameters, optimizer_class, group=None, **defaults):
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+
+        return ZeroRedundancyOptimizer(parameters, optimizer_class, process_group=group, **defaults)

@@ -21,6 +21,7 @@ FAILS_AS = {
         "Only a group",
     ),
     "forgets_the_bias": ("another output", "one by one"),
+    "wraps_torch_s": ("forbidden library", "cell of your own"),
 }
 
 
@@ -134,3 +135,16 @@ class cuts_for_the_world(Column):
 class forgets_the_bias(Column):
     def forward(self, x):
         return self.leave(F.linear(self.enter(x), self.weight))
+
+
+class wraps_torch_s(nn.Module):
+    def __init__(self, in_features, out_features, gather_output=False, group=None):
+        from torch.distributed.tensor import DeviceMesh, parallel
+
+        super().__init__()
+        mesh = DeviceMesh.from_group(group or dist.group.WORLD, "cpu")
+        linear = nn.Linear(in_features, out_features)
+        self.linear = parallel.parallelize_module(linear, mesh, parallel.ColwiseParallel())
+
+    def forward(self, x):
+        return self.linear(x)

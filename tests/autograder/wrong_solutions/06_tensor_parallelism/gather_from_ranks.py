@@ -10,6 +10,7 @@ FAILS_AS = {
     "gathers_in_the_default_group": ("uneven collectives or timed out", "Only a group"),
     "last_rank_first": ("parts in another order", "first rank comes first"),
     "passes_all_back": ("raised", "Read the line"),
+    "calls_torch_s": ("forbidden library", "cell of your own"),
 }
 
 
@@ -47,3 +48,9 @@ gathers_in_the_default_group = made_of(lambda x, dim, group: together(x, dim, No
 
 last_rank_first = made_of(lambda x, dim, group: torch.cat(gathered(x, group)[::-1], dim), part)
 passes_all_back = made_of(together, identity)
+
+
+def calls_torch_s(x, dim, group=None):
+    import torch.distributed.nn.functional as differentiable
+
+    return torch.cat(differentiable.all_gather(x, group), dim)

@@ -12,6 +12,7 @@ FAILS_AS = {
     "takes_the_largest": ("wrong forward", "two ranks"),
     "sums_as_float32": ("another shape of a part", "keeps the dtype"),
     "needs_contiguous_memory": ("wrong forward", "Only tensors that are not contiguous"),
+    "calls_a_functional_collective": ("forbidden library", "cell of your own"),
 }
 
 sums_backward_too = made_of(summed, summed)
@@ -63,3 +64,9 @@ def sum_as_it_lies(x, group):
 
 
 needs_contiguous_memory = made_of(sum_as_it_lies, identity)
+
+
+def calls_a_functional_collective(x, group=None):
+    from torch.distributed import _functional_collectives as functional
+
+    return functional.all_reduce(x, "sum", group or dist.group.WORLD)

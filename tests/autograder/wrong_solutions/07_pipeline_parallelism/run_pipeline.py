@@ -32,6 +32,7 @@ FAILS_AS = {
     "sends_the_shape_first": ("more messages than microbatches", "need not be sent"),
     "sends_padding": ("more than activations", "no more"),
     "positions_as_ranks": ("raised or pipeline deadlock or not next door", "Only a group"),
+    "calls_torch_s": ("forbidden library", "cell of your own"),
 }
 
 
@@ -418,3 +419,14 @@ class positions_as_ranks(Pipeline):
         source = self.index - 1 if kind == "F" else self.index + 1
         dist.irecv(buffer, src=source, group=self.group).wait()
         return buffer
+
+
+def calls_torch_s(schedule, stage_module, microbatches, loss_fn, group=None):
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    rank, size = dist.get_rank(group), dist.get_world_size(group)
+    inputs, targets = (torch.cat(parts) for parts in zip(*microbatches, strict=True))
+    losses = []
+    stage = PipelineStage(stage_module, rank, size, inputs.device, group=group)
+    Schedule1F1B(stage, len(microbatches), loss_fn).step(inputs, target=targets, losses=losses)
+    return sum(map(float, losses)) / len(microbatches)
