@@ -31,21 +31,22 @@ c.GenerateSolution.force = True
 c.ClearSolutions.code_stub = {"python": "# Your code here\nraise NotImplementedError"}
 c.ClearSolutions.text_stub = "Your answer here."
 
-# A check bounds the time of each case itself; this is for student cells that never end.
-c.Execute.timeout = 120
-# nbgrader gives 0 to a right answer when anything, even a C library, writes to stderr.
-c.IgnorePattern.enabled = True
-c.IgnorePattern.pattern = r"(?s).*"
-# nbgrader's own steps, but that a copied cell does no harm.
+# Cells of students' run in a sandbox, test cells outside of it: docs/security.md.
+c.Autograde.exporter_class = "autograder.nbgrader_plugin.CarefulExporter"
 c.Autograde.sanitize_preprocessors = [
-    "nbgrader.preprocessors.ClearOutput",
-    "autograder.nbgrader_plugin.OneOfEach",
-    "nbgrader.preprocessors.OverwriteKernelspec",
+    "autograder.nbgrader_plugin.Restore",
     "nbgrader.preprocessors.OverwriteCells",
+]
+c.Autograde.autograde_preprocessors = [
+    "autograder.nbgrader_plugin.Referee",
+    "nbgrader.preprocessors.LimitOutput",
+    "nbgrader.preprocessors.SaveAutoGrades",
+    "nbgrader.preprocessors.AssignLatePenalties",
     "nbgrader.preprocessors.CheckCellMetadata",
 ]
-# A deleted test cell comes back and is graded, instead of waiting for a manual grade for ever.
-c.OverwriteCells.add_missing_cells = True
+
+# The Validate button runs a notebook in a kernel; checks bound their own time, this is for other cells.
+c.Execute.timeout = 180
 
 # Students see what a test says of their work, and not the hidden tests.
 c.GenerateFeedback.preprocessors = [
@@ -53,5 +54,8 @@ c.GenerateFeedback.preprocessors = [
     "autograder.nbgrader_plugin.HideTests",
     "nbconvert.preprocessors.CSSHTMLHeaderPreprocessor",
 ]
+# HTML in a student's Markdown must not run in a browser. nbgrader's own templates pass what comes of Markdown
+# to this filter only, which by itself would make links to old Jupyter servers relative.
+c.HTMLExporter.filters = {"strip_files_prefix": "autograder.grading.markdown.clean"}
 # Nobody else on this machine can listen to a kernel.
 c.KernelManager.transport_encryption = "auto"

@@ -1,24 +1,78 @@
 """Steps of our own among those that nbgrader takes with a submission; nbgrader_config.py names them."""
 
+from pathlib import Path
+from typing import Any
+
+from nbconvert.exporters import NotebookExporter
 from nbconvert.exporters.exporter import ResourcesDict
 from nbformat import NotebookNode
-from nbgrader.preprocessors import ClearHiddenTests, DeduplicateIds
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.preprocessors import ClearHiddenTests, NbGraderPreprocessor
 from nbgrader.utils import is_locked
+from traitlets import Bool, Unicode
+
+from autograder.grading import records, submission
+from autograder.grading.records import Terms
+from autograder.grading.regrade import regrade
 
 Step = tuple[NotebookNode, ResourcesDict]
 
 
-class OneOfEach(DeduplicateIds):
-    """Makes ordinary cells of those that a student has copied, but for the last copy.
+class CarefulExporter(NotebookExporter):
+    """Reads a submission only if it is a notebook, of a size that people write, and no link."""
 
-    nbgrader's own step leaves them half an nbgrader cell, and then cannot grade the notebook.
+    def from_filename(self, filename: str, resources: dict | None = None, **options: Any) -> tuple:
+        submission.read(Path(filename))
+        return super().from_filename(filename, resources, **options)
+
+
+class Restore(NbGraderPreprocessor):
+    """Puts the instructor's cells back, and says at the top of the notebook what had to be mended."""
+
+    def preprocess(self, notebook: NotebookNode, resources: ResourcesDict) -> Step:
+        names = resources["nbgrader"]
+        release = submission.release(_course(self), names["assignment"], names["notebook"])
+        notebook = submission.mended(notebook, release)
+        if repairs := notebook.metadata.fourranks.repairs:
+            self.log.warning("%s: %s", names["student"], "; ".join(repairs))
+        return notebook, resources
+
+
+class Referee(NbGraderPreprocessor):
+    """In place of nbgrader's `Execute`: what students wrote runs in a sandbox, test cells outside of it.
+
+    Outcomes that are on record are taken from there, so that the same is not run twice.
     """
 
-    def preprocess_cell(self, cell: NotebookNode, resources: ResourcesDict, cell_index: int) -> Step:
-        cell, resources = super().preprocess_cell(cell, resources, cell_index)
-        if cell.metadata.get("nbgrader") == {}:
-            del cell.metadata["nbgrader"]
-        return cell, resources
+    sandbox = Bool(
+        True,
+        help="Whether students' code is kept from the network, files, and your processes.",
+    ).tag(config=True)
+    secret = Unicode(
+        "",
+        help="What inputs are drawn from, to repeat a disputed run; by default something new.",
+    ).tag(config=True)
+    only = Unicode(
+        "",
+        help="A test cell or a check. What is on record of all others stands, even if their checks changed.",
+    ).tag(config=True)
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.sandbox, self.secret, self.only)
+
+    def preprocess(self, notebook: NotebookNode, resources: ResourcesDict) -> Step:
+        if not self.sandbox:
+            self.log.warning("Without a sandbox students' code can do all that you can, and forge grades.")
+        names = resources["nbgrader"]
+        path = records.path_of(_course(self), names["assignment"], names["student"], names["notebook"])
+        regrade(notebook, path, self.terms)
+        notebook.metadata.setdefault("fourranks", NotebookNode()).graded = records.digest(notebook)
+        return notebook, resources
+
+
+def _course(step: NbGraderPreprocessor) -> Path:
+    return Path(CourseDirectory(config=step.config).root)
 
 
 class HideTests(ClearHiddenTests):

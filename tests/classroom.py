@@ -3,6 +3,7 @@
 import contextlib
 import os
 import subprocess
+import time
 from copy import deepcopy
 from pathlib import Path
 
@@ -66,3 +67,18 @@ def kill_marked(mark: str) -> list[psutil.Process]:
         with contextlib.suppress(psutil.NoSuchProcess):
             process.kill()
     return marked
+
+
+def still_running(processes: list[psutil.Process], seconds: float = 20) -> list[psutil.Process]:
+    """Those that have not ended after so long; an orphan that nobody collects has ended."""
+    deadline = time.monotonic() + seconds
+    while (left := [each for each in processes if _runs(each)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return left
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

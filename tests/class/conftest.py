@@ -3,9 +3,13 @@
 The submissions are made from the released exercise and its solution, and so follow every change of both.
 """
 
+import os
 import shutil
+import subprocess
+import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +17,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
+from jupyter_server.serverapp import list_running_servers
 from nbformat import NotebookNode
 
 from tests.classroom import COURSE, answers, as_bytes, filled_in, hand_in, kill_marked, read, run
@@ -58,7 +63,7 @@ def _answers(right: dict[str, str]) -> dict[str, dict[str, str]]:
         "odd": instead("broadcast", "while reach < world_size", "while reach < world_size // 2 * 2"),
         "stuck": instead("exchange", "dist.isend", "dist.send"),
         "raising": instead("gather", "gather_list[root]", "gather_list[len(gather_list)]"),
-        "dying": instead("reduce", "    return", "    __import__('os')._exit(3)"),
+        "dying": instead("reduce", "    return", "    import os; os._exit(3)"),
         "endless": some | {"all_to_all": ENDLESS},
         "unfinished": some | {"gather": "def gather("},
         "crashing": some | {"exchange": "import os\nos._exit(1)"},
@@ -72,6 +77,7 @@ def _submissions(released: NotebookNode, solution: NotebookNode) -> dict[str, di
     handed_in = _answers(answers(solution))
     notebooks = {student: filled_in(released, cells) for student, cells in handed_in.items()}
     notebooks["copying"] = _twice(notebooks["copying"])
+    notebooks["forging"] = _forged(notebooks["untouched"])
     files = {student: {"exercise.ipynb": as_bytes(notebook)} for student, notebook in notebooks.items()}
     return files | {
         "text": {"exercise.ipynb": b"See my other folder."},
@@ -86,6 +92,17 @@ def _twice(notebook: NotebookNode) -> NotebookNode:
     copies = [deepcopy(cell) | {"id": f"{cell.id}-copy"} for cell in notebook.cells]
     cells = [cell for pair in zip(notebook.cells, copies, strict=True) for cell in pair]
     return nbformat.from_dict(notebook | {"cells": cells})
+
+
+def _forged(notebook: NotebookNode) -> NotebookNode:
+    """Every test replaced by one that passes, for as many points as one likes."""
+    notebook = deepcopy(notebook)
+    for cell in notebook.cells:
+        if cell.metadata.get("nbgrader", {}).get("grade"):
+            cell.source = "print('passed')"
+            cell.metadata.nbgrader.points = 1000
+            cell.metadata.nbgrader.locked = False
+    return notebook
 
 
 @dataclass(frozen=True)
@@ -123,6 +140,37 @@ def _graded(folder: Path, students: Sequence[str]) -> Classroom:
     said = {command: done.stdout for command, done in runs.items()}
     status = {command: done.returncode for command, done in runs.items()}
     return Classroom(folder, said, status, kill_marked(mark))
+
+
+@pytest.fixture(scope="module")
+def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A clone of the course, to be changed."""
+    folder = tmp_path_factory.mktemp("clone")
+    _clone(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def serve_lab(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], AbstractContextManager[str]]:
+    """Opens JupyterLab in a course's folder, as an instructor does; gives its address."""
+    return lambda course: _served(course, tmp_path_factory.mktemp("lab"))
+
+
+@contextmanager
+def _served(course: Path, folder: Path) -> Iterator[str]:
+    settings = {"JUPYTER_CONFIG_PATH": str(course / ".jupyter"), "JUPYTER_RUNTIME_DIR": str(folder)}
+    command = ["jupyter", "lab", "--no-browser", "--port=0", "--IdentityProvider.token="]
+    with (
+        (folder / "log").open("w") as log,
+        subprocess.Popen(command, cwd=course, env=os.environ | settings, stdout=log, stderr=log) as server,
+    ):
+        try:
+            while not (servers := list(list_running_servers(str(folder)))):
+                assert server.poll() is None, (folder / "log").read_text()
+                time.sleep(0.05)
+            yield servers[0]["url"]
+        finally:
+            server.terminate()
 
 
 def _commands() -> list[str]:

@@ -1,12 +1,10 @@
-"""formgrader, in a real browser: it shows the graded class, and takes the points for an answer in words."""
+"""formgrader, in a real browser: shows the graded class, takes points for answers in words, and grades."""
 
-import os
-import subprocess
-import time
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from jupyter_server.serverapp import list_running_servers
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -15,23 +13,16 @@ pytestmark = pytest.mark.timeout(600)  # the class is graded once, in the first 
 
 
 @pytest.fixture(scope="module")
-def formgrader(browser, grade_class, tmp_path_factory) -> Iterator[str]:
-    """The address of formgrader's pages, for a class of three."""
-    course = grade_class("perfect", "naive", "zipped").folder
-    folder = tmp_path_factory.mktemp("formgrader")
-    settings = {"JUPYTER_CONFIG_PATH": str(course / ".jupyter"), "JUPYTER_RUNTIME_DIR": str(folder)}
-    command = ["jupyter", "lab", "--no-browser", "--port=0", "--IdentityProvider.token="]
-    with (
-        (folder / "log").open("w") as log,
-        subprocess.Popen(command, cwd=course, env=os.environ | settings, stdout=log, stderr=log) as server,
-    ):
-        try:
-            while not (servers := list(list_running_servers(str(folder)))):
-                assert server.poll() is None, (folder / "log").read_text()
-                time.sleep(0.05)
-            yield f"{servers[0]['url']}formgrader/"
-        finally:
-            server.terminate()
+def course(grade_class) -> Path:
+    """The folder of a class of three."""
+    return grade_class("perfect", "naive", "zipped").folder
+
+
+@pytest.fixture(scope="module")
+def formgrader(browser, course, serve_lab) -> Iterator[str]:
+    """The address of formgrader's pages."""
+    with serve_lab(course) as url:
+        yield f"{url}formgrader/"
 
 
 def test_the_assignment_is_listed_with_its_submissions(browser, formgrader):
@@ -59,6 +50,13 @@ def test_points_for_an_answer_in_words_are_entered_and_counted(browser, formgrad
     assert _row(browser, "perfect").text.endswith("93 / 100")
 
 
+def test_what_comes_late_is_graded_at_the_press_of_a_button(browser, formgrader, course):
+    shutil.copytree(course / "submitted" / "naive", course / "submitted" / "late")
+    browser.get(formgrader + "manage_submissions/02_collectives")
+    _row(browser, "late").find_element(By.CSS_SELECTOR, "td.autograde a").click()
+    _wait(browser, lambda _: "graded 6 / 100" in _row(browser, "late").text)
+
+
 def _row(browser, text: str):
     """The row of a page's table with a cell of this text, hidden or not."""
     path = f"//tr[td//*[text()='{text}'] or td[text()='{text}']]"
@@ -66,4 +64,4 @@ def _row(browser, text: str):
 
 
 def _wait(browser, condition):
-    return WebDriverWait(browser, 30).until(condition)
+    return WebDriverWait(browser, 60).until(condition)

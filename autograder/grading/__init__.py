@@ -1,0 +1,1 @@
+"""From what students hand in to a gradebook: `grade` a class, `referee` one submission."""

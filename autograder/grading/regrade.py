@@ -1,0 +1,163 @@
+"""Referees a submission again: what is recorded of it and still holds is taken from there, the rest is run.
+
+`nbgrader_plugin` calls `regrade` for a notebook; `grade` has `regrade_submission` called for a whole class.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import nbformat
+from nbformat import NotebookNode
+
+from autograder.grading import records, submission
+from autograder.grading.dependencies import fingerprint
+from autograder.grading.records import Cell, Record, Terms
+from autograder.grading.submission import SubmissionError
+from autograder.sandbox.bubblewrap import Sandbox, SandboxMissing
+
+if TYPE_CHECKING:
+    from autograder.sandbox.remote import Interpreter
+
+Make = Callable[[], "Interpreter"]
+MOST_NAMED = 20  # files, in a message
+
+
+@dataclass(frozen=True)
+class Submission:
+    """What one process referees at a time."""
+
+    course: Path
+    folder: Path
+    assignment: str
+    student: str
+    notebooks: tuple[str, ...]
+    terms: Terms
+
+
+@dataclass
+class Refereed:
+    """What came of it.
+
+    Attributes:
+        digests: of each notebook, by name.
+        ran: whether something had to be run.
+        repairs: what had to be mended.
+        problem: why it could not be refereed; "" if it could.
+    """
+
+    digests: dict[str, str] = field(default_factory=dict)
+    ran: bool = False
+    repairs: list[str] = field(default_factory=list)
+    problem: str = ""
+
+
+def regrade_submission(one: Submission) -> Refereed:
+    """Referee all notebooks of a submission, as one of many; what is wrong with it is told, not raised."""
+    refereed = Refereed()
+    try:
+        for name in _existing(one):
+            release = submission.release(one.course, one.assignment, name)
+            notebook = submission.mended(submission.read(one.folder / f"{name}.ipynb"), release)
+            path = records.path_of(one.course, one.assignment, one.student, name)
+            refereed.ran |= regrade(notebook, path, one.terms, _warm)
+            refereed.digests[name] = records.digest(notebook)
+            refereed.repairs += notebook.metadata.fourranks.repairs
+    except (SubmissionError, SandboxMissing) as error:
+        refereed.problem = str(error)
+    return refereed
+
+
+def _existing(one: Submission) -> list[str]:
+    """The notebooks that were handed in. Of several some may be missing: those are worth nothing."""
+    existing = [name for name in one.notebooks if os.path.lexists(one.folder / f"{name}.ipynb")]
+    if not existing:
+        there = ", ".join(sorted(path.name for path in one.folder.iterdir())[:MOST_NAMED]) or "nothing"
+        raise SubmissionError(
+            f"{one.folder} has no {' and no '.join(f'{name}.ipynb' for name in one.notebooks)}, but {there}"
+        )
+    return existing
+
+
+def _cold(sandboxed: bool) -> Make:
+    # Torch takes a while to import, and often nothing has to be run.
+    from autograder.sandbox.remote import Interpreter, Unconfined
+
+    return partial(Interpreter, Sandbox if sandboxed else Unconfined)
+
+
+@cache
+def _warm(sandboxed: bool) -> Make:
+    from autograder.sandbox.remote import Warm
+
+    return Warm(_cold(sandboxed))
+
+
+def regrade(notebook: NotebookNode, path: Path, terms: Terms, make: Callable[[bool], Make] = _cold) -> bool:
+    """Fill in what each code cell comes to, and bring the record at `path` up to date.
+
+    Args:
+        notebook: as `submission.mended` returns it.
+        make: what makes interpreters, in a sandbox or without.
+
+    Returns:
+        Whether something had to be run.
+    """
+    cells = records.cells_of(notebook)
+    record = records.load(path)
+    known = record.holding(cells, terms) if record else None
+    to_run = known is None or any(cell.is_test and cell.name not in known for cell in cells)
+    new = Record(
+        sandboxed=terms.sandbox if to_run else record.sandboxed,
+        repairs=list(notebook.metadata.get("fourranks", {}).get("repairs", [])),
+        cells=_run(notebook, cells, known or {}, terms, make) if to_run else record.cells,
+    )
+    if new != record:
+        records.save(new, path)
+    for number, (cell, own) in enumerate(zip(records.code_cells(notebook), new.cells, strict=True), 1):
+        cell.execution_count, cell.outputs = number, nbformat.from_dict(own.outputs)
+    return to_run
+
+
+def _run(
+    notebook: NotebookNode,
+    cells: Sequence[Cell],
+    known: Mapping[str, Cell],
+    terms: Terms,
+    make: Callable[[bool], Make],
+) -> list[Cell]:
+    """The cells and what each came to; all are run but the test cells that are known."""
+    from autograder.grading import referee
+    from autograder.sandbox.remote import StudentProcess
+
+    secret = terms.secret or secrets.token_hex(8)
+    clock = [time.monotonic()]
+    with StudentProcess(interpreter=make(terms.sandbox)) as student:
+        referee.grade(
+            notebook,
+            student,
+            secret,
+            done=lambda cell: clock.append(time.monotonic()),
+            known={name: nbformat.from_dict(cell.outputs) for name, cell in known.items()},
+        )
+    took = [end - begin for begin, end in itertools.pairwise(clock)]
+    ran = [(run, seconds) for run, seconds in zip(notebook.cells, took, strict=True) if "outputs" in run]
+    return [
+        known.get(cell.name)
+        or replace(
+            cell,
+            outputs=run.outputs,
+            seconds=seconds,
+            secret=secret if cell.is_test else "",
+            fingerprint=fingerprint(cell.source) if cell.is_test else "",
+        )
+        for cell, (run, seconds) in zip(cells, ran, strict=True)
+    ]

@@ -1,0 +1,180 @@
+"""A submission as it is graded: what a student wrote, between the cells that only the instructor writes.
+
+`referee` gets what this makes. Whatever became of locked cells, ids, points and metadata, each cell of the
+release that has a name is in the result exactly once, as the instructor has it but for the answer in it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from copy import deepcopy
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_raw_cell
+
+MAX_BYTES = 64 << 20  # of a notebook's file, with all its pictures
+MAX_CELLS = 5_000
+_MAKE = {"code": new_code_cell, "markdown": new_markdown_cell, "raw": new_raw_cell}
+HIDDEN = re.compile(r"^[^\n]*BEGIN HIDDEN TESTS.*?END HIDDEN TESTS[^\n]*\n?", re.MULTILINE | re.DOTALL)
+
+
+class SubmissionError(Exception):
+    """What was handed in, or what was handed out, cannot be read; the text says why and what to do."""
+
+
+def release(course: Path, assignment: str, notebook: str) -> NotebookNode:
+    """The instructor's notebook, with hidden tests, as `nbgrader generate_assignment` reads it.
+
+    Raises:
+        SubmissionError: when it is not there.
+    """
+    path = course / "source" / assignment / f"{notebook}.ipynb"
+    if not path.is_file():
+        raise SubmissionError(f"{path} is missing: run `make build`, which makes it.")
+    return nbformat.read(path, as_version=4)
+
+
+def read(path: Path) -> NotebookNode:
+    """What a student wrote in the notebook at `path`: its cells' text and names, no outputs.
+
+    Raises:
+        SubmissionError: when it is no notebook, larger than any that people write, or a link, or when there
+            are links beside it: they could lead to files of other people.
+    """
+    links = [file.name for file in path.parent.rglob("*") if file.is_symlink()]
+    if links:
+        raise SubmissionError(f"{path.parent} has links, which are not followed: {', '.join(links[:3])}")
+    if not path.is_file():
+        raise SubmissionError(f"{path} is no file")
+    if path.stat().st_size > MAX_BYTES:
+        raise SubmissionError(f"{path} is larger than {MAX_BYTES >> 20} MiB: clear its outputs and try again")
+    try:
+        content = json.loads(path.read_bytes())
+        if len(content.get("cells", ())) > MAX_CELLS:
+            raise SubmissionError(f"{path} has more than {MAX_CELLS:,} cells")
+        if content.get("nbformat") != 4:
+            content = nbformat.reads(json.dumps(content), as_version=4)
+        return NotebookNode(cells=[_text_of(cell) for cell in content["cells"]])
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise SubmissionError(f"{path} is no notebook: {type(error).__name__}: {error}") from None
+
+
+def _text_of(cell: dict) -> NotebookNode:
+    """What counts of a cell: its kind, its name, its text."""
+    source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
+    fields = cell.get("metadata", {}).get("nbgrader", {})
+    return NotebookNode(
+        cell_type=cell["cell_type"] if cell.get("cell_type") in _MAKE else "raw",
+        id=str(cell.get("id", "")),
+        metadata=nbformat.from_dict({"nbgrader": fields} if isinstance(fields, dict) else {}),
+        source=source.encode("utf-8", "replace").decode(),
+    )
+
+
+def restored(submitted: NotebookNode, release: NotebookNode) -> tuple[NotebookNode, list[str]]:
+    """The notebook to grade, and what had to be mended, a line each.
+
+    Cells stay in the student's order, but a locked one comes after what it follows in the release.
+
+    Args:
+        submitted: as it came, once it could be read as a notebook.
+        release: the instructor's, with hidden tests, as `source` reads it.
+    """
+    named = {cell.metadata.nbgrader.grade_id: cell for cell in release.cells if "nbgrader" in cell.metadata}
+    came = list(_named_cells(submitted, named))
+    cells = [
+        _answered(named[name], cell) if name else _further(cell, number)
+        for number, (name, cell) in enumerate(_once(came, named), 1)
+    ]
+    before = None
+    for name, cell in named.items():
+        first = _place_after(before, cells)
+        place = next((index for index, other in enumerate(cells) if name_of(other) == name), None)
+        if place is None:
+            cells.insert(first, deepcopy(cell))
+        elif cell.metadata.nbgrader.locked and place < first:
+            cells.insert(first - 1, cells.pop(place))
+        before = name
+    repairs = list(_repairs(came, named))
+    return NotebookNode({**deepcopy(release), "cells": cells}), repairs
+
+
+def mended(submitted: NotebookNode, release: NotebookNode) -> NotebookNode:
+    """The notebook to grade, which says at its top and in its metadata what had to be mended."""
+    notebook, repairs = restored(submitted, release)
+    notebook.metadata.setdefault("fourranks", NotebookNode()).repairs = repairs
+    if repairs:
+        text = "\n".join(["**Mended before it was graded**", "", *(f"- {repair}" for repair in repairs)])
+        notebook.cells.insert(0, new_markdown_cell(text))
+    return notebook
+
+
+Named = tuple[str | None, NotebookNode]
+
+
+def _named_cells(submitted: NotebookNode, named: dict[str, NotebookNode]) -> Iterator[Named]:
+    """Each cell with its name in the release: nbgrader's field, or the cell's id where that was lost."""
+    for cell in submitted.cells:
+        fields = cell.metadata.get("nbgrader", {})
+        names = (fields.get("grade_id") if isinstance(fields, dict) else None, cell.get("id"))
+        yield next((name for name in names if isinstance(name, str) and name in named), None), cell
+
+
+def _once(came: list[Named], named: dict[str, NotebookNode]) -> Iterator[Named]:
+    """Of copies the last one counts, as in a kernel; others of an answer are cells of the student's own."""
+    last = {name: index for index, (name, _) in enumerate(came)}
+    for index, (name, cell) in enumerate(came):
+        if name is None or index == last[name]:
+            yield name, cell
+        elif not named[name].metadata.nbgrader.locked:
+            yield None, cell
+
+
+def _answered(released: NotebookNode, cell: NotebookNode) -> NotebookNode:
+    """The released cell, with what the student wrote in it unless it is locked."""
+    source = released.source if released.metadata.nbgrader.locked else cell.source
+    return NotebookNode({**deepcopy(released), "source": source})
+
+
+def _further(cell: NotebookNode, number: int) -> NotebookNode:
+    """A cell of the student's own; it counts for nothing by itself."""
+    return _MAKE[cell.cell_type](cell.source, id=f"own-{number}")
+
+
+def _place_after(name: str | None, cells: list[NotebookNode]) -> int:
+    """Behind the cell of this name; in front of all code if it is None."""
+    if name is None:
+        return next((index for index, cell in enumerate(cells) if cell.cell_type == "code"), len(cells))
+    return next(index + 1 for index, cell in enumerate(cells) if name_of(cell) == name)
+
+
+def name_of(cell: NotebookNode) -> str | None:
+    """A cell's grade_id; None for a cell of the student's own."""
+    return cell.metadata.get("nbgrader", {}).get("grade_id")
+
+
+def is_test(cell: NotebookNode) -> bool:
+    """Whether this is a cell of the instructor's that earns points by itself."""
+    fields = cell.metadata.get("nbgrader", {})
+    return bool(fields.get("grade")) and not fields.get("solution")
+
+
+def _repairs(came: list[Named], named: dict[str, NotebookNode]) -> Iterator[str]:
+    for name, cell in named.items():
+        own = [submitted for other, submitted in came if other == name]
+        if not own:
+            yield f"{name}: the cell was missing; it is there again, as it was handed out"
+        elif len(own) > 1:
+            yield f"{name}: the cell was there {len(own)} times; the last one counts"
+        elif own[-1].cell_type != cell.cell_type:
+            yield f"{name}: the cell was made a {own[-1].cell_type} cell; it is a {cell.cell_type} cell again"
+        elif cell.metadata.nbgrader.locked and _visible(own[-1].source) != _visible(cell.source):
+            yield f"{name}: the cell is locked and was changed; the instructor's is used"
+
+
+def _visible(source: str) -> str:
+    return HIDDEN.sub("", source).strip()

@@ -1,0 +1,90 @@
+"""What of a student's text gets into a page: all that can be read, and nothing that a browser would run."""
+
+from pathlib import Path
+
+from bs4 import BeautifulSoup, Tag
+from nbconvert.exporters import HTMLExporter
+from nbformat import from_dict
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output, new_raw_cell
+from nbgrader.converters import GenerateFeedback
+from nbgrader.coursedir import CourseDirectory
+from traitlets.config import PyFileConfigLoader
+
+COURSE = Path(__file__).parents[2]
+SCRIPT = "<script>owned()</script>"
+TRICKS = [
+    SCRIPT,
+    "<img src=x onerror=owned()>",
+    "<a href='javascript:owned()'>a</a> [b](javascript:owned()) <javascript:owned()>",
+    "<svg onload=owned()><iframe srcdoc='<script>owned()</script>'></iframe>",
+    "<details ontoggle=owned() open>x</details><style>@import 'owned()'</style>",
+    "<p style=\"background:url('javascript:owned()')\">x</p>",
+    "<form action=owned()><input autofocus onfocus=owned()></form><base href=owned()><meta charset=x>",
+    "$<script>owned()</script>$ and $$\\href{javascript:owned()}{x}$$",
+    "```\n<script>owned()</script>\n```",
+    "<!--[if IE]><script>owned()</script><![endif]--><![CDATA[<script>owned()</script>]]>",
+]
+RUNS = {"script", "svg", "iframe", "style", "form", "input", "base", "meta", "object", "embed", "link"}
+
+
+def running(html: str) -> list[Tag]:
+    """What a browser would do more with than show it."""
+    return [
+        tag
+        for tag in BeautifulSoup(html, "html.parser").find_all(True)
+        if tag.name in RUNS
+        or any(name.startswith("on") for name in tag.attrs)
+        or any("javascript:" in str(value) for value in tag.attrs.values())
+    ]
+
+
+def page(*cells) -> str:
+    """A feedback page's part that comes from the notebook, with the course's own settings."""
+    config = PyFileConfigLoader("nbgrader_config.py", str(COURSE)).load_config()
+    converter = GenerateFeedback(coursedir=CourseDirectory(config=config), config=config)
+    grades = {"score": 0, "max_score": 0, "late_penalty": 0, "notebook": "exercise"}
+    html, _ = HTMLExporter(config=converter.config).from_notebook_node(
+        from_dict(new_notebook(cells=cells)), resources={"nbgrader": grades}
+    )
+    return html.split('id="notebook-container"', 1)[1]
+
+
+def answer(text: str):
+    fields = {"grade_id": "why", "grade": True, "solution": True, "locked": False, "points": 3, "score": 0}
+    return new_markdown_cell(text, metadata={"nbgrader": fields})
+
+
+def test_nothing_in_a_markdown_cell_runs():
+    kinds = (answer, new_markdown_cell, new_raw_cell)
+    assert running(page(*(make(trick) for trick in TRICKS for make in kinds))) == []
+
+
+def test_nothing_that_a_cell_shows_runs():
+    shown = {"text/plain": SCRIPT}
+    outputs = [
+        new_output("stream", text=f"{SCRIPT}\x1b[31m{SCRIPT}"),
+        new_output("display_data", data=shown),
+        new_output("error", ename=SCRIPT, evalue=SCRIPT, traceback=[SCRIPT]),
+    ]
+    html = page(new_code_cell(f'"{SCRIPT}"', outputs=outputs))
+    assert running(html) == [] and html.count("owned()") >= 4
+
+
+def test_what_students_write_to_be_read_stays():
+    text = (
+        "# Why\n\n*two* **sends** `a < b`, $x < y$ [torch](https://pytorch.org)\n\n> quoted\n\n"
+        "| a | b |\n|---|--:|\n| 1 | 2 |\n\n<details><summary>more</summary>H<sub>2</sub>O</details>"
+    )
+    html = page(answer(text))
+    for part in (
+        "<h1",
+        "<em>two",
+        "<strong>sends",
+        "a &lt; b",
+        "$x &lt; y$",
+        "<blockquote>",
+        "<td",
+        "<summary>",
+    ):
+        assert part in html
+    assert 'href="https://pytorch.org"' in html and "<sub>2</sub>" in html

@@ -1,0 +1,197 @@
+"""Which notebook is graded, whatever a student did to the one that was handed out."""
+
+import json
+
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from autograder.grading.submission import MAX_BYTES, SubmissionError, read, release, restored
+
+TEST = "check.f(f)\n### BEGIN HIDDEN TESTS\ncheck.f(f, seed=1)\n### END HIDDEN TESTS"
+
+
+def named(name, source, *, grade=False, solution=False, locked=False, points=None, kind=new_code_cell):
+    fields = {"grade_id": name, "grade": grade, "solution": solution, "locked": locked}
+    fields |= {} if points is None else {"points": points}
+    return kind(source, metadata={"nbgrader": fields}, id=name)
+
+
+def released():
+    return new_notebook(
+        cells=[
+            new_markdown_cell("# A topic"),
+            named("setup", "import torch", locked=True),
+            named("f", "raise NotImplementedError", solution=True),
+            named("f_check", TEST, grade=True, locked=True, points=5),
+            named("why", "Your answer.", grade=True, solution=True, points=3, kind=new_markdown_cell),
+        ]
+    )
+
+
+def handed_in(**answers):
+    notebook = released()
+    for cell in notebook.cells:
+        cell.source = answers.get(cell.id, cell.source.split("\n### BEGIN")[0])
+    return notebook
+
+
+def names(notebook):
+    return [cell.metadata.get("nbgrader", {}).get("grade_id") for cell in notebook.cells]
+
+
+def source_of(notebook, name):
+    return notebook.cells[names(notebook).index(name)].source
+
+
+def test_an_honest_notebook_needs_no_repair_and_gets_the_hidden_tests():
+    notebook, repairs = restored(handed_in(f="def f(): pass", why="So."), released())
+    assert repairs == []
+    assert names(notebook) == [None, "setup", "f", "f_check", "why"]
+    assert source_of(notebook, "f") == "def f(): pass" and source_of(notebook, "why") == "So."
+    assert source_of(notebook, "f_check") == TEST
+
+
+def test_a_locked_cell_is_the_instructors_whatever_it_was_made():
+    notebook, repairs = restored(handed_in(f_check="pass", setup="import os"), released())
+    assert source_of(notebook, "f_check") == TEST and source_of(notebook, "setup") == "import torch"
+    assert [line.split(":")[0] for line in repairs] == ["setup", "f_check"]
+
+
+def test_a_cell_that_was_deleted_comes_back_to_its_place():
+    submitted = handed_in(f="def f(): pass")
+    del submitted.cells[3], submitted.cells[1]
+    notebook, repairs = restored(submitted, released())
+    assert [name for name in names(notebook) if name] == ["setup", "f", "f_check", "why"]
+    assert len(repairs) == 2 and all("missing" in line for line in repairs)
+
+
+def test_of_a_cell_that_was_copied_the_last_one_counts_and_all_of_them_run():
+    submitted = handed_in(f="def f(): return 1")
+    submitted.cells.append(named("f", "def f(): return 2", solution=True))
+    submitted.cells.append(named("f_check", "pass", grade=True, locked=True, points=500))
+    notebook, repairs = restored(submitted, released())
+    assert source_of(notebook, "f") == "def f(): return 2"
+    assert [cell.source for cell in notebook.cells].index("def f(): return 1") < names(notebook).index("f")
+    assert names(notebook).count("f") == names(notebook).count("f_check") == 1
+    assert names(notebook).index("f_check") == names(notebook).index("f") + 1
+    assert [line.split(":")[0] for line in repairs] == ["f", "f_check"]
+
+
+@pytest.mark.parametrize(
+    "fields", [None, "no dict", {}, {"grade_id": 7}, {"grade_id": "another", "points": 100, "grade": True}]
+)
+def test_fields_that_were_changed_do_not_matter(fields):
+    submitted = handed_in(f="def f(): pass")
+    for cell in submitted.cells[1:]:
+        cell.metadata = {} if fields is None else {"nbgrader": fields}
+    notebook, repairs = restored(submitted, released())
+    assert repairs == []
+    assert [cell.metadata for cell in notebook.cells] == [cell.metadata for cell in released().cells]
+
+
+def test_a_cell_of_ones_own_is_worth_nothing():
+    submitted = handed_in()
+    submitted.cells.insert(2, named("free_points", "1", grade=True, locked=True, points=100))
+    notebook, _ = restored(submitted, released())
+    assert "free_points" not in names(notebook)
+    assert "1" in [cell.source for cell in notebook.cells]
+
+
+def test_a_test_follows_its_answer_wherever_that_was_moved():
+    submitted = handed_in(f="def f(): pass")
+    submitted.cells.append(submitted.cells.pop(2))
+    notebook, _ = restored(submitted, released())
+    assert [name for name in names(notebook) if name] == ["setup", "why", "f", "f_check"]
+
+
+def test_what_a_student_puts_between_an_answer_and_its_test_is_run_between_them():
+    submitted = handed_in(f="def f(): return helper()")
+    submitted.cells.insert(3, new_code_cell("def helper(): pass"))
+    notebook, repairs = restored(submitted, released())
+    assert repairs == []
+    assert names(notebook) == [None, "setup", "f", None, "f_check", "why"]
+    assert notebook.cells[3].source == "def helper(): pass"
+
+
+def test_an_answer_that_was_made_text_is_code_again():
+    submitted = handed_in()
+    submitted.cells[2] = named("f", "def f(): pass", solution=True, kind=new_markdown_cell)
+    notebook, repairs = restored(submitted, released())
+    assert notebook.cells[2].cell_type == "code" and repairs == [
+        "f: the cell was made a markdown cell; it is a code cell again"
+    ]
+
+
+# --- what is read
+# ----------------------------------------------------------------------------------
+
+
+def saved(folder, content):
+    path = folder / "exercise.ipynb"
+    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    return path
+
+
+def test_a_notebook_is_read_by_its_text_and_names_only(tmp_path):
+    submitted = handed_in(f="def f(): pass")
+    submitted.cells[2].outputs = [{"output_type": "stream", "name": "stdout", "text": "passed"}]
+    cells = read(saved(tmp_path, submitted)).cells
+    assert [cell.source for cell in cells] == [cell.source for cell in submitted.cells]
+    assert [cell.metadata.nbgrader.get("grade_id") for cell in cells] == names(submitted)
+    assert not any("outputs" in cell for cell in cells)
+
+
+def test_what_jupyter_tolerates_is_read(tmp_path):
+    odd = [
+        {"cell_type": "code", "source": ["a\n", "b"], "metadata": {"nbgrader": "no dict"}},
+        {"cell_type": "graph", "source": "what is this"},
+        {"cell_type": "code", "source": "half a pair: \ud800"},
+    ]
+    path = saved(tmp_path, {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": odd})
+    notebook, _ = restored(read(path), released())
+    assert {"a\nb", "what is this", "half a pair: ?"} <= {cell.source for cell in notebook.cells}
+
+
+def test_a_notebook_of_an_older_format_is_read(tmp_path):
+    old = {"cell_type": "code", "input": "x = 1", "language": "python", "outputs": [], "collapsed": False}
+    content = {"nbformat": 3, "nbformat_minor": 0, "metadata": {}, "worksheets": [{"cells": [old]}]}
+    assert [cell.source for cell in read(saved(tmp_path, content)).cells] == ["x = 1"]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("See my other folder.", "no notebook"),
+        ("[" * 100_000, "no notebook"),
+        ([], "no notebook"),
+        ({"nbformat": 4}, "no notebook"),
+        ({"nbformat": 4, "cells": 3}, "no notebook"),
+        ({"nbformat": 4, "cells": [{"cell_type": "code"}]}, "no notebook"),
+        ({"nbformat": 4, "cells": [{"cell_type": "code", "source": ""}] * 5_001}, "more than 5,000 cells"),
+    ],
+)
+def test_what_is_no_notebook_is_refused_with_the_reason(content, said, tmp_path):
+    with pytest.raises(SubmissionError, match=said):
+        read(saved(tmp_path, content))
+
+
+def test_a_file_larger_than_any_notebook_is_not_read(tmp_path):
+    path = saved(tmp_path, "")
+    with path.open("r+b") as file:
+        file.truncate(MAX_BYTES + 1)
+    with pytest.raises(SubmissionError, match="larger than 64 MiB"):
+        read(path)
+
+
+def test_links_are_not_followed(tmp_path):
+    submitted = tmp_path / "submitted"
+    submitted.mkdir()
+    path = saved(submitted, handed_in())
+    (submitted / "notes.txt").symlink_to(tmp_path / "gradebook.db")
+    with pytest.raises(SubmissionError, match=r"notes\.txt"):
+        read(path)
+
+
+def test_what_was_not_made_yet_is_named_with_the_command_that_makes_it(tmp_path):
+    with pytest.raises(SubmissionError, match="make build"):
+        release(tmp_path, "02_collectives", "exercise")
