@@ -1,0 +1,219 @@
+"""Grades a class: submissions are refereed in parallel, and entered into the gradebook one by one.
+
+`autograder grade` calls it. What it has done is on disk at every moment: stopped in any way, the same command
+goes on from there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from traitlets.config import Config
+
+from autograder.grading import pool, records, submission
+from autograder.grading.dependencies import checks
+from autograder.grading.gradebook import Class, ClassError
+from autograder.grading.pool import Failed, Pool
+from autograder.grading.progress import Progress
+from autograder.grading.records import Terms
+from autograder.grading.regrade import Refereed, Submission, regrade_submission
+from autograder.grading.submission import SubmissionError
+from autograder.nbgrader_plugin import Referee
+from autograder.sandbox import bubblewrap
+from autograder.sandbox.bubblewrap import SandboxMissing
+
+MOST_NAMED = 20  # in a message
+LONGEST = 500  # characters of a line about a submission
+LIMIT = 2400.0  # seconds for a submission; the referee itself is out of patience after half of it
+CORES = 2  # of a job: a check's ranks take turns on few cores
+
+
+def grade(
+    course: Path,
+    assignment: str,
+    jobs: int | None = None,
+    students: Sequence[str] = (),
+    only: str = "",
+    force: bool = False,
+    secret: str = "",
+    sandboxed: bool = True,
+) -> int:
+    """Grade a class and say how it went; returns the exit status.
+
+    Args:
+        students: by default all who handed something in.
+        only: a check, or the name of a test cell; what is recorded of others stands.
+        force: run again what is recorded, too.
+        secret: draw all inputs from it.
+
+    Raises:
+        ClassError: when there is nothing to grade.
+    """
+    chosen = {"secret": secret, "only": only} | ({} if sandboxed else {"sandbox": False})
+    settings = Config(Referee={name: value for name, value in chosen.items() if value != ""})
+    own = Class(course, assignment, settings)
+    terms = Referee(config=own.config).terms
+    everybody = _chosen(own, students)
+    _require_check(own, only)
+    _require_sandbox(terms)
+    submissions = [_submission(own, student, terms) for student in everybody]
+    with _alone(course):
+        if force:
+            _forget(submissions)
+        outcome = _Outcome(len(submissions))
+        try:
+            _grade(own, submissions, jobs, outcome)
+        except KeyboardInterrupt:
+            print(f"\nStopped: {outcome.done} of {len(submissions)} are dealt with.", file=sys.stderr)
+            again = " without --force" if force else ""
+            print(f"The same command{again} goes on from there.", file=sys.stderr)
+            return 130
+    outcome.show(own)
+    return 1 if outcome.problems else 0
+
+
+def _grade(own: Class, submissions: Sequence[Submission], jobs: int | None, outcome: _Outcome) -> None:
+    known = own.timestamps()
+    with Pool(regrade_submission, _shares(jobs, len(submissions)), LIMIT) as workers:
+        progress = Progress(
+            len(submissions),
+            lambda: {printable(each.student): since for each, since in workers.running().items()},
+        )
+        with progress:
+            for one, refereed in workers.results(submissions):
+                if isinstance(refereed, Failed):
+                    refereed = Refereed(problem=refereed.reason)
+                problem = refereed.problem or own.enter(one.student, refereed.digests, known)
+                if problem:
+                    own.note(one.student)
+                outcome.add(one.student, refereed, problem)
+                progress.done, progress.ran = outcome.done, outcome.ran
+
+
+class _Outcome:
+    """How it went so far, and whom a person has to look at."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.done = self.ran = self.recorded = 0
+        self.problems: dict[str, str] = {}
+        self.repairs: dict[str, str] = {}
+
+    def add(self, student: str, refereed: Refereed, problem: str) -> None:
+        self.done += 1
+        self.ran += refereed.ran
+        if problem:
+            self.problems[student] = problem
+            return
+        self.recorded += not refereed.ran
+        if refereed.repairs:
+            self.repairs[student] = "; ".join(refereed.repairs)
+
+    def show(self, own: Class) -> None:
+        for student, repairs in sorted(self.repairs.items()):
+            print(printable(f"{student}: graded; {repairs}"))
+        for student, problem in sorted(self.problems.items()):
+            print(printable(f"{student}: NOT graded: {problem}"))
+        graded = self.total - len(self.problems)
+        run = graded - self.recorded
+        print(f"{graded} of {self.total} graded: {run} run now, {self.recorded} as recorded.")
+        waiting = own.waiting() - set(self.problems)
+        if waiting:
+            print(
+                f"In {len(waiting)} a person has something to grade: `make lab`, menu Nbgrader, Formgrader."
+            )
+
+
+def _submission(own: Class, student: str, terms: Terms) -> Submission:
+    return Submission(
+        own.course, own.submitted(student), own.assignment, student, tuple(own.notebooks), terms
+    )
+
+
+def _forget(submissions: Sequence[Submission]) -> None:
+    for one in submissions:
+        for name in one.notebooks:
+            records.forget(records.path_of(one.course, one.assignment, one.student, name), one.terms)
+
+
+def _shares(jobs: int | None, most: int) -> list[tuple[int, ...]]:
+    cores = pool.usable_cores()
+    return pool.shares(max(1, min(jobs or len(cores) // CORES, most)), cores)
+
+
+# --- what was asked for -----------------------------------------------------------------------------------
+
+
+def _chosen(own: Class, students: Sequence[str]) -> list[str]:
+    """The students whose submissions are to be graded."""
+    everybody = own.students()
+    if not everybody:
+        raise ClassError(f"Nobody has handed in {own.assignment}: {own.submitted('*')} is not there.")
+    if unknown := sorted(set(students) - set(everybody)):
+        raise ClassError(f"{_some(unknown)} did not hand in {own.assignment}. These did: {_some(everybody)}.")
+    return sorted(set(students)) or everybody
+
+
+def _require_check(own: Class, only: str) -> None:
+    """
+    Raises:
+        ClassError: when no test cell has this name, nor uses a check that has it.
+    """
+    try:
+        notebooks = [submission.release(own.course, own.assignment, name) for name in own.notebooks]
+    except SubmissionError as error:
+        raise ClassError(str(error)) from None
+    cells = [cell for notebook in notebooks for cell in records.cells_of(notebook) if cell.is_test]
+    if only and not any(Terms(only=only).about(cell) for cell in cells):
+        names = sorted({cell.name for cell in cells}.union(*(checks(cell.source) for cell in cells)))
+        raise ClassError(f"{own.assignment} has no check {only}, but {', '.join(names)}.")
+
+
+def _require_sandbox(terms: Terms) -> None:
+    """
+    Raises:
+        ClassError: when there is to be a sandbox, and there can be none.
+    """
+    if not terms.sandbox:
+        print(
+            "WITHOUT A SANDBOX: students' code can read and delete all that you can, and forge every grade.",
+            file=sys.stderr,
+        )
+        return
+    try:
+        bubblewrap.check()
+    except SandboxMissing as error:
+        raise ClassError(str(error)) from None
+
+
+@contextlib.contextmanager
+def _alone(course: Path) -> Iterator[None]:
+    """Only one grading of a course at a time: there is one gradebook.
+
+    Raises:
+        ClassError: when there is another one.
+    """
+    folder = course / records.FOLDER
+    folder.mkdir(exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends, however it does
+        except OSError:
+            raise ClassError(f"{course} is being graded already, by another `autograder grade`.") from None
+        yield
+
+
+def _some(names: Sequence[Any]) -> str:
+    """The names, if they are not too many to read."""
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def printable(text: str) -> str:
+    """On one line, without what could confuse a terminal: names of files are the students'."""
+    return "".join(character if character.isprintable() else " " for character in text)[:LONGEST]

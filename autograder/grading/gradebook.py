@@ -1,0 +1,167 @@
+"""A class's gradebook, as nbgrader keeps it: who handed in, and how a refereed submission gets its grade.
+
+Grades, late penalties and what a person graded are nbgrader's own doing, by the settings in
+nbgrader_config.py; here it is only told of one submission at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import glob
+import json
+import logging
+from pathlib import Path
+
+from nbgrader.api import Gradebook
+from nbgrader.converters import Autograde
+from nbgrader.coursedir import CourseDirectory
+from sqlalchemy.exc import SQLAlchemyError
+from traitlets.config import Config
+from traitlets.config.loader import PyFileConfigLoader
+
+SETTINGS = "nbgrader_config.py"
+
+
+class ClassError(Exception):
+    """There is nothing to grade or to report; the text says why and what to do."""
+
+
+class Class:
+    """A course's folder with what a class handed in for one assignment.
+
+    Args:
+        course: the folder.
+        config: settings that go before those in the folder's nbgrader_config.py.
+
+    Raises:
+        ClassError: when there is no such assignment.
+    """
+
+    def __init__(self, course: Path, assignment: str, config: Config | None = None) -> None:
+        self.course = course
+        self.assignment = assignment
+        if not (course / SETTINGS).is_file():
+            raise ClassError(f"{course} has no {SETTINGS}: run this in the course's top folder.")
+        self.config = PyFileConfigLoader(SETTINGS, str(course)).load_config()
+        self.config.CourseDirectory.root = str(course)
+        self.config.merge(config or Config())
+        self._folders = CourseDirectory(config=self.config)
+        self.notebooks = self._find_notebooks()
+
+    def open(self) -> Gradebook:
+        """The gradebook; a context."""
+        return Gradebook(self._folders.db_url, self._folders.course_id)
+
+    def submitted(self, student: str) -> Path:
+        """The folder with what a student handed in."""
+        return self._folder(self._folders.submitted_directory, student)
+
+    @property
+    def released(self) -> Path:
+        """The folder with what was handed out."""
+        return self._folder(self._folders.release_directory, ".")
+
+    def students(self) -> list[str]:
+        """Those who handed something in."""
+        everybody = self.submitted("*").parent.parent
+        folders = everybody.glob(f"[!.]*/{self.assignment}/")
+        return sorted(folder.parent.name for folder in folders)
+
+    def timestamps(self) -> dict[str, datetime.datetime | None]:
+        """Of the submissions that the gradebook knows of, graded or not."""
+        with self.open() as gradebook:
+            submissions = gradebook.assignment_submissions(self.assignment)
+            return {submission.student_id: submission.timestamp for submission in submissions}
+
+    def enter(self, student: str, digests: dict[str, str], known: dict[str, datetime.datetime | None]) -> str:
+        """Have nbgrader grade a submission, unless it has; "", or why it could not.
+
+        Args:
+            digests: of each notebook and what it came to, as `records.digest` makes them.
+            known: what `timestamps` returned.
+        """
+        try:
+            handed_in = self._folders.get_existing_timestamp(str(self.submitted(student)))
+        except Exception:  # nbgrader raises what its parser does, or stumbles over its own message
+            return "timestamp.txt holds no time: mend it, or remove it"
+        if student in known and handed_in in (None, known[student]) and self._has(student, digests):
+            return ""
+        folders = CourseDirectory(
+            config=self.config, assignment_id=self.assignment, student_id=glob.escape(student)
+        )
+        converter = Autograde(coursedir=folders, config=self.config, force=True)
+        said = _Said()
+        converter.log.addHandler(said)
+        try:
+            converter.start()
+        except Exception as error:
+            return said.reason() or f"{type(error).__name__}: {error}"
+        finally:
+            converter.log.removeHandler(said)
+        return ""
+
+    def note(self, student: str) -> None:
+        """Tell the gradebook of a submission that could not be graded: it waits for a person."""
+        with contextlib.suppress(SQLAlchemyError), self.open() as gradebook:  # someone else may write to it
+            gradebook.update_or_create_student(student)
+            gradebook.update_or_create_submission(self.assignment, student)
+
+    def waiting(self) -> set[str]:
+        """The students of whose submission a person has to grade something."""
+        with self.open() as gradebook:
+            submissions = gradebook.assignment_submissions(self.assignment)
+            return {submission.student_id for submission in submissions if submission.needs_manual_grade}
+
+    # --- internals -----------------------------------------------------------------------------------------
+
+    def _find_notebooks(self) -> list[str]:
+        """The assignment's notebooks, by name."""
+        with self.open() as gradebook:
+            known = {each.name: [book.name for book in each.notebooks] for each in gradebook.assignments}
+        if self.assignment in known:
+            return known[self.assignment]
+        sources = self.course / self._folders.source_directory
+        if (sources / self.assignment).is_dir():
+            raise ClassError(
+                f"The gradebook does not know of {self.assignment} yet. "
+                f"Run `nbgrader generate_assignment {self.assignment}`, which tells it of the questions."
+            )
+        existing = sorted(known) or sorted(path.name for path in sources.glob("*/"))
+        raise ClassError(f"There is no assignment {self.assignment}, but {', '.join(existing) or 'none'}.")
+
+    def _folder(self, step: str, student: str) -> Path:
+        return Path(self._folders.format_path(step, student, self.assignment))
+
+    def _has(self, student: str, digests: dict[str, str]) -> bool:
+        """Whether the gradebook has the grades of what these notebooks came to.
+
+        nbgrader writes an autograded notebook when its grades are in the gradebook. One that is not whole, or
+        that was made from something else, tells of none.
+        """
+        autograded = self._folder(self._folders.autograded_directory, student)
+        return all(_graded(autograded / f"{name}.ipynb") == digest for name, digest in digests.items())
+
+
+def _graded(path: Path) -> str | None:
+    """The digest that an autograded notebook carries; None if it is not there or not whole."""
+    try:
+        return json.loads(path.read_bytes())["metadata"]["fourranks"]["graded"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+class _Said(logging.Handler):
+    """What nbgrader logs of its errors."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self._messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._messages.append(record.getMessage())
+
+    def reason(self) -> str:
+        """The exception of the first traceback."""
+        tracebacks = [text for text in self._messages if text.startswith("Traceback")]
+        return tracebacks[0].strip().splitlines()[-1] if tracebacks else ""

@@ -1,0 +1,205 @@
+"""Calls a function on many inputs, in processes that each have their own share of this machine's cores.
+
+`grade` gives it submissions. A process that dies costs a second try of what it was at, and nobody else
+anything. All end when the one that started them ends, however it does, with all that they have started.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import multiprocessing
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing import connection
+from types import TracebackType
+from typing import Any
+
+import psutil
+
+_SPAWN = multiprocessing.get_context("spawn")
+
+
+def shares(jobs: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
+    """Equal shares of the cores, so that each job finds the same; what is left over is nobody's."""
+    size = len(cores) // jobs
+    return [tuple(cores[job * size : (job + 1) * size]) or (cores[job % len(cores)],) for job in range(jobs)]
+
+
+def usable_cores() -> list[int]:
+    """The cores that this process may use, by number."""
+    with contextlib.suppress(AttributeError):  # macOS tells nobody
+        return sorted(os.sched_getaffinity(0))
+    return list(range(os.cpu_count() or 1))
+
+
+@dataclass(frozen=True)
+class Failed:
+    """What comes in place of a result, and why."""
+
+    reason: str
+
+
+class Pool:
+    """Processes that wait for inputs.
+
+    Args:
+        function: of a module, so that other processes find it. What it raises is a `Failed`.
+        shares: for each process the cores that it may use, by number.
+        limit: seconds after which a process is ended that has not finished with an input.
+    """
+
+    def __init__(
+        self, function: Callable[[Any], Any], shares: Sequence[tuple[int, ...]], limit: float = math.inf
+    ) -> None:
+        self._limit = limit
+        self._workers = [_Worker(function, share) for share in shares]
+
+    def results(self, inputs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Each input with its result, as they come; an input is taken when a process is free for it."""
+        inputs = iter(inputs)
+        for worker in self._workers:
+            worker.give(next(inputs, None))
+        while busy := [worker for worker in self._workers if worker.input is not None]:
+            for worker in self._ready(busy):
+                done, result = worker.input, worker.result()
+                if result is not None:
+                    worker.give(next(inputs, None))
+                    yield done, result
+
+    def running(self) -> dict[Any, float]:
+        """The inputs that are being worked on, and for how many seconds."""
+        now = time.monotonic()
+        return {worker.input: now - worker.began for worker in self._workers if worker.input is not None}
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            worker.kill()
+
+    def _ready(self, busy: Sequence[_Worker]) -> list[_Worker]:
+        """Those who have something to say, or else the one who had time enough."""
+        slowest = min(busy, key=lambda worker: worker.began)
+        left = slowest.began + self._limit - time.monotonic()
+        connections = [worker.connection for worker in busy]
+        ready = connection.wait(connections, None if left == math.inf else max(0.0, left))
+        return [worker for worker in busy if worker.connection in ready] or [slowest]
+
+
+class _Worker:
+    """One process and what it is at."""
+
+    def __init__(self, function: Callable[[Any], Any], share: tuple[int, ...]) -> None:
+        self._function = function
+        self._share = share
+        self.input: Any = None
+        self.began = 0.0
+        self._died = False
+        self._start()
+
+    def give(self, input: Any) -> None:
+        """Begin with an input; None is nothing to do."""
+        self.input, self.began, self._died = input, time.monotonic(), False
+        self._send()
+
+    def result(self) -> Any:
+        """What came of the input; None if the process died, and another one begins again."""
+        if not self.connection.poll():
+            self._replace()
+            return Failed(f"it had not ended after {time.monotonic() - self.began:.0f} s")
+        try:
+            return self.connection.recv()
+        except (EOFError, OSError):
+            exitcode = self._replace()
+        if self._died:
+            return Failed(f"its process {_ending(exitcode)}, and so did the one before")
+        self._died = True
+        self._send()
+        return None
+
+    def kill(self) -> None:
+        """End the process, with all that it has started."""
+        _kill(self._process.pid)
+        self._process.join()
+        self.connection.close()
+
+    def _replace(self) -> int:
+        """Have another process in the place of this one; how that ended."""
+        self.kill()
+        exitcode = self._process.exitcode
+        self._start()
+        return exitcode
+
+    def _send(self) -> None:
+        if self.input is not None:
+            with contextlib.suppress(OSError):  # it has just died, which `result` will find out
+                self.connection.send(self.input)
+
+    def _start(self) -> None:
+        self.connection, theirs = _SPAWN.Pipe()
+        self._process = _SPAWN.Process(target=_serve, args=(theirs, self._function), daemon=True)
+        with theirs, _as(self._share):
+            self._process.start()
+
+
+def _ending(exitcode: int) -> str:
+    if exitcode == -signal.SIGKILL:
+        return "was killed (when memory runs out, Linux does that: try fewer --jobs)"
+    return f"ended by itself, with exit code {exitcode}"
+
+
+@contextlib.contextmanager
+def _as(share: tuple[int, ...]) -> Iterator[None]:
+    """What is started in here has these cores from its first moment on: libraries count them early.
+
+    And no Ctrl-C, which is for the one who starts it.
+    """
+    cores = usable_cores()
+    signals = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        _use(share)
+        yield
+    finally:
+        _use(cores)
+        signal.pthread_sigmask(signal.SIG_SETMASK, signals)
+
+
+def _use(cores: Iterable[int]) -> None:
+    with contextlib.suppress(AttributeError):  # macOS
+        os.sched_setaffinity(0, cores)
+
+
+def _serve(inputs: connection.Connection, function: Callable[[Any], Any]) -> None:
+    """Runs in the process: a session of its own, without Ctrl-C, and then signals as usual."""
+    os.setsid()
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    while True:
+        input = inputs.recv()
+        try:
+            result = function(input)
+        except Exception as error:
+            result = Failed(f"{type(error).__name__}: {error}")
+        inputs.send(result)
+
+
+def _end_with_parent() -> None:
+    connection.wait([multiprocessing.parent_process().sentinel])
+    _kill(os.getpid())
+
+
+def _kill(pid: int) -> None:
+    """End a process and all that it has started, in whichever session."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for each in [*process.children(recursive=True), process]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.kill()

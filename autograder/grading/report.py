@@ -1,0 +1,243 @@
+"""A class at a glance: a page about all submissions to an assignment, and one about each.
+
+`autograder report` calls it. Scores are the gradebook's; why a check failed is on record. The pages need
+nothing but themselves.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+from nbgrader.api import SubmittedAssignment
+
+from autograder.grading import records, structures, submission
+from autograder.grading.gradebook import Class, ClassError
+from autograder.grading.progress import clock
+from autograder.grading.records import Cell, Record
+from autograder.grading.submission import SubmissionError, name_of
+
+FOLDER = "report"
+BARS = 10  # of the histogram
+MOST = 10  # submissions that are named for being slow, and groups for being alike, of each kind
+HEADLINE = re.compile(r"\w+: (?P<kind>.*) \(\d+ of [^()]* failed\)")
+
+
+@dataclass(frozen=True)
+class Question:
+    """A student's points for a question.
+
+    Attributes:
+        waits: for a person to grade it.
+        cell: its test, if that is on record.
+    """
+
+    name: str
+    points: float
+    most: float
+    waits: bool
+    cell: Cell | None
+
+    @property
+    def reason(self) -> str:
+        """Why its test failed, in a few words; "" if it did not."""
+        return _reason(self.cell) if self.cell else ""
+
+
+@dataclass(frozen=True)
+class Student:
+    """What a student got, and how that went."""
+
+    name: str
+    points: float
+    most: float
+    penalty: float
+    questions: list[Question]
+    records: list[Record]
+
+    @property
+    def by_name(self) -> dict[str, Question]:
+        return {question.name: question for question in self.questions}
+
+    @property
+    def seconds(self) -> float:
+        return sum(record.seconds for record in self.records)
+
+    @property
+    def repairs(self) -> list[str]:
+        return [repair for record in self.records for repair in record.repairs]
+
+    @property
+    def broken(self) -> list[Cell]:
+        """Cells of the student's own that ended in an error."""
+        return [cell for cell in self._cells() if not cell.is_test and _error(cell)]
+
+    @property
+    def answers(self) -> dict[str, str]:
+        return {cell.name: cell.source for cell in self._cells() if cell.name and not cell.is_test}
+
+    def _cells(self) -> Iterator[Cell]:
+        return (cell for record in self.records for cell in record.cells)
+
+
+def report(course: Path, assignment: str) -> Path:
+    """Write the pages into report/ASSIGNMENT; returns the path of the one to open.
+
+    Raises:
+        ClassError: when there is no such assignment, or nothing of it was graded.
+    """
+    own = Class(course, assignment)
+    names, solution = _release(own)
+    students = _students(own, names)
+    if not students:
+        raise ClassError(f"Nothing of {assignment} was graded: run `autograder grade {assignment}` first.")
+    folder = course / FOLDER / assignment
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "students").mkdir(parents=True)
+    answers = {student.name: student.answers for student in students}
+    alike = structures.alike(answers, _handed_out(own), solution)
+    _write(folder / "index.html", "class.html", {"assignment": assignment, **_summary(students, alike)})
+    for student in students:
+        path = folder / "students" / f"{student.name}.html"
+        _write(path, "student.html", {"assignment": assignment, "student": student})
+    return folder / "index.html"
+
+
+# --- what is known ----------------------------------------------------------------------------------------
+
+
+def _release(own: Class) -> tuple[list[str], dict[str, str]]:
+    """The names of all cells in their order, and the course's own answers."""
+    try:
+        notebooks = [submission.release(own.course, own.assignment, name) for name in own.notebooks]
+    except SubmissionError as error:
+        raise ClassError(str(error)) from None
+    cells = [cell for notebook in notebooks for cell in notebook.cells if name_of(cell)]
+    solved = [cell for cell in cells if cell.cell_type == "code" and cell.metadata.nbgrader.solution]
+    return [name_of(cell) for cell in cells], {name_of(cell): cell.source for cell in solved}
+
+
+def _handed_out(own: Class) -> dict[str, str]:
+    """The answers' cells before they were answered, as far as they are there."""
+    paths = [own.released / f"{name}.ipynb" for name in own.notebooks]
+    cells = [cell for path in paths if path.is_file() for cell in submission.read(path).cells]
+    return {name_of(cell): cell.source for cell in cells if name_of(cell)}
+
+
+def _students(own: Class, names: Sequence[str]) -> list[Student]:
+    """
+    Args:
+        names: of all cells, in the order in which questions are shown.
+    """
+    order = {name: place for place, name in enumerate(names)}
+    with own.open() as gradebook:
+        submissions = gradebook.assignment_submissions(own.assignment)
+        students = [_student(own, submitted, order) for submitted in submissions]
+    return sorted(students, key=lambda student: student.name)
+
+
+def _student(own: Class, submitted: SubmittedAssignment, order: dict[str, int]) -> Student:
+    name = submitted.student_id
+    found = [records.load(records.path_of(own.course, own.assignment, name, book)) for book in own.notebooks]
+    known = [record for record in found if record]
+    tests = {cell.name: cell for record in known for cell in record.tests}
+    questions = [
+        Question(grade.name, grade.score, grade.max_score, grade.needs_manual_grade, tests.get(grade.name))
+        for notebook in submitted.notebooks
+        for grade in notebook.grades
+    ]
+    questions.sort(key=lambda question: order.get(question.name, len(order)))
+    penalty = submitted.late_submission_penalty or 0.0
+    return Student(name, max(0.0, submitted.score - penalty), submitted.max_score, penalty, questions, known)
+
+
+def _error(cell: Cell) -> dict[str, Any] | None:
+    """The error that a cell ended in."""
+    return next((output for output in cell.outputs if output["output_type"] == "error"), None)
+
+
+def _reason(cell: Cell) -> str:
+    error = _error(cell)
+    if error is None:
+        return ""
+    headline = HEADLINE.fullmatch(error["evalue"])
+    return headline["kind"] if headline else error["ename"]
+
+
+# --- what is shown ----------------------------------------------------------------------------------------
+
+
+def _summary(students: Sequence[Student], alike: Sequence[structures.Group]) -> dict[str, Any]:
+    shares = [student.points / student.most if student.most else 0.0 for student in students]
+    bars = Counter(min(int(share * BARS), BARS - 1) for share in shares)
+    took = sorted((s for s in students if s.records), key=lambda student: -student.seconds)
+    return {
+        "students": students,
+        "mean": statistics.mean(shares),
+        "median": statistics.median(shares),
+        "waiting": [student for student in students if any(question.waits for question in student.questions)],
+        "bars": [bars[bar] for bar in range(BARS)],
+        "questions": _questions(students),
+        "slowest": took[:MOST],
+        "median_seconds": statistics.median(student.seconds for student in took) if took else 0.0,
+        "mended": [student for student in students if student.repairs],
+        "alike": [group for group in alike if not group.as_solved][:MOST],
+        "as_solved": [group for group in alike if group.as_solved][:MOST],
+    }
+
+
+def _questions(students: Sequence[Student]) -> list[dict[str, Any]]:
+    """How the class did in each question."""
+    by_name = defaultdict(list)
+    for student in students:
+        for question in student.questions:
+            by_name[question.name].append(question)
+    return [_question(each) for each in by_name.values()]
+
+
+def _question(each: Sequence[Question]) -> dict[str, Any]:
+    graded = [question for question in each if not question.waits]
+    return {
+        "name": each[0].name,
+        "most": each[0].most,
+        "mean": statistics.mean(question.points for question in graded) if graded else None,
+        "waiting": len(each) - len(graded),
+        "full": sum(question.points >= question.most for question in graded),
+        "graded": len(graded),
+        "reasons": Counter(question.reason for question in graded if question.reason).most_common(),
+    }
+
+
+def _shown(cell: Cell) -> Iterator[tuple[str, str]]:
+    """What a test cell showed: each part with its kind, which is table, text or error.
+
+    A table is the verdict's own, which escapes what it quotes. Everything else is escaped by the page.
+    """
+    for output in cell.outputs:
+        match output["output_type"]:
+            case "display_data" if "text/html" in output["data"]:
+                yield "table", Markup(output["data"]["text/html"])
+            case "stream":
+                yield "text", output["text"]
+            case "error" if output["ename"] != "CheckFailed":  # whose text is in the table
+                yield "error", f"{output['ename']}: {output['evalue']}"
+
+
+def _write(path: Path, template: str, values: dict[str, Any]) -> None:
+    pages = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "pages"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    pages.filters |= {"clock": clock, "shown": _shown, "error": _error}
+    path.write_text(pages.get_template(template).render(values), encoding="utf-8", errors="replace")

@@ -1,0 +1,120 @@
+"""What is said while a class is graded, and what the command refuses.
+
+A class is graded in `tests/class/test_grade.py`.
+"""
+
+import fcntl
+import shutil
+
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+from nbgrader.api import Gradebook
+
+from autograder.cli import main
+from autograder.grading import gradebook, progress
+from tests.classroom import COURSE, as_bytes, hand_in
+
+# --- progress ---------------------------------------------------------------------------------------------
+
+
+def test_progress_says_how_many_how_fast_how_long_and_who_is_slow():
+    said = progress.line(37, 300, 37, 540.0, {"ada": 12.0, "bob": 48.2})
+    assert said == "37/300 · 4.1 a minute · 1:03:58 left · longest: bob 0:48"
+
+
+def test_what_was_on_record_does_not_make_it_look_fast():
+    assert progress.line(250, 300, 0, 3.0, {}) == "250/300"
+    assert progress.line(252, 300, 2, 60.0, {}) == "252/300 · 2.0 a minute · 24:00 left"
+
+
+# --- what cannot be graded --------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def empty(tmp_path_factory):
+    """A course with one assignment, `ps1`, that nobody has handed in."""
+    folder = tmp_path_factory.mktemp("empty") / "course"
+    for assignment in ("ps1", "ps2"):
+        (folder / "source" / assignment).mkdir(parents=True)
+    shutil.copy(COURSE / gradebook.SETTINGS, folder)
+    fields = {"grade": True, "locked": True, "points": 1, "solution": False, "schema_version": 3}
+    test = new_code_cell("check.scatter(scatter)", metadata={"nbgrader": {"grade_id": "scattered"} | fields})
+    (folder / "source" / "ps1" / "exercise.ipynb").write_bytes(as_bytes(new_notebook(cells=[test])))
+    with Gradebook(f"sqlite:///{folder}/gradebook.db", "fourranks") as book:
+        book.add_assignment("ps1")
+        book.add_notebook("exercise", "ps1")
+    return folder
+
+
+@pytest.fixture
+def course(empty, tmp_path, monkeypatch):
+    """A copy of it, as the current folder."""
+    copy = shutil.copytree(empty, tmp_path / "course")
+    monkeypatch.chdir(copy)
+    return copy
+
+
+@pytest.fixture
+def refused(course, capsys):
+    """What the command says when it refuses."""
+
+    def run(command):
+        assert main(command.split()) == 2
+        said = capsys.readouterr()
+        assert said.out == "" and said.err.count("\n") == 1
+        return said.err
+
+    return run
+
+
+@pytest.mark.parametrize("command", ["grade", "report"])
+def test_an_unknown_assignment_is_answered_with_those_that_exist(refused, command):
+    assert "no assignment ps7, but ps1" in refused(f"{command} ps7")
+
+
+def test_an_assignment_that_the_gradebook_does_not_know_says_how_to_tell_it(refused):
+    assert "`nbgrader generate_assignment ps2`" in refused("grade ps2")
+
+
+def test_another_folder_is_no_course(refused, course, monkeypatch):
+    monkeypatch.chdir(course / "source")
+    assert "course's top folder" in refused("grade ps1")
+
+
+def test_it_says_when_nobody_has_handed_in_anything(refused):
+    assert "Nobody has handed in ps1" in refused("grade ps1")
+
+
+def test_an_unknown_student_is_answered_with_those_who_handed_in(refused, course):
+    hand_in(course, "ps1", {"ada": {}, "bob": {}})
+    assert "eve did not hand in ps1. These did: ada, bob." in refused("grade ps1 --students ada,eve")
+
+
+def test_an_unknown_check_is_answered_with_those_that_exist(refused, course):
+    hand_in(course, "ps1", {"ada": {}})
+    assert "no check gather, but scatter, scattered" in refused("grade ps1 --only gather")
+
+
+def test_without_bubblewrap_it_says_what_to_install(refused, course, monkeypatch):
+    hand_in(course, "ps1", {"ada": {}})
+    monkeypatch.setenv("PATH", str(course))
+    assert "apt install bubblewrap" in refused("grade ps1")
+
+
+def test_a_course_is_graded_once_at_a_time(refused, course, program):
+    program("bwrap")
+    hand_in(course, "ps1", {"ada": {}})
+    (course / "refereed").mkdir()
+    with (course / "refereed" / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        assert "graded already" in refused("grade ps1")
+
+
+def test_there_is_no_report_before_there_are_grades(refused):
+    assert "run `autograder grade ps1` first" in refused("report ps1")
+
+
+def test_no_jobs_are_too_few(capsys):
+    with pytest.raises(SystemExit):
+        main(["grade", "ps1", "--jobs", "0"])
+    assert "'0' is no number of jobs" in capsys.readouterr().err

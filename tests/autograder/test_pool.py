@@ -1,0 +1,90 @@
+"""How work is shared out among processes, and what becomes of it when they die."""
+
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from autograder.grading.pool import Failed, Pool, shares, usable_cores
+from tests.autograder.tasks import work
+from tests.classroom import COURSE, still_running
+
+
+@pytest.fixture
+def results(tmp_path):
+    """Results by task, for tasks that are done by so many processes."""
+
+    def run(*tasks, jobs=1):
+        todo = [(task, str(tmp_path / f"{number}")) for number, task in enumerate(tasks)]
+        with Pool(work, shares(jobs, usable_cores())) as pool:
+            return {task: result for (task, _), result in pool.results(todo)}
+
+    return run
+
+
+def test_all_tasks_are_done_whoever_fails(results):
+    got = results("one", "raise", "two", "three", jobs=2)
+    assert got == {"one": "one", "raise": Failed("ValueError: no"), "two": "two", "three": "three"}
+
+
+def test_a_process_that_dies_costs_a_second_try_and_then_its_own_task(results, tmp_path):
+    got = results("one", "die", "die once", "two")
+    assert "was killed" in got.pop("die").reason
+    assert got == {"one": "one", "die once": "die once", "two": "two"}
+    assert [len((tmp_path / name).read_text()) for name in "0123"] == [1, 2, 2, 1]
+
+
+def test_a_process_without_an_end_is_ended_and_costs_its_own_task(tmp_path):
+    todo = [(what, str(tmp_path / what)) for what in ("one", "wait", "two")]
+    with Pool(work, shares(1, usable_cores()), limit=5.0) as pool:
+        got = {what: result for (what, _), result in pool.results(todo)}
+    assert "had not ended after 5 s" in got.pop("wait").reason
+    assert got == {"one": "one", "two": "two"}
+    pids = map(int, (tmp_path / "wait").read_text().split())
+    assert still_running([psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]) == []
+
+
+def test_tasks_are_taken_only_when_somebody_is_free_for_them(tmp_path):
+    taken = []
+
+    def tasks():
+        for number in range(5):
+            taken.append(number)
+            yield "one", str(tmp_path / "file")
+
+    with Pool(work, shares(1, usable_cores())) as pool:
+        next(pool.results(tasks()))
+    assert taken == [0, 1]
+
+
+def test_each_process_has_its_own_share_from_the_beginning(tmp_path):
+    core = usable_cores()[0]
+    everything = usable_cores()
+    with Pool(work, [(core,)]) as pool:
+        ((_, share),) = pool.results([("share", str(tmp_path / "file"))])
+    assert share == [core]
+    assert usable_cores() == everything
+
+
+def test_shares_are_equal_and_nobody_has_what_another_has():
+    assert shares(2, [0, 1, 2, 3, 4]) == [(0, 1), (2, 3)]
+    assert shares(3, [4, 7]) == [(4,), (7,), (4,)]
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_when_the_one_who_started_them_ends_so_do_all_processes_and_theirs(tmp_path, ending):
+    file = tmp_path / "pids"
+    code = (
+        "from tests.autograder.tasks import work; from autograder.grading.pool import Pool\n"
+        f"with Pool(work, [(0,)]) as pool: list(pool.results([('wait', {str(file)!r})]))"
+    )
+    starter = subprocess.Popen([sys.executable, "-c", code], cwd=COURSE, stderr=subprocess.DEVNULL)
+    while not (file.exists() and len(file.read_text().split()) == 2):
+        time.sleep(0.05)
+    processes = [psutil.Process(int(pid)) for pid in file.read_text().split()]
+    starter.send_signal(ending)
+    starter.wait()
+    assert still_running(processes) == []

@@ -1,0 +1,183 @@
+"""The pages about a class: what is counted, who is named, and that nothing of a student is more than text."""
+
+import shutil
+from html.parser import HTMLParser
+
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook, new_output
+from nbgrader.api import Gradebook
+
+from autograder.grading import gradebook, records
+from autograder.grading.records import Cell, Record
+from autograder.grading.report import report
+from autograder.grading.structures import alike
+from autograder.judge import Trial
+from autograder.policy import Problem
+from autograder.verdict import Result, Verdict
+from tests.classroom import COURSE, as_bytes
+
+NASTY = "<script>alert('ha')</script>"
+LONG = """
+def share(tensor, group=None):
+    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    for distance in range(1, world_size):
+        peer = (rank + distance) % world_size
+        dist.send(tensor, group_dst=peer, group=group)
+    return tensor / world_size
+"""
+COPIED = '''
+def share(values: torch.Tensor, group=None) -> torch.Tensor:
+    """My own work."""
+    me, everybody = dist.get_rank(group), dist.get_world_size(group)
+    for step in range(2, everybody):  # around
+        other = (me + step) % everybody
+        dist.send(values, group_dst=other, group=group)
+    return values / everybody
+'''
+
+
+def failed(got):
+    """The outputs of a test cell whose check failed, and what it quotes of the student's."""
+    case = Trial(inputs=[()], title=NASTY, verify=lambda outcomes: None)
+    verdict = Verdict("share", [Result(case, "gloo", Problem("raised", "an answer", got))], 7, 0.1)
+    shown = {"text/plain": str(verdict), "text/html": verdict._repr_html_()}
+    return [
+        new_output("display_data", data=shown),
+        new_output("error", ename="CheckFailed", evalue=verdict.headline),
+    ]
+
+
+PASSED = [new_output("stream", name="stdout", text="share: passed, 9 cases\n")]
+BROKEN = [new_output("error", ename="SyntaxError", evalue=NASTY)]
+
+
+# nbgrader 0.9 says it of each new submission; it changes nothing in the gradebook.
+pytestmark = pytest.mark.filterwarnings("ignore:Object of type <Submitted")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The pages about a class of four, by name: the class's is index."""
+    course = tmp_path_factory.mktemp("course")
+    shutil.copy(COURSE / gradebook.SETTINGS, course)
+    fields = {"locked": True, "schema_version": 3, "task": False}
+    answer = {"grade_id": "share", "solution": True, "grade": False} | fields
+    test = {"grade_id": "share_check", "solution": False, "grade": True, "points": 8} | fields
+    source = new_notebook(
+        cells=[
+            new_code_cell("def share(): return 1", metadata={"nbgrader": answer}),
+            new_code_cell("check.share(share)", metadata={"nbgrader": test}),
+        ]
+    )
+    (course / "source" / "ps1").mkdir(parents=True)
+    (course / "source" / "ps1" / "exercise.ipynb").write_bytes(as_bytes(source))
+    submissions = {
+        "ada": (8, LONG, [], PASSED, []),
+        "bob": (0, COPIED, [], failed(NASTY), ["share_check: the cell was missing"]),
+        "eve": (0, "def share(", BROKEN, failed("it hangs"), []),
+        "<b>mal": (0, NASTY, BROKEN, [new_output("error", ename="OutOfTime", evalue=NASTY)], [NASTY]),
+    }
+    with Gradebook(f"sqlite:///{course}/gradebook.db", "fourranks") as book:
+        book.add_assignment("ps1")
+        book.add_notebook("exercise", "ps1")
+        book.add_grade_cell("share_check", "exercise", "ps1", max_score=8, cell_type="code")
+        for student, (points, text, outputs, tested, repairs) in submissions.items():
+            book.add_student(student)
+            book.add_submission("ps1", student)
+            grade = book.find_grade("share_check", "exercise", "ps1", student)
+            grade.auto_score, grade.needs_manual_grade = points, False
+            cells = [
+                Cell("share", text, False, outputs, seconds=61.0),
+                Cell("share_check", "check.share(share)", True, tested, seconds=2.0),
+            ]
+            path = records.path_of(course, "ps1", student, "exercise")
+            records.save(Record(True, repairs, cells), path)
+        book.db.commit()
+    index = report(course, "ps1")
+    everything = [index, *(index.parent / "students").iterdir()]
+    assert index == course / "report" / "ps1" / "index.html"
+    assert sorted((course / "report").rglob("*.html")) == sorted(everything)
+    return {page.stem: page.read_text() for page in everything}
+
+
+class _Reader(HTMLParser):
+    """The tags of a page with their attributes, and its text."""
+
+    def __init__(self, page):
+        super().__init__()
+        self.tags, self.text = [], ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attributes):
+        self.text += " "
+        self.tags.append((tag, dict(attributes)))
+
+    def handle_data(self, data):
+        self.text += data
+
+    @property
+    def words(self):
+        return " ".join(self.text.split())
+
+
+@pytest.fixture(scope="module")
+def read(pages):
+    return {name: _Reader(page) for name, page in pages.items()}
+
+
+def test_the_class_page_says_how_many_failed_each_check_and_why(read):
+    assert "share_check 2.0 8 1 of 4 2 × an exception; 1 × OutOfTime" in read["index"].words
+    assert "Mean 25 %, median 0 %" in read["index"].words
+    assert "bob share_check: the cell was missing" in read["index"].words
+    assert "1:03" in read["index"].words
+
+
+def test_each_student_has_a_page_with_what_the_checks_said(read):
+    assert "ada: 8 of 8 points" in read["ada"].words and "share: passed, 9 cases" in read["ada"].words
+    assert "share: an exception (1 of 1 case failed)" in read["eve"].words and "it hangs" in read["eve"].words
+    assert f"share SyntaxError: {NASTY}" in read["eve"].words
+    links = [values["href"] for tag, values in read["index"].tags if tag == "a"]
+    assert {"students/ada.html", "students/%3Cb%3Emal.html"} <= set(links)
+
+
+def test_nothing_of_a_students_becomes_more_than_text(read):
+    for reader in read.values():
+        assert {"script", "b", "img", "iframe"}.isdisjoint(tag for tag, _ in reader.tags)
+    assert NASTY in read["bob"].text and NASTY in read["<b>mal"].text and "<b>mal" in read["index"].text
+
+
+def test_the_pages_need_nothing_but_themselves(read):
+    for reader in read.values():
+        assert {"link", "style"} & {tag for tag, _ in reader.tags} == {"style"}
+        addresses = [values.get("href", "") + (values.get("src") or "") for _, values in reader.tags]
+        assert not any("//" in address for address in addresses)
+
+
+def test_answers_that_differ_in_names_and_comments_only_are_named(read):
+    assert "The same structure" in read["index"].words
+    assert "share ada, bob" in read["index"].words
+
+
+def structure(students, released="raise NotImplementedError", solution="def share(): return 1"):
+    answers = {student: {"share": source} for student, source in students.items()}
+    return alike(answers, {"share": released}, {"share": solution})
+
+
+def test_other_calls_make_another_structure():
+    assert len(structure({"ada": LONG, "bob": COPIED})) == 1
+    assert structure({"ada": LONG, "bob": COPIED.replace("dist.send", "dist.isend")}) == []
+
+
+def test_what_is_short_or_was_handed_out_is_nobodys_own():
+    assert structure({"ada": "def share(x): return x + 1", "bob": "def share(y): return y + 2"}) == []
+    assert structure({"ada": LONG, "bob": COPIED}, released=LONG) == []
+
+
+def test_what_is_as_in_the_solution_is_told_apart():
+    (group,) = structure({"ada": LONG, "bob": COPIED}, solution=COPIED)
+    assert group.as_solved and group.students == ("ada", "bob")
+
+
+@pytest.mark.parametrize("source", ["def share(", "x = " + "-" * 5000 + "1", "a" + "+a" * 50_000, "\0"])
+def test_what_cannot_be_parsed_is_like_nothing(source):
+    assert structure({"ada": source, "bob": source}) == []
