@@ -1,4 +1,4 @@
-# One word a task. ARGS goes to the tool behind it: make test ARGS="-k ring", make lab ARGS=--no-browser.
+# One word a task. ARGS goes to the tool behind it: make lab ARGS=--no-browser.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -6,7 +6,7 @@ BIN := .venv/bin
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
 .DEFAULT_GOAL := help
-.PHONY: help install lab test build check-build bench soak mutation lint format clean
+.PHONY: help install lab test build check-build bundle bench soak mutation lint format clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -26,6 +26,9 @@ build: install ## make lectures/, exercises/ and solutions/ from source/
 
 check-build: install ## fail when the built folders are out of date
 	@$(BIN)/autograder build --check
+
+bundle: install ## make four_ranks.zip, to hand out: no solutions, no hidden tests
+	@$(BIN)/autograder bundle $(ARGS)
 
 bench: install .venv/peers ## measure the course beside its peers, into benchmarks/results.md
 	@$(BIN)/python -m benchmarks $(ARGS)

@@ -18,6 +18,41 @@ def main(arguments: list[str] | None = None) -> int:
     check.add_argument("exercise", type=Path, help="a folder or notebook, such as exercises/02_collectives")
     check.set_defaults(run=_check)
 
+    bundle = commands.add_parser("bundle", help="make the zip to hand out: no solutions, no hidden tests")
+    bundle.add_argument("path", type=Path, nargs="?", default=Path(), help="of the zip, or a folder for it")
+    bundle.set_defaults(run=_bundle)
+
+    collect = commands.add_parser(
+        "collect", help="copy what was downloaded from Moodle or Canvas to submitted/"
+    )
+    collect.add_argument("assignment", help="such as 02_collectives")
+    collect.add_argument("download", type=Path, help="a zip or a folder")
+    collect.add_argument("--names", metavar="PATTERN", help="of paths in it, with a group (?P<student>...)")
+    collect.add_argument("--worksheet", type=Path, metavar="CSV", help="Moodle's: files by e-mail address")
+    collect.set_defaults(run=_collect)
+
+    grade = commands.add_parser("grade", help="grade what a class handed in, into the gradebook")
+    grade.add_argument("assignment", help="such as 02_collectives")
+    grade.add_argument("--jobs", type=_count, metavar="N", help="submissions at a time (default: cores / 2)")
+    grade.add_argument("--students", type=_names, default=[], metavar="A,B", help="only theirs")
+    grade.add_argument(
+        "--only", default="", metavar="CHECK", help="run no other check; what is recorded of others stands"
+    )
+    grade.add_argument("--force", action="store_true", help="run again what is recorded and has not changed")
+    grade.add_argument(
+        "--seed", default="", metavar="SECRET", help="draw all inputs from it, to repeat a run"
+    )
+    grade.add_argument(
+        "--no-sandbox",
+        action="store_true",
+        help="run students' code with all your rights: it can forge grades",
+    )
+    grade.set_defaults(run=_grade)
+
+    report = commands.add_parser("report", help="write a page about a graded class, and one for each student")
+    report.add_argument("assignment", help="such as 02_collectives")
+    report.set_defaults(run=_report)
+
     options = parser.parse_args(arguments)
     return options.run(options)
 
@@ -45,3 +80,80 @@ def _check(options: argparse.Namespace) -> int:
     except ScoreError as error:
         print(error, file=sys.stderr)
         return 2
+
+
+def _bundle(options: argparse.Namespace) -> int:
+    from autograder.grading.bundle import NAME, BundleError, write
+    from autograder.notebooks.source import SourceError
+
+    path = options.path / NAME if options.path.is_dir() else options.path
+    try:
+        write(Path.cwd(), path)
+    except (BundleError, SourceError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"made {path}: hand this out")
+    return 0
+
+
+def _collect(options: argparse.Namespace) -> int:
+    from autograder.grading.collect import PLATFORMS, CollectError, collect
+
+    try:
+        problems = collect(
+            Path.cwd(),
+            options.assignment,
+            options.download,
+            options.names or PLATFORMS,
+            options.worksheet,
+        )
+    except CollectError as error:
+        print(error, file=sys.stderr)
+        return 2
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _grade(options: argparse.Namespace) -> int:
+    try:
+        from autograder.grading.grade import grade
+        from autograder.grading.gradebook import ClassError
+    except KeyboardInterrupt:  # torch takes a while to import
+        return 130
+    try:
+        return grade(
+            Path.cwd(),
+            options.assignment,
+            jobs=options.jobs,
+            students=options.students,
+            only=options.only,
+            force=options.force,
+            secret=options.seed,
+            sandboxed=not options.no_sandbox,
+        )
+    except ClassError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _report(options: argparse.Namespace) -> int:
+    from autograder.grading.gradebook import ClassError
+    from autograder.grading.report import report
+
+    try:
+        print(report(Path.cwd(), options.assignment))
+    except ClassError as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of jobs: 1 or more")
+    return int(text)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]

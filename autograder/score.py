@@ -1,24 +1,28 @@
 """The reader's own score: runs an exercise and prints, for each question, its points and what is wrong.
 
-`autograder check exercises/02_collectives` calls it. It grades nobody: the test cells are those of the
-reader's own notebook.
+`autograder check exercises/02_collectives` calls it. The notebook is run by the same referee in the same
+sandbox as in class, so what is right here is right there. It grades nobody: the test cells are the reader's.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import nbformat
-from nbclient import NotebookClient
-from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
-from traitlets.config import Config
+from nbgrader.utils import compute_checksum
 
+from autograder.grading import referee
+from autograder.grading.submission import restored
+from autograder.sandbox import bubblewrap
+from autograder.sandbox.bubblewrap import Sandbox, SandboxMissing
+from autograder.sandbox.remote import Interpreter, StudentProcess, Unconfined
 from fourranks.errors import plain
 
-CELL_TIMEOUT = 180  # seconds; a check bounds its own time, this is for cells that never end
 _MESSAGE_WIDTH = 100
 
 
@@ -53,7 +57,9 @@ def check(path: Path, show: Callable[[str], None] = print) -> bool:
     Raises:
         ScoreError: when there is no such notebook, or no question in it.
     """
-    complete = [_check_notebook(notebook, show) for notebook in _notebooks(path)]
+    notebooks = [(notebook, _read(notebook)) for notebook in _notebooks(path)]
+    confine = _confinement(show)
+    complete = [_check_notebook(path, notebook, confine, show) for path, notebook in notebooks]
     return all(complete)
 
 
@@ -66,18 +72,58 @@ def _notebooks(path: Path) -> list[Path]:
     return found
 
 
-def _check_notebook(path: Path, show: Callable[[str], None]) -> bool:
+def _read(path: Path) -> NotebookNode:
     try:
         notebook = nbformat.read(path, as_version=4)
     except Exception as error:  # nbformat raises whatever its parsers do
         raise ScoreError(f"{path} cannot be read as a notebook: {error}") from None
+    for cell in notebook.cells:
+        if not _field(cell, "grade_id"):  # what is left of a question that was copied
+            cell.metadata.pop("nbgrader", None)
     if not any(_field(cell, "grade") for cell in notebook.cells):
         raise ScoreError(f"{path} has no graded question.")
+    return notebook
+
+
+def _confinement(show: Callable[[str], None]) -> type[Sandbox] | type[Unconfined]:
+    """A sandbox, as in class; without one the reader's own code runs as it does in the reader's notebook."""
+    try:
+        bubblewrap.check()
+    except SandboxMissing as error:
+        show(f"This runs without the sandbox that is used in class. {error}")
+        return Unconfined
+    return Sandbox
+
+
+def _check_notebook(
+    path: Path,
+    notebook: NotebookNode,
+    confine: type[Sandbox] | type[Unconfined],
+    show: Callable[[str], None],
+) -> bool:
     show(f"{path}")
+    graded, repairs = restored(notebook, notebook)
+    for line in [*repairs, *_changed(graded)]:
+        show(f"  {line}")
     questions = []
-    for question in _questions(notebook, path.parent):
-        questions.append(question)
-        show(str(question))
+
+    def done(cell: NotebookNode) -> None:
+        if _field(cell, "grade"):
+            questions.append(_question(cell))
+            show(str(questions[-1]))
+
+    with StudentProcess(interpreter=partial(Interpreter, confine)) as student:
+        referee.grade(graded, student, secrets.token_hex(8), done)
+    return _sum(questions, show)
+
+
+def _changed(notebook: NotebookNode) -> Iterator[str]:
+    for cell in notebook.cells:
+        if _field(cell, "locked") and _field(cell, "checksum") not in (None, compute_checksum(cell)):
+            yield f"{_field(cell, 'grade_id')}: the cell was changed; in class it is as it was handed out"
+
+
+def _sum(questions: list[Question], show: Callable[[str], None]) -> bool:
     own = [question for question in questions if question.points is not None]
     points, most = sum(q.points for q in own), sum(q.max_points for q in own)
     by_hand = sum(q.max_points for q in questions) - most
@@ -87,35 +133,11 @@ def _check_notebook(path: Path, show: Callable[[str], None]) -> bool:
     return points == most
 
 
-def _questions(notebook: NotebookNode, folder: Path) -> Iterator[Question]:
-    """Runs cell after cell, whatever each comes to, and yields every graded one."""
-    client = NotebookClient(
-        notebook,
-        resources={"metadata": {"path": str(folder)}},
-        timeout=CELL_TIMEOUT,
-        interrupt_on_timeout=True,
-        allow_errors=True,
-        config=Config(KernelManager={"transport_encryption": "auto"}),
-    )
-    died = ""
-    with client.setup_kernel():
-        for index, cell in enumerate(notebook.cells):
-            if cell.cell_type == "code" and not died:
-                try:
-                    client.execute_cell(cell, index)
-                except DeadKernelError:
-                    died = f"the kernel died in cell {index + 1}"
-            if _field(cell, "grade"):
-                yield _question(cell, died)
-
-
-def _question(cell: NotebookNode, died: str) -> Question:
+def _question(cell: NotebookNode) -> Question:
     name, most = _field(cell, "grade_id"), _field(cell, "points")
     if _field(cell, "solution"):
         return Question(name, most, None, "")
-    errors = [output for output in cell.get("outputs", []) if output.output_type == "error"]
-    if died:
-        return Question(name, most, 0, died)
+    errors = [output for output in cell.outputs if output.output_type == "error"]
     if errors:
         return Question(name, most, 0, _first_line(errors[0]))
     return Question(name, most, most, "passed")
@@ -129,4 +151,5 @@ def _first_line(error: NotebookNode) -> str:
 
 
 def _field(cell: NotebookNode, name: str) -> object:
-    return cell.metadata.get("nbgrader", {}).get(name)
+    fields = cell.metadata.get("nbgrader")
+    return fields.get(name) if isinstance(fields, dict) else None

@@ -16,7 +16,7 @@ Task = tuple[str, int, int]  # kind, microbatch, stage of the whole pipeline
 
 def gpipe(stage: int, num_stages: int, num_microbatches: int) -> list[Step]:
     """All forwards, then all backwards (1811.06965), in the order of the microbatches."""
-    return [(kind, microbatch) for kind in "FB" for microbatch in range(num_microbatches)]
+    return _in_turns(range(num_microbatches), num_microbatches)
 
 
 def one_f_one_b(stage: int, num_stages: int, num_microbatches: int) -> list[Step]:
@@ -33,11 +33,11 @@ def interleaved(rank: int, num_ranks: int, num_microbatches: int, num_chunks: in
 
 def _in_turns(microbatches: Sequence[int], warm_up: int) -> list[Step]:
     """So many forwards, one forward and one backward in turns, then the backwards that are left."""
-    warm_up = min(warm_up, len(microbatches))
-    steps = [("F", microbatch) for microbatch in microbatches[:warm_up]]
-    for forward, backward in zip(microbatches[warm_up:], microbatches, strict=False):
-        steps += [("F", forward), ("B", backward)]
-    return steps + [("B", microbatch) for microbatch in microbatches[len(microbatches) - warm_up :]]
+    forwards = [("F", microbatch) for microbatch in microbatches]
+    backwards = [("B", microbatch) for microbatch in microbatches]
+    warm_up = min(warm_up, len(forwards))
+    in_turns = [step for turn in zip(forwards[warm_up:], backwards, strict=False) for step in turn]
+    return forwards[:warm_up] + in_turns + backwards[len(forwards) - warm_up :]
 
 
 def in_words(num_microbatches: int) -> str:

@@ -4,6 +4,7 @@
 """
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import nbformat
@@ -20,7 +21,11 @@ START_PAGE = "index.md"
 TOPICS_MARKER = "<!-- topics -->"
 # A gradebook is a class's, not the course's; and `build` runs only the notebooks that changed.
 LEFT_OUT = (SaveCells, Execute)
-TOPICS_HEAD = "| topic | lecture | exercise | solution |\n|---|---|---|---|\n"
+NOTEBOOKS = {
+    "lecture": "lectures/{}/lecture.ipynb",
+    "exercise": "exercises/{}/exercise.ipynb",
+    "solution": "solutions/{}/exercise.ipynb",
+}
 
 
 def stage(course: Path, folder: Path) -> None:
@@ -29,14 +34,18 @@ def stage(course: Path, folder: Path) -> None:
     Raises:
         SourceError: a file in source/ has a mistake, or is not there.
     """
-    topics = sorted({path.parent.name for path in course.glob("source/[0-9][0-9]_*/*.py")})
+    topics = _topics(course)
     if not topics:
         raise SourceError(
             f"{course} has no source/NN_topic/lecture.py or exercise.py: it is not the course's top folder."
         )
     for topic in topics:
         _stage_topic(course, topic, folder)
-    _stage_start_page(course, topics, folder)
+    (folder / START_PAGE).write_text(start_page(course, folder), encoding="utf-8")
+
+
+def _topics(course: Path) -> list[str]:
+    return sorted({path.parent.name for path in course.glob("source/[0-9][0-9]_*/*.py")})
 
 
 def _stage_topic(course: Path, topic: str, folder: Path) -> None:
@@ -78,8 +87,12 @@ def _convert(converter_class: type[BaseConverter], course: Path, topic: str, fol
         )
 
 
-def _stage_start_page(course: Path, topics: list[str], folder: Path) -> None:
-    """source/index.md, with a table of the topics that exist in the place of its marker."""
+def start_page(course: Path, folder: Path, kinds: Sequence[str] = tuple(NOTEBOOKS)) -> str:
+    """source/index.md, with a table of the notebooks of these kinds that `folder` has in place of its marker.
+
+    Raises:
+        SourceError: it is not there, or has no such place.
+    """
     template = course / "source" / START_PAGE
     if not template.exists():
         raise SourceError(f"source/{START_PAGE}, the text of the start page, is missing.")
@@ -88,18 +101,15 @@ def _stage_start_page(course: Path, topics: list[str], folder: Path) -> None:
         raise SourceError(
             f"source/{START_PAGE}: the line {TOPICS_MARKER}, where the table of topics goes, is missing."
         )
-    table = TOPICS_HEAD + "\n".join(_row(topic, folder) for topic in topics)
-    (folder / START_PAGE).write_text(text.replace(TOPICS_MARKER, table), encoding="utf-8")
+    head = f"| topic | {' | '.join(kinds)} |\n|{'---|' * (1 + len(kinds))}"
+    rows = [_row(topic, folder, kinds) for topic in _topics(course)]
+    return text.replace(TOPICS_MARKER, "\n".join([head, *rows]))
 
 
-def _row(topic: str, folder: Path) -> str:
-    paths = {
-        "lecture": f"lectures/{topic}/lecture.ipynb",
-        "exercise": f"exercises/{topic}/exercise.ipynb",
-        "solution": f"solutions/{topic}/exercise.ipynb",
-    }
-    existing = {word: path for word, path in paths.items() if (folder / path).exists()}
-    links = [f"[{word}]({existing[word]})" if word in existing else "" for word in paths]
+def _row(topic: str, folder: Path, kinds: Sequence[str]) -> str:
+    paths = {kind: NOTEBOOKS[kind].format(topic) for kind in kinds}
+    existing = {kind: path for kind, path in paths.items() if (folder / path).exists()}
+    links = [f"[{kind}]({existing[kind]})" if kind in existing else "" for kind in kinds]
     title = _title(folder / next(iter(existing.values())))
     return f"| {' | '.join([title, *links])} |"
 

@@ -6,11 +6,18 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from nbgrader.utils import compute_checksum
 
 from autograder import cli
 from autograder.score import ScoreError, check
 
 COURSE = Path(__file__).parents[2]
+RIGHT = """
+def attainable_flops(intensity, peak_flops, bandwidth):
+    return min(peak_flops, intensity * bandwidth)
+"""
+WRONG = RIGHT.replace("min(", "max(")
+TEST = "check.attainable_flops(attainable_flops)"
 
 
 def graded(source: str, name: str, points: int = 2, by_hand: bool = False):
@@ -39,22 +46,25 @@ def lines_of(path: Path) -> tuple[bool, dict[str, str]]:
     }
 
 
-def test_each_question_has_its_points_and_the_first_line_of_what_is_wrong(write):
+def test_each_question_has_its_points_and_the_first_line_of_what_is_wrong(write, program):
+    program("bwrap")
     complete, lines = lines_of(
         write(
-            new_code_cell("x = 1"),
-            graded("assert x == 1", "right"),
-            graded("assert x == 2, 'x is 1\\nand more'", "wrong"),
-            graded("x.y", "raises", points=5),
+            new_code_cell(RIGHT),
+            graded(TEST, "right"),
+            new_code_cell(WRONG),
+            graded(TEST, "wrong"),
+            graded("1 / 0", "raises", points=5),
             graded("I say.", "essay", points=3, by_hand=True),
-            graded("assert x == 1", "right_again"),
+            new_code_cell(RIGHT),
+            graded(TEST, "right_again"),
         )
     )
     assert not complete
+    assert lines.pop("wrong").startswith("0 of 2 attainable_flops: the peak in every case (5 of 6")
     assert lines == {
         "right": "2 of 2 passed",
-        "wrong": "0 of 2 x is 1",
-        "raises": "0 of 5 AttributeError: 'int' object has no attribute 'y'",
+        "raises": "0 of 5 ZeroDivisionError: division by zero",
         "essay": "by hand of 3",
         "right_again": "2 of 2 passed",
         "sum": "4 of 11 points, 3 more by hand",
@@ -63,17 +73,70 @@ def test_each_question_has_its_points_and_the_first_line_of_what_is_wrong(write)
 
 def test_all_points_that_can_be_had_alone_are_a_full_score(write):
     path = write(graded("pass", "only"), graded("I say.", "essay", by_hand=True))
-    assert lines_of(path)[0]
     assert cli.main(["check", str(path)]) == 0
 
 
-def test_a_cell_that_ends_the_kernel_costs_the_questions_after_it_and_no_others(write):
+def test_a_question_is_shown_as_soon_as_it_is_known(write):
+    path = write(graded("pass", "first"), graded("1 / 0", "second"))
+    lines = []
+
+    def show(line: str) -> None:
+        lines.append(line)
+        if "first" in line:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        check(path, show)
+    assert "second" not in "".join(lines)
+
+
+def test_a_cell_that_ends_its_process_costs_no_question_but_its_own(write):
     complete, lines = lines_of(
-        write(graded("pass", "before"), new_code_cell("import os; os._exit(1)"), graded("pass", "after"))
+        write(
+            new_code_cell(RIGHT),
+            graded(TEST, "before"),
+            new_code_cell("import os; os._exit(1)"),
+            graded(TEST, "after"),
+            new_code_cell("def matmul_intensity(m, n, k, bytes): pass\nos._exit(1)"),
+            graded("check.matmul_intensity(matmul_intensity)", "own"),
+        )
     )
     assert not complete
-    assert lines["before"] == "2 of 2 passed"
-    assert lines["after"] == "0 of 2 the kernel died in cell 2"
+    assert lines["before"] == lines["after"] == "2 of 2 passed"
+    assert lines["own"].startswith("0 of 2 matmul_intensity: ")
+
+
+def test_what_needs_a_file_is_as_wrong_as_in_class(write, program, tmp_path):
+    program("bwrap")
+    (tmp_path / "answers.py").write_text(RIGHT)
+    reading = f"exec(open({str(tmp_path / 'answers.py')!r}).read())"
+    _, lines = lines_of(write(new_code_cell(reading), graded(TEST, "one")))
+    assert lines["one"].startswith("0 of 2")
+
+
+def test_without_bubblewrap_it_says_so_and_is_otherwise_the_same(write, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    lines = []
+    assert check(write(new_code_cell(RIGHT), graded(TEST, "one")), lines.append)
+    first, *others = lines
+    assert "runs without the sandbox" in first and "bubblewrap" in first
+    assert len(others) == 3
+
+
+def test_a_question_that_was_copied_counts_once(write):
+    lines = []
+    check(write(graded("1 / 0", "one"), graded("pass", "one")), lines.append)
+    assert any("one: the cell was there 2 times" in line for line in lines)
+    assert lines[-1].split() == ["2", "of", "2", "points"]
+
+
+def test_a_test_that_was_changed_is_named(write):
+    cell = graded("1 / 0", "one")
+    cell.metadata.nbgrader["checksum"] = compute_checksum(cell)
+    cell.source = "pass"
+    lines = []
+    check(write(cell), lines.append)
+    assert any("one: the cell was changed; in class" in line for line in lines)
 
 
 def test_every_notebook_of_a_folder_is_run(write, capsys):

@@ -1,0 +1,191 @@
+"""What learning platforms give for download becomes submissions, whatever students called their files."""
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from autograder import cli
+from autograder.grading.collect import MAX_BYTES, NOTEBOOK, CollectError, collect
+
+COURSE = Path(__file__).parents[2]
+TOPIC = "02_collectives"
+EXERCISE = (COURSE / "exercises" / TOPIC / NOTEBOOK).read_bytes()
+ANSWERED = (COURSE / "solutions" / TOPIC / NOTEBOOK).read_bytes()
+ANOTHER = (COURSE / "exercises" / "03_benchmarking" / NOTEBOOK).read_bytes()
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Path:
+    (tmp_path / "exercises" / TOPIC).mkdir(parents=True)
+    (tmp_path / "exercises" / TOPIC / NOTEBOOK).write_bytes(EXERCISE)
+    return tmp_path
+
+
+def packed(files: dict[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return buffer.getvalue()
+
+
+def downloaded(course: Path, files: dict[str, bytes]) -> Path:
+    (course / "submissions.zip").write_bytes(packed(files))
+    return course / "submissions.zip"
+
+
+def submitted(course: Path) -> dict[str, bytes]:
+    paths = [path for path in (course / "submitted").rglob("*") if path.is_file()]
+    return {path.relative_to(course / "submitted").as_posix(): path.read_bytes() for path in paths}
+
+
+MOODLE = {
+    "Ada Lovelace_1234567_assignsubmission_file_/exercise.ipynb": "1234567",
+    "Ada Lovelace_1234567_assignsubmission_file_exercise.ipynb": "1234567",
+    "Jean-Luc O'Neil y Björk_42_assignsubmission_file/Kopie von Übung 2 (final).ipynb": "42",
+}
+CANVAS = {
+    "lovelaceada_12345_6789012_exercise-1.ipynb": "12345",
+    "lovelaceada_LATE_12345_6789012_exercise.ipynb": "12345",
+    "björkneiljeanluc_7_6789013_02_collectives_v3.ipynb": "7",
+}
+
+
+@pytest.mark.parametrize(("name", "student"), {**MOODLE, **CANVAS}.items())
+def test_a_download_of_moodle_or_canvas_names_the_student_by_number(course, name, student):
+    assert collect(course, TOPIC, downloaded(course, {name: ANSWERED})) == []
+    assert submitted(course) == {f"{student}/{TOPIC}/exercise.ipynb": ANSWERED}
+
+
+def test_an_unpacked_download_is_as_good_as_the_zip(course):
+    folder = course / "unpacked"
+    with zipfile.ZipFile(downloaded(course, dict.fromkeys(MOODLE, ANSWERED))) as archive:
+        archive.extractall(folder)
+    collect(course, TOPIC, folder)
+    assert set(submitted(course)) == {f"{student}/{TOPIC}/exercise.ipynb" for student in ("1234567", "42")}
+
+
+def test_the_notebook_is_found_among_whatever_else_was_handed_in(course):
+    everything = {
+        "course/lectures/02_collectives/lecture.ipynb": b'{"cells": []}',
+        "course/exercises/03_benchmarking/exercise.ipynb": ANOTHER,
+        "course/exercises/02_collectives/.ipynb_checkpoints/exercise-checkpoint.ipynb": EXERCISE,
+        "course/exercises/02_collectives/exercise.ipynb": ANSWERED,
+        "__MACOSX/course/exercises/02_collectives/._exercise.ipynb": b"\x00\x05\x16\x07",
+    }
+    name = "Ada_1_assignsubmission_file_/All my work.ZIP"
+    assert collect(course, TOPIC, downloaded(course, {name: packed(everything)})) == []
+    assert submitted(course) == {f"1/{TOPIC}/exercise.ipynb": ANSWERED}
+
+
+def test_of_several_the_newest_counts_and_the_others_are_named(course):
+    names = [f"Ada_1_assignsubmission_file_/exercise{copy}.ipynb" for copy in ("", " (2)", " (10)")]
+    contents = dict(zip(names, (EXERCISE, EXERCISE, ANSWERED), strict=True))
+    (problem,) = collect(course, TOPIC, downloaded(course, contents))
+    assert problem.startswith(f"1: {names[2]!a} counts") and names[0] in problem and names[1] in problem
+    assert submitted(course) == {f"1/{TOPIC}/exercise.ipynb": ANSWERED}
+
+
+def test_what_is_no_notebook_of_the_assignment_is_said_and_stops_nobody_else(course):
+    problems = collect(
+        course,
+        TOPIC,
+        downloaded(
+            course,
+            {
+                "a_1_assignsubmission_file_/essay.pdf": b"%PDF",
+                "b_2_assignsubmission_file_/broken.zip": b"PK\x03\x04 and no more",
+                "c_3_assignsubmission_file_/exercise.ipynb": ANOTHER,
+                "d_4_assignsubmission_file_/exercise.ipynb": b"this will be graded, with a reason",
+                "e_5_assignsubmission_file_/exercise.ipynb": ANSWERED,
+            },
+        ),
+    )
+    assert [problem.split(":")[0] for problem in problems] == ["1", "2", "3"]
+    assert "essay.pdf" in problems[0] and "broken.zip" in problems[1]
+    assert set(submitted(course)) == {f"4/{TOPIC}/exercise.ipynb", f"5/{TOPIC}/exercise.ipynb"}
+
+
+def test_nobody_can_hand_in_for_someone_else_or_write_elsewhere(course):
+    names = [
+        "Eve_6_assignsubmission_file_/Ada_1_assignsubmission_file_/exercise.ipynb",
+        "eve_6_9_Ada_1_assignsubmission_file_.ipynb",
+        "eve_6_9_x/../../../../exercises/02_collectives/exercise.ipynb",
+    ]
+    collect(course, TOPIC, downloaded(course, dict.fromkeys(names, ANSWERED)))
+    assert set(submitted(course)) == {f"6/{TOPIC}/exercise.ipynb"}
+    assert (course / "exercises" / TOPIC / NOTEBOOK).read_bytes() == EXERCISE
+
+
+def test_a_student_is_no_path(course):
+    (course / "by_name" / "..x").mkdir(parents=True)
+    (course / "by_name" / "..x" / NOTEBOOK).write_bytes(ANSWERED)
+    with pytest.raises(CollectError, match="names a student"):
+        collect(course, TOPIC, course / "by_name", r"(?P<student>[^/]+)/")
+
+
+def test_a_zip_that_grows_is_not_unpacked_and_a_link_is_not_followed(course):
+    bomb = packed({"exercise.ipynb": bytes(MAX_BYTES + 1)})
+    assert len(bomb) < 1 << 20
+    folder = course / "folder"
+    (folder / "a_1_assignsubmission_file_").mkdir(parents=True)
+    (folder / "a_1_assignsubmission_file_" / "all.zip").write_bytes(bomb)
+    (folder / "b_2_assignsubmission_file_").mkdir()
+    (folder / "b_2_assignsubmission_file_" / NOTEBOOK).symlink_to(course / "exercises" / TOPIC / NOTEBOOK)
+    (problem,) = collect(course, TOPIC, folder)
+    assert problem.startswith("1: no notebook")
+    assert submitted(course) == {}
+
+
+def test_other_names_need_a_pattern(course):
+    (course / "mails" / "ada").mkdir(parents=True)
+    (course / "mails" / "ada" / "homework.ipynb").write_bytes(ANSWERED)
+    with pytest.raises(CollectError, match="--names takes a pattern"):
+        collect(course, TOPIC, course / "mails")
+    assert collect(course, TOPIC, course / "mails", "(?P<student>[^/]+)/") == []
+    assert submitted(course) == {f"ada/{TOPIC}/exercise.ipynb": ANSWERED}
+
+
+def test_moodles_worksheet_says_whose_numbers_they_are(course):
+    worksheet = course / "Bewertungen.csv"
+    worksheet.write_text(
+        "\ufeffID,Vollständiger Name,E-Mail-Adresse,Status\n"
+        'Teilnehmer/in1234567,"Lovelace, Ada",ada@uni.example,Abgegeben\n'
+        "Participant 42,Jean-Luc O'Neil,,Submitted\n",
+        encoding="utf-8",
+    )
+    collect(course, TOPIC, downloaded(course, dict.fromkeys(MOODLE, ANSWERED)), worksheet=worksheet)
+    assert {path.split("/")[0] for path in submitted(course)} == {"ada@uni.example", "42"}
+    with pytest.raises(CollectError, match="no line with a participant's number and an e-mail"):
+        collect(course, TOPIC, course / "submissions.zip", worksheet=course / "exercises" / TOPIC / NOTEBOOK)
+
+
+def test_collecting_again_takes_what_has_changed(course, monkeypatch, capsys):
+    monkeypatch.chdir(course)
+    names = [f"x_{student}_assignsubmission_file_/exercise.ipynb" for student in "12"]
+    download = downloaded(course, dict.fromkeys(names, EXERCISE))
+    assert cli.main(["collect", TOPIC, str(download)]) == 0
+    downloaded(course, {names[0]: EXERCISE, names[1]: ANSWERED})
+    capsys.readouterr()
+    assert cli.main(["collect", TOPIC, str(download)]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("1: as before") and second.startswith("2: collected anew")
+    assert submitted(course)[f"2/{TOPIC}/exercise.ipynb"] == ANSWERED
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["03_other", "submissions.zip"], "Name an assignment, such as 02_collectives"),
+        ([TOPIC, "nowhere.zip"], "nowhere.zip is neither a folder nor a zip"),
+        ([TOPIC, "submissions.zip", "--names", "("], "The pattern '(' finds no student"),
+        ([TOPIC, "submissions.zip", "--names", "x"], "The pattern 'x' finds no student"),
+    ],
+)
+def test_what_cannot_be_collected_is_one_clear_message(course, monkeypatch, capsys, arguments, said):
+    downloaded(course, {"x_1_assignsubmission_file_/x": b""})
+    monkeypatch.chdir(course)
+    assert cli.main(["collect", *arguments]) == 2
+    assert said in capsys.readouterr().err
