@@ -24,6 +24,7 @@ MODULES = (
     "soak",
     "large_world",
     "check",
+    "submission",
     "overhead",
     "data_parallelism",
     "sharded_data_parallelism",
