@@ -7,6 +7,10 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
+from autograder.grading.referee import PATIENCE
+from autograder.sandbox.bubblewrap import Limits
+from autograder.sandbox.remote import CELL
+
 COURSE = Path(__file__).parents[1]
 
 
@@ -61,3 +65,18 @@ def test_every_line_of_the_coverage_map_says_where_the_subject_is_taught():
     lines = (COURSE / "docs" / "coverage.md").read_text().splitlines()
     rows = [line for line in lines if line.startswith("| ") and not line.endswith("| where |")]
     assert [row for row in rows if not re.search(r"(lecture|exercise), \*", row)] == []
+
+
+def test_the_limits_that_the_documentation_names_are_those_that_hold():
+    limits = Limits()
+    rows = [
+        f"| memory | {limits.memory_bytes >> 30} GiB, all processes together |",
+        f"| processes, threads | {limits.processes}, {limits.threads} |",
+        f"| open files of a process | {limits.open_files} |",
+        f"| files | {limits.disk_bytes >> 20} MiB in each of the three folders |",
+        f"| processor time | {limits.cpu_seconds:g} s |",
+        f"| time for a cell | {CELL:g} s |",
+        f"| time for all | {PATIENCE:g} s; questions that are not reached then have failed |",
+    ]
+    lines = (COURSE / "docs" / "security.md").read_text().splitlines()
+    assert [row for row in rows if row not in lines] == []
