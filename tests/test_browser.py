@@ -18,13 +18,16 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.expected_conditions import element_to_be_clickable
 from selenium.webdriver.support.ui import WebDriverWait
 
+pytestmark = pytest.mark.timeout(600)
+
 COURSE = Path(__file__).parents[1]
 TOPIC = "02 Collectives"
 LECTURE, EXERCISE, SOLUTION = (
     f"{folder}/02_collectives/{name}.ipynb"
     for folder, name in (("lectures", "lecture"), ("exercises", "exercise"), ("solutions", "exercise"))
 )
-PATIENCE = 80  # seconds; a whole notebook takes less
+PATIENCE = 240  # seconds; a whole notebook takes a quarter, beside other tests on a slow machine more
+
 POLL = 0.1  # seconds; a page that is seldom asked also takes longer to draw its cells
 PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"
 CELLS = f"""
