@@ -7,7 +7,9 @@ referee runs the course's, in a sandbox, and measures traffic besides.
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -20,6 +22,7 @@ from time import monotonic
 import nbformat
 from nbformat import NotebookNode
 
+from autograder.grading import records
 from autograder.notebooks.source import read
 
 from . import spawned_tests
@@ -28,7 +31,7 @@ from .model import OURS, Benchmark, Contender, faster
 COURSE = Path(__file__).parent.parent
 TOPIC = "02_collectives"
 QUESTIONS = ("broadcast", "ring_all_reduce", "all_to_all")
-NEEDS = ("exchange", "pass_right", "ring_reduce_scatter", "ring_all_gather")  # what the answers use
+NEEDS = ("exchange", "ring_reduce_scatter", "ring_all_gather")  # what the answers use
 STOCK_TEST = """
 import inspect, spawned_tests
 names = {names}
@@ -54,12 +57,14 @@ def stock() -> Iterator[float]:
         )
 
     notebook = exercise()
+    defined: list[str] = []
     for cell in notebook.cells:
         operation = cell.id.removesuffix("_check")
-        if cell.id.endswith("_check"):
-            cell.source = STOCK_TEST.format(
-                names=(*NEEDS, *QUESTIONS), operation=operation, numel=NUMELS[operation]
-            )
+        if operation != cell.id:
+            cell.source = STOCK_TEST.format(names=defined, operation=operation, numel=NUMELS[operation])
+        elif operation in (*NEEDS, *QUESTIONS):
+            statements = ast.parse(cell.source).body
+            defined += [each.name for each in statements if isinstance(each, ast.FunctionDef)]
     return _graded(notebook, with_tests_beside)
 
 
@@ -81,6 +86,7 @@ def _graded(notebook: NotebookNode, prepare: Callable[[Path], object]) -> Iterat
         prepare(course)
         _nbgrader("generate_assignment", course)
         while True:
+            shutil.rmtree(course / records.FOLDER, ignore_errors=True)  # else nothing is run again
             began = monotonic()
             _nbgrader("autograde", course, "--force")
             seconds = monotonic() - began
@@ -89,10 +95,11 @@ def _graded(notebook: NotebookNode, prepare: Callable[[Path], object]) -> Iterat
 
 
 def _nbgrader(command: str, course: Path, *options: str) -> None:
-    program = Path(sysconfig.get_path("scripts"), "nbgrader")
+    scripts = sysconfig.get_path("scripts")
     done = subprocess.run(
-        [program, command, TOPIC, *options],
+        [Path(scripts, "nbgrader"), command, TOPIC, *options],
         cwd=course,
+        env=os.environ | {"PATH": os.pathsep.join([scripts, os.environ["PATH"]])},  # it calls alembic by name
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -251,7 +251,9 @@ def main(descriptor: int) -> None:
 def _warm_up() -> Ready:
     gc.disable()
     from .rank.main import become_rank  # noqa: F401  (torch and everything else that a rank needs)
+    from .rank.shell import shell
 
+    shell()
     gc.freeze()  # what was imported is no garbage: a rank's collector need not look at it, nor copy its pages
     gc.enable()
     return Ready()

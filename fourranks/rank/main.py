@@ -54,7 +54,7 @@ from .default_group import DefaultGroup
 from .places import line_at
 from .profiling import Profiler
 from .recorder import Recorder
-from .shell import RankShell
+from .shell import shell
 from .values import Variable
 
 IMPORT_TICK, IMPORT_PATIENCE = 0.05, 3.0  # seconds that an interrupt waits for the end of an import
@@ -138,7 +138,8 @@ class Rank:
             cuda.stage_messages(process_group.RecordingProcessGroup)
         self._group = DefaultGroup(settings, listener)
         self._interrupts = _Interrupts()
-        self._shell = RankShell(self._emit, self._interrupts.shield)
+        self._shell = shell()
+        self._shell.show_through(self._emit, self._interrupts.shield)
         self._shell.user_ns.update(self._names())
         self._bars = collect()
 
@@ -353,8 +354,8 @@ def become_rank(settings: Settings, channel: Channel, board: int, listener: int 
     )
     torch.set_num_threads(threads_per_rank(settings.world_size))
     torch.seed()  # a fork would otherwise share its parent's random state
-    if numpy := sys.modules.get("numpy"):
-        numpy.random.seed()
+    if numpy_random := sys.modules.get("numpy.random"):  # else it is imported, and seeded, at its first use
+        numpy_random.seed()
     random.seed()
     builtins.input = _no_input
     Rank(settings, channel, board, listener).serve()

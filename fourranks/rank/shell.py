@@ -6,6 +6,7 @@ writes to file descriptors 1 and 2 does not pass here; the notebook reads those 
 
 from __future__ import annotations
 
+import functools
 import io
 import linecache
 import sys
@@ -104,8 +105,7 @@ class RankShell(InteractiveShell):
     displayhook_class = Type(_Hook)
     display_pub_class = Type(_Publisher)
 
-    def __init__(self, emit: Emit, shield: Shield) -> None:
-        self._shield = shield
+    def __init__(self) -> None:
         config = Config()
         config.HistoryManager.enabled = False
         config.HistoryManager.hist_file = ":memory:"
@@ -113,14 +113,17 @@ class RankShell(InteractiveShell):
         config.Completer.use_jedi = False  # it reads source; the variables are here
         super().__init__(config=config)
         type(self)._instance = InteractiveShell._instance = self  # get_ipython() and %matplotlib look here
-        self.displayhook.emit = self.display_pub.emit = emit
-        self._stdout = _Output(_Writer("stdout", 1, emit))
-        self._stderr = _Output(_Writer("stderr", 2, emit))
-        sys.stdout, sys.stderr = self._stdout, self._stderr
         self._error: RemoteError | None = None
         self.given_up = False
         self.set_hook("show_in_pager", page.as_hook(page.display_page), 90)  # `x?` shows, and nobody scrolls
         warnings.simplefilter("ignore", ProvisionalCompleterWarning)
+
+    def show_through(self, emit: Emit, shield: Shield) -> None:
+        """Have all that this process shows, from now on, leave through `emit`."""
+        self._shield = shield
+        self.displayhook.emit = self.display_pub.emit = emit
+        self._stdout = sys.stdout = _Output(_Writer("stdout", 1, emit))
+        self._stderr = sys.stderr = _Output(_Writer("stderr", 2, emit))
 
     def init_io(self):
         pass
@@ -208,3 +211,9 @@ class RankShell(InteractiveShell):
         raise UsageError(
             "exit() has no meaning on a rank. `%ranks stop`, in a cell of its own, ends all ranks."
         )
+
+
+@functools.cache
+def shell() -> RankShell:
+    """The shell of this process. One that was forked has its parent's, which took that 20 ms to make."""
+    return RankShell()
