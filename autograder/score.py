@@ -20,7 +20,8 @@ from autograder.grading import referee
 from autograder.grading.submission import restored
 from autograder.sandbox import bubblewrap
 from autograder.sandbox.bubblewrap import Sandbox, SandboxMissing
-from autograder.sandbox.remote import Interpreter, StudentProcess, Unconfined
+from autograder.sandbox.launch import Unconfined, launch
+from autograder.sandbox.remote import StudentProcess
 from fourranks.errors import plain
 
 _MESSAGE_WIDTH = 100
@@ -112,7 +113,7 @@ def _check_notebook(
             questions.append(_question(cell))
             show(str(questions[-1]))
 
-    with StudentProcess(interpreter=partial(Interpreter, confine)) as student:
+    with StudentProcess(launch=partial(launch, confine)) as student:
         referee.grade(graded, student, secrets.token_hex(8), done)
     return _sum(questions, show)
 

@@ -92,6 +92,8 @@ def examine(source: str, student: StudentProcess, secret: str, deadline: float) 
         return [new_output("display_data", data=shown), error]
     except Exception as error:
         return [_error(type(error).__name__, str(error), f"{type(error).__name__}: {error}")]
+    finally:
+        student.release()
     return [new_output("stream", name="stdout", text=text.getvalue() or "passed\n")]
 
 

@@ -5,15 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import nbformat
 from nbformat import NotebookNode
@@ -23,11 +24,8 @@ from autograder.grading.dependencies import fingerprint
 from autograder.grading.records import Cell, Record, Terms
 from autograder.grading.submission import SubmissionError
 from autograder.sandbox.bubblewrap import Sandbox, SandboxMissing
+from autograder.sandbox.launch import Ahead, Launch, Unconfined, Warm, launch
 
-if TYPE_CHECKING:
-    from autograder.sandbox.remote import Interpreter
-
-Make = Callable[[], "Interpreter"]
 MOST_NAMED = 20  # files, in a message
 
 
@@ -68,7 +66,7 @@ def regrade_submission(one: Submission) -> Refereed:
             release = submission.release(one.course, one.assignment, name)
             notebook = submission.mended(submission.read(one.folder / f"{name}.ipynb"), release)
             path = records.path_of(one.course, one.assignment, one.student, name)
-            refereed.ran |= regrade(notebook, path, one.terms, _warm)
+            refereed.ran |= regrade(notebook, path, one.terms, _one_after_the_other)
             refereed.digests[name] = records.digest(notebook)
             refereed.repairs += notebook.metadata.fourranks.repairs
     except (SubmissionError, SandboxMissing) as error:
@@ -87,26 +85,28 @@ def _existing(one: Submission) -> list[str]:
     return existing
 
 
-def _cold(sandboxed: bool) -> Make:
-    # Torch takes a while to import, and often nothing has to be run.
-    from autograder.sandbox.remote import Interpreter, Unconfined
+Start = Callable[[bool], AbstractContextManager[Launch]]  # in a sandbox or without
 
-    return partial(Interpreter, Sandbox if sandboxed else Unconfined)
+
+def _launch(sandboxed: bool) -> Launch:
+    return partial(launch, Sandbox if sandboxed else Unconfined)
+
+
+def _one(sandboxed: bool) -> AbstractContextManager[Launch]:
+    return contextlib.closing(Ahead(_launch(sandboxed)))
 
 
 @cache
-def _warm(sandboxed: bool) -> Make:
-    from autograder.sandbox.remote import Warm
-
-    return Warm(_cold(sandboxed))
+def _one_after_the_other(sandboxed: bool) -> AbstractContextManager[Launch]:
+    return contextlib.nullcontext(Warm(_launch(sandboxed)))
 
 
-def regrade(notebook: NotebookNode, path: Path, terms: Terms, make: Callable[[bool], Make] = _cold) -> bool:
+def regrade(notebook: NotebookNode, path: Path, terms: Terms, start: Start = _one) -> bool:
     """Fill in what each code cell comes to, and bring the record at `path` up to date.
 
     Args:
         notebook: as `submission.mended` returns it.
-        make: what makes interpreters, in a sandbox or without.
+        start: what starts processes for the cells.
 
     Returns:
         Whether something had to be run.
@@ -118,7 +118,7 @@ def regrade(notebook: NotebookNode, path: Path, terms: Terms, make: Callable[[bo
     new = Record(
         sandboxed=terms.sandbox if to_run else record.sandboxed,
         repairs=list(notebook.metadata.get("fourranks", {}).get("repairs", [])),
-        cells=_run(notebook, cells, known or {}, terms, make) if to_run else record.cells,
+        cells=_run(notebook, cells, known or {}, terms, start) if to_run else record.cells,
     )
     if new != record:
         records.save(new, path)
@@ -128,26 +128,24 @@ def regrade(notebook: NotebookNode, path: Path, terms: Terms, make: Callable[[bo
 
 
 def _run(
-    notebook: NotebookNode,
-    cells: Sequence[Cell],
-    known: Mapping[str, Cell],
-    terms: Terms,
-    make: Callable[[bool], Make],
+    notebook: NotebookNode, cells: Sequence[Cell], known: Mapping[str, Cell], terms: Terms, start: Start
 ) -> list[Cell]:
     """The cells and what each came to; all are run but the test cells that are known."""
-    from autograder.grading import referee
-    from autograder.sandbox.remote import StudentProcess
-
     secret = terms.secret or secrets.token_hex(8)
-    clock = [time.monotonic()]
-    with StudentProcess(interpreter=make(terms.sandbox)) as student:
-        referee.grade(
-            notebook,
-            student,
-            secret,
-            done=lambda cell: clock.append(time.monotonic()),
-            known={name: nbformat.from_dict(cell.outputs) for name, cell in known.items()},
-        )
+    with start(terms.sandbox) as launch:
+        # Torch takes a while to import, here as there, and often nothing has to be run.
+        from autograder.grading import referee
+        from autograder.sandbox.remote import StudentProcess
+
+        clock = [time.monotonic()]
+        with StudentProcess(launch=launch) as student:
+            referee.grade(
+                notebook,
+                student,
+                secret,
+                done=lambda cell: clock.append(time.monotonic()),
+                known={name: nbformat.from_dict(cell.outputs) for name, cell in known.items()},
+            )
     took = [end - begin for begin, end in itertools.pairwise(clock)]
     ran = [(run, seconds) for run, seconds in zip(notebook.cells, took, strict=True) if "outputs" in run]
     return [

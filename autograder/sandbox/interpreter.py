@@ -8,7 +8,6 @@ and nobody sees those of all ranks.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import linecache
 import os
 import socket
@@ -17,7 +16,7 @@ import sys
 from typing import Any
 
 from autograder import wire
-from autograder.sandbox import bubblewrap, isolation, limits
+from autograder.sandbox import bubblewrap, isolation, limits, recorded
 from autograder.sandbox.shipped import ShippedFunction
 from autograder.student import RAISED, WRONG_TYPE, RunFailed
 from fourranks import forked_zygote
@@ -46,7 +45,9 @@ def serve(connection: socket.socket, notebook: socket.socket) -> None:
     wire.send(connection, {"ready": True})
     with contextlib.suppress(EOFError, OSError, wire.WireError):
         while True:
-            wire.send(connection, calls.answer(wire.receive(connection)), wire.ANSWER)
+            answer = calls.answer(wire.receive(connection))
+            if answer is not None:
+                wire.send(connection, answer, wire.ANSWER)
 
 
 def _fork_notebook() -> socket.socket:
@@ -84,7 +85,7 @@ class _Calls:
         self._notebook = notebook
         self._functions: dict[str, ShippedFunction] = {}
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: dict[str, Any]) -> dict[str, Any] | None:
         match request:
             case {"cell": _}:
                 return self._ask_notebook(request)
@@ -93,10 +94,10 @@ class _Calls:
                     return self._run(name, requests, backend, timeout)
                 except RunFailed as failure:
                     return _failed(failure, len(requests))
-            case {"release": name}:
-                if name in self._functions:
-                    self._functions.pop(name).release()
-                return {}
+            case {"release": True}:
+                while self._functions:
+                    self._functions.popitem()[1].release()
+                return None
 
     def _run(self, name: str, requests: list[bytes], backend: str, timeout: float) -> dict[str, Any]:
         if name not in self._functions:
@@ -106,7 +107,7 @@ class _Calls:
         answers, calls = handle._run_on_ranks(requests, backend)
         if _count(calls) > MAX_CALLS:
             raise RunFailed(WRONG_TYPE, f"the ranks communicated more than {MAX_CALLS:,} times")
-        return {"answers": answers, "calls": _plain(calls)}
+        return {"answers": answers, "calls": recorded.plain(calls)}
 
     def _shipped(self, name: str) -> ShippedFunction:
         match self._ask_notebook({"ship": name}):
@@ -135,12 +136,8 @@ def _failed(failure: RunFailed, world_size: int) -> dict[str, Any]:
         "reason": failure.reason,
         "message": failure.message,
         "exception": failure.exception,
-        "calls": _plain(calls),
+        "calls": recorded.plain(calls),
     }
-
-
-def _plain(calls: list[list[Call]]) -> list[list[dict[str, Any]]]:
-    return [[dataclasses.asdict(call) for call in own] for own in calls]
 
 
 def _count(calls: list[list[Call]]) -> int:

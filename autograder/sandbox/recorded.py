@@ -7,16 +7,24 @@ here it is only seen to that checks can rely on its form.
 from __future__ import annotations
 
 import dataclasses
+import operator
+from collections.abc import Sequence
 from typing import Any
 
 from fourranks.trace import Call
 
 LONGEST = 1000  # characters of a name
-_FIELDS = {field.name for field in dataclasses.fields(Call)}
+_FIELDS = [field.name for field in dataclasses.fields(Call)]
 _NAMES = ("op", "group", "dtype", "file", "function")
 _COUNTS = ("seq", "index", "nbytes", "line")
 _MOMENTS = ("end", "completed", "device_seconds")  # or None
 _RANKS = ("peer", "root")  # or None
+
+
+def plain(calls: Sequence[Sequence[Call]]) -> list[list[tuple]]:
+    """The calls of each rank as tuples of their fields: names would be most of what is sent."""
+    fields = operator.attrgetter(*_FIELDS)
+    return [[fields(call) for call in own] for own in calls]
 
 
 def calls(record: object, world_size: int) -> list[list[Call]]:
@@ -27,17 +35,20 @@ def calls(record: object, world_size: int) -> list[list[Call]]:
     """
     if type(record) is not list or len(record) != world_size:
         raise ValueError("no record of every rank")
-    for own in record:
-        if type(own) is not list or not all(_is_call(fields, world_size) for fields in own):
-            raise ValueError("no record of calls")
-    return [[Call(**fields) for fields in own] for own in record]
+    return [_calls(own, world_size) for own in record]
 
 
-def _is_call(fields: Any, world_size: int) -> bool:
+def _calls(own: object, world_size: int) -> list[Call]:
+    if type(own) is not list or not all(type(row) is tuple and len(row) == len(_FIELDS) for row in own):
+        raise ValueError("no record of calls")
+    if not all(_is_call(dict(zip(_FIELDS, row, strict=True)), world_size) for row in own):
+        raise ValueError("no record of calls")
+    return [Call(*row) for row in own]
+
+
+def _is_call(fields: dict[str, Any], world_size: int) -> bool:
     return (
-        type(fields) is dict
-        and fields.keys() == _FIELDS
-        and all(_is_name(fields[name]) for name in _NAMES)
+        all(_is_name(fields[name]) for name in _NAMES)
         and all(_is_count(fields[name]) for name in _COUNTS)
         and all(fields[name] is None or type(fields[name]) is float for name in _MOMENTS)
         and all(fields[name] is None or _is_rank(fields[name], world_size) for name in _RANKS)

@@ -7,21 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 from typing import Any
 
 from autograder import wire
 from autograder.drivers.calls import call
 from autograder.sandbox import loopback, recorded
-from autograder.sandbox.bubblewrap import Sandbox
+from autograder.sandbox.launch import Launch, Launched, Unconfined, launch
 from autograder.student import DIED, RAISED, TIMED_OUT, UNTOLD, WRONG_TYPE, Cell, Function, RunFailed, Source
 from fourranks.trace import Call
 
@@ -32,6 +28,7 @@ LEFT_OUT = "What this cell showed is left out: the notebook shows too much.\n"
 LONGEST = 20_000  # characters of a message, or of a name
 GRACE = 15.0  # seconds beyond a call's own timeout for starting, freeing and ending its ranks
 
+_UNCONFINED = partial(launch, Unconfined)
 _REASONS = (RAISED, "deadlock", DIED, TIMED_OUT, WRONG_TYPE)
 
 
@@ -50,44 +47,12 @@ class Shown:
         return len(self.text) + sum(len(value) for part in parts for value in part.values())
 
 
-class Unconfined:
-    """A process as the reader's own: nothing keeps it from anything."""
-
-    exceeded = ""
-
-    def traffic(self) -> None:
-        """Nobody counts it."""
-
-    def __init__(self, command: Sequence[str], pass_fds: Sequence[int]) -> None:
-        nowhere = subprocess.DEVNULL
-        self._process = subprocess.Popen(
-            command,
-            pass_fds=pass_fds,
-            start_new_session=True,
-            stdin=nowhere,
-            stdout=nowhere,
-            stderr=nowhere,
-        )
-
-    def kill(self) -> None:
-        """End it and the process for the cells; their ranks end with them."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-
-
 class Interpreter:
-    """A process that runs cells and functions; it begins to import torch as soon as this is made.
+    """A process that was launched, and what it is asked."""
 
-    Args:
-        confine: `Sandbox`, or `Unconfined`.
-    """
-
-    def __init__(self, confine: Callable[..., Sandbox | Unconfined]) -> None:
-        self._connection, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-m", "autograder.sandbox.interpreter", str(theirs.fileno())]
-            self.process = confine(command, [theirs.fileno()])
+    def __init__(self, launched: Launched) -> None:
+        self._connection, self.process = launched.connection, launched.process
+        self.close = launched.close
         self._ready = False
 
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
@@ -114,26 +79,10 @@ class Interpreter:
             raise RunFailed(WRONG_TYPE, "the answer cannot be read")
         return answer
 
-    def close(self) -> None:
-        """End the process and its ranks."""
-        self._connection.close()
-        self.process.kill()
-
-
-class Warm:
-    """Makes interpreters, each of which was begun when the one before it was taken."""
-
-    def __init__(self, make: Callable[[], Interpreter]) -> None:
-        self._make = make
-        self._next = make()
-
-    def __call__(self) -> Interpreter:
-        taken, self._next = self._next, self._make()
-        return taken
-
-    def close(self) -> None:
-        """End the one that nobody has taken."""
-        self._next.close()
+    def tell(self, request: dict[str, Any]) -> None:
+        """Send a request without an answer; if it cannot be sent, the next `ask` finds out."""
+        with contextlib.suppress(OSError):
+            wire.send(self._connection, request)
 
 
 class StudentProcess:
@@ -144,19 +93,15 @@ class StudentProcess:
 
     Args:
         cells: to begin with.
-        interpreter: makes a process.
+        launch: starts a process for them.
 
     Attributes:
         deadline: a time.monotonic() from which on nothing is run any more.
     """
 
-    def __init__(
-        self,
-        cells: Sequence[str] = (),
-        interpreter: Callable[[], Interpreter] = lambda: Interpreter(Unconfined),
-    ) -> None:
+    def __init__(self, cells: Sequence[str] = (), launch: Launch = _UNCONFINED) -> None:
         self._cells = [Cell(text) for text in cells]
-        self._make = interpreter
+        self._launch = launch
         self._interpreter: Interpreter | None = None
         self._room = MOST_SHOWN
         self.deadline = math.inf
@@ -198,11 +143,10 @@ class StudentProcess:
         """
         return self._ask(request, timeout)
 
-    def release(self, name: str) -> None:
-        """End the ranks that the function of this name has, if there are any."""
+    def release(self) -> None:
+        """Have the ranks of all functions ended; does not wait for it."""
         if self._interpreter is not None:
-            with contextlib.suppress(RunFailed):
-                self._ask({"release": name}, GRACE)
+            self._interpreter.tell({"release": True})
 
     def close(self) -> None:
         """End the process and its ranks."""
@@ -221,7 +165,7 @@ class StudentProcess:
     def _running(self) -> Interpreter:
         """The process, in which all cells have run; one that brings it down is not run again."""
         while self._interpreter is None:
-            self._interpreter = self._make()
+            self._interpreter = Interpreter(self._launch())
             for cell in list(self._cells):
                 try:
                     self._interpreter.ask({"cell": cell.text}, self._limited(CELL))
@@ -313,7 +257,7 @@ class RemoteFunction(Function):
         raise RunFailed(WRONG_TYPE, "the answer cannot be read")
 
     def release(self) -> None:
-        self._process.release(self.name)
+        """Its ranks serve the next check, too, until `StudentProcess.release` ends them."""
 
 
 def _compare(calls: list[list[Call]], counted: loopback.Traffic) -> None:

@@ -18,8 +18,9 @@ from autograder.grading import referee
 from autograder.grading.submission import restored
 from autograder.notebooks import source
 from autograder.sandbox.bubblewrap import Sandbox
+from autograder.sandbox.launch import Warm, launch
 from autograder.sandbox.limits import Limits
-from autograder.sandbox.remote import Interpreter, StudentProcess, Warm
+from autograder.sandbox.remote import StudentProcess
 from autograder.student import Function
 
 COURSE = Path(__file__).parents[2]
@@ -74,7 +75,7 @@ def released() -> NotebookNode:
 @pytest.fixture(scope="module")
 def warm(program: Callable[[str], str], outside: "Outside") -> Iterator[Warm]:
     program("bwrap")
-    warm = Warm(partial(Interpreter, partial(Sandbox, limits=LIMITS)))
+    warm = Warm(partial(launch, partial(Sandbox, limits=LIMITS)))
     yield warm
     warm.close()
 
@@ -91,7 +92,7 @@ def grade(warm: Warm, released: NotebookNode) -> Iterator[Callable[..., Graded]]
         release = _notebook(cells["setup"], codes)
         submitted = new_notebook(cells=[new_code_cell(code, id=name) for name, code in codes.items()])
         notebook, _ = restored(submitted, release)
-        with StudentProcess(interpreter=warm) as student:
+        with StudentProcess(launch=warm) as student:
             referee.grade(notebook, student, secret="of this test")
         return Graded(notebook)
 
