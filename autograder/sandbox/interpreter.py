@@ -22,6 +22,7 @@ from autograder.student import RAISED, WRONG_TYPE, RunFailed
 from fourranks import forked_zygote
 from fourranks.trace import Call
 
+RELEASE = {"release": True}  # the one request that is not answered
 MAX_CALLS = 100_000  # of all ranks in one run; the smallest messages of the largest case are a tenth of it
 
 
@@ -45,9 +46,11 @@ def serve(connection: socket.socket, notebook: socket.socket) -> None:
     wire.send(connection, {"ready": True})
     with contextlib.suppress(EOFError, OSError, wire.WireError):
         while True:
-            answer = calls.answer(wire.receive(connection))
-            if answer is not None:
-                wire.send(connection, answer, wire.ANSWER)
+            request = wire.receive(connection)
+            if request == RELEASE:
+                calls.release()
+            else:
+                wire.send(connection, calls.answer(request), wire.ANSWER)
 
 
 def _fork_notebook() -> socket.socket:
@@ -85,7 +88,7 @@ class _Calls:
         self._notebook = notebook
         self._functions: dict[str, ShippedFunction] = {}
 
-    def answer(self, request: dict[str, Any]) -> dict[str, Any] | None:
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         match request:
             case {"cell": _}:
                 return self._ask_notebook(request)
@@ -94,10 +97,11 @@ class _Calls:
                     return self._run(name, requests, backend, timeout)
                 except RunFailed as failure:
                     return _failed(failure, len(requests))
-            case {"release": True}:
-                while self._functions:
-                    self._functions.popitem()[1].release()
-                return None
+
+    def release(self) -> None:
+        """End the ranks of all functions."""
+        while self._functions:
+            self._functions.popitem()[1].release()
 
     def _run(self, name: str, requests: list[bytes], backend: str, timeout: float) -> dict[str, Any]:
         if name not in self._functions:

@@ -17,6 +17,7 @@ from typing import Any
 from autograder import wire
 from autograder.drivers.calls import call
 from autograder.sandbox import loopback, recorded
+from autograder.sandbox.interpreter import RELEASE
 from autograder.sandbox.launch import Launch, Launched, Unconfined, launch
 from autograder.student import DIED, RAISED, TIMED_OUT, UNTOLD, WRONG_TYPE, Cell, Function, RunFailed, Source
 from fourranks.trace import Call
@@ -146,7 +147,7 @@ class StudentProcess:
     def release(self) -> None:
         """Have the ranks of all functions ended; does not wait for it."""
         if self._interpreter is not None:
-            self._interpreter.tell({"release": True})
+            self._interpreter.tell(RELEASE)
 
     def close(self) -> None:
         """End the process and its ranks."""
