@@ -119,7 +119,7 @@ def _grade(options: argparse.Namespace) -> int:
     try:
         from autograder.grading.grade import grade
         from autograder.grading.gradebook import ClassError
-    except KeyboardInterrupt:  # torch takes a while to import
+    except KeyboardInterrupt:  # nbgrader takes a while to import
         return 130
     try:
         return grade(

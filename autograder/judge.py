@@ -30,6 +30,8 @@ class Case(ABC):
         members: ranks of the process group that is passed, if not the default one.
         driver: a function of `autograder.drivers` that uses the student's code; by default it is just called.
         backends: those that it runs on, where there are GPUs enough.
+        counts_alone: whether its check earns a part of the points when this passes and others fail: each
+            case that passes the same.
     """
 
     # What failing cases may have in common: a rule and its hint, the most telling first.
@@ -40,6 +42,7 @@ class Case(ABC):
     members: tuple[int, ...] | None = None
     driver: Callable | None = None
     backends: Sequence[str] = ("gloo", "nccl")
+    counts_alone: bool = False
 
     @property
     def world_size(self) -> int:
@@ -119,12 +122,35 @@ def judge(
         AssertionError: when a case fails, with the verdict as its text.
     """
     began = time.perf_counter()
+    cases = _Counted(cases)
     with student.handle(code) as handle:
         results = _read(handle, banned)
         if not results:
             results = _results(handle, cases)
             results = list(_until_failure(results) if handle.until_failure else results)
-    verdict.show(Verdict(name, results, seed, time.perf_counter() - began))
+    seconds = time.perf_counter() - began
+    verdict.show(Verdict(name, results, seed, seconds, cases.not_in(results)))
+
+
+class _Counted:
+    """Cases, drawn one by one."""
+
+    def __init__(self, cases: Iterable[Case]) -> None:
+        self._cases = iter(cases)
+        self._number = 0
+
+    def __iter__(self) -> Iterator[Case]:
+        for case in self._cases:
+            self._number += 1
+            yield case
+
+    def not_in(self, results: Sequence[Result]) -> int:
+        """How many were not run; 0 if they count all together anyway."""
+        if not any(result.case.counts_alone for result in results):
+            return 0
+        for _ in self:
+            pass
+        return self._number - len({id(result.case) for result in results})
 
 
 def _read(handle: Function, banned: Sequence[str]) -> list[Result]:

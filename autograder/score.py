@@ -14,9 +14,10 @@ from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
-from nbgrader.utils import compute_checksum
+from nbgrader.utils import compute_checksum, determine_grade
 
-from autograder.grading import referee
+from autograder.grading import outputs, referee
+from autograder.grading.outputs import Failure
 from autograder.grading.submission import restored
 from autograder.sandbox import bubblewrap
 from autograder.sandbox.bubblewrap import Sandbox, SandboxMissing
@@ -138,16 +139,15 @@ def _question(cell: NotebookNode) -> Question:
     name, most = _field(cell, "grade_id"), _field(cell, "points")
     if _field(cell, "solution"):
         return Question(name, most, None, "")
-    errors = [output for output in cell.outputs if output.output_type == "error"]
-    if errors:
-        return Question(name, most, 0, _first_line(errors[0]))
-    return Question(name, most, most, "passed")
+    failure = outputs.failure(cell.outputs)
+    points, _ = determine_grade(cell)
+    return Question(name, most, points, _line(failure) if failure else "passed" if points == most else "")
 
 
-def _first_line(error: NotebookNode) -> str:
-    text = plain(error.evalue).strip().split("\n")[0]
-    if error.ename not in ("CheckFailed", "AssertionError"):
-        text = f"{error.ename}: {text}" if text else error.ename
+def _line(failure: Failure) -> str:
+    text = plain(failure.message).strip().split("\n")[0]
+    if failure.name not in ("CheckFailed", "AssertionError"):
+        text = f"{failure.name}: {text}" if text else failure.name
     return text if len(text) <= _MESSAGE_WIDTH else text[: _MESSAGE_WIDTH - 1] + "…"
 
 

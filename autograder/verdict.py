@@ -50,16 +50,29 @@ class CheckFailed(AssertionError):
 
 @dataclass(frozen=True)
 class Verdict:
-    """The outcome of one check, ready to be shown."""
+    """The outcome of one check, ready to be shown.
+
+    Attributes:
+        not_run: cases that were left out after others had failed.
+    """
 
     name: str
     results: Sequence[Result]
     seed: int
     seconds: float
+    not_run: int = 0
 
     @property
     def failed(self) -> list[Result]:
         return [result for result in self.results if result.problem is not None]
+
+    @property
+    def share(self) -> float:
+        """Of the points: all or none, but what passed counts where some of it does so alone."""
+        passed = [result for result in self.results if result.problem is None]
+        if self.failed and not any(result.case.counts_alone for result in passed):
+            return 0.0
+        return len(passed) / (len(self.results) + self.not_run)
 
     @property
     def kind(self) -> str:
@@ -118,6 +131,7 @@ class Verdict:
     def _notes(self, wrap: bool) -> list[str]:
         more = len(self.failed) - len(self._shown)
         notes = [f"{counted(more, 'more case')} failed."] if more > 0 else []
+        notes += [f"What passed is worth {self.share:.0%} of the points."] if self.share else []
         notes += [f"Hint: {self.hint}", f"The inputs were drawn with seed={self.seed}."]
         return [fill(note, _WIDTH) for note in notes] if wrap else notes
 

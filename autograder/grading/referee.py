@@ -8,13 +8,13 @@ there.
 from __future__ import annotations
 
 import ast
-import base64
-import binascii
 import builtins
 import contextlib
 import hashlib
 import io
 import itertools
+import math
+import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -22,16 +22,14 @@ from types import MappingProxyType
 from typing import Any
 
 from nbformat import NotebookNode
-from nbformat.v4 import new_output
 
 from autograder import check
+from autograder.grading import outputs
 from autograder.grading.submission import is_test, name_of
-from autograder.sandbox.remote import Shown, StudentProcess
-from autograder.verdict import CheckFailed
-from fourranks.errors import plain
+from autograder.sandbox.remote import StudentProcess
+from autograder.verdict import CheckFailed, Verdict
 
 PATIENCE = 1200.0  # seconds for a whole submission; the slowest solution takes a tenth of it on two cores
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 @dataclass
@@ -71,44 +69,86 @@ def grade(
 
 
 def _run(cell: NotebookNode, student: StudentProcess, secret: str) -> list[NotebookNode]:
-    if is_test(cell):
-        return examine(cell.source, student, secret, student.deadline)
-    return _outputs(student.run(cell.source))
-
-
-def examine(source: str, student: StudentProcess, secret: str, deadline: float) -> list[NotebookNode]:
-    """Run a test cell; what it shows, and the error that it ends in, if it does."""
-    text = io.StringIO()
-    namespace = {name: student.function(name) for name in _free_names(source)}
-    namespace |= {"check": _SecretChecks(secret), "__name__": "__main__"}
+    if not is_test(cell):
+        return outputs.of_student_cell(student.run(cell.source))
     try:
-        if time.monotonic() > deadline:
-            raise OutOfTime
-        with contextlib.redirect_stdout(text):
-            exec(compile(source, "<test>", "exec"), namespace)
-    except CheckFailed as failure:
-        shown = {"text/plain": plain(str(failure.verdict)), "text/html": failure.verdict._repr_html_()}
-        error = _error("CheckFailed", failure.verdict.headline, failure.verdict.headline)
-        return [new_output("display_data", data=shown), error]
-    except Exception as error:
-        return [_error(type(error).__name__, str(error), f"{type(error).__name__}: {error}")]
+        return examine(cell.source, float(cell.metadata.nbgrader.points), student, secret)
     finally:
         student.release()
-    return [new_output("stream", name="stdout", text=text.getvalue() or "passed\n")]
+
+
+def examine(source: str, points: float, student: StudentProcess, secret: str) -> list[NotebookNode]:
+    """Run a test cell; what it shows, and the error that it ends in, if it does.
+
+    Its last expression, if that is a number, is its points, as in nbgrader.
+
+    Args:
+        points: the most that it can earn.
+    """
+    checks, text = _SecretChecks(secret), io.StringIO()
+    namespace = {name: student.function(name) for name in _free_names(source)}
+    namespace |= {"check": checks, "__name__": "__main__"}
+    try:
+        if time.monotonic() > student.deadline:
+            raise OutOfTime
+        with contextlib.redirect_stdout(text):
+            value = _value(source, namespace)
+        if checks.share < 1:
+            return outputs.earned(math.floor(100 * points * checks.share) / 100, checks.failed)
+        if value is not None:
+            return outputs.earned(_within(value, points))
+    except CheckFailed as failure:
+        return outputs.failed(failure.verdict)
+    except Exception as error:
+        return [outputs.raised(type(error).__name__, str(error), f"{type(error).__name__}: {error}")]
+    return [outputs.printed(text.getvalue() or "passed\n")]
+
+
+def _value(source: str, namespace: dict[str, Any]) -> float | None:
+    """Run the cell; the number that its last expression comes to, if it does."""
+    tree = ast.parse(source)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, "<test>", "exec"), namespace)
+    value = eval(compile(ast.Expression(last.value), "<test>", "eval"), namespace) if last else None
+    return float(value) if type(value) in (int, float) else None
+
+
+def _within(value: float, points: float) -> float:
+    if 0 <= value <= points:
+        return value
+    raise ValueError(f"the test cell came to {value:g} points, of {points:g}")
 
 
 class _SecretChecks:
-    """All checks, with inputs that are drawn from a secret."""
+    """All checks, with inputs that are drawn from a secret.
+
+    Attributes:
+        failed: verdicts of those that failed and still earned something.
+    """
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
+        self._shares: list[float] = []
+        self.failed: list[Verdict] = []
+
+    @property
+    def share(self) -> float:
+        """Of the points: each check of a cell counts the same."""
+        return statistics.mean(self._shares) if self._shares else 1.0
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         function = getattr(check, name)
 
         def call(*arguments: Any, seed: int = 0, **options: Any) -> None:
             digest = hashlib.sha256(f"{self._secret}/{name}/{seed}".encode()).digest()
-            function(*arguments, seed=int.from_bytes(digest[:4]), **options)
+            try:
+                function(*arguments, seed=int.from_bytes(digest[:4]), **options)
+                self._shares.append(1.0)
+            except CheckFailed as failure:
+                if failure.verdict.share == 0:
+                    raise
+                self._shares.append(failure.verdict.share)
+                self.failed.append(failure.verdict)
 
         return call
 
@@ -119,29 +159,3 @@ def _free_names(source: str) -> set[str]:
     names = [node for node in nodes if isinstance(node, ast.Name)]
     bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)}
     return {node.id for node in names} - bound - set(vars(builtins))
-
-
-def _outputs(shown: Shown) -> list[NotebookNode]:
-    """What a student's cell showed, as text and pictures only: nothing that a browser would run."""
-    outputs = [new_output("stream", name="stdout", text=shown.text)] if shown.text else []
-    for display in shown.displays:
-        data = {kind: value for kind, value in display.items() if _is_harmless(kind, value)}
-        outputs += [new_output("display_data", data=data)] if data else []
-    if shown.error is not None:
-        fields = [shown.error.get(name, "") for name in ("name", "message", "traceback")]
-        outputs.append(_error(*fields))
-    return outputs
-
-
-def _is_harmless(kind: str, value: str) -> bool:
-    if kind != "image/png":
-        return kind == "text/plain"
-    with contextlib.suppress(binascii.Error):
-        return base64.b64decode(value, validate=True).startswith(PNG)
-    return False
-
-
-def _error(name: str, message: str, traceback: str) -> NotebookNode:
-    return new_output(
-        "error", ename=name, evalue=plain(message), traceback=[plain(line) for line in traceback.splitlines()]
-    )

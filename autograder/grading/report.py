@@ -19,8 +19,9 @@ import jinja2
 from markupsafe import Markup
 from nbgrader.api import SubmittedAssignment
 
-from autograder.grading import records, structures, submission
+from autograder.grading import outputs, records, structures, submission
 from autograder.grading.gradebook import Class, ClassError
+from autograder.grading.outputs import Failure
 from autograder.grading.progress import clock
 from autograder.grading.records import Cell, Record
 from autograder.grading.submission import SubmissionError, name_of
@@ -78,7 +79,7 @@ class Student:
     @property
     def broken(self) -> list[Cell]:
         """Cells of the student's own that ended in an error."""
-        return [cell for cell in self._cells() if not cell.is_test and _error(cell)]
+        return [cell for cell in self._cells() if not cell.is_test and _failure(cell)]
 
     @property
     def answers(self) -> dict[str, str]:
@@ -159,17 +160,16 @@ def _student(own: Class, submitted: SubmittedAssignment, order: dict[str, int]) 
     return Student(name, max(0.0, submitted.score - penalty), submitted.max_score, penalty, questions, known)
 
 
-def _error(cell: Cell) -> dict[str, Any] | None:
-    """The error that a cell ended in."""
-    return next((output for output in cell.outputs if output["output_type"] == "error"), None)
+def _failure(cell: Cell) -> Failure | None:
+    return outputs.failure(cell.outputs)
 
 
 def _reason(cell: Cell) -> str:
-    error = _error(cell)
-    if error is None:
+    failure = _failure(cell)
+    if failure is None:
         return ""
-    headline = HEADLINE.fullmatch(error["evalue"])
-    return headline["kind"] if headline else error["ename"]
+    headline = HEADLINE.fullmatch(failure.message)
+    return headline["kind"] if headline else failure.name
 
 
 # --- what is shown ----------------------------------------------------------------------------------------
@@ -239,5 +239,5 @@ def _write(path: Path, template: str, values: dict[str, Any]) -> None:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    pages.filters |= {"clock": clock, "shown": _shown, "error": _error}
+    pages.filters |= {"clock": clock, "shown": _shown, "failure": _failure}
     path.write_text(pages.get_template(template).render(values), encoding="utf-8", errors="replace")

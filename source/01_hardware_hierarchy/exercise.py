@@ -246,6 +246,8 @@ print(published.topology("4_a100"))
 # line with terminal codes, `\x1b[4m` before it and `\x1b[0m` after it; what follows the entries in a row (CPU affinity and the like) may be missing. A job that was given one GPU, or a
 # slice of one (MIG), sees a table of one row.
 #
+# Every listing that is read right earns its part of the points, whatever becomes of the others.
+#
 # No listing is, for instance, "No devices were found", a table with a row too few, a row torn off in the middle, or a table with entries that are none of those above.
 #
 # <details><summary>Hint 1</summary>

@@ -1,0 +1,92 @@
+"""What a cell came to, as the outputs of a notebook: made by `referee`, read by who says it in a line."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_output
+
+from fourranks.errors import plain
+
+if TYPE_CHECKING:
+    from autograder.sandbox.remote import Shown
+    from autograder.verdict import Verdict
+
+PNG = b"\x89PNG\r\n\x1a\n"
+
+
+def of_student_cell(shown: Shown) -> list[NotebookNode]:
+    """What a student's cell showed, as text and pictures only: nothing that a browser would run."""
+    outputs = [printed(shown.text)] if shown.text else []
+    for display in shown.displays:
+        data = {kind: value for kind, value in display.items() if _is_harmless(kind, value)}
+        outputs += [new_output("display_data", data=data)] if data else []
+    if shown.error is not None:
+        fields = [shown.error.get(name, "") for name in ("name", "message", "traceback")]
+        outputs.append(raised(*fields))
+    return outputs
+
+
+def printed(text: str) -> NotebookNode:
+    """Text on standard output."""
+    return new_output("stream", name="stdout", text=text)
+
+
+def raised(name: str, message: str, traceback: str) -> NotebookNode:
+    """An exception, which nbgrader gives no points for."""
+    return new_output(
+        "error", ename=name, evalue=plain(message), traceback=[plain(line) for line in traceback.splitlines()]
+    )
+
+
+def failed(verdict: Verdict) -> list[NotebookNode]:
+    """A failed check: its table, and the exception."""
+    return [_table(verdict), raised("CheckFailed", verdict.headline, verdict.headline)]
+
+
+def earned(points: float, verdicts: Sequence[Verdict] = ()) -> list[NotebookNode]:
+    """Points as the value of the cell, which nbgrader takes for partial credit, and what cost the others."""
+    value = new_output("execute_result", data={"text/plain": f"{points:g}"})
+    return [*map(_table, verdicts), value]
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a cell did not come to all that it could.
+
+    Attributes:
+        name: of the exception's class; CheckFailed of a check, also if it gave some of the points.
+    """
+
+    name: str
+    message: str
+
+
+def failure(outputs: Sequence[dict[str, Any]]) -> Failure | None:
+    """What a cell with these outputs failed by, if it did."""
+    by_kind = {output["output_type"]: output for output in outputs}  # of an error there is one, the last
+    if "error" in by_kind:
+        return Failure(by_kind["error"]["ename"], by_kind["error"]["evalue"])
+    if "execute_result" in by_kind and "display_data" in by_kind:
+        headline, _, _ = by_kind["display_data"]["data"]["text/plain"].partition("\n")
+        return Failure("CheckFailed", headline)
+    return None
+
+
+def _table(verdict: Verdict) -> NotebookNode:
+    shown = {"text/plain": plain(str(verdict)), "text/html": verdict._repr_html_()}
+    return new_output("display_data", data=shown)
+
+
+def _is_harmless(kind: str, value: str) -> bool:
+    if kind != "image/png":
+        return kind == "text/plain"
+    with contextlib.suppress(binascii.Error):
+        return base64.b64decode(value, validate=True).startswith(PNG)
+    return False
