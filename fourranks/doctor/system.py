@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 import resource
@@ -23,6 +24,7 @@ RANK_MEMORY = 0.5 * 2**30  # bytes: a rank with torch, a small model and its gra
 SHARED_MEMORY = 2**30  # bytes; NCCL takes some 10 MB a channel and pair of ranks, loaders take batches
 FILES = 1024  # a rank of 32 has 31 connections a process group, and a notebook three descriptors a rank
 THREADS = 1024  # 32 ranks with a score of threads each, and a notebook
+LANDLOCK_VERSION = 2  # that of Linux 5.19, which the grader's sandbox asks for
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -164,12 +166,12 @@ def loopback() -> Finding:
 
 
 def sandbox() -> Finding:
-    """Whether bubblewrap can lock a process in; only grading needs it."""
+    """Whether bubblewrap can lock a process in, and Landlock one in there; only grading needs it."""
     if sys.platform != "linux":
         return Finding(Verdict.OK, "only Linux has bubblewrap; grading other people's code needs it")
-    command = ("bwrap", "--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "true")
+    options = ("--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc")
     try:
-        ask(*command)
+        ask("bwrap", *options, "true")
     except NoAnswer as reason:
         if shutil.which("bwrap") is None:
             advice = (
@@ -178,11 +180,22 @@ def sandbox() -> Finding:
             return Finding(Verdict.ATTENTION, "bubblewrap is not installed", advice)
         advice = (
             "Only grading other people's code needs it. The system keeps users from making namespaces: in "
-            "a container, `docker run --security-opt seccomp=unconfined`; on Ubuntu 24.04 and later, `sudo "
-            "sysctl kernel.apparmor_restrict_unprivileged_userns=0`."
+            "a container, `docker run --security-opt seccomp=unconfined --security-opt "
+            "systempaths=unconfined`; on Ubuntu 24.04 and later, `sudo sysctl "
+            "kernel.apparmor_restrict_unprivileged_userns=0`."
         )
         return Finding(Verdict.ATTENTION, str(reason), advice)
-    return Finding(Verdict.OK, "bubblewrap locks a process in")
+    if _landlock_version() < LANDLOCK_VERSION:
+        advice = (
+            "Only grading other people's code needs it: Linux 5.19 or later, with `landlock` among its LSMs."
+        )
+        return Finding(Verdict.ATTENTION, "Linux has no Landlock, or too old a one", advice)
+    return Finding(Verdict.OK, "bubblewrap and Landlock lock processes in")
+
+
+def _landlock_version() -> int:
+    create_ruleset, ask_version = 444, 1
+    return ctypes.CDLL(None).syscall(create_ruleset, None, 0, ask_version)
 
 
 def _size(nbytes: int) -> str:

@@ -292,6 +292,17 @@ def test_a_system_without_namespaces_is_quoted_and_told_what_to_allow(tool):
     assert "seccomp=unconfined" in finding.advice
 
 
+def test_a_system_without_landlock_is_told_what_grading_needs(tool, monkeypatch):
+    tool("bwrap", "exit 0")
+    monkeypatch.setattr(system, "_landlock_version", lambda: -1)
+    assert "Linux 5.19" in system.sandbox().advice
+
+
+def test_a_sandbox_that_can_be_made_here_is_found(program):
+    program("bwrap")
+    assert system.sandbox().verdict is Verdict.OK
+
+
 def test_the_loopback_interface_works_here():
     assert system.loopback().verdict is Verdict.OK
 
