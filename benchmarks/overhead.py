@@ -6,6 +6,7 @@ processes of `torch.multiprocessing.spawn`.
 
 from __future__ import annotations
 
+import operator
 import os
 import statistics
 import time
@@ -17,7 +18,7 @@ from .model import OURS, Benchmark, Contender, at_most
 
 LARGE = (4, 1 << 20, 20)  # world size, float32 elements, calls in one measurement
 SMALL = (4, 1, 200)
-LOOPS = 8  # of the large ones, with a trace and without
+LOOP, LOOPS = 10, 16  # calls of the large one in a loop, and loops with a trace and without
 ALONE = (1, 1, 2000)  # nobody to wait for: what is left is the call itself
 
 
@@ -61,18 +62,18 @@ def traced_and_plain(numel: int, calls: int, loops: int) -> list[list[float]]:
 def traced_by_plain() -> Iterator[float]:
     import fourranks
 
-    world_size, numel, calls = LARGE
+    world_size, numel, _ = LARGE
     with fourranks.start(world_size) as group:
         while True:
             with group.trace() as trace:
-                traced, plain = zip(*group.run(traced_and_plain, numel, calls, LOOPS), strict=True)
-            assert [len(own) for own in trace.calls] == [LOOPS * (calls + 1)] * world_size  # with barriers
-            yield _median_loop(traced) / _median_loop(plain)
+                traced, plain = zip(*group.run(traced_and_plain, numel, LOOP, LOOPS), strict=True)
+            assert [len(own) for own in trace.calls] == [LOOPS * (LOOP + 1)] * world_size  # with barriers
+            yield statistics.median(map(operator.truediv, _loops(traced), _loops(plain)))
 
 
-def _median_loop(seconds: Sequence[Sequence[float]]) -> float:
-    """The median over loops of what each took on its slowest rank."""
-    return statistics.median(map(max, zip(*seconds, strict=True)))
+def _loops(seconds: Sequence[Sequence[float]]) -> Iterator[float]:
+    """What each loop took on its slowest rank."""
+    return map(max, zip(*seconds, strict=True))
 
 
 def _four_ranks(world_size: int, numel: int, calls: int) -> Iterator[float]:
@@ -174,7 +175,7 @@ UNRECORDED = "the same ranks with torch's own process group"
 SPAWNED = "torch.multiprocessing.spawn"
 BENCHMARKS = (
     Benchmark(
-        f"a loop of {LARGE[-1]} all-reduces of 4 MiB on 4 ranks with a trace on, divided by its time on "
+        f"a loop of {LOOP} all-reduces of 4 MiB on 4 ranks with a trace on, divided by its time on "
         "torch's own process group (the same ranks, in turns)",
         (Contender(OURS, traced_by_plain, at_most(1.05, "")),),
         repeats=15,

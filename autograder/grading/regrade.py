@@ -26,6 +26,7 @@ from autograder.grading.submission import SubmissionError
 from autograder.sandbox.bubblewrap import Sandbox, SandboxMissing
 from autograder.sandbox.launch import Ahead, Launch, Unconfined, Warm, launch
 
+Start = Callable[[bool], AbstractContextManager[Launch]]  # of processes for cells, in a sandbox or without
 MOST_NAMED = 20  # files, in a message
 
 
@@ -83,9 +84,6 @@ def _existing(one: Submission) -> list[str]:
             f"{one.folder} has no {' and no '.join(f'{name}.ipynb' for name in one.notebooks)}, but {there}"
         )
     return existing
-
-
-Start = Callable[[bool], AbstractContextManager[Launch]]  # in a sandbox or without
 
 
 def _launch(sandboxed: bool) -> Launch:
