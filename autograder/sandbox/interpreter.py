@@ -22,7 +22,6 @@ from autograder.student import RAISED, WRONG_TYPE, RunFailed
 from fourranks import forked_zygote
 from fourranks.trace import Call
 
-RELEASE = {"release": True}  # the one request that is not answered
 MAX_CALLS = 100_000  # of all ranks in one run; the smallest messages of the largest case are a tenth of it
 
 
@@ -46,11 +45,7 @@ def serve(connection: socket.socket, notebook: socket.socket) -> None:
     wire.send(connection, {"ready": True})
     with contextlib.suppress(EOFError, OSError, wire.WireError):
         while True:
-            request = wire.receive(connection)
-            if request == RELEASE:
-                calls.release()
-            else:
-                wire.send(connection, calls.answer(request), wire.ANSWER)
+            wire.send(connection, calls.answer(wire.receive(connection)), wire.ANSWER)
 
 
 def _fork_notebook() -> socket.socket:
@@ -97,11 +92,10 @@ class _Calls:
                     return self._run(name, requests, backend, timeout)
                 except RunFailed as failure:
                     return _failed(failure, len(requests))
-
-    def release(self) -> None:
-        """End the ranks of all functions."""
-        while self._functions:
-            self._functions.popitem()[1].release()
+            case {"release": True}:
+                while self._functions:
+                    self._functions.popitem()[1].release()
+                return {}
 
     def _run(self, name: str, requests: list[bytes], backend: str, timeout: float) -> dict[str, Any]:
         if name not in self._functions:

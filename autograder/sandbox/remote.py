@@ -17,7 +17,6 @@ from typing import Any
 from autograder import wire
 from autograder.drivers.calls import call
 from autograder.sandbox import loopback, recorded
-from autograder.sandbox.interpreter import RELEASE
 from autograder.sandbox.launch import Launch, Launched, Unconfined, launch
 from autograder.student import DIED, RAISED, TIMED_OUT, UNTOLD, WRONG_TYPE, Cell, Function, RunFailed, Source
 from fourranks.trace import Call
@@ -80,11 +79,6 @@ class Interpreter:
             raise RunFailed(WRONG_TYPE, "the answer cannot be read")
         return answer
 
-    def tell(self, request: dict[str, Any]) -> None:
-        """Send a request without an answer; if it cannot be sent, the next `ask` finds out."""
-        with contextlib.suppress(OSError):
-            wire.send(self._connection, request)
-
 
 class StudentProcess:
     """A notebook's cells, run one by one, and the functions that they defined.
@@ -145,9 +139,10 @@ class StudentProcess:
         return self._ask(request, timeout)
 
     def release(self) -> None:
-        """Have the ranks of all functions ended; does not wait for it."""
+        """End the ranks of all functions, so that no traffic of theirs is counted as another's."""
         if self._interpreter is not None:
-            self._interpreter.tell(RELEASE)
+            with contextlib.suppress(RunFailed):
+                self._ask({"release": True}, GRACE)
 
     def close(self) -> None:
         """End the process and its ranks."""
