@@ -17,7 +17,6 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -32,7 +31,6 @@ from autograder.verdict import CheckFailed, Verdict
 PATIENCE = 1200.0  # seconds for a whole submission; the slowest solution takes a tenth of it on two cores
 
 
-@dataclass
 class OutOfTime(Exception):
     """A test cell was not reached in time."""
 

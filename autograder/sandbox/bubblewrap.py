@@ -22,6 +22,7 @@ from pathlib import Path
 from autograder.sandbox.limits import DEFAULT, NO_FILES, Limits, exceeded, files_of, usage_of
 from autograder.sandbox.loopback import Traffic
 from autograder.sandbox.system_calls import seccomp_filter
+from fourranks import landlock
 
 PACKAGES = Path(__file__).parents[2]
 HOME = "/home/student"
@@ -135,9 +136,7 @@ def check() -> None:
     Raises:
         SandboxMissing: when they cannot, with what to do.
     """
-    from autograder.sandbox.isolation import NEEDED_VERSION, landlock_version
-
-    if landlock_version() < NEEDED_VERSION:
+    if landlock.version() < landlock.NEEDED:
         raise SandboxMissing("Ranks are kept apart by Landlock, which needs Linux 5.19 or later with it on.")
     try:
         sandbox = Sandbox(["true"], [])

@@ -16,15 +16,15 @@ import pickle
 import sys
 from collections.abc import Iterator
 
+from fourranks import landlock
 from fourranks.parcel import Parcel
 
 _libc = ctypes.CDLL(None, use_errno=True)
-_CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # of Landlock; the same on all machines
-_ASK_VERSION, _PATH_BENEATH = 1, 1
+_ADD_RULE, _RESTRICT_SELF = 445, 446  # of Landlock; the same on all machines
+_PATH_BENEATH = 1
 _WRITE, _READ, _MOVE, _TRUNCATE = 1 << 1, 1 << 2, 1 << 13, 1 << 14  # to move: from one folder to another
 _CHANGE = _WRITE | sum(1 << bit for bit in range(4, 13))  # to write, remove, make
 _OTHERS_SIGNALS, _SINCE_VERSION = 1 << 1, 6
-NEEDED_VERSION = 2  # of Landlock: that of Linux 5.19
 
 
 class _Rules(ctypes.Structure):
@@ -34,11 +34,6 @@ class _Rules(ctypes.Structure):
 class _PathBeneath(ctypes.Structure):
     _pack_ = 1
     _fields_ = [("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32)]
-
-
-def landlock_version() -> int:
-    """What Linux has of Landlock here; 0 if nothing."""
-    return max(0, _libc.syscall(_CREATE_RULESET, None, 0, _ASK_VERSION))
 
 
 @functools.cache  # rules add up, and Linux takes only a few
@@ -53,11 +48,11 @@ def keep_apart(shares_files: bool) -> None:
     Raises:
         OSError: Linux has no Landlock.
     """
-    version = landlock_version()
+    version = landlock.version()
     files = _MOVE if shares_files else _MOVE | _READ | _CHANGE | (_TRUNCATE if version >= 3 else 0)
     handled = _Rules(files, 0, _OTHERS_SIGNALS if version >= _SINCE_VERSION else 0)
     size = ctypes.sizeof(handled) if handled.scopes else ctypes.sizeof(ctypes.c_uint64)
-    rules = _ask(_CREATE_RULESET, ctypes.byref(handled), size, 0)
+    rules = _ask(landlock.CREATE_RULESET, ctypes.byref(handled), size, 0)
     if shares_files:
         _allow(rules, _MOVE, "/")
     else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import platform
 import resource
@@ -15,7 +14,7 @@ from pathlib import Path
 import psutil
 from packaging.requirements import Requirement
 
-from .. import hardware
+from .. import hardware, landlock
 from ..messages import LOOPBACK
 from .report import Finding, Verdict
 from .tool import NoAnswer, ask
@@ -24,7 +23,6 @@ RANK_MEMORY = 0.5 * 2**30  # bytes: a rank with torch, a small model and its gra
 SHARED_MEMORY = 2**30  # bytes; NCCL takes some 10 MB a channel and pair of ranks, loaders take batches
 FILES = 1024  # a rank of 32 has 31 connections a process group, and a notebook three descriptors a rank
 THREADS = 1024  # 32 ranks with a score of threads each, and a notebook
-LANDLOCK_VERSION = 2  # that of Linux 5.19, which the grader's sandbox asks for
 CGROUP = Path("/sys/fs/cgroup")
 
 
@@ -185,17 +183,12 @@ def sandbox() -> Finding:
             "kernel.apparmor_restrict_unprivileged_userns=0`."
         )
         return Finding(Verdict.ATTENTION, str(reason), advice)
-    if _landlock_version() < LANDLOCK_VERSION:
+    if landlock.version() < landlock.NEEDED:
         advice = (
             "Only grading other people's code needs it: Linux 5.19 or later, with `landlock` among its LSMs."
         )
         return Finding(Verdict.ATTENTION, "Linux has no Landlock, or too old a one", advice)
     return Finding(Verdict.OK, "bubblewrap and Landlock lock processes in")
-
-
-def _landlock_version() -> int:
-    create_ruleset, ask_version = 444, 1
-    return ctypes.CDLL(None).syscall(create_ruleset, None, 0, ask_version)
 
 
 def _size(nbytes: int) -> str:

@@ -1,0 +1,14 @@
+"""What this Linux has of Landlock, by which the grader's sandbox keeps ranks apart."""
+
+from __future__ import annotations
+
+import ctypes
+
+NEEDED = 2  # the version of Linux 5.19
+CREATE_RULESET = 444  # a system call; the same on all machines
+_ASK_VERSION = 1
+
+
+def version() -> int:
+    """The version of Landlock; 0 if there is none."""
+    return max(0, ctypes.CDLL(None).syscall(CREATE_RULESET, None, 0, _ASK_VERSION))
