@@ -10,20 +10,30 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Callable
 
 from . import zygote
-from .rank.main import become_rank  # noqa: F401  (with it comes all that a rank needs)
+from .rank.main import become_rank
 
 _TICK = 0.01  # seconds between looks whether it has ended
 
 
-def share() -> None:
-    """Make a forked zygote the one of this process."""
-    zygote.share(ForkedZygote())
+def share(become: Callable[..., None] = become_rank, *inherited: int) -> None:
+    """Make a forked zygote the one of this process. The arguments are those of `ForkedZygote`."""
+    zygote.share(ForkedZygote(become, *inherited))
 
 
 class ForkedZygote(zygote.Zygote):
-    """The handle of such a zygote."""
+    """The handle of such a zygote.
+
+    Args:
+        become: what a process that it forks does, in place of `become_rank` and with its arguments.
+        inherited: descriptors that such a process needs beside those it is handed.
+    """
+
+    def __init__(self, become: Callable[..., None], *inherited: int) -> None:
+        self._become, self._inherited = become, inherited
+        super().__init__()
 
     def _launch(self, theirs: socket.socket) -> Child:
         parent = os.getpid()
@@ -32,10 +42,10 @@ class ForkedZygote(zygote.Zygote):
             return Child(pid)
         try:
             os.dup2(self._errors.fileno(), 2)
-            keep_only(theirs.fileno())
+            keep_only(theirs.fileno(), *self._inherited)
             end_with(parent)
             os.setsid()
-            zygote.main(theirs.fileno())
+            zygote.main(theirs.fileno(), self._become)
         finally:
             os._exit(1)
 
@@ -72,10 +82,13 @@ class Child:
             os.kill(self.pid, signal.SIGKILL)
 
 
-def keep_only(descriptor: int) -> None:
-    """Close all that a fork has inherited, but for this descriptor and the standard streams."""
-    os.closerange(3, descriptor)
-    os.closerange(descriptor + 1, os.sysconf("SC_OPEN_MAX"))
+def keep_only(*descriptors: int) -> None:
+    """Close all that a fork has inherited, but for these descriptors and the standard streams."""
+    first = 3
+    for kept in sorted(descriptors):
+        os.closerange(first, kept)
+        first = kept + 1
+    os.closerange(first, os.sysconf("SC_OPEN_MAX"))
 
 
 def end_with(parent: int) -> None:

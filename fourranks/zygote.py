@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -228,12 +229,20 @@ def _package_parent() -> str:
 # --- in the zygote itself --------------------------------------------------------------------------------
 
 
-def main(descriptor: int) -> None:
-    """Import, then fork and reap ranks until the notebook is gone."""
+def main(descriptor: int, become: Callable[..., None] | None = None) -> None:
+    """Import, then fork and reap ranks until the notebook is gone.
+
+    Args:
+        descriptor: of the socket to the notebook.
+        become: what a forked process does, with the arguments of `become_rank`; that itself by default.
+    """
     channel = Channel(socket.socket(fileno=descriptor), blocking=True)
     parent = os.getppid()
     alarm = _wake_on_child_death()
     channel.send(_warm_up())
+    from .rank.main import become_rank
+
+    become = become or become_rank
     ranks: set[int] = set()
     idle_work = [_import_more, _render_a_traceback]
     while os.getppid() == parent:
@@ -243,7 +252,7 @@ def main(descriptor: int) -> None:
         if alarm in readable:
             alarm.recv(4096)
         _reap(channel, ranks)
-        if channel in readable and not _obey(channel, ranks):
+        if channel in readable and not _obey(channel, ranks, become):
             break
     _kill(ranks)
 
@@ -295,13 +304,13 @@ def _reap(channel: Channel, ranks: set[int]) -> None:
             channel.send(Died(pid, status))
 
 
-def _obey(channel: Channel, ranks: set[int]) -> bool:
+def _obey(channel: Channel, ranks: set[int], become: Callable[..., None]) -> bool:
     """Handle one message; False when the notebook has closed its end."""
     message, descriptors = _receive_with_descriptors(channel.sock)
     if isinstance(message, Fork):
         pid = os.fork()
         if pid == 0:
-            _become_rank(message, descriptors, channel)
+            _become_rank(message, descriptors, channel, become)
         ranks.add(pid)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -326,7 +335,9 @@ def _receive_with_descriptors(sock: socket.socket) -> tuple[Any, list[int]]:
     return (pickle.loads(body) if head else None), descriptors
 
 
-def _become_rank(message: Fork, descriptors: list[int], channel: Channel) -> None:
+def _become_rank(
+    message: Fork, descriptors: list[int], channel: Channel, become: Callable[..., None]
+) -> None:
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -340,13 +351,12 @@ def _become_rank(message: Fork, descriptors: list[int], channel: Channel) -> Non
         os.close(stderr)
 
         from . import spawn
-        from .rank.main import become_rank
 
         arguments = board, listener[0] if listener else None
         if message.settings.start_method == "spawn":
             spawn.execute(message.settings, control, *arguments)
         control_channel = Channel(socket.socket(fileno=control), blocking=True)
-        become_rank(message.settings, control_channel, *arguments)
+        become(message.settings, control_channel, *arguments)
     except BaseException:
         sys.__stderr__ = os.fdopen(2, "w")
         import traceback

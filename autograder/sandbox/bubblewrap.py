@@ -26,6 +26,7 @@ from fourranks import landlock
 
 PACKAGES = Path(__file__).parents[2]
 HOME = "/home/student"
+COMPILED = "/tmp/compiled"  # where torch looks for what it has compiled, and makes a folder if there is none
 WATCH_EVERY = 0.1  # seconds
 LOOK_INTO_FILES_EVERY = 10  # watches, as that takes ten times as long
 # Of this course what runs a student's code. Checks, and what they expect, stay outside.
@@ -166,6 +167,7 @@ def _bubblewrap(report: int, rules: int, limits: Limits) -> list[str]:
         command += ["--ro-bind-try", path, path]
     for folder in ("/dev/shm", "/tmp", HOME):
         command += ["--size", str(limits.disk_bytes), "--tmpfs", folder]
+    command += ["--dir", COMPILED]
     for path in _system():
         if os.path.islink(path):
             command += ["--symlink", os.readlink(path), path]
@@ -198,6 +200,7 @@ def _environment() -> dict[str, str]:
         "PYTHONDONTWRITEBYTECODE": "1",
         "PYTHONNOUSERSITE": "1",
         "MPLBACKEND": "agg",
+        "TORCHINDUCTOR_CACHE_DIR": COMPILED,
         INSIDE: "1",
     }
 

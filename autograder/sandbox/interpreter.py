@@ -8,6 +8,7 @@ and nobody sees those of all ranks.
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import os
 import socket
@@ -17,7 +18,9 @@ from typing import Any
 
 from autograder import wire
 from autograder.sandbox import bubblewrap, isolation, limits, recorded
+from autograder.sandbox.ledger import Ledger
 from autograder.sandbox.shipped import ShippedFunction
+from autograder.sandbox.witness import become_witnessed_rank
 from autograder.student import RAISED, WRONG_TYPE, RunFailed
 from fourranks import forked_zygote
 from fourranks.trace import Call
@@ -32,16 +35,16 @@ def main(descriptor: int) -> None:
         sys.path.remove(bubblewrap.HOME)  # nothing that students write may be imported here, or by ranks
         os.chdir("/")
         notebook = _fork_notebook()
-        forked_zygote.share()
+        ledger = Ledger()
+        forked_zygote.share(functools.partial(become_witnessed_rank, ledger), ledger.fileno())
         isolation.unpickle_messages_only()
     else:
-        notebook = _start_notebook()
-    serve(socket.socket(fileno=descriptor), notebook)
+        notebook, ledger = _start_notebook(), None
+    serve(socket.socket(fileno=descriptor), _Calls(notebook, ledger))
 
 
-def serve(connection: socket.socket, notebook: socket.socket) -> None:
+def serve(connection: socket.socket, calls: _Calls) -> None:
     """Answers requests until the other side, or the process for the cells, is gone."""
-    calls = _Calls(notebook)
     wire.send(connection, {"ready": True})
     with contextlib.suppress(EOFError, OSError, wire.WireError):
         while True:
@@ -79,8 +82,8 @@ def _start_notebook() -> socket.socket:
 class _Calls:
     """What is asked, answered."""
 
-    def __init__(self, notebook: socket.socket) -> None:
-        self._notebook = notebook
+    def __init__(self, notebook: socket.socket, ledger: Ledger | None) -> None:
+        self._notebook, self._ledger = notebook, ledger
         self._functions: dict[str, ShippedFunction] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -111,7 +114,7 @@ class _Calls:
         match self._ask_notebook({"ship": name}):
             case {"function": bytes(pickled), "sources": dict(sources)}:
                 _add_sources(sources)
-                return ShippedFunction(pickled, confined=bubblewrap.is_inside())
+                return ShippedFunction(pickled, self._ledger)
             case {"failure": str(message), "exception": str(exception)}:
                 raise RunFailed(RAISED, message, exception)
         raise RunFailed(WRONG_TYPE, f"what the notebook says of {name} cannot be read")

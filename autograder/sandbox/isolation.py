@@ -10,12 +10,12 @@ import contextlib
 import ctypes
 import dataclasses
 import errno
-import functools
 import os
 import pickle
 import sys
 from collections.abc import Iterator
 
+from autograder.sandbox import system_calls
 from fourranks import landlock
 from fourranks.parcel import Parcel
 
@@ -25,10 +25,15 @@ _PATH_BENEATH = 1
 _WRITE, _READ, _MOVE, _TRUNCATE = 1 << 1, 1 << 2, 1 << 13, 1 << 14  # to move: from one folder to another
 _CHANGE = _WRITE | sum(1 << bit for bit in range(4, 13))  # to write, remove, make
 _OTHERS_SIGNALS, _SINCE_VERSION = 1 << 1, 6
+_SET_SECCOMP, _FILTER = 22, 2  # of prctl
 
 
 class _Rules(ctypes.Structure):
     _fields_ = [("files", ctypes.c_uint64), ("network", ctypes.c_uint64), ("scopes", ctypes.c_uint64)]
+
+
+class _Program(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("instructions", ctypes.c_char_p)]
 
 
 class _PathBeneath(ctypes.Structure):
@@ -36,7 +41,6 @@ class _PathBeneath(ctypes.Structure):
     _fields_ = [("allowed", ctypes.c_uint64), ("parent", ctypes.c_int32)]
 
 
-@functools.cache  # rules add up, and Linux takes only a few
 def keep_apart(shares_files: bool) -> None:
     """From now on this thread, and all that it starts, cannot look into processes that run already.
 
@@ -66,6 +70,19 @@ def keep_apart(shares_files: bool) -> None:
 def _not_of_other_processes() -> Iterator[str]:
     yield from (f"/{name}" for name in os.listdir("/") if name != "proc")
     yield from (f"/proc/{name}" for name in os.listdir("/proc") if not name.isdigit())
+
+
+def make_no_sockets() -> None:
+    """From now on this thread, and all that it starts, cannot open a socket.
+
+    Raises:
+        OSError: Linux takes no filter.
+    """
+    instructions = system_calls.no_sockets()
+    program = _Program(len(instructions) // 8, instructions)
+    if _libc.prctl(_SET_SECCOMP, _FILTER, ctypes.byref(program)) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
 
 
 def unpickle_messages_only() -> None:

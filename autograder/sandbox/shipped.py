@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 
-from autograder.sandbox.isolation import keep_apart
-from autograder.student import NotebookFunction, call_on_rank
+from autograder.sandbox.ledger import Contradiction, Ledger
+from autograder.sandbox.witness import SHARES_FILES
+from autograder.student import UNTOLD, NotebookFunction, RunFailed, call_on_rank
+from fourranks.trace import Call
 
 # The ranks of these drivers write files that others read, as the exercise asks them to.
 _SHARING_FILES = b"autograder.drivers.checkpoints:"
@@ -19,18 +22,30 @@ class ShippedFunction(NotebookFunction):
 
     Args:
         pickled: what cloudpickle made of it.
-        confined: whether its ranks are kept from passing each other anything but by the network.
+        ledger: what witnesses note of its ranks, which are kept from passing each other anything but by
+            calls; None where nobody is kept from anything.
     """
 
-    def __init__(self, pickled: bytes, confined: bool) -> None:
+    def __init__(self, pickled: bytes, ledger: Ledger | None) -> None:
         super().__init__(pickled)
-        self._entry = _call_alone if confined else _call
+        self._ledger = ledger
+        self._entry = _call
+
+    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[list[bytes], list[list[Call]]]:
+        if self._ledger is None:
+            return super()._run_on_ranks(requests, backend)
+        shares = str(any(_SHARING_FILES in request for request in requests))
+        if os.environ.get(SHARES_FILES) != shares:
+            self.release()
+            os.environ[SHARES_FILES] = shares
+        self._ledger.forget()
+        answers, calls = super()._run_on_ranks(requests, backend)
+        pids = [status.pid for status in self._worlds[len(requests), backend].status()]
+        try:
+            return answers, self._ledger.confirmed(calls, pids)
+        except Contradiction as contradiction:
+            raise RunFailed(UNTOLD, str(contradiction), calls=calls) from None
 
 
 def _call(pickled: bytes, request: bytes) -> bytes:
     return call_on_rank(pickle.loads(pickled), request)
-
-
-def _call_alone(pickled: bytes, request: bytes) -> bytes:
-    keep_apart(shares_files=_SHARING_FILES in request)
-    return _call(pickled, request)

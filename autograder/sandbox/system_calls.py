@@ -53,14 +53,35 @@ Instruction = tuple[int, int, int, int]  # operation, instructions to skip if tr
 
 
 def seccomp_filter(machine: str = platform.machine()) -> bytes:
-    """The program for this machine.
+    """The program for all processes of a sandbox on this machine.
 
     Raises:
         NotImplementedError: for a machine whose system calls are not known here.
     """
+    which = _place(machine)
+    rules = [
+        *_if_equal(_CLONE3[which], [_fail(errno.ENOSYS)]),  # its flags cannot be read; libc then uses clone
+        *_if_equal(_CLONE[which], _clone_without_namespaces()),
+        *_if_equal(_SOCKET[which], _socket_of_a_counted_kind()),
+        *_if_equal(_PRCTL[which], _prctl_that_hides_nothing()),
+    ]
+    for numbers in REFUSED.values():
+        rules += _if_equal(numbers[which], [_fail(errno.EPERM)])
+    return _program(machine, rules)
+
+
+def no_sockets(machine: str = platform.machine()) -> bytes:
+    """The program for those of its processes that need no way to any other."""
+    return _program(machine, _if_equal(_SOCKET[_place(machine)], [_fail(errno.EACCES)]))
+
+
+def _place(machine: str) -> int:
     if machine not in MACHINES:
         raise NotImplementedError(f"the sandbox knows {' and '.join(MACHINES)} machines, not {machine}")
-    which = MACHINES.index(machine)
+    return MACHINES.index(machine)
+
+
+def _program(machine: str, rules: list[Instruction]) -> bytes:
     program = [
         *_load(_ARCHITECTURE),
         (_EQUAL, 1, 0, _ARCHITECTURES[machine]),
@@ -68,14 +89,9 @@ def seccomp_filter(machine: str = platform.machine()) -> bytes:
         *_load(_NUMBER),
         (_AT_LEAST, 0, 1, _X32),
         _fail(errno.ENOSYS),
-        *_if_equal(_CLONE3[which], [_fail(errno.ENOSYS)]),  # its flags cannot be read; libc then uses clone
-        *_if_equal(_CLONE[which], _clone_without_namespaces()),
-        *_if_equal(_SOCKET[which], _socket_of_a_counted_kind()),
-        *_if_equal(_PRCTL[which], _prctl_that_hides_nothing()),
+        *rules,
+        (_RETURN, 0, 0, _ALLOW),
     ]
-    for numbers in REFUSED.values():
-        program += _if_equal(numbers[which], [_fail(errno.EPERM)])
-    program.append((_RETURN, 0, 0, _ALLOW))
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
 
 

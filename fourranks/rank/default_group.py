@@ -63,13 +63,18 @@ class DefaultGroup:
 
     def _rendezvous(self, url: str, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
         """A part of the store for each new default group, so that it finds no addresses of an earlier one."""
-        store = dist.TCPStore(LOOPBACK, self._settings.store_port, is_master=False)
-        loopback.require_own(self._to_store())
         prefix = f"{self._generation}/{self._attempt}"
+        store = self._open_store(prefix)
         self._attempt += 1
         everyone = tuple(range(self._settings.world_size))
         RecordingProcessGroup.await_formation(call_on("init_process_group", prefix, everyone))
-        yield dist.PrefixStore(prefix, store), self._settings.rank, self._settings.world_size
+        yield store, self._settings.rank, self._settings.world_size
+
+    def _open_store(self, prefix: str) -> dist.Store:
+        """The part of the store that has this name."""
+        store = dist.TCPStore(LOOPBACK, self._settings.store_port, is_master=False)
+        loopback.require_own(self._to_store())
+        return dist.PrefixStore(prefix, store)
 
     def feed(self, name: str, rank: int, tag: int, nbytes: int) -> None:
         """Send zeros to a rank that waits for any sender: nothing else frees it. Runs in a helper thread."""

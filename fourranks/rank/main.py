@@ -123,7 +123,7 @@ class _Interrupts:
 class Rank:
     """One rank: handles the notebook's messages until the notebook goes away."""
 
-    def __init__(self, settings: Settings, channel: Channel, board: int, listener: int | None) -> None:
+    def __init__(self, settings: Settings, channel: Channel, board: int, group: DefaultGroup) -> None:
         self._settings = settings
         self._device = torch.device(settings.device)
         self._channel = channel
@@ -136,7 +136,7 @@ class Rank:
         cuda.extend_nccl_timeout()
         if settings.backend == "gloo":
             cuda.stage_messages(process_group.RecordingProcessGroup)
-        self._group = DefaultGroup(settings, listener)
+        self._group = group
         self._interrupts = _Interrupts()
         self._shell = shell()
         self._shell.show_through(self._emit, self._interrupts.shield)
@@ -327,7 +327,13 @@ def _no_input(prompt: str = "") -> str:
     )
 
 
-def become_rank(settings: Settings, channel: Channel, board: int, listener: int | None) -> None:
+def become_rank(
+    settings: Settings,
+    channel: Channel,
+    board: int,
+    listener: int | None,
+    group_kind: Callable[[Settings, int | None], DefaultGroup] = DefaultGroup,
+) -> None:
     """Become a rank; called in a freshly forked process and never returns.
 
     Args:
@@ -335,6 +341,7 @@ def become_rank(settings: Settings, channel: Channel, board: int, listener: int 
         channel: the way to the notebook.
         board: the descriptor of the world's board.
         listener: on rank 0, the descriptor of the socket that the rendezvous store listens on.
+        group_kind: makes the default process group.
     """
     os.chdir(settings.directory)
     sys.path[:] = settings.path
@@ -358,4 +365,4 @@ def become_rank(settings: Settings, channel: Channel, board: int, listener: int 
         numpy_random.seed()
     random.seed()
     builtins.input = _no_input
-    Rank(settings, channel, board, listener).serve()
+    Rank(settings, channel, board, group_kind(settings, listener)).serve()

@@ -102,12 +102,13 @@ class RecordingProcessGroup(dist.ProcessGroup):
     """Delegates to an ordinary `ProcessGroup` and reports each operation to `recorder`."""
 
     recorder: Recorder  # set by install()
+    delegate: Callable[..., Any] = dist.ProcessGroup  # makes the one that does the work
     being_formed: RecordingProcessGroup | None = None
     formation: tuple[Call, tuple[Call | None, float]] | None = None  # of the default group, while under way
 
     def __init__(self, store: dist.Store, rank: int, size: int) -> None:
         super().__init__(rank, size)
-        self.inner = dist.ProcessGroup(store, rank, size)
+        self.inner = self.delegate(store, rank, size)
         self._identity: tuple[str, tuple[int, ...]] | None = None
         self._foreign = rescue.tcp_connections()  # open before this group connected
         self._own: set[rescue.Connection] = set()
@@ -139,7 +140,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
 
     def _register_backend(self, *args: Any) -> None:
         super()._register_backend(*args)
-        dist.ProcessGroup._register_backend(self.inner, *args)
+        self.inner._register_backend(*args)
         self._own = rescue.tcp_connections() - self._foreign
         loopback.require_own(self._own)
         RecordingProcessGroup.being_formed = None
@@ -209,21 +210,19 @@ def _forward_to_both(name: str) -> None:
 
     def method(self: RecordingProcessGroup, *args: Any) -> None:
         base(self, *args)
-        base(self.inner, *args)
+        getattr(self.inner, name)(*args)
 
     setattr(RecordingProcessGroup, name, method)
 
 
 def _record(name: str, operation: Operation) -> None:
-    delegate = getattr(dist.ProcessGroup, name)
-
     def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> dist.Work | None:
         call, recorder = describe(operation, *self.identity(), args), self.recorder
         if recorder.variable is not None:
             call.look = recorder.variable.look(tensors_of(operation, args))
         recorder.issue(call)
         recorder.stand_still_in_conflict(call)
-        start = functools.partial(delegate, self.inner, *args, **kwargs)
+        start = functools.partial(getattr(self.inner, name), *args, **kwargs)
         if _is_synchronous(args, kwargs) and not recorder.launches and self._coalesced is None:
             return self._complete(call, start)
         return self._launch(call, start, has_future=not operation.message)

@@ -1,0 +1,276 @@
+"""Process groups of a rank in a sandbox: they hand each call to the rank's `witness` and wait for what comes.
+
+To torch and to `fourranks` they are groups of Gloo, whose connections are in another process.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from autograder import wire
+from autograder.sandbox.arguments import tensors, to_plain
+from fourranks.messages import Settings
+from fourranks.rank.arguments import OPERATIONS, Operation
+from fourranks.rank.default_group import DefaultGroup
+from fourranks.rank.process_group import RecordingProcessGroup
+
+_EXCEPTIONS = {kind.__name__: kind for kind in (IndexError, NotImplementedError, TypeError, ValueError)}
+
+
+class WitnessedGroup(DefaultGroup):
+    """The default process group of a rank that has a witness.
+
+    Args:
+        settings: the rank and its world.
+        listener: None; the witness has the rendezvous store.
+        connection: to the witness.
+    """
+
+    def __init__(self, settings: Settings, listener: None, connection: socket.socket) -> None:
+        super().__init__(settings, listener)
+        self._witness = Witness(connection)
+        distributed_c10d.ProcessGroupGloo = Unconnected
+        RecordingProcessGroup.delegate = WitnessedProcessGroup
+        WitnessedProcessGroup.witness = self._witness
+
+    def _open_store(self, prefix: str) -> dist.Store:
+        """One of the rank's own: nothing passes between ranks but by calls."""
+        WitnessedProcessGroup.prefix = prefix
+        return dist.HashStore()
+
+    def cut(self) -> None:
+        self._witness.send({"cut": True})
+
+
+class Witness:
+    """The rank's end of the connection to its witness."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._numbers = itertools.count()
+        self._asked: dict[int, Handle] = {}
+        self._sending = threading.Lock()
+        threading.Thread(target=self._listen, name="witness", daemon=True).start()
+
+    def ask(
+        self, request: dict[str, Any], outputs: list[torch.Tensor] | None = None, is_message: bool = False
+    ) -> Handle:
+        """Have something done; what comes of it is written into `outputs`.
+
+        Args:
+            is_message: Gloo completes it only where somebody waits for it.
+        """
+        number = next(self._numbers)
+        handle = Handle(outputs or [], functools.partial(self._wait_for, number) if is_message else None)
+        self._asked[number] = handle
+        self.send(request | {"id": number})
+        return handle
+
+    def _wait_for(self, number: int, timeout: tuple[timedelta, ...]) -> None:
+        self.send({"wait": number, "timeout": to_plain(timeout)})
+
+    def send(self, request: dict[str, Any]) -> None:
+        # An interrupt in the middle of it would tear the message.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            with self._sending:
+                wire.send(self._connection, request)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                answer = wire.receive(self._connection)
+            except (EOFError, OSError):  # Gloo ends a process when the sides of a transfer do not fit
+                os.kill(os.getpid(), signal.SIGABRT)
+                return
+            if "issued" in answer:
+                self._asked[answer["id"]].issue()
+            else:
+                self._asked.pop(answer["id"]).finish(answer)
+
+
+class Handle:
+    """What became of a request: as much of `dist.Work` as is asked of it.
+
+    Args:
+        outputs: where the tensors that come belong.
+        begin_wait: told once when somebody waits, and with what timeout, if the witness must know.
+    """
+
+    def __init__(
+        self, outputs: list[torch.Tensor], begin_wait: Callable[[tuple[timedelta, ...]], None] | None = None
+    ) -> None:
+        self._outputs, self._begin_wait = outputs, begin_wait
+        self._issued, self._over = threading.Event(), threading.Event()
+        self._error: Exception | None = None
+        self._source = -1
+        self._future: torch.futures.Future | None = None
+        self._lock = threading.Lock()
+
+    def finish(self, answer: dict[str, Any]) -> None:
+        """Note what came."""
+        if "error" in answer:
+            self._error = _EXCEPTIONS.get(answer["exception"], RuntimeError)(answer["error"])
+        else:
+            for output, came in zip(self._outputs, answer.get("tensors", ()), strict=True):
+                output.data.copy_(came)  # as Gloo writes: autograd does not see it
+            self._source = answer.get("source", -1)
+        with self._lock:
+            self._over.set()
+            if self._future is not None:
+                self._settle(self._future)
+        self._issued.set()
+
+    def await_issue(self) -> None:
+        """Wait until the call has been made, and raise what it has raised."""
+        self._issued.wait()
+        if self._error is not None:
+            raise self._error
+
+    def issue(self) -> None:
+        """The call has been made."""
+        self._issued.set()
+
+    def wait(self, *timeout: timedelta) -> bool:
+        begin, self._begin_wait = self._begin_wait, None
+        if begin is not None:
+            begin(timeout)
+        self._over.wait()
+        if self._error is not None:
+            raise self._error
+        return True
+
+    def is_completed(self) -> bool:
+        return self._over.is_set()
+
+    def is_success(self) -> bool:
+        return self.is_completed() and self._error is None
+
+    def exception(self) -> Exception | None:
+        return self._error
+
+    def result(self) -> list[torch.Tensor]:
+        return self._outputs
+
+    def synchronize(self) -> None:
+        self.wait()
+
+    def get_future(self) -> torch.futures.Future:
+        with self._lock:
+            if self._future is None:
+                self._future = torch.futures.Future()
+                if self.is_completed():
+                    self._settle(self._future)
+            return self._future
+
+    def _settle(self, future: torch.futures.Future) -> None:
+        if self._error is None:
+            future.set_result(self._outputs)
+        else:
+            future.set_exception(self._error)
+
+    def _source_rank(self) -> int:
+        return self._source
+
+
+class Unconnected(dist.ProcessGroupGloo):
+    """What torch asks for the kind of device that a group works on, and for nothing else."""
+
+    _options: dist.ProcessGroupGloo.Options
+
+    @classmethod
+    def prepare(cls) -> None:
+        """Open what each backend must have, while the rank still can."""
+        cls._options = dist.ProcessGroupGloo._Options()
+        cls._options._devices = [dist.ProcessGroupGloo.create_default_device()]
+        cls._options._threads = 1
+
+    def __init__(self, store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
+        super().__init__(store, 0, 1, self._options)
+        self.timeout = timeout
+
+
+class WitnessedProcessGroup:
+    """Makes no call itself. Its methods, one for each of `OPERATIONS`, are those of `dist.ProcessGroup`.
+
+    Attributes:
+        witness: makes the calls.
+        prefix: of the names of all groups that are made now.
+    """
+
+    witness: Witness
+    prefix: str
+
+    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
+        self._store, self._rank, self._size = store, rank, size
+
+    def _register_backend(self, device: torch.device, kind: Any, backend: Unconnected) -> None:
+        self._timeout = backend.timeout
+
+    def _set_group_name(self, name: str) -> None:
+        """The last that torch says of a new group; its ranks meet now."""
+        self._key = f"{self.prefix}/{name}"
+        request = {"join": self._key, "rank": self._rank, "size": self._size}
+        self.witness.ask(request | {"timeout": self._timeout.total_seconds()}, []).wait()
+
+    def _set_default_backend(self, kind: Any) -> None:
+        """It is Gloo."""
+
+    def _set_group_desc(self, description: str) -> None:
+        """Nobody reads it."""
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """The time that a check allows ends sooner."""
+
+    def get_group_store(self) -> dist.Store:
+        return self._store
+
+    def monitored_barrier(self, timeout: timedelta, wait_all_ranks: bool = False) -> None:
+        self.witness.ask(self.request("monitored_barrier", (timeout, wait_all_ranks), {})).wait()
+
+    def request(
+        self, name: str, arguments: tuple, keywords: dict[str, Any], unread: frozenset[int] = frozenset()
+    ) -> dict[str, Any]:
+        """What the witness is told of a call."""
+        return {
+            "call": name,
+            "group": self._key,
+            "arguments": to_plain(arguments, unread),
+            "keywords": {keyword: to_plain(value) for keyword, value in keywords.items()},
+        }
+
+
+def _hand_over(name: str, operation: Operation) -> None:
+    receives, is_read_first = name != "send", operation.source == 0 and "recv" not in name
+
+    def method(self: WitnessedProcessGroup, *arguments: Any, **keywords: Any) -> Handle:
+        outputs = list(tensors(arguments[:1])) if receives else []
+        inputs = tensors(arguments if is_read_first else arguments[1:])
+        unread = frozenset(map(id, outputs)) - frozenset(map(id, inputs))
+        options = arguments[-1] if arguments else keywords.get("opts")
+        acknowledge = getattr(options, "asyncOp", True)
+        request = self.request(name, arguments, keywords, unread) | {"acknowledge": acknowledge}
+        handle = self.witness.ask(request, outputs, operation.message)
+        if acknowledge:
+            handle.await_issue()
+        return handle
+
+    setattr(WitnessedProcessGroup, name, method)
+
+
+for _name, _operation in OPERATIONS.items():
+    _hand_over(_name, _operation)
