@@ -198,6 +198,12 @@ class RankGroup:
         return [_activity(worker, cell) for worker in workers.all]
 
     @property
+    def pids(self) -> list[int]:
+        """Of each rank's process; empty when the world is stopped."""
+        workers = self._conductor.workers
+        return [] if workers is None else [worker.pid for worker in workers.all]
+
+    @property
     def formed_anew(self) -> int:
         """How often the default process group was formed again since the ranks were started."""
         return self._conductor.formed_anew

@@ -20,7 +20,7 @@ from autograder import wire
 from autograder.sandbox import bubblewrap, isolation, limits, recorded
 from autograder.sandbox.ledger import Ledger
 from autograder.sandbox.shipped import ShippedFunction
-from autograder.sandbox.witness import become_witnessed_rank
+from autograder.sandbox.witness import Meeting, become_witnessed_rank
 from autograder.student import RAISED, WRONG_TYPE, RunFailed
 from fourranks import forked_zygote
 from fourranks.trace import Call
@@ -35,8 +35,9 @@ def main(descriptor: int) -> None:
         sys.path.remove(bubblewrap.HOME)  # nothing that students write may be imported here, or by ranks
         os.chdir("/")
         notebook = _fork_notebook()
-        ledger = Ledger()
-        forked_zygote.share(functools.partial(become_witnessed_rank, ledger), ledger.fileno())
+        ledger, meeting = Ledger(), Meeting()
+        become = functools.partial(become_witnessed_rank, ledger, meeting)
+        forked_zygote.share(become, ledger.fileno(), *meeting.filenos())
         isolation.unpickle_messages_only()
     else:
         notebook, ledger = _start_notebook(), None

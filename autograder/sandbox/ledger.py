@@ -49,7 +49,7 @@ class Ledger:
         self._append([pid, number, call.start, call.peer, _identity(call)])
 
     def ends(self, pid: int, number: int, peer: int, when: float) -> None:
-        """A message has been sent, or received from this peer."""
+        """What came from this peer has been handed to the rank, which waited for it."""
         self._append([pid, number, when, peer])
 
     def _append(self, row: list[Any]) -> None:
@@ -116,8 +116,9 @@ def _confirmed(rank: int, told: Iterable[Call], made: Iterable[_Noted]) -> list[
                 f"rank {rank} has called {json.loads(noted.identity)[0]}, which its record conceals"
             )
         call = alike.popleft()
-        if call.is_point_to_point:
-            call.start, call.end = noted.start, noted.end
+        call.start = noted.start
+        if call.op == "recv":
+            call.end = noted.end
         confirmed.append(call)
     for alike in unconfirmed.values():
         for call in alike:

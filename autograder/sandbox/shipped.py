@@ -40,9 +40,9 @@ class ShippedFunction(NotebookFunction):
             os.environ[SHARES_FILES] = shares
         self._ledger.forget()
         answers, calls = super()._run_on_ranks(requests, backend)
-        pids = [status.pid for status in self._worlds[len(requests), backend].status()]
+        world = self._worlds[len(requests), backend]
         try:
-            return answers, self._ledger.confirmed(calls, pids)
+            return answers, self._ledger.confirmed(calls, world.pids)
         except Contradiction as contradiction:
             raise RunFailed(UNTOLD, str(contradiction), calls=calls) from None
 

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -19,13 +18,14 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from autograder import wire
+from autograder.sandbox import frames
 from autograder.sandbox.arguments import tensors, to_plain
 from fourranks.messages import Settings
 from fourranks.rank.arguments import OPERATIONS, Operation
 from fourranks.rank.default_group import DefaultGroup
 from fourranks.rank.process_group import RecordingProcessGroup
 
+GONE = "the connections of this world have been closed"
 _EXCEPTIONS = {kind.__name__: kind for kind in (IndexError, NotImplementedError, TypeError, ValueError)}
 
 
@@ -51,7 +51,7 @@ class WitnessedGroup(DefaultGroup):
         return dist.HashStore()
 
     def cut(self) -> None:
-        self._witness.send({"cut": True})
+        self._witness.ask({"cut": True}).wait()
 
 
 class Witness:
@@ -65,42 +65,58 @@ class Witness:
         threading.Thread(target=self._listen, name="witness", daemon=True).start()
 
     def ask(
-        self, request: dict[str, Any], outputs: list[torch.Tensor] | None = None, is_message: bool = False
+        self,
+        request: dict[str, Any],
+        given: Sequence[torch.Tensor] = (),
+        outputs: Sequence[torch.Tensor] = (),
+        waits: bool = False,
     ) -> Handle:
-        """Have something done; what comes of it is written into `outputs`.
+        """Have something done.
 
         Args:
-            is_message: Gloo completes it only where somebody waits for it.
+            request: what.
+            given: tensors that it speaks of.
+            outputs: where what comes of it belongs.
+            waits: whether the witness is to hear when somebody waits for it.
         """
         number = next(self._numbers)
-        handle = Handle(outputs or [], functools.partial(self._wait_for, number) if is_message else None)
+        handle = Handle(outputs, functools.partial(self._wait_for, number) if waits else None)
         self._asked[number] = handle
-        self.send(request | {"id": number})
+        self.send(request | {"id": number}, given)
         return handle
 
     def _wait_for(self, number: int, timeout: tuple[timedelta, ...]) -> None:
-        self.send({"wait": number, "timeout": to_plain(timeout)})
+        self.send({"wait": number, "timeout": to_plain(timeout, [])})
 
-    def send(self, request: dict[str, Any]) -> None:
+    def send(self, request: dict[str, Any], given: Sequence[torch.Tensor] = ()) -> None:
+        """Tell the witness something."""
         # An interrupt in the middle of it would tear the message.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
             with self._sending:
-                wire.send(self._connection, request)
+                frames.send(self._connection, request, given)
+        except OSError:
+            raise RuntimeError(GONE) from None
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
     def _listen(self) -> None:
+        answers = frames.reader(self._connection)
         while True:
             try:
-                answer = wire.receive(self._connection)
-            except (EOFError, OSError):  # Gloo ends a process when the sides of a transfer do not fit
-                os.kill(os.getpid(), signal.SIGABRT)
+                answer, outputs = frames.receive(answers)
+            except (EOFError, OSError):
+                self._lose()
                 return
             if "issued" in answer:
                 self._asked[answer["id"]].issue()
             else:
-                self._asked.pop(answer["id"]).finish(answer)
+                self._asked.pop(answer["id"]).finish(answer, outputs)
+
+    def _lose(self) -> None:
+        """The witness has ended: Gloo does so when the sides of a transfer do not fit."""
+        while self._asked:
+            self._asked.popitem()[1].finish({"error": GONE, "exception": ""}, [])
 
 
 class Handle:
@@ -112,22 +128,22 @@ class Handle:
     """
 
     def __init__(
-        self, outputs: list[torch.Tensor], begin_wait: Callable[[tuple[timedelta, ...]], None] | None = None
+        self, outputs: Sequence[torch.Tensor], begin_wait: Callable[[tuple[timedelta, ...]], None] | None
     ) -> None:
-        self._outputs, self._begin_wait = outputs, begin_wait
+        self._outputs, self._begin_wait = list(outputs), begin_wait
         self._issued, self._over = threading.Event(), threading.Event()
         self._error: Exception | None = None
         self._source = -1
         self._future: torch.futures.Future | None = None
         self._lock = threading.Lock()
 
-    def finish(self, answer: dict[str, Any]) -> None:
+    def finish(self, answer: dict[str, Any], came: Sequence[torch.Tensor]) -> None:
         """Note what came."""
         if "error" in answer:
             self._error = _EXCEPTIONS.get(answer["exception"], RuntimeError)(answer["error"])
         else:
-            for output, came in zip(self._outputs, answer.get("tensors", ()), strict=True):
-                output.data.copy_(came)  # as Gloo writes: autograd does not see it
+            for output, values in zip(self._outputs, came, strict=True):
+                output.data.copy_(values)  # as Gloo writes: autograd does not see it
             self._source = answer.get("source", -1)
         with self._lock:
             self._over.set()
@@ -225,7 +241,7 @@ class WitnessedProcessGroup:
         """The last that torch says of a new group; its ranks meet now."""
         self._key = f"{self.prefix}/{name}"
         request = {"join": self._key, "rank": self._rank, "size": self._size}
-        self.witness.ask(request | {"timeout": self._timeout.total_seconds()}, []).wait()
+        self.witness.ask(request | {"timeout": self._timeout.total_seconds()}).wait()
 
     def _set_default_backend(self, kind: Any) -> None:
         """It is Gloo."""
@@ -240,36 +256,41 @@ class WitnessedProcessGroup:
         return self._store
 
     def monitored_barrier(self, timeout: timedelta, wait_all_ranks: bool = False) -> None:
-        self.witness.ask(self.request("monitored_barrier", (timeout, wait_all_ranks), {})).wait()
+        self.witness.ask(self.request("monitored_barrier", to_plain((timeout, wait_all_ranks), []))).wait()
 
-    def request(
-        self, name: str, arguments: tuple, keywords: dict[str, Any], unread: frozenset[int] = frozenset()
-    ) -> dict[str, Any]:
+    def request(self, name: str, arguments: list[Any], **more: Any) -> dict[str, Any]:
         """What the witness is told of a call."""
-        return {
-            "call": name,
-            "group": self._key,
-            "arguments": to_plain(arguments, unread),
-            "keywords": {keyword: to_plain(value) for keyword, value in keywords.items()},
-        }
+        return {"call": name, "group": self._key, "arguments": arguments, "keywords": {}} | more
 
 
 def _hand_over(name: str, operation: Operation) -> None:
-    receives, is_read_first = name != "send", operation.source == 0 and "recv" not in name
+    sends, receives = name == "send", "recv" in name
 
     def method(self: WitnessedProcessGroup, *arguments: Any, **keywords: Any) -> Handle:
-        outputs = list(tensors(arguments[:1])) if receives else []
-        inputs = tensors(arguments if is_read_first else arguments[1:])
+        outputs = [] if sends else list(tensors(arguments[:1]))
+        inputs = tensors(arguments[1:] if operation.source or receives else arguments)
         unread = frozenset(map(id, outputs)) - frozenset(map(id, inputs))
-        options = arguments[-1] if arguments else keywords.get("opts")
-        acknowledge = getattr(options, "asyncOp", True)
-        request = self.request(name, arguments, keywords, unread) | {"acknowledge": acknowledge}
-        handle = self.witness.ask(request, outputs, operation.message)
-        if acknowledge:
+        given: list[torch.Tensor] = []
+        request = self.request(
+            name,
+            to_plain(arguments, given, unread),
+            keywords={keyword: to_plain(value, given) for keyword, value in keywords.items()},
+            acknowledge=_may_be_refused(operation, arguments, keywords),
+        )
+        handle = self.witness.ask(request, given, outputs, waits=receives)
+        if request["acknowledge"]:
             handle.await_issue()
         return handle
 
     setattr(WitnessedProcessGroup, name, method)
+
+
+def _may_be_refused(operation: Operation, arguments: tuple, keywords: dict[str, Any]) -> bool:
+    """Whether the call may fail at once, and not where it is waited for, which would be as good."""
+    if operation.message:
+        return not all(tensor.is_contiguous() for tensor in tensors(arguments[:1]))
+    options = arguments[-1] if arguments else keywords.get("opts")
+    return getattr(options, "asyncOp", True)
 
 
 for _name, _operation in OPERATIONS.items():
