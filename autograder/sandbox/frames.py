@@ -76,8 +76,10 @@ def _memory(tensor: torch.Tensor) -> memoryview:
 
 def _tensor(connection: BufferedReader, form: Any) -> torch.Tensor:
     match form:
-        case [name, *shape] if all(type(size) is int and size >= 0 for size in shape):
+        case [str(name), *shape] if all(type(size) is int and size >= 0 for size in shape):
             dtype = dtype_of(name)
+        case _:
+            raise FrameError("no tensor")
     if (nbytes := math.prod(shape) * dtype.itemsize) > MOST_BYTES:
         raise FrameError("a tensor that is too large")
     if nbytes == 0:

@@ -166,16 +166,21 @@ class Witness:
     def serve(self) -> None:
         """Do what the rank asks for until it is gone."""
         requests = frames.reader(self._connection)
-        with contextlib.suppress(EOFError, OSError), self._connection:
+        try:
             while True:
                 self._do(*frames.receive(requests))
+        except (EOFError, OSError):
+            pass
+        finally:  # also after nonsense
+            with contextlib.suppress(OSError):
+                self._connection.shutdown(socket.SHUT_RDWR)
 
     def _do(self, request: dict[str, Any], sent: list[torch.Tensor]) -> None:
         match request:
             case {"call": str(name), "group": str(key), "arguments": list(), "keywords": dict()}:
                 self._call(request, name, self._groups[key], sent)
-            case {"wait": int(number), "timeout": list(timeout)}:
-                self._later(number, self._end, number, self._received.pop(number), from_plain(timeout, ()))
+            case {"wait": int(number)}:
+                self._later(number, self._end, number, self._received.pop(number))
             case {"join": str(key), "rank": int(rank), "size": int(size), "timeout": float(timeout)}:
                 self._later(request["id"], self._join, key, rank, size, timedelta(seconds=timeout))
             case {"cut": True}:
@@ -238,14 +243,14 @@ class Witness:
         if call.op == "recv":  # what has come is handed over when the rank waits for it
             self._received[number] = made
         else:
-            self._later(number, self._end, number, made, [])
+            self._later(number, self._end, number, made)
 
     def _note(self, number: int, call: Call) -> None:
         call.start = time.perf_counter()
         self._world.ledger.begins(self._pid, number, call)
 
-    def _end(self, number: int, made: _Made, timeout: list[timedelta]) -> _Answer:
-        made.work.wait(*timeout)
+    def _end(self, number: int, made: _Made) -> _Answer:
+        made.work.wait()
         source = -1
         if made.call.op == "recv":
             source = made.work._source_rank()

@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,11 +22,14 @@ from torch.distributed import distributed_c10d
 from autograder.sandbox import frames
 from autograder.sandbox.arguments import tensors, to_plain
 from fourranks.messages import Settings
+from fourranks.rank import arguments
 from fourranks.rank.arguments import OPERATIONS, Operation
 from fourranks.rank.default_group import DefaultGroup
 from fourranks.rank.process_group import RecordingProcessGroup
 
 GONE = "the connections of this world have been closed"
+arguments.pass_over(Path(__file__).parent)
+arguments.pass_over(Path(threading.__file__))
 _EXCEPTIONS = {kind.__name__: kind for kind in (IndexError, NotImplementedError, TypeError, ValueError)}
 
 
@@ -80,13 +84,10 @@ class Witness:
             waits: whether the witness is to hear when somebody waits for it.
         """
         number = next(self._numbers)
-        handle = Handle(outputs, functools.partial(self._wait_for, number) if waits else None)
+        handle = Handle(outputs, functools.partial(self.send, {"wait": number}) if waits else None)
         self._asked[number] = handle
         self.send(request | {"id": number}, given)
         return handle
-
-    def _wait_for(self, number: int, timeout: tuple[timedelta, ...]) -> None:
-        self.send({"wait": number, "timeout": to_plain(timeout, [])})
 
     def send(self, request: dict[str, Any], given: Sequence[torch.Tensor] = ()) -> None:
         """Tell the witness something."""
@@ -124,12 +125,10 @@ class Handle:
 
     Args:
         outputs: where the tensors that come belong.
-        begin_wait: told once when somebody waits, and with what timeout, if the witness must know.
+        begin_wait: tells the witness that somebody waits, if it must know.
     """
 
-    def __init__(
-        self, outputs: Sequence[torch.Tensor], begin_wait: Callable[[tuple[timedelta, ...]], None] | None
-    ) -> None:
+    def __init__(self, outputs: Sequence[torch.Tensor], begin_wait: Callable[[], None] | None) -> None:
         self._outputs, self._begin_wait = list(outputs), begin_wait
         self._issued, self._over = threading.Event(), threading.Event()
         self._error: Exception | None = None
@@ -139,12 +138,14 @@ class Handle:
 
     def finish(self, answer: dict[str, Any], came: Sequence[torch.Tensor]) -> None:
         """Note what came."""
-        if "error" in answer:
-            self._error = _EXCEPTIONS.get(answer["exception"], RuntimeError)(answer["error"])
-        else:
+        try:
+            if "error" in answer:
+                raise _EXCEPTIONS.get(answer["exception"], RuntimeError)(answer["error"])
             for output, values in zip(self._outputs, came, strict=True):
                 output.data.copy_(values)  # as Gloo writes: autograd does not see it
             self._source = answer.get("source", -1)
+        except Exception as error:
+            self._error = error
         with self._lock:
             self._over.set()
             if self._future is not None:
@@ -164,8 +165,10 @@ class Handle:
     def wait(self, *timeout: timedelta) -> bool:
         begin, self._begin_wait = self._begin_wait, None
         if begin is not None:
-            begin(timeout)
-        self._over.wait()
+            begin()
+        seconds = timeout[0].total_seconds() if timeout else 0
+        if not self._over.wait(seconds if seconds > 0 else None):
+            raise RuntimeError(f"Timed out waiting {seconds * 1000:g}ms for the operation to complete")
         if self._error is not None:
             raise self._error
         return True
@@ -266,18 +269,18 @@ class WitnessedProcessGroup:
 def _hand_over(name: str, operation: Operation) -> None:
     sends, receives = name == "send", "recv" in name
 
-    def method(self: WitnessedProcessGroup, *arguments: Any, **keywords: Any) -> Handle:
-        outputs = [] if sends else list(tensors(arguments[:1]))
-        inputs = tensors(arguments[1:] if operation.source or receives else arguments)
+    def method(self: WitnessedProcessGroup, *given: Any, **keywords: Any) -> Handle:
+        outputs = [] if sends else list(tensors(given[:1]))
+        inputs = tensors(given[1:] if operation.source or receives else given)
         unread = frozenset(map(id, outputs)) - frozenset(map(id, inputs))
-        given: list[torch.Tensor] = []
+        sent: list[torch.Tensor] = []
         request = self.request(
             name,
-            to_plain(arguments, given, unread),
-            keywords={keyword: to_plain(value, given) for keyword, value in keywords.items()},
-            acknowledge=_may_be_refused(operation, arguments, keywords),
+            to_plain(given, sent, unread),
+            keywords={keyword: to_plain(value, sent) for keyword, value in keywords.items()},
+            acknowledge=_may_be_refused(operation, given, keywords),
         )
-        handle = self.witness.ask(request, given, outputs, waits=receives)
+        handle = self.witness.ask(request, sent, outputs, waits=receives)
         if request["acknowledge"]:
             handle.await_issue()
         return handle
@@ -285,11 +288,11 @@ def _hand_over(name: str, operation: Operation) -> None:
     setattr(WitnessedProcessGroup, name, method)
 
 
-def _may_be_refused(operation: Operation, arguments: tuple, keywords: dict[str, Any]) -> bool:
+def _may_be_refused(operation: Operation, given: tuple, keywords: dict[str, Any]) -> bool:
     """Whether the call may fail at once, and not where it is waited for, which would be as good."""
     if operation.message:
-        return not all(tensor.is_contiguous() for tensor in tensors(arguments[:1]))
-    options = arguments[-1] if arguments else keywords.get("opts")
+        return not all(tensor.is_contiguous() for tensor in tensors(given[:1]))
+    options = given[-1] if given else keywords.get("opts")
     return getattr(options, "asyncOp", True)
 
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from ..trace import Call
 
 _TORCH = str(Path(torch.__file__).parent)
-_HERE = str(Path(__file__).parents[1])
+_not_the_readers = (_TORCH, str(Path(__file__).parents[1]))
 # By hash: a ReduceOp gives its own in half the time that it takes to give its kind.
 _REDUCE_OPS = {hash(kind): name for name, kind in dist.ReduceOp.RedOpType.__members__.items()}
 _WAIT_IN_CPP = {str(Path(_TORCH, path)) for path in ("nn/parallel/distributed.py", "distributed/utils.py")}
@@ -88,7 +88,8 @@ def describe(operation: Operation, group: str, ranks: tuple[int, ...], args: tup
     if operation.message:
         _describe_message(call, args)
     elif operation.rooted:
-        call.root = ranks[args[-1].rootRank]
+        root = args[-1].rootRank
+        call.root = ranks[root] if root < len(ranks) else None  # the backend says what is wrong
     if operation.reduces:
         call.reduce_op = _reduce_op_name(args[-1])
     return call
@@ -153,14 +154,20 @@ def _reduce_op_name(options: Any) -> str:
     return _REDUCE_OPS.get(hash(getattr(options, "reduceOp", None)), "")
 
 
+def pass_over(path: Path) -> None:
+    """What lies there is no code of the reader's."""
+    global _not_the_readers
+    _not_the_readers += (str(path),)
+
+
 def in_native_code(frame: FrameType) -> bool:
     """Whether a thread is there while C++ code waits for collectives: a backward pass, or DDP's own."""
     return frame.f_code.co_name == "_engine_run_backward" or frame.f_code.co_filename in _WAIT_IN_CPP
 
 
 def caller(frame: FrameType | None) -> tuple[str, int, str]:
-    """File, line and function of the reader's code: the innermost frame outside torch and this package."""
-    while frame is not None and frame.f_code.co_filename.startswith((_TORCH, _HERE)):
+    """File, line and function of the reader's code: the innermost frame that is not passed over."""
+    while frame is not None and frame.f_code.co_filename.startswith(_not_the_readers):
         frame = frame.f_back
     if frame is None:  # autograd's own thread: DDP issues its collectives from there
         return "", 0, "backward"

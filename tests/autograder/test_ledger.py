@@ -1,0 +1,113 @@
+"""Ranks' records of calls are held against what witnesses have noted."""
+
+import dataclasses
+
+import pytest
+
+from autograder.sandbox import ledger
+from autograder.sandbox.ledger import Contradiction, Ledger
+from fourranks.trace import Call
+
+PIDS = [11, 12]
+ALL_REDUCE = Call("all_reduce", "0", (0, 1), shape=(3,), dtype="float32", nbytes=12, reduce_op="SUM", line=7)
+SEND = dataclasses.replace(ALL_REDUCE, op="send", peer=1, reduce_op=None)
+RECV = dataclasses.replace(SEND, op="recv", peer=0)
+
+
+@pytest.fixture
+def noted():
+    made = Ledger()
+    yield made
+    made.close()
+
+
+def begins(noted: Ledger, pid: int, number: int, call: Call, when: float = 1.0) -> None:
+    """As a witness notes it, which knows no line and no name that the rank has for the group."""
+    noted.begins(pid, number, dataclasses.replace(call, group="", line=0, start=when))
+
+
+def test_a_record_that_tells_what_was_called_is_confirmed(noted):
+    begins(noted, 11, 0, ALL_REDUCE)
+    begins(noted, 12, 0, ALL_REDUCE)
+    begins(noted, 11, 1, SEND)
+    told = [[ALL_REDUCE, SEND], [dataclasses.replace(ALL_REDUCE)]]
+    assert noted.confirmed(told, PIDS) == told
+    assert [call.line for call in told[0]] == [7, 7]
+
+
+def test_calls_are_given_back_in_the_order_in_which_they_were_made(noted):
+    begins(noted, 11, 0, SEND)
+    begins(noted, 11, 1, ALL_REDUCE)
+    assert noted.confirmed([[ALL_REDUCE, SEND], []], PIDS)[0] == [SEND, ALL_REDUCE]
+
+
+def test_when_a_message_came_is_for_the_witness_to_say(noted):
+    begins(noted, 12, 0, RECV, when=2.0)
+    noted.ends(12, 0, peer=0, when=5.0)
+    forged = dataclasses.replace(RECV, start=1.0, end=9.0)
+    ((), (call,)) = noted.confirmed([[], [forged]], PIDS)
+    assert (call.start, call.end) == (2.0, 5.0)
+
+
+def test_a_message_that_nobody_waited_for_has_not_come(noted):
+    begins(noted, 12, 0, RECV)
+    ((), (call,)) = noted.confirmed([[], [dataclasses.replace(RECV, end=9.0)]], PIDS)
+    assert call.end is None
+
+
+def test_from_whom_a_message_came_is_known_when_it_has_come(noted):
+    begins(noted, 12, 0, dataclasses.replace(RECV, peer=None))
+    noted.ends(12, 0, peer=0, when=5.0)
+    assert noted.confirmed([[], [RECV]], PIDS)[1] == [RECV]
+
+
+def test_a_call_that_was_made_and_not_told_is_found(noted):
+    begins(noted, 12, 0, ALL_REDUCE)
+    with pytest.raises(Contradiction, match=r"rank 1 has called all_reduce, which its record conceals"):
+        noted.confirmed([[], []], PIDS)
+
+
+def test_a_call_that_was_told_and_not_made_is_found(noted):
+    with pytest.raises(Contradiction, match=r"rank 0's record tells of send, which it has not called"):
+        noted.confirmed([[SEND], []], PIDS)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"op": "broadcast"},
+        {"nbytes": 8},
+        {"shape": (4,)},
+        {"dtype": "int32"},
+        {"ranks": (0, 1, 2)},
+        {"reduce_op": "MAX"},
+        {"root": 0},
+        {"peer": 1},
+        {"tag": 3},
+        {"exchange": ((6, 6), (6, 6))},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_a_call_that_is_told_otherwise_is_found(changes, noted):
+    begins(noted, 11, 0, ALL_REDUCE)
+    with pytest.raises(Contradiction):
+        noted.confirmed([[dataclasses.replace(ALL_REDUCE, **changes)], []], PIDS)
+
+
+def test_other_worlds_do_not_matter(noted):
+    begins(noted, 99, 0, ALL_REDUCE)
+    assert noted.confirmed([[], []], PIDS) == [[], []]
+
+
+def test_a_new_page_knows_nothing_of_the_one_before(noted):
+    begins(noted, 12, 0, RECV)
+    noted.forget()
+    noted.ends(12, 0, peer=0, when=5.0)
+    assert noted.confirmed([[], []], PIDS) == [[], []]
+
+
+def test_a_ledger_does_not_grow_without_end(noted, monkeypatch):
+    monkeypatch.setattr(ledger, "MOST_BYTES", 1000)
+    with pytest.raises(MemoryError):
+        for number in range(100):
+            begins(noted, 11, number, SEND)

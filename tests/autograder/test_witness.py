@@ -1,0 +1,204 @@
+"""Ranks whose calls a witness makes compute, wait, fail and explain themselves as all ranks do."""
+
+import textwrap
+from collections import Counter
+from functools import partial
+
+import pytest
+import torch
+
+from autograder.sandbox.bubblewrap import Sandbox
+from autograder.sandbox.launch import launch
+from autograder.sandbox.remote import StudentProcess
+from autograder.student import DEADLOCK, DIED, RAISED, NotebookFunction, RunFailed
+
+CALLS = """
+import threading, time
+import torch, torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+def neighbours():
+    rank, size = dist.get_rank(), dist.get_world_size()
+    return rank, size, (rank + 1) % size, (rank - 1) % size
+
+def collectives(x):
+    rank, size, *_ = neighbours()
+    found = []
+    dist.all_reduce(x, op=dist.ReduceOp.MAX)
+    found.append(x.clone())
+    dist.broadcast(x, src=1)
+    gathered = [torch.empty_like(x) for _ in range(size)]
+    dist.all_gather(gathered, x + rank)
+    found.append(torch.stack(gathered))
+    flat = torch.empty(size * x.numel())
+    dist.all_gather_into_tensor(flat, x * rank)
+    part = torch.empty(x.numel())
+    dist.reduce_scatter_tensor(part, flat.clone())
+    found += [flat, part]
+    taken = torch.empty(size)
+    dist.all_to_all_single(taken, torch.arange(float(size)) + 10 * rank)
+    one = torch.empty(2)
+    dist.scatter(one, [torch.full((2,), float(i)) for i in range(size)] if rank == 0 else None, src=0)
+    ends = [torch.empty(2) for _ in range(size)] if rank == 1 else None
+    dist.gather(one, ends, dst=1)
+    dist.reduce(one, dst=0)
+    dist.barrier()
+    dist.monitored_barrier()
+    names = [None] * size
+    dist.all_gather_object(names, {"rank": rank})
+    return found + [taken, ends, one if rank == 0 else None, names]
+
+def messages(x):
+    rank, size, after, before = neighbours()
+    sent, came = dist.isend(x + rank, after, tag=3), torch.empty_like(x)
+    source = dist.irecv(came, before, tag=3)
+    sent.wait(); source.wait()
+    ops = [dist.P2POp(dist.isend, came, after), dist.P2POp(dist.irecv, torch.empty_like(x), before)]
+    for work in dist.batch_isend_irecv(ops):
+        work.wait()
+    if rank == 0:
+        anyone = torch.empty_like(x)
+        return [came, sorted(dist.recv(anyone) for _ in range(size - 1))]
+    dist.send(x, 0)
+    return [came, ops[1].tensor]
+
+def groups(x):
+    low = dist.new_group([0, 1])
+    odd = dist.new_group([1, 2])
+    for group in (low, odd):
+        if dist.get_rank(group) >= 0:
+            dist.all_reduce(x, group=group)
+            dist.broadcast(x, group=group, group_src=1)
+    return x
+
+def handles(x):
+    work = dist.all_reduce(x, async_op=True)
+    future = work.get_future()
+    work.wait()
+    return [x, future.wait()[0], work.is_completed(), work.is_success()]
+
+def parallel(x):
+    torch.manual_seed(0)
+    model = DistributedDataParallel(torch.nn.Linear(3, 2))
+    model(x * dist.get_rank()).sum().backward()
+    return [parameter.grad for parameter in model.parameters()]
+
+def in_place_in_a_graph(x):
+    x.requires_grad_()
+    y = x * 2
+    dist.all_reduce(y.detach())
+    (y * x).sum().backward()
+    return x.grad
+
+def threads(x):
+    rank, size, after, before = neighbours()
+    came = torch.empty_like(x)
+    thread = threading.Thread(target=lambda: dist.recv(came, before))
+    thread.start(); time.sleep(0.1)
+    dist.send(x + rank, after)
+    thread.join()
+    return came
+
+def refused(x):
+    try:
+        dist.send(torch.ones(2, 2).t(), (dist.get_rank() + 1) % dist.get_world_size())
+    except Exception as error:
+        return type(error).__name__, str(error)
+
+def unknown_rank(x):
+    dist.broadcast(x, src=7)
+
+def patience(x):
+    work = dist.irecv(x, 1 - dist.get_rank())
+    from datetime import timedelta
+    work.wait(timedelta(seconds=0.2))
+
+def all_receive(x):
+    dist.recv(x, neighbours()[3])
+
+def disagree(x):
+    dist.all_reduce(x[: dist.get_rank() + 1])
+
+def one_ends(x):
+    import os
+    if dist.get_rank() == 1:
+        os._exit(3)
+    dist.all_reduce(x)
+
+def nonsense(x):
+    dist.group.WORLD.inner.witness._connection.sendall(b"nonsense" * 10)
+    dist.all_reduce(x)
+
+def sockets(x):
+    import socket
+    socket.socket()
+"""
+
+
+@pytest.fixture(scope="module")
+def student(program):
+    program("bwrap")
+    with StudentProcess([CALLS], launch=partial(launch, Sandbox)) as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def notebook():
+    names = {}
+    exec(textwrap.dedent(CALLS), names)
+    return names
+
+
+def inputs(world_size: int) -> list[tuple]:
+    return [(torch.arange(3.0) + rank,) for rank in range(world_size)]
+
+
+def without_places(calls):
+    """In no order: who is received from first, if from anyone, is chance."""
+    return Counter((call.op, call.ranks, call.nbytes, call.peer, call.root, call.reduce_op) for call in calls)
+
+
+def same(one: object, other: object) -> bool:
+    if isinstance(one, torch.Tensor):
+        return torch.equal(one, other)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["collectives", "messages", "groups", "handles", "parallel", "in_place_in_a_graph", "threads", "refused"],
+)
+def test_calls_come_to_the_same_as_without_a_witness(name, student, notebook):
+    with NotebookFunction(notebook[name]) as plain:
+        expected = plain.run(inputs(3))
+    outcomes = student.function(name).run(inputs(3))
+    assert same([outcome.value for outcome in outcomes], [outcome.value for outcome in expected])
+    assert [without_places(each.calls) for each in outcomes] == [
+        without_places(each.calls) for each in expected
+    ]
+
+
+def failure(student: StudentProcess, name: str, world_size: int = 2) -> RunFailed:
+    with pytest.raises(RunFailed) as failed:
+        student.function(name).run(inputs(world_size))
+    return failed.value
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "said"),
+    [
+        ("unknown_rank", RAISED, "(dist.broadcast(x, src=7)): "),
+        ("patience", RAISED, "Timed out waiting 200ms"),
+        ("all_receive", DEADLOCK, "Rank 0 waits in recv from rank 1 (Cell In[1], line"),
+        ("disagree", DEADLOCK, "Rank 0 and rank 1 disagree on the shape"),
+        ("one_ends", DIED, "Rank 1 exited with code 3"),
+        ("nonsense", RAISED, "the connections of this world have been closed"),
+        ("sockets", RAISED, "PermissionError"),
+    ],
+)
+def test_what_goes_wrong_is_said_as_for_all_ranks(name, reason, said, student):
+    failed = failure(student, name)
+    assert failed.reason == reason and said in failed.message
+    assert student.function("threads").run(inputs(2))[0].value.tolist() == [2.0, 3.0, 4.0]
