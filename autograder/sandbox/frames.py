@@ -1,7 +1,7 @@
-"""Messages between a rank and its witness: a line of JSON, followed by the bytes of tensors.
+"""Messages between a rank and its witness: two lengths, JSON, and the bytes of tensors.
 
-Nothing of what arrives is evaluated, and its size is bounded. `wire` could send the same, ten times slower:
-there are a few messages for every call that a rank makes.
+Nothing of what arrives is evaluated, and its size is bounded. `wire` could send the same, more slowly: there
+are a few messages for every call that a rank makes.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import math
 import socket
 import struct
 from collections.abc import Sequence
-from io import BufferedReader
 from typing import Any
 
 import torch
 
-MOST_TEXT, MOST_BYTES = 1 << 24, 1 << 30  # of one message; of one tensor
-_LENGTH = struct.Struct("!Q")
+MOST_TEXT, MOST_BYTES = 1 << 24, 1 << 30  # of one message; of all its tensors
+_LENGTHS = struct.Struct("!QQ")
+_ALIGNED = 16  # bytes at a multiple of which each tensor begins
 _DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
 _SMALL = 1 << 16  # bytes that are rather copied than sent apart
 
@@ -39,59 +39,71 @@ def dtype_of(name: object) -> torch.dtype:
 
 def send(connection: socket.socket, message: dict[str, Any], tensors: Sequence[torch.Tensor] = ()) -> None:
     """Send a message of plain data, and contiguous tensors of the CPU."""
-    forms = [[str(tensor.dtype), *tensor.shape] for tensor in tensors]
-    text = json.dumps([message, forms]).encode()
-    parts = [_LENGTH.pack(len(text)), text, *map(_memory, tensors)]
-    if sum(map(len, parts)) < _SMALL:
-        connection.sendall(b"".join(parts))
-    else:
-        for part in parts:
-            connection.sendall(part)
+    text = json.dumps([message, [[str(tensor.dtype), *tensor.shape] for tensor in tensors]]).encode()
+    parts = [part for tensor in tensors for part in _aligned(tensor)]
+    length = sum(map(len, parts))
+    if length < _SMALL:
+        connection.sendall(b"".join([_LENGTHS.pack(len(text), length), text, *parts]))
+        return
+    for part in (_LENGTHS.pack(len(text), length), text, *parts):
+        connection.sendall(part)
 
 
-def reader(connection: socket.socket) -> BufferedReader:
-    """What `receive` reads from: most messages come in one piece."""
-    return connection.makefile("rb", _SMALL)
-
-
-def receive(connection: BufferedReader) -> tuple[dict[str, Any], list[torch.Tensor]]:
+def receive(connection: socket.socket) -> tuple[dict[str, Any], list[torch.Tensor]]:
     """The next message and its tensors.
 
     Raises:
         EOFError: the other side is gone.
-        FrameError: what arrives is no message.
+        ValueError: what arrives is no message.
     """
-    (length,) = _LENGTH.unpack(_receive(connection, _LENGTH.size))
-    if length > MOST_TEXT:
+    text_length, length = _LENGTHS.unpack(_receive(connection, _LENGTHS.size))
+    if text_length > MOST_TEXT or length > MOST_BYTES:
         raise FrameError("a message that is too long")
-    match json.loads(_receive(connection, length)):
+    match json.loads(_receive(connection, text_length).decode()):
         case [dict(message), list(forms)]:
-            return message, [_tensor(connection, form) for form in forms]
+            return message, _tensors(_receive(connection, length), forms)
     raise FrameError("no message")
 
 
-def _memory(tensor: torch.Tensor) -> memoryview:
-    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+def _aligned(tensor: torch.Tensor) -> tuple[memoryview, bytes]:
+    memory = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    return memory, bytes(-len(memory) % _ALIGNED)
 
 
-def _tensor(connection: BufferedReader, form: Any) -> torch.Tensor:
+def _tensors(memory: bytearray, forms: list[Any]) -> list[torch.Tensor]:
+    tensors, begin = [], 0
+    for form in forms:
+        dtype, shape, nbytes = _checked(form)
+        if begin + nbytes > len(memory):
+            raise FrameError("a tensor without all its bytes")
+        tensors.append(_tensor(memory, begin, dtype, shape, nbytes))
+        begin += nbytes + -nbytes % _ALIGNED
+    return tensors
+
+
+def _checked(form: Any) -> tuple[torch.dtype, list[int], int]:
+    """Dtype, shape and bytes of a tensor; Python's integers do not overflow."""
     match form:
         case [str(name), *shape] if all(type(size) is int and size >= 0 for size in shape):
             dtype = dtype_of(name)
-        case _:
-            raise FrameError("no tensor")
-    if (nbytes := math.prod(shape) * dtype.itemsize) > MOST_BYTES:
-        raise FrameError("a tensor that is too large")
+            return dtype, shape, math.prod(shape) * dtype.itemsize
+    raise FrameError("no tensor")
+
+
+def _tensor(memory: bytearray, begin: int, dtype: torch.dtype, shape: list[int], nbytes: int) -> torch.Tensor:
     if nbytes == 0:
         return torch.empty(shape, dtype=dtype)
-    raw = torch.frombuffer(_receive(connection, nbytes), dtype=torch.uint8)
+    raw = torch.frombuffer(memory, dtype=torch.uint8, count=nbytes, offset=begin)
     if dtype is torch.bool and bool((raw > 1).any()):
         raise FrameError("a bool that is neither true nor false")
     return raw.view(dtype).reshape(shape)
 
 
-def _receive(connection: BufferedReader, length: int) -> bytearray:
+def _receive(connection: socket.socket, length: int) -> bytearray:
     received = bytearray(length)
-    if connection.readinto(received) < length:
-        raise EOFError("the other side closed the connection")
+    rest = memoryview(received)
+    while rest:
+        if (count := connection.recv_into(rest, 0, socket.MSG_WAITALL)) == 0:
+            raise EOFError("the other side closed the connection")
+        rest = rest[count:]
     return received

@@ -12,6 +12,7 @@ import contextlib
 import functools
 import json
 import os
+import selectors
 import signal
 import socket
 import threading
@@ -100,18 +101,29 @@ def become_witnessed_rank(
 
 
 def _bear_witness(ledger: Ledger, meeting: Meeting, settings: Settings) -> None:
-    """Serve all ranks of a world until they are gone."""
+    """Serve all ranks of a world, in one thread, until they are gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     ranks = meeting.collect(settings)
     meeting.close()
     world = World(ledger)
-    threads = [threading.Thread(target=Witness(world, *each).serve) for each in ranks]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with selectors.DefaultSelector() as selector:
+        for rank, pid, connection in ranks:
+            selector.register(connection, selectors.EVENT_READ, Witness(world, rank, pid, connection))
+        while selector.get_map():
+            for key, _ in selector.select():
+                try:
+                    key.data.serve()
+                except (
+                    EOFError,
+                    OSError,
+                    ValueError,
+                    TypeError,
+                    LookupError,
+                ):  # it is gone, or spoke nonsense
+                    selector.unregister(key.fileobj)
+                    key.fileobj.close()
 
 
 @dataclass
@@ -164,16 +176,13 @@ class Witness:
         self._received: dict[int, _Made] = {}  # nobody has waited for these yet
 
     def serve(self) -> None:
-        """Do what the rank asks for until it is gone."""
-        requests = frames.reader(self._connection)
-        try:
-            while True:
-                self._do(*frames.receive(requests))
-        except (EOFError, OSError):
-            pass
-        finally:  # also after nonsense
-            with contextlib.suppress(OSError):
-                self._connection.shutdown(socket.SHUT_RDWR)
+        """Do the next thing that the rank asks for.
+
+        Raises:
+            EOFError, OSError: it is gone.
+            ValueError, TypeError, LookupError: what it asks for is nonsense.
+        """
+        self._do(*frames.receive(self._connection))
 
     def _do(self, request: dict[str, Any], sent: list[torch.Tensor]) -> None:
         match request:

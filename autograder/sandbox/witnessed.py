@@ -5,12 +5,15 @@ To torch and to `fourranks` they are groups of Gloo, whose connections are in an
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
+import select
 import signal
 import socket
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -59,14 +62,20 @@ class WitnessedGroup(DefaultGroup):
 
 
 class Witness:
-    """The rank's end of the connection to its witness."""
+    """The rank's end of the connection to its witness.
+
+    Answers are read by the thread that waits for one. From the moment when another thread waits, too, or when
+    somebody is to be called at the end of a call, a thread of their own reads them.
+    """
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
+        self._arrivals = select.poll()
+        self._arrivals.register(connection, select.POLLIN)
         self._numbers = itertools.count()
         self._asked: dict[int, Handle] = {}
-        self._sending = threading.Lock()
-        threading.Thread(target=self._listen, name="witness", daemon=True).start()
+        self._sending, self._reading = threading.Lock(), threading.Lock()
+        self._listener: threading.Thread | None = None
 
     def ask(
         self,
@@ -84,53 +93,99 @@ class Witness:
             waits: whether the witness is to hear when somebody waits for it.
         """
         number = next(self._numbers)
-        handle = Handle(outputs, functools.partial(self.send, {"wait": number}) if waits else None)
-        self._asked[number] = handle
+        begin_wait = functools.partial(self.send, {"wait": number}) if waits else None
+        handle = self._asked[number] = Handle(self, outputs, begin_wait)
         self.send(request | {"id": number}, given)
         return handle
 
     def send(self, request: dict[str, Any], given: Sequence[torch.Tensor] = ()) -> None:
         """Tell the witness something."""
-        # An interrupt in the middle of it would tear the message.
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-        try:
-            with self._sending:
+        with _uninterrupted(), self._sending:
+            try:
                 frames.send(self._connection, request, given)
-        except OSError:
-            raise RuntimeError(GONE) from None
+            except OSError:
+                raise RuntimeError(GONE) from None
+
+    def read_until(self, event: threading.Event, seconds: float | None = None) -> bool:
+        """Take answers until this has happened; whether it has, within so many seconds."""
+        if self._listener is not None or not self._reading.acquire(blocking=False):
+            self.listen()
+            return event.wait(seconds)
+        try:
+            deadline = None if seconds is None else time.monotonic() + seconds
+            while not event.is_set():
+                left = None if deadline is None else 1000 * (deadline - time.monotonic())
+                if left is not None and left < 0:
+                    return False
+                if self._arrivals.poll(left):
+                    self._take_answer()
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            self._reading.release()
+        return True
+
+    def read_arrived(self) -> None:
+        """Take the answers that are there."""
+        if self._listener is None and self._reading.acquire(blocking=False):
+            try:
+                while self._asked and self._arrivals.poll(0):
+                    self._take_answer()
+            finally:
+                self._reading.release()
+
+    def listen(self) -> None:
+        """Have a thread take all answers from now on."""
+        if self._listener is None:
+            self._listener = threading.Thread(target=self._listen, name="witness", daemon=True)
+            self._listener.start()
 
     def _listen(self) -> None:
-        answers = frames.reader(self._connection)
-        while True:
-            try:
-                answer, outputs = frames.receive(answers)
-            except (EOFError, OSError):
-                self._lose()
-                return
-            if "issued" in answer:
-                self._asked[answer["id"]].issue()
-            else:
-                self._asked.pop(answer["id"]).finish(answer, outputs)
+        with self._reading:
+            while self._take_answer():
+                pass
 
-    def _lose(self) -> None:
-        """The witness has ended: Gloo does so when the sides of a transfer do not fit."""
-        while self._asked:
-            self._asked.popitem()[1].finish({"error": GONE, "exception": ""}, [])
+    def _take_answer(self) -> bool:
+        """Wait for an answer and hand it to whom it is for; False when there will be none any more."""
+        try:
+            with _uninterrupted():
+                answer, outputs = frames.receive(self._connection)
+        except (EOFError, OSError):  # Gloo ends a process when the sides of a transfer do not fit
+            while self._asked:
+                self._asked.popitem()[1].finish({"error": GONE, "exception": ""}, [])
+            return False
+        if "issued" in answer:
+            self._asked[answer["id"]].issued.set()
+        else:
+            self._asked.pop(answer["id"]).finish(answer, outputs)
+        return True
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """An interrupt in the middle of a message would tear it."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Handle:
     """What became of a request: as much of `dist.Work` as is asked of it.
 
     Args:
+        witness: who was asked.
         outputs: where the tensors that come belong.
         begin_wait: tells the witness that somebody waits, if it must know.
+
+    Attributes:
+        issued: whether the call has been made.
     """
 
-    def __init__(self, outputs: Sequence[torch.Tensor], begin_wait: Callable[[], None] | None) -> None:
-        self._outputs, self._begin_wait = list(outputs), begin_wait
-        self._issued, self._over = threading.Event(), threading.Event()
+    def __init__(
+        self, witness: Witness, outputs: Sequence[torch.Tensor], begin_wait: Callable[[], None] | None
+    ) -> None:
+        self._witness, self._outputs, self._begin_wait = witness, list(outputs), begin_wait
+        self.issued, self._over = threading.Event(), threading.Event()
         self._error: Exception | None = None
         self._source = -1
         self._future: torch.futures.Future | None = None
@@ -150,30 +205,28 @@ class Handle:
             self._over.set()
             if self._future is not None:
                 self._settle(self._future)
-        self._issued.set()
+        self.issued.set()
 
     def await_issue(self) -> None:
         """Wait until the call has been made, and raise what it has raised."""
-        self._issued.wait()
+        self._witness.read_until(self.issued)
         if self._error is not None:
             raise self._error
-
-    def issue(self) -> None:
-        """The call has been made."""
-        self._issued.set()
 
     def wait(self, *timeout: timedelta) -> bool:
         begin, self._begin_wait = self._begin_wait, None
         if begin is not None:
             begin()
         seconds = timeout[0].total_seconds() if timeout else 0
-        if not self._over.wait(seconds if seconds > 0 else None):
+        if not self._witness.read_until(self._over, seconds if seconds > 0 else None):
             raise RuntimeError(f"Timed out waiting {seconds * 1000:g}ms for the operation to complete")
         if self._error is not None:
             raise self._error
         return True
 
     def is_completed(self) -> bool:
+        if not self._over.is_set():
+            self._witness.read_arrived()
         return self._over.is_set()
 
     def is_success(self) -> bool:
@@ -189,10 +242,11 @@ class Handle:
         self.wait()
 
     def get_future(self) -> torch.futures.Future:
+        self._witness.listen()
         with self._lock:
             if self._future is None:
                 self._future = torch.futures.Future()
-                if self.is_completed():
+                if self._over.is_set():
                     self._settle(self._future)
             return self._future
 

@@ -17,25 +17,25 @@ from autograder.sandbox.arguments import from_plain, to_plain
 @pytest.fixture
 def ends():
     ours, theirs = socket.socketpair()
-    with ours, theirs, frames.reader(theirs) as reader:
-        yield ours, reader
+    with ours, theirs:
+        yield ours, theirs
 
 
 @pytest.mark.parametrize("dtype", [torch.bool, torch.uint8, torch.int64, torch.bfloat16, torch.float32])
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 3), (50, 1000)])
 def test_tensors_arrive(dtype, shape, ends):
-    ours, reader = ends
+    ours, theirs = ends
     sent = torch.ones(shape).to(dtype)
     sender = threading.Thread(target=frames.send, args=[ours, {"id": 1}, [sent, sent]])
     sender.start()
-    message, (one, other) = frames.receive(reader)
+    message, (one, other) = frames.receive(theirs)
     sender.join()
     assert message == {"id": 1}
     assert one.dtype == dtype and torch.equal(one, sent) and torch.equal(other, sent)
 
 
-def raw(text: bytes, *behind: bytes) -> bytes:
-    return struct.pack("!Q", len(text)) + text + b"".join(behind)
+def raw(text: bytes, behind: bytes = b"") -> bytes:
+    return struct.pack("!QQ", len(text), len(behind)) + text + behind
 
 
 @pytest.mark.parametrize(
@@ -53,23 +53,25 @@ def raw(text: bytes, *behind: bytes) -> bytes:
         raw(json.dumps([{}, [[]]]).encode()),
         raw(json.dumps([{}, [["torch.float32", 1 << 40, 1 << 40]]]).encode()),
         raw(json.dumps([{}, [["torch.bool", 1]]]).encode(), b"\x02"),
-        struct.pack("!Q", 1 << 60),
+        raw(json.dumps([{}, [["torch.float32", 2]]]).encode(), b"1234"),
+        struct.pack("!QQ", 1 << 60, 0),
+        struct.pack("!QQ", 2, 1 << 60),
     ],
 )
 def test_nonsense_is_refused(sent, ends):
-    ours, reader = ends
+    ours, theirs = ends
     ours.sendall(sent)
     with pytest.raises(ValueError):  # FrameError, or that of json
-        frames.receive(reader)
+        frames.receive(theirs)
 
 
 @pytest.mark.parametrize("sent", [b"", b"123", raw(b"[{}, []]")[:-1]])
 def test_who_goes_in_the_middle_is_gone(sent, ends):
-    ours, reader = ends
+    ours, theirs = ends
     ours.sendall(sent)
     ours.close()
     with pytest.raises(EOFError):
-        frames.receive(reader)
+        frames.receive(theirs)
 
 
 def arrived(value):
