@@ -40,6 +40,7 @@ def dtype_of(name: object) -> torch.dtype:
 def send(connection: socket.socket, message: dict[str, Any], tensors: Sequence[torch.Tensor] = ()) -> None:
     """Send a message of plain data, and contiguous tensors of the CPU."""
     text = json.dumps([message, [[str(tensor.dtype), *tensor.shape] for tensor in tensors]]).encode()
+    text += b" " * (-len(text) % _ALIGNED)
     parts = [part for tensor in tensors for part in _aligned(tensor)]
     length = sum(map(len, parts))
     if length < _SMALL:
@@ -59,9 +60,10 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[torch.Tenso
     text_length, length = _LENGTHS.unpack(_receive(connection, _LENGTHS.size))
     if text_length > MOST_TEXT or length > MOST_BYTES:
         raise FrameError("a message that is too long")
-    match json.loads(_receive(connection, text_length).decode()):
+    body = _receive(connection, text_length + length)
+    match json.loads(body[:text_length].decode()):
         case [dict(message), list(forms)]:
-            return message, _tensors(_receive(connection, length), forms)
+            return message, _tensors(body, text_length, forms)
     raise FrameError("no message")
 
 
@@ -70,8 +72,8 @@ def _aligned(tensor: torch.Tensor) -> tuple[memoryview, bytes]:
     return memory, bytes(-len(memory) % _ALIGNED)
 
 
-def _tensors(memory: bytearray, forms: list[Any]) -> list[torch.Tensor]:
-    tensors, begin = [], 0
+def _tensors(memory: bytearray, begin: int, forms: list[Any]) -> list[torch.Tensor]:
+    tensors = []
     for form in forms:
         dtype, shape, nbytes = _checked(form)
         if begin + nbytes > len(memory):
@@ -94,6 +96,8 @@ def _tensor(memory: bytearray, begin: int, dtype: torch.dtype, shape: list[int],
     if nbytes == 0:
         return torch.empty(shape, dtype=dtype)
     raw = torch.frombuffer(memory, dtype=torch.uint8, count=nbytes, offset=begin)
+    if begin % _ALIGNED:
+        raise FrameError("a tensor that is not aligned")
     if dtype is torch.bool and bool((raw > 1).any()):
         raise FrameError("a bool that is neither true nor false")
     return raw.view(dtype).reshape(shape)

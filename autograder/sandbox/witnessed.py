@@ -5,15 +5,14 @@ To torch and to `fourranks` they are groups of Gloo, whose connections are in an
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
+import math
 import select
-import signal
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -75,6 +74,7 @@ class Witness:
         self._numbers = itertools.count()
         self._asked: dict[int, Handle] = {}
         self._sending, self._reading = threading.Lock(), threading.Lock()
+        self.arrival = threading.Condition()  # of an answer, for those who do not read it themselves
         self._listener: threading.Thread | None = None
 
     def ask(
@@ -100,28 +100,26 @@ class Witness:
 
     def send(self, request: dict[str, Any], given: Sequence[torch.Tensor] = ()) -> None:
         """Tell the witness something."""
-        with _uninterrupted(), self._sending:
+        with self._sending:
             try:
                 frames.send(self._connection, request, given)
             except OSError:
                 raise RuntimeError(GONE) from None
 
-    def read_until(self, event: threading.Event, seconds: float | None = None) -> bool:
-        """Take answers until this has happened; whether it has, within so many seconds."""
+    def read_until(self, has_come: Callable[[], bool], seconds: float | None = None) -> bool:
+        """Take answers until this is so; whether it is, within so many seconds."""
         if self._listener is not None or not self._reading.acquire(blocking=False):
             self.listen()
-            return event.wait(seconds)
+            with self.arrival:
+                return self.arrival.wait_for(has_come, seconds)
         try:
-            deadline = None if seconds is None else time.monotonic() + seconds
-            while not event.is_set():
-                left = None if deadline is None else 1000 * (deadline - time.monotonic())
-                if left is not None and left < 0:
-                    return False
-                if self._arrivals.poll(left):
+            deadline = math.inf if seconds is None else time.monotonic() + seconds
+            while not has_come() and (left := deadline - time.monotonic()) > 0:
+                if self._arrivals.poll(None if left == math.inf else 1000 * left):
                     self._take_answer()
         finally:
             self._reading.release()
-        return True
+        return has_come()
 
     def read_arrived(self) -> None:
         """Take the answers that are there."""
@@ -146,27 +144,16 @@ class Witness:
     def _take_answer(self) -> bool:
         """Wait for an answer and hand it to whom it is for; False when there will be none any more."""
         try:
-            with _uninterrupted():
-                answer, outputs = frames.receive(self._connection)
+            answer, outputs = frames.receive(self._connection)
         except (EOFError, OSError):  # Gloo ends a process when the sides of a transfer do not fit
             while self._asked:
                 self._asked.popitem()[1].finish({"error": GONE, "exception": ""}, [])
             return False
         if "issued" in answer:
-            self._asked[answer["id"]].issued.set()
+            self._asked[answer["id"]].issue()
         else:
             self._asked.pop(answer["id"]).finish(answer, outputs)
         return True
-
-
-@contextlib.contextmanager
-def _uninterrupted() -> Iterator[None]:
-    """An interrupt in the middle of a message would tear it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class Handle:
@@ -176,20 +163,22 @@ class Handle:
         witness: who was asked.
         outputs: where the tensors that come belong.
         begin_wait: tells the witness that somebody waits, if it must know.
-
-    Attributes:
-        issued: whether the call has been made.
     """
 
     def __init__(
         self, witness: Witness, outputs: Sequence[torch.Tensor], begin_wait: Callable[[], None] | None
     ) -> None:
         self._witness, self._outputs, self._begin_wait = witness, list(outputs), begin_wait
-        self.issued, self._over = threading.Event(), threading.Event()
+        self._issued = self._over = False
         self._error: Exception | None = None
         self._source = -1
         self._future: torch.futures.Future | None = None
-        self._lock = threading.Lock()
+
+    def issue(self) -> None:
+        """The call has been made."""
+        with self._witness.arrival:
+            self._issued = True
+            self._witness.arrival.notify_all()
 
     def finish(self, answer: dict[str, Any], came: Sequence[torch.Tensor]) -> None:
         """Note what came."""
@@ -201,15 +190,15 @@ class Handle:
             self._source = answer.get("source", -1)
         except Exception as error:
             self._error = error
-        with self._lock:
-            self._over.set()
-            if self._future is not None:
-                self._settle(self._future)
-        self.issued.set()
+        with self._witness.arrival:
+            self._issued = self._over = True
+            self._witness.arrival.notify_all()
+        if self._future is not None:
+            self._settle()
 
     def await_issue(self) -> None:
         """Wait until the call has been made, and raise what it has raised."""
-        self._witness.read_until(self.issued)
+        self._witness.read_until(lambda: self._issued)
         if self._error is not None:
             raise self._error
 
@@ -218,16 +207,16 @@ class Handle:
         if begin is not None:
             begin()
         seconds = timeout[0].total_seconds() if timeout else 0
-        if not self._witness.read_until(self._over, seconds if seconds > 0 else None):
+        if not self._witness.read_until(lambda: self._over, seconds if seconds > 0 else None):
             raise RuntimeError(f"Timed out waiting {seconds * 1000:g}ms for the operation to complete")
         if self._error is not None:
             raise self._error
         return True
 
     def is_completed(self) -> bool:
-        if not self._over.is_set():
+        if not self._over:
             self._witness.read_arrived()
-        return self._over.is_set()
+        return self._over
 
     def is_success(self) -> bool:
         return self.is_completed() and self._error is None
@@ -243,18 +232,18 @@ class Handle:
 
     def get_future(self) -> torch.futures.Future:
         self._witness.listen()
-        with self._lock:
+        with self._witness.arrival:
             if self._future is None:
                 self._future = torch.futures.Future()
-                if self._over.is_set():
-                    self._settle(self._future)
+                if self._over:
+                    self._settle()
             return self._future
 
-    def _settle(self, future: torch.futures.Future) -> None:
+    def _settle(self) -> None:
         if self._error is None:
-            future.set_result(self._outputs)
+            self._future.set_result(self._outputs)
         else:
-            future.set_exception(self._error)
+            self._future.set_exception(self._error)
 
     def _source_rank(self) -> int:
         return self._source
