@@ -1,7 +1,7 @@
 """Whether what ranks say that they have sent is what Linux has counted.
 
-Ranks in a sandbox have no network but its loopback, whose counter they cannot reach. The record of their
-calls they could forge. The formulas are those of torch 2.13's Gloo, as measured; each holds within a percent.
+Calls in a sandbox move their bytes over its loopback, whose counter nothing in it can reach. The formulas are
+those of torch 2.13's Gloo, as measured; each holds within a percent.
 """
 
 from __future__ import annotations

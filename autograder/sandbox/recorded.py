@@ -1,7 +1,7 @@
 """The record of what ranks communicated, as it comes out of a sandbox: read field by field.
 
-Code on a rank can write into its own record what it likes. `loopback` compares it with what Linux counted;
-here it is only seen to that checks can rely on its form.
+Code on a rank can write into its own record what it likes. `ledger` holds it against the calls that were
+made, `loopback` against what Linux counted; here it is only seen to that checks can rely on its form.
 """
 
 from __future__ import annotations

@@ -40,6 +40,7 @@ TOGETHER = """
     share_by_files                      0
     share_by_names_of_files             0
     share_by_a_prepared_file            0
+    share_by_files_of_another_thread    0
     share_by_shared_memory              0
     share_by_sockets                    0
     share_by_looking_into_processes     0
@@ -52,6 +53,8 @@ TOGETHER = """
     forbidden_by_functional_collectives 0
     forget_the_record                   0
     forge_the_record                    0
+    forge_a_record_that_fits            0
+    ask_the_witness                     0
 """
 # Attacks that bring the sandbox down, or spoil the process for the cells. The answers before and after them
 # keep their points. Last: what their page says.
@@ -113,11 +116,6 @@ def test_it_gets_what_it_deserves_and_harms_only_itself(name, points, said, grad
     assert [graded.points(honest) for honest in HONEST] == [1, honest_after], graded.text()
     assert said in graded.text(name)
     assert len(str(graded.notebook)) < 2_000_000
-
-
-@pytest.mark.xfail(reason="docs/security.md: what cannot be stopped", strict=True)
-def test_a_forged_record_that_fits_what_was_moved_gets_nothing(grade):
-    assert grade(["forge_a_record_that_fits"]).points("forge_a_record_that_fits") == 0
 
 
 def test_a_cell_that_stands_still_costs_its_own_time_only(grade, patience):
