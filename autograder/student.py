@@ -36,7 +36,7 @@ TIMEOUT = (
 _DRIVERS = b"autograder.drivers."  # where drivers are, as requests name them
 
 RAISED, DEADLOCK, DIED, TIMED_OUT, WRONG_TYPE = "raised", "deadlock", "died", "timed out", "wrong type"
-UNTOLD = "untold traffic"  # the ranks moved more bytes than they say, or less
+UNTOLD = "untold traffic"  # the ranks made other calls than they say, or moved more bytes, or less
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ LONGEST = 20_000  # characters of a message, or of a name
 GRACE = 15.0  # seconds beyond a call's own timeout for starting, freeing and ending its ranks
 
 _UNCONFINED = partial(launch, Unconfined)
-_REASONS = (RAISED, "deadlock", DIED, TIMED_OUT, WRONG_TYPE)
+_REASONS = (RAISED, "deadlock", DIED, TIMED_OUT, WRONG_TYPE, UNTOLD)
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,11 @@ def test_it_gets_what_it_deserves(name, points, together):
     assert together.points(name) == deserved(points), together.text(name)
 
 
+@pytest.mark.parametrize("name", ["forge_a_record_that_fits", "ask_the_witness"])
+def test_who_forges_a_record_reads_which_call_gave_it_away(name, together):
+    assert "has called all_reduce, which its record conceals" in together.text(name)
+
+
 def test_answers_beside_attacks_keep_their_points(together):
     assert [together.points(name) for name in HONEST] == [1, 1], together.text(*HONEST)
 
