@@ -17,6 +17,7 @@ import signal
 import socket
 import threading
 import time
+import traceback
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -78,6 +79,7 @@ def become_witnessed_rank(
 ) -> None:
     """Become a rank whose calls a witness makes. The last four arguments are those of `become_rank`."""
     rank = os.getpid()
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     if settings.rank == 0 and os.fork() == 0:
         try:
             channel.close()
@@ -103,7 +105,6 @@ def become_witnessed_rank(
 def _bear_witness(ledger: Ledger, meeting: Meeting, settings: Settings) -> None:
     """Serve all ranks of a world, in one thread, until they are gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     torch.set_num_threads(1)
     ranks = meeting.collect(settings)
     meeting.close()
@@ -113,15 +114,7 @@ def _bear_witness(ledger: Ledger, meeting: Meeting, settings: Settings) -> None:
             selector.register(connection, selectors.EVENT_READ, Witness(world, rank, pid, connection))
         while selector.get_map():
             for key, _ in selector.select():
-                try:
-                    key.data.serve()
-                except (
-                    EOFError,
-                    OSError,
-                    ValueError,
-                    TypeError,
-                    LookupError,
-                ):  # it is gone, or spoke nonsense
+                if not key.data.serve():
                     selector.unregister(key.fileobj)
                     key.fileobj.close()
 
@@ -175,14 +168,16 @@ class Witness:
         self._groups: dict[str, _Group] = {}
         self._received: dict[int, _Made] = {}  # nobody has waited for these yet
 
-    def serve(self) -> None:
-        """Do the next thing that the rank asks for.
-
-        Raises:
-            EOFError, OSError: it is gone.
-            ValueError, TypeError, LookupError: what it asks for is nonsense.
-        """
-        self._do(*frames.receive(self._connection))
+    def serve(self) -> bool:
+        """Do the next thing that the rank asks for; False when it is gone, or asks for nonsense."""
+        try:
+            self._do(*frames.receive(self._connection))
+        except (EOFError, OSError):
+            return False
+        except Exception:
+            traceback.print_exc()
+            return False
+        return True
 
     def _do(self, request: dict[str, Any], sent: list[torch.Tensor]) -> None:
         match request:

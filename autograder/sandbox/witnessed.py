@@ -24,14 +24,13 @@ from torch.distributed import distributed_c10d
 from autograder.sandbox import frames
 from autograder.sandbox.arguments import tensors, to_plain
 from fourranks.messages import Settings
-from fourranks.rank import arguments
-from fourranks.rank.arguments import OPERATIONS, Operation
+from fourranks.rank.arguments import OPERATIONS, Operation, pass_over
 from fourranks.rank.default_group import DefaultGroup
 from fourranks.rank.process_group import RecordingProcessGroup
 
 GONE = "the connections of this world have been closed"
-arguments.pass_over(Path(__file__).parent)
-arguments.pass_over(Path(threading.__file__))
+pass_over(Path(__file__).parent)
+pass_over(Path(threading.__file__))
 _EXCEPTIONS = {kind.__name__: kind for kind in (IndexError, NotImplementedError, TypeError, ValueError)}
 
 
@@ -46,7 +45,7 @@ class WitnessedGroup(DefaultGroup):
 
     def __init__(self, settings: Settings, listener: None, connection: socket.socket) -> None:
         super().__init__(settings, listener)
-        self._witness = Witness(connection)
+        self._witness = WitnessChannel(connection)
         distributed_c10d.ProcessGroupGloo = Unconnected
         RecordingProcessGroup.delegate = WitnessedProcessGroup
         WitnessedProcessGroup.witness = self._witness
@@ -60,7 +59,7 @@ class WitnessedGroup(DefaultGroup):
         self._witness.ask({"cut": True}).wait()
 
 
-class Witness:
+class WitnessChannel:
     """The rank's end of the connection to its witness.
 
     Answers are read by the thread that waits for one. From the moment when another thread waits, too, or when
@@ -145,7 +144,8 @@ class Witness:
         """Wait for an answer and hand it to whom it is for; False when there will be none any more."""
         try:
             answer, outputs = frames.receive(self._connection)
-        except (EOFError, OSError):  # Gloo ends a process when the sides of a transfer do not fit
+        except (EOFError, OSError, ValueError):  # Gloo ends a process when the sides of a transfer do not fit
+            self._connection.close()
             while self._asked:
                 self._asked.popitem()[1].finish({"error": GONE, "exception": ""}, [])
             return False
@@ -166,7 +166,7 @@ class Handle:
     """
 
     def __init__(
-        self, witness: Witness, outputs: Sequence[torch.Tensor], begin_wait: Callable[[], None] | None
+        self, witness: WitnessChannel, outputs: Sequence[torch.Tensor], begin_wait: Callable[[], None] | None
     ) -> None:
         self._witness, self._outputs, self._begin_wait = witness, list(outputs), begin_wait
         self._issued = self._over = False
@@ -193,8 +193,9 @@ class Handle:
         with self._witness.arrival:
             self._issued = self._over = True
             self._witness.arrival.notify_all()
-        if self._future is not None:
-            self._settle()
+            future = self._future
+        if future is not None:
+            self._settle(future)
 
     def await_issue(self) -> None:
         """Wait until the call has been made, and raise what it has raised."""
@@ -236,14 +237,14 @@ class Handle:
             if self._future is None:
                 self._future = torch.futures.Future()
                 if self._over:
-                    self._settle()
+                    self._settle(self._future)
             return self._future
 
-    def _settle(self) -> None:
+    def _settle(self, future: torch.futures.Future) -> None:
         if self._error is None:
-            self._future.set_result(self._outputs)
+            future.set_result(self._outputs)
         else:
-            self._future.set_exception(self._error)
+            future.set_exception(self._error)
 
     def _source_rank(self) -> int:
         return self._source
@@ -274,7 +275,7 @@ class WitnessedProcessGroup:
         prefix: of the names of all groups that are made now.
     """
 
-    witness: Witness
+    witness: WitnessChannel
     prefix: str
 
     def __init__(self, store: dist.Store, rank: int, size: int) -> None:
