@@ -6,6 +6,7 @@ that runs students' code has it open.
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import fcntl
 import json
@@ -62,7 +63,7 @@ class Ledger:
         os.ftruncate(self._descriptor, 0)
 
     def confirmed(self, told: Sequence[Sequence[Call]], pids: Sequence[int]) -> list[list[Call]]:
-        """The calls that ranks tell of, in the order in which they were made; messages with their true times.
+        """The calls that ranks tell of, in the order in which they were made, and of what had been received.
 
         Args:
             told: of each rank.
@@ -103,7 +104,7 @@ def _identity(call: Call) -> list[Any]:
     return [getattr(call, name) for name in _IDENTITY]
 
 
-def _confirmed(rank: int, told: Iterable[Call], made: Iterable[_Noted]) -> list[Call]:
+def _confirmed(rank: int, told: Iterable[Call], made: Sequence[_Noted]) -> list[Call]:
     """By what they are, not by their place: two threads may have made calls at the same time."""
     unconfirmed: dict[tuple[str, int | None], deque[Call]] = defaultdict(deque)
     for call in told:
@@ -112,15 +113,22 @@ def _confirmed(rank: int, told: Iterable[Call], made: Iterable[_Noted]) -> list[
     for noted in made:
         alike = unconfirmed[noted.identity, noted.peer]
         if not alike:
-            raise Contradiction(
-                f"rank {rank} has called {json.loads(noted.identity)[0]}, which its record conceals"
-            )
-        call = alike.popleft()
-        call.start = noted.start
-        if call.op == "recv":
-            call.end = noted.end
-        confirmed.append(call)
+            op = json.loads(noted.identity)[0]
+            raise Contradiction(f"rank {rank} has called {op}, which its record conceals")
+        confirmed.append(alike.popleft())
     for alike in unconfirmed.values():
         for call in alike:
             raise Contradiction(f"rank {rank}'s record tells of {call.op}, which it has not called")
+    _order(confirmed, made)
     return confirmed
+
+
+def _order(calls: Iterable[Call], made: Sequence[_Noted]) -> None:
+    """When messages came is the witness' to say, and no call was made before what had come until then."""
+    arrivals = sorted(noted.end for noted in made if noted.end is not None)
+    for call, noted in zip(calls, made, strict=True):
+        earlier = bisect.bisect_right(arrivals, noted.start)
+        if earlier:
+            call.start = max(call.start, arrivals[earlier - 1])
+        if call.op == "recv":
+            call.end = noted.end

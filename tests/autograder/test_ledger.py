@@ -46,7 +46,16 @@ def test_when_a_message_came_is_for_the_witness_to_say(noted):
     noted.ends(12, 0, peer=0, when=5.0)
     forged = dataclasses.replace(RECV, start=1.0, end=9.0)
     ((), (call,)) = noted.confirmed([[], [forged]], PIDS)
-    assert (call.start, call.end) == (2.0, 5.0)
+    assert (call.start, call.end) == (1.0, 5.0)
+
+
+@pytest.mark.parametrize(("reached", "told", "start"), [(4.0, 3.5, 3.5), (6.0, 5.5, 5.5), (6.0, 3.5, 5.0)])
+def test_no_call_was_made_before_what_had_been_received_by_then(reached, told, start, noted):
+    begins(noted, 12, 0, RECV, when=2.0)
+    begins(noted, 12, 1, SEND, when=reached)
+    noted.ends(12, 0, peer=0, when=5.0)
+    record = [dataclasses.replace(RECV, end=5.1), dataclasses.replace(SEND, start=told)]
+    assert noted.confirmed([[], record], PIDS)[1][1].start == start
 
 
 def test_a_message_that_nobody_waited_for_has_not_come(noted):
