@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from html import escape
 from textwrap import fill
 from typing import TYPE_CHECKING
@@ -67,12 +68,12 @@ class Verdict:
         return [result for result in self.results if result.problem is not None]
 
     @property
-    def share(self) -> float:
+    def share(self) -> Fraction:
         """Of the points: all or none, but what passed counts where some of it does so alone."""
         passed = [result for result in self.results if result.problem is None]
         if self.failed and not any(result.case.counts_alone for result in passed):
-            return 0.0
-        return len(passed) / (len(self.results) + self.not_run)
+            return Fraction(0)
+        return Fraction(len(passed), len(self.results) + self.not_run)
 
     @property
     def kind(self) -> str:
@@ -131,7 +132,7 @@ class Verdict:
     def _notes(self, wrap: bool) -> list[str]:
         more = len(self.failed) - len(self._shown)
         notes = [f"{counted(more, 'more case')} failed."] if more > 0 else []
-        notes += [f"What passed is worth {self.share:.0%} of the points."] if self.share else []
+        notes += [f"What passed is worth {float(self.share):.0%} of the points."] if self.share else []
         notes += [f"Hint: {self.hint}", f"The inputs were drawn with seed={self.seed}."]
         return [fill(note, _WIDTH) for note in notes] if wrap else notes
 

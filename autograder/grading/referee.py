@@ -17,6 +17,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
 
@@ -92,7 +93,7 @@ def examine(source: str, points: float, student: StudentProcess, secret: str) ->
         with contextlib.redirect_stdout(text):
             value = _value(source, namespace)
         if checks.share < 1:
-            return outputs.earned(math.floor(100 * points * checks.share) / 100, checks.failed)
+            return outputs.earned(math.floor(100 * Fraction(points) * checks.share) / 100, checks.failed)
         if value is not None:
             return outputs.earned(_within(value, points))
     except CheckFailed as failure:
@@ -126,13 +127,13 @@ class _SecretChecks:
 
     def __init__(self, secret: str) -> None:
         self._secret = secret
-        self._shares: list[float] = []
+        self._shares: list[Fraction] = []
         self.failed: list[Verdict] = []
 
     @property
-    def share(self) -> float:
+    def share(self) -> Fraction:
         """Of the points: each check of a cell counts the same."""
-        return statistics.mean(self._shares) if self._shares else 1.0
+        return statistics.mean(self._shares) if self._shares else Fraction(1)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         function = getattr(check, name)
@@ -141,7 +142,7 @@ class _SecretChecks:
             digest = hashlib.sha256(f"{self._secret}/{name}/{seed}".encode()).digest()
             try:
                 function(*arguments, seed=int.from_bytes(digest[:4]), **options)
-                self._shares.append(1.0)
+                self._shares.append(Fraction(1))
             except CheckFailed as failure:
                 if failure.verdict.share == 0:
                     raise
