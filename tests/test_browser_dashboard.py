@@ -1,10 +1,12 @@
 """`%ranks dashboard` in a real JupyterLab in a real browser."""
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
 import pytest
+from selenium.common.exceptions import ElementClickInterceptedException, StaleElementReferenceException
 from selenium.webdriver import Chrome
 from selenium.webdriver.common.by import By
 
@@ -31,7 +33,13 @@ class Page(Notebook):
         """Press a button as soon as it can be pressed; the active cell stays active."""
         active = self._active
         self._click(f"{DASHBOARD} button.{button}:enabled")
-        self._browser.find_elements(By.CSS_SELECTOR, PROMPTS)[active].click()
+        self.wait_for(lambda: self._activate(active))
+
+    def _activate(self, index: int) -> bool:
+        """Click on a cell's prompt, and again if it was moving: the dashboard above it grows and shrinks."""
+        with contextlib.suppress(ElementClickInterceptedException, StaleElementReferenceException):
+            self._browser.find_elements(By.CSS_SELECTOR, PROMPTS)[index].click()
+        return self._active == index
 
 
 @pytest.fixture
