@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -81,15 +81,6 @@ def from_plain(plain: Any, sent: Sequence[torch.Tensor]) -> Any:
         case None | bool() | int() | float() | str():
             return plain
     raise TypeError("no argument of a call")
-
-
-def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in an argument."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from tensors(item)
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -29,13 +29,13 @@ import torch
 import torch.distributed as dist
 
 from autograder.sandbox import frames, isolation
-from autograder.sandbox.arguments import dense, from_plain, tensors
+from autograder.sandbox.arguments import dense, from_plain
 from autograder.sandbox.ledger import Ledger
 from autograder.sandbox.witnessed import Unconnected, WitnessedGroup
 from fourranks import forked_zygote
 from fourranks.messages import Channel, Settings
 from fourranks.rank import rescue
-from fourranks.rank.arguments import OPERATIONS, call_on, describe
+from fourranks.rank.arguments import OPERATIONS, call_on, describe, tensors_in
 from fourranks.rank.main import become_rank
 from fourranks.trace import Call
 
@@ -243,7 +243,7 @@ class Witness:
             return
         if request["acknowledge"]:
             self._answer(number, {"issued": True})
-        made = _Made(call, work, [] if call.op == "send" else list(tensors(arguments[:1])))
+        made = _Made(call, work, [] if call.op == "send" else tensors_in(arguments[:1]))
         if call.op == "recv":  # what has come is handed over when the rank waits for it
             self._received[number] = made
         else:

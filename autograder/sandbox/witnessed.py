@@ -22,11 +22,11 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from autograder.sandbox import frames
-from autograder.sandbox.arguments import tensors, to_plain
+from autograder.sandbox.arguments import to_plain
 from fourranks.messages import Settings
-from fourranks.rank.arguments import OPERATIONS, Operation, pass_over
+from fourranks.rank.arguments import OPERATIONS, Operation, pass_over, tensors_in, tensors_of
 from fourranks.rank.default_group import DefaultGroup
-from fourranks.rank.process_group import RecordingProcessGroup
+from fourranks.rank.process_group import RecordingProcessGroup, is_synchronous
 
 GONE = "the connections of this world have been closed"
 pass_over(Path(__file__).parent)
@@ -314,8 +314,8 @@ def _hand_over(name: str, operation: Operation) -> None:
     sends, receives = name == "send", "recv" in name
 
     def method(self: WitnessedProcessGroup, *given: Any, **keywords: Any) -> Handle:
-        outputs = [] if sends else list(tensors(given[:1]))
-        inputs = tensors(given[1:] if operation.source or receives else given)
+        outputs = [] if sends else tensors_in(given[:1])
+        inputs = [] if receives else tensors_of(operation, given)
         unread = frozenset(map(id, outputs)) - frozenset(map(id, inputs))
         sent: list[torch.Tensor] = []
         request = self.request(
@@ -335,9 +335,8 @@ def _hand_over(name: str, operation: Operation) -> None:
 def _may_be_refused(operation: Operation, given: tuple, keywords: dict[str, Any]) -> bool:
     """Whether the call may fail at once, and not where it is waited for, which would be as good."""
     if operation.message:
-        return not all(tensor.is_contiguous() for tensor in tensors(given[:1]))
-    options = given[-1] if given else keywords.get("opts")
-    return getattr(options, "asyncOp", True)
+        return not all(tensor.is_contiguous() for tensor in tensors_in(given[:1]))
+    return not is_synchronous(given, keywords)
 
 
 for _name, _operation in OPERATIONS.items():

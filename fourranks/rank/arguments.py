@@ -84,7 +84,7 @@ def describe(operation: Operation, group: str, ranks: tuple[int, ...], args: tup
     elif operation.agree == operation.source:
         call.part = elements, call.dtype
     elif operation.agree is not None:
-        call.part = _part(_tensors(args[operation.agree]))
+        call.part = _part(tensors_in(args[operation.agree]))
     if operation.message:
         _describe_message(call, args)
     elif operation.rooted:
@@ -103,7 +103,7 @@ def call_on(op: str, group: str, ranks: tuple[int, ...]) -> Call:
 
 def tensors_of(operation: Operation, args: tuple) -> list[torch.Tensor]:
     """The tensors that this rank puts in."""
-    return _tensors(args[operation.source]) if operation.source < len(args) else []
+    return tensors_in(args[operation.source]) if operation.source < len(args) else []
 
 
 def _describe_message(call: Call, args: tuple) -> None:
@@ -133,7 +133,7 @@ def _part(tensors: list[torch.Tensor]) -> tuple[int, str]:
     return sum(tensor.numel() for tensor in tensors), _dtype_name(tensors[0].dtype) if tensors else ""
 
 
-def _tensors(value: Any) -> list[torch.Tensor]:
+def tensors_in(value: Any) -> list[torch.Tensor]:
     """Every tensor in an argument: a tensor, a list of tensors, or a list of such lists."""
     if isinstance(value, torch.Tensor):
         return [value]
@@ -141,7 +141,7 @@ def _tensors(value: Any) -> list[torch.Tensor]:
         return []
     if value and isinstance(value[0], torch.Tensor):
         return list(value)
-    return [tensor for item in value for tensor in _tensors(item)]
+    return [tensor for item in value for tensor in tensors_in(item)]
 
 
 @functools.cache

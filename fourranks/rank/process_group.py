@@ -223,7 +223,7 @@ def _record(name: str, operation: Operation) -> None:
         recorder.issue(call)
         recorder.stand_still_in_conflict(call)
         start = functools.partial(getattr(self.inner, name), *args, **kwargs)
-        if _is_synchronous(args, kwargs) and not recorder.launches and self._coalesced is None:
+        if is_synchronous(args, kwargs) and not recorder.launches and self._coalesced is None:
             return self._complete(call, start)
         return self._launch(call, start, has_future=not operation.message)
 
@@ -231,7 +231,7 @@ def _record(name: str, operation: Operation) -> None:
     setattr(RecordingProcessGroup, name, method)
 
 
-def _is_synchronous(args: tuple, kwargs: dict[str, Any]) -> bool:
+def is_synchronous(args: tuple, kwargs: dict[str, Any]) -> bool:
     """Whether torch's function was called with `async_op=False`: it waits for what it gets, if anything."""
     return not getattr(args[-1] if args else kwargs.get("opts"), "asyncOp", True)
 

@@ -1,6 +1,5 @@
 """Ranks whose calls a witness makes compute, wait, fail and explain themselves as all ranks do."""
 
-import textwrap
 from collections import Counter
 from functools import partial
 
@@ -145,7 +144,7 @@ def student(program):
 @pytest.fixture(scope="module")
 def notebook():
     names = {}
-    exec(textwrap.dedent(CALLS), names)
+    exec(CALLS, names)
     return names
 
 
