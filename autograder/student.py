@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import importlib
 import linecache
+import pickle
 import sys
 import types
 from abc import ABC, abstractmethod
@@ -29,9 +30,7 @@ from fourranks.errors import CellTimeout, DeadlockError, FourRanksError, RankDie
 from fourranks.trace import Call
 from fourranks.verdict import Aftermath
 
-TIMEOUT = (
-    20.0  # seconds for one call on all ranks; the slowest reference case takes a tenth of it on two cores
-)
+Answers = Sequence[bytes | memoryview]  # of each rank
 
 _DRIVERS = b"autograder.drivers."  # where drivers are, as requests name them
 
@@ -150,7 +149,7 @@ class Function(ABC):
         return ("gloo", "nccl") if gpus.nccl and gpus.count >= world_size else ("gloo",)
 
     @abstractmethod
-    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[list[bytes], list[list[Call]]]:
+    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[Answers, list[list[Call]]]:
         """Hands each rank its request; returns each rank's answer and calls."""
 
     @abstractmethod
@@ -170,11 +169,11 @@ class NotebookFunction(Function):
     def __init__(self, function: Callable) -> None:
         self.name = getattr(function, "__name__", type(function).__name__)
         self._function = function
-        self._entry: Callable[..., bytes] = call_on_rank
+        self._entry: Callable[..., pickle.PickleBuffer] = call_on_rank
         self._worlds: dict[tuple[int, str], fourranks.RankGroup] = {}
         self.source = _source(function)
 
-    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[list[bytes], list[list[Call]]]:
+    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[Answers, list[list[Call]]]:
         key = (len(requests), backend)
         if key not in self._worlds:
             if any(_DRIVERS in request for request in requests):  # drivers train, plain functions do not
@@ -183,7 +182,7 @@ class NotebookFunction(Function):
         world = self._worlds[key]
         with world.trace() as trace:
             try:
-                inputs = [(self._function, request) for request in requests]
+                inputs = [(self._function, pickle.PickleBuffer(request)) for request in requests]
                 return world.map(self._entry, inputs, self.timeout, show=False), trace.calls
             except FourRanksError as error:
                 failure = _failure(error, self.timeout)
@@ -224,8 +223,15 @@ class _StudentError(Exception):
     """What a student's function raised, as four lines: class, file, line number, message."""
 
 
-def call_on_rank(function: Callable, request: bytes) -> bytes:
-    """Runs on a rank: makes the group, calls the function, answers with what it returned and left behind."""
+def call_on_rank(function: Callable, request: memoryview) -> pickle.PickleBuffer:
+    """Runs on a rank: makes the group, calls the function, answers with what it returned and left behind.
+
+    Request and answer may be large: they travel beside the pickles, not in them.
+    """
+    return pickle.PickleBuffer(_answer(function, request))
+
+
+def _answer(function: Callable, request: memoryview) -> bytes:
     arguments, members, driver = wire.decode(request)
     keywords = {} if members is None else {"group": dist.new_group(members)}
     if arguments is None:
@@ -312,7 +318,7 @@ def _raised(error: RankError) -> RunFailed:
     return RunFailed(RAISED, f"rank {rank} raised {name}{where}{': ' if message else ''}{message}", name)
 
 
-def _outcome(rank: int, answer: bytes, calls: list[Call]) -> Outcome | None:
+def _outcome(rank: int, answer: bytes | memoryview, calls: list[Call]) -> Outcome | None:
     try:
         answer = wire.decode(answer)
         match answer:

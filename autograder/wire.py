@@ -7,6 +7,7 @@ that the bytes of a tensor are as many as its shape and dtype say. `student` and
 
 from __future__ import annotations
 
+import itertools
 import math
 import socket
 import struct
@@ -39,6 +40,7 @@ _DTYPES = {
 }
 _KEY_TYPES = (type(None), bool, int, float, str)
 _MAX_DIMS = 64
+_LARGE = 1 << 16  # bytes that are rather sent apart than copied
 _MAX_INT_BYTES = 1024
 
 
@@ -63,17 +65,22 @@ def encode(value: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """The bytes of `value`.
 
     Allowed are None, bool, int, float, str, bytes, list, tuple, dict and torch.Tensor, exactly: subclasses
-    are not. A tensor is written without its gradient; one on a GPU is copied to the CPU.
+    are not. A memoryview of bytes is written as these. A tensor is written without its gradient; one on a GPU
+    is copied to the CPU.
 
     Raises:
         WireError: for any other type, and for a value beyond `limits`.
     """
+    return b"".join(_parts(value, limits))
+
+
+def _parts(value: object, limits: Limits) -> list[bytes | memoryview]:
     writer = _Writer(limits)
     writer.write(value, limits.depth)
-    return b"".join(writer.parts)
+    return writer.parts
 
 
-def decode(data: bytes, limits: Limits = DEFAULT_LIMITS) -> object:
+def decode(data: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMITS) -> object:
     """The value whose bytes are `data`.
 
     Raises:
@@ -90,9 +97,11 @@ def decode(data: bytes, limits: Limits = DEFAULT_LIMITS) -> object:
 
 def send(connection: socket.socket, value: object, limits: Limits = DEFAULT_LIMITS) -> None:
     """Writes one frame; a peer that does not read for the socket's timeout raises TimeoutError."""
-    data = encode(value, limits)
-    connection.sendall(_HEADER.pack(_MAGIC, len(data)))
-    connection.sendall(data)
+    parts = _parts(value, limits)
+    parts.insert(0, _HEADER.pack(_MAGIC, sum(map(len, parts))))
+    for is_large, some in itertools.groupby(parts, lambda part: len(part) > _LARGE):
+        for data in some if is_large else [b"".join(some)]:
+            connection.sendall(data)
 
 
 def receive(
@@ -106,33 +115,38 @@ def receive(
         WireError: when what arrives is not a frame, or more than `limits` allow.
     """
     deadline = None if timeout is None else time.monotonic() + timeout
-    magic, length = _HEADER.unpack(_receive_exactly(connection, _HEADER.size, deadline))
+    magic, length = _HEADER.unpack(receive_exactly(connection, _HEADER.size, deadline))
     if magic != _MAGIC:
         raise WireError("what arrived is not a frame")
     if length > limits.nbytes:
         raise WireError(f"a frame of {length:,} bytes is more than the {limits.nbytes:,} allowed")
-    return decode(_receive_exactly(connection, length, deadline), limits)
+    return decode(receive_exactly(connection, length, deadline), limits)
 
 
-def _receive_exactly(connection: socket.socket, length: int, deadline: float | None) -> bytes:
-    parts = []
-    while length > 0:
+def receive_exactly(connection: socket.socket, length: int, deadline: float | None = None) -> bytearray:
+    """The next so many bytes, all of them, until a time.monotonic().
+
+    Raises:
+        EOFError: when the peer is gone.
+        TimeoutError: when they are not all there in time.
+    """
+    received = bytearray(length)
+    rest = memoryview(received)
+    while rest:
         if deadline is not None:
             # At least a millisecond: a timeout of 0 would make the socket non-blocking.
             connection.settimeout(max(deadline - time.monotonic(), 1e-3))
-        part = connection.recv(min(length, 1 << 20))
-        if not part:
+        if (count := connection.recv_into(rest, 0, socket.MSG_WAITALL)) == 0:
             raise EOFError("the other side closed the connection")
-        parts.append(part)
-        length -= len(part)
-        if length and deadline is not None and time.monotonic() > deadline:
+        rest = rest[count:]
+        if rest and deadline is not None and time.monotonic() > deadline:
             raise TimeoutError("the rest of the frame did not arrive in time")
-    return b"".join(parts)
+    return received
 
 
 class _Writer:
     def __init__(self, limits: Limits) -> None:
-        self.parts: list[bytes] = []
+        self.parts: list[bytes | memoryview] = []
         self.bytes_left = limits.nbytes
         self.values_left = limits.values
 
@@ -148,13 +162,13 @@ class _Writer:
             raise WireError("the value has too many parts")
         write(self, value, depth)
 
-    def _put(self, *parts: bytes) -> None:
+    def _put(self, *parts: bytes | memoryview) -> None:
         self.bytes_left -= sum(map(len, parts))
         if self.bytes_left < 0:
             raise WireError("the value is too large")
         self.parts.extend(parts)
 
-    def _put_sized(self, tag: bytes, content: bytes) -> None:
+    def _put_sized(self, tag: bytes, content: bytes | memoryview) -> None:
         self._put(tag, _COUNT.pack(len(content)), content)
 
     def _none(self, value: None, depth: int) -> None:
@@ -178,8 +192,13 @@ class _Writer:
         except UnicodeEncodeError as error:
             raise WireError(f"a str that is not valid Unicode: {error.reason}") from None
 
-    def _bytes(self, value: bytes, depth: int) -> None:
+    def _bytes(self, value: bytes | memoryview, depth: int) -> None:
         self._put_sized(b"b", value)
+
+    def _memoryview(self, value: memoryview, depth: int) -> None:
+        if value.format != "B" or value.ndim != 1 or not value.contiguous:
+            raise WireError("a memoryview of something else than bytes cannot be sent")
+        self._bytes(value, depth)
 
     def _list(self, value: list, depth: int) -> None:
         self._sequence(b"l", value, depth)
@@ -213,7 +232,7 @@ class _Writer:
         dense = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
         self._put_sized(b"X", dtype.encode())
         self._put(_COUNT.pack(dense.dim()), *(_COUNT.pack(size) for size in dense.shape))
-        self._put(dense.reshape(-1).view(torch.uint8).numpy().tobytes())
+        self._put(memoryview(dense.reshape(-1).view(torch.uint8).numpy()))
 
     _WRITERS = {
         type(None): _none,
@@ -222,6 +241,7 @@ class _Writer:
         float: _float,
         str: _str,
         bytes: _bytes,
+        memoryview: _memoryview,
         list: _list,
         tuple: _tuple,
         dict: _dict,

@@ -15,6 +15,8 @@ from typing import Any
 
 import torch
 
+from autograder.wire import receive_exactly
+
 MOST_TEXT, MOST_BYTES = 1 << 24, 1 << 30  # of one message; of all its tensors
 _LENGTHS = struct.Struct("!QQ")
 _ALIGNED = 16  # bytes at a multiple of which each tensor begins
@@ -57,10 +59,10 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[torch.Tenso
         EOFError: the other side is gone.
         ValueError: what arrives is no message.
     """
-    text_length, length = _LENGTHS.unpack(_receive(connection, _LENGTHS.size))
+    text_length, length = _LENGTHS.unpack(receive_exactly(connection, _LENGTHS.size))
     if text_length > MOST_TEXT or length > MOST_BYTES:
         raise FrameError("a message that is too long")
-    body = _receive(connection, text_length + length)
+    body = receive_exactly(connection, text_length + length)
     match json.loads(body[:text_length].decode()):
         case [dict(message), list(forms)]:
             return message, _tensors(body, text_length, forms)
@@ -101,13 +103,3 @@ def _tensor(memory: bytearray, begin: int, dtype: torch.dtype, shape: list[int],
     if dtype is torch.bool and bool((raw > 1).any()):
         raise FrameError("a bool that is neither true nor false")
     return raw.view(dtype).reshape(shape)
-
-
-def _receive(connection: socket.socket, length: int) -> bytearray:
-    received = bytearray(length)
-    rest = memoryview(received)
-    while rest:
-        if (count := connection.recv_into(rest, 0, socket.MSG_WAITALL)) == 0:
-            raise EOFError("the other side closed the connection")
-        rest = rest[count:]
-    return received

@@ -18,7 +18,18 @@ from autograder import wire
 from autograder.drivers.calls import call
 from autograder.sandbox import loopback, recorded
 from autograder.sandbox.launch import Launch, Launched, Unconfined, launch
-from autograder.student import DIED, RAISED, TIMED_OUT, UNTOLD, WRONG_TYPE, Cell, Function, RunFailed, Source
+from autograder.student import (
+    DIED,
+    RAISED,
+    TIMED_OUT,
+    UNTOLD,
+    WRONG_TYPE,
+    Answers,
+    Cell,
+    Function,
+    RunFailed,
+    Source,
+)
 from fourranks.trace import Call
 
 STARTING = 60.0  # seconds for importing torch
@@ -231,7 +242,7 @@ class RemoteFunction(Function):
         """Gloo only in a sandbox, which has no GPU: NCCL moves bytes where Linux does not count them."""
         return super().backends(world_size) if self._process.traffic() is None else ("gloo",)
 
-    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[list[bytes], list[list[Call]]]:
+    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[Answers, list[list[Call]]]:
         before = self._process.traffic()
         answer = self._process.call(
             {"run": self.name, "requests": requests, "backend": backend, "timeout": self.timeout},

@@ -10,7 +10,7 @@ import pickle
 
 from autograder.sandbox.ledger import Contradiction, Ledger
 from autograder.sandbox.witness import SHARES_FILES
-from autograder.student import UNTOLD, NotebookFunction, RunFailed, call_on_rank
+from autograder.student import UNTOLD, Answers, NotebookFunction, RunFailed, call_on_rank
 from fourranks.trace import Call
 
 # The ranks of these drivers write files that others read, as the exercise asks them to.
@@ -31,7 +31,7 @@ class ShippedFunction(NotebookFunction):
         self._ledger = ledger
         self._entry = _call
 
-    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[list[bytes], list[list[Call]]]:
+    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[Answers, list[list[Call]]]:
         if self._ledger is None:
             return super()._run_on_ranks(requests, backend)
         shares = str(any(_SHARING_FILES in request for request in requests))
@@ -47,5 +47,5 @@ class ShippedFunction(NotebookFunction):
             raise RunFailed(UNTOLD, str(contradiction), calls=calls) from None
 
 
-def _call(pickled: bytes, request: bytes) -> bytes:
+def _call(pickled: bytes, request: memoryview) -> pickle.PickleBuffer:
     return call_on_rank(pickle.loads(pickled), request)

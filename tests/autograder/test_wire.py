@@ -48,6 +48,12 @@ def test_types_inside_containers_are_kept():
     assert (type(first), type(second), type(third)) == (int, bool, tuple)
 
 
+def test_a_view_of_bytes_comes_out_as_bytes():
+    result = wire.decode(wire.encode([memoryview(b"abcd")[1:3], memoryview(bytearray(2))]))
+    assert result == [b"bc", bytes(2)]
+    assert [type(each) for each in result] == [bytes, bytes]
+
+
 def test_minus_zero_and_nan_are_kept():
     minus_zero, nan = wire.decode(wire.encode([-0.0, math.nan]))
     assert math.copysign(1, minus_zero) == -1
@@ -114,6 +120,9 @@ class _Tensor(torch.Tensor):
         {b"a": 2},
         "\ud800",
         len,
+        memoryview(b"abcd").cast("I"),
+        memoryview(b"abcd").cast("B", (2, 2)),
+        memoryview(b"abcd")[::2],
     ],
     ids=lambda value: type(value).__name__,
 )
@@ -236,6 +245,16 @@ def test_a_frame_larger_than_the_socket_buffer_arrives_whole(pair):
     result = wire.receive(right, timeout=30)
     sender.join()
     assert torch.equal(result, tensor)
+
+
+def test_large_parts_among_small_ones_arrive_in_their_places(pair):
+    left, right = pair
+    value = ["before", bytes(range(256)) * 4096, [1, None], b"y" * 2**20, {"after": b""}]
+    sender = threading.Thread(target=wire.send, args=(left, value))
+    sender.start()
+    result = wire.receive(right, timeout=30)
+    sender.join()
+    assert result == value
 
 
 def test_frames_arrive_in_order(pair):
