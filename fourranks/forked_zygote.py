@@ -45,7 +45,8 @@ class ForkedZygote(zygote.Zygote):
             keep_only(theirs.fileno(), *self._inherited)
             end_with(parent)
             os.setsid()
-            zygote.main(theirs.fileno(), self._become)
+            # `import_more` would take seconds of processor time from ranks that are running elsewhere.
+            zygote.main(theirs.fileno(), self._become, [zygote.render_a_traceback])
         finally:
             os._exit(1)
 

@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -229,12 +229,17 @@ def _package_parent() -> str:
 # --- in the zygote itself --------------------------------------------------------------------------------
 
 
-def main(descriptor: int, become: Callable[..., None] | None = None) -> None:
+def main(
+    descriptor: int,
+    become: Callable[..., None] | None = None,
+    idle_work: Iterable[Callable[[], None]] = (),
+) -> None:
     """Import, then fork and reap ranks until the notebook is gone.
 
     Args:
         descriptor: of the socket to the notebook.
         become: what a forked process does, with the arguments of `become_rank`; that itself by default.
+        idle_work: what is done when nothing is asked for and there are no ranks.
     """
     channel = Channel(socket.socket(fileno=descriptor), blocking=True)
     parent = os.getppid()
@@ -244,11 +249,11 @@ def main(descriptor: int, become: Callable[..., None] | None = None) -> None:
 
     become = become or become_rank
     ranks: set[int] = set()
-    idle_work = [_import_more, _render_a_traceback]
+    idle_work = list(idle_work)
     while os.getppid() == parent:
         readable, _, _ = select.select([channel, alarm], [], [], PARENT_CHECK)
         if not readable and idle_work and not ranks:
-            idle_work.pop()()
+            idle_work.pop(0)()
         if alarm in readable:
             alarm.recv(4096)
         _reap(channel, ranks)
@@ -268,14 +273,14 @@ def _warm_up() -> Ready:
     return Ready()
 
 
-def _import_more() -> None:
+def import_more() -> None:
     """Spare later ranks the seconds that the first use of DDP takes: torch imports its compiler then."""
     import torch._dynamo  # noqa: F401
 
     gc.freeze()
 
 
-def _render_a_traceback() -> None:
+def render_a_traceback() -> None:
     """Spare later ranks the half second of a first traceback: imports, reading torch's source."""
     import torch.distributed
     from IPython.core.ultratb import FormattedTB
@@ -316,7 +321,7 @@ def _obey(channel: Channel, ranks: set[int], become: Callable[..., None]) -> boo
             os.close(descriptor)
         channel.send(Forked(pid))
     elif isinstance(message, ImportMore):
-        _import_more()
+        import_more()
     elif isinstance(message, FindGpus):
         channel.send(find_gpus(message.visible))
     elif isinstance(message, Kill):
@@ -393,4 +398,4 @@ if __name__ == "__main__":
     # The module that the notebook pickles messages from, not __main__.
     from fourranks import zygote
 
-    zygote.main(int(sys.argv[1]))
+    zygote.main(int(sys.argv[1]), idle_work=[zygote.render_a_traceback, zygote.import_more])
