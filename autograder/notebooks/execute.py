@@ -1,6 +1,7 @@
 """Runs a notebook from top to bottom and keeps its outputs; `build` calls it for lectures and solutions."""
 
 import os
+import tempfile
 import textwrap
 import time
 import uuid
@@ -29,20 +30,22 @@ def execute(notebook: NotebookNode, folder: Path, cell_timeout: float = CELL_TIM
             processes outlived the kernel. None is left when this returns.
     """
     mark = uuid.uuid4().hex
-    client = NotebookClient(
-        notebook,
-        resources={"metadata": {"path": str(folder)}},
-        timeout=cell_timeout,
-        config=Config(KernelManager={"transport_encryption": "auto"}),
-        coalesce_streams=True,
-        record_timing=False,
-    )
-    try:
-        with client.setup_kernel(env=os.environ | {MARK: mark}):
-            for index, cell in enumerate(notebook.cells):
-                _execute_cell(client, cell, index)
-    finally:
-        left = _kill_what_is_left(mark)
+    with tempfile.TemporaryDirectory() as sockets:  # nobody else may open it
+        client = NotebookClient(
+            notebook,
+            resources={"metadata": {"path": str(folder)}},
+            timeout=cell_timeout,
+            # A TCP port that is free when it is chosen may be taken when the kernel opens it.
+            config=Config(KernelManager={"transport": "ipc", "ip": f"{sockets}/kernel"}),
+            coalesce_streams=True,
+            record_timing=False,
+        )
+        try:
+            with client.setup_kernel(env=os.environ | {MARK: mark}):
+                for index, cell in enumerate(notebook.cells):
+                    _execute_cell(client, cell, index)
+        finally:
+            left = _kill_what_is_left(mark)
     if left:
         raise ExecutionError(
             f"it left processes behind: {', '.join(left)}. Its last cell must end what it started."

@@ -33,7 +33,7 @@ check.exchange(right, world_sizes=(2,), numels=(1,))
 def cells() -> list[nbformat.NotebookNode]:
     notebook = new_notebook(cells=[new_code_cell(source) for source in CELLS])
     notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    config = Config(KernelManager={"transport_encryption": "auto"})
+    config = Config(KernelManager={"transport": "ipc"})
     NotebookClient(notebook, allow_errors=True, timeout=60, config=config).execute()
     return notebook.cells
 

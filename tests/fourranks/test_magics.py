@@ -10,6 +10,7 @@ from base64 import b64decode
 import nbclient
 import nbformat
 import pytest
+from traitlets.config import Config
 
 from fourranks.errors import plain
 
@@ -20,7 +21,13 @@ class Kernel(nbclient.NotebookClient):
     """A kernel with the extension loaded; `run` returns the outputs of a cell as a notebook stores them."""
 
     def __init__(self) -> None:
-        super().__init__(nbformat.v4.new_notebook(), kernel_name="python3", allow_errors=True, timeout=60)
+        super().__init__(
+            nbformat.v4.new_notebook(),
+            kernel_name="python3",
+            allow_errors=True,
+            timeout=60,
+            config=Config(KernelManager={"transport": "ipc"}),
+        )
         self.reset_execution_trackers()
         self.create_kernel_manager()
         self.start_new_kernel()
