@@ -1,6 +1,6 @@
 """`python -m benchmarks [MODULE ...]`: measures everything, or some modules, and prints the table.
 
-A run of everything also writes it to `benchmarks/results.md`.
+A run of everything also writes it to `benchmarks/results.md`, and the lines that the README quotes there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from . import table
+from . import readme, table
 from .contender import PEERS, Session
 from .model import Benchmark, Result
 
@@ -35,6 +35,7 @@ MODULES = (
 )
 ENOUGH = 40.0  # seconds after which a slow contender of a benchmark is not measured again
 RESULTS = Path(__file__).with_name("results.md")
+README = Path(__file__).parent.parent / "README.md"
 
 _numbers = itertools.count()
 
@@ -48,7 +49,7 @@ def measure(benchmark: Benchmark) -> list[Result]:
         for _ in range(benchmark.repeats):
             for result, session in zip(results, sessions, strict=True):
                 if not result.reason and result.spent < ENOUGH:
-                    _take(result, session)
+                    _take(result, session, benchmark.patience)
     finally:
         for result, session in zip(results, sessions, strict=True):
             if left := session.close():
@@ -56,9 +57,9 @@ def measure(benchmark: Benchmark) -> list[Result]:
     return results
 
 
-def _take(result: Result, session: Session) -> None:
+def _take(result: Result, session: Session, patience: float) -> None:
     began = time.monotonic()
-    answer = session.measure()
+    answer = session.measure(patience)
     result.spent += time.monotonic() - began
     if isinstance(answer, str):
         result.reason, result.values = answer, []
@@ -86,7 +87,9 @@ def main(modules: list[str]) -> None:
         print(piece, flush=True)
         pieces.append(piece)
     if not modules:
-        RESULTS.write_text("\n".join(pieces) + "\n", encoding="utf-8")
+        measured = "\n".join(pieces) + "\n"
+        RESULTS.write_text(measured, encoding="utf-8")
+        README.write_text(readme.refreshed(README.read_text(encoding="utf-8"), measured), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from autograder.notebooks.source import read
 COURSE = Path(__file__).parent.parent
 SHELF = COURSE / "tests" / "autograder" / "wrong_solutions"
 WRONG, UNANSWERED, DELETED, BROKEN = 0.15, 0.05, 0.05, 0.02  # how often; the last one of submissions
+GIVES_PARTS = {"parse_topology"}  # checks that give points for what is right of an answer
 QUESTIONS = "exchange,broadcast,reduce,scatter,gather"
 
 
@@ -117,13 +118,14 @@ class _Submission:
         self._sources = {name: answer.source for name, answer in self._answers.items()}
 
     def deserves(self, test: NotebookNode) -> str:
-        """Points for a test cell; "?" when a right answer uses a wrong one, or nothing can be graded."""
+        """Points for a test cell; "?" when a right answer uses a wrong one, a wrong one is right in parts, or
+        nothing can be graded."""
         if self._broken:
             return "?"
         used = _used(test.source, self._sources)
         asked = [name for name in used if _defined(self._sources[name]) & _words(test.source)]
         if not all(self._answers[name].right for name in asked):
-            return "0"
+            return "?" if checks(test.source) & GIVES_PARTS else "0"
         return f"{test.metadata.nbgrader.points:g}" if all(self._answers[n].right for n in used) else "?"
 
     def hand_in(self, path: Path) -> None:

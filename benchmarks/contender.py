@@ -24,9 +24,6 @@ from .model import Contender
 COURSE = Path(__file__).parent.parent
 PEERS = COURSE / ".venv" / "peers"  # made by `make bench`
 MARK = "FOURRANKS_BENCHMARK"  # environment variable by which everything that a contender started is found
-PATIENCE = (
-    300.0  # seconds for one measurement; 200 deadlocks take 120, the slowest peer 15, on two idle cores
-)
 END_PATIENCE = 20.0  # seconds for a contender to end what it started
 NANNY_PATIENCE = 10.0  # seconds for processes to end by themselves after that; ipyparallel's nannies take 3
 
@@ -51,12 +48,12 @@ class Session:
                 stderr=subprocess.DEVNULL,
             )
 
-    def measure(self) -> float | str:
-        """One measurement, or the reason why there is none."""
+    def measure(self, patience: float) -> float | str:
+        """One measurement, or the reason why there is none after so many seconds."""
         try:
             self._connection.send(None)
-            if not self._connection.poll(PATIENCE):
-                return f"no answer within {PATIENCE:g} s"
+            if not self._connection.poll(patience):
+                return f"no answer within {patience:g} s"
             return self._connection.recv()
         except (EOFError, OSError):
             return f"its process ended with code {self._process.wait()}"

@@ -47,12 +47,17 @@ class Contender:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """What is measured, in turns, on each contender; the first is Four Ranks."""
+    """What is measured, in turns, on each contender; the first is Four Ranks.
+
+    Attributes:
+        patience: seconds for one measurement; 200 deadlocks take 120, the slowest peer 15, on two idle cores.
+    """
 
     title: str
     contenders: tuple[Contender, ...]
     repeats: int
     unit: str = "s"
+    patience: float = 300.0
 
 
 @dataclass

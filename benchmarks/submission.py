@@ -17,20 +17,23 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from time import monotonic
+from time import monotonic, sleep
 
 import nbformat
+import psutil
 from nbformat import NotebookNode
 
 from autograder.grading import records
 from autograder.notebooks.source import read
 
 from . import spawned_tests
-from .model import OURS, Benchmark, Contender, faster
+from .model import OURS, Benchmark, Contender, at_most, faster
 
 COURSE = Path(__file__).parent.parent
 TOPIC = "02_collectives"
 AUTOGRADE = ("nbgrader", "autograde", TOPIC, "--force")
+GRADE = ("autograder", "grade", TOPIC)
+SAID = "said.txt"
 QUESTIONS = ("broadcast", "ring_all_reduce", "all_to_all")
 NEEDS = ("exchange", "ring_reduce_scatter", "ring_all_gather")  # what the answers use
 STOCK_TEST = """
@@ -43,7 +46,10 @@ spawned_tests.compare(source, {operation!r})
 spawned_tests.compare(source, {operation!r}, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, {numel}))
 ### END HIDDEN TESTS
 """
-CLASS = 16
+CLASS = 100
+SMALLER_CLASS = 30  # in which memory is measured
+LOOK = 0.5  # seconds between looks at it
+PATIENCE = 3600.0  # seconds; the class takes a quarter of it on two idle cores
 NUMELS = {"broadcast": 100_003, "ring_all_reduce": 1_000_003, "all_to_all": 10_007}
 
 
@@ -52,7 +58,7 @@ def refereed() -> Iterator[float]:
 
 
 def refereed_class() -> Iterator[float]:
-    for seconds in _graded(exercise(), _with_the_referee, ("autograder", "grade", TOPIC), CLASS):
+    for seconds in _graded(exercise(), _with_the_referee, GRADE, CLASS):
         yield seconds / CLASS
 
 
@@ -89,44 +95,80 @@ def exercise() -> NotebookNode:
     return notebook
 
 
+def growth_of_memory() -> Iterator[float]:
+    """The most that grading takes in the last third of a class, divided by the most in the first third."""
+    with _handed_in(exercise(), _with_the_referee, SMALLER_CLASS) as course:
+        while True:
+            grading = _begin(GRADE, course)
+            peaks = [0.0, 0.0, 0.0]
+            while grading.poll() is None:
+                done = len(list((course / records.FOLDER).glob("*/*/*.json")))
+                third = min(2, 3 * done // SMALLER_CLASS)
+                peaks[third] = max(peaks[third], _memory(grading.pid))
+                sleep(LOOK)
+            _require_success(grading, course, SMALLER_CLASS)
+            yield peaks[2] / peaks[0]
+
+
+def _memory(pid: int) -> float:
+    """Bytes of a process and all that it has started; pages that several share count once."""
+    total = 0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for each in [process, *process.children(recursive=True)]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                total += each.memory_full_info().pss
+    return float(total)
+
+
 def _graded(
     notebook: NotebookNode, prepare: Callable[[Path], object], command: Sequence[str], students: int = 1
 ) -> Iterator[float]:
     """Seconds for grading as many submissions of this notebook."""
-    with tempfile.TemporaryDirectory() as folder:
-        course = Path(folder)
-        handed_in = [course / "submitted" / f"student{number}" / TOPIC for number in range(students)]
-        for place in (course / "source" / TOPIC, *handed_in):
-            place.mkdir(parents=True)
-            nbformat.write(notebook, place / "exercise.ipynb")
-        prepare(course)
-        _run(("nbgrader", "generate_assignment", TOPIC), course)
+    with _handed_in(notebook, prepare, students) as course:
         while True:
-            shutil.rmtree(course / records.FOLDER, ignore_errors=True)  # else nothing is run again
             began = monotonic()
-            _run(command, course)
+            grading = _begin(command, course)
+            grading.wait()
             seconds = monotonic() - began
-            _require_full_marks(course, students)
+            _require_success(grading, course, students)
             yield seconds
 
 
-def _run(command: Sequence[str], course: Path) -> None:
+@contextlib.contextmanager
+def _handed_in(notebook: NotebookNode, prepare: Callable[[Path], object], students: int) -> Iterator[Path]:
+    """A course's folder in which so many have handed in this notebook."""
+    with tempfile.TemporaryDirectory() as folder:
+        course = Path(folder)
+        submitted = [course / "submitted" / f"student{number}" / TOPIC for number in range(students)]
+        for place in (course / "source" / TOPIC, *submitted):
+            place.mkdir(parents=True)
+            nbformat.write(notebook, place / "exercise.ipynb")
+        prepare(course)
+        _begin(("nbgrader", "generate_assignment", TOPIC), course).wait()
+        yield course
+
+
+def _begin(command: Sequence[str], course: Path) -> subprocess.Popen:
+    """Start a command; what it says goes to a file. Of what was graded before nothing is known any more."""
+    shutil.rmtree(course / records.FOLDER, ignore_errors=True)
     scripts = sysconfig.get_path("scripts")
-    done = subprocess.run(
-        [Path(scripts, command[0]), *command[1:]],
-        cwd=course,
-        env=os.environ | {"PATH": os.pathsep.join([scripts, os.environ["PATH"]])},  # nbgrader calls alembic
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    if done.returncode != 0:
-        raise RuntimeError(f"{' '.join(command)} failed:\n{done.stdout[-2000:]}")
+    with (course / SAID).open("w") as said:
+        return subprocess.Popen(
+            [Path(scripts, command[0]), *command[1:]],
+            cwd=course,
+            env=os.environ
+            | {"PATH": os.pathsep.join([scripts, os.environ["PATH"]])},  # nbgrader calls alembic
+            stdin=subprocess.DEVNULL,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+        )
 
 
-def _require_full_marks(course: Path, students: int) -> None:
+def _require_success(grading: subprocess.Popen, course: Path, students: int) -> None:
     """A grading that stops early would be fast."""
+    if grading.returncode != 0:
+        raise RuntimeError(f"the grading failed: {(course / SAID).read_text()[-2000:]}")
     with contextlib.closing(sqlite3.connect(course / "gradebook.db")) as gradebook:
         scores = gradebook.execute("SELECT auto_score FROM grade").fetchall()
     if len(scores) != students * len(QUESTIONS) or not all(score for (score,) in scores):
@@ -141,6 +183,7 @@ BENCHMARKS = (
             Contender("nbgrader, tests with torch.multiprocessing.spawn: values", stock, faster(10)),
         ),
         repeats=3,
+        patience=PATIENCE,
     ),
     Benchmark(
         f"the same, a submission of a class of {CLASS} by `autograder grade`",
@@ -149,5 +192,14 @@ BENCHMARKS = (
             Contender("nbgrader, a class of one: it starts anew with each submission", stock, faster(10)),
         ),
         repeats=1,
+        patience=PATIENCE,
+    ),
+    Benchmark(
+        f"memory while a class of {SMALLER_CLASS} is graded (PSS of all processes): the most in the last "
+        "third of the class, divided by the most in the first third",
+        (Contender(OURS, growth_of_memory, at_most(1.1, "")),),
+        repeats=1,
+        unit="",
+        patience=PATIENCE,
     ),
 )

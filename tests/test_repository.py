@@ -33,7 +33,7 @@ def test_the_code_has_no_lint_and_is_formatted():
 def test_the_figures_in_the_readme_are_those_of_the_benchmark():
     measured = (COURSE / "benchmarks" / "results.md").read_text().splitlines()
     section = (COURSE / "README.md").read_text().partition("## Figures")[2].splitlines()
-    quoted = [line for line in section if line.startswith("|")]
+    quoted = [line for line in section if line.startswith(("|", "- "))]
     assert len(quoted) > 5
     assert [line for line in quoted if line not in measured] == []
 

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 
 
@@ -22,6 +23,10 @@ def raises() -> Iterator[float]:
 
 def dies() -> Iterator[float]:
     yield float(os._exit(3) or 0)
+
+
+def hangs() -> Iterator[float]:
+    yield float(time.sleep(600) or 0)
 
 
 def leaves_a_process_behind() -> Iterator[float]:

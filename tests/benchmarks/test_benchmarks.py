@@ -41,10 +41,17 @@ def test_a_contender_that_fails_has_a_reason_in_the_place_of_figures(function, r
     assert (result.values, result.reason) == ([], reason)
 
 
+def test_a_contender_that_hangs_is_waited_for_as_long_as_its_benchmark_says(monkeypatch):
+    monkeypatch.setattr(contender, "END_PATIENCE", 0.2)
+    monkeypatch.setattr(contender, "NANNY_PATIENCE", 0.2)
+    line = Contender("a name", contenders.hangs)
+    assert measure(Benchmark("a title", (line,), 1, patience=0.5))[0].reason == "no answer within 0.5 s"
+
+
 def test_what_a_contender_leaves_behind_is_ended_and_named(monkeypatch):
     monkeypatch.setattr(contender, "NANNY_PATIENCE", 0.2)
     session = Session(Contender("a name", contenders.leaves_a_process_behind), 0)
-    pid = int(session.measure())
+    pid = int(session.measure(60))
     assert session.close() == ["sleep"]
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
 
@@ -52,7 +59,7 @@ def test_what_a_contender_leaves_behind_is_ended_and_named(monkeypatch):
 def test_the_round_trip_of_a_cell_is_measured_on_real_ranks_and_nothing_is_left_behind():
     session = Session(cell.BENCHMARKS[0].contenders[0], 0)
     try:
-        assert 0 < session.measure() < contender.PATIENCE
+        assert 0 < session.measure(60) < 60
     finally:
         assert session.close() == []
 
