@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -31,9 +32,9 @@ def gone(pid: int) -> bool:
 
 def wait_until(condition, seconds=10):
     deadline = time.monotonic() + seconds
-    while not condition() and time.monotonic() < deadline:
+    while not (holds := condition()) and time.monotonic() < deadline:
         time.sleep(0.02)
-    return condition()
+    return holds
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_a_world_that_is_out_of_reach_ends():
     before = len(os.listdir("/proc/self/fd"))
     group = fourranks.start(2, "gloo")
     assert wait_until(lambda: all(gone(pid) for pid in pids))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert wait_until(lambda: len(os.listdir("/proc/self/fd")) == before)
     group.stop()
 
 
@@ -143,7 +144,7 @@ def test_many_deadlocks_in_a_row_leave_no_descriptor_or_thread_behind(group):
         counts = group.pull(
             "(len(__import__('os').listdir('/proc/self/fd')), __import__('threading').active_count())"
         )
-        return counts, len(os.listdir("/proc/self/fd"))
+        return [*itertools.chain(*counts), len(os.listdir("/proc/self/fd"))]
 
     def deadlock():
         with pytest.raises(DeadlockError):
@@ -153,7 +154,8 @@ def test_many_deadlocks_in_a_row_leave_no_descriptor_or_thread_behind(group):
     before = resources()
     for _ in range(5):
         deadlock()
-    assert resources() == before
+    # Gloo and the store close a connection a little after its other end is gone.
+    assert wait_until(lambda: all(now <= earlier for now, earlier in zip(resources(), before, strict=True)))
 
 
 def test_ranks_have_what_the_zygote_was_told_to_import():

@@ -118,7 +118,8 @@ def test_large_values_pass_between_notebook_and_ranks_in_every_call(shared_group
 
 def test_large_values_leave_no_descriptor_behind_on_either_side(shared_group):
     def descriptors():
-        return psutil.Process().num_fds(), shared_group.pull("len(__import__('os').listdir('/proc/self/fd'))")
+        on_ranks = shared_group.pull("len(__import__('os').listdir('/proc/self/fd'))")
+        return [psutil.Process().num_fds(), *on_ranks]
 
     shared_group.push(big=torch.ones(MANY))
     before = descriptors()
@@ -126,7 +127,8 @@ def test_large_values_leave_no_descriptor_behind_on_either_side(shared_group):
     for _ in range(5):
         shared_group.push(big=torch.ones(MANY))
         kept += shared_group.pull("big")
-    assert descriptors() == before
+    # Fewer, if a connection of an earlier test was still being closed before.
+    assert all(now <= earlier for now, earlier in zip(descriptors(), before, strict=True))
 
 
 def test_a_value_for_all_ranks_lies_in_memory_once(group):
