@@ -74,7 +74,8 @@ class _Setting:
         """For each rank that takes part, a tensor of `parts` chunks."""
         high = _LARGEST_SUMMAND[self.dtype]
         shape = (self.size, *self.shape_of(parts))
-        return list(torch.randint(-high, high + 1, shape, generator=self.generator).to(self.dtype).unbind())
+        drawn = torch.randint(-high, high + 1, shape, generator=self.generator, dtype=self.dtype)
+        return list(drawn.unbind())
 
     def garbage(self, parts: int = 1) -> torch.Tensor:
         """A buffer to be filled, whose contents are not the result by accident."""
@@ -82,8 +83,10 @@ class _Setting:
 
     def total(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """The sum, exact: see `_LARGEST_SUMMAND`."""
-        exact = torch.int64 if self.dtype == torch.int64 else torch.float64
-        return torch.stack(list(tensors)).to(exact).sum(0).to(self.dtype)
+        total = tensors[0].to(torch.int64 if self.dtype == torch.int64 else torch.float64, copy=True)
+        for tensor in tensors[1:]:
+            total += tensor
+        return total.to(self.dtype)
 
     def on_ranks(self, values: Sequence, elsewhere: object) -> list:
         """`values`, one for each rank that takes part, as a list over all ranks of the world."""

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import os
 import secrets
@@ -135,6 +136,8 @@ def _run(
         from autograder.grading import referee
         from autograder.sandbox.remote import StudentProcess
 
+        if not gc.get_freeze_count():
+            gc.freeze()  # else all that was imported is looked through again and again, last when Python ends
         clock = [time.monotonic()]
         with StudentProcess(launch=launch) as student:
             referee.grade(

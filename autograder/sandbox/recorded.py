@@ -1,4 +1,4 @@
-"""The record of what ranks communicated, as it comes out of a sandbox: read field by field.
+"""The record of what ranks communicated, as it comes out of a sandbox: JSON, read field by field.
 
 Code on a rank can write into its own record what it likes. `ledger` holds it against the calls that were
 made, `loopback` against what Linux counted; here it is only seen to that checks can rely on its form.
@@ -7,6 +7,7 @@ made, `loopback` against what Linux counted; here it is only seen to that checks
 from __future__ import annotations
 
 import dataclasses
+import json
 import operator
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 from fourranks.trace import Call
 
 LONGEST = 1000  # characters of a name
+MOST_TEXT = 32 << 20  # characters of a record; the largest of any solution is a tenth of it
 _FIELDS = [field.name for field in dataclasses.fields(Call)]
 _NAMES = ("op", "group", "dtype", "file", "function")
 _COUNTS = ("seq", "index", "nbytes", "line")
@@ -21,29 +23,49 @@ _MOMENTS = ("end", "completed", "device_seconds")  # or None
 _RANKS = ("peer", "root")  # or None
 
 
-def plain(calls: Sequence[Sequence[Call]]) -> list[list[tuple]]:
-    """The calls of each rank as tuples of their fields: names would be most of what is sent."""
+def plain(calls: Sequence[Sequence[Call]]) -> str:
+    """The calls of each rank as rows of their fields; what JSON does not know is left out."""
     fields = operator.attrgetter(*_FIELDS)
-    return [[fields(call) for call in own] for own in calls]
+    rows = [[fields(call) for call in own] for own in calls]
+    return json.dumps(rows, skipkeys=True, default=lambda value: None)
 
 
-def calls(record: object, world_size: int) -> list[list[Call]]:
+def calls(text: object, world_size: int) -> list[list[Call]]:
     """The calls of each rank.
 
     Raises:
         ValueError: something in the record is not what it can be.
     """
+    record = _read(text)
     if type(record) is not list or len(record) != world_size:
         raise ValueError("no record of every rank")
     return [_calls(own, world_size) for own in record]
 
 
+def _read(text: object) -> object:
+    if type(text) is not str or len(text) > MOST_TEXT:
+        raise ValueError("no record, or a very long one")
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("a record that is nested too deeply") from None
+
+
 def _calls(own: object, world_size: int) -> list[Call]:
-    if type(own) is not list or not all(type(row) is tuple and len(row) == len(_FIELDS) for row in own):
+    if type(own) is not list or not all(type(row) is list and len(row) == len(_FIELDS) for row in own):
         raise ValueError("no record of calls")
-    if not all(_is_call(dict(zip(_FIELDS, row, strict=True)), world_size) for row in own):
+    rows = [map(_with_tuples, row) for row in own]
+    found = [dict(zip(_FIELDS, row, strict=True)) for row in rows]
+    if not all(_is_call(fields, world_size) for fields in found):
         raise ValueError("no record of calls")
-    return [Call(*row) for row in own]
+    return [Call(**fields) for fields in found]
+
+
+def _with_tuples(value: object) -> object:
+    """A field of a call, which has tuples where JSON has lists, and at most two of them in each other."""
+    if type(value) is not list:
+        return value
+    return tuple(tuple(each) if type(each) is list else each for each in value)
 
 
 def _is_call(fields: dict[str, Any], world_size: int) -> bool:

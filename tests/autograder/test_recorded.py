@@ -1,6 +1,7 @@
 """A record of calls that came out of a sandbox is read only if every field is what it can be."""
 
 import dataclasses
+import json
 
 import pytest
 
@@ -37,7 +38,8 @@ def test_an_honest_record_comes_through_as_it_was():
         {"ranks": (0, 0, 1)},
         {"ranks": (0, 9)},
         {"ranks": 3},
-        {"shape": [3]},
+        {"shape": [[3]]},
+        {"shape": {3: 3}},
         {"op": None},
         {"op": "x" * 10_000},
         {"file": b"file"},
@@ -59,9 +61,19 @@ def test_a_field_that_cannot_be_spoils_the_record(changes):
 
 @pytest.mark.parametrize(
     "record",
-    [None, [], [[], []], {"0": []}, [[], [], None], [[], [], [7]], [[], [], [("send", "0", (0, 1, 2))]]],
+    [None, [], [[], []], {"0": []}, [[], [], None], [[], [], [7]], [[], [], [["send", "0", [0, 1, 2]]]]],
     ids=str,
 )
 def test_a_record_has_calls_of_every_rank(record):
+    with pytest.raises(ValueError, match="no record of"):
+        recorded.calls(json.dumps(record), 3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, b"[[]]", [[]], "", "[[]", "[" * 1_000_000, "[[]]" + " " * recorded.MOST_TEXT, "9" * 10_000],
+    ids=lambda text: str(text)[:10],
+)
+def test_what_is_no_record_at_all_is_refused(text):
     with pytest.raises(ValueError):
-        recorded.calls(record, 3)
+        recorded.calls(text, 1)
