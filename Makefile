@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 # nbgrader calls alembic by its name.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
+# Tests and benchmarks start hundreds of Pythons, of which only the first should have to compile the course.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install lab test build check-build bundle bench soak mutation lint format clean

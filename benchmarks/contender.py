@@ -82,7 +82,6 @@ class Session:
             "IPYTHONDIR": self._settings.name,
             "JUPYTER_CONFIG_DIR": self._settings.name,
             "GLOO_SOCKET_IFNAME": "lo0" if sys.platform == "darwin" else "lo",
-            "PYTHONDONTWRITEBYTECODE": "",  # else the peers, which pip compiled, would start the faster
         }
 
     def _marked(self) -> Iterator[psutil.Process]:
