@@ -12,6 +12,7 @@ import math
 import socket
 import struct
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -98,7 +99,11 @@ def decode(data: bytes | bytearray | memoryview, limits: Limits = DEFAULT_LIMITS
 def send(connection: socket.socket, value: object, limits: Limits = DEFAULT_LIMITS) -> None:
     """Writes one frame; a peer that does not read for the socket's timeout raises TimeoutError."""
     parts = _parts(value, limits)
-    parts.insert(0, _HEADER.pack(_MAGIC, sum(map(len, parts))))
+    send_parts(connection, [_HEADER.pack(_MAGIC, sum(map(len, parts))), *parts])
+
+
+def send_parts(connection: socket.socket, parts: Iterable[bytes | memoryview]) -> None:
+    """Writes one after the other: small ones in one piece, large ones without a copy."""
     for is_large, some in itertools.groupby(parts, lambda part: len(part) > _LARGE):
         for data in some if is_large else [b"".join(some)]:
             connection.sendall(data)

@@ -106,7 +106,8 @@ def growth_of_memory() -> Iterator[float]:
                 third = min(2, 3 * done // SMALLER_CLASS)
                 peaks[third] = max(peaks[third], _memory(grading.pid))
                 sleep(LOOK)
-            _require_success(grading, course, SMALLER_CLASS)
+            _end(grading, course)
+            _require_full_marks(course, SMALLER_CLASS)
             yield peaks[2] / peaks[0]
 
 
@@ -128,10 +129,9 @@ def _graded(
     with _handed_in(notebook, prepare, students) as course:
         while True:
             began = monotonic()
-            grading = _begin(command, course)
-            grading.wait()
+            _end(_begin(command, course), course)
             seconds = monotonic() - began
-            _require_success(grading, course, students)
+            _require_full_marks(course, students)
             yield seconds
 
 
@@ -145,7 +145,7 @@ def _handed_in(notebook: NotebookNode, prepare: Callable[[Path], object], studen
             place.mkdir(parents=True)
             nbformat.write(notebook, place / "exercise.ipynb")
         prepare(course)
-        _begin(("nbgrader", "generate_assignment", TOPIC), course).wait()
+        _end(_begin(("nbgrader", "generate_assignment", TOPIC), course), course)
         yield course
 
 
@@ -165,10 +165,14 @@ def _begin(command: Sequence[str], course: Path) -> subprocess.Popen:
         )
 
 
-def _require_success(grading: subprocess.Popen, course: Path, students: int) -> None:
+def _end(begun: subprocess.Popen, course: Path) -> None:
+    """Wait until it has ended, and well."""
+    if begun.wait() != 0:
+        raise RuntimeError(f"a command failed: {(course / SAID).read_text()[-2000:]}")
+
+
+def _require_full_marks(course: Path, students: int) -> None:
     """A grading that stops early would be fast."""
-    if grading.returncode != 0:
-        raise RuntimeError(f"the grading failed: {(course / SAID).read_text()[-2000:]}")
     with contextlib.closing(sqlite3.connect(course / "gradebook.db")) as gradebook:
         scores = gradebook.execute("SELECT auto_score FROM grade").fetchall()
     if len(scores) != students * len(QUESTIONS) or not all(score for (score,) in scores):

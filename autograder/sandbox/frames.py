@@ -15,13 +15,12 @@ from typing import Any
 
 import torch
 
-from autograder.wire import receive_exactly
+from autograder.wire import receive_exactly, send_parts
 
 MOST_TEXT, MOST_BYTES = 1 << 24, 1 << 30  # of one message; of all its tensors
 _LENGTHS = struct.Struct("!QQ")
 _ALIGNED = 16  # bytes at a multiple of which each tensor begins
 _DTYPES = {str(dtype): dtype for dtype in vars(torch).values() if isinstance(dtype, torch.dtype)}
-_SMALL = 1 << 16  # bytes that are rather copied than sent apart
 
 
 class FrameError(ValueError):
@@ -45,11 +44,7 @@ def send(connection: socket.socket, message: dict[str, Any], tensors: Sequence[t
     text += b" " * (-len(text) % _ALIGNED)
     parts = [part for tensor in tensors for part in _aligned(tensor)]
     length = sum(map(len, parts))
-    if length < _SMALL:
-        connection.sendall(b"".join([_LENGTHS.pack(len(text), length), text, *parts]))
-        return
-    for part in (_LENGTHS.pack(len(text), length), text, *parts):
-        connection.sendall(part)
+    send_parts(connection, [_LENGTHS.pack(len(text), length), text, *parts])
 
 
 def receive(connection: socket.socket) -> tuple[dict[str, Any], list[torch.Tensor]]:

@@ -15,7 +15,7 @@ from typing import Any
 from fourranks.trace import Call
 
 LONGEST = 1000  # characters of a name
-MOST_TEXT = 32 << 20  # characters of a record; the largest of any solution is a tenth of it
+MOST_TEXT = 32 << 20  # characters of a record: 90,000 calls with all that a call can have, on 8 ranks
 _FIELDS = [field.name for field in dataclasses.fields(Call)]
 _NAMES = ("op", "group", "dtype", "file", "function")
 _COUNTS = ("seq", "index", "nbytes", "line")
@@ -54,8 +54,7 @@ def _read(text: object) -> object:
 def _calls(own: object, world_size: int) -> list[Call]:
     if type(own) is not list or not all(type(row) is list and len(row) == len(_FIELDS) for row in own):
         raise ValueError("no record of calls")
-    rows = [map(_with_tuples, row) for row in own]
-    found = [dict(zip(_FIELDS, row, strict=True)) for row in rows]
+    found = [dict(zip(_FIELDS, map(_with_tuples, row), strict=True)) for row in own]
     if not all(_is_call(fields, world_size) for fields in found):
         raise ValueError("no record of calls")
     return [Call(**fields) for fields in found]
