@@ -16,10 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import RemoteError
-from .messages import Clear, Display, Done, Feed, Interrupt, Report, Rescue, State, Stream
+from .messages import Clear, Display, Done, Interrupt, Report, Rescue, State, Stream
 from .rank.places import Place
 from .rank.progress import Progress
-from .trace import Call
 from .transcript import Transcript
 from .watch import Deadlock, RankView, Watch, in_step
 from .workers import Workers
@@ -29,8 +28,10 @@ QUIET = 0.25  # seconds before the first report is asked for: most cells are ove
 REPORT_EVERY = 0.1
 REPORT_PATIENCE = 2.0  # seconds after which a report is asked for again
 GRACE = 0.5  # seconds that ranks still on their way get, once others wait forever, to come where they belong
-FEED_PATIENCE = 1.0  # seconds for the message that frees a rank which waits for any sender
+TELLING_GRACE = 5.0  # the same while one tells of its error, which says more than any proof
+TOLD_PATIENCE = 0.1  # seconds for all ranks to hear of the end before the first cut raises errors on others
 FREE_PATIENCE = (0.3, 1.0, 3.0)  # seconds that ranks get after each attempt to free them
+LEAVING_PATIENCE = 30.0  # seconds for ranks that need no more than a processor to be free
 
 _report_numbers = itertools.count(1)
 
@@ -51,23 +52,27 @@ class Cell:
     Attributes:
         transcript: what the ranks showed.
         done: the answer of each rank that has answered.
-        whereabouts: the line that each late rank was in when the cell was stopped.
+        whereabouts: where each rank was when the cell was stopped, or how the cell had ended there.
         states: the last report of each rank of the world.
         places: the lines of the calls that reports told of, by (file, line).
+        cells: the text of the cells that these lines are in, by file.
     """
 
     def __init__(self, workers: Workers, requests: dict[int, Any], on_output: Output | None = None) -> None:
         self._workers = workers
         self._requests = requests
+        self.began = time.perf_counter()  # by the clock of reports
         self._on_output = on_output or (lambda transcript: None)
         self.transcript = Transcript(sorted(requests))
         self.done: dict[int, Done] = {}
         self.states: dict[int, State] = {}
         self.places: dict[tuple[str, int], Place] = {}
+        self.cells: dict[str, str] = {}
         self.whereabouts: dict[int, str] = {}
         self._report = 0  # number of the one that was asked for last
         self._detailed = False  # whether that tells of the ranks' recent calls, too
         self._next_report = 0.0
+        self._cut = False  # whether connections have been cut to free ranks
         self._proven: float | None = None  # since when it is clear that some ranks wait forever
         self._reports_due: set[int] = set()
         self._watch = Watch()
@@ -80,7 +85,17 @@ class Cell:
     @property
     def died(self) -> list[int]:
         """Ranks of this cell that died without an answer."""
-        return [rank for rank in self._requests if rank not in self.done and not self._workers[rank].alive]
+        return [rank for rank in self._requests if rank not in self.done and self._workers[rank].died]
+
+    @property
+    def left_group(self) -> bool:
+        """Whether a rank has destroyed the default process group, as scripts do at their end."""
+        return any(done.left_group for done in self.done.values())
+
+    @property
+    def broke_group(self) -> bool:
+        """Whether a call that failed has broken the connections of the default process group."""
+        return any(done.broke_group for done in self.done.values())
 
     @property
     def late(self) -> frozenset[int]:
@@ -113,22 +128,51 @@ class Cell:
 
     def free(self, cut: bool, interrupted: Callable[[], bool]) -> bool:
         """Interrupt the ranks that are still busy; True if process groups had to be cut for it."""
-        if not self.states:
-            self.collect_reports(FREE_PATIENCE[0])
-        self.whereabouts = {rank: state.where for rank, state in self.states.items() if rank in self.pending}
+        if any(rank not in self.states for rank in self.pending):
+            self.collect_reports(FREE_PATIENCE[1])
+        self.whereabouts = {rank: self._whereabouts(rank) for rank in self._requests}
+        everything = False
         for patience in FREE_PATIENCE:
-            if cut:
-                self._feed(interrupted)
             if not self.pending:
                 break
-            for worker in self._workers.living():
-                if cut:
-                    self._workers.send(worker.rank, Rescue())
-                if worker.rank in self.pending:
-                    self._workers.send(worker.rank, Interrupt())
+            for rank in self.pending:
+                self._workers.send(rank, Interrupt())
+            if cut:
+                self.collect_reports(TOLD_PATIENCE)
+                self._cut = True
+                for worker in self._workers.living():
+                    self._workers.send(worker.rank, Rescue(everything))
             self._wait(patience, interrupted, set(self.pending))
-            cut = cut or bool(self.pending)
+            everything, cut = cut, cut or bool(self.pending)
+        self._let_leave(interrupted)
         return cut
+
+    def _let_leave(self, interrupted: Callable[[], bool]) -> None:
+        """Wait for ranks that are on their way out: of an import or a cut call, or telling of their error.
+
+        On a busy machine each takes seconds.
+        """
+        deadline = time.monotonic() + LEAVING_PATIENCE
+        while self.pending and time.monotonic() < deadline and not interrupted():
+            self.collect_reports(FREE_PATIENCE[-1])
+            if not all(self._is_leaving(rank) for rank in self.pending):
+                break
+            self._wait(FREE_PATIENCE[-1], interrupted, set(self.pending))
+
+    def _is_leaving(self, rank: int) -> bool:
+        state = self.states.get(rank)
+        if state is None:
+            return False
+        return state.telling or state.postponed or state.progress.blocked is not None
+
+    def _whereabouts(self, rank: int) -> str:
+        if ended := self._ended(rank):
+            return ended
+        state = self.states.get(rank)
+        if state is None:
+            return "has not said where it is"
+        calls = dict.fromkeys(call.op for call in state.progress.waits)
+        return f"{state.where} (waits in {', '.join(calls)})" if calls else state.where
 
     def _look(self, now: float) -> Deadlock | None:
         """When it is time, compare the ranks' reports and ask for new ones; returns a proof that is ripe.
@@ -141,27 +185,16 @@ class Cell:
         proof = self._watch.observe(self._views()) if self.states else None
         if proof and self._detailed:
             self._proven = self._proven or now
-            if proof.settled or now - self._proven > GRACE:
+            if proof.settled or now - self._proven > self._grace:
                 return proof
         at_once, self._detailed = self._watch.suspicious and not self._detailed, self._watch.suspicious
         self.ask_for_reports(self._detailed)
         self._next_report = now if at_once else now + REPORT_EVERY
         return None
 
-    def _feed(self, interrupted: Callable[[], bool]) -> None:
-        """Free the ranks that wait for any sender: the end of a connection does not, a message does."""
-        hungry = {rank: call for rank in self.pending if (call := self._waits_for_any(rank)) is not None}
-        for rank, call in hungry.items():
-            feeders = [q for q in call.ranks if q != rank and self._workers[q].alive]
-            if feeders:
-                self._workers.send(rank, Interrupt())
-                self._workers.send(feeders[0], Feed(call.group, rank, call.tag, call.nbytes))
-        if hungry:
-            self._wait(FEED_PATIENCE, interrupted, set(hungry))
-
-    def _waits_for_any(self, rank: int) -> Call | None:
-        call = self.states[rank].progress.blocked if rank in self.states else None
-        return call if call is not None and call.op == "recv" and call.peer is None else None
+    @property
+    def _grace(self) -> float:
+        return TELLING_GRACE if any(state.telling for state in self.states.values()) else GRACE
 
     def ask_for_reports(self, detailed: bool = False) -> None:
         """Have every living rank report what it is doing."""
@@ -199,6 +232,8 @@ class Cell:
 
     def _dispatch(self, rank: int, message: Any) -> None:
         match message:
+            case Stream(name="stderr", is_raw=True) if self._cut and self._workers[rank].alive:
+                pass  # torch's C++ code complains of connections that were cut on purpose
             case Stream() | Display() | Clear() if rank in self._requests:
                 self.transcript.add(rank, message)
             case Done() if rank in self._requests:
@@ -209,6 +244,7 @@ class Cell:
             case State() if message.number == self._report:  # else it was asked for earlier, by another cell
                 self.states[rank] = message
                 self.places |= message.places
+                self.cells |= message.cells
                 if rank in self.pending:
                     self.transcript.bars[rank] = message.bars
                 self._reports_due.discard(rank)
@@ -219,16 +255,25 @@ class Cell:
     def _view(self, rank: int) -> RankView:
         state = self.states.get(rank)
         progress = state.progress if state is not None else Progress()
+        ended = self._ended(rank)
         if not self._workers[rank].alive:
-            return RankView(progress, "died")
+            return RankView(replace(progress, waits=[], at_work=False), ended)
         if rank in self._reports_due:  # it does not answer, so it computes, wherever it stood before
-            return RankView(replace(progress, blocked=None))
-        if rank not in self._requests:
-            return RankView(progress, "took no part in this cell")
-        if rank not in self.done or state is None or state.busy:
+            return RankView(replace(progress, at_work=True))
+        if rank in self.done and (state is None or state.busy):
             return RankView(progress)  # a report from before the end lacks the rank's last calls
+        return RankView(progress, ended)
+
+    def _ended(self, rank: int) -> str | None:
+        """How the cell ended on this rank; None while it runs there."""
+        if not self._workers[rank].alive:
+            return "died"
+        if rank not in self._requests:
+            return "took no part in this cell"
+        if rank not in self.done:
+            return None
         error = self.done[rank].error
-        return RankView(progress, f"raised {error.name}" if error else "finished the cell")
+        return f"raised {error.name}" if error else "finished the cell"
 
 
 @contextmanager

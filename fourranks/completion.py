@@ -1,12 +1,15 @@
 """Tab and Shift-Tab in the notebook's `%%ranks` cells: answered from rank 0's variables.
 
 `magics` hangs this into the notebook's shell. Where rank 0 cannot answer (there is no world yet, it is busy
-or gone), and in the cell's first line, the notebook answers as in any other cell.
+or gone), the notebook answers as in any other cell. On the lines of `%ranks` and `%%ranks` themselves Tab
+offers their actions, options and variables (`commands`).
 """
 
 from __future__ import annotations
 
+import builtins
 import functools
+import keyword
 import re
 from collections.abc import Callable
 from typing import Any
@@ -18,19 +21,21 @@ from IPython.core.completer import (
     context_matcher,
     cursor_to_position,
 )
+from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.tokenutil import token_at_cursor
 
-from . import current
+from . import commands, current
 from .messages import Complete, Inspect
 
 _FIRST_LINE = re.compile(r"\s*%%ranks\b.*\n")
+_COMMAND = re.compile(r"\s*%%?ranks\s")
 
 
 def install(shell: InteractiveShell) -> None:
     """Let Tab and Shift-Tab ask rank 0."""
     remove(shell)  # `%reload_ext`
-    shell.Completer.custom_matchers.append(_match)
+    shell.Completer.custom_matchers += [_match, _match_command]
     kernel = getattr(shell, "kernel", None)
     if kernel is not None:  # a terminal has none, and no Shift-Tab
         kernel.do_inspect = functools.partial(_inspect, shell, kernel.do_inspect)
@@ -40,6 +45,7 @@ def remove(shell: InteractiveShell) -> None:
     """Undo `install`."""
     if _match in shell.Completer.custom_matchers:
         shell.Completer.custom_matchers.remove(_match)
+        shell.Completer.custom_matchers.remove(_match_command)
         vars(getattr(shell, "kernel", None) or _match).pop("do_inspect", None)
 
 
@@ -50,6 +56,32 @@ def _match(context: CompletionContext) -> SimpleMatcherResult:
     fragment, found = _ask(Complete, context.full_text, cursor) or ("", [])
     offered = [SimpleCompletion(text, type=kind) for text, kind in found]
     return SimpleMatcherResult(completions=offered, matched_fragment=fragment, suppress=bool(offered))
+
+
+@context_matcher(priority=1000)
+def _match_command(context: CompletionContext) -> SimpleMatcherResult:
+    """IPython's completion of a `%ranks` or `%%ranks` line."""
+    line = context.full_text.split("\n")[context.cursor_line][: context.cursor_position]
+    if not _COMMAND.match(line):
+        return SimpleMatcherResult(completions=[], suppress=False)
+    fragment, words = commands.completions(line, _names_of_the_notebook, _names_of_the_ranks)
+    return SimpleMatcherResult(
+        completions=[SimpleCompletion(word, type=commands.kind_of(word)) for word in words],
+        matched_fragment=fragment,
+        suppress=bool(words),
+    )
+
+
+def _names_of_the_notebook(beginning: str) -> list[str]:
+    return get_ipython().run_line_magic("who_ls", "")
+
+
+def _names_of_the_ranks(beginning: str) -> list[str]:
+    if not current.has_world():
+        return []
+    _, found = current.world().ask(Complete(beginning, len(beginning))) or ("", [])
+    builtin = {*dir(builtins), *keyword.kwlist}
+    return [text for text, _ in found if text.isidentifier() and text not in builtin]
 
 
 def _inspect(

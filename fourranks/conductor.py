@@ -156,7 +156,8 @@ class Conductor:
         workers = self.workers
         stop = cell.run(timeout, interrupted)
         errors = cell.errors()
-        aftermath = self._recover(cell, stop, interrupted) if stop or errors else Aftermath.INTACT
+        wrong = stop or errors or cell.left_group or cell.broke_group
+        aftermath = self._recover(cell, stop, interrupted) if wrong else Aftermath.INTACT
         for rank, done in cell.done.items():
             workers[rank].gpu_bytes = done.gpu_bytes
         return verdict(workers, cell, stop, errors, aftermath)
@@ -173,11 +174,12 @@ class Conductor:
         if cell.died:
             return Aftermath.DEAD
         in_step = cell.in_step()  # asked in any case: an answer means that the rank has done its cutting
-        if in_step and not cut:
+        intact = in_step and not cut and not cell.broke_group
+        if intact and not cell.left_group:
             return Aftermath.INTACT
         try:
             self._form(interrupted)
-            return Aftermath.FORMED_ANEW
+            return Aftermath.INTACT if intact else Aftermath.FORMED_ANEW
         except (StartError, KeyboardInterrupt):
             self._restart()
             return Aftermath.RESTARTED

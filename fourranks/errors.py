@@ -13,11 +13,13 @@ In a notebook an error shows its own text and no frames of this package.
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
 from .cuda_errors import explain
 
+MAX_WIDTH = 100  # characters of a line of an error's own text
 MAX_TRACEBACKS = 4  # different tracebacks shown in full; the rest are counted
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -49,12 +51,30 @@ def plain(text: str) -> str:
     return _ANSI.sub("", text)
 
 
+def _wrapped(text: str) -> str:
+    """The text in lines that a notebook need not break: JupyterLab does so inside words."""
+    return "\n".join(_wrapped_line(line) if len(line) > MAX_WIDTH else line for line in text.split("\n"))
+
+
+def _wrapped_line(line: str) -> str:
+    hanging = "    " if line.startswith(" ") else ""
+    return textwrap.fill(
+        line, MAX_WIDTH, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False
+    )
+
+
 class FourRanksError(Exception):
-    """Base of all errors of this package."""
+    """Base of all errors of this package.
+
+    Attributes:
+        transcript: what the ranks had shown, if they ran a cell or a call (`transcript.Transcript`).
+    """
+
+    transcript: Any = None
 
     def _render_traceback_(self) -> list[str]:
         """IPython shows these lines in place of a traceback through our own frames."""
-        return [f"\x1b[31m{type(self).__name__}\x1b[0m: {self}"]
+        return [f"\x1b[31m{type(self).__name__}\x1b[0m: {_wrapped(str(self))}"]
 
 
 class StartError(FourRanksError):
@@ -66,7 +86,13 @@ class CellTimeout(FourRanksError):
 
 
 class CellInterrupted(KeyboardInterrupt):
-    """A cell was interrupted; the message says where the ranks were."""
+    """A cell was interrupted; the message says where the ranks were.
+
+    Attributes:
+        transcript: what the ranks had shown (`transcript.Transcript`).
+    """
+
+    transcript: Any = None
 
     def _render_traceback_(self) -> list[str]:
         return [f"\x1b[31mKeyboardInterrupt\x1b[0m: {self}"]
@@ -79,6 +105,7 @@ class RemoteError:
     name: str  # of the exception's class
     message: str
     traceback: str  # as IPython formats it, with the cell's own lines
+    undefined: str = ""  # the name that a NameError misses
 
 
 class RankError(FourRanksError):
@@ -129,9 +156,9 @@ class DeadlockError(FourRanksError):
     """Ranks wait for something that provably cannot come; the message says who waits where for whom.
 
     Attributes:
-        deadlock: the proof (`watch.Deadlock`), from which a notebook draws a figure.
+        scene: the proof and the code that led there (`scene.Scene`), from which a notebook draws a figure.
     """
 
-    def __init__(self, message: str, deadlock: Any = None) -> None:
-        self.deadlock = deadlock
+    def __init__(self, message: str, scene: Any = None) -> None:
+        self.scene = scene
         super().__init__(message)

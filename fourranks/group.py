@@ -93,6 +93,7 @@ class RankGroup:
         Raises:
             RankError, RankDied, DeadlockError, CellTimeout: as in `errors`.
             KeyboardInterrupt: the cell was interrupted; the world stays usable.
+            Each has what the ranks showed before as its `transcript`.
         """
         request = Execute(source, execution_count, self._tracing)
         return self._conduct(
@@ -107,14 +108,14 @@ class RankGroup:
         `execute`.
         """
         parcel = packed_call(function, args, kwargs)
-        return self._call(dict.fromkeys(range(self.world_size), parcel), None, show=True)
+        return self._call(dict.fromkeys(range(self.world_size), parcel), None)
 
     def map(
         self,
         function: Callable[..., Any],
         inputs: Sequence[tuple],
         timeout: float | None = None,
-        show: bool = True,
+        on_output: Output | None = None,
     ) -> list[Any]:
         """Call a function on every rank with that rank's own arguments; returns its results in rank order.
 
@@ -122,14 +123,15 @@ class RankGroup:
             function: as for `run`.
             inputs: one tuple of arguments for each rank, in rank order.
             timeout: seconds after which the call is stopped.
-            show: whether what the function prints is printed here, too, when it is over.
+            on_output: called with the growing transcript while the function runs. Without it the output is
+                printed here when the function is over.
         """
         if len(inputs) != self.world_size:
             raise ValueError(
                 f"map() needs one tuple of arguments a rank: {self.world_size}, not {len(inputs)}"
             )
         parcels = {rank: packed_call(function, args, {}) for rank, args in enumerate(inputs)}
-        return self._call(parcels, timeout, show)
+        return self._call(parcels, timeout, on_output)
 
     def push(self, ranks: Sequence[int] | None = None, /, **variables: Any) -> None:
         """Set variables on the ranks (all by default)."""
@@ -247,14 +249,18 @@ class RankGroup:
 
     # --- internals ---------------------------------------------------------------------------------------
 
-    def _call(self, parcels: dict[int, Parcel], timeout: float | None, show: bool) -> list[Any]:
+    def _call(
+        self, parcels: dict[int, Parcel], timeout: float | None, on_output: Output | None = None
+    ) -> list[Any]:
         sources = notebook_sources()
         requests = {rank: Run(parcel, sources, self._tracing) for rank, parcel in parcels.items()}
         shown: dict[str, Transcript] = {}
         try:
-            cell = self._conduct(requests, timeout, lambda transcript: shown.update(last=transcript))
+            cell = self._conduct(
+                requests, timeout, on_output or (lambda transcript: shown.update(last=transcript))
+            )
         finally:
-            if show and shown and (text := str(shown["last"])):
+            if shown and (text := str(shown["last"])):
                 print(text)
         return [cell.done[rank].parcel.unpack() for rank in sorted(requests)]
 
@@ -267,6 +273,7 @@ class RankGroup:
         )
         self._keep_records(cell)
         if error is not None:
+            error.transcript = cell.transcript
             raise error
         return cell
 
@@ -344,7 +351,7 @@ def _activity(worker: Worker, cell: Cell | None) -> Activity:
         return Activity(rank, "idle", memory)
     if rank in cell.done:
         return Activity(rank, "finished", memory)
-    return busy_rank(rank, memory, cell.states.copy(), rank in cell.late)
+    return busy_rank(rank, memory, cell.states.copy(), rank in cell.late, cell.began)
 
 
 def _checked_world_size(world_size: int) -> int:

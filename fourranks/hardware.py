@@ -17,6 +17,7 @@ from pathlib import Path
 
 from .errors import StartError
 
+BACKEND_NAMES = {"gloo": "Gloo", "nccl": "NCCL"}  # as people write them
 _CGROUP = Path("/sys/fs/cgroup")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 FIND_PATIENCE = 60  # seconds for the CUDA driver to start; without persistence mode it takes a few a GPU

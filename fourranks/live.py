@@ -28,6 +28,7 @@ class Activity:
     waits_in: Call | None = None
     waits_for: tuple[int, ...] = ()  # ranks that have not come to that call
     report: State | None = None  # the last one of the cell that runs
+    since: float = 0.0  # when that cell began, by the clock of reports
 
     @property
     def busy(self) -> bool:
@@ -35,7 +36,9 @@ class Activity:
         return self.state in ("computing", "waiting")
 
 
-def busy_rank(rank: int, memory_bytes: int, reports: dict[int, State], asked_again: bool) -> Activity:
+def busy_rank(
+    rank: int, memory_bytes: int, reports: dict[int, State], asked_again: bool, since: float = 0.0
+) -> Activity:
     """What a rank that runs a cell is doing.
 
     Args:
@@ -43,6 +46,7 @@ def busy_rank(rank: int, memory_bytes: int, reports: dict[int, State], asked_aga
         memory_bytes: its resident memory.
         reports: the last report of each rank of the world.
         asked_again: whether a newer report is under way.
+        since: when the cell began, by the clock of reports.
     """
     report = reports.get(rank)
     newest = max((other.at for other in reports.values()), default=0.0)
@@ -50,9 +54,9 @@ def busy_rank(rank: int, memory_bytes: int, reports: dict[int, State], asked_aga
     silent = report is None or (asked_again and newest - report.at > LATE)
     call = None if silent else report.progress.blocked
     if call is None:
-        return Activity(rank, "computing", memory_bytes, report=report)
+        return Activity(rank, "computing", memory_bytes, report=report, since=since)
     waits_for = missing(rank, call, {other: state.progress for other, state in reports.items()})
-    return Activity(rank, "waiting", memory_bytes, call, tuple(sorted(waits_for)), report)
+    return Activity(rank, "waiting", memory_bytes, call, tuple(sorted(waits_for)), report, since)
 
 
 class Meter:
@@ -67,6 +71,7 @@ class Meter:
         self._length = length
         self._newest: int | None = None
         self._reports: deque[State] = deque()
+        self._last: State | None = None  # the newest report, also of an earlier cell
         self.shares: deque[float | None] = deque([None] * moments, maxlen=moments)
 
     @property
@@ -80,12 +85,16 @@ class Meter:
     def take(self, seen: Activity, now: float) -> None:
         """Note what the rank does at `now` (seconds of any clock): a share from 0 (computes) to 1 (waits)."""
         share = self._share(seen.report, seen.state == "waiting") if seen.busy else None
+        average = self._average(seen)
         self._keep(seen.report if seen.busy else None)
         moment = int(now / self._length)
         if self._newest is None or moment > self._newest:
-            unseen = 0 if self._newest is None else moment - self._newest - 1
-            between = share if unseen * self._length <= BRIDGED else None
-            self.shares.extend([between] * min(unseen, len(self.shares)))
+            unseen = 0 if self._newest is None else min(moment - self._newest - 1, len(self.shares))
+            if unseen * self._length <= BRIDGED:
+                self.shares.extend([share] * unseen)
+            else:  # nobody looked; it is known when the cell began, and how long the rank has waited since
+                busy = min(unseen, int(_running(seen) / self._length))
+                self.shares.extend([None] * (unseen - busy) + [average] * busy)
             self.shares.append(share)
             self._newest = moment
         elif share is not None:
@@ -99,6 +108,15 @@ class Meter:
         waited = report.progress.waited - before.progress.waited
         return min(1.0, max(0.0, waited / (report.at - before.at)))
 
+    def _average(self, seen: Activity) -> float:
+        """The part of the time that the rank stood still since the newest report or since its cell began."""
+        if seen.report is None:
+            return 0.0
+        last = self._last
+        begun = seen.since if last is None else max(seen.since, last.at)
+        waited = seen.report.progress.waited - (last.progress.waited if last is not None else 0.0)
+        return min(1.0, max(0.0, waited / (seen.report.at - begun))) if seen.report.at > begun else 0.0
+
     def _keep(self, report: State | None) -> None:
         if report is None:
             self._reports.clear()
@@ -106,5 +124,11 @@ class Meter:
             if self._reports and report.progress.nbytes < self._reports[-1].progress.nbytes:
                 self._reports.clear()  # the process group was formed anew and counts from zero
             self._reports.append(report)
+            self._last = report
             while report.at - self._reports[0].at > RATE_WINDOW:
                 self._reports.popleft()
+
+
+def _running(seen: Activity) -> float:
+    """Seconds from the beginning of the rank's cell to its newest report; 0 while it runs none."""
+    return seen.report.at - seen.since if seen.busy and seen.report is not None else 0.0

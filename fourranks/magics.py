@@ -1,22 +1,9 @@
-"""`%ranks` and `%%ranks`: parse the line, call the group, show what came back.
-
-%ranks start -n 4            start a world (also: stop, restart)
-%ranks start --device cuda   on GPUs; ranks share them, by Gloo, if there are not enough for NCCL
-%ranks                       what each rank is and does
-%ranks push x y              set variables of the ranks from the notebook's
-%ranks dashboard             the same, live
-%%ranks                      run the cell on all ranks
-%%ranks 0,2-3 --timeout 30   on some of them, for at most 30 seconds
-%%ranks --out loss           and bring a variable back, as a list with an entry for each rank
-%%ranks --trace              and show what they communicated, when and how fast
-%%ranks --steps x            and show round by round who sent what to whom, and what x held
-"""
+"""`%ranks` and `%%ranks`: call the group, show what came back. `commands` reads their lines."""
 
 from __future__ import annotations
 
 import argparse
-import functools
-import keyword
+import sys
 import time
 from typing import Any
 
@@ -25,72 +12,18 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
-from . import completion, current, zygote
-from .errors import DeadlockError, RankError, name_ranks
+from . import commands, completion, current, hints, zygote
+from .errors import CellInterrupted, DeadlockError, FourRanksError, RankError, name_ranks
 from .group import RankGroup, start
+from .hardware import BACKEND_NAMES
 from .trace import Trace
+from .transcript import Transcript
 from .views.deadlock import DeadlockFigure
 from .views.output import LiveOutput
 from .views.status import StatusTable
 
-BACKEND_NAMES = {"gloo": "Gloo", "nccl": "NCCL"}
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:
-        raise UsageError(f"{self.prog}: {message}. {self.format_usage().strip()}")
-
-    def exit(self, status: int = 0, message: str | None = None) -> None:
-        raise UsageError(message or "")  # --help has printed what it had to say
-
-
-@functools.cache
-def _line_parser() -> _Parser:
-    parser = _Parser(prog="%ranks", description="Start, stop or look at the ranks.")
-    actions = ("status", "start", "stop", "restart", "push", "dashboard")
-    parser.add_argument("action", nargs="?", choices=actions, default="status")
-    parser.add_argument("names", nargs="*", help="with push: the notebook's variables to send to all ranks")
-    parser.add_argument("-n", "--world-size", type=int, default=4, help="number of ranks (4)")
-    parser.add_argument("--backend", choices=("auto", "gloo", "nccl"), default="auto")
-    parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="cuda: share GPUs")
-    parser.add_argument("--spawn", action="store_true", help="fresh processes instead of forks: slower")
-    return parser
-
-
-@functools.cache
-def _cell_parser() -> _Parser:
-    parser = _Parser(prog="%%ranks", description="Run this cell on the ranks.")
-    parser.add_argument("ranks", nargs="?", type=_parse_ranks, help="which ranks, for instance 0,2-3 (all)")
-    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop the cell after this time")
-    parser.add_argument(
-        "--out",
-        type=_parse_names,
-        default=[],
-        metavar="NAMES",
-        help="bring these variables of the ranks back, each as a list in rank order",
-    )
-    parser.add_argument("--trace", action="store_true", help="show what the ranks communicated")
-    parser.add_argument(
-        "--steps",
-        metavar="NAME",
-        help="show round by round who sent what to whom, and what this variable held",
-    )
-    return parser
-
-
-def _parse_ranks(text: str) -> list[int]:
-    try:
-        spans = [part.split("-") for part in text.split(",")]
-        return [rank for span in spans for rank in range(int(span[0]), int(span[-1]) + 1)]
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} does not name ranks; write for instance 0,2-3") from None
-
-
-def _parse_names(text: str) -> list[str]:
-    names = text.split(",")
-    if not all(name.isidentifier() and not keyword.iskeyword(name) for name in names):
-        raise argparse.ArgumentTypeError(f"{text!r} does not name variables; write for instance loss,model")
-    return names
+_MOST_NAMES = 8  # of variables that are lost
+_MISPLACED = "%ranks"  # the line magic that IPython looks for when %%ranks is not on the first line
 
 
 @magics_class
@@ -98,17 +31,34 @@ class RanksMagics(Magics):
     """The magics of this extension."""
 
     _shown: Any = None  # the dashboard
+    _transcript: Transcript | None = None  # of the last cell
+    _error: BaseException | None = None  # that it ended with
+    _running = ""  # the notebook's cell, as it was typed
+    just_started = False  # whether the last cell began by starting the ranks
 
     @line_cell_magic
     def ranks(self, line: str, cell: str | None = None) -> Any:
-        """Run a cell on the ranks (`%%ranks`), or start, stop, restart and list them (`%ranks`)."""
         if cell is None:
-            options = _line_parser().parse_args(line.split())
-            if options.names and options.action != "push":
-                raise UsageError(f"%ranks {options.action} takes no names: {' '.join(options.names)}")
+            options = commands.parse_line(line, _has_code_below(self._running))
             return getattr(self, f"_{options.action}")(options)
-        self._run(_cell_parser().parse_args(line.split()), f"#%%ranks {line}".rstrip(), cell)
+        if commands.asks_for_help(line):
+            return self._help(None)
+        self._run(commands.parse_cell_line(line), f"#%%ranks {line}".rstrip(), cell)
         return None
+
+    ranks.__doc__ = (
+        "Run a cell on the ranks (`%%ranks`), or start, stop, restart and list them (`%ranks`).\n\n"
+        + commands.help_text()
+    )
+
+    def note_cell(self, info: Any) -> None:
+        """Keep the text of a cell that begins: its %ranks line may have been meant for all of it."""
+        self._running = info.raw_cell or ""
+
+    def misplaced(self, line: str) -> None:
+        """Refuse a `%%ranks` below the first line."""
+        magic = f"%%ranks {line}".rstrip()
+        raise UsageError(f"%%ranks must be the cell's first line, even above comments: move `{magic}` up.")
 
     def _status(self, options: argparse.Namespace) -> StatusTable | None:
         if current.has_world():
@@ -121,10 +71,11 @@ class RanksMagics(Magics):
 
     def _start(self, options: argparse.Namespace) -> None:
         began = time.perf_counter()
+        lost = _lost_by_a_new_start()
         method = "spawn" if options.spawn else "auto"
         world = start(options.world_size, options.backend, device=options.device, start_method=method)
         current.set_world(world)
-        print(f"{_describe(world)} {_are(world)} ready ({time.perf_counter() - began:.2f} s).")
+        print(f"{_describe(world)} {_are(world)} ready ({time.perf_counter() - began:.2f} s).{lost}")
 
     def _restart(self, options: argparse.Namespace) -> None:
         if not current.has_world():
@@ -155,7 +106,22 @@ class RanksMagics(Magics):
 
         if self._shown is None or self._shown.comm is None:  # none yet, or closed by the reader
             self._shown = Dashboard(current.last_world)
-        self._shown.show()
+        if options.side:
+            self._shown.show_beside()
+            print("In JupyterLab the dashboard opens beside the notebook. Elsewhere use %ranks dashboard.")
+        else:
+            self._shown.show()
+
+    def _last(self, options: argparse.Namespace) -> None:
+        if self._transcript is None:
+            print("No cell has run on the ranks yet.")
+            return
+        LiveOutput(self.shell).finish(self._transcript)
+        if self._error is not None:
+            print("\n".join(self._error._render_traceback_()), file=sys.stderr)
+
+    def _help(self, options: argparse.Namespace | None) -> None:
+        display({"text/plain": commands.help_text(), "text/markdown": commands.help_markdown()}, raw=True)
 
     def close(self) -> None:
         """Leave nothing that runs on by itself."""
@@ -163,7 +129,8 @@ class RanksMagics(Magics):
             self._shown.close()
 
     def _run(self, options: argparse.Namespace, magic_line: str, cell: str) -> None:
-        note = "" if current.has_world() else f"{_describe(current.world())} started for this cell."
+        self.just_started = not current.has_world()
+        note = f"{_describe(current.world())} started for this cell." if self.just_started else ""
         output = LiveOutput(self.shell, note)
         # The magic's own line stays, as a comment, so that line numbers are those of the notebook.
         source = cell if cell.lstrip().startswith("%%") else f"{magic_line}\n{cell}"
@@ -173,22 +140,28 @@ class RanksMagics(Magics):
                     self._execute(source, options, output)
                 finally:  # most of all after a deadlock
                     self._draw(trace, options)
+            if options.steps:
+                _require_seen(trace, options)
         else:
             self._execute(source, options, output)
         self.shell.push({name: _pulled(name, options.ranks) for name in options.out})
 
     def _execute(self, source: str, options: argparse.Namespace, output: LiveOutput) -> None:
-        transcripts = []
-
-        def follow(transcript: Any) -> None:
-            transcripts[:] = [transcript]
+        def follow(transcript: Transcript) -> None:
+            self._transcript = transcript
             output.follow(transcript)
 
+        last, self._transcript, self._error = (self._transcript, self._error), None, None
         try:
             current.world().execute(source, options.ranks, options.timeout, self._cell_number(), follow)
+        except (FourRanksError, CellInterrupted) as error:
+            self._error = error
+            raise
         finally:
-            for transcript in transcripts:
-                output.finish(transcript)
+            if self._transcript is not None:
+                output.finish(self._transcript)
+            else:  # no rank was reached
+                self._transcript, self._error = last
 
     def _cell_number(self) -> int:
         """What stands in front of this cell: In[…]. `execution_count` may be ahead of it already."""
@@ -224,12 +197,64 @@ def _are(world: RankGroup) -> str:
     return "are" if world.world_size > 1 else "is"
 
 
-def _show_deadlock(
-    shell: InteractiveShell, kind: type, error: DeadlockError, traceback: Any, tb_offset: int | None = None
+def _has_code_below(cell: str) -> bool:
+    """Whether a cell begins with a %ranks line and goes on with code, not only with comments and magics."""
+    lines = [line for text in cell.splitlines() if (line := text.strip()) and not line.startswith("#")]
+    first, *rest = lines or [""]
+    return first.split()[:1] == ["%ranks"] and any(not line.startswith(("%", "!")) for line in rest)
+
+
+def _lost_by_a_new_start() -> str:
+    """Say what ends with the ranks that run now; empty if none do."""
+    if not current.has_world():
+        return ""
+    world = current.world()
+    ended = f" The {world.world_size} rank{'s' * (world.world_size > 1)} before {_have(world)} ended"
+    try:
+        names = world.pull("get_ipython().run_line_magic('who_ls', '')", [0])[0]
+    except FourRanksError:  # rank 0 is gone
+        return f"{ended}, and their variables with them."
+    if not names:
+        return f"{ended}."
+    more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+    return f"{ended}, and their variables with them: {', '.join(names[:_MOST_NAMES])}{more}."
+
+
+def _have(world: RankGroup) -> str:
+    return "have" if world.world_size > 1 else "has"
+
+
+def _require_seen(trace: Trace, options: argparse.Namespace) -> None:
+    """Say so if no rank has ever had the variable that --steps was to show."""
+    looks = [call.look for calls in trace.calls for call in calls if call.look is not None]
+    if any(look.values != [] for look in looks) or any(
+        current.world().pull(f"{options.steps!r} in globals()", options.ranks)
+    ):
+        return
+    raise UsageError(
+        f"--steps {options.steps}: no rank has a variable {options.steps} after this cell. Variables inside "
+        "functions are not looked at."
+    )
+
+
+def _show_error(
+    shell: InteractiveShell, kind: type, error: BaseException, traceback: Any, tb_offset: int | None = None
 ) -> list[str]:
-    """Draw who waits for whom above the error, wherever in the notebook it was raised."""
-    if getattr(shell, "kernel", None) is not None and error.deadlock is not None:
-        display(DeadlockFigure(error))
+    """Show an error with what this extension knows of it, wherever in the notebook it was raised."""
+    match error:
+        case DeadlockError():
+            if getattr(shell, "kernel", None) is not None and error.scene is not None:
+                display(DeadlockFigure(error))
+        case RankError():
+            magics = shell.magics_manager.registry[RanksMagics.__name__]
+            hint = hints.of_the_ranks(error, shell.user_ns, magics.just_started)
+            error.note = "\n".join(filter(None, [hint, error.note]))
+        case UsageError() if hint := hints.of_a_magic(error):
+            error.args = (f"{error} {hint}",)
+        case NameError() if hint := hints.of_the_notebook(getattr(error, "name", None) or "", shell.user_ns):
+            error.args = (f"{error}. {hint}",)
+        case ValueError() if hint := hints.of_a_collective(error):
+            error.args = (f"{error} {hint}",)
     shell.showtraceback((kind, error, traceback), tb_offset=tb_offset)
     return []
 
@@ -238,14 +263,20 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """`%load_ext fourranks`: add the magics and warm up the process that ranks are forked from."""
     zygote.shared()
     shell.register_magics(RanksMagics)
-    shell.set_custom_exc((DeadlockError,), _show_deadlock)
+    magics = shell.magics_manager.registry[RanksMagics.__name__]
+    shell.magics_manager.register_function(magics.misplaced, "line", _MISPLACED)
+    shell.events.register("pre_run_cell", magics.note_cell)
+    shell.set_custom_exc((DeadlockError, RankError, NameError, ValueError, UsageError), _show_error)
     completion.install(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """`%unload_ext fourranks`: end the ranks and the process that they are forked from."""
     completion.remove(shell)
-    shell.magics_manager.registry[RanksMagics.__name__].close()
+    magics = shell.magics_manager.registry[RanksMagics.__name__]
+    shell.events.unregister("pre_run_cell", magics.note_cell)
+    shell.magics_manager.magics["line"].pop(_MISPLACED, None)
+    magics.close()
     if current.has_world():
         current.world().stop()
     shell.set_custom_exc((), None)

@@ -5,7 +5,9 @@ Nobody else on the machine can open one. `board` and `parcel` keep what they sha
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import mmap
 import os
 import tempfile
@@ -16,17 +18,37 @@ _libc.mmap.restype = ctypes.c_void_p
 _libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
 _libc.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _MAP_FAILED = ctypes.c_void_p(-1).value
+_NO_MORE_WRITES = 16  # F_SEAL_FUTURE_WRITE, for which Python has a name from 3.13 on
 
 
-def create(size: int = 0) -> int:
-    """A new file of `size` zero bytes; returns its descriptor, which is the caller's to close."""
+def create(size: int | None = None) -> int:
+    """A new file; returns its descriptor, which is the caller's to close.
+
+    Args:
+        size: of zero bytes, for good; by default it is empty, and grows.
+    """
     if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("fourranks")
+        descriptor = os.memfd_create("fourranks", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     else:
         with tempfile.TemporaryFile() as file:
             descriptor = os.dup(file.fileno())
-    os.ftruncate(descriptor, size)
+    if size is not None:
+        os.ftruncate(descriptor, size)
+        _seal(descriptor)
     return descriptor
+
+
+def finish(descriptor: int) -> None:
+    """Seal the content of a file: no process that has its descriptor can write to it any more."""
+    with contextlib.suppress(OSError):  # before Linux 5.1
+        _seal(descriptor, _NO_MORE_WRITES)
+
+
+def _seal(descriptor: int, further: int = 0) -> None:
+    """Seal the size of a file."""
+    if hasattr(fcntl, "F_ADD_SEALS"):
+        size = fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_SEAL
+        fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, size | further)
 
 
 class MemoryFile:

@@ -95,6 +95,10 @@ class Interrupt:
 class Rescue:
     """Make a collective that the rank is blocked in fail, so that its main thread comes back."""
 
+    everything: bool = (
+        False  # not only the connections of its process groups, but all that the rank has opened
+    )
+
 
 @dataclass(slots=True)
 class Complete:
@@ -116,16 +120,6 @@ class Inspect:
 
 
 @dataclass(slots=True)
-class Feed:
-    """Send zeros to a rank that is blocked in a receive from any source."""
-
-    group: str
-    rank: int
-    tag: int
-    nbytes: int
-
-
-@dataclass(slots=True)
 class Report:
     """Answer at once with a `State`, even while the main thread is busy."""
 
@@ -142,6 +136,7 @@ class Stream:
 
     name: str  # "stdout" or "stderr"
     text: str
+    is_raw: bool = False  # by C code or a child process, not through sys.stdout or sys.stderr
 
 
 @dataclass(slots=True)
@@ -172,6 +167,8 @@ class Done:
     bars: tuple[Bar, ...] = ()  # of the cell's loops
     number: int = 0  # of the report that was asked for
     gpu_bytes: int = 0  # that the rank's tensors take on its GPU
+    left_group: bool = False  # the rank has no default process group any more
+    broke_group: bool = False  # a call that failed has broken the default process group
 
 
 @dataclass(slots=True)
@@ -189,9 +186,12 @@ class State:
     busy: bool
     progress: Progress
     where: str = ""  # the line of the reader's code that the main thread is in
-    places: dict[tuple[str, int], Place] = field(default_factory=dict)  # of each call of the progress
+    places: dict[tuple[str, int], Place] = field(default_factory=dict)  # of the progress' calls
+    cells: dict[str, str] = field(default_factory=dict)  # the text of those that these lines are in, by file
     at: float = field(default_factory=time.perf_counter)  # when; the ranks' clock is the notebook's, too
     bars: tuple[Bar, ...] = ()  # of the cell's loops
+    postponed: bool = False  # the rank is interrupted as soon as an import of its ends
+    telling: bool = False  # the cell has raised, and the rank is making the text of its error
     number: int = 0  # of the report that was asked for
 
 

@@ -7,11 +7,14 @@ value for all ranks lies in memory once. Used at both ends; `messages` carries t
 
 from __future__ import annotations
 
+import functools
 import io
 import os
 import pickle
 import sys
-from collections.abc import Iterable, Iterator
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import cloudpickle
@@ -69,6 +72,17 @@ def pack(value: Any) -> Parcel:
     return Parcel(sizes, bytes(content))
 
 
+def dumps(value: Any) -> bytes:
+    """Pickle a value as `pack` does, in one piece.
+
+    Raises:
+        Exception: whatever the parts of the value raise when they cannot be pickled.
+    """
+    stream = io.BytesIO()
+    _Pickler(stream).dump(value)
+    return stream.getvalue()
+
+
 def _places(sizes: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Where each part begins and ends, one after the other, aligned."""
     end = 0
@@ -84,17 +98,52 @@ def _written(parts: list[memoryview], sizes: list[int]) -> MemoryFile:
         while start < end:
             start += os.pwrite(file.descriptor, part[: min(_CHUNK, end - start)], start)
             part = part[len(part) - (end - start) :]
+    memory.finish(file.descriptor)
     return file
+
+
+# --- functions that remember their results ---------------------------------------------------------------
+
+
+class _Deferred:
+    """Calls a function that is not there yet: it may refer to the one that remembers its results."""
+
+    function: Callable
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+def _remembering(parameters: dict[str, Any]) -> Callable:
+    return functools.lru_cache(**parameters)(_Deferred())
+
+
+def _set_function(remembering: Callable, function: Callable) -> None:
+    remembering.__wrapped__.function = function
+    functools.update_wrapper(remembering, function)
 
 
 # --- tensors ---------------------------------------------------------------------------------------------
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Takes the memory of tensors as it is, beside the pickle; `torch.save` would copy it several times."""
+    """Takes the memory of tensors as it is, beside the pickle; `torch.save` would copy it several times.
+
+    Functions and attributes that remember their results travel by value, and forget them.
+    """
 
     def reducer_override(self, value: Any) -> Any:
-        if torch := sys.modules.get("torch"):  # the notebook may do without
+        if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == "__main__":
+            return _remembering, (value.cache_parameters(),), value.__wrapped__, None, None, _set_function
+        if type(value) is functools.cached_property:  # it has a lock, before Python 3.12
+            return functools.cached_property, (value.func,), {"attrname": value.attrname}
+        if type(value) is weakref.WeakKeyDictionary:  # what functools.singledispatch remembers
+            return weakref.WeakKeyDictionary, (dict(value),)
+        if type(value) is types.MappingProxyType:
+            return types.MappingProxyType, (dict(value),)
+        if type(value).__module__ == "IPython.core.autocall":  # exit and quit, as the notebook has them
+            return getattr, (sys, "exit")
+        if torch := _torch():
             if isinstance(value, torch.Tensor) and value.is_cuda:  # the notebook does not touch the GPUs
                 return value.cpu().__reduce_ex__(self.proto)
             if isinstance(value, torch.TypedStorage) and value._untyped_storage.device.type == "cpu":
@@ -104,9 +153,18 @@ class _Pickler(cloudpickle.Pickler):
         return super().reducer_override(value)
 
 
+def _torch() -> types.ModuleType | None:
+    """Return torch if this process uses it; the notebook may do without."""
+    if "torch" not in sys.modules:
+        return None
+    import torch  # waits for another thread that is still importing it
+
+    return torch
+
+
 def _compact(value: Any) -> Any:
     """A tensor that is a part of a larger one, as a tensor of its own: the rest need not travel."""
-    torch = sys.modules.get("torch")
+    torch = _torch()
     if not torch or type(value) is not torch.Tensor or value.layout is not torch.strided or not value.is_cpu:
         return value
     if value.untyped_storage().nbytes() <= value.nbytes:

@@ -157,11 +157,13 @@ class Transcript:
         """All items in reading order, each with the ranks that showed it."""
         return merge({rank: deque(self.items(rank)) for rank in self.ranks})
 
-    def __str__(self) -> str:
-        lines = []
+    def lines(self) -> Iterator[str]:
+        """The merged text line by line, each behind the ranks that showed it."""
         for ranks, item in self.merged():
-            lines += label(ranks, item.text if item.value is None else _plain_text(item))
-        return "\n".join(lines + self.loops())
+            yield from label(ranks, item.text if item.value is None else _plain_text(item))
+
+    def __str__(self) -> str:
+        return "\n".join([*self.lines(), *self.loops()])
 
     def loops(self) -> list[str]:
         """A line for each loop over `fourranks.progress`."""

@@ -8,6 +8,8 @@ from .cell import Cell, Stop
 from .diagnosis import explain
 from .errors import CellInterrupted, CellTimeout, DeadlockError, RankDied, RankError, RemoteError, name_ranks
 from .rank.places import Place
+from .scene import Scene
+from .source import Source
 from .trace import Call
 from .workers import Workers
 
@@ -44,13 +46,15 @@ def verdict(
         return CellInterrupted(_lines("The cell was interrupted.", _whereabouts(cell), ending))
     if stop.reason == "timeout":
         what = "The cell took longer than its timeout and was stopped."
-        return CellTimeout(_lines(what, _whereabouts(cell), ending))
+        raised = f"\n{RankError(errors)}" if errors else ""
+        return CellTimeout(_lines(what, _whereabouts(cell), raised, ending))
     if stop.reason == "died":
         return _rank_died(workers, cell, aftermath)
-    explanation = explain(stop.deadlock, lambda call: _place(cell, call))
+    scene = Scene(stop.deadlock, cell.places, Source(cell.cells))
+    explanation = explain(scene)
     if errors:
         return RankError(errors, _lines("Meanwhile:", explanation, ending))
-    return DeadlockError(_lines("These ranks would wait forever.", explanation, ending), stop.deadlock)
+    return DeadlockError(_lines("These ranks would wait forever.", explanation, ending), scene)
 
 
 def _rank_died(workers: Workers, cell: Cell, aftermath: Aftermath) -> RankDied:

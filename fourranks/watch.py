@@ -1,10 +1,11 @@
 """Proves that ranks wait for something that cannot come: pure logic over what the ranks report.
 
-A rank is *blocked* while its main thread stands still in one call. The call completes only after certain
-other ranks have issued their side of it. Ranks that are blocked or have ended issue nothing, so a set of
-blocked ranks in which each misses a rank of the set, or one that has ended, will wait forever. Reports are
-taken at slightly different times; a rank counts as blocked only if two reports in a row show it in the same
-call.
+A thread is *blocked* while it stands still in one call, a rank when all of its threads that may communicate
+are. A call completes only after certain other ranks have issued their side of it. Ranks that are blocked or
+have ended issue nothing, so a set of blocked ranks in which each call of each misses a rank of the set, or
+one that has ended, will wait forever. So will a rank in a call that has failed on a rank that it needs.
+Reports are taken at slightly different times; a rank counts as blocked only if two reports in a row show it
+in the same calls.
 
 NCCL only launches a call, and the rank goes on. Its cell is not over before the call is, so a launched call
 that misses a rank that has ended is a proof, too. `diagnosis` puts a proof into words.
@@ -39,6 +40,7 @@ class Deadlock:
     missing: dict[int, tuple[int, ...]]  # whom each blocked rank waits for
     views: dict[int, RankView]  # of all ranks, as they were
     conflicts: dict[int, Call] = field(default_factory=dict)  # other calls at the same place of a group
+    failed: dict[int, Call] = field(default_factory=dict)  # the awaited calls of ranks on which they failed
 
     @property
     def settled(self) -> bool:
@@ -61,22 +63,29 @@ class Watch:
 
     def __init__(self) -> None:
         self.suspicious = False
-        self._before: dict[int, int] = {}
+        self._before: dict[int, list[int]] = {}
         self._unchanged = 0
 
     def observe(self, views: dict[int, RankView]) -> Deadlock | None:
         """Take one report of every rank; returns a proof as soon as there is one."""
-        running = {rank: view.progress for rank, view in views.items() if view.ended is None}
-        waits = {rank: progress.blocked or progress.launched for rank, progress in running.items()}
-        now = {rank: call.index for rank, call in waits.items() if call is not None}
+        waits = {rank: _waits(view) for rank, view in views.items()}
+        now = {rank: [call.index for call in calls] for rank, calls in waits.items() if calls}
         steady = {rank for rank in now if self._before.get(rank) == now[rank]}
         self.suspicious = bool(steady)
         self._unchanged = self._unchanged + 1 if now == self._before else 0
         self._before = now
         strict = self._unchanged < STANDSTILL_ROUNDS
-        blocked = {rank: waits[rank] for rank in steady if running[rank].blocked is not None}
+        blocked = {rank: waits[rank] for rank in sorted(steady) if views[rank].progress.blocked is not None}
         launched = {rank: waits[rank] for rank in steady - set(blocked)}
         return _disagreement(blocked, views) or _deadlock(blocked, launched, views, strict)
+
+
+def _waits(view: RankView) -> list[Call]:
+    """The calls without which the rank does not go on, or, with NCCL, its cell is not over."""
+    if view.progress.blocked is not None:
+        return view.progress.waits
+    launched = view.progress.launched
+    return [launched] if launched is not None and view.ended is None else []
 
 
 def in_step(progresses: dict[int, Progress]) -> bool:
@@ -97,9 +106,9 @@ def _sent_to(rank: int, progresses: dict[int, Progress]) -> int:
     )
 
 
-def _disagreement(steady: dict[int, Call], views: dict[int, RankView]) -> Deadlock | None:
+def _disagreement(steady: dict[int, list[Call]], views: dict[int, RankView]) -> Deadlock | None:
     """Two ranks with different calls at the same place of the same group."""
-    for rank, call in steady.items():
+    for rank, call in ((rank, call) for rank, calls in steady.items() for call in calls):
         if call.is_point_to_point:
             conflicts = _misfit(rank, call, views)
         else:
@@ -108,13 +117,29 @@ def _disagreement(steady: dict[int, Call], views: dict[int, RankView]) -> Deadlo
                 for other in call.ranks
                 if other != rank
                 if (their := _call_at(views[other].progress, call))
+                and not their.error  # then that it failed is the news
                 and not (call.agrees_with(their) and call.fits(rank, their, other))
             }
-        if conflicts:
-            same_place = {r: c for r, c in steady.items() if c.place_in_group == call.place_in_group}
+        if any(_meet_in_group(rank, call, other, their) for other, their in conflicts.items()):
+            same_place = {
+                other: their
+                for other, calls in steady.items()
+                for their in calls
+                if their.place_in_group == call.place_in_group and not their.is_point_to_point
+            }
             blocked = {rank: call} if call.is_point_to_point else same_place
             return Deadlock(blocked, dict.fromkeys(blocked, ()), views, conflicts)
     return None
+
+
+def _meet_in_group(rank: int, call: Call, other: int, their: Call) -> bool:
+    """Whether two calls of new_group get in each other's way, if that is what they are.
+
+    Torch numbers groups, and members find each other by the number: who is in no group there harms none.
+    """
+    if not call.members:
+        return True
+    return rank in call.members and (other in call.members or other in their.members)
 
 
 def _call_at(progress: Progress, call: Call) -> Call | None:
@@ -151,26 +176,69 @@ def _meet(sender: int, sent: Call, received: Call, receiver: Progress) -> bool:
 
 
 def _deadlock(
-    blocked: dict[int, Call], launched: dict[int, Call], views: dict[int, RankView], strict: bool
+    blocked: dict[int, list[Call]],
+    launched: dict[int, list[Call]],
+    views: dict[int, RankView],
+    strict: bool,
 ) -> Deadlock | None:
     """The largest set of ranks that only wait for each other and for ranks that have ended."""
-    ended = {rank for rank, view in views.items() if view.ended is not None}
-    calls = blocked | launched
+    waits = blocked | launched
+    ended = {rank for rank, view in views.items() if view.ended and not view.progress.at_work} - set(blocked)
     progresses = {rank: view.progress for rank, view in views.items()}
-    awaited = {rank: missing(rank, call, progresses, strict) for rank, call in calls.items()}
-    stuck = set(blocked) | {rank for rank in launched if awaited[rank] & ended}
-    while loose := {rank for rank in stuck if not _hopeless(calls[rank], awaited[rank], stuck | ended)}:
+    awaited = {
+        rank: [(call, missing(rank, call, progresses, strict)) for call in calls]
+        for rank, calls in waits.items()
+    }
+    failed = {
+        call: their
+        for rank, calls in ({} if strict else blocked).items()
+        for call in calls
+        if not missing(rank, call, progresses) and (their := _failed(rank, call, progresses))
+    }
+    stuck = set(blocked) | {rank for rank in launched if awaited[rank][0][1] & ended}
+    while loose := {rank for rank in stuck if not _hopeless(awaited[rank], stuck | ended, failed)}:
         stuck -= loose
-    if not stuck:
+    if all(views[rank].ended for rank in stuck):  # only threads that they have left behind
         return None
-    waits = {rank: tuple(sorted(awaited[rank])) for rank in sorted(stuck)}
-    return Deadlock({rank: calls[rank] for rank in waits}, waits, views)
+    first = {rank: awaited[rank][0] for rank in sorted(stuck)}
+    return Deadlock(
+        {rank: call for rank, (call, _) in first.items()},
+        {rank: tuple(sorted(failed.get(call, ranks))) for rank, (call, ranks) in first.items()},
+        views,
+        failed={other: their for call, _ in first.values() for other, their in failed.get(call, {}).items()},
+    )
 
 
-def _hopeless(call: Call, missing: set[int], idle: set[int]) -> bool:
-    if call.op == "recv" and call.peer is None:  # any source: hopeless only if nobody is left to send
-        return bool(missing) and missing <= idle
-    return bool(missing & idle)
+def _hopeless(
+    awaited: list[tuple[Call, set[int]]], idle: set[int], failed: dict[Call, dict[int, Call]]
+) -> bool:
+    """Whether each of these calls has failed elsewhere, or misses ranks that issue nothing any more."""
+    return all(
+        # From any rank: hopeless only if none is left that could send.
+        bool(ranks) and ranks <= idle if call.takes_from_any else bool(ranks & idle) or call in failed
+        for call, ranks in awaited
+    )
+
+
+def _failed(rank: int, call: Call, progresses: Mapping[int, Progress]) -> dict[int, Call]:
+    """The other side of this call on ranks that it needs, where that has ended with an error."""
+    if call.is_point_to_point:
+        needed = set(call.ranks) - {rank} if call.peer is None else {call.peer}
+        return {
+            q: their for q in needed for their in progresses[q].failed if is_other_side(rank, call, their)
+        }
+    place = call.place_in_group
+    needed = _needed(rank, call)
+    return {q: their for q in needed for their in progresses[q].failed if their.place_in_group == place}
+
+
+def is_other_side(rank: int, call: Call, their: Call) -> bool:
+    """Whether another rank's call is the other side of this message of `rank`."""
+    return (
+        {call.op, their.op} == {"send", "recv"}
+        and their.peer == rank
+        and (their.group, their.tag, their.seq) == (call.group, call.tag, call.seq)
+    )
 
 
 def missing(rank: int, call: Call, progresses: Mapping[int, Progress], strict: bool = True) -> set[int]:
@@ -186,6 +254,8 @@ def missing(rank: int, call: Call, progresses: Mapping[int, Progress], strict: b
     def known(other: int) -> Progress:
         return progresses.get(other, _NOTHING)
 
+    if call.waits_for_key:  # nothing tells who is to set it, only that it would be there by now
+        return set() if strict else set(call.ranks) - {rank}
     if call.op == "send":
         return {call.peer} if _received(known(call.peer), rank, call) <= call.seq else set()
     if call.op == "recv" and call.peer is None:
@@ -217,6 +287,7 @@ def _received(progress: Progress, sender: int, call: Call) -> int:
 
 def _needed(rank: int, call: Call) -> set[int]:
     """Ranks without which the call cannot complete here, whatever algorithm the backend uses."""
-    if call.root is not None and call.root != rank:
-        return {call.root}
+    root = call.ranks[0] if call.op == "monitored_barrier" else call.root
+    if root is not None and root != rank:
+        return {root}
     return set(call.members or call.ranks) - {rank}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import math
 import os
 import selectors
 import signal
@@ -25,7 +26,9 @@ from .messages import LOOPBACK, Answer, Channel, Complete, Inspect, Settings, St
 from .rank import board
 
 _CHUNK = 1 << 16
+_STOPPED = "was stopped"  # the cause of an end that the notebook wanted
 END_PATIENCE = 5.0  # seconds for killed processes to be reaped; the kernel needs milliseconds
+KILL_LASTS = 10.0  # seconds that a process with much memory may take to end when Linux kills it
 
 
 @dataclass(eq=False)
@@ -45,6 +48,11 @@ class Worker:
     def alive(self) -> bool:
         return self.cause is None
 
+    @property
+    def died(self) -> bool:
+        """Whether the process ended without having been stopped by the notebook."""
+        return self.cause not in (None, _STOPPED)
+
     def note_memory(self) -> None:
         """Look at the resident memory of the process; what was seen last stays known when it has ended."""
         with contextlib.suppress(psutil.Error):
@@ -58,7 +66,7 @@ class Workers:
         self._zygote = zygote.shared()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._zygote.channel, selectors.EVENT_READ)
-        self._out_of_memory_kills = _out_of_memory_kills()
+        self._memory_kills = MemoryKills()
         self.all: list[Worker] = []
         try:
             self._fork_all(backend, devices, start_method)
@@ -90,10 +98,11 @@ class Workers:
 
     def notice_deaths(self) -> None:
         """See whose process has ended; any thread may ask."""
-        for worker in self.living():
-            status = self._zygote.death(worker.pid)
+        ends = [(worker, self._zygote.death(worker.pid)) for worker in self.living()]
+        out_of_memory = self._memory_kills.recent()
+        for worker, status in ends:
             if status is not None:
-                worker.cause = _describe(status, _out_of_memory_kills() > self._out_of_memory_kills)
+                worker.cause = _describe(status, out_of_memory)
             elif not self._zygote.alive:
                 worker.cause = "was ended, together with the process that ranks are forked from"
 
@@ -109,16 +118,23 @@ class Workers:
 
     def kill(self) -> None:
         """End all processes and what they started; returns when they are gone."""
-        self._zygote.kill([worker.pid for worker in self.living()])
+        self.notice_deaths()
+        ending = self.living()
+        for worker in ending:
+            worker.cause = _STOPPED
+        self._zygote.kill([worker.pid for worker in ending])
         deadline = time.monotonic() + END_PATIENCE
-        while self.living() and self._zygote.alive and time.monotonic() < deadline:
+        while self._are_there(ending) and time.monotonic() < deadline:
             self.poll(0.01)
         for worker in self.all:
-            worker.cause = worker.cause or "was stopped"
             self._close(worker)
         self._selector.close()
 
     # --- internals ---------------------------------------------------------------------------------------
+
+    def _are_there(self, workers: list[Worker]) -> bool:
+        """Whether any of these processes still runs."""
+        return self._zygote.alive and any(self._zygote.death(worker.pid) is None for worker in workers)
 
     def _fork_all(self, backend: str, devices: Sequence[str], start_method: str) -> None:
         """Fork all ranks. Rank 0 inherits the rendezvous store's socket, so nobody can take its port."""
@@ -173,7 +189,7 @@ class Workers:
         arrived: list[tuple[int, Any]] = []
         for pipe, name in list(worker.pipes.items()):
             if text := self._read_pipe(worker, pipe):
-                arrived.append((worker.rank, Stream(name, text)))
+                arrived.append((worker.rank, Stream(name, text, is_raw=True)))
         worker.channel.flush()
         arrived += [(worker.rank, message) for message in worker.channel.receive_available()]
         if worker.channel.at_end:
@@ -205,6 +221,20 @@ class Workers:
     def _forget(self, file: Any) -> None:
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(file)
+
+
+class MemoryKills:
+    """Notices when Linux kills processes for want of memory: any process of the machine."""
+
+    def __init__(self) -> None:
+        self._count, self._since = _out_of_memory_kills(), -math.inf
+
+    def recent(self) -> bool:
+        """Whether it has killed one lately, which may be the one whose end is seen now."""
+        count, now = _out_of_memory_kills(), time.monotonic()
+        if count != self._count:
+            self._count, self._since = count, now
+        return now - self._since < KILL_LASTS
 
 
 @contextlib.contextmanager

@@ -7,16 +7,36 @@ the same op, root, reduce op, dtype and size; a receive has room for its message
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import NamedTuple
 
 from ..trace import Call
 from .board import Board
 
-Fits = Callable[[int, int], bool]  # of the own value and theirs
-Check = tuple[int, int, bool, Fits, int]  # rank, key, whether it stays posted, fits, own value
 Counts = Mapping[tuple[str, int | None, int], int]  # receives so far, by (group, peer, tag)
 
-_ANY_SIZE = 2**62  # bytes; room for whatever is sent
+# As they are posted with a message, by their place; the first stands for all others.
+_DTYPES = ("", "float32", "float64", "int64", "int32", "float16", "bfloat16", "int16", "bool")
+_DTYPES += ("complex64", "complex128")
+_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_DTYPE_BITS = 6
+_ANY_SIZE = 2**62  # room for whatever is sent, of any dtype
+_SAME_BITS = (
+    {"complex64", "float32"},
+    {"complex128", "float64"},
+    {"int16", "bfloat16"},
+    {"int16", "float16"},
+)
+
+
+class Check(NamedTuple):
+    """One comparison with what other ranks may have posted."""
+
+    ranks: Collection[int]
+    key: int
+    value: int  # of this rank's call
+    fits: Callable[[int, int], bool] = operator.eq  # of the own value and theirs
+    lasting: bool = False
 
 
 class Agreement:
@@ -24,6 +44,7 @@ class Agreement:
 
     def __init__(self, rank: int, board: Board) -> None:
         self._rank, self._board = rank, board
+        self._others_in: dict[tuple[int, ...], list[int]] = {}  # asked at every call, so kept
         self.reset()
 
     def reset(self) -> None:
@@ -41,22 +62,55 @@ class Agreement:
             return [self._post_message(call, call.peer, call.seq)]
         if call.op == "recv":
             return self._post_receive(call, received)
-        everyone = (call.group, call.ranks, call.seq)
-        key = hash(everyone)
+        if call.members and self._rank not in call.members:
+            self._board.post(_apart(call), 1, lasting=True)
+            return []
+        key = _place(call)
         # Without None: spawned ranks would not agree on its hash before Python 3.12.
         value = hash((call.op, -1 if call.root is None else call.root, call.reduce_op or "", call.part or ()))
         stays = bool(call.members)  # a new_group that a rank left out may do harm only cells later
         self._board.post(key, value, stays)
-        checks = [(rank, key, stays, operator.eq, value) for rank in call.ranks if rank != self._rank]
-        return checks if call.exchange is None else [*checks, *self._post_exchange(call, everyone)]
+        if call.members == (self._rank,):  # it waits for no other, but takes the name of a group
+            return []
+        checks = [Check(self._others(call.ranks), key, value, operator.eq, stays)]
+        if call.members:
+            members = self._others(call.members)
+            checks.append(Check(members, _apart(call), 1, operator.ne, lasting=True))
+        return checks if call.exchange is None else [*checks, *self._post_exchange(call)]
 
     def fits(self, checks: list[Check]) -> bool:
         """Whether nothing that other ranks have posted by now contradicts the call."""
-        for rank, key, stays, fits, value in checks:
-            theirs = self._board.read(rank, key, stays)
-            if theirs is not None and not fits(value, theirs):
-                return False
+        for ranks, key, value, fits, lasting in checks:
+            for rank in ranks:
+                theirs = self._board.read(rank, key, lasting)
+                if theirs is not None and not fits(value, theirs):
+                    return False
         return True
+
+    def other_dtype(self, call: Call, checks: list[Check]) -> str | None:
+        """The dtype that the other side of a message gave, if the message turns into other numbers by it.
+
+        Gloo copies bytes. Those of int8 and uint8 are left alone, for they carry anything, and so are views:
+        a complex tensor as real numbers, 16 bits as an integer.
+        """
+        if len(checks) != 1:
+            return None
+        ((peer,), key, value, *_) = checks[0]
+        theirs = self._board.read(peer, key) or 0
+        mine, other = (_DTYPES[each % 2**_DTYPE_BITS] for each in (value, theirs))
+        return other if mine and other and mine != other and {mine, other} not in _SAME_BITS else None
+
+    def take_back(self, call: Call) -> None:
+        """The backend has refused the call: take it down."""
+        if call.is_point_to_point:
+            if call.peer is not None:
+                self._board.take_down(self._message(call, call.peer, call.seq))
+            return
+        for key in (_place(call), _apart(call)):
+            self._board.take_down(key, bool(call.members))
+        for rank in call.ranks if call.exchange is not None else ():
+            for side in ("gives", "takes"):
+                self._board.take_down(_share(call, side, self._rank, rank))
 
     def withdraw(self, call: Call, source: int, received: Counts) -> None:
         """A receive from any source is over: ranks that it did not receive from may send what they like."""
@@ -78,21 +132,51 @@ class Agreement:
 
     def _post_message(self, call: Call, peer: int, seq: int) -> Check:
         key = self._message(call, peer, seq)
-        self._board.post(key, call.nbytes)
-        return peer, key, False, operator.le if call.op == "send" else operator.ge, call.nbytes
+        # One from any source may not be for this message.
+        dtype = _CODES.get(call.dtype, 0) if call.peer is not None else 0
+        value = call.nbytes << _DTYPE_BITS | dtype
+        self._board.post(key, value)
+        return Check([peer], key, value, _has_room if call.op == "send" else _fits_in)
 
     def _message(self, call: Call, peer: int, seq: int) -> int:
         """The key of the n-th message between this rank and another."""
         ends = (self._rank, peer) if call.op == "send" else (peer, self._rank)
         return hash((call.group, *ends, call.tag, seq))
 
-    def _post_exchange(self, call: Call, everyone: tuple) -> Iterator[Check]:
+    def _post_exchange(self, call: Call) -> Iterator[Check]:
         """Each two ranks of an all-to-all agree on the bytes between them."""
-        for rank, gives, takes in zip(call.ranks, *call.exchange, strict=True):
-            for value, mine, theirs, ends in (
-                (gives, "gives", "takes", (self._rank, rank)),
-                (takes, "takes", "gives", (rank, self._rank)),
-            ):
-                self._board.post(hash((everyone, mine, ends)), value)
+        for rank, gives, takes in zip(call.ranks, *call.exchange, strict=False):
+            for value, mine, theirs in ((gives, "gives", "takes"), (takes, "takes", "gives")):
+                self._board.post(_share(call, mine, self._rank, rank), value)
                 if rank != self._rank:
-                    yield rank, hash((everyone, theirs, ends)), False, operator.eq, value
+                    yield Check([rank], _share(call, theirs, rank, self._rank), value)
+
+    def _others(self, ranks: tuple[int, ...]) -> list[int]:
+        if (others := self._others_in.get(ranks)) is None:
+            others = self._others_in[ranks] = [rank for rank in ranks if rank != self._rank]
+        return others
+
+
+def _has_room(sent: int, room: int) -> bool:
+    """Whether a message fits, by what its sender and its receiver have posted."""
+    return sent >> _DTYPE_BITS <= room >> _DTYPE_BITS
+
+
+def _fits_in(room: int, sent: int) -> bool:
+    return _has_room(sent, room)
+
+
+def _place(call: Call) -> int:
+    """The key of a collective: where in the order of its group it stands."""
+    return hash((call.group, call.ranks, call.seq))
+
+
+def _apart(call: Call) -> int:
+    """The key of a new_group at the same place that the calling rank is no member of."""
+    return hash((call.group, call.ranks, call.seq, "apart"))
+
+
+def _share(call: Call, side: str, rank: int, other: int) -> int:
+    """The key of the bytes that a rank says it gives to, or takes from, another."""
+    ends = (rank, other) if side == "gives" else (other, rank)
+    return hash((call.group, call.ranks, call.seq, side, ends))

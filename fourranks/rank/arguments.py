@@ -8,124 +8,104 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from ..trace import Call
+from .frames import own_caller
+from .methods import Arguments, Operation
 
-_TORCH = str(Path(torch.__file__).parent)
-_not_the_readers = (_TORCH, str(Path(__file__).parents[1]))
+_STRIDED = torch.strided
 # By hash: a ReduceOp gives its own in half the time that it takes to give its kind.
 _REDUCE_OPS = {hash(kind): name for name, kind in dist.ReduceOp.RedOpType.__members__.items()}
-_WAIT_IN_CPP = {str(Path(_TORCH, path)) for path in ("nn/parallel/distributed.py", "distributed/utils.py")}
 
 
-@dataclass(frozen=True)
-class Operation:
-    """How to read the arguments of one `ProcessGroup` method."""
+def describe(operation: Operation, group: str, ranks: tuple[int, ...], arguments: Arguments) -> Call | None:
+    """The call that these arguments of an operation make on a group of these ranks.
 
-    name: str  # the function of torch.distributed that a reader knows
-    source: int = 0  # position of the tensors that this rank puts in
-    agree: int | None = 0  # position of the tensors whose element count must be equal on all ranks
-    rooted: bool = False  # one rank is src or dst
-    exchange: bool = False  # each two ranks agree on sizes of their own
-    message: bool = False  # from one rank to another
-    reduces: bool = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "reduces", "reduce" in self.name)
+    None if the arguments cannot be described. A record must never be the reason that a call fails: such a
+    call goes to the backend as it is, which refuses it in its own words.
+    """
+    try:
+        return _describe(operation, call_on(operation.name, group, ranks), arguments)
+    except Exception:
+        return None
 
 
-OPERATIONS = {
-    "allreduce": Operation("all_reduce"),
-    "allreduce_coalesced": Operation("all_reduce"),
-    "broadcast": Operation("broadcast", rooted=True),
-    "reduce": Operation("reduce", rooted=True),
-    "allgather": Operation("all_gather", source=1, agree=1),
-    "allgather_coalesced": Operation("all_gather", source=1, agree=1),
-    "allgather_into_tensor_coalesced": Operation("all_gather_single", source=1, agree=1),
-    "_allgather_base": Operation("all_gather_single", source=1, agree=1),
-    "all_gather_single": Operation("all_gather_single", source=1, agree=1),
-    "all_gather_single_coalesced": Operation("all_gather_single", source=1, agree=1),
-    "gather": Operation("gather", source=1, agree=1, rooted=True),
-    "scatter": Operation("scatter", source=1, agree=0, rooted=True),
-    "reduce_scatter": Operation("reduce_scatter", source=1, agree=1),
-    "_reduce_scatter_base": Operation("reduce_scatter_single", source=1, agree=1),
-    "reduce_scatter_single": Operation("reduce_scatter_single", source=1, agree=1),
-    "reduce_scatter_single_coalesced": Operation("reduce_scatter_single", source=1, agree=1),
-    "reduce_scatter_tensor_coalesced": Operation("reduce_scatter_single", source=1, agree=1),
-    "alltoall": Operation("all_to_all", source=1, agree=None, exchange=True),
-    "alltoall_base": Operation("all_to_all_single", source=1, agree=None, exchange=True),
-    "all_to_all_single": Operation("all_to_all_single", source=1, agree=None, exchange=True),
-    "barrier": Operation("barrier", agree=None),
-    "send": Operation("send", agree=None, message=True),
-    "recv": Operation("recv", agree=None, message=True),
-    "recv_anysource": Operation("recv", agree=None, message=True),
-}
-
-
-def describe(operation: Operation, group: str, ranks: tuple[int, ...], args: tuple) -> Call:
-    """The call that these arguments of an operation make on a group of these ranks."""
-    call = call_on(operation.name, group, ranks)
-    given = tensors_of(operation, args)
+def _describe(operation: Operation, call: Call, arguments: Arguments) -> Call | None:
+    ranks, given = call.ranks, tensors_in(arguments.input)
+    if operation.message and [tensor.layout for tensor in given] != [torch.strided]:
+        return None
     elements = 0
     for tensor in given:
         elements += tensor.numel()
-        call.nbytes += tensor.nbytes
+        call.nbytes += _nbytes(tensor)
     if given:
         call.shape, call.dtype = tuple(given[0].shape), _dtype_name(given[0].dtype)
     if operation.exchange:
-        call.part, call.exchange = (0, call.dtype), _exchange(args, len(ranks))
-    elif operation.agree == operation.source:
+        call.part, call.exchange = (0, call.dtype), _exchange(arguments, len(ranks))
+    elif operation.agree == "input":
         call.part = elements, call.dtype
-    elif operation.agree is not None:
-        call.part = _part(tensors_in(args[operation.agree]))
-    if operation.message:
-        _describe_message(call, args)
-    elif operation.rooted:
-        root = args[-1].rootRank
-        call.root = ranks[root] if root < len(ranks) else None  # the backend says what is wrong
+    elif operation.agree:
+        call.part = _part(tensors_in(arguments.output))
+    if operation.message or operation.rooted:
+        named = operation.named_rank(arguments)
+        if not 0 <= (named or 0) < len(ranks):
+            return None
+        if operation.rooted:
+            call.root = ranks[named]
+        else:
+            call.peer, call.tag = None if named is None else ranks[named], arguments.tag
     if operation.reduces:
-        call.reduce_op = _reduce_op_name(args[-1])
+        call.reduce_op = _REDUCE_OPS.get(hash(arguments.reduce_op), "")
     return call
 
 
 def call_on(op: str, group: str, ranks: tuple[int, ...]) -> Call:
     """A call on a group by the line of the reader's code that runs now, without what its tensors tell."""
-    file, line, function = caller(sys._getframe(2))
-    return Call(op, group, ranks, file=file, line=line, function=function)
+    (file, line, function), callers, through = own_caller(sys._getframe(2))
+    return Call(op, group, ranks, file=file, line=line, function=function, callers=callers, through=through)
 
 
-def tensors_of(operation: Operation, args: tuple) -> list[torch.Tensor]:
-    """The tensors that this rank puts in."""
-    return tensors_in(args[operation.source]) if operation.source < len(args) else []
+def _exchange(arguments: Arguments, size: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Bytes that this rank gives to, and takes from, each rank of the group.
 
-
-def _describe_message(call: Call, args: tuple) -> None:
-    if len(args) == 3:  # (tensors, peer, tag)
-        call.peer, call.tag = call.ranks[args[1]], args[2]
-    else:  # recv_anysource: (tensors, tag)
-        call.tag = args[1]
-
-
-def _exchange(args: tuple, size: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Bytes that this rank gives to, and takes from, each rank of the group."""
-    takes, gives = args[0], args[1]
-    if isinstance(gives, torch.Tensor):  # (output, input, output splits, input splits, options)
-        return _shares(gives, args[3], size), _shares(takes, args[2], size)
-    return tuple(tensor.nbytes for tensor in gives), tuple(tensor.nbytes for tensor in takes)
+    None if they are not shared out among all ranks; the backend says what is wrong.
+    """
+    takes, gives = arguments.output, arguments.input
+    if isinstance(gives, torch.Tensor):
+        shares = _shares(gives, arguments.input_splits, size), _shares(takes, arguments.output_splits, size)
+    else:
+        shares = tuple(map(_nbytes, gives)), tuple(map(_nbytes, takes))
+    return shares if all(len(each) == size for each in shares) else None
 
 
 def _shares(tensor: torch.Tensor, splits: Sequence[int], size: int) -> tuple[int, ...]:
+    """Bytes of each rank's share of a tensor; empty if the splits do not add up to it."""
     if not splits:
         return (tensor.nbytes // size,) * size
-    row = tensor.nbytes // max(1, tensor.shape[0])
-    return tuple(rows * row for rows in splits)
+    rows = tensor.shape[0] if tensor.dim() else 0
+    row = tensor.nbytes // max(1, rows)
+    return tuple(share * row for share in splits) if sum(splits) == rows else ()
+
+
+def _nbytes(tensor: torch.Tensor) -> int:
+    """Bytes of what a tensor stores: of a sparse one, its values and their indices."""
+    layout = tensor.layout
+    if layout is _STRIDED:
+        return tensor.nbytes
+    match layout:
+        case torch.sparse_coo:
+            stored = tensor._indices(), tensor._values()
+        case torch.sparse_csr | torch.sparse_bsr:
+            stored = tensor.crow_indices(), tensor.col_indices(), tensor.values()
+        case torch.sparse_csc | torch.sparse_bsc:
+            stored = tensor.ccol_indices(), tensor.row_indices(), tensor.values()
+        case _:
+            return tensor.numel() * tensor.element_size()
+    return sum(part.nbytes for part in stored)
 
 
 def _part(tensors: list[torch.Tensor]) -> tuple[int, str]:
@@ -147,28 +127,3 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 @functools.cache
 def _dtype_name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
-
-
-def _reduce_op_name(options: Any) -> str:
-    """ "SUM" and the like; an old-style call has no options."""
-    return _REDUCE_OPS.get(hash(getattr(options, "reduceOp", None)), "")
-
-
-def pass_over(path: Path) -> None:
-    """What lies there is no code of the reader's."""
-    global _not_the_readers
-    _not_the_readers += (str(path),)
-
-
-def in_native_code(frame: FrameType) -> bool:
-    """Whether a thread is there while C++ code waits for collectives: a backward pass, or DDP's own."""
-    return frame.f_code.co_name == "_engine_run_backward" or frame.f_code.co_filename in _WAIT_IN_CPP
-
-
-def caller(frame: FrameType | None) -> tuple[str, int, str]:
-    """File, line and function of the reader's code: the innermost frame that is not passed over."""
-    while frame is not None and frame.f_code.co_filename.startswith(_not_the_readers):
-        frame = frame.f_back
-    if frame is None:  # autograd's own thread: DDP issues its collectives from there
-        return "", 0, "backward"
-    return frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name  # None between two lines

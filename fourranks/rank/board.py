@@ -11,8 +11,9 @@ import mmap
 
 from .. import memory
 
-SLOTS = 256  # calls of each rank that are posted: more than a rank may run ahead of another in practice
-LASTING = 256  # slots beside them whose entries the stream of calls does not wash away
+SLOTS = 4096  # calls of each rank that are posted
+LASTING = 1024  # slots beside them whose entries the stream of calls does not wash away
+WAYS = 4  # slots that may hold the same key: an entry gives way only to the fourth one that shares them
 _PAIR = 16  # bytes of a key and its value
 _OF_A_RANK = SLOTS + LASTING
 
@@ -30,29 +31,46 @@ class Board:
     """
 
     def __init__(self, descriptor: int, rank: int) -> None:
-        self._cells = memoryview(mmap.mmap(descriptor, 0)).cast("q")  # of all ranks: key, value, key, ...
+        self._bytes = memoryview(mmap.mmap(descriptor, 0))
+        self._cells = self._bytes.cast("q")  # of all ranks: key, value, key, ...
         self._rank = rank
+        self._turns = bytearray(_OF_A_RANK // WAYS)  # which of the slots that share keys is the oldest
 
     def clear(self) -> None:
         """Take down all that this rank has posted."""
-        first = _cell(self._rank, 0, False)
-        for cell in range(first, first + 2 * _OF_A_RANK):
-            self._cells[cell] = 0
+        size = _OF_A_RANK * _PAIR
+        self._bytes[self._rank * size : (self._rank + 1) * size] = bytes(size)
 
     def post(self, key: int, value: int, lasting: bool = False) -> None:
         """Post a value under a key, in place of an older one."""
-        cells, cell = self._cells, _cell(self._rank, key, lasting)
+        cells, cell = self._cells, self._find(self._rank, key, lasting)
+        if cell is None:
+            shared = _shared(key, lasting)
+            turn = self._turns[shared]
+            self._turns[shared] = (turn + 1) % WAYS
+            cell = 2 * (self._rank * _OF_A_RANK + shared * WAYS + turn)
         cells[cell] = 0  # nobody may read the old key with the new value
         cells[cell + 1] = value
         cells[cell] = key
 
+    def take_down(self, key: int, lasting: bool = False) -> None:
+        """Withdraw what this rank has posted under a key."""
+        cell = self._find(self._rank, key, lasting)
+        if cell is not None:
+            self._cells[cell] = 0
+
     def read(self, rank: int, key: int, lasting: bool = False) -> int | None:
         """What another rank has posted under a key; None if nothing, or nothing any more."""
-        cell = _cell(rank, key, lasting)
-        return self._cells[cell + 1] if self._cells[cell] == key else None
+        cell = self._find(rank, key, lasting)
+        return None if cell is None else self._cells[cell + 1]
+
+    def _find(self, rank: int, key: int, lasting: bool) -> int | None:
+        """Where a rank has posted this key."""
+        first = 2 * (rank * _OF_A_RANK + _shared(key, lasting) * WAYS)
+        keys = self._cells[first : first + 2 * WAYS : 2].tolist()
+        return first + 2 * keys.index(key) if key in keys else None
 
 
-def _cell(rank: int, key: int, lasting: bool) -> int:
-    """Where a rank's key is."""
-    slot = SLOTS + key % LASTING if lasting else key % SLOTS
-    return (rank * _OF_A_RANK + slot) * 2
+def _shared(key: int, lasting: bool) -> int:
+    """The number of the slots that may hold a key, counted in groups of `WAYS`."""
+    return (SLOTS + key % LASTING) // WAYS if lasting else key % SLOTS // WAYS

@@ -10,6 +10,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from .uncompiled import leave_uncompiled
+
 NCCL_PATIENCE = timedelta(days=365)  # a rank may compute for hours while the others wait for it
 
 # How NCCL and torch's watchdog over it behave in a rank. Where a training job had better die at once, a rank
@@ -49,22 +51,25 @@ def stage_messages(group_class: type) -> None:
     group_class.send = _staged_send(group_class.send)
     group_class.recv = _staged_recv(group_class.recv)
     group_class.recv_anysource = _staged_recv(group_class.recv_anysource)
+    leave_uncompiled([group_class.send, group_class.recv, group_class.recv_anysource])
 
 
 def _staged_send(send: Any) -> Any:
-    def method(self: Any, tensors: list[torch.Tensor], *args: Any) -> dist.Work:
-        return send(self, [tensor.detach().cpu() if _on_gpu(tensor) else tensor for tensor in tensors], *args)
+    def method(self: Any, tensors: Any, *args: Any, **kwargs: Any) -> dist.Work:
+        if _on_gpu(tensors):
+            tensors = [tensors[0].detach().cpu()]
+        return send(self, tensors, *args, **kwargs)
 
     return method
 
 
 def _staged_recv(recv: Any) -> Any:
-    def method(self: Any, tensors: list[torch.Tensor], *args: Any) -> dist.Work:
+    def method(self: Any, tensors: Any, *args: Any, **kwargs: Any) -> dist.Work:
+        if not _on_gpu(tensors):
+            return recv(self, tensors, *args, **kwargs)
         (target,) = tensors
-        if not _on_gpu(target):
-            return recv(self, tensors, *args)
         host = torch.empty_like(target, device="cpu", requires_grad=False)
-        work = recv(self, [host], *args)
+        work = recv(self, [host], *args, **kwargs)
         work.wait = _copying(work.wait, target.detach(), host)
         return work
 
@@ -75,10 +80,10 @@ def _copying(wait: Callable[..., bool], target: torch.Tensor, host: torch.Tensor
     """`wait`, followed by the copy of what has come to where the reader wants it; both happen once."""
     copied = False
 
-    def wait_and_copy(*timeout: timedelta) -> bool:
+    def wait_and_copy(timeout: timedelta = timedelta(0)) -> bool:
         nonlocal copied
         if not copied:
-            wait(*timeout)
+            wait(timeout)
             target.copy_(host)
             copied = True
         return copied
@@ -86,5 +91,11 @@ def _copying(wait: Callable[..., bool], target: torch.Tensor, host: torch.Tensor
     return wait_and_copy
 
 
-def _on_gpu(tensor: torch.Tensor) -> bool:
-    return tensor.is_cuda
+def _on_gpu(tensors: Any) -> bool:
+    """Whether a message is on the GPU; torch refuses those that are not one tensor in a list."""
+    return (
+        isinstance(tensors, (list, tuple))
+        and len(tensors) == 1
+        and isinstance(tensors[0], torch.Tensor)
+        and tensors[0].is_cuda
+    )

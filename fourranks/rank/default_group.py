@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import gc
-import threading
+import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import _rendezvous_handlers
 
 from ..messages import LOOPBACK, Settings
-from . import loopback, rescue
+from . import any_source, gloo, loopback, rescue
 from .arguments import call_on
 from .process_group import RecordingProcessGroup
+from .threads import Helper
 
+# As torch has them: readers may replace these functions, and `script` has the first attach.
+TORCH_INIT, TORCH_DESTROY = distributed_c10d.init_process_group, distributed_c10d.destroy_process_group
+# Modules of torch in which the group of the moment of their import is the default of an argument.
+_TAKE_THE_GROUP_OF_THEIR_IMPORT = (
+    "torch.distributed.nn.functional",
+    "torch.distributed.optim.zero_redundancy_optimizer",
+)
 LEAVE_PATIENCE = 0.3  # seconds for the groups of before to be destroyed; most take a few milliseconds
 
 
@@ -41,6 +49,13 @@ class DefaultGroup:
 
         _rendezvous_handlers["env"] = self._rendezvous  # what init_process_group() asks by default
         self._generation, self._attempt = 0, 0
+        self._before = rescue.tcp_connections()
+        self._half_made: set[rescue.Connection] = set()
+
+    @property
+    def exists(self) -> bool:
+        """Whether this rank has a default process group."""
+        return distributed_c10d.GroupMember.WORLD is not None
 
     def form(self, generation: int) -> None:
         """Join the group of this generation, leaving the one before."""
@@ -48,16 +63,46 @@ class DefaultGroup:
         distributed_c10d._world.group_count = 0  # names must agree, whatever single ranks have tried
         self._generation, self._attempt = generation, 0
         RecordingProcessGroup.recorder.reset()
-        dist.init_process_group(self._settings.backend)
+        try:
+            TORCH_INIT(self._settings.backend)
+        except Exception as error:
+            RecordingProcessGroup.fail_formation(error)
+            raise
+
+    @property
+    def name(self) -> str | None:
+        """Torch's name of the default process group."""
+        return dist.group.WORLD.group_name if dist.is_initialized() else None
+
+    def drop_unfinished_batch(self) -> bool:
+        """Whether an exception has left a batch of coalesced calls: torch would add all later ones to it."""
+        unfinished = bool(distributed_c10d._world.pg_coalesce_state)
+        distributed_c10d._world.pg_coalesce_state.clear()
+        return unfinished
+
+    def note_half_made_group(self) -> bool:
+        """Note a group that an interrupt has left half made; returns whether there is one.
+
+        Its connections are cut when the next default group is formed: a cut now would raise errors on ranks
+        that have not been interrupted yet.
+        """
+        group = RecordingProcessGroup.being_formed
+        if not gloo.take_left_behind() or group is None:
+            return False
+        self._half_made = group.connections() | self._to_store()
+        return True
 
     def _leave(self) -> None:
         """Destroy the groups of before, in a thread: Gloo's destructor waits for calls that may never end."""
+        rescue.cut(self._half_made)
+        self._half_made.clear()
         groups = list(distributed_c10d._world.pg_map)
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        _leave_in_defaults(dist.group.WORLD)
+        if self.exists:
+            TORCH_DESTROY()
         RecordingProcessGroup.forget_formation()
         gc.collect()  # frames of a collective that failed hold the old groups, and so their connections
-        destroyer = threading.Thread(target=groups.clear, daemon=True)
+        destroyer = Helper(target=groups.clear)
         destroyer.start()
         destroyer.join(LEAVE_PATIENCE)
 
@@ -76,23 +121,36 @@ class DefaultGroup:
         loopback.require_own(self._to_store())
         return dist.PrefixStore(prefix, store)
 
-    def feed(self, name: str, rank: int, tag: int, nbytes: int) -> None:
-        """Send zeros to a rank that waits for any sender: nothing else frees it. Runs in a helper thread."""
-        for group in distributed_c10d._world.pg_map:
-            if group.group_name == name:
-                zeros = torch.zeros(nbytes, dtype=torch.uint8)
-                self._fed = group.inner.send([zeros], dist.get_group_rank(group, rank), tag)
+    def cut(self, everything: bool) -> None:
+        """Make every operation that waits on a group or its store fail now. Runs in a helper thread.
 
-    def cut(self) -> None:
-        """Make every operation that waits on a group or its store fail now. Runs in a helper thread."""
+        Args:
+            everything: whether to end all connections that were opened since the rank began: only they can
+                free it from a group or a store that the reader has made by hand, and to have Gloo itself end
+                the calls of all groups.
+        """
         groups = [
             group for group in distributed_c10d._world.pg_map if isinstance(group, RecordingProcessGroup)
         ]
         if RecordingProcessGroup.being_formed is not None:
             groups.append(RecordingProcessGroup.being_formed)
-        if self._settings.backend == "nccl" and dist.is_initialized():
+        if self._settings.backend == "nccl" and self.exists:
             distributed_c10d._abort_process_group()  # in the order in which NCCL does not block
-        rescue.cut(self._to_store().union(*(group.connections() for group in groups)))
+        any_source.give_up()
+        connections = self._to_store().union(*(group.connections() for group in groups))
+        rescue.cut(rescue.tcp_connections() - self._before if everything else connections)
+        for group in groups if everything and self._settings.backend == "gloo" else ():
+            Helper(target=gloo.fail_calls, args=[group.inner]).start()
 
     def _to_store(self) -> set[rescue.Connection]:
         return {c for c in rescue.tcp_connections() if c.peer_port == self._settings.store_port}
+
+
+def _leave_in_defaults(group: dist.ProcessGroup | None) -> None:
+    """Have functions of torch whose default is this group take the default group of the moment."""
+    for name in _TAKE_THE_GROUP_OF_THEIR_IMPORT:
+        for function in vars(sys.modules[name]).values() if name in sys.modules else ():
+            if isinstance(function, types.FunctionType) and group in (function.__defaults__ or ()):
+                function.__defaults__ = tuple(
+                    None if default is group else default for default in function.__defaults__
+                )

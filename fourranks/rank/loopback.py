@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .rescue import Connection
+from .rescue import Connection, opened
 
 PATIENCE = 30.0  # seconds for the other end to accept a connection; a busy machine needs milliseconds
 _POLL = 0.001
@@ -52,8 +52,13 @@ def require_own(connections: Iterable[Connection]) -> None:
 
 
 def _require_own(diagnostics: socket.socket, connection: Connection) -> None:
-    with socket.socket(fileno=os.dup(connection.descriptor)) as sock:
-        family, own, other = sock.family, sock.getsockname(), sock.getpeername()
+    with opened(connection) as sock:
+        if sock is None:
+            return
+        try:
+            family, own, other = sock.family, sock.getsockname(), sock.getpeername()
+        except OSError:  # its other end is gone
+            return
     if not _look_up(diagnostics, family, own, other).inode:
         return  # a kernel, or a sandbox, that does not even tell of our own end
     deadline = time.monotonic() + PATIENCE

@@ -26,13 +26,11 @@ from IPython.core.error import UsageError
 
 from ..hardware import threads_per_rank
 from ..messages import (
-    LOOPBACK,
     Answer,
     Channel,
     Complete,
     Done,
     Execute,
-    Feed,
     Form,
     Inspect,
     Interrupt,
@@ -46,26 +44,38 @@ from ..messages import (
 )
 from ..parcel import Parcel, pack
 from ..progress import collect
-from ..trace import Record, Tracing
+from ..trace import Call, Record, Tracing
 from . import cuda, process_group
-from .arguments import caller, in_native_code
 from .board import Board
 from .default_group import DefaultGroup
-from .places import line_at
+from .frames import Owner, caller, owner
+from .places import cells_among, place
 from .profiling import Profiler
 from .recorder import Recorder
+from .script import Script, environment
 from .shell import shell
+from .threads import Helper
 from .values import Variable
 
-IMPORT_TICK, IMPORT_PATIENCE = 0.05, 3.0  # seconds that an interrupt waits for the end of an import
+IMPORT_TICK = 0.05  # seconds between looks at an import whose end an interrupt waits for
+IMPORT_PATIENCE = 3.0  # seconds that it waits for a module of the reader's, which may be a whole program
+LIBRARY_PATIENCE = 30.0  # the same for a library: torch._dynamo takes ten on a busy machine
 SLEEPING = 0.01  # seconds of processor time between two reports; answering one takes a tenth of that
 
+_FORMED_ANEW = (
+    "The default process group is formed again before the next cell; groups from new_group, and what holds "
+    "one, must be made again."
+)
 
-def _imports(frame: FrameType | None) -> bool:
-    """Whether this frame belongs to an import."""
+
+def _import_patience(frame: FrameType | None) -> float:
+    """Seconds that an interrupt waits for the end of the import that this frame belongs to, if any."""
+    patience = LIBRARY_PATIENCE
     while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        if owner(frame) is Owner.READER:
+            patience = IMPORT_PATIENCE
         frame = frame.f_back
-    return frame is not None
+    return patience if frame is not None else 0.0
 
 
 class _Interrupts:
@@ -73,25 +83,36 @@ class _Interrupts:
 
     A KeyboardInterrupt in the middle of a message would tear it, so sending is shielded and the interrupt is
     raised behind it.
+
+    Attributes:
+        postponed: whether an interrupt came within an import of the running code, and waited for its end.
     """
 
     def __init__(self) -> None:
+        self.postponed = False
+        self._awaits_import = False
         self._in_user_code = False
         self._shields = 0
         self._pending = False
         self._main = threading.main_thread().ident
         signal.signal(signal.SIGINT, self._handle)
 
-    def request(self, patience: float = IMPORT_PATIENCE) -> None:
+    def request(self) -> None:
         """Interrupt the main thread, but not within an import: one that is cut short spoils the process."""
-        if patience > 0 and _imports(sys._current_frames()[self._main]):
-            threading.Timer(IMPORT_TICK, self.request, [patience - IMPORT_TICK]).start()
+        if not self._awaits_import:
+            self._interrupt(0.0)
+
+    def _interrupt(self, waited: float) -> None:
+        self._awaits_import = waited < _import_patience(sys._current_frames()[self._main])
+        if self._awaits_import:
+            self.postponed = True
+            threading.Timer(IMPORT_TICK, self._interrupt, [waited + IMPORT_TICK]).start()
         else:
             signal.pthread_kill(self._main, signal.SIGINT)
 
     @contextlib.contextmanager
     def user_code(self) -> Iterator[None]:
-        self._pending, self._in_user_code = False, True
+        self._pending, self.postponed, self._in_user_code = False, False, True
         try:
             yield
         finally:
@@ -140,8 +161,11 @@ class Rank:
         self._interrupts = _Interrupts()
         self._shell = shell()
         self._shell.show_through(self._emit, self._interrupts.shield)
-        self._shell.user_ns.update(self._names())
+        self._shell.push(self._names(), interactive=False)  # %who lists the reader's own
         self._bars = collect()
+        self._script = Script(settings, group)
+        self._script.install()
+        threading.excepthook = self._thread_raised
 
     def _names(self) -> dict[str, Any]:
         return {
@@ -178,30 +202,49 @@ class Rank:
             case Interrupt():
                 self._shell.given_up = True
                 self._interrupts.request()
-            case Feed(group, rank, tag, nbytes):
-                self._group.feed(group, rank, tag, nbytes)
-            case Rescue():
+            case Rescue(everything):
                 self._shell.given_up = True
-                self._group.cut()
+                self._group.cut(everything)
             case Complete() | Inspect():  # may never end: the reader's own __dir__ or __repr__ runs
-                threading.Thread(target=self._look, args=[message], daemon=True).start()
+                Helper(target=self._look, args=[message]).start()
             case _:
                 self._busy = True
                 self._requests.put(message)
 
     def _state(self, number: int, detailed: bool) -> State:
         frame = sys._current_frames()[threading.main_thread().ident]
-        where = str(line_at(*caller(frame)))
-        progress = self._recorder.progress(self._sleeps() and in_native_code(frame))
+        where = _where(frame)
+        progress = self._recorder.progress(self._busy, self._sleeps())
         if not detailed:
-            progress.recent = [progress.blocked] if progress.blocked is not None else []
-        places = self._recorder.places_of(progress.recent)
-        return State(self._busy, progress, where, places, bars=self._bars.snapshot(), number=number)
+            progress.recent = list(progress.waits)
+        shown = [*progress.recent, *progress.failed, *progress.refused]
+        lines = {line for call in shown for line in (_line(call), *call.callers)}
+        places = {(file, line): place(file, line, function) for file, line, function in lines}
+        cells = cells_among({file for file, _, _ in lines}) if detailed else {}
+        return State(
+            self._busy,
+            progress,
+            where,
+            places,
+            cells,
+            bars=self._bars.snapshot(),
+            telling=self._shell.telling,
+            postponed=self._interrupts.postponed,
+            number=number,
+        )
 
     def _sleeps(self) -> bool:
         """Whether this process has hardly used a processor since this was last asked."""
         before, self._cpu_time = self._cpu_time, time.process_time()
         return self._cpu_time - before < SLEEPING
+
+    def _thread_raised(self, end: threading.ExceptHookArgs) -> None:
+        """A thread has raised; what is raised because the notebook frees the rank is no news."""
+        if self._shell.given_up:
+            return
+        if end.exc_type is not SystemExit:  # which ends a thread without an error
+            self._recorder.raised.append(end.exc_type.__name__)
+        threading.__excepthook__(end)
 
     # --- threads of their own ----------------------------------------------------------------------------
 
@@ -217,7 +260,7 @@ class Rank:
 
     def serve(self) -> None:
         """Handle requests one after the other, forever."""
-        threading.Thread(target=self.listen, name="fourranks listener", daemon=True).start()
+        Helper(target=self.listen, name="fourranks listener").start()
         while True:
             self._answer(self._requests.get())
 
@@ -252,6 +295,7 @@ class Rank:
         """Run the reader's code as one cell: output counted from zero, calls kept if a trace is on."""
         self._recorder.begin_cell(request.trace is not None, self._variable(request.trace))
         self._shell.begin_cell()
+        self._script.begin_cell()
         self._bars.begin_cell()
         profiler = Profiler() if request.trace is not None and request.trace.profile else None
         if profiler is not None:
@@ -265,8 +309,11 @@ class Rank:
         except BaseException as error:
             done = Done(error=self._shell.keep_error(error, skip=3))
         self._warn_of_dropped_handles()
+        self._warn_of_reinterpreted_messages()
+        done.broke_group = self._warn_of_broken_groups(caught=done.error is None)
         if request.trace is not None:
             done.record = self._record(start, profiler)
+        done.left_group = not self._group.exists
         self._shell.flush_output()
         done.dropped = self._shell.dropped
         done.bars = self._bars.end_cell()
@@ -278,7 +325,8 @@ class Rank:
         profile = profiler.stop() if profiler is not None else None
         variable = self._recorder.variable
         held = variable.look().values if variable is not None else None
-        record = Record(start, end, calls, self._recorder.places_of(calls), profile, held)
+        places = {line[:2]: place(*line) for line in set(map(_line, calls))}
+        record = Record(start, end, calls, places, profile, held)
         if not self._recorder.launches:
             record.close(set(self._recorder.under_way()))
         return record
@@ -287,14 +335,36 @@ class Rank:
         return Variable(self._shell.user_ns, trace.values) if trace is not None and trace.values else None
 
     def _warn_of_dropped_handles(self) -> None:
-        for op, line in dict.fromkeys(
-            (call.op, str(line_at(call.file, call.line, call.function))) for call in self._recorder.dropped
-        ):
-            print(
+        for op, line in dict.fromkeys((call.op, str(place(*_line(call)))) for call in self._recorder.dropped):
+            sys.stderr.write(  # a script may have replaced print
                 f"Nobody waited for {op} ({line}): its handle was thrown away before it was over. Keep what "
-                "the call returns and call wait() on it before the tensor is used again.",
-                file=sys.stderr,
+                "the call returns and call wait() on it before the tensor is used again.\n"
             )
+
+    def _warn_of_reinterpreted_messages(self) -> None:
+        for op, own, other, peer, line in dict.fromkeys(
+            (call.op, call.dtype, dtype, call.peer, str(place(*_line(call))))
+            for call, dtype in self._recorder.reinterpreted
+        ):
+            sys.stderr.write(
+                f"This {op} ({line}) has {own}, and its other side on rank {peer} {other}: a message is "
+                "copied byte for byte and no number is converted, so the receiver holds other values. Give "
+                "both tensors the same dtype.\n"
+            )
+
+    def _warn_of_broken_groups(self, caught: bool) -> bool:
+        """Say which groups failed calls have broken; returns whether the default group is one of them."""
+        unfinished, half_made = self._group.drop_unfinished_batch(), self._group.note_half_made_group()
+        broken = {call.group: call for call in reversed(self._recorder.failed)}
+        for group, call in broken.items() if caught else ():
+            line = place(*_line(call))
+            remedy = _FORMED_ANEW if group == self._group.name else "Make this group again: dist.new_group."
+            sys.stderr.write(
+                f"{call.op} failed ({line}), and with it the connections of its process group. {remedy}\n"
+            )
+        if unfinished:
+            sys.stderr.write(f"A batch of collectives was left by an exception. {_FORMED_ANEW}\n")
+        return unfinished or half_made or self._group.name in broken
 
     def _execute(self, request: Execute) -> Done:
         with self._interrupts.user_code():
@@ -307,7 +377,22 @@ class Rank:
             for name, value in self._names().items():  # as in a cell; the function's own globals win
                 function.__globals__.setdefault(name, value)
         with self._interrupts.user_code():
-            return Done(parcel=_packed(function(*args, **kwargs)))
+            try:
+                return Done(parcel=_packed(function(*args, **kwargs)))
+            except SystemExit as leaving:
+                if leaving.code:
+                    raise
+                return Done(parcel=_packed(None))
+
+
+def _line(call: Call) -> tuple[str, int, str]:
+    return call.file, call.line, call.function
+
+
+def _where(frame: FrameType | None) -> str:
+    """The line of the reader's code that a thread is in."""
+    at, _, through = caller(frame)
+    return f"{place(*at)}, through {through}" if through else str(place(*at))
 
 
 def _packed(value: Any) -> Parcel:
@@ -349,12 +434,7 @@ def become_rank(
     os.environ.update(cuda.NCCL_SETTINGS)
     os.environ.update(settings.environment)
     os.environ.update(
-        RANK=str(settings.rank),
-        LOCAL_RANK=str(settings.rank),
-        WORLD_SIZE=str(settings.world_size),
-        LOCAL_WORLD_SIZE=str(settings.world_size),
-        MASTER_ADDR=LOOPBACK,
-        MASTER_PORT=str(settings.store_port),
+        environment(settings),
         GLOO_SOCKET_IFNAME="lo0" if sys.platform == "darwin" else "lo",
         NCCL_SOCKET_IFNAME="lo",
         MPLBACKEND="module://matplotlib_inline.backend_inline",

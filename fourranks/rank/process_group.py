@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
@@ -22,80 +20,15 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from ..trace import Call
-from . import loopback, rescue
-from .arguments import OPERATIONS, Operation, call_on, describe, tensors_of
-from .recorder import Recorder
-
-
-class RecordedWork(dist.Work):
-    """The handle of an operation; notes how long the rank stands still in `wait`."""
-
-    def __init__(self, inner: dist.Work, call: Call, recorder: Recorder) -> None:
-        super().__init__()
-        self.inner, self._call, self._recorder = inner, call, recorder
-        self._awaited = recorder.launches  # by somebody else than a caller of wait()
-        self._delivered = False  # a second wait() for the same message would block in Gloo for ever
-        if not self._awaited:
-            recorder.leave_open(call, _seen_through(self))
-
-    def __del__(self) -> None:
-        if not self._awaited:
-            self._recorder.drop(self._call, self.inner.is_completed())
-
-    def wait(self, *timeout: timedelta) -> bool:
-        if sys._getframe(1).f_code.co_filename == distributed_c10d.__file__:
-            self._call.asynchronous = False
-        if self._delivered:
-            return True
-        limited = timeout and timedelta(0) < timeout[0] < dist.default_pg_timeout  # it does not wait forever
-        begun = self._recorder.begin_wait(None if limited else self._call)
-        try:
-            self.inner.wait(*timeout)
-            self._delivered = self._call.is_point_to_point
-            if self._delivered and self._call.peer is None:
-                self._recorder.match(self._call, self._call.ranks[self.inner._source_rank()])
-        finally:
-            self._recorder.end_wait(self._call, begun)
-        return True
-
-    def is_completed(self) -> bool:
-        return self.inner.is_completed()
-
-    def is_success(self) -> bool:
-        return self.inner.is_success()
-
-    def exception(self) -> Any:
-        return self.inner.exception()
-
-    def result(self) -> Any:
-        return self.inner.result()
-
-    def source_rank(self) -> int:
-        return self.inner._source_rank()
-
-    _source_rank = source_rank
-
-    def synchronize(self) -> None:
-        self.inner.synchronize()
-
-    def get_future(self) -> torch.futures.Future:
-        future = self.inner.get_future()
-        if not self._awaited:  # whoever has the future waits for it, DDP's reducer for one
-            self._recorder.leave_open(self._call, future.done)
-            self._recorder.backward_wait.expect(self._call, future.done)
-            self._awaited = True
-        return future
-
-
-def _seen_through(work: RecordedWork) -> Callable[[], bool]:
-    """Whether the operation of a handle is over; does not keep the handle, and so its tensors, alive."""
-    reference = weakref.ref(work)
-
-    def is_completed() -> bool:
-        work = reference()
-        return work is None or work.is_completed()
-
-    return is_completed
+from . import futures, gloo, loopback, rescue, stores
+from .arguments import call_on, describe, tensors_in
+from .methods import OPERATIONS, Operation, read
+from .places import place
+from .recorder import Recorder, from_connection
+from .refusals import is_refused
+from .uncompiled import leave_uncompiled
+from .work import RecordedWork, is_limit
+from .wrong_rank import TO_ITSELF, T, explained, no_such_rank
 
 
 class RecordingProcessGroup(dist.ProcessGroup):
@@ -103,6 +36,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
 
     recorder: Recorder  # set by install()
     delegate: Callable[..., Any] = dist.ProcessGroup  # makes the one that does the work
+    notes_completions = True  # of traced calls without a waiter yet; otherwise the witness dates them
     being_formed: RecordingProcessGroup | None = None
     formation: tuple[Call, tuple[Call | None, float]] | None = None  # of the default group, while under way
 
@@ -113,6 +47,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         self._foreign = rescue.tcp_connections()  # open before this group connected
         self._own: set[rescue.Connection] = set()
         self._coalesced: list[Call] | None = None  # the calls of a batch that is launched as one
+        self._options: list[dist.Backend.Options] = []  # of its backends
         RecordingProcessGroup.being_formed = self
 
     def identity(self) -> tuple[str, tuple[int, ...]]:
@@ -120,6 +55,17 @@ class RecordingProcessGroup(dist.ProcessGroup):
         if self._identity is None:
             self._identity = self.group_name, tuple(dist.get_process_group_ranks(self))
         return self._identity
+
+    def __repr__(self) -> str:
+        ranks = distributed_c10d._world.pg_group_ranks.get(self, {})
+        return f"<ProcessGroup {self.group_name} of ranks {', '.join(map(str, ranks))}>"
+
+    def limit(self) -> timedelta | None:
+        """The timeout that the reader gave this group; None for torch's own."""
+        for options in self._options:
+            if is_limit(timeout := options._timeout):
+                return timeout
+        return None
 
     def connections(self) -> set[rescue.Connection]:
         """The TCP connections that this group has opened."""
@@ -134,6 +80,12 @@ class RecordingProcessGroup(dist.ProcessGroup):
         cls.formation = call, cls.recorder.begin_wait(call)
 
     @classmethod
+    def fail_formation(cls, error: Exception) -> None:
+        """Note that this rank could not form the default group, so that no other rank waits for it."""
+        if cls.formation is not None:
+            cls.recorder.fail(cls.formation[0], error)
+
+    @classmethod
     def forget_formation(cls) -> None:
         """A group whose making was interrupted is not to be waited for any more."""
         cls.being_formed = cls.formation = None
@@ -141,6 +93,8 @@ class RecordingProcessGroup(dist.ProcessGroup):
     def _register_backend(self, *args: Any) -> None:
         super()._register_backend(*args)
         self.inner._register_backend(*args)
+        options = getattr(args[2] if len(args) > 2 else None, "options", None)
+        self._options += [options] if hasattr(options, "_timeout") else []
         self._own = rescue.tcp_connections() - self._foreign
         loopback.require_own(self._own)
         RecordingProcessGroup.being_formed = None
@@ -154,29 +108,47 @@ class RecordingProcessGroup(dist.ProcessGroup):
 
     def _end_coalescing(self, device: torch.device) -> dist.Work | None:
         calls, self._coalesced = self._coalesced, None
-        return _handle(super()._end_coalescing(device), calls[-1], self.recorder) if calls else None
+        if not calls:
+            return None
+        return _handle(super()._end_coalescing(device), calls[-1], self.recorder, self.limit() is not None)
 
-    def _complete(self, call: Call, start: Callable[[], dist.Work]) -> None:
+    def _start(self, call: Call, start: Callable[[], dist.Work | None]) -> dist.Work | None:
+        """Hand a call to the backend, which may refuse it."""
+        try:
+            work = start()
+        except Exception as error:
+            if from_connection(error) or self.recorder.has_broken(call.group):
+                self.recorder.fail(call, error, breaks_group=True)
+            else:
+                self.recorder.take_back(call, error)
+            raise
+        self.recorder.accept(call)
+        return work
+
+    def _complete(self, call: Call, start: Callable[[], dist.Work], limited: bool) -> None:
         """Run a call that the caller wants nothing of but its end."""
         call.asynchronous = False
-        begun = self.recorder.begin_wait(call)
+        begun = self.recorder.begin_wait(None if limited else call)
         try:
-            start().wait()
+            work = self._start(call, start)
+            try:
+                work.wait()
+            except Exception as error:
+                self.recorder.fail(call, error)
+                raise
         finally:
             self.recorder.end_wait(call, begun)
 
     def _launch(
-        self, call: Call, start: Callable[[], dist.Work | None], has_future: bool
+        self, call: Call, start: Callable[[], dist.Work | None], limited: bool, has_future: bool
     ) -> dist.Work | None:
         """Start a call that goes on by itself; its handle is the caller's."""
         recorder, traced = self.recorder, self.recorder.calls is not None
         started = _event(timed=True) if recorder.launches and traced else None
-        outer = recorder.stand_in(call)  # NCCL connects a group's ranks at its first call, and waits for them
+        # NCCL connects a group's ranks at its first call, and waits for them.
+        outer = recorder.stand_in(None if limited else call)
         try:
-            inner = start()
-        except Exception:
-            recorder.take_back(call)
-            raise
+            inner = self._start(call, start)
         finally:
             recorder.go_on(outer)
         if self._coalesced is not None:
@@ -184,19 +156,36 @@ class RecordingProcessGroup(dist.ProcessGroup):
             return inner
         if started is not None:
             recorder.time(call, _gpu_time(started, inner))
-        elif traced and has_future:
+        elif traced and has_future and self.notes_completions:
             _note_completion(inner, call)
-        return _handle(inner, call, recorder)
+        return _handle(inner, call, recorder, limited)
 
-    def monitored_barrier(self, timeout: timedelta, wait_all_ranks: bool = False) -> None:
+    def _refuse(self, operation: Operation, named: int, start: Callable[[], T]) -> T:
+        """Raise an error for a call that names a rank outside the group."""
+        group, ranks = self.identity()
+        call = call_on(operation.name, group, ranks)
+        where = place(call.file, call.line, call.function)
+        explanation = no_such_rank(named, self.rank(), ranks, where)
+        if operation.message:  # Gloo would wait for that rank, and nothing could free it
+            raise ValueError(explanation)
+        return explained(start, explanation)
+
+    def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
+        if not isinstance(timeout, (timedelta, type(None))):
+            return self.inner.monitored_barrier(timeout, wait_all_ranks)  # torch says what is wrong
         call = call_on("monitored_barrier", *self.identity())
         call.asynchronous = False
         self.recorder.issue(call)
-        self.recorder.stand_still_in_conflict(call)
-        limited = timeout < dist.default_pg_timeout and self.rank() == 0  # the others wait for it without one
+        self.recorder.stand_still_in_conflict(call, timeout.total_seconds() if is_limit(timeout) else None)
+        self.recorder.accept(call)
+        # The other ranks wait for rank 0 without this timeout.
+        limited = (is_limit(timeout) and self.rank() == 0) or self.limit() is not None
         begun = self.recorder.begin_wait(None if limited else call)
         try:
             self.inner.monitored_barrier(timeout, wait_all_ranks)
+        except Exception as error:
+            self.recorder.fail(call, error, breaks_group=True)
+            raise
         finally:
             self.recorder.end_wait(call, begun)
 
@@ -208,39 +197,49 @@ def _forward_to_both(name: str) -> None:
     """Settings must hold for the group that torch sees and for the one that does the work."""
     base = getattr(dist.ProcessGroup, name)
 
-    def method(self: RecordingProcessGroup, *args: Any) -> None:
-        base(self, *args)
-        getattr(self.inner, name)(*args)
+    def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> None:
+        base(self, *args, **kwargs)
+        getattr(self.inner, name)(*args, **kwargs)
 
     setattr(RecordingProcessGroup, name, method)
 
 
 def _record(name: str, operation: Operation) -> None:
     def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> dist.Work | None:
-        call, recorder = describe(operation, *self.identity(), args), self.recorder
-        if recorder.variable is not None:
-            call.look = recorder.variable.look(tensors_of(operation, args))
-        recorder.issue(call)
-        recorder.stand_still_in_conflict(call)
         start = functools.partial(getattr(self.inner, name), *args, **kwargs)
-        if is_synchronous(args, kwargs) and not recorder.launches and self._coalesced is None:
-            return self._complete(call, start)
-        return self._launch(call, start, has_future=not operation.message)
+        arguments, recorder = read(operation, args, kwargs), self.recorder
+        if arguments is None:
+            return start()  # torch says what is wrong
+        named = operation.named_rank(arguments)
+        if named is not None and not 0 <= named < self.size():
+            return self._refuse(operation, named, start)
+        if operation.message and named == self.rank():
+            start = functools.partial(explained, start, TO_ITSELF)
+        call = describe(operation, *self.identity(), arguments)
+        if call is None:
+            return start()
+        if recorder.variable is not None:
+            call.look = recorder.variable.look(tensors_in(arguments.input))
+        recorder.issue(call)
+        limit = self.limit()
+        recorder.stand_still_in_conflict(
+            call,
+            limit.total_seconds() if limit is not None else None,
+            lambda: is_refused(operation, arguments, self.rank(), self.size()),
+        )
+        if arguments.synchronous and not recorder.launches and self._coalesced is None:
+            return self._complete(call, start, limit is not None)
+        return self._launch(call, start, limit is not None, has_future=not operation.message)
 
     method.__name__ = name
     setattr(RecordingProcessGroup, name, method)
 
 
-def is_synchronous(args: tuple, kwargs: dict[str, Any]) -> bool:
-    """Whether torch's function was called with `async_op=False`: it waits for what it gets, if anything."""
-    return not getattr(args[-1] if args else kwargs.get("opts"), "asyncOp", True)
-
-
-def _handle(inner: dist.Work | None, call: Call, recorder: Recorder) -> dist.Work | None:
+def _handle(inner: dist.Work | None, call: Call, recorder: Recorder, limited: bool) -> dist.Work | None:
     """What the caller gets: None, as from NCCL, for a call that the GPU's stream itself waits for."""
     if recorder.launches:
         recorder.leave_open(call, _event().query if inner is None else inner.is_completed)
-    return RecordedWork(inner, call, recorder) if inner is not None else None
+    return RecordedWork(inner, call, recorder, limited) if inner is not None else None
 
 
 def _event(timed: bool = False) -> torch.cuda.Event:
@@ -273,6 +272,7 @@ for _name in ("_set_default_backend", "_set_group_name", "_set_group_desc", "set
     _forward_to_both(_name)
 for _name, _operation in OPERATIONS.items():
     _record(_name, _operation)
+leave_uncompiled([*vars(RecordedWork).values(), *vars(RecordingProcessGroup).values()])
 
 
 def _record_new_groups() -> None:
@@ -284,27 +284,57 @@ def _record_new_groups() -> None:
         ranks: Sequence[int] | None = None, *args: Any, use_local_synchronization: bool = False, **kwargs: Any
     ) -> dist.ProcessGroup:
         everyone = dist.group.WORLD
-        if not isinstance(everyone, RecordingProcessGroup):  # torch says what is wrong
-            return make(ranks, *args, use_local_synchronization=use_local_synchronization, **kwargs)
+        start = functools.partial(
+            make, ranks, *args, use_local_synchronization=use_local_synchronization, **kwargs
+        )
+        if not isinstance(everyone, RecordingProcessGroup):
+            return start()  # torch says what is wrong
         members = tuple(sorted(range(everyone.size()) if ranks is None else ranks))
+        if len(set(members)) < len(members) or not set(members) <= set(range(everyone.size())):
+            return start()
         name, all_ranks = everyone.identity()
         # Counted apart from the collectives, with which new_group keeps no order.
         call = call_on("new_group", f"{name} new_group", members if use_local_synchronization else all_ranks)
-        call.members, call.part = members, (len(members), str(members))
-        if everyone.rank() in call.ranks:
-            everyone.recorder.issue(call)
-            everyone.recorder.stand_still_in_conflict(call)
-        begun = everyone.recorder.begin_wait(call)
-        try:
-            return make(ranks, *args, use_local_synchronization=use_local_synchronization, **kwargs)
-        finally:
-            everyone.recorder.end_wait(call, begun)
+        call.members = members
+        # Torch puts the number of groups into the name of one that only its members make.
+        named_by = len(distributed_c10d._world.pg_names) if use_local_synchronization else len(members)
+        call.part = named_by, str(members)
+        return _make_group(call, everyone, args[0] if args else kwargs.get("timeout"), start)
 
+    leave_uncompiled([new_group_with_tag])
     distributed_c10d._new_group_with_tag = new_group_with_tag
+
+
+def _make_group(
+    call: Call,
+    everyone: RecordingProcessGroup,
+    timeout: timedelta | None,
+    start: Callable[[], dist.ProcessGroup],
+) -> dist.ProcessGroup:
+    recorder, counts = everyone.recorder, everyone.rank() in call.ranks
+    if counts:
+        recorder.issue(call)
+        recorder.stand_still_in_conflict(call)
+        recorder.accept(call)
+    begun = recorder.begin_wait(None if is_limit(timeout) else call)
+    try:
+        return start()
+    except (TypeError, ValueError) as error:  # before anything was connected
+        if counts:
+            recorder.take_back(call, error)
+        raise
+    except Exception as error:
+        recorder.fail(call, error)
+        raise
+    finally:
+        recorder.end_wait(call, begun)
 
 
 def install(recorder: Recorder) -> None:
     """Make every process group of this process, from now on, a recording one."""
     RecordingProcessGroup.recorder = recorder
     distributed_c10d.ProcessGroup = RecordingProcessGroup
+    futures.install(recorder)
+    stores.install(recorder)
+    gloo.install(recorder)
     _record_new_groups()

@@ -14,13 +14,24 @@ from ..trace import Call
 class Progress:
     """How far one rank has come in its communication: what `watch` compares between ranks."""
 
-    blocked: Call | None = None  # the call that the main thread waits for now
+    waits: list[Call] = field(
+        default_factory=list
+    )  # calls that its threads wait for, the main thread's first
+    at_work: bool = False  # a thread that may still communicate goes on
     collectives: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)  # by (group, its ranks)
     sends: dict[tuple[str, int, int], int] = field(default_factory=dict)  # by (group, peer, tag)
     recvs: dict[tuple[str, int, int], int] = field(default_factory=dict)
     recent: list[Call] = field(default_factory=list)
     dropped: list[Call] = field(default_factory=list)  # in this cell, before they were complete
     launched: Call | None = None  # with NCCL, the oldest call that is not complete
+    failed: list[Call] = field(default_factory=list)  # that ended with an error: their transfer broke off
+    refused: list[Call] = field(default_factory=list)  # by the backend: to the other ranks never made
     passes: dict[tuple[str, int], int] = field(default_factory=dict)  # calls of this cell by (file, line)
     nbytes: int = 0  # of all calls so far
     waited: float = 0.0  # seconds that the main thread stood still in calls so far
+    raised: list[str] = field(default_factory=list)  # exceptions that ended threads of this cell
+
+    @property
+    def blocked(self) -> Call | None:
+        """The call that the whole rank stands still in; None while one of its threads goes on."""
+        return self.waits[0] if self.waits and not self.at_work else None

@@ -7,22 +7,35 @@ go to the notebook for a `Trace`.
 from __future__ import annotations
 
 import contextlib
+import re
+import threading
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections import defaultdict, deque
+from collections.abc import Callable, MutableSequence
+from typing import TypeAlias
 
 from ..trace import MAX_CALLS, Call
 from .agreement import Agreement
 from .backward import Awaited, BackwardWait
 from .board import Board
-from .places import Place, place
 from .progress import Progress
+from .threads import standing
 from .values import Variable
 
 RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead
 GROUPS = 256  # calls of new_group that it carries: who left one out gets stuck in a later one, cells after
 CONFLICT_TICK = 0.005  # seconds between looks at the board of a rank that stands still
 FINISH_TICK = 0.001  # seconds between looks at a call that was launched and is not complete
+LONGEST_ERROR = 300  # characters of a backend's error that a report carries
+
+# What a thread stands still for: a call, several of a future, or something that ends at the reader's limit.
+Wait: TypeAlias = Call | Awaited | None
+_NO_WAIT: list = []  # of a thread that goes on
+
+
+def from_connection(error: Exception) -> bool:
+    """Whether an error of Gloo's comes from a connection, which it closes then, and not from an argument."""
+    return "gloo/transport" in str(error)
 
 
 class Recorder:
@@ -32,6 +45,9 @@ class Recorder:
         calls: the calls of the running cell, None while no trace is on.
         variable: what the calls of the running cell look at, if anything.
         dropped: calls of the running cell whose handle was thrown away before they were complete.
+        reinterpreted: messages of the running cell whose other side gave another dtype, and which.
+        failed: calls of the running cell that ended with an error and closed their group's connections.
+        raised: names of the exceptions that ended threads of the running cell.
         launches: whether the backend only launches operations, so that wait() returns before they are
             complete: NCCL. With Gloo, wait() returns when they are.
     """
@@ -39,80 +55,160 @@ class Recorder:
     def __init__(self, rank: int, board: Board, launches: bool) -> None:
         self.calls: list[Call] | None = None
         self.variable: Variable | None = None
-        self._places: dict[tuple[str, int], Place] = {}
         self.dropped: list[Call] = []
+        self.reinterpreted: list[tuple[Call, str]] = []
+        self.failed: list[Call] = []
+        self.raised: list[str] = []
         self._timers: list[tuple[Call, Callable[[], float]]] = []
         self.launches = launches
         self._agreement = Agreement(rank, board)
+        self._lock = threading.Lock()  # two threads may issue calls at the same time
+        self._main = threading.main_thread().ident
+        self._waits: dict[int, Wait] = {}
+        self._main_waits_since: float | None = None
         self.backward_wait = BackwardWait(self._end_backward_wait)
         self.reset()
 
     def reset(self) -> None:
         """Forget the past: the process groups were formed anew and all ranks start from the same count."""
         self._issued, self._nbytes, self._waited = 0, 0, 0.0
-        self._collectives: Counter[tuple[str, tuple[int, ...]]] = Counter()
-        self._sends: Counter[tuple[str, int, int]] = Counter()
-        self._recvs: Counter[tuple[str, int, int]] = Counter()
-        self._passes: Counter[tuple[str, int]] = Counter()
+        self._collectives: defaultdict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
+        self._sends: defaultdict[tuple[str, int, int], int] = defaultdict(int)
+        self._recvs: defaultdict[tuple[str, int, int], int] = defaultdict(int)
+        self._passes: defaultdict[tuple[str, int], int] = defaultdict(int)
         self._recent: deque[Call] = deque(maxlen=RECENT)
         self._groups: deque[Call] = deque(maxlen=GROUPS)
+        self._failed: deque[Call] = deque(maxlen=RECENT)
+        self._refused: deque[Call] = deque(maxlen=RECENT)
+        self._broken: set[str] = set()
         self._open: dict[Call, Callable[[], bool]] = {}
-        self._blocked: Call | None = None
-        self._blocked_since = 0.0
         self._agreement.reset()
+        self._formed = time.perf_counter()
 
     # --- calls, in the order of their life ---------------------------------------------------------------
 
     def issue(self, call: Call) -> None:
         """Number a call and note that it starts now."""
-        call.index, self._issued = self._issued, self._issued + 1
-        self._nbytes += call.nbytes
         counter, key = self._counter(call)
-        call.seq, counter[key] = counter[key], counter[key] + 1
-        (self._groups if call.members else self._recent).append(call)
-        line = call.file, call.line
-        if line not in self._places:
-            self._places[line] = place(*line, call.function)
-        self._passes[line] += 1
+        with self._lock:
+            call.seq = counter[key]
+            counter[key] += 1
+            self._nbytes += call.nbytes
+        self.number(call)
         if self.calls is not None and len(self.calls) < MAX_CALLS and call.moves_data:
             self.calls.append(call)
         call.start = time.perf_counter()
 
-    def take_back(self, call: Call) -> None:
-        """The backend has refused the call, as for a tensor with gaps: to the others it was never made."""
-        counter, key = self._counter(call)
-        counter[key] -= 1
+    def number(self, call: Call) -> None:
+        """Tell a call from the rank's others, and note its line."""
+        with self._lock:
+            call.index = self._issued
+            self._issued += 1
+            self._passes[call.file, call.line] += 1
+            for file, line, _ in call.callers:
+                self._passes[file, line] += 1
 
-    def _counter(self, call: Call) -> tuple[Counter, tuple]:
+    def accept(self, call: Call) -> None:
+        """The backend has taken the call, or the rank stands still in front of it: others may hear of it."""
+        (self._groups if call.members else self._recent).append(call)
+
+    def take_back(self, call: Call, error: Exception) -> None:
+        """The backend has refused the call, as for a tensor with gaps: to the others it was never made."""
+        call.error = _words(error)
+        self._refused.append(call)
+        counter, key = self._counter(call)
+        with self._lock:
+            counter[key] -= 1
+        for calls in (self._groups, self._recent, self.calls or []):
+            _take_out(calls, call)
+        self._agreement.take_back(call)
+
+    def fail(self, call: Call, error: Exception, breaks_group: bool = False) -> None:
+        """Note that the call has ended with an error.
+
+        Args:
+            call: the call.
+            error: the backend's. The group works on unless it comes from a connection.
+            breaks_group: whether it is known that it does not.
+        """
+        if self._is_of_before(call):
+            return
+        self._failed.append(call)
+        call.error = _words(error)
+        call.broke_group = breaks_group or from_connection(error) or self.has_broken(call.group)
+        if call.broke_group:
+            self.failed.append(call)
+            self._broken.add(call.group)
+
+    def _is_of_before(self, call: Call) -> bool:
+        """Whether a thread that was left behind makes this call in a group that was formed anew since."""
+        return call.start < self._formed
+
+    def has_broken(self, group: str) -> bool:
+        """Whether a call of this group has failed and closed its connections since it was formed."""
+        return group in self._broken
+
+    def _counter(self, call: Call) -> tuple[defaultdict, tuple]:
         if call.op == "send":
             return self._sends, (call.group, call.peer, call.tag)
         if call.op == "recv":
             return self._recvs, (call.group, call.peer, call.tag)
         return self._collectives, (call.group, call.ranks)
 
-    def places_of(self, calls: Iterable[Call]) -> dict[tuple[str, int], Place]:
-        """The lines of these calls, with the loops and branches around them."""
-        return {(call.file, call.line): self._places[call.file, call.line] for call in calls}
+    def stand_still_in_conflict(
+        self, call: Call, limit: float | None = None, is_refused: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Do not return while what another rank is about to do contradicts this call.
 
-    def stand_still_in_conflict(self, call: Call) -> None:
-        """Do not return while what another rank is about to do contradicts this call."""
+        Args:
+            call: the call.
+            limit: seconds after which the reader wants it to fail; None if never.
+            is_refused: whether Gloo refuses the call, whatever the others do.
+        """
         checks = self._agreement.post(call, self._recvs)
-        if not self._agreement.fits(checks):
-            outer = self.stand_in(call)
-            while not self._agreement.fits(checks):
-                time.sleep(CONFLICT_TICK)
-            self.go_on(outer)
+        if call.is_point_to_point and (dtype := self._agreement.other_dtype(call, checks)):
+            self.reinterpreted.append((call, dtype))
+        if not self._agreement.fits(checks) and (self.launches or not is_refused()):
+            self.accept(call)
+            outer = self.stand_in(call if limit is None else None)
+            try:
+                while not self._agreement.fits(checks) and not self._is_of_before(call):
+                    if limit is not None and time.perf_counter() - call.start > limit:
+                        error = RuntimeError(
+                            f"{call.op} timed out after {limit:g} s: other ranks call something else here"
+                        )
+                        self.fail(call, error, breaks_group=True)
+                        raise error
+                    time.sleep(CONFLICT_TICK)
+            finally:
+                self.go_on(outer)
+            if self._is_of_before(call):
+                raise RuntimeError(f"the process group of this {call.op} was formed anew meanwhile")
+            for calls in (self._groups, self._recent):  # until the backend has taken it, too
+                _take_out(calls, call)
 
-    def stand_in(self, call: Call | None) -> Call | None:
-        """The main thread stands still in a call that is not waited for yet; `go_on` takes the answer."""
-        outer, self._blocked = self._blocked, call
-        if outer is None:
-            self._blocked_since = time.perf_counter()
+    def stand_in(self, call: Wait) -> Wait:
+        """This thread stands still in a call that is not waited for yet; `go_on` takes the answer."""
+        thread = threading.get_ident()
+        outer, self._waits[thread] = self._waits.get(thread, _NO_WAIT), call
+        if thread == self._main and outer is _NO_WAIT:
+            self._main_waits_since = time.perf_counter()
         return outer
 
-    def go_on(self, outer: Call | None) -> None:
-        """The main thread goes on with the call."""
-        self._blocked = outer
+    def go_on(self, outer: Wait) -> None:
+        """This thread goes on with what it did before `stand_in`."""
+        thread = threading.get_ident()
+        if outer is not _NO_WAIT:
+            self._waits[thread] = outer
+            return
+        self._waits.pop(thread, None)
+        if thread == self._main and self._main_waits_since is not None:
+            self._waited += time.perf_counter() - self._main_waits_since
+            self._main_waits_since = None
+
+    def waits(self) -> bool:
+        """Whether this thread is noted as one that waits."""
+        return threading.get_ident() in self._waits
 
     def leave_open(self, call: Call, is_completed: Callable[[], bool]) -> None:
         """The call is under way; `is_completed` tells whether it is over."""
@@ -132,34 +228,46 @@ class Recorder:
         key = call.group, source, call.tag
         call.peer, call.seq, self._recvs[key] = source, self._recvs[key], self._recvs[key] + 1
 
-    def begin_wait(self, call: Call | None) -> tuple[Call | None, float]:
-        """Mark the main thread as standing still until `call` completes; `end_wait` takes the answer.
-
-        None stands for a wait that ends by itself, at a limit of the reader's.
-        """
+    def begin_wait(self, call: Wait) -> tuple[Wait, float]:
+        """Mark this thread as standing still until `call` completes; `end_wait` takes the answer."""
         return self.stand_in(call), time.perf_counter()
 
-    def end_wait(self, call: Call, begun: tuple[Call | None, float]) -> None:
+    def end_wait(self, call: Call, begun: tuple[Wait, float]) -> None:
         """The thread goes on."""
-        self._blocked, began = begun
+        outer, began = begun
+        self.go_on(outer)
         now = time.perf_counter()
         call.waited += now - began
-        if self._blocked is None:
-            self._waited += now - began
         call.end = call.end or now
         if not self.launches:
             self._open.pop(call, None)
 
+    def end_waits(self, awaited: Awaited, begun: tuple[Wait, float], done: bool) -> None:
+        """The thread goes on that waited for a future of these calls.
+
+        Args:
+            awaited: the calls.
+            begun: the answer of `begin_wait`.
+            done: whether the future is, and so all calls; Gloo's works say so only a moment later.
+        """
+        outer, began = begun
+        self.go_on(outer)
+        self._note_waits([call for call, is_completed in awaited if done or is_completed()], began)
+
     def _end_backward_wait(self, awaited: Awaited, begun: float) -> None:
-        """The main thread stood still for these calls, one after the other, in C++ code."""
-        now = time.perf_counter()
-        for call, is_completed in awaited:
-            if is_completed():
-                if call.completed is None:  # whoever is to note it is waiting for this thread
-                    call.completed = now
-                if (end := min(now, call.completed)) > begun:
-                    call.end, call.waited, begun = end, end - begun, end
-                    self._waited += call.waited
+        """The main thread stood still for these calls in C++ code."""
+        self._waited += self._note_waits([call for call, is_completed in awaited if is_completed()], begun)
+
+    def _note_waits(self, completed: list[Call], begun: float) -> float:
+        """A thread stood still for these calls, one after the other; returns for how long."""
+        now, waited = time.perf_counter(), 0.0
+        for call in completed:
+            if call.completed is None:  # whoever is to note it is waiting for this thread
+                call.completed = now
+            if (end := min(now, call.completed)) > begun:
+                call.end, call.waited, begun = end, end - begun, end
+                waited += call.waited
+        return waited
 
     # --- cells -------------------------------------------------------------------------------------------
 
@@ -167,9 +275,11 @@ class Recorder:
         """A new cell runs: nothing is waited for yet, and its calls are kept if a trace is on."""
         self.calls = [] if trace else None
         self.variable = variable
-        self.dropped, self._timers = [], []
+        self.dropped, self.reinterpreted, self.failed, self._timers = [], [], [], []
+        self.raised = []
         self._passes.clear()
-        self._blocked = None  # an interrupt may have come between a wait's end and the note of it
+        self._waits.pop(self._main, None)  # an interrupt may have come between a wait's end and its note
+        self._main_waits_since = None
 
     def under_way(self) -> list[Call]:
         """Calls that are not complete and that nobody has waited for, the oldest first."""
@@ -195,23 +305,53 @@ class Recorder:
             with contextlib.suppress(RuntimeError):  # a call that failed has no time
                 call.device_seconds = seconds()
 
-    def progress(self, in_native_code: bool = False) -> Progress:
+    def progress(self, busy: bool = True, asleep: bool = False) -> Progress:
         """A snapshot for `watch`; may be taken by another thread while the main thread waits.
 
         Args:
-            in_native_code: the main thread sleeps where C++ code (DDP's) waits for calls.
+            busy: whether the main thread runs the reader's code.
+            asleep: whether the process has hardly used a processor lately.
         """
+        waits = {
+            thread: _oldest(wait)
+            for thread, wait in list(self._waits.items())
+            if busy or thread != self._main
+        }
+        threads = standing(waits.keys(), busy, asleep)
         under_way = self.under_way()
-        oldest = under_way[0] if under_way else None
+        in_cpp = under_way if threads.parked else under_way[:1] if threads.in_native_code else []
+        main_first = sorted(waits, key=lambda thread: thread != self._main)
+        since = self._main_waits_since
         return Progress(
-            self._blocked or (oldest if in_native_code else None),
+            [call for thread in main_first if (call := waits[thread]) is not None] + in_cpp,
+            threads.at_work or None in waits.values(),
             dict(self._collectives),
             dict(self._sends),
             dict(self._recvs),
             [*self._groups, *self._recent],
             list(self.dropped),
-            oldest if self.launches else None,
+            under_way[0] if under_way and self.launches else None,
+            list(self._failed),
+            list(self._refused),
             dict(self._passes),
             self._nbytes,
-            self._waited + (time.perf_counter() - self._blocked_since if self._blocked else 0.0),
+            self._waited + (time.perf_counter() - since if since is not None else 0.0),
+            list(self.raised),
         )
+
+
+def _words(error: Exception) -> str:
+    """The first line of an error, without the place in Gloo's source that it may begin with."""
+    return re.sub(r"^\[[^\]]*\] ", "", str(error)).partition("\n")[0][:LONGEST_ERROR].strip()
+
+
+def _take_out(calls: MutableSequence[Call], call: Call) -> None:
+    with contextlib.suppress(ValueError):  # it is not among them
+        calls.remove(call)
+
+
+def _oldest(wait: Wait) -> Call | None:
+    """The call that a thread waits for: of a future's calls the first that is not complete."""
+    if not isinstance(wait, list):
+        return wait
+    return next((call for call, is_completed in wait if not is_completed()), None)

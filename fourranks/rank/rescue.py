@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 
@@ -30,10 +31,28 @@ def tcp_connections() -> set[Connection]:
 def cut(connections: set[Connection]) -> None:
     """End both directions of these connections; whoever waits on one gets an error within milliseconds."""
     for connection in connections:
-        with contextlib.suppress(OSError):  # the other side, or the main thread, may have closed it meanwhile
-            if _connection(connection.descriptor) == connection:
-                with socket.socket(fileno=os.dup(connection.descriptor)) as sock:
-                    sock.shutdown(socket.SHUT_RDWR)
+        with opened(connection) as sock, contextlib.suppress(OSError):  # the other side may have closed it
+            if sock is not None:
+                sock.shutdown(socket.SHUT_RDWR)
+
+
+@contextlib.contextmanager
+def opened(connection: Connection) -> Iterator[socket.socket | None]:
+    """Open the socket of a connection a second time; gives None if another thread has closed it.
+
+    Its descriptor may be another file's by then.
+    """
+    try:
+        descriptor = os.dup(connection.descriptor)
+    except OSError:
+        yield None
+        return
+    if os.fstat(descriptor).st_ino != connection.inode:
+        os.close(descriptor)
+        yield None
+        return
+    with socket.socket(fileno=descriptor) as sock:
+        yield sock
 
 
 def _open_descriptors() -> list[int]:

@@ -6,13 +6,16 @@ writes to file descriptors 1 and 2 does not pass here; the notebook reads those 
 
 from __future__ import annotations
 
+import argparse
 import functools
 import io
 import linecache
 import sys
+import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import Any
 
 from IPython.core import page
@@ -27,6 +30,8 @@ from traitlets.config import Config
 
 from ..errors import RemoteError
 from ..messages import TEXT_LIMIT, Clear, Display, Stream
+from .frames import Owner, owner
+from .places import place
 
 Emit = Callable[[Any], None]
 Shield = Callable[[], AbstractContextManager[None]]  # no KeyboardInterrupt is raised inside it
@@ -115,6 +120,9 @@ class RankShell(InteractiveShell):
         type(self)._instance = InteractiveShell._instance = self  # get_ipython() and %matplotlib look here
         self._error: RemoteError | None = None
         self.given_up = False
+        self.telling = False  # of the cell's error, which takes a second or more on a busy machine
+        for name in ("exit", "quit"):  # a script's end its cell; IPython's end a terminal
+            del self.user_ns[name], self.builtin_trap.auto_builtins[name]
         self.set_hook("show_in_pager", page.as_hook(page.display_page), 90)  # `x?` shows, and nobody scrolls
         warnings.simplefilter("ignore", ProvisionalCompleterWarning)
 
@@ -128,6 +136,9 @@ class RankShell(InteractiveShell):
     def init_io(self):
         pass
 
+    def init_prompts(self):
+        """Leave out `sys.ps1`: libraries take it for a terminal, and Lightning refuses to run DDP there."""
+
     def enable_gui(self, gui=None):
         """No event loop runs in a rank; figures are drawn inline."""
 
@@ -136,7 +147,7 @@ class RankShell(InteractiveShell):
         self._stderr.flush()
 
     def begin_cell(self) -> None:
-        self._error, self.given_up = None, False
+        self._error, self.given_up, self.telling = None, False, False
         self._stdout.writer.begin_cell()
         self._stderr.writer.begin_cell()
 
@@ -174,12 +185,14 @@ class RankShell(InteractiveShell):
 
     def keep_error(self, error: BaseException, skip: int = 0) -> RemoteError:
         """Describe an exception that was caught outside `run`, without its first `skip` frames."""
-        traceback = error.__traceback__
+        self.telling = True
+        begin = error.__traceback__
         for _ in range(skip):
-            traceback = traceback.tb_next if traceback is not None else None
+            begin = begin.tb_next if begin is not None else None
         if self.given_up:
-            traceback = None
-        lines = self.InteractiveTB.structured_traceback(type(error), error, traceback)
+            begin = None
+        _hide_refusal(begin)
+        lines = self.InteractiveTB.structured_traceback(type(error), error, begin)
         self._showtraceback(type(error), error, lines)
         return self._error
 
@@ -189,14 +202,27 @@ class RankShell(InteractiveShell):
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
     def _showtraceback(self, etype, evalue, stb):
-        self._error = RemoteError(getattr(etype, "__name__", str(etype)), str(evalue), "\n".join(stb))
+        undefined = getattr(evalue, "name", None) if isinstance(evalue, NameError) else None
+        name = getattr(etype, "__name__", str(etype))
+        self._error = RemoteError(name, str(evalue), "\n".join(stb), undefined or "")
 
     def showtraceback(self, *args, **kwargs):
+        self.telling = True
         with self._shield():  # an interrupt here would replace the error by itself
-            if self.given_up:  # the first traceback of a process takes half a second
+            error = sys.exc_info()[1]  # None for a SyntaxError of the cell itself
+            if isinstance(error, SystemExit):
+                self._note_exit(error)
+            elif self.given_up:  # the first traceback of a process takes half a second
                 self._showtraceback(*sys.exc_info()[:2], [])
             else:
+                _hide_refusal(sys.exc_info()[2])
                 super().showtraceback(*args, **kwargs)
+
+    def _note_exit(self, error: SystemExit) -> None:
+        """End the cell: with an error where a process would end with a failure."""
+        warnings.filterwarnings("ignore", "To exit: use")  # IPython's advice, which follows
+        if error.code:
+            self._showtraceback(type(error), error, [f"SystemExit: {error}", *_where_left(error)])
 
     def forget_error(self) -> None:
         """Let go of the last exception, whose frames hold what its code used: process groups, tensors."""
@@ -204,13 +230,51 @@ class RankShell(InteractiveShell):
             vars(sys).pop(name, None)
         self.InteractiveTB.tb = self.last_execution_result = None
 
+    def run_line_magic(self, magic_name, line, _stack_depth=1):
+        _refuse_the_notebooks(magic_name)
+        return super().run_line_magic(magic_name, line, _stack_depth + 1)
+
+    def run_cell_magic(self, magic_name, line, cell):
+        _refuse_the_notebooks(magic_name)
+        return super().run_cell_magic(magic_name, line, cell)
+
     def show_usage_error(self, exc):
         self._showtraceback(type(exc), exc, [f"UsageError: {exc}"])
 
-    def ask_exit(self):
+
+def _refuse_the_notebooks(magic_name: str) -> None:
+    """Refuse %ranks and %%ranks on a rank; behind a cell's first line IPython takes "%ranks" for the name."""
+    if magic_name in ("ranks", "%ranks"):
         raise UsageError(
-            "exit() has no meaning on a rank. `%ranks stop`, in a cell of its own, ends all ranks."
+            "%ranks and %%ranks belong to the notebook, and this code runs on a rank: %%ranks must be "
+            "a cell's first line, and %ranks needs a cell of its own."
         )
+
+
+def _where_left(error: SystemExit) -> Iterator[str]:
+    """Describe where a cell was left, by the reader's own lines."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    for frame, line in frames:
+        if owner(frame) is Owner.READER:
+            yield f"  {place(frame.f_code.co_filename, line, frame.f_code.co_name)}"
+    if any(frame.f_code.co_filename == argparse.__file__ for frame, _ in frames):
+        yield 'A cell has no command line. Set one above it: sys.argv = ["train.py", "--epochs", "3"]'
+
+
+def _hide_refusal(last: TracebackType | None) -> None:
+    """Cut the frames at the end that hide themselves: an error points at the reader's line."""
+    shown = None
+    for part in _chain(last):
+        if "__tracebackhide__" not in part.tb_frame.f_locals:
+            shown = part
+    if shown is not None:
+        shown.tb_next = None
+
+
+def _chain(first: TracebackType | None) -> Iterator[TracebackType]:
+    while first is not None:
+        yield first
+        first = first.tb_next
 
 
 @functools.cache

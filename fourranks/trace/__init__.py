@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..rank.places import Place
+from ..rank.places import Line, Place
 from ..rank.values import Look
 from .operations import Operation, operations
 from .spans import RankSpans, rank_spans
@@ -52,6 +52,8 @@ class Call:
     file: str = ""
     line: int = 0
     function: str = ""
+    callers: tuple[Line, ...] = ()  # lines that called that function, the innermost first
+    through: str = ""  # what lies between the reader's line and the call: a library, a part of torch
     start: float = 0.0
     end: float | None = None  # when its wait returned; None if it was never waited for
     waited: float = 0.0  # seconds that the rank stood still in wait()
@@ -59,10 +61,22 @@ class Call:
     completed: float | None = None  # when the data was there, if that is known apart from `end`
     device_seconds: float | None = None  # on the GPU, by its own clock
     look: Look | None = None  # at the traced variable, when the call was issued
+    error: str = ""  # what the backend said when it refused the call, or when the call failed
+    broke_group: bool = False  # whether that error has closed the connections of its group
 
     @property
     def is_point_to_point(self) -> bool:
         return self.op in ("send", "recv")
+
+    @property
+    def takes_from_any(self) -> bool:
+        """Whether one of the other ranks is enough to complete it, whichever that is."""
+        return self.waits_for_key or (self.op == "recv" and self.peer is None)
+
+    @property
+    def waits_for_key(self) -> bool:
+        """Whether this is no call of a process group but a wait for a key of a store."""
+        return self.group == "store"
 
     @property
     def moves_data(self) -> bool:

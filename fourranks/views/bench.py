@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
 from . import units
+from .picture import in_words
 from .style import BLANK, FAINT_INK, INK, PAPER, Figure, rank_colour
 
 _WIDTH, _HEIGHT = 7.5, 3.6  # inches
@@ -38,6 +39,14 @@ def calls(seconds: Sequence[Sequence[float]], title: str = "") -> Figure:
     axes.set_xlabel("call", color=FAINT_INK, fontsize=9)
     axes.set_ylabel(unit, color=FAINT_INK, fontsize=9)
     _legend(axes)
+    figure.alt = in_words(
+        title,
+        [
+            f"rank {rank} took {units.time(min(own))} to {units.time(max(own))}"
+            for rank, own in enumerate(seconds)
+            if own
+        ],
+    )
     return figure
 
 
@@ -72,7 +81,17 @@ def sizes(
             axes.axvline(size, color=colour, linewidth=1, label=name)
     _scale(axes, unit)
     _legend(axes)
+    told = units.time if unit == "s" else units.rate
+    figure.alt = in_words(
+        title, [_ends(name, points, told) for name, points in (measured | (models or {})).items()]
+    )
     return figure
+
+
+def _ends(name: str, points: Points, told: Callable[[float], str]) -> str:
+    """The first and the last point of a series, in words."""
+    (first, start), (last, end) = points[0], points[-1]
+    return f"{name} from {told(start)} at {units.size(first)} to {told(end)} at {units.size(last)}"
 
 
 def ratios(
@@ -100,6 +119,8 @@ def ratios(
     axes.grid(axis="y", visible=False)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"× {value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
+    told = [f"your prediction for {name} × {guess:.3g}" for name, guess in (yours or {}).items() if guess]
+    figure.alt = in_words(title, [f"{name} × {value:.3g}" for name, value in measured.items()] + told)
     return figure
 
 

@@ -7,7 +7,7 @@ are inches on the figure, from its upper left corner.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import isfinite
+from math import ceil, isfinite
 from typing import NamedTuple
 
 import numpy as np
@@ -18,13 +18,13 @@ from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 
-from .style import BLANK, INK, Figure, rank_colour, tint
+from .style import BLANK, INK, SMALLEST_TEXT, Figure, rank_colour, tint
 
 PAGE = (9.0, 6.8)  # inches that a notebook shows without scrolling
 LABELS = 0.75  # inches for "rank 0" on the left
 _TITLE_SIZE = 10.5  # points
+_POINTS_OF_A_ROW = 72 * 0.8  # for an inch of its height
 _TEXT_SIZE = 9.5
-_SMALLEST_TEXT = 5.0  # what cannot be read is not written
 _DIGIT = 0.61 / 72  # width of a digit, in inches for each point of its size
 _MARGIN = 0.05  # of a cell, on each side
 _TINT = 0.45
@@ -80,9 +80,9 @@ def write(
 
 
 def name_ranks(axes: Axes, block: Block, world_size: int) -> None:
-    """Writes the ranks' names to the left of their rows."""
-    for rank in range(world_size):
-        size = min(9, 55 * block.size.height)
+    """Writes the ranks' names to the left of their rows, of all ranks or as many as there is room for."""
+    size = max(SMALLEST_TEXT, min(9, 55 * block.size.height))
+    for rank in range(0, world_size, ceil(size / (_POINTS_OF_A_ROW * block.size.height))):
         write(axes, block.x - 0.1, block.middle(rank), f"rank {rank}", size, ha="right")
 
 
@@ -138,11 +138,16 @@ def _stripes(corner: tuple[float, float], size: Size, ranks: set[int]) -> Iterat
         yield np.array(corner) + shape * np.array(size), colour
 
 
+def write_value(value: float) -> str:
+    """A number as a cell has it."""
+    return str(int(value)) if isfinite(value) and value == int(value) else f"{value:.3g}"
+
+
 def _write_value(axes: Axes, block: Block, rank: int, place: int, held: Held) -> None:
     value, origins = held.values[place], held.origins[place]
-    text = str(int(value)) if isfinite(value) and value == int(value) else f"{value:.3g}"
+    text = write_value(value)
     size = min(_TEXT_SIZE, 0.78 * block.size.width / (_DIGIT * len(text)), 50 * block.size.height)
-    if size < _SMALLEST_TEXT:
+    if size < SMALLEST_TEXT:  # what cannot be read is not written
         return
     x, y = block.corner(rank, place)
     written = write(axes, x + 0.5 * block.size.width, y + 0.52 * block.size.height, text, size)

@@ -7,19 +7,34 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import combinations, zip_longest
 from math import isclose
 from typing import Any
 
 from matplotlib.axes import Axes
 
 from ..rank.values import MOST_VALUES, count, flat
-from .cells import LABELS, PAGE, Block, Held, Size, columns, draw_arrow, draw_cells, name_ranks, sheet, write
+from .cells import (
+    LABELS,
+    PAGE,
+    Block,
+    Held,
+    Size,
+    columns,
+    draw_arrow,
+    draw_cells,
+    name_ranks,
+    sheet,
+    write,
+    write_value,
+)
+from .picture import in_words
 from .style import FAINT_INK, Figure
 
 _CELL = 0.46  # inches
 _GAP = 1.1  # inches between before and after
 _HEAD = 0.62  # inches above the cells
+_MOST_TOLD = 8  # values of a rank
 _SEARCHED_RANKS = 8  # up to here, sums over some of the ranks are recognized too
 
 
@@ -52,7 +67,18 @@ def show(before: Sequence[Any], after: Sequence[Any], title: str = "") -> Figure
     _draw_side(axes, second, places[1], right, "after")
     middle = _HEAD + world_size * size.height / 2
     draw_arrow(axes, (second.x - _GAP + 0.25, middle), (second.x - 0.25, middle), FAINT_INK)
+    ranks = enumerate(zip_longest(left, right, fillvalue=Held([], [])))
+    axes.figure.alt = in_words(
+        title, [f"rank {rank} before {_told(one)}, after {_told(other)}" for rank, (one, other) in ranks]
+    )
     return axes.figure
+
+
+def _told(held: Held) -> str:
+    """What a rank holds, in words, as far as it is soon said."""
+    shown = ", ".join(map(write_value, held.values[:_MOST_TOLD]))
+    more = len(held.values) - _MOST_TOLD
+    return f"{shown} and {more} more" if more > 0 else shown or "nothing"
 
 
 def _values(held: Any) -> list[float]:

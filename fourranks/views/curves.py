@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from matplotlib.axes import Axes
 
+from .picture import in_words
 from .style import BLANK, FAINT_INK, INK, PAPER, Figure
 
 Line: TypeAlias = Sequence[float] | tuple[Sequence[float], Sequence[float]]
@@ -47,6 +48,12 @@ def curves(
     if len(lines) > len(_LOOKS):
         raise ValueError(f"{len(lines)} lines cannot be told apart; draw at most {len(_LOOKS)}")
     figure = Figure(7.5, 3.1)
+    told = [
+        f"{name} from {values[0]:.3g} to {values[-1]:.3g}" for name, values in _values(lines) if len(values)
+    ]
+    figure.alt = in_words(
+        title or f"{y} by {x}", [*told, *[f"{name} at {at:g}" for at, name in (marks or {}).items()]]
+    )
     axes = figure.add_axes((0.1, 0.17, 0.58, _HEIGHT), facecolor=PAPER)
     for (name, line), look in zip(lines.items(), _LOOKS, strict=False):
         places, values = line if isinstance(line, tuple) else (range(len(line)), line)
@@ -58,6 +65,10 @@ def curves(
     _style(axes, x, y, title, rows)
     axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=8.5, labelcolor=INK)
     return figure
+
+
+def _values(lines: Mapping[str, Line]) -> list[tuple[str, Sequence[float]]]:
+    return [(name, line[1] if isinstance(line, tuple) else line) for name, line in lines.items()]
 
 
 def _mark(axes: Axes, marks: Mapping[float, str]) -> int:

@@ -3,6 +3,7 @@
 
 const ASK_EVERY = 1500; // ms; the kernel serves a view for some seconds after it asked
 const DEAF_AFTER = 6000; // ms without an answer after which the buttons rest
+const DEAF = "This is how it was. The kernel does not answer; if it was restarted, run %ranks dashboard again.";
 const SURE_WITHIN = 4000; // ms in which a second press of a button that costs variables counts
 const COLUMN = 2; // pixels of a moment in the strip
 
@@ -10,6 +11,14 @@ const ACTIONS = {
   interrupt: { text: "Interrupt", hint: "Stop the cell that runs; variables live on" },
   restart: { text: "Restart", hint: "Start all ranks again", sure: "Restart: lose all variables?" },
   stop: { text: "Stop", hint: "End all ranks", sure: "Stop: lose all variables?" },
+};
+const NAMES = {
+  rank: { text: "rank" },
+  sign: { text: "" },
+  what: { text: "what it does, and in which line" },
+  rate: { text: "traffic", hint: "Bytes that the rank hands to collectives and sends, per second" },
+  memory: { text: "memory", hint: "Resident memory of the rank's process" },
+  past: { text: "" },
 };
 const SIGNS = { computing: "●", waiting: "◔", finished: "✓", idle: "–", dead: "✕" };
 
@@ -45,6 +54,7 @@ class View {
     this.table.hidden = true;
     this.root = add(el, "div", "fourranks-dashboard");
     this.buildHead();
+    this.buildNames();
     this.body = add(this.root, "div", "ranks");
     this.buildLegend();
     this.onFrame = () => this.drawWhenSeen();
@@ -125,13 +135,21 @@ class View {
     this.buttons[action].classList.remove("sure");
   }
 
+  buildNames() {
+    this.names = add(this.root, "div", "lane names");
+    for (const [name, { text, hint = "" }] of Object.entries(NAMES)) {
+      const cell = add(this.names, "div", name);
+      cell.textContent = text;
+      cell.title = hint;
+    }
+  }
+
   buildLegend() {
     this.legend = add(this.root, "div", "legend");
     for (const state of ["computing", "waiting"]) {
       add(this.legend, "span", `swatch ${state}`);
       add(this.legend, "span").textContent = state;
     }
-    this.span = add(this.legend, "span", "span");
   }
 
   drawWhenSeen() {
@@ -142,11 +160,11 @@ class View {
   draw() {
     const { title = "", actions = [], ranks = [], seconds } = this.model.get("frame");
     const deaf = performance.now() - this.heard > DEAF_AFTER;
-    set(this.title, deaf ? "No answer from the kernel; this is how it was." : title);
+    set(this.title, deaf ? DEAF : title);
     for (const action in ACTIONS) this.buttons[action].disabled = deaf || !actions.includes(action);
     this.root.classList.toggle("many", ranks.length > 8);
-    this.legend.hidden = ranks.length === 0;
-    set(this.span, `the last ${seconds} s`);
+    this.names.hidden = this.legend.hidden = ranks.length === 0;
+    set(this.names.lastElementChild, `last ${seconds} s`);
     while (this.rows.length > ranks.length) this.rows.pop().remove();
     while (this.rows.length < ranks.length) this.rows.push(new Row(this.body));
     ranks.forEach((rank, index) => this.rows[index].draw(rank));

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import anywidget
+import ipywidgets
 import traitlets
 from IPython.display import display
 
 from ..errors import FourRanksError, name_ranks
-from ..group import RankGroup
+from ..group import RankGroup, RankStatus
 from ..live import Activity, Meter
 from ..trace import Call
 from . import units
@@ -49,6 +50,7 @@ class Dashboard(anywidget.AnyWidget):
 
     def __init__(self, world: Callable[[], RankGroup | None]) -> None:
         self._closed, self._server = threading.Event(), None
+        self._pane: ipywidgets.Output | None = None  # beside the notebook
         super().__init__(place=f"fourranks-{uuid.uuid4().hex}")
         self._world = world
         self._watched: RankGroup | None = None  # that the meters belong to
@@ -65,8 +67,18 @@ class Dashboard(anywidget.AnyWidget):
         self.look()
         display(self)
 
+    def show_beside(self) -> None:
+        """Display it in a pane beside the notebook, in place of the one before; only JupyterLab has panes."""
+        from sidecar import Sidecar  # needed for this alone
+
+        self.look()
+        self._close_pane()
+        self._pane = Sidecar(title="Ranks", anchor="split-right")
+        self._pane.append_display_data(self)
+
     def close(self) -> None:
         """Leave the tables to themselves, and let nothing run on."""
+        self._close_pane()
         self._closed.set()
         if server := self._server:
             server.join()
@@ -85,11 +97,16 @@ class Dashboard(anywidget.AnyWidget):
 
     # --- internals ---------------------------------------------------------------------------------------
 
+    def _close_pane(self) -> None:
+        if self._pane is not None:
+            self._pane.close()
+
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Any]]:
         world = self._world()
-        table = StatusTable(world.status() if world is not None else [])
-        html = f'<div class="{self.place}"><div>{table._repr_html_()}</div></div>'
-        return {"text/plain": repr(table), "text/html": html}, {}
+        ranks = world.status() if world is not None else []
+        table, when = StatusTable(ranks), _when(ranks)
+        html = f'<div class="{self.place}"><div>{table._repr_html_()}<p>{when}</p></div></div>'
+        return {"text/plain": f"{table!r}\n{when}", "text/html": html}, {}
 
     def _hear(self, _: Any, message: Any, buffers: Any) -> None:
         """What a view says: that it is watched, or that a button was pressed."""
@@ -145,6 +162,12 @@ class Dashboard(anywidget.AnyWidget):
         """
         if self.comm is not None:
             self.comm._reply_subshell_for = lambda data, default: default
+
+
+def _when(ranks: Sequence[RankStatus]) -> str:
+    """Say of a table that stays in the notebook when it was true."""
+    were = "How the ranks were" if ranks else "No ranks were running"
+    return f"{were} on {time.strftime('%Y-%m-%d at %H:%M:%S')}. Run %ranks dashboard again to see them live."
 
 
 def frame(world: RankGroup | None, seen: Sequence[Activity], meters: Sequence[Meter]) -> dict[str, Any]:

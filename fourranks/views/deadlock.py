@@ -1,8 +1,8 @@
 """The small figure above a `DeadlockError` in a notebook: where the ranks were last together, and are now.
 
 One lane a rank, or for ranks that are in the same place; arrows lead from who waits to whom it waits for.
-Drawn as SVG in colours that hold on light and dark pages, without matplotlib, whose import takes longer than
-freeing the ranks.
+Drawn as SVG, on paper as all figures are, but without matplotlib, whose import takes longer than freeing
+the ranks.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from __future__ import annotations
 from base64 import b64encode
 from html import escape
 
-from ..diagnosis import describe
 from ..errors import DeadlockError, name_ranks
+from ..naming import describe
+from ..scene import Scene
 from ..trace import Call
 from ..watch import Deadlock
+from .picture import in_words, page
 
 _ROW, _TOP = 34, 30  # pixels
 _LABEL_END, _BAR, _CHIP = 104, 128, 236
 _TRACK = 14  # between two arrows that run side by side
 _CHAR = 7.2  # pixels of a monospaced character at 12 px
 _MAX_ROWS = 16
-_INK, _LINE, _WAIT, _ENDED = "#7d8794", "#9aa5b1", "#E69F00", "#9aa5b1"
-_ON_CHIP = "#1f2933"
+_PAPER, _INK, _LINE, _ARROW = "#ffffff", "#1f2933", "#9aa5b1", "#8a5a00"
+_WAIT, _ENDED, _ON_CHIP = "#f3c56b", "#ccd4dc", "#000000"
 
 
 class DeadlockFigure:
@@ -34,68 +36,90 @@ class DeadlockFigure:
         return ""
 
     def _repr_html_(self) -> str:
-        svg = b64encode(_svg(self._error).encode()).decode()
-        return f'<img alt="who waits for whom" src="data:image/svg+xml;base64,{svg}">'
+        svg, width, height = _svg(self._error.scene)
+        source = f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
+        return page(source, _told(self._error.scene), width, height)
 
 
-def _svg(error: DeadlockError) -> str:
-    deadlock = error.deadlock
-    rows = _rows(deadlock)
+def _told(scene: Scene) -> str:
+    """Who waits for whom, in words."""
+    told = []
+    for ranks in _rows(scene):
+        others = scene.deadlock.missing.get(ranks[0])
+        waits = f", waiting for {name_ranks(sorted(others))}" if others else ""
+        told.append(f"{name_ranks(ranks)}: {_chip(scene, ranks)[0]}{waits}")
+    return in_words("who waits for whom", told)
+
+
+def _svg(scene: Scene) -> tuple[str, int, int]:
+    """The picture, its width and its height."""
+    deadlock = scene.deadlock
+    rows = _rows(scene)
     hidden, rows = rows[_MAX_ROWS:], rows[:_MAX_ROWS]
-    chips = [_chip(deadlock, ranks) for ranks in rows]
+    chips = [_chip(scene, ranks) for ranks in rows]
     ends = [_CHIP + _chip_width(text) for text, _ in chips]
     arrows = _arrows(deadlock, rows)
     tracks = _tracks(arrows)
-    width = max(ends) + 24 + _TRACK * (1 + max(tracks, default=0))
+    caption = _last_together(scene)
+    width = max(max(ends) + 24 + _TRACK * (1 + max(tracks, default=0)), _BAR + _CHAR * len(caption))
     height = _TOP + _ROW * len(rows) + (20 if hidden else 8)
     parts = [_lane(row, ranks) for row, ranks in enumerate(rows)]
-    parts += _together(deadlock, len(rows))
+    parts += _together(caption, len(rows), _last_common(scene.deadlock) is not None)
     parts += [_box(row, text, waits) for row, (text, waits) in enumerate(chips)]
     for (start, end), track in zip(arrows, tracks, strict=True):
         parts.append(_arrow((ends[start], start), (ends[end], end), max(ends) + _TRACK * (1 + track)))
     if hidden:
         left_out = name_ranks([rank for ranks in hidden for rank in ranks])
         parts.append(_text(_CHIP, height - 6, f"… and {left_out}", _INK))
-    return (
+    svg = (
         f'<svg xmlns="http://www.w3.org/2000/svg" width="{width:.0f}" height="{height}" '
-        f'font-family="monospace" font-size="12">{_MARKER}{"".join(parts)}</svg>'
+        f'font-family="monospace" font-size="12"><rect width="100%" height="100%" rx="10" fill="{_PAPER}"/>'
+        f"{_MARKER}{''.join(parts)}</svg>"
     )
+    return svg, round(width), height
 
 
 _MARKER = (
     '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
     'orient="auto">'
-    f'<path d="M0 0L8 4L0 8z" fill="{_WAIT}"/></marker></defs>'
+    f'<path d="M0 0L8 4L0 8z" fill="{_ARROW}"/></marker></defs>'
 )
 
 
-def _rows(deadlock: Deadlock) -> list[list[int]]:
+def _rows(scene: Scene) -> list[list[int]]:
     """Ranks that are in the same place, together: in one call and waiting for the same, or ended alike."""
-    calls = deadlock.conflicts | deadlock.blocked
+    deadlock, calls = scene.deadlock, scene.calls
     together: dict[tuple, list[int]] = {}
     for rank, view in deadlock.views.items():
         call = calls.get(rank)
-        place = (describe(call, 0, in_detail=True), call.line) if call else view.ended
+        place = (describe(call, 0, in_detail=True), call.file, call.line) if call else view.ended
         together.setdefault((place, deadlock.missing.get(rank)), []).append(rank)
     return sorted(together.values())
 
 
-def _chip(deadlock: Deadlock, ranks: list[int]) -> tuple[str, bool]:
+def _chip(scene: Scene, ranks: list[int]) -> tuple[str, bool]:
     """What these ranks do now, and whether they wait."""
-    call = (deadlock.conflicts | deadlock.blocked).get(ranks[0])
+    deadlock, call = scene.deadlock, scene.calls.get(ranks[0])
     if call is None:
         return deadlock.views[ranks[0]].ended or "goes on", False
-    return f"{describe(call, len(deadlock.views), bool(deadlock.conflicts))}, line {call.line}", True
+    what = describe(call, len(deadlock.views), bool(deadlock.conflicts))
+    return f"{what}, {scene.at(call.file, call.line)}", True
 
 
-def _together(deadlock: Deadlock, rows: int) -> list[str]:
-    """The last collective that all ranks of its group came to."""
-    last = _last_common(deadlock)
-    if last is None:
-        return [_text(_BAR, 18, "not together yet", _INK)]
+def _last_together(scene: Scene) -> str:
+    """The last collective that all ranks of its group came to, in words."""
+    last = _last_common(scene.deadlock)
+    return f"last together: {last.op}, {scene.at(last.file, last.line)}" if last else "not together yet"
+
+
+def _together(caption: str, rows: int, met: bool) -> list[str]:
+    """The bar where all ranks were last together, if they ever were, and what it was."""
+    label = _text(_BAR - 6, 18, caption, _INK)
+    if not met:
+        return [label]
     bottom = _TOP + _ROW * rows - 12
     return [
-        _text(_BAR - 6, 18, f"last together: {last.op}, line {last.line}", _INK),
+        label,
         f'<line x1="{_BAR}" x2="{_BAR}" y1="{_TOP - 4}" y2="{bottom}" stroke="#009E73" stroke-width="5" '
         'stroke-linecap="round"/>',
     ]
@@ -169,7 +193,7 @@ def _arrow(start: tuple[float, int], end: tuple[float, int], x: float) -> str:
     (x1, row1), (x2, row2) = start, end
     return (
         f'<path d="M{x1:.0f} {_middle(row1) + 5} H{x:.0f} V{_middle(row2) - 5} H{x2 + 3:.0f}" fill="none" '
-        f'stroke="{_WAIT}" stroke-width="1.8" stroke-dasharray="5 3" marker-end="url(#tip)"/>'
+        f'stroke="{_ARROW}" stroke-width="1.8" stroke-dasharray="5 3" marker-end="url(#tip)"/>'
     )
 
 

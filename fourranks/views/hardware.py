@@ -16,7 +16,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 from ..doctor.topology import Topology, distance, nvlinks
 from ..published import Rung
 from . import units
-from .style import BLANK, FAINT_INK, INK, PAPER, RANK_COLOURS, Figure, tint
+from .picture import in_words
+from .style import BLANK, FAINT_INK, INK, PAPER, RANK_COLOURS, Figure, ink_on, tint
 
 _YOURS = {"marker": "D", "markersize": 8, "color": "#D55E00", "markeredgecolor": PAPER}
 _DOTTED = {"color": FAINT_INK, "linestyle": ":", "linewidth": 1}
@@ -50,7 +51,14 @@ def ladder(rungs: Sequence[Rung], title: str = "") -> Figure:
     figure.text(0.01, 1 - 0.12 / height, title, color=INK, fontsize=10.5, va="top")
     note = "from one vertical line to the next it is ten times as much"
     figure.text(0.98, 0.1 / height, note, color=FAINT_INK, fontsize=8, ha="right", va="bottom")
+    figure.alt = in_words(title, map(_told, rungs))
     return figure
+
+
+def _told(rung: Rung) -> str:
+    """One level of the hierarchy, in words."""
+    shown = ((rung.size, _capacity), (rung.bandwidth, units.rate), (rung.latency, units.time))
+    return f"{rung.name} {', '.join(write(value) for value, write in shown if value)}"
 
 
 def _dots(axes: Axes, values: Sequence[float | None], shown: object, colour: str) -> None:
@@ -112,6 +120,12 @@ def copies(
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: units.rate(value)))
     axes.minorticks_off()
     axes.legend(frameon=False, fontsize=8.5, labelcolor=INK)
+    ends = [
+        f"{name} {units.rate(curve[size])} at {units.size(size)}"
+        for name, curve in bandwidths.items()
+        for size in (min(curve), max(curve))
+    ]
+    figure.alt = in_words(title, ends)
     return figure
 
 
@@ -147,6 +161,12 @@ def roofline(
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _flops(value)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.01, 1))
+    told = [f"{_flops(rate)} measured at an intensity of {at:.3g}" for at, rate in points.items()]
+    ridged = zip(roofs.items(), ridges, strict=True)
+    figure.alt = in_words(
+        title,
+        [f"{name} up to {_flops(peak)}, ridge at {ridge:.0f}" for (name, (peak, _)), ridge in ridged] + told,
+    )
     return figure
 
 
@@ -169,7 +189,7 @@ def topology(found: Topology, title: str = "") -> Figure:
     axes.imshow([[_nearness(link) for link in row] for row in table])
     for row, links_of_one in enumerate(table):
         for column, link in enumerate(links_of_one):
-            style = {"fontsize": 6.5, "ha": "center", "va": "center", "color": INK}
+            style = {"fontsize": 6.5, "ha": "center", "va": "center", "color": ink_on(_nearness(link))}
             axes.text(column, row, "" if link == "X" else link, **style)
     borders = [number - 0.5 for number in range(1, count)]
     axes.hlines(borders, -0.5, count - 0.5, color=PAPER, lw=1)
@@ -190,6 +210,8 @@ def topology(found: Topology, title: str = "") -> Figure:
             handles=handles, loc="center left", bbox_to_anchor=((side + 0.85) / width, 0.5), **style
         )
     figure.text(0.01, 1 - 0.1 / height, title, color=INK, fontsize=10.5, va="top")
+    rows = zip(found.devices, table, strict=True)
+    figure.alt = in_words(title, [f"{device} to all: {' '.join(row)}" for device, row in rows])
     return figure
 
 
@@ -201,7 +223,7 @@ def _nearness(link: str) -> tuple[float, ...]:
     if link == "X":
         return to_rgb(BLANK)
     if count := nvlinks(link):
-        return tint(RANK_COLOURS[2], 0.3 + 0.5 * min(count, 18) / 18)
+        return tint(RANK_COLOURS[2], 0.25 + 0.4 * min(count, 18) / 18)
     return tint(RANK_COLOURS[1], _SHADES.get(link, 0.0))
 
 

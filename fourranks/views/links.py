@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, PercentFormatter
 
 from . import units
+from .picture import in_words
 from .style import BLANK, FAINT_INK, INK, PAPER, Figure
 
 _LOOKS = (
@@ -61,6 +62,12 @@ def links(
         axes.axvline(bandwidth, color=FAINT_INK, linewidth=0.8, linestyle=":")
         style = {"rotation": 40, "ha": "left", "va": "bottom", "fontsize": 8.5, "color": FAINT_INK}
         axes.text(bandwidth, 1.02, name, transform=axes.get_xaxis_transform(), **style)
+    told = [f"{name} {share:.0%} at {units.rate(at)}" for name, (at, share) in measured.items()]
+    shares = [
+        f"{name} {share(low):.0%} at {units.rate(low)}, {share(high):.0%} at {units.rate(high)}"
+        for name, share in models.items()
+    ]
+    figure.alt = in_words(title, [*shares, *told])
     _style(axes)
     figure.text(0.02, 0.97, title, color=INK, fontsize=10.5, va="top")
     axes.legend(loc="center left", bbox_to_anchor=(1.03, 0.5), frameon=False, fontsize=8.5, labelcolor=INK)

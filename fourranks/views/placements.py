@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from .cells import PAGE, sheet, write
+from .picture import in_words
 from .style import FAINT_INK, INK, PAPER, Figure, rank_colour, tint
 
 _HEAD = 0.5  # inches, for the title
@@ -73,6 +74,8 @@ def placements(
             write(axes, x + width / 2, _HEAD + tallest + 0.15, item.name, 10)
             write(axes, x + width / 2, _HEAD + tallest + 0.34, _WORDS[item.placement], 8, FAINT_INK)
         x += width + _GAP
+    told = [item if isinstance(item, str) else f"{item.name} ({_WORDS[item.placement]})" for item in formula]
+    axes.figure.alt = in_words(title, [f"{' '.join(told)}, on {world_size} ranks"])
     return axes.figure
 
 

@@ -8,23 +8,21 @@ scripts may run. (A widget would leave "model not found" behind as soon as its k
 from __future__ import annotations
 
 import json
-from base64 import b64encode
 from collections.abc import Sequence
-from html import escape
 from typing import Any
 
 from .style import Figure
 
-_PNG = "data:image/png;base64,"
 _PIXELS_PER_DOT = 1.0  # of the frames: there may be many, and they are large
 _PAGE = """\
-<div><img {size} style="max-width: 100%" alt="{title}" src="{overview}"></div>
+{overview}
 <script>
 (() => {{
   const frames = {frames};
   const box = document.currentScript.previousElementSibling;
   const image = box.querySelector("img");
-  frames.unshift({{alt: "all rounds", src: image.src, width: image.width, height: image.height}});
+  const {{alt, src, width, height}} = image;
+  frames.unshift({{title: "all rounds", alt, src, width, height}});
   const last = frames.length - 1;
   const bar = document.createElement("div");
   bar.style.cssText = "display: flex; align-items: center; gap: 0.7em; padding: 2px 0 6px";
@@ -40,7 +38,7 @@ _PAGE = """\
   const show = number => {{
     slider.value = number;
     Object.assign(image, frames[number]);
-    name.textContent = image.alt;
+    name.textContent = image.title;
   }};
   slider.addEventListener("input", () => {{ stop(); show(Number(slider.value)); }});
   button.addEventListener("click", () => {{
@@ -69,27 +67,17 @@ class Player:
     def __init__(self, overview: Figure, frames: Sequence[tuple[str, Figure]]) -> None:
         self.overview, self.frames = overview, frames
 
-    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, dict[str, int]]]:
-        picture, size = b64encode(self.overview.png()).decode(), self.overview.screen_size
-        data = {"image/png": picture, "text/plain": repr(self)}
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, dict]]:
+        data, metadata = self.overview._repr_mimebundle_()
         if self.frames:
-            data["text/html"] = _PAGE.format(
-                size=" ".join(f'{name}="{pixels}"' for name, pixels in size.items()),
-                title=escape(self._title),
-                overview=_PNG + picture,
-                frames=json.dumps([_frame(*frame) for frame in self.frames]),
-            )
-        return data, {"image/png": size}
-
-    @property
-    def _title(self) -> str:
-        return self.overview.axes[0].texts[0].get_text()
+            frames = json.dumps([_frame(*frame) for frame in self.frames])
+            data["text/html"] = _PAGE.format(overview=data["text/html"], frames=frames)
+        return data, metadata
 
     def __repr__(self) -> str:
-        return f"<Player: {self._title or 'messages'}, {max(1, len(self.frames))} rounds>"
+        return f"<Player: {self.overview.alt}>"
 
 
 def _frame(name: str, figure: Figure) -> dict[str, str | int]:
     """The attributes of its <img>."""
-    picture = b64encode(figure.png(_PIXELS_PER_DOT)).decode()
-    return {"alt": name, "src": _PNG + picture, **figure.screen_size}
+    return {"title": name, "alt": figure.alt, "src": figure.data_url(_PIXELS_PER_DOT), **figure.screen_size}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
+from .picture import in_words
 from .style import BLANK, FAINT_INK, INK, PAPER, Figure
 
 _BAR_COLOURS = ("#9fb3c8", "#e3c08f", "#8fb8a4", "#b9a3cc")  # not those of ranks
@@ -48,7 +49,26 @@ def compare(
     axes.set_title(title, loc="left", fontsize=10.5, color=INK, x=-0.57)
     _label(axes, totals, unit)
     _legend(figure, colours, formula, yours)
+    told = zip(_told(totals, formula, yours, unit), bars, strict=True)
+    figure.alt = in_words(title, [text + _parts(bar) for text, bar in told])
     return figure
+
+
+def _parts(bar: Mapping[str, float]) -> str:
+    """The parts of a bar in words, if it has several."""
+    return (
+        f" ({', '.join(f'{name} {_number(value)}' for name, value in bar.items())})" if len(bar) > 1 else ""
+    )
+
+
+def _told(
+    totals: Mapping[str, float], formula: Mapping[int, float], yours: Mapping[int, float], unit: str
+) -> Iterator[str]:
+    """Each bar in words, with what is marked on it."""
+    for row, (name, total) in enumerate(totals.items()):
+        marks = [f"formula {_number(formula[row])}"] if row in formula else []
+        marks += [f"your prediction {_number(yours[row])}"] if row in yours else []
+        yield f"{name} {', '.join([f'{_number(total)} {unit}'.strip(), *marks])}"
 
 
 def _draw_bars(axes: Axes, bars: list[Mapping[str, float]]) -> dict[str, str]:

@@ -11,14 +11,15 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from .style import BLANK, FAINT_INK, INK, PAPER, Figure, rank_colour, tint
+from .picture import in_words
+from .style import BLANK, FAINT_INK, INK, LEGIBLE_TINT, PAPER, Figure, ink_on, rank_colour, tint
 
 _WIDTH = 9.0  # inches
 _ROW = 0.36  # inches for a rank with one chunk
 _LANE = 0.27  # inches for each of several chunks
 _BAR = 0.78  # of a row's height
 _LABEL_SIZE = 7.5  # points
-_BRIGHT = 0.62  # luma (Rec. 709) from which dark figures are read better than light ones
+_MOST_TOLD = 24  # jobs of a rank
 _DIGIT = 0.65 * _LABEL_SIZE / 72  # inches
 
 
@@ -38,9 +39,9 @@ class _Look(NamedTuple):
 
 
 _LOOKS = {
-    "F": _Look("forward", 0.35),
-    "B": _Look("backward", 1.0),
-    "W": _Look("gradients of weights", 0.65),
+    "F": _Look("forward", 0.2),
+    "B": _Look("backward", LEGIBLE_TINT),
+    "W": _Look("gradients of weights", 0.42),
 }
 
 
@@ -71,7 +72,19 @@ def schedule(rows: Sequence[Sequence[tuple]], title: str = "", unit: str = "") -
             _draw(axes, rank, [job for job in row if job.chunk == lane], begun, lane, lanes)
     _write_bubbles(axes, jobs, length)
     _legend(figure, {job.kind for job in everything})
+    idle = [
+        f"rank {rank}: {_told(row)}, idle {share:.0%}"
+        for rank, (row, share) in enumerate(zip(jobs, _idle_shares(jobs, length), strict=True))
+    ]
+    figure.alt = in_words(title, idle)
     return figure
+
+
+def _told(row: Sequence[Job]) -> str:
+    """A rank's jobs in their order, such as F0 F1 B0."""
+    names = [f"{job.kind}{job.microbatch}" for job in sorted(row, key=lambda job: job.start)]
+    more = [f"and {len(names) - _MOST_TOLD} more"] if len(names) > _MOST_TOLD else []
+    return " ".join([*names[:_MOST_TOLD], *more]) or "no job"
 
 
 def _checked(job: Job) -> Job:
@@ -106,14 +119,8 @@ def _draw(axes: Axes, rank: int, jobs: Sequence[Job], begun: float, lane: int, l
         axes.broken_barh(extents, (bottom, height), facecolor=colour, edgecolor=PAPER, linewidth=0.8)
         for job, (left, width) in zip(drawn, extents, strict=True):
             if width > len(str(job.microbatch)) * _DIGIT * inch:
-                style = {"fontsize": _LABEL_SIZE, "color": _ink_on(colour), "ha": "center", "va": "center"}
+                style = {"fontsize": _LABEL_SIZE, "color": ink_on(colour), "ha": "center", "va": "center"}
                 axes.text(left + width / 2, bottom + height / 2, str(job.microbatch), **style)
-
-
-def _ink_on(colour: tuple[float, ...]) -> str:
-    """Dark on light boxes, light on dark ones."""
-    red, green, blue = colour
-    return INK if 0.2126 * red + 0.7152 * green + 0.0722 * blue > _BRIGHT else PAPER
 
 
 def _write_bubbles(axes: Axes, jobs: Sequence[Sequence[Job]], length: float) -> None:

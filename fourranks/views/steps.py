@@ -27,9 +27,10 @@ from .cells import (
     sheet,
     write,
 )
+from .picture import in_words
 from .player import Player
 from .rounds import Message, Round, rounds
-from .style import FAINT_INK, Figure, rank_colour, tint
+from .style import FAINT_INK, SMALLEST_TEXT, Figure, rank_colour, tint
 
 _TOP = 0.36  # inches for the title
 _HEAD = 0.42  # inches above each strip, for the rounds' names
@@ -41,6 +42,7 @@ _SCALES = (1.0, 0.85, 0.7, 0.58, 0.48)  # the first at which all rounds fit on t
 _CLOSE_UP = 1.4
 _MOST_FRAMES = 32  # of the slider; of more rounds it has the first and the last, which are soon drawn
 _MOST_CELLS = 12_000
+_MOST_TOLD = 8  # messages of a round
 
 
 def steps(trace: Trace, title: str = "") -> Player:
@@ -72,6 +74,7 @@ def _nothing(title: str) -> Figure:
     axes = sheet(6.5, 0.9, title)
     text = "The ranks sent no messages to each other. What a collective moves, it moves unseen."
     write(axes, 0.12, 0.6, text, color=FAINT_INK, ha="left")
+    axes.figure.alt = in_words(title, [text])
     return axes.figure
 
 
@@ -137,6 +140,7 @@ def _overview(found: Sequence[Round], world_size: int, title: str) -> Figure:
     for strip in range(strips):
         some = shown[strip * side_by_side : (strip + 1) * side_by_side]
         _draw_strip(axes, _TOP + strip * layout.height, layout, some)
+    axes.figure.alt = in_words(title, [f"round {one.number}, {_told(one)}" for one in found])
     return axes.figure
 
 
@@ -153,7 +157,15 @@ def _close_up(one: Round, world_size: int, title: str) -> Figure:
     layout = layout._replace(lane=min(2.2, PAGE[0] - LABELS - 2 * layout.block))
     axes = sheet(layout.width(1), _TOP + layout.height, title)
     _draw_strip(axes, _TOP, layout, [one])
+    axes.figure.alt = f"round {one.number}: {_told(one)}"
     return axes.figure
+
+
+def _told(one: Round) -> str:
+    """A round's messages, in words."""
+    sent = [f"rank {src} to {dst}" for src, dst, _ in sorted(one.messages, key=lambda message: message[:2])]
+    more = [f"{len(sent) - _MOST_TOLD} more"] if len(sent) > _MOST_TOLD else []
+    return f"{_traffic(one.messages)}, {', '.join([*sent[:_MOST_TOLD], *more])}"
 
 
 def _draw_strip(axes: Axes, top: float, layout: _Layout, some: Sequence[Round]) -> None:
@@ -191,8 +203,9 @@ def _name_round(axes: Axes, x: float, y: float, lane: float, one: Round) -> None
         if one.number == 1 or one.number % 5 == 0:
             write(axes, x, y - 0.08, str(one.number), 7.5, FAINT_INK, va="bottom")
         return
-    write(axes, x, y - 0.19, f"round {one.number}", min(9, 10 * lane), va="bottom")
-    write(axes, x, y - 0.07, _traffic(one.messages), min(7.5, 8.5 * lane), FAINT_INK, va="bottom")
+    write(axes, x, y - 0.19, f"round {one.number}", max(SMALLEST_TEXT, min(9, 10 * lane)), va="bottom")
+    if (size := min(7.5, 8.5 * lane)) >= SMALLEST_TEXT:
+        write(axes, x, y - 0.07, _traffic(one.messages), size, FAINT_INK, va="bottom")
 
 
 def _traffic(messages: list[Message]) -> str:

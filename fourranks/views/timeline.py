@@ -15,6 +15,7 @@ from ..trace import Trace
 from ..trace.operations import MESSAGE, Operation
 from ..trace.spans import COMPUTING, MOVING, WAITING, RankSpans, Span, bubble
 from . import units
+from .picture import in_words
 from .style import FAINT_INK, INK, PAPER, Figure, rank_colour, tint
 
 _WIDTH = 9.0  # inches
@@ -52,7 +53,9 @@ def timeline(trace: Trace, title: str = "") -> Figure:
     figure = Figure(_WIDTH, 1.0 + row_height * len(ranks))
     axes = figure.add_axes(_frame(figure))
     _style_axes(axes, len(ranks), title or _headline(operations, len(ranks)))
+    title = title or _headline(operations, len(ranks))
     if not operations:
+        figure.alt = in_words(title, ["no communication recorded"])
         axes.text(0.5, 0.5, "no communication recorded", transform=axes.transAxes, ha="center", va="center")
         return figure
     scale = _scale(axes, trace.begun, max(span.end for rank in ranks for span in rank.spans))
@@ -61,6 +64,9 @@ def timeline(trace: Trace, title: str = "") -> Figure:
     _label_calls(axes, operations, scale)
     _write_bubbles(axes, ranks)
     _legend(figure)
+    waits = [f"rank {rank.rank} waits {rank.bubble:.0%} of the time" for rank in ranks if rank.spans]
+    lasted = f"{scale.length:.3g} {units.time_unit(scale.length * scale.unit)[1]}"
+    figure.alt = in_words(title, [lasted, f"bubble {bubble(ranks):.0%}", *waits])
     return figure
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 
 from ..trace import Trace
 from . import units
-from .style import BLANK, FAINT_INK, INK, PAPER, RANK_COLOURS, Figure, tint
+from .picture import in_words
+from .style import BLANK, FAINT_INK, INK, PAPER, RANK_COLOURS, Figure, ink_on, tint
 
 _CELL = 0.62  # inches
 _SMALL_WORLD = 8  # up to here a cell has room for its number
@@ -44,7 +47,15 @@ def traffic(trace: Trace, title: str = "") -> Figure:
     left = 0.12 / width
     figure.text(left, 1 - 0.12 / height, title or _headline(trace), color=INK, fontsize=10.5, va="top")
     figure.text(left, 0.1 / height, note, color=FAINT_INK, fontsize=8, va="bottom")
+    figure.alt = in_words(title or _headline(trace), [*_told(matrix), *note.splitlines()])
     return figure
+
+
+def _told(matrix: list[list[int]]) -> Iterator[str]:
+    """What each rank sent, in words."""
+    for rank, row in enumerate(matrix):
+        sent = ", ".join(f"{units.size(nbytes)} to rank {dst}" for dst, nbytes in enumerate(row) if nbytes)
+        yield f"rank {rank} sent {sent or 'nothing'}"
 
 
 def _headline(trace: Trace) -> str:
@@ -85,7 +96,7 @@ def _write_numbers(axes: Axes, matrix: list[list[int]], most: int) -> None:
     for src, row in enumerate(matrix):
         for dst, nbytes in enumerate(row):
             if nbytes:
-                color = PAPER if nbytes > 0.35 * most else INK
+                color = ink_on(_SHADES(nbytes / most)[:3])
                 axes.text(dst, src, units.size(nbytes), color=color, fontsize=7.5, ha="center", va="center")
 
 

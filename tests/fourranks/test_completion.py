@@ -8,12 +8,14 @@ import threading
 
 import pytest
 
+from fourranks import conductor
 from fourranks.errors import plain
 from fourranks.messages import Complete, Inspect
 
 from .test_life_and_death import wait_until
 from .test_magics import Kernel
 
+PATIENCE = 2  # seconds for an answer, which takes longer than a reader would wait where the machine is busy
 MODEL = """%%ranks
 class Model:
     'A model that only ranks have.'
@@ -42,6 +44,11 @@ class Editor:
         assert reply["cursor_end"] == len(before)
         return [before[: reply["cursor_start"]] + match + "|" + after for match in reply["matches"]]
 
+    def menu(self, text: str) -> list[dict]:
+        """What JupyterLab's menu shows of each completion, for a cursor at the end."""
+        reply = self._client.complete(text.rstrip("|"), len(text) - 1, reply=True, timeout=60)["content"]
+        return reply["metadata"]["_jupyter_types_experimental"]
+
     def shift_tab(self, text: str, detail_level: int = 0) -> str | None:
         before, _, after = text.partition("|")
         reply = self._client.inspect(before + after, len(before), detail_level, reply=True, timeout=60)
@@ -53,6 +60,7 @@ class Editor:
 @pytest.fixture(scope="module")
 def kernel():
     kernel = Kernel()
+    kernel.run(f"import fourranks.conductor\nfourranks.conductor.ANSWER_PATIENCE = {PATIENCE}")
     kernel.run("here = 5")
     kernel.run(MODEL)
     yield kernel
@@ -83,6 +91,38 @@ def editor(kernel):
 )
 def test_tab_completes_from_rank_0_in_a_ranks_cell_and_as_usual_elsewhere(editor, text, completed):
     assert completed in editor.tab(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "completed"),
+    [
+        ("%ranks |", ["dashboard", "help", "last", "push", "restart", "start", "status", "stop"]),
+        ("%ranks re|", ["restart"]),
+        ("x = 1\n%ranks sta|", ["start", "status"]),
+        ("%ranks start --b|", ["--backend"]),
+        ("%ranks dashboard --|", ["--side"]),
+        ("%ranks start --backend |", ["auto", "gloo", "nccl"]),
+        ("%ranks start -n 2 --device cu|", ["cuda"]),
+        ("%ranks push her|", ["here"]),
+        ("%ranks push here notebook_|", ["notebook_only"]),
+        ("%%ranks --t|", ["--timeout", "--trace"]),
+        ("%%ranks 0-2 --steps model|\nx", ["model"]),
+        ("%%ranks --out only_rank_0,mod|", ["model"]),
+    ],
+)
+def test_tab_completes_actions_options_and_variables_of_a_magics_line(kernel, editor, text, completed):
+    kernel.run("notebook_only = 1")
+    before, _, after = text.partition("|")
+    words = [each.partition("|")[0] for each in editor.tab(text)]
+    start = before.replace(",", " ").rpartition(" ")[0]
+    assert [word[len(start) + 1 :] for word in words] == completed
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"), [("%ranks sto|", "magic"), ("%%ranks --tr|", "param"), ("%ranks push her|", "instance")]
+)
+def test_the_menu_of_a_magics_line_says_of_what_kind_a_word_is(editor, text, kind):
+    assert [each["type"] for each in editor.menu(text)] == [kind]
 
 
 def test_names_of_the_ranks_are_offered_in_no_other_cell(editor):
@@ -142,7 +182,8 @@ def test_unloading_the_extension_gives_tab_and_shift_tab_back(kernel, editor):
     assert editor.tab("%%ranks\nmodel.f|") == ["%%ranks\nmodel.forward|"]
 
 
-def test_a_question_while_another_thread_runs_a_cell_is_not_answered(group, tmp_path):
+def test_a_question_while_another_thread_runs_a_cell_is_not_answered(group, tmp_path, monkeypatch):
+    monkeypatch.setattr(conductor, "ANSWER_PATIENCE", PATIENCE)
     cell = f"import os\nwhile not os.path.exists({str(tmp_path / 'go')!r}): pass"
     thread = threading.Thread(target=group.execute, args=[cell])
     thread.start()

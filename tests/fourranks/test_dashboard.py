@@ -53,7 +53,7 @@ def test_the_ends_of_a_message_wait_for_each_other():
 
 
 def test_a_rank_that_does_not_answer_computes_wherever_it_stood_before():
-    blocked = report(10.0, blocked=call())
+    blocked = report(10.0, waits=[call()])
     assert busy_rank(0, 0, {0: blocked, 1: report(10.1)}, asked_again=True).state == "waiting"
     assert busy_rank(0, 0, {0: blocked, 1: report(11.0)}, asked_again=True).state == "computing"
     assert busy_rank(0, 0, {}, asked_again=False).state == "computing"
@@ -89,10 +89,17 @@ def test_a_wait_without_news_is_a_wait_all_the_same():
     assert list(metered((0.0, waiting), (0.25, waiting)).shares)[-2:] == [1.0, 1.0]
 
 
-def test_moments_that_nobody_saw_are_blank_unless_they_are_few():
-    idle = [None] * 6
+def test_few_moments_that_nobody_saw_are_taken_to_be_like_the_next_one():
     assert list(metered((0.0, computing()), (0.75, computing(at=11.0))).shares) == [None] * 4 + [0.0] * 4
-    assert list(metered((0.0, computing()), (60.0, computing(at=70.0))).shares) == [*idle, None, 0.0]
+
+
+def test_moments_of_a_cell_that_nobody_saw_have_its_average_and_those_before_it_are_blank():
+    away = computing(at=70.0, waited=30.0)
+    assert list(metered((0.0, computing()), (60.0, away)).shares) == [0.5] * 8
+    begun = Activity(0, "computing", report=report(70.0, waited=0.25), since=69.0)
+    assert list(metered((0.0, Activity(0, "idle")), (60.0, begun)).shares) == [None] * 3 + [0.25] * 4 + [0.0]
+    ended = metered((0.0, computing()), (60.0, Activity(0, "idle")))
+    assert list(ended.shares) == [None] * 8
 
 
 # --- a world and its threads -----------------------------------------------------------------------------

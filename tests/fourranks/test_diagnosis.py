@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import re
 import textwrap
+from base64 import b64decode
 
 import pytest
 
 import fourranks
+from fourranks.diagnosis import hint
+from fourranks.rank.progress import Progress
+from fourranks.scene import Scene
+from fourranks.source import Source
+from fourranks.trace import Call
+from fourranks.views.deadlock import DeadlockFigure
+from fourranks.watch import Deadlock, RankView
 
 BEGIN = "x = torch.ones(2)\n"  # line 1 of each cell
 
@@ -59,8 +67,26 @@ def explanation(group, cell, ranks=None):
         ),
         pytest.param(
             "def step():\n    if rank == 3:\n        return\n    dist.all_reduce(x)\nstep()",
-            "Rank 3 never came to this line of step: look for an early return in front of it",
+            "Rank 3 never came to line 5: look at the return in front of it (line 4).",
             id="an early return",
+        ),
+        pytest.param(
+            "for step in range(4):\n    if step > 5: break\n    dist.all_reduce(x)\n"
+            "    if rank == step == 1: break",
+            "Look at the break in line 3 and the break in line 5.",
+            id="a loop left early in one of two ways",
+        ),
+        pytest.param(
+            "def on_rank_0(function):\n    return lambda: function() if rank == 0 else None\n"
+            "@on_rank_0\ndef log():\n    dist.all_reduce(x)\nlog()",
+            "Ranks 1-3 never came to the all_reduce on line 6 of log by way of line 7.",
+            id="a function that a decorator leaves out",
+        ),
+        pytest.param(
+            "to = (rank + 1) % 4; batch = dist.P2POp(dist.isend, x, to), dist.P2POp(dist.irecv, -x, to)\n"
+            "for request in dist.batch_isend_irecv([*batch]): request.wait()",
+            "rank 0 sends to rank 1, which receives from rank 2 (line 3). Look at the src there.",
+            id="a ring whose receives name the wrong neighbour",
         ),
         pytest.param(
             "dist.all_reduce(x) if rank else None\ntorch.ones(3)",
@@ -74,8 +100,18 @@ def explanation(group, cell, ranks=None):
         ),
         pytest.param(
             "dist.recv(x, (rank - 1) % 4)\ndist.send(x, (rank + 1) % 4)",
-            "A recv/recv cycle (0 → 3 → 2 → 1 → 0): all receive first, so nobody sends. Use irecv",
+            "A recv/recv cycle (0 → 3 → 2 → 1 → 0): all receive first, so no rank sends. Use irecv",
             id="all receive first",
+        ),
+        pytest.param(
+            "dist.send(x, rank ^ 2)\ndist.recv(x, rank ^ 2)",  # pairs of two even or two odd ranks
+            "order by rank: the lower rank of each pair sends first, the higher one receives first.",
+            id="both of a pair send first",
+        ),
+        pytest.param(
+            "if rank < 3:\n    dist.recv(x, (rank - 1) % 3)\n    dist.send(x, (rank + 1) % 3)",
+            "let one rank break the cycle: rank 0 sends before it receives.",
+            id="an odd ring in which all receive first",
         ),
         pytest.param(
             "dist.isend(x, (rank + 1) % 4).wait()\ndist.recv(x, (rank - 1) % 4)",
@@ -89,7 +125,7 @@ def explanation(group, cell, ranks=None):
         ),
         pytest.param(
             "if rank == 0: dist.send(x, 2)\nif rank == 1: dist.recv(x, 0)",
-            "Rank 0 sends to rank 2, which does not answer, and rank 1 waits for it: look at the dst on rank",
+            "Rank 0 sends to rank 2 (line 2), which does not answer, and rank 1 waits for it:",
             id="another receiver",
         ),
         pytest.param("if rank == 0: dist.recv(x, 1)", "Every send needs a matching recv", id="nobody sends"),
@@ -143,13 +179,135 @@ def explanation(group, cell, ranks=None):
         pytest.param(
             "sizes = [1 + (rank == 2 and other == 0) for other in range(4)]\n"
             "dist.all_to_all_single(torch.empty(4), torch.ones(sum(sizes)), [1] * 4, sizes)",
-            "What a rank gives to another in all_to_all_single must be as large as what that one takes",
+            "Each rank must send as much in all_to_all_single as its peer expects",
             id="a chunk that does not fit",
         ),
         pytest.param(
             "dist.barrier() if rank == 1 else dist.all_reduce(x)",
             "All ranks of a group must call the same collectives in the same order.",
             id="another collective",
+        ),
+        pytest.param(
+            "if rank == 0:\n    dist.barrier()\n    dist.all_reduce(x)\n"
+            "else:\n    dist.all_reduce(x)\n    dist.barrier()",
+            "The same calls in another order: rank 0 calls barrier (line 3) before all_reduce (line 4), "
+            "ranks 1-3 call all_reduce (line 6) before barrier (line 7).",
+            id="two collectives swapped",
+        ),
+        pytest.param(
+            "if rank == 0: dist.barrier(); dist.all_reduce(x)\nelse: dist.all_reduce(x); dist.barrier()",
+            "The same calls in another order: rank 0 calls barrier (line 2) before all_reduce (line 2), "
+            "ranks 1-3 call all_reduce (line 3) before barrier (line 3).",
+            id="two collectives swapped, each pair on one line",
+        ),
+        pytest.param(
+            "if rank == 0:\n    dist.barrier()\ndist.all_reduce(x)\nif rank != 0:\n    dist.barrier()",
+            "rank 0 calls barrier (line 3) before all_reduce (line 4), "
+            "ranks 1-3 call all_reduce (line 4) before barrier (line 6).",
+            id="two collectives swapped, one of them in common",
+        ),
+        pytest.param(
+            "if rank == 0:\n    dist.barrier()\n    dist.send(x, 1)\nelif rank == 1:\n"
+            "    dist.recv(x, 0)\n    dist.barrier()\nelse:\n    dist.barrier()",
+            "rank 0 calls barrier (line 3) before send (line 4), rank 1 calls recv (line 6) before barrier",
+            id="a barrier before a send, and behind its recv",
+        ),
+        pytest.param(
+            "import random\nrandom.seed(rank + 3)\nfor step in range(10):\n    if random.random() < 0.5:\n"
+            "        dist.all_reduce(x)\n    else:\n        dist.broadcast(x, 0)",
+            "took different branches of `if random.random() < 0.5:` (line 5), which make different calls: "
+            "all_reduce and broadcast. A collective needs every rank of its group: let",
+            id="a random branch",
+        ),
+        pytest.param(
+            "pair, flags = dist.new_group([0, 1]), [1, 0]\nif flags[rank % 2]:\n    dist.all_reduce(x)\n"
+            "elif rank < 2:\n    dist.all_reduce(x, group=pair)",
+            "took different branches of `if flags[rank % 2]:` (line 3)",
+            id="a branch on which another group communicates",
+        ),
+        pytest.param(
+            "if rank == 0:\n    dist.broadcast(x, 0)\nelse:\n    dist.broadcast(torch.ones(3), 0)",
+            "Rank 0 and rank 1 disagree on the shape",
+            id="another shape on another branch",
+        ),
+        pytest.param(
+            "out = [None] * 4\nif rank == 0:\n    dist.all_gather_object(out, 1)\nelse:\n"
+            "    dist.all_gather([torch.empty(2) for _ in range(4)], x)",
+            "Rank 0 communicates objects, and other ranks tensors",
+            id="objects here, tensors there",
+        ),
+        pytest.param(
+            "for epoch in range(2):\n    dist.all_reduce(x)\n    if rank == 0:\n        dist.reduce(x, 0)",
+            "Ranks 1-3 skipped the reduce inside `if rank == 0:` (line 4).",
+            id="a call of rank 0 alone in a loop",
+        ),
+        pytest.param(
+            "net = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))\n"
+            "model = torch.nn.parallel.DistributedDataParallel(net)\nfor epoch in range(2):\n"
+            "    model(torch.ones(3, 2)).sum().backward()\n    if rank == 0:\n"
+            "        with torch.no_grad(): model(torch.ones(3, 2))",
+            "Ranks 1-3 skipped the broadcast inside `if rank == 0:` (line 6). DistributedDataParallel",
+            id="validation on rank 0 through DDP",
+        ),
+        pytest.param(
+            "class Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+            "        self.a, self.b = torch.nn.Linear(2, 2), torch.nn.Linear(2, 2)\n"
+            "    def forward(self, x, deep):\n        return self.b(self.a(x)) if deep else self.a(x)\n"
+            "model = torch.nn.parallel.DistributedDataParallel(Net())\nmodel(x, rank != 2).sum().backward()",
+            "Rank 2 did not come to this all_reduce of gradients",
+            id="parameters of DDP that one rank does not use",
+        ),
+        pytest.param(
+            "for step in range(3):\n    try:\n        if rank == 1 and step == 1: raise ValueError\n"
+            "        dist.all_reduce(x)\n    except ValueError:\n        pass\ndist.barrier()",
+            "Rank 1 made 2 calls on line 5, rank 0 3 calls: an exception may have been caught by the try",
+            id="an exception that one rank catches",
+        ),
+        pytest.param(
+            "def evaluate(batches):\n    for _ in range(batches):\n        dist.all_reduce(x)\n"
+            "evaluate(3 + (rank == 0))\ndist.barrier()",
+            "Ranks 1-3 left the loop `for _ in range(batches):` (line 3) one iteration early",
+            id="a shorter loop in a function",
+        ),
+        pytest.param(
+            "for step in range(4):\n    if rank == step == 2:\n        continue\n    dist.all_reduce(x)",
+            "rank 0 is in its all_reduce number 4 there, rank 2 called 3. Look at the continue in line 4.",
+            id="an iteration left out",
+        ),
+        pytest.param(
+            "rank == 0 and dist.barrier()",
+            "Ranks 1-3 skipped the barrier inside `rank == 0 and dist.barrier()` (line 2).",
+            id="a branch in an expression",
+        ),
+        pytest.param(
+            "for _ in range(4 + (rank > 1)):\n    if rank > 0: dist.recv(x, rank - 1)\n"
+            "    if rank < 3: dist.send(x, rank + 1)",
+            "Rank 2 receives for the 5th time from rank 1, which has sent 4 messages, and finished the cell.",
+            id="unequal numbers of microbatches",
+        ),
+        pytest.param(
+            "for _ in range(3 + (rank > 0)):\n    if rank > 0: dist.recv(x, rank - 1)\n"
+            "    if rank < 3: dist.send(x, rank + 1)\n"
+            "for _ in range(3):\n    if rank < 3: dist.recv(x, rank + 1)\n"
+            "    if rank > 0: dist.send(x, rank - 1)",
+            "Rank 1 receives for the 4th time from rank 0, which has sent 3 messages, and itself waits",
+            id="unequal numbers of microbatches, forwards and backwards",
+        ),
+        pytest.param(
+            "dist.send(x, (rank + 2) % 4)\ndist.recv(x, (rank + 2) % 4)",
+            "order by rank: the lower rank of each pair sends first",
+            id="pairs of equal parity that all send first",
+        ),
+        pytest.param(
+            "if rank > 0: dist.recv(x, rank - 1)\ndist.send(x, (rank + 1) % 4)",
+            "Rank 0 finished the cell without a recv from rank 3.",
+            id="a chain whose last rank sends, too",
+        ),
+        pytest.param(
+            "mine = dist.new_group([0, 1]), dist.new_group([2, 3])\nother = dist.new_group([1, 3])\n"
+            "dist.all_reduce(x, group=other if rank == 3 else mine[rank // 2])",
+            "which is one of them, did so among ranks 0-1: both must use one group there.",
+            id="another group on the same line",
         ),
         pytest.param(
             "one, two = dist.new_group([0, 1]), dist.new_group([0, 1])\n"
@@ -171,8 +329,72 @@ def explanation(group, cell, ranks=None):
         pytest.param(
             "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))\n"
             "if rank != 3:\n    model(x).sum().backward()",
-            "model(x).sum().backward()), for rank",
+            "model(x).sum().backward(), through the backward pass), for rank 3.",
             id="a backward pass of DDP without one rank",
+        ),
+        pytest.param(
+            "model = torch.nn.Linear(2, 2)\n"
+            "if rank: model = torch.nn.parallel.DistributedDataParallel(model)",
+            "DistributedDataParallel compares the ranks' models where it is made: make it on all ranks.",
+            id="DDP made on some ranks",
+        ),
+        pytest.param(
+            "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))\n"
+            "for step in range(3):\n    with model.no_sync() if rank == step == 1 else torch.enable_grad():\n"
+            "        model(x).sum().backward()",
+            "early, skipped iterations or made fewer calls in one, as with no_sync(): rank 0 has made",
+            id="gradients that one rank keeps back",
+        ),
+        pytest.param(
+            "def collect():\n    if rank == 0:\n        dist.gather_object(1, [None] * 4)\n"
+            "collect(); dist.barrier()",
+            "Ranks 1-3 skipped the all_gather inside `if rank == 0:` (line 3).",
+            id="a branch of a function, and a collective behind it on the line that calls it",
+        ),
+        pytest.param(
+            "for src in [0, 1, 2] if rank != 1 else [2, 0, 1]:\n    dist.broadcast(x, src)",
+            "If these are right as they are, the ranks go through the loop `for src in [0, 1, 2] if rank",
+            id="a loop in another order",
+        ),
+        pytest.param(
+            "import sys\nif rank == 2: sys.exit()\ndist.all_reduce(x)",
+            "Rank 2 never came to line 4: look at the exit in front of it (line 3).",
+            id="a script that one rank leaves",
+        ),
+        pytest.param(
+            "dist.new_group([0, 1, 2] if rank < 3 else [0, 1, 2, 3])",
+            "Every rank must call new_group, with the same members and in the same order",
+            id="a group with all ranks here, with some there",
+        ),
+        pytest.param(
+            "if rank:\n    dist.send(x, 0)\nelse:\n    for _ in range(4): dist.recv(x)",
+            "Rank 0 is in its recv number 4 on line 5, and no message for it is left.",
+            id="one receive from any source too many",
+        ),
+        pytest.param(
+            "import threading\ndef log():\n    if rank == 2: raise ValueError\n"
+            "    dist.all_reduce(x, group=g)\n"
+            "g = dist.new_group()\nthread = threading.Thread(target=log); thread.start(); thread.join()\n"
+            "dist.barrier()",
+            "A thread of rank 2 ended with ValueError (its traceback is above). If it was to make the "
+            "all_reduce that ranks 0-1,3 wait for, correct that exception first.",
+            id="a thread that raised",
+        ),
+        pytest.param(
+            "rows = torch.ones(4 + 4 * (rank == 2))\ntry: dist.all_to_all_single(torch.empty(4), rows)\n"
+            "except RuntimeError: dist.barrier()",
+            "On rank 2 the all_to_all_single was refused (Cell In[1], line 3: try: "
+            "dist.all_to_all_single(torch.empty(4), rows)): in->size == out->size. On rank 2 torch "
+            "refused this all_to_all_single for its arguments, and the others wait in it",
+            id="an all-to-all that was refused on one rank",
+        ),
+        pytest.param(
+            "parts = [torch.empty(2)] * 3 if rank == 0 else None\ntry: dist.gather(x, parts)\n"
+            "except RuntimeError: pass\ndist.all_reduce(x)",
+            "On rank 0 torch refused this gather for its arguments, and the others wait in it: correct the "
+            "arguments there. An exception that one rank catches is unknown to the other ranks. The error on "
+            "rank 0 (line 3) was: ProcessGroupGloo::gather: Incorrect output list size 3.",
+            id="a gather that was refused on its root",
         ),
         pytest.param(
             "if rank:\n    dist.monitored_barrier()",
@@ -182,7 +404,22 @@ def explanation(group, cell, ranks=None):
     ],
 )
 def test_the_likely_mistake_is_named(group, cell, told):
-    assert told in explanation(group, cell)
+    shown = explanation(group, cell)
+    assert told in shown, shown
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        # pairs of two even or two odd ranks, then three ranks in a ring, each put right as the text says
+        "if rank < 2: dist.send(x, rank + 2); dist.recv(x, rank + 2)\n"
+        "else: dist.recv(x, rank - 2); dist.send(x, rank - 2)",
+        "if rank == 0: dist.send(x, 1); dist.recv(x, 2)\n"
+        "elif rank < 3: dist.recv(x, rank - 1); dist.send(x, (rank + 1) % 3)",
+    ],
+)
+def test_the_order_that_is_advised_ends_the_deadlock(group, cell):
+    group.execute(BEGIN + cell)
 
 
 @pytest.mark.parametrize(
@@ -194,6 +431,95 @@ def test_the_likely_mistake_is_named(group, cell, told):
 )
 def test_a_message_that_was_received_is_not_expected_again(group, cell):
     assert "Rank 1 waits in recv from" in explanation(group, cell)
+
+
+def test_an_exception_is_the_likely_mistake_where_the_others_wait_for_its_rank(group):
+    with pytest.raises(fourranks.RankError) as caught:
+        group.execute(
+            "for step in range(3):\n    if rank == step == 1: raise ValueError('bad')\n    dist.barrier()"
+        )
+    told = " ".join(str(caught.value).split())
+    assert "Rank 1 raised an exception (its traceback is above), so never came to the barrier" in told
+    assert "left the loop" not in told
+
+
+def test_the_error_of_a_call_is_waited_for_while_its_rank_still_writes_the_traceback(group):
+    cell = """
+        import time
+        class SlowToTell(RuntimeError):
+            def _render_traceback_(self):
+                time.sleep(2)
+                return ["slow to tell"]
+        rows = torch.ones(4 + 4 * (rank == 2))
+        try:
+            dist.all_to_all_single(torch.empty(4), rows)
+        except RuntimeError as error:
+            raise SlowToTell from error
+    """
+    with pytest.raises(fourranks.RankError, match="slow to tell") as caught:
+        group.execute(textwrap.dedent(cell))
+    assert "On rank 2 torch refused this all_to_all_single" in str(caught.value)
+
+
+def test_what_threads_and_torch_complain_of_because_ranks_are_freed_is_not_shown(group):
+    cell = """
+        import threading
+        thread = threading.Thread(target=dist.barrier)
+        thread.start()
+        if rank: dist.new_group([0, rank])
+    """
+    with pytest.raises(fourranks.DeadlockError) as caught:
+        group.execute(textwrap.dedent(cell))
+    assert str(caught.value.transcript) == ""
+
+
+def test_two_threads_that_share_a_group_are_named():
+    main, log = (Call("all_reduce", "0", (0, 1), line=line, asynchronous=False) for line in (5, 3))
+    views = {rank: RankView(Progress([main, log])) for rank in (0, 1)}
+    scene = Scene(Deadlock({0: main}, {0: ()}, views, {1: log}), {}, Source({}))
+    assert "Two threads of rank 1 communicate in one group (line 5 and line 3), so on each rank" in hint(
+        scene
+    )
+
+
+def test_two_branches_that_make_the_two_sides_of_a_call_are_no_mistake(group):
+    cell = "for root in range(3):\n    if rank == root:\n        dist.broadcast(x, root)\n    else:\n"
+    told = explanation(group, cell + "        dist.broadcast(x, root)\nif rank == 2:\n    dist.barrier()")
+    assert "Ranks 0-1,3 skipped the barrier inside `if rank == 2:` (line 7)." in told
+
+
+def test_the_line_of_the_reader_stands_before_that_of_a_library(group, tmp_path):
+    library = tmp_path / "site-packages" / "metrics"
+    library.mkdir(parents=True)
+    library.joinpath("__init__.py").write_text(
+        "import contextlib\nimport torch.distributed as dist\n\n@contextlib.contextmanager\n"
+        "def synced():\n    dist.barrier()\n    yield\n"
+    )
+    cell = f"import sys; sys.path.insert(0, {str(library.parent)!r})\nfrom metrics import synced\n"
+    told = explanation(group, cell + "if rank:\n    with synced(): pass")
+    assert "line 5: with synced(): pass, through metrics/__init__.py, line 6 (synced)), for rank 0." in told
+    assert "Rank 0 skipped the barrier inside `if rank:` (line 4)." in told
+
+
+def test_a_line_of_the_readers_own_module_says_which_line_of_the_cell_called_it(group, tmp_path):
+    tmp_path.joinpath("own_module.py").write_text("def meet(dist):\n    dist.barrier()\n")
+    cell = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\nimport own_module\n"
+    told = explanation(group, cell + "if rank:\n    own_module.meet(dist)")
+    assert "(own_module.py, line 2: dist.barrier(), called from Cell In[1], line 5), for rank 0." in told
+    assert "Rank 0 skipped the barrier inside `if rank:` (Cell In[1], line 4)." in told
+
+
+def test_the_figure_names_the_cell_that_the_ranks_were_last_together_in(group):
+    group.execute("pass\npass\ndist.barrier()", execution_count=2)
+    with pytest.raises(fourranks.DeadlockError) as caught:
+        group.execute("if rank: dist.all_reduce(torch.ones(1))", execution_count=3)
+    image = DeadlockFigure(caught.value)._repr_html_()
+    drawing = b64decode(image.partition("base64,")[2].rstrip('">')).decode()
+    caption = "last together: barrier, Cell In[2], line 3"
+    assert caption in drawing
+    assert int(drawing.partition('width="')[2].partition('"')[0]) > 122 + 7.2 * len(caption), "it is cut off"
+    assert "all_reduce, line 1" in drawing
+    group.execute("pass", execution_count=1)
 
 
 def test_ranks_that_were_not_asked_to_run_the_cell_are_named(group):
@@ -230,6 +556,14 @@ def test_new_group_keeps_no_order_with_collectives(group):
     group.execute(BEGIN + textwrap.dedent(cell))
 
 
+def test_a_timeout_shows_what_ranks_had_raised_by_then(group):
+    cell = "import time\nif rank == 2: raise ValueError('bad batch')\ntime.sleep(99)"
+    with pytest.raises(
+        fourranks.CellTimeout, match="(?s)Ranks 0-1,3: Cell.*Rank 2 raised ValueError.*bad batch"
+    ):
+        group.execute(cell, timeout=1)
+
+
 def test_a_wait_with_a_limit_is_left_to_its_limit(group):
     cell = "from datetime import timedelta\nwork = dist.irecv(x, 1 - rank)\nwork.wait(timedelta(seconds=1))"
     with pytest.raises(fourranks.RankError, match="RuntimeError"):
@@ -262,6 +596,26 @@ def test_a_handle_that_nobody_waits_for_is_told(group):
 )
 def test_no_warning_is_given_where_the_code_waits(group, cell):
     assert "Nobody waited" not in str(group.execute(BEGIN + cell))
+
+
+@pytest.mark.parametrize(
+    ("given", "taken", "is_told"),
+    [
+        ("float32", "int32", True),
+        ("int64", "float64", True),
+        ("float32", "float64", True),  # into a larger tensor
+        ("float32", "float32", False),
+        ("float32", "uint8", False),  # bytes, as for a protocol of one's own
+        ("complex64", "float32", False),  # the same numbers, seen another way
+    ],
+)
+def test_a_message_that_is_received_as_another_dtype_is_told(group, given, taken, is_told):
+    cell = f"if rank == 0: dist.send(torch.ones(2, dtype=torch.{given}), 1)\n"
+    cell += f"if rank == 1: dist.recv(torch.ones(8, dtype=torch.{taken}), 0)"
+    shown = " ".join(str(group.execute(BEGIN + cell)).split())
+    assert ("a message is copied byte for byte and no number is converted" in shown) == is_told
+    if is_told:
+        assert given in shown and taken in shown and ("line 2" in shown or "line 3" in shown)
 
 
 def test_receives_from_any_source_take_messages_of_any_size_that_fits(group):

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import threading
 import time
 from pathlib import Path
@@ -16,7 +17,7 @@ import psutil
 import pytest
 
 import fourranks
-from fourranks import CellTimeout, DeadlockError, FourRanksError, RankDied
+from fourranks import CellTimeout, DeadlockError, FourRanksError, RankDied, cell, workers
 
 
 @pytest.fixture(params=["fork", "spawn"])
@@ -49,6 +50,108 @@ def test_a_rank_that_dies_is_reported_while_the_others_still_wait_for_it(group, 
     with pytest.raises(RankDied) as caught:
         group.execute(f"import os, signal\nif rank == 2: {last_words}\ndist.barrier()")
     assert (caught.value.rank, caught.value.cause) == (2, cause)
+
+
+def test_a_rank_that_takes_long_to_tell_of_its_error_keeps_its_variables(group, monkeypatch):
+    monkeypatch.setattr(cell, "FREE_PATIENCE", (0.1, 0.1, 0.5))
+    program = """
+        import os, signal, time
+        kept = rank
+        class Slow(Exception):
+            def __str__(self):
+                time.sleep(2)
+                return "slow"
+        if rank == 1:
+            raise Slow()
+        time.sleep(0.5)
+        if rank == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    with pytest.raises(RankDied, match="Rank 2 was killed"):
+        group.execute(textwrap.dedent(program))
+    assert group.pull("kept", ranks=[0, 1, 3]) == [0, 1, 3]
+
+
+def test_a_rank_that_waits_for_any_source_when_all_others_have_died_keeps_its_variables(group):
+    program = """
+        import os, signal
+        kept = rank
+        dist.barrier()
+        if rank > 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.recv(torch.ones(1))
+    """
+    with pytest.raises(RankDied):
+        group.execute(textwrap.dedent(program))
+    assert group.pull("kept", ranks=[0]) == [0]
+
+
+@pytest.mark.parametrize("victim", range(4))
+def test_ranks_that_form_a_group_with_one_that_dies_meanwhile_keep_their_variables(group, victim):
+    program = """
+        import os, signal
+        from torch.distributed import distributed_c10d
+        kept = rank
+        class Deadly(dist.Store):
+            "Publishes this rank's address, and dies before it connects to anybody."
+            def __init__(self, inner):
+                super().__init__()
+                self.inner = inner
+            def set(self, key, value):
+                self.inner.set(key, value)
+            def wait(self, *_):
+                os.kill(os.getpid(), signal.SIGKILL)
+            get = check = add = wait
+        make = distributed_c10d.ProcessGroupGloo
+        if rank == VICTIM:
+            distributed_c10d.ProcessGroupGloo = lambda store, *a, **k: make(Deadly(store), *a, **k)
+        dist.new_group([0, 1, 2, 3])
+    """
+    with pytest.raises(RankDied) as caught:
+        group.execute(textwrap.dedent(program).replace("VICTIM", str(victim)))
+    assert caught.value.rank == victim
+    others = [rank for rank in range(4) if rank != victim]
+    assert group.pull("kept", ranks=others) == others
+
+
+def test_a_group_that_cannot_be_made_on_one_rank_is_not_waited_for_on_the_others(group):
+    program = """
+        from torch.distributed import distributed_c10d
+        kept, make = rank, distributed_c10d.ProcessGroupGloo
+        def fail(*_, **__):
+            distributed_c10d.ProcessGroupGloo = make
+            raise RuntimeError("no such device")
+        if rank == 1:
+            distributed_c10d.ProcessGroupGloo = fail
+        dist.new_group([0, 1, 2, 3])
+    """
+    with pytest.raises(fourranks.RankError, match="(?s)no such device.*On rank 1 the new_group failed"):
+        group.execute(textwrap.dedent(program))
+    assert group.pull("kept") == [0, 1, 2, 3]
+    group.execute("dist.barrier()")
+
+
+def test_calls_that_gloo_does_not_notice_the_end_of_fail_when_they_are_told_to(group):
+    program = """
+        from fourranks.rank import gloo
+        if rank == 0:
+            others = [dist.irecv(torch.ones(1), peer) for peer in (1, 2, 3)]
+            gloo.fail_calls(dist.group.WORLD.inner)
+            for work in others:
+                try:
+                    work.wait()
+                except RuntimeError:
+                    print("failed")
+    """
+    assert str(group.execute(textwrap.dedent(program))).count("[0] failed") == 3
+
+
+def test_functions_of_torch_that_were_imported_before_a_deadlock_work_after_it(group):
+    group.execute("from torch.distributed.nn import functional\nx = torch.ones(1, requires_grad=True)")
+    with pytest.raises(DeadlockError):
+        group.execute("if rank: functional.all_reduce(x)")
+    group.execute("functional.all_reduce(x).backward()")
+    assert group.pull("x.grad.item()") == [4.0] * 4
 
 
 def test_a_rank_that_dies_leaves_its_last_words(group):
@@ -114,10 +217,31 @@ def test_a_rank_that_linux_kills_for_want_of_memory_is_reported_so(group, small_
     group.execute("dist.barrier()")
 
 
+def test_memory_that_ran_out_long_ago_explains_no_end_of_today(monkeypatch):
+    killed, now = 13, 1000.0
+    monkeypatch.setattr(workers, "_out_of_memory_kills", lambda: killed)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    kills = workers.MemoryKills()
+    assert not kills.recent()
+    killed += 1
+    assert kills.recent()
+    now += 60
+    assert not kills.recent()
+
+
 def test_a_rank_stuck_in_c_code_that_cannot_be_interrupted_costs_a_restart_and_says_so(group):
     with pytest.raises(CellTimeout, match="variables are lost"):
         group.execute("import re\nre.match(r'(a+)+$', 'a' * 50 + 'b')", timeout=0.5)
     assert str(group.execute("x = torch.ones(1); dist.all_reduce(x); x")) == "[0-3] tensor([4.])"
+
+
+def test_ranks_that_the_notebook_ends_are_not_reported_as_dead(group, monkeypatch):
+    monkeypatch.setattr(cell, "FREE_PATIENCE", (0.1, 0.1, 0.1))
+    stuck = "import re, os\nif rank == 2: os.abort()\nre.match(r'(a+)+$', 'a' * 50 + 'b')"
+    with pytest.raises(RankDied, match="variables are lost") as caught:
+        group.execute(stuck)
+    assert "Rank 2 was killed by SIGABRT" in str(caught.value)
+    assert "Rank 1" not in str(caught.value)
 
 
 def test_stop_ends_the_ranks_and_what_they_started(any_group):
@@ -139,21 +263,27 @@ def test_a_world_that_is_out_of_reach_ends():
     group.stop()
 
 
-def test_many_deadlocks_in_a_row_leave_no_descriptor_or_thread_behind(group):
+@pytest.mark.parametrize("call", ["dist.barrier()", "dist.new_group([0, 1, 2, 3])"])
+@pytest.mark.parametrize(
+    ("error", "rank_0"), [(DeadlockError, "pass"), (CellTimeout, "import time; time.sleep(99)")]
+)
+def test_many_cells_in_a_row_that_are_stopped_leave_no_descriptor_or_thread_behind(
+    group, call, error, rank_0
+):
     def resources():
         counts = group.pull(
             "(len(__import__('os').listdir('/proc/self/fd')), __import__('threading').active_count())"
         )
         return [*itertools.chain(*counts), len(os.listdir("/proc/self/fd"))]
 
-    def deadlock():
-        with pytest.raises(DeadlockError):
-            group.execute("if rank: dist.barrier()")
+    def get_stuck():
+        with pytest.raises(error):
+            group.execute(f"if rank: {call}\nelse: {rank_0}", timeout=1 if error is CellTimeout else None)
 
-    deadlock()
+    get_stuck()
     before = resources()
     for _ in range(5):
-        deadlock()
+        get_stuck()
     # Gloo and the store close a connection a little after its other end is gone.
     assert wait_until(lambda: all(now <= earlier for now, earlier in zip(resources(), before, strict=True)))
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 from base64 import b64decode
+from pathlib import Path
 
 import nbclient
 import nbformat
 import pytest
 from traitlets.config import Config
 
+from fourranks import commands
 from fourranks.errors import plain
 
 from .test_life_and_death import gone, wait_until
@@ -20,7 +23,7 @@ from .test_life_and_death import gone, wait_until
 class Kernel(nbclient.NotebookClient):
     """A kernel with the extension loaded; `run` returns the outputs of a cell as a notebook stores them."""
 
-    def __init__(self) -> None:
+    def __init__(self, load: bool = True) -> None:
         super().__init__(
             nbformat.v4.new_notebook(),
             kernel_name="python3",
@@ -33,7 +36,8 @@ class Kernel(nbclient.NotebookClient):
         self.start_new_kernel()
         self.start_new_kernel_client()
         self._while_running = None
-        self.run("%load_ext fourranks")
+        if load:
+            self.run("%load_ext fourranks")
 
     @property
     def pid(self) -> int:
@@ -118,6 +122,11 @@ def test_ranks_are_spawned_when_asked_for(kernel):
     kernel.run("%ranks stop")
 
 
+def test_a_comment_on_a_magics_line_is_no_argument(kernel):
+    assert kernel.text("%%ranks 0   # one of them\n'here'").endswith("[0] 'here'\n")
+    assert "rank" in kernel.text("%ranks  # what are they?")
+
+
 def test_some_ranks_only(kernel):
     assert kernel.text("%%ranks 0,2-3\nprint('hi', rank)").endswith("[0] hi 0\n[2] hi 2\n[3] hi 3\n")
 
@@ -184,6 +193,11 @@ def test_a_deadlock_is_drawn_above_its_error_whoever_raised_it(kernel):
         picture = re.search('src="data:image/svg.xml;base64,(.*?)"', figure["data"]["text/html"])[1]
         texts = re.findall("<text.*?>(.*?)</text>", b64decode(picture).decode())
         assert {"ranks 1-3", "rank 0", "finished the cell"} <= set(texts) and "barrier, line" in str(texts)
+        (words,) = re.findall('<img alt="(.*?)"', figure["data"]["text/html"])
+        assert re.fullmatch(
+            r"who waits for whom: rank 0: finished the cell; ranks 1-3: barrier, line \d, waiting for rank 0",
+            words,
+        )
         assert error["ename"] == "DeadlockError"
 
 
@@ -224,7 +238,8 @@ def test_steps_show_a_slider_that_is_a_picture_where_no_script_runs(kernel):
     cell = ["%%ranks --steps x", "x = torch.ones(2)", there, take, back, take_back]
     (output,) = kernel.run("\n".join(cell))
     assert {"image/png", "text/html", "text/plain"} == output.data.keys()
-    assert output.data["text/plain"] == "<Player: x on 4 ranks, round by round, 2 rounds>"
+    rounds = "round 1, 1 × 8 B, rank 0 to 1; round 2, 1 × 8 B, rank 1 to 0"
+    assert output.data["text/plain"] == f"x on 4 ranks, round by round: {rounds}"
 
 
 def test_out_brings_variables_back_as_one_list_in_rank_order(kernel):
@@ -252,6 +267,13 @@ def test_push_sets_the_notebooks_variables_on_all_ranks(kernel):
     assert shown == "[0] 2.0\n[1] 4.0\n[2] 6.0\n[3] 8.0\n"
 
 
+def test_a_function_of_the_notebook_may_call_exit(kernel):
+    shown = kernel.text(
+        "import fourranks\ndef leave():\n    if rank: exit()\n    return 1\nfourranks.world().run(leave)"
+    )
+    assert shown == "[1, None, None, None]\n"
+
+
 def test_a_function_of_the_notebook_shows_its_lines_in_a_ranks_traceback(kernel):
     shown = kernel.text(
         "import fourranks\ndef inverse():\n    return 1 / rank\nfourranks.world().run(inverse)"
@@ -263,13 +285,35 @@ def test_a_function_of_the_notebook_shows_its_lines_in_a_ranks_traceback(kernel)
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
-        ("%ranks nonsense", "UsageError"),
+        ("%ranks nonsense", "UsageError: %ranks: there is no action nonsense"),
+        ("%ranks strat", "Did you mean `%ranks start`?"),
+        ("%ranks 4", "Did you mean `%ranks start -n 4`?"),
+        ("%ranks start 4", "Did you mean `%ranks start -n 4`?"),
+        ("%ranks start 2 nccl cuda", "Did you mean `%ranks start -n 2 --backend nccl --device cuda`?"),
+        ("%ranks restart 8", "Did you mean `%ranks start -n 8`?"),
+        ("%ranks restart -n 8", "%ranks restart takes no -n. Did you mean `%ranks start -n 8`?"),
+        ("%ranks -n 8 --spawn", "Did you mean `%ranks start -n 8 --spawn`?"),
+        ("%ranks --side", "%ranks status takes no --side. Did you mean `%ranks dashboard --side`?"),
+        ("%ranks dashboard -n 8", "%ranks dashboard takes no -n. Did you mean `%ranks start -n 8`?"),
+        ("%ranks start -n four", "invalid int value: 'four'. `%ranks help` shows all options."),
+        ("%ranks start --backend mpi", "invalid choice: 'mpi'"),
         ("%ranks start -n 0", "1 to 128 ranks"),
         ("%ranks start -n 10000", "1 to 128 ranks"),
         ("%ranks start --backend nccl --device cpu", "NCCL moves tensors between GPUs only"),
         ("%%ranks --timeout\n1", "expected one argument"),
         ("%%ranks 1,x\n1", "'1,x' does not name ranks"),
         ("%%ranks --out 1x\n1", "'1x' does not name variables"),
+        ("%%ranks --steps x.grad\n1", "'x.grad' does not name a variable"),
+        ("%%ranks --steps nope\nx = torch.ones(1); dist.all_reduce(x)", "no rank has a variable nope"),
+        ("%ranks\nx = 1", "Did you mean `%%ranks`, with two?"),
+        ("# first\n%ranks 0,2 --trace\nx = 1", "Did you mean `%%ranks 0,2 --trace`, with two?"),
+        ("x = 1\n%%ranks\nrank", "%%ranks must be the cell's first line, even above comments"),
+        ("# note\n%%ranks --trace\nrank", "comments: move `%%ranks --trace` up"),
+        ("%%ranks -n 2\n1", "%%ranks takes no -n: it is an option of `%ranks start`"),
+        ("%%ranks 0\n%ranks push x", "%ranks needs a cell of its own"),
+        ("%%ranks 0\nx = 1\n%%ranks 1\nx", "%%ranks must be a cell's first line"),
+        ("%rank", "Line magic function `%rank` not found. Did you mean `%ranks`?"),
+        ("%%rank 0\nx = 1", "Cell magic `%%rank` not found. Did you mean `%%ranks`?"),
         ("%ranks push", "UsageError: %ranks push: name the variables to send"),
         ("x = 1\n%ranks push x no_such", "UsageError: %ranks push: the notebook has no variable no_such"),
         ("steps = (n for n in [1])\n%ranks push steps", "The variable 'steps' cannot be sent to the ranks"),
@@ -283,6 +327,145 @@ def test_what_a_reader_can_get_wrong_is_one_clear_message(kernel, cell, message)
     assert message in shown
     assert "Traceback (most recent call last)" not in shown.replace("SyntaxError", "")
     assert kernel.text("%%ranks 0\n'fine'").endswith("[0] 'fine'\n")
+
+
+@pytest.mark.parametrize("cell", ["%ranks", "%ranks\n# nothing but a comment", "%ranks\n%ranks stop x"])
+def test_a_ranks_line_without_code_below_it_is_taken_as_it_is(kernel, cell):
+    assert "with two" not in kernel.text(cell)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("rank", ""),
+        ("world_size", ""),
+        ("device", ""),
+        ("torch", ", or import it here: import torch"),
+        ("dist", ", or import it here: import torch.distributed as dist"),
+    ],
+)
+def test_a_name_of_the_ranks_in_a_cell_of_the_notebook_is_told_where_it_lives(kernel, name, instead):
+    kernel.run(f"{name} = 0\ndel {name}")
+    error = kernel.run(f"def use():\n    return {name}\nuse()")[0]
+    assert error.evalue == (
+        f"name '{name}' is not defined. "
+        f"The ranks have {name}: begin the cell with %%ranks to run it on them{instead}."
+    )
+    assert "----> 2     return" in plain("\n".join(error.traceback))
+
+
+@pytest.mark.parametrize("call", ["init_process_group('gloo')", "barrier()", "get_rank()"])
+def test_a_collective_in_a_cell_of_the_notebook_is_told_where_it_belongs(kernel, call):
+    error = kernel.run(f"import torch.distributed\ntorch.distributed.{call}")[-1]
+    assert error.evalue.endswith(
+        "Begin the cell with %%ranks to run it on the ranks, which have a process group."
+    )
+    assert kernel.run("int('x')")[0].evalue == "invalid literal for int() with base 10: 'x'"
+
+
+@pytest.mark.parametrize(
+    ("name", "cell"),
+    [
+        ("halved", "def halved(x):\n    return (x / 2"),
+        ("thirded", "1 / 0\ndef thirded(x):\n    return x / 3"),
+    ],
+)
+def test_a_function_whose_cell_has_failed_is_told_to_stand_there(kernel, name, cell):
+    kernel.run(cell)
+    number = int(kernel.text("len(In) - 2"))
+    assert kernel.run(f"{name}(2)")[0].evalue == (
+        f"name '{name}' is not defined. "
+        f"It stands in cell In[{number}], which ended with an error: mend that cell, and run it again."
+    )
+
+
+def test_a_function_that_was_given_another_name_is_guessed(kernel):
+    kernel.run("def my_quarter(x): return x / 4")
+    assert kernel.run("quarter(2)")[0].evalue == "name 'quarter' is not defined. Did you mean my_quarter?"
+
+
+def test_a_variable_that_only_ranks_have_is_told_where_it_lives(kernel):
+    kernel.run("%%ranks\nonly_here = rank")
+    told = kernel.text("only_here + 1")
+    assert "`%%ranks --out only_here`" in told and "define it without %%ranks" in told
+    assert kernel.run("nowhere")[0].evalue == "name 'nowhere' is not defined"
+
+
+def test_a_variable_that_only_the_notebook_has_is_told_how_it_is_sent(kernel):
+    kernel.run("batch = 5\nimport collections as cs\nimport json")
+    told = "The notebook has a variable batch, the ranks have not. `%ranks push batch` sends it to them."
+    assert told in kernel.text("%%ranks\nif rank: batch")
+    assert told in kernel.text("import fourranks; fourranks.world().execute('batch')")
+    shown = kernel.text("%%ranks\ncs.Counter")
+    assert "the ranks have not. In a %%ranks cell: import collections as cs\n" in shown
+    assert "In a %%ranks cell: import json\n" in kernel.text("%%ranks\njson.dumps")
+    assert "The notebook has" not in kernel.text("%%ranks\nnowhere")
+    assert "and run that by `%run train.py` in a %%ranks cell" in kernel.text("%%ranks\nopen(__file__)")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("rnk", "rank"), ("wrold_size", "world_size"), ("gradeints", "gradients")]
+)
+def test_a_name_that_is_mistyped_in_a_cell_of_the_ranks_is_guessed(kernel, typed, meant):
+    kernel.run("%%ranks\ngradients = 1")
+    assert f"name '{typed}' is not defined\nDid you mean {meant}?\n" in kernel.text(f"%%ranks\n{typed}")
+
+
+def test_a_name_of_earlier_cells_that_new_ranks_lack_is_told_to_be_made_first(kernel):
+    kernel.run("%ranks stop")
+    told = "These ranks were started for this cell and have nothing of earlier cells."
+    assert told in kernel.text("%%ranks\nhalved")
+    assert told not in kernel.text("%%ranks\nhalved")
+
+
+def test_a_new_start_names_what_is_lost(kernel):
+    kernel.run("%ranks stop")
+    assert kernel.text("%ranks start -n 2 --backend gloo").endswith(" s).\n")
+    assert kernel.text("%ranks start -n 1 --backend gloo").endswith("The 2 ranks before have ended.\n")
+    kernel.run("%%ranks\nloss = 1\ndef model(): pass\nrank = 7")
+    shown = kernel.text("%ranks start -n 1 --backend gloo")
+    assert shown.endswith("The 1 rank before has ended, and their variables with them: loss, model, rank.\n")
+    kernel.run("%%ranks\nfor i in range(10): globals()[f'x{i}'] = i")
+    assert kernel.text("%ranks start -n 1 --backend gloo").endswith("x4, x5, x6 and 3 more.\n")
+    kernel.run("%ranks stop")
+
+
+def test_last_shows_the_last_cells_output_and_error_again(kernel):
+    kernel.run("%ranks stop")
+    kernel.run(
+        "%%ranks\nprint('lost with its tab', rank)\nfrom IPython.display import HTML\nHTML('<b>')\n1 / 0"
+    )
+    first = kernel.text("%ranks last")
+    assert first.startswith("[0] lost with its tab 0\n")
+    assert "Ranks 0-3 raised ZeroDivisionError" in plain(first)
+    kernel.run("%%ranks 17\n1")  # reaches no rank
+    kernel.run("%ranks stop")
+    assert kernel.text("%ranks last") == first
+    kernel.run("%%ranks\nHTML = 1; from IPython.display import HTML\nHTML('<b>bold</b>')")
+    assert [output.data["text/html"] for output in kernel.run("%ranks last")[1:]] == ["<b>bold</b>"]
+
+
+def test_last_without_a_cell_says_so(kernel):
+    kernel.run("%reload_ext fourranks")
+    assert kernel.text("%ranks last") == "No cell has run on the ranks yet.\n"
+
+
+def test_help_is_the_readmes_table_and_lists_all_options(kernel):
+    readme = (Path(__file__).parents[2] / "README.md").read_text()
+    table = readme.partition("| in a notebook | |\n|---|---|\n")[2].partition("\n\n")[0]
+    rows = tuple(tuple(line.strip("| ").split(" | ")) for line in table.splitlines())
+    assert rows == commands.TABLE
+    documentation = kernel.text("print(get_ipython().find_line_magic('ranks').__doc__)")
+    assert kernel.text("print(get_ipython().find_cell_magic('ranks').__doc__)") == documentation
+    for shown in (kernel.text("%ranks help"), kernel.text("%ranks --help"), kernel.text("%%ranks -h\n1")):
+        for usage, effect in rows:
+            assert usage.replace("`", "") in shown
+            assert effect.replace("`", "") in " ".join(shown.split())
+            assert usage.replace("`", "") in documentation
+        for option in ("-n", "--backend", "--device", "--spawn", "--timeout", "--out", "--trace", "--steps"):
+            assert f" {option} " in shown
+    assert max(map(len, documentation.splitlines())) <= 110  # JupyterLab breaks longer ones inside a word
+    assert "| `%ranks last` |" in kernel.run("%ranks help")[0].data["text/markdown"]
 
 
 def test_a_failed_start_leaves_the_old_world_alone(kernel):
@@ -315,4 +498,14 @@ def test_a_kernel_that_is_killed_takes_its_ranks_with_it():
     os.kill(kernel.pid, signal.SIGKILL)
     assert len(pids) == 4
     assert wait_until(lambda: all(gone(pid) for pid in pids))
+    kernel.stop()
+
+
+def test_in_the_courses_environment_ranks_work_before_the_extension_is_loaded(tmp_path, monkeypatch):
+    profile = tmp_path / "profile_default"
+    profile.mkdir()
+    shutil.copy(Path(__file__).parents[2] / ".jupyter" / "ipython_kernel_config.py", profile)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    kernel = Kernel(load=False)
+    assert kernel.text("%%ranks 0\nrank") == "4 ranks on Gloo started for this cell.\n[0] 0\n"
     kernel.stop()

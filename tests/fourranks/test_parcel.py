@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import pickle
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -43,6 +46,15 @@ TENSORS = {
     "parameter": lambda n: torch.nn.Parameter(torch.ones(n), requires_grad=False),
     "sparse": lambda n: torch.ones(n).to_sparse(),
 }
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="Linux keeps files in memory as they are")
+def test_a_file_that_is_sent_can_be_changed_by_nobody():
+    file = pack(torch.zeros(SMALL)).file
+    with pytest.raises(PermissionError):
+        os.pwrite(file.descriptor, b".", 0)
+    with pytest.raises(PermissionError):
+        mmap.mmap(file.descriptor, SMALL)
 
 
 @pytest.mark.parametrize("size", [3, MANY], ids=["small", "large"])
@@ -170,6 +182,53 @@ def test_a_pull_that_takes_too_long_can_be_interrupted_and_costs_nothing(group):
     assert group.pull("kept") == [0, 1, 2, 3]
 
 
+def test_a_value_can_be_packed_while_another_thread_imports_torch():
+    program = """
+import sys, threading, time
+from fourranks.parcel import pack
+threading.Thread(target=__import__, args=["torch"]).start()
+while "torch" not in sys.modules:
+    time.sleep(0.001)
+pack({"x": 1})
+"""
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
 def test_a_variable_that_cannot_travel_is_named(shared_group):
     with pytest.raises(FourRanksError, match="The variable 'lock' cannot be sent to the ranks"):
         shared_group.push(x=1, lock=threading.Lock())
+
+
+CELL = """
+import functools
+
+@functools.lru_cache(maxsize=7)
+def fibonacci(n):
+    return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+@functools.singledispatch
+def kind(value):
+    return "anything"
+
+@kind.register
+def _(value: int):
+    return "a number"
+
+class Square:
+    @functools.cached_property
+    def area(self):
+        return 9
+
+def use(n):
+    empty = fibonacci.cache_info().currsize == 0
+    return empty, fibonacci(n), fibonacci.cache_parameters(), fibonacci.__name__, kind(n), Square().area
+"""
+
+
+def test_functions_and_attributes_that_remember_their_results_travel_without_them(shared_group):
+    cell = {"__name__": "__main__"}
+    exec(CELL, cell)
+    expected = (True, 55, {"maxsize": 7, "typed": False}, "fibonacci", "a number", 9)
+    assert cell["use"](10) == expected
+    assert cell["fibonacci"].cache_info().currsize > 0
+    assert shared_group.run(cell["use"], 10) == [expected] * 4

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from fourranks.rank import board
 from fourranks.rank.recorder import Recorder
 from fourranks.trace import Call
+
+
+@pytest.fixture(autouse=True)
+def _no_threads_of_earlier_tests(monkeypatch):
+    """This process stands for a rank, of which threads that other tests have left behind are no part."""
+    frames, main = sys._current_frames, threading.main_thread().ident
+    earlier = set(frames()) - {main}
+    monkeypatch.setattr(
+        sys, "_current_frames", lambda: {t: f for t, f in frames().items() if t not in earlier}
+    )
 
 
 @pytest.fixture
@@ -58,20 +70,56 @@ def test_a_cell_is_over_when_what_it_launched_is_complete(record):
     operation = Operation(recorder)
     thread = threading.Thread(target=recorder.finish)
     thread.start()
-    while recorder.progress().blocked is not operation.call:
-        pass  # meanwhile the rank counts as blocked in the call
+    while recorder.progress().waits != [operation.call]:
+        pass  # meanwhile the thread counts as blocked in the call
     operation.is_over.set()
     thread.join(timeout=10)
-    assert not thread.is_alive() and recorder.progress().blocked is None
+    assert not thread.is_alive() and recorder.progress().waits == []
 
 
-def test_a_rank_that_sleeps_in_native_code_is_blocked_in_its_oldest_call(record):
+def test_a_rank_that_sleeps_in_native_code_is_blocked_in_its_oldest_call(record, monkeypatch):
     recorder = record(launches=False)
     first, second = Operation(recorder), Operation(recorder)
-    assert recorder.progress(in_native_code=True).blocked is first.call
+    monkeypatch.setattr("fourranks.rank.threads.in_native_code", lambda frame: True)
+    assert recorder.progress(asleep=True).blocked is first.call
     first.is_over.set()
-    assert recorder.progress(in_native_code=True).blocked is second.call
+    assert recorder.progress(asleep=True).blocked is second.call
     assert recorder.progress().blocked is None
+
+
+def test_a_rank_stands_still_only_when_none_of_its_threads_goes_on(record):
+    recorder = record(launches=False)
+    mine, theirs = Operation(recorder), Operation(recorder)
+    done = threading.Event()
+
+    def wait_for(operation):
+        begun = recorder.begin_wait(operation.call)
+        done.wait(60)
+        recorder.end_wait(operation.call, begun)
+
+    thread = threading.Thread(target=wait_for, args=[theirs])
+    thread.start()
+    while recorder.progress().waits != [theirs.call]:
+        pass
+    assert recorder.progress().blocked is None  # the main thread, which runs this test, goes on
+    begun = recorder.begin_wait(mine.call)
+    assert recorder.progress().blocked is mine.call and recorder.progress().waits == [mine.call, theirs.call]
+    done.set()
+    thread.join()
+    assert recorder.progress().waits == [mine.call]
+    recorder.end_wait(mine.call, begun)
+    assert recorder.progress().waits == []
+
+
+def test_a_wait_with_a_limit_of_the_readers_own_is_not_one_for_ever(record):
+    recorder = record(launches=False)
+    operation = Operation(recorder)
+    begun = recorder.begin_wait(None)
+    assert recorder.progress().blocked is None
+    recorder.end_wait(operation.call, begun)
+    begun = recorder.begin_wait(operation.call)
+    assert recorder.progress().blocked is operation.call
+    recorder.end_wait(operation.call, begun)
 
 
 def test_only_a_handle_that_is_thrown_away_too_early_is_told(record):
@@ -92,9 +140,65 @@ def test_calls_of_a_line_are_counted_for_each_cell(record):
     assert recorder.progress().passes == {}
 
 
+def test_a_thread_that_was_left_behind_in_a_group_fails_no_call_of_the_next_one(record):
+    recorder = record(launches=False)
+    left_behind = Operation(recorder).call
+    recorder.reset()
+    recorder.fail(left_behind, RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer"))
+    assert recorder.failed == recorder.progress().failed == []
+
+
+def test_a_thread_that_stands_still_in_a_contradiction_does_not_enter_the_next_group():
+    descriptor = board.create(2)
+    mine, theirs = (Recorder(rank, board.Board(descriptor, rank), False) for rank in (0, 1))
+    call, barrier = (Call(op=op, group="0", ranks=(0, 1), part=(2, "")) for op in ("all_reduce", "barrier"))
+    theirs.issue(barrier)
+    theirs.stand_still_in_conflict(barrier)
+    mine.issue(call)
+    with ThreadPoolExecutor() as pool:
+        standing = pool.submit(mine.stand_still_in_conflict, call)
+        while mine.progress().recent != [call]:
+            pass
+        mine.reset()
+        with pytest.raises(RuntimeError, match="the process group of this all_reduce was formed anew"):
+            standing.result()
+    os.close(descriptor)
+    assert mine.progress().recent == []
+
+
+def test_what_a_backend_said_stands_in_the_report_without_the_place_in_its_source(record):
+    recorder = record(launches=False)
+    late, wrong = Operation(recorder).call, Operation(recorder).call
+    recorder.fail(late, RuntimeError("[gloo/transport/tcp/pair.cc:553] Connection closed by peer\nsee logs"))
+    recorder.take_back(wrong, ValueError("too few outputs"))
+    progress = recorder.progress()
+    assert [(call.error, call.broke_group) for call in progress.failed] == [
+        ("Connection closed by peer", True)
+    ]
+    assert [call.error for call in progress.refused] == ["too few outputs"]
+
+
 def test_making_a_group_counts_but_is_not_traced(record):
     recorder = record(launches=False)
     recorder.begin_cell(trace=True)
     Operation(recorder, "new_group"), Operation(recorder)
     assert [call.op for call in recorder.calls] == ["all_reduce"]
     assert recorder.progress().collectives == {("0", (0, 1)): 2}
+
+
+def test_a_call_that_stood_still_in_front_of_its_backend_is_reported_once():
+    descriptor = board.create(2)
+    mine, theirs = (Recorder(rank, board.Board(descriptor, rank), False) for rank in (0, 1))
+    call, barrier = (Call(op=op, group="0", ranks=(0, 1), part=(2, "")) for op in ("all_reduce", "barrier"))
+    theirs.issue(barrier)
+    theirs.stand_still_in_conflict(barrier)
+    mine.issue(call)
+    thread = threading.Thread(target=mine.stand_still_in_conflict, args=[call])
+    thread.start()
+    while mine.progress().recent != [call]:
+        pass
+    theirs.take_back(barrier, RuntimeError("refused"))
+    thread.join()
+    mine.accept(call)
+    os.close(descriptor)
+    assert mine.progress().recent == [call]

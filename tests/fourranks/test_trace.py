@@ -267,22 +267,24 @@ weight.register_post_accumulate_grad_hook(
 
 def test_a_backward_pass_of_ddp_stands_still_for_the_rank_that_comes_last(shared_group):
     shared_group.execute(f"from torch import nn\n{DDP}")
-    late = "if rank == 1: time.sleep(0.2)\n"
+    late = "if rank == 1: time.sleep(2)\n"
     recorded = traced(shared_group, f"{late}model(torch.ones(1, 100)).sum().backward()")
     ranks = recorded.spans()
-    assert [rank.seconds(WAITING) > 0.15 for rank in ranks] == [True, False, True, True]
-    assert all(rank.seconds(COMPUTING) > 0.15 for rank in ranks[1:2])
+    assert [rank.seconds(WAITING) > 1 for rank in ranks] == [True, False, True, True]
+    assert ranks[1].seconds(COMPUTING) > 1
     for (bucket,) in recorded.calls:
         assert bucket.end == bucket.completed and bucket.blocked_from >= bucket.start
 
 
-def test_what_a_hook_starts_is_in_flight_until_somebody_waits_for_it(shared_group):
-    shared_group.execute(f"import time\nfutures = []\n{HOOK}")
-    slow = "if rank == 1: time.sleep(0.2)\n"
-    recorded = traced(shared_group, f"{slow}weight.sum().backward()\ntime.sleep(0.1)\nfutures[0].wait()")
+def test_what_a_hook_starts_is_in_flight_until_somebody_waits_for_it(shared_group, tmp_path):
+    shared_group.execute(f"import time\nfrom pathlib import Path\nfutures = []\n{HOOK}")
+    about_to_wait = f"Path('{tmp_path}/rank 0 is about to wait')"
+    late = f"if rank == 1:\n    while not {about_to_wait}.exists(): time.sleep(0.01)\n    time.sleep(1)\n"
+    wait = f"time.sleep(0.1)\nif rank == 0: {about_to_wait}.touch()\nfutures[0].wait()"
+    recorded = traced(shared_group, f"{late}weight.sum().backward()\n{wait}")
     ((bucket,), *_) = recorded.calls
-    assert bucket.completed is not None and bucket.waited == 0
-    assert recorded.spans()[0].seconds(WAITING) == 0 and recorded.spans()[0].overlap > 0.1
+    assert bucket.completed is not None and bucket.waited > 0
+    assert recorded.spans()[0].seconds(WAITING) > 0 and recorded.spans()[0].overlap >= 0.1
 
 
 def test_a_trace_goes_on_over_several_cells_and_after_a_deadlock(group):

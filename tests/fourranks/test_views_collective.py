@@ -155,7 +155,7 @@ def test_more_parts_than_can_be_told_apart_are_refused():
 @pytest.mark.parametrize("world_size", [1, 4, 16])
 def test_figures_are_small_files_that_a_notebook_shows_at_their_size(world_size):
     figure = show([[rank] * 4 for rank in range(world_size)], [[rank] * 4 for rank in range(world_size)])
-    data, size = figure._repr_png_()
+    data, size = figure.png(), figure.screen_size
     drawn = Image.open(BytesIO(data))
     assert len(data) < 60_000
     assert drawn.width >= size["width"]

@@ -192,7 +192,7 @@ def test_where_values_cannot_be_drawn_the_messages_are_and_the_title_says_why(sh
 def test_a_trace_without_messages_says_that_there_are_none(shared_group):
     player = traced(shared_group, "x = torch.ones(2)", "dist.all_reduce(x)").steps()
     assert "sent no messages" in player.overview.axes[0].texts[1].get_text()
-    assert "text/html" not in player._repr_mimebundle_()[0]
+    assert "<script>" not in player._repr_mimebundle_()[0]["text/html"]
 
 
 def test_the_arrows_keep_their_senders_colours_in_the_file():
@@ -218,7 +218,8 @@ def test_a_player_shows_all_rounds_at_once_where_no_script_runs(ring):
 def test_the_slider_of_a_player_has_one_picture_a_round(ring):
     html = ring.steps("ring")._repr_mimebundle_()[0]["text/html"]
     frames = json.loads(re.search("const frames = (.*);", html)[1])
-    assert [frame["alt"] for frame in frames] == [f"round {number} of 6" for number in range(1, 7)]
+    assert [frame["title"] for frame in frames] == [f"round {number} of 6" for number in range(1, 7)]
+    assert frames[0]["alt"].startswith("round 1: 4 × 4 B, rank 0 to 1, rank 1 to 2, rank 2 to 3, rank 3 to 0")
     assert len({frame["src"] for frame in frames}) == 6
 
 

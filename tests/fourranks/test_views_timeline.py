@@ -84,11 +84,11 @@ def test_every_rank_of_a_large_world_has_its_row():
     assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == [
         f"rank {rank}" for rank in EVERYONE
     ]
-    assert len(figure._repr_png_()[0]) < 60_000
+    assert len(figure.png()) < 60_000
 
 
 def test_thousands_of_calls_still_make_a_small_figure():
-    assert len(timeline(many_calls(3000, 0.7, ranks=4))._repr_png_()[0]) < 60_000
+    assert len(timeline(many_calls(3000, 0.7, ranks=4)).png()) < 60_000
 
 
 def test_a_rank_that_left_no_record_has_an_empty_row():

@@ -87,7 +87,7 @@ def test_a_small_matrix_shows_its_numbers_and_their_sums():
 def test_a_large_matrix_tells_what_the_darkest_shade_stands_for():
     figure = traffic(messages(32, lambda rank: rank ^ 1))
     assert "darkest: 1 MiB" in figure.texts[1].get_text()
-    assert len(figure._repr_png_()[0]) < 60_000
+    assert len(figure.png()) < 60_000
 
 
 def test_what_collectives_send_is_not_made_up():

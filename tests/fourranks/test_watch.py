@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from fourranks.rank.progress import Progress
@@ -26,7 +28,7 @@ def call(op, seq=0, ranks=FOUR, **fields):
 
 def waiting(the_call):
     """A rank that stands still in this call."""
-    progress = Progress(blocked=the_call, recent=[the_call])
+    progress = Progress(waits=[the_call], recent=[the_call])
     if the_call.op == "send":
         progress.sends[the_call.group, the_call.peer, the_call.tag] = the_call.seq + 1
     elif the_call.op == "recv":
@@ -65,9 +67,52 @@ def test_a_rank_that_finished_while_others_wait_for_it_is_a_deadlock():
     assert proof.ended == {3: "finished the cell"}
 
 
+def test_a_message_with_the_number_of_a_contradicted_collective_is_no_part_of_the_contradiction():
+    gather, recv = call("gather", root=2), call("recv", peer=2)
+    proof = observe(waiting(gather), waiting(replace(gather, part=(3, "float32"))), running(), waiting(recv))
+    assert set(proof.conflicts) | set(proof.blocked) == {0, 1}
+
+
 def test_a_rank_that_still_computes_is_never_called_a_deadlock():
     views = [waiting(call("all_reduce"))] * 3 + [running()]
     assert observe(*views, rounds=10 * STANDSTILL_ROUNDS) is None
+
+
+def with_another_thread(view, *calls, at_work=False):
+    """The same rank with a thread besides its main one that waits in these calls, or goes on."""
+    progress = replace(view.progress, waits=[*view.progress.waits, *calls], at_work=at_work)
+    return replace(view, progress=progress)
+
+
+def test_a_rank_of_which_another_thread_goes_on_is_never_called_a_deadlock():
+    views = [waiting(call("all_reduce"))] * 3
+    working = with_another_thread(waiting(call("barrier", ranks=(3, 0), group="1")), at_work=True)
+    assert observe(*views, working, rounds=10 * STANDSTILL_ROUNDS) is None
+
+
+def test_a_rank_is_stuck_only_when_all_calls_of_its_threads_are_hopeless():
+    complete = call("broadcast", ranks=(2, 3), group="1", root=3)
+    theirs = {("0", FOUR): 1, ("1", (2, 3)): 1}
+    views = [waiting(call("all_reduce"))] * 2
+    hopeful = with_another_thread(waiting(call("all_reduce")), complete)
+    ended = finished(collectives={("1", (2, 3)): 1})
+    assert set(observe(*views, hopeful, ended).blocked) == {0, 1}
+    hopeless = with_another_thread(waiting(call("all_reduce")), replace(complete, root=2))
+    proof = observe(*views, hopeless, finished(collectives={}))
+    assert set(proof.blocked) == {0, 1, 2} and proof.blocked[2].op == "all_reduce"
+    assert observe(*views, waiting(call("all_reduce")), finished(collectives=theirs)) is None
+
+
+def test_a_rank_that_ended_may_have_left_a_thread_that_still_comes():
+    views = [waiting(call("all_reduce"))] * 3
+    assert observe(*views, with_another_thread(finished(), at_work=True), rounds=20) is None
+    proof = observe(*views, with_another_thread(finished(), call("barrier", ranks=(3, 0), group="1")))
+    assert set(proof.blocked) == {0, 1, 2, 3}
+
+
+def test_threads_left_waiting_by_ranks_that_ended_are_no_deadlock_of_the_running_cell():
+    left = with_another_thread(finished(), call("barrier", ranks=(0, 1), group="1"))
+    assert observe(left, finished(), running(), running(), rounds=20) is None
 
 
 def test_a_slow_transfer_that_all_ranks_have_joined_is_no_deadlock():
@@ -143,7 +188,7 @@ def test_a_message_too_large_for_one_of_several_receives_from_any_source_may_be_
     small, large = call("recv", peer=None), call("recv", peer=None, nbytes=16)
     sender = waiting(call("send", peer=1, nbytes=16))
     for recent, fits in (([small, large], True), ([small], False)):
-        receiver = RankView(Progress(blocked=small, recent=recent, recvs={("0", None, 0): len(recent)}))
+        receiver = RankView(Progress(waits=[small], recent=recent, recvs={("0", None, 0): len(recent)}))
         proof = observe(sender, receiver, running(), running())
         assert (proof is None) == fits
 
@@ -253,3 +298,57 @@ def test_a_subgroup_does_not_put_the_other_ranks_out_of_step():
             2: Progress(),
         }
     )
+
+
+def failed_in(the_call, at_work=False):
+    """A rank on which this call has ended with an error."""
+    progress = Progress(failed=[the_call], collectives={("0", FOUR): the_call.seq + 1}, at_work=at_work)
+    return RankView(progress)
+
+
+def test_a_call_that_has_failed_on_a_rank_is_hopeless_on_the_others_once_nothing_comes_any_more():
+    views = [failed_in(call("all_reduce"), at_work=True)] + [waiting(call("all_reduce"))] * 3
+    assert observe(*views, rounds=STANDSTILL_ROUNDS) is None
+    proof = observe(*views, rounds=STANDSTILL_ROUNDS + 2)
+    assert set(proof.blocked) == {1, 2, 3} and proof.missing[1] == (0,)
+    assert proof.failed[0].op == "all_reduce"
+
+
+def test_a_rank_that_failed_in_a_call_is_needed_only_where_the_call_needs_it():
+    views = [waiting(call("broadcast", root=1)), failed_in(call("broadcast", root=1)), running(), running()]
+    assert observe(*views, rounds=20) is not None
+    views = [waiting(call("broadcast", root=2)), failed_in(call("broadcast", root=2)), running(), running()]
+    assert observe(*views, rounds=20) is None
+
+
+def test_a_message_whose_other_side_has_failed_does_not_come():
+    sent = call("send", peer=0)
+    receiver, sender = (
+        waiting(call("recv", peer=1)),
+        RankView(Progress(failed=[sent], sends={("0", 0, 0): 1})),
+    )
+    assert observe(receiver, sender, running(), running(), rounds=20).failed == {1: sent}
+    sent.tag = 5
+    assert observe(receiver, sender, running(), running(), rounds=20) is None
+
+
+def test_a_key_of_a_store_may_come_from_any_rank_and_needs_time_to_arrive():
+    key = RankView(Progress(waits=[call("store.get", group="store")]))
+    assert observe(key, running(), finished(), finished(), rounds=20) is None
+    assert observe(key, finished(), finished(), finished(), rounds=STANDSTILL_ROUNDS) is None
+    assert set(observe(key, key, finished(), finished(), rounds=STANDSTILL_ROUNDS + 2).blocked) == {0, 1}
+
+
+def new_group(*members):
+    return call("new_group", group="0 new_group", members=members, part=(len(members), str(members)))
+
+
+def test_a_rank_that_is_in_no_new_group_contradicts_none_of_the_others():
+    def gone_on(*members):
+        return RankView(Progress(recent=[new_group(*members)], collectives={("0 new_group", FOUR): 1}))
+
+    bystander = gone_on(1)
+    assert observe(bystander, running(), waiting(new_group(2, 3)), running()) is None
+    for members in ((0,), (0, 1)):  # these take the name that ranks 2 and 3 want to meet under
+        assert observe(gone_on(*members), running(), waiting(new_group(2, 3)), running()).conflicts
+    assert observe(bystander, running(), waiting(new_group(0, 2)), running()).conflicts

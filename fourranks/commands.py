@@ -1,0 +1,276 @@
+"""What may stand on the lines of `%ranks` and `%%ranks`: actions, options, help, and likely slips.
+
+`magics` carries out what is read here. The table is the README's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import functools
+import keyword
+import textwrap
+from collections.abc import Callable, Iterable, Sequence
+
+from IPython.core.error import UsageError
+
+TABLE = (
+    ("`%%ranks 0,2-3 --timeout 30`", "runs on some ranks, for at most 30 seconds"),
+    (
+        "`%%ranks --trace`",
+        "draws who computed, communicated and waited, with each rank's bubble, above a table with bandwidths "
+        "as nccl-tests counts them",
+    ),
+    ("`%%ranks --steps x`", "shows round by round who sent what to whom, and what `x` held on every rank"),
+    (
+        "`%%ranks --out loss`",
+        "brings `loss` back as a list, one entry a rank; `%ranks push x` sends a variable",
+    ),
+    (
+        "`%ranks dashboard`",
+        "shows live what each rank does and waits for; its buttons work in the middle of a cell; with "
+        "`--side` it stands beside the notebook, in JupyterLab",
+    ),
+    ("`fourranks.progress(range(1000))`", "in a cell: one bar for all ranks, with the slowest named"),
+    (
+        "`%ranks start -n 8 --device cuda`",
+        "eight ranks; with fewer GPUs than ranks these share them, over Gloo",
+    ),
+    ("`%ranks`, `%ranks restart`, `%ranks stop`", "lists the ranks, starts them afresh, ends them"),
+    ("`%ranks last`", "shows again what the last cell showed, for instance after its tab was closed"),
+    ("`%ranks help`", "shows this table"),
+)
+ACTIONS = ("status", "start", "stop", "restart", "push", "dashboard", "last", "help")
+Names = Callable[[str], Iterable[str]]
+_SIDE = "--side"
+_WIDTH = 110  # characters of a line of help: JupyterLab would break a longer one inside a word
+BACKENDS, DEVICES = ("auto", "gloo", "nccl"), ("auto", "cpu", "cuda")
+
+
+def help_text() -> str:
+    """Return the table and all options as plain text."""
+    plain = [(usage.replace("`", ""), effect.replace("`", "")) for usage, effect in TABLE]
+    return "\n".join([*_columns(plain), "", *_columns(_options())])
+
+
+def help_markdown() -> str:
+    """Return the same as Markdown."""
+    rows = [*TABLE, *((f"`{usage}`", effect) for usage, effect in _options())]
+    return "\n".join(["| in a notebook | |", "|---|---|", *(f"| {usage} | {does} |" for usage, does in rows)])
+
+
+def _columns(rows: Sequence[tuple[str, str]]) -> list[str]:
+    width = max(len(left) for left, _ in rows) + 2
+    below = f"\n{' ' * width}"
+    return [f"{left:{width}}{below.join(textwrap.wrap(right, _WIDTH - width))}" for left, right in rows]
+
+
+def _options() -> list[tuple[str, str]]:
+    """List the options of `%ranks start`, `%ranks dashboard` and `%%ranks`."""
+    line = [
+        (f"%ranks {_action_of(option.option_strings[0])}", option) for option in _optional(_line_parser())
+    ]
+    cell = [("%%ranks", option) for option in _optional(_cell_parser())]
+    return [
+        (f"{magic} {option.option_strings[0]}", f"{option.help}{_choices(option)}")
+        for magic, option in line + cell
+    ]
+
+
+def _optional(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [option for option in parser._actions if option.option_strings]
+
+
+def _action_of(option: str) -> str:
+    """Name the action of `%ranks` that takes this option."""
+    return "dashboard" if option == _SIDE else "start"
+
+
+def _choices(option: argparse.Action) -> str:
+    return f": {', '.join(option.choices)}" if option.choices else ""
+
+
+def asks_for_help(line: str) -> bool:
+    """Whether a line asks for help as command lines do."""
+    return bool({"-h", "--help"} & set(_words(line)))
+
+
+def _words(line: str) -> list[str]:
+    """Split a line, without a comment at its end."""
+    return line.partition("#")[0].split()
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> None:
+        raise UsageError(f"{self.prog}: {message}. `%ranks help` shows all options.")
+
+
+@functools.cache
+def _line_parser() -> _Parser:
+    parser = _Parser(prog="%ranks", add_help=False)
+    parser.add_argument("action", nargs="?", default="status", help="what to do")
+    parser.add_argument("names", nargs="*", help="with push: the notebook's variables to send to all ranks")
+    parser.add_argument("-n", "--world-size", type=int, default=4, help="number of ranks (4)")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="what moves tensors")
+    parser.add_argument("--device", choices=DEVICES, default="auto", help="what ranks compute on")
+    parser.add_argument("--spawn", action="store_true", help="fresh processes instead of forks: slower")
+    parser.add_argument(_SIDE, action="store_true", help="beside the notebook, in JupyterLab")
+    return parser
+
+
+@functools.cache
+def _cell_parser() -> _Parser:
+    parser = _Parser(prog="%%ranks", add_help=False)
+    parser.add_argument("ranks", nargs="?", type=_parse_ranks, help="which ranks, for instance 0,2-3 (all)")
+    parser.add_argument("--timeout", type=float, metavar="SECONDS", help="stop the cell after this time")
+    parser.add_argument(
+        "--out",
+        type=_parse_names,
+        default=[],
+        metavar="NAMES",
+        help="bring these variables of the ranks back, each as a list in rank order",
+    )
+    parser.add_argument("--trace", action="store_true", help="show what the ranks communicated")
+    parser.add_argument(
+        "--steps",
+        type=_parse_name,
+        metavar="NAME",
+        help="show round by round who sent what to whom, and what this variable held",
+    )
+    return parser
+
+
+def parse_line(line: str, has_code_below: bool) -> argparse.Namespace:
+    """Read a `%ranks` line.
+
+    Args:
+        line: what stands behind `%ranks`.
+        has_code_below: whether it is the first line of a cell that goes on with code.
+
+    Raises:
+        UsageError: with the line that was probably meant.
+    """
+    words = ["help"] if asks_for_help(line) else _words(line)
+    if has_code_below and not (words and words[0] in ACTIONS) and _is_for_a_cell(words):
+        meant = " ".join(["%%ranks", *words])
+        raise UsageError(f"One % does not run the code below on the ranks. Did you mean `{meant}`, with two?")
+    options = _line_parser().parse_intermixed_args(words)
+    options.names = [name for word in options.names for name in word.split(",") if name]
+    if options.action not in ACTIONS:
+        meant = _corrected([options.action, *options.names])
+        raise UsageError(f"%ranks: there is no action {options.action}.{meant} `%ranks help` lists them all.")
+    if options.action != "push":
+        _require_no_names(options)
+    _require_own_options(options, words)
+    return options
+
+
+def _require_no_names(options: argparse.Namespace) -> None:
+    if options.names:
+        meant = _corrected(options.names) if options.action in ("start", "status", "restart") else ""
+        raise UsageError(f"%ranks {options.action} takes no names: {' '.join(options.names)}.{meant}")
+
+
+def _require_own_options(options: argparse.Namespace, words: Sequence[str]) -> None:
+    given = [word for word in words if word.startswith("-") and _action_of(word) != options.action]
+    if given:
+        action = _action_of(given[0])
+        fit = [word for word in words if word not in ACTIONS and (word == _SIDE) == (action == "dashboard")]
+        meant = " ".join(["%ranks", action, *fit])
+        raise UsageError(f"%ranks {options.action} takes no {given[0]}. Did you mean `{meant}`?")
+
+
+def parse_cell_line(line: str) -> argparse.Namespace:
+    """Read what stands behind `%%ranks`.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    words = _words(line)
+    if elsewhere := [word for word in words if word in _line_parser()._option_string_actions]:
+        raise UsageError(
+            f"%%ranks takes no {elsewhere[0]}: it is an option of `%ranks start`, in a cell of its own."
+        )
+    return _cell_parser().parse_args(words)
+
+
+def completions(before: str, notebook: Names, ranks: Names) -> tuple[str, list[str]]:
+    """Find what may stand at the end of an unfinished `%ranks` or `%%ranks` line.
+
+    Args:
+        before: the line up to the cursor.
+        notebook: lists the notebook's variables that begin with a text.
+        ranks: lists the ranks' variables that do.
+
+    Returns:
+        The last word as far as it is typed, and what it may become.
+    """
+    magic, *words, word = before.lstrip().split(" ")
+    words = [each for each in words if each]
+    parser = _cell_parser() if magic == "%%ranks" else _line_parser()
+    found = parser._option_string_actions.get(words[-1]) if words else None
+    takes_value = found is not None and found.nargs != 0
+    if takes_value and found.dest in ("out", "steps"):
+        word = word.rpartition(",")[2]
+        offered = ranks(word)
+    elif takes_value:
+        offered = found.choices or ()
+    elif word.startswith("-"):
+        taken = parser._option_string_actions
+        offered = taken if magic == "%%ranks" else [each for each in taken if words[:1] == [_action_of(each)]]
+    elif magic == "%ranks" and not words:
+        offered = ACTIONS
+    else:
+        offered = notebook(word) if words[:1] == ["push"] else ()
+    return word, sorted(each for each in offered if each.startswith(word))
+
+
+def kind_of(word: str) -> str:
+    """Say what a word on such a line is, in the terms of IPython's completions."""
+    return "param" if word.startswith("-") else "magic" if word in ACTIONS else "instance"
+
+
+def _corrected(words: list[str]) -> str:
+    """Suggest the line that was meant by words in a wrong place."""
+    options = []
+    for word in words:
+        if word.isdecimal():
+            options.append(f"-n {word}")
+        elif word in BACKENDS:
+            options.append(f"--backend {word}")
+        elif word in DEVICES:
+            options.append(f"--device {word}")
+        elif alike := difflib.get_close_matches(word, ACTIONS, n=1):
+            return f" Did you mean `%ranks {' '.join(alike)}`?"
+        else:
+            return ""
+    return f" Did you mean `%ranks start {' '.join(options)}`?"
+
+
+def _is_for_a_cell(words: list[str]) -> bool:
+    try:
+        _cell_parser().parse_args(words)
+    except UsageError:
+        return False
+    return True
+
+
+def _parse_ranks(text: str) -> list[int]:
+    try:
+        spans = [part.split("-") for part in text.split(",")]
+        return [rank for span in spans for rank in range(int(span[0]), int(span[-1]) + 1)]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} does not name ranks; write for instance 0,2-3") from None
+
+
+def _parse_name(text: str) -> str:
+    if not text.isidentifier() or keyword.iskeyword(text):
+        raise argparse.ArgumentTypeError(f"{text!r} does not name a variable; write for instance x")
+    return text
+
+
+def _parse_names(text: str) -> list[str]:
+    names = text.split(",")
+    if not all(name.isidentifier() and not keyword.iskeyword(name) for name in names):
+        raise argparse.ArgumentTypeError(f"{text!r} does not name variables; write for instance loss,model")
+    return names

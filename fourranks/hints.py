@@ -1,0 +1,126 @@
+"""Adds to an error of a cell that ran in the wrong place, notebook or ranks, where it belongs."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from types import ModuleType
+from typing import Any
+
+from IPython.core.error import UsageError
+
+from . import current
+from .errors import RankError
+from .messages import Complete
+
+OF_THE_RANKS = ("rank", "world_size", "device", "torch", "dist")  # that every rank has
+_IMPORTS = {"torch": "import torch", "dist": "import torch.distributed as dist"}
+_WITHOUT_A_GROUP = (
+    "Default process group has not been initialized",
+    "using env:// rendezvous",
+)  # torch's texts
+_ALIKE = 0.75  # of 1: how much alike names are of which one may be a slip, or its new name
+_NO_MAGIC = re.compile(r"`(?P<percent>%%?)(?P<name>\w+)` not found")  # IPython's text
+_NEW_RANKS = (
+    "These ranks were started for this cell and have nothing of earlier cells. Run the cells first that "
+    "define it."
+)
+_NO_FILE = (
+    "A cell has no __file__. Begin it with `%%writefile train.py` to make it a script, and run that by "
+    "`%run train.py` in a %%ranks cell."
+)
+
+
+def of_the_notebook(name: str, notebook: Mapping[str, Any]) -> str:
+    """Say where a name is that a cell of the notebook itself lacks; empty if it is nowhere."""
+    if name in OF_THE_RANKS:
+        instead = f", or import it here: {_IMPORTS[name]}" if name in _IMPORTS else ""
+        return f"The ranks have {name}: begin the cell with %%ranks to run it on them{instead}."
+    if not name:
+        return ""
+    if current.has_world():
+        _, found = current.world().ask(Complete(name, len(name))) or ("", [])
+        if any(text == name for text, _ in found):
+            return (
+                f"The ranks have {name}, the notebook has not: begin this cell with %%ranks to use it there, "
+                f"define it without %%ranks to have it here, or bring it here as a list by "
+                f"`%%ranks --out {name}`."
+            )
+    return _of_a_cell(name, notebook) or _of_another_name(name, notebook)
+
+
+def _of_a_cell(name: str, notebook: Mapping[str, Any]) -> str:
+    """Name the last cell before this one that was to define a function or class, and did not."""
+    definition = re.compile(rf"^(async )?(def|class) {re.escape(name)}\b", re.MULTILINE)
+    *before, _ = notebook["In"]
+    numbers = [number for number, cell in enumerate(before) if definition.search(cell)]
+    if not numbers:
+        return ""
+    return (
+        f"It stands in cell In[{numbers[-1]}], which ended with an error: mend that cell, and run it again."
+    )
+
+
+def _of_another_name(name: str, notebook: Mapping[str, Any]) -> str:
+    meant = _alike(name, [other for other in notebook if not other.startswith("_")])
+    return f"Did you mean {meant}?" if meant else ""
+
+
+def _alike(name: str, others: Iterable[str]) -> str:
+    """Find the name that this one is most like; empty if none is."""
+    return next(iter(difflib.get_close_matches(name, list(others), n=1, cutoff=_ALIKE)), "")
+
+
+def of_a_collective(error: ValueError) -> str:
+    """Say where collectives run, if that is what a cell of the notebook itself has tried; else nothing."""
+    tried = any(text in str(error) for text in _WITHOUT_A_GROUP)
+    return "Begin the cell with %%ranks to run it on the ranks, which have a process group." if tried else ""
+
+
+def of_a_magic(error: UsageError) -> str:
+    """Guess the magic that was meant by one that does not exist; empty if it was none of ours."""
+    unknown = _NO_MAGIC.search(str(error))
+    if unknown is None or not _alike(unknown["name"], ["ranks"]):
+        return ""
+    return f"Did you mean `{unknown['percent']}ranks`?"
+
+
+def of_the_ranks(error: RankError, notebook: Mapping[str, Any], just_started: bool = False) -> str:
+    """Say where the names are that ranks lack, or what else was meant; empty if nothing is known.
+
+    Args:
+        notebook: the notebook's variables.
+        just_started: whether the cell that failed is the first one of these ranks.
+    """
+    undefined = dict.fromkeys(remote.undefined for remote in error.errors.values() if remote.undefined)
+    lines = [_of_a_name(name, notebook, just_started) for name in undefined]
+    return "\n".join(dict.fromkeys(filter(None, lines)))
+
+
+def _of_a_name(name: str, notebook: Mapping[str, Any], just_started: bool) -> str:
+    """Say where a name is that ranks lack, or what else was meant."""
+    if name == "__file__":
+        return _NO_FILE
+    if name in notebook and not name.startswith("_"):
+        return _of_one_variable(name, notebook[name])
+    if meant := _alike(name, [*OF_THE_RANKS, *_names_of_the_ranks(name[0])]):
+        return f"Did you mean {meant}?"
+    return _NEW_RANKS if just_started else ""
+
+
+def _names_of_the_ranks(beginning: str) -> list[str]:
+    if not current.has_world():
+        return []
+    _, found = current.world().ask(Complete(beginning, len(beginning))) or ("", [])
+    return [text for text, _ in found if text.isidentifier()]
+
+
+def _of_one_variable(name: str, value: Any) -> str:
+    if isinstance(value, ModuleType):
+        path = value.__name__
+        as_name = f" as {name}" if path != name else ""
+        return (
+            f"The notebook has imported {name}, the ranks have not. In a %%ranks cell: import {path}{as_name}"
+        )
+    return f"The notebook has a variable {name}, the ranks have not. `%ranks push {name}` sends it to them."

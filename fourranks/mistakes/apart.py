@@ -1,0 +1,237 @@
+"""Mistakes that show where the code of two ranks went apart: a skipped call, another order, a short loop."""
+
+from __future__ import annotations
+
+from ..errors import name_ranks, sentence_case
+from ..naming import describe
+from ..scene import Scene, stack
+from ..source import Block
+from ..trace import Call
+from .partings import Parting, branches_of_one, partings
+
+ANSWERS = {"send": "recv", "recv": "send"}  # what the other side of a message calls
+BACKWARD = "the backward pass"  # as calls of autograd's own are named
+GROUPS_IN_ORDER = "Ranks that share several groups must use them in the same order."
+_ALIASES = {
+    "all_gather_into_tensor": "all_gather_single",
+    "reduce_scatter_tensor": "reduce_scatter_single",
+    "all_gather_object": "all_gather",
+    "broadcast_object_list": "broadcast",
+    "gather_object": "gather",
+    "scatter_object_list": "scatter",
+    "isend": "send",
+    "irecv": "recv",
+}
+_SAME_ORDER = "All ranks of a group must call the\nsame collectives in the same order."
+_DDP = "DistributedDataParallel"
+_DDP_COMPARES = "all_gather"  # the models' parameters, when it is made; later it never calls this
+
+
+def went_apart(scene: Scene) -> str | None:
+    """The code shows where one rank made a call that another did not make."""
+    found = [*partings(scene)]
+    for past in (True, False):
+        for sign in (_same_calls_in_another_order, _other_branch, _branch_not_taken, _loop_left_early):
+            for parting in found:
+                if parting.is_past is past and (text := sign(scene, parting)):
+                    return text
+    return None
+
+
+def _same_calls_in_another_order(scene: Scene, parting: Parting) -> str | None:
+    if parting.their is None or parting.their_line is None:
+        return None
+    mine, theirs = parting.call, parting.their
+    (file, line, _), their_at = parting.line, parting.their_line[1]
+    behind = _calls_behind(scene, file, line, mine.op)
+    their_behind = _calls_behind(scene, file, their_at, theirs.op)
+    if any(at == line for _, at in their_behind) and not branches_of_one(
+        scene, parting.line, parting.their_line
+    ):
+        return None  # the other rank has yet to come to this very line: it is behind, not in another order
+    answer = ANSWERS.get(theirs.op, theirs.op)
+    later, their_later = _line_of(answer, behind), _line_of(mine.op, their_behind)
+    if later is None or their_later is None:
+        return None
+    if mine.op == theirs.op:
+        return None if _group(mine) == _group(theirs) else GROUPS_IN_ORDER
+    ours, others = _sides(scene, parting)
+    rule = "Order these calls alike on all ranks."
+    return (
+        f"The same calls in another order: {name_ranks(ours)} {_call(ours)} {mine.op} "
+        f"({scene.at(file, line)}) before {answer} ({scene.at(file, later)}),\n"
+        f"{name_ranks(others)} {_call(others)} {theirs.op} "
+        f"({scene.at(file, their_at)}) before {mine.op} ({scene.at(file, their_later)}). "
+        f"{rule if theirs.is_point_to_point else _SAME_ORDER}"
+    )
+
+
+def _other_branch(scene: Scene, parting: Parting) -> str | None:
+    if parting.their is None or parting.their_line is None or parting.their.is_point_to_point:
+        return None
+    branches = branches_of_one(scene, parting.line, parting.their_line)
+    if branches is None or _may_meet(parting):
+        return None
+    ours, others = _sides(scene, parting)
+    block, size = branches[0], len(scene.deadlock.views)
+    return (
+        f"{sentence_case(name_ranks(ours))} and {name_ranks(others)} took different branches of "
+        f"`{block.statement}` ({scene.at(parting.line[0], block.line)}),\nwhich make different calls: "
+        f"{describe(parting.call, size)} and {describe(parting.their, size)}. {_advice(block)}"
+    )
+
+
+def _branch_not_taken(scene: Scene, parting: Parting) -> str | None:
+    """The call stands on a branch around which the other rank went."""
+    made, theirs = (scene.passes(rank, parting.line) for rank in (parting.rank, parting.other))
+    around = _not_around(scene, parting)
+    branches = [block for block in around if block.kind == "branch"]
+    if theirs >= made or not branches or _meets_its_other_side(scene, parting):
+        return None
+    block = next((each for each in branches if each.names_the_rank), branches[0])
+    loop = next((each for each in around if each.kind == "loop"), None)
+    if theirs and loop is not None and loop.line > block.line:
+        return None  # it did take the branch, and left a loop on it
+    others = sentence_case(name_ranks(_alike(scene, parting)))
+    text = f"the {parting.call.op} inside `{block.text}` ({scene.at(parting.line[0], block.line)})"
+    if theirs and loop is not None and not block.names_the_rank:
+        return (
+            f"{others} made {_count(theirs)} with {text}, rank {parting.rank} {_count(made)}:\n"
+            f"either the branch was taken less often there, or the loop `{loop.text}` "
+            f"({scene.at(parting.line[0], loop.line)}) was left early.\n{_advice(block)}"
+        )
+    text = f"{others} skipped {text}{' at least once' if theirs else ''}"
+    if parting.is_past and parting.their is not None:
+        text += (
+            f":\nthe {parting.their.op} of {scene.at(parting.their.file, parting.their.line)} met it, and "
+            "since then the ranks are one call apart"
+        )
+    if parting.call.through.endswith(_DDP):
+        if parting.call.op == _DDP_COMPARES:
+            return f"{text}.\n{_DDP} compares the ranks' models where it is made: make it on all ranks."
+        return (
+            f"{text}.\n{_DDP} communicates in its forward pass: on some ranks only, for instance to\n"
+            "validate, call the model inside of it, model.module(...)."
+        )
+    return f"{text}.\n{_advice(block)}"
+
+
+def _loop_left_early(scene: Scene, parting: Parting) -> str | None:
+    """The call stands in a loop that is over on the other rank, after fewer iterations."""
+    made, theirs = (scene.passes(rank, parting.line) for rank in (parting.rank, parting.other))
+    around = _not_around(scene, parting)
+    if theirs >= made or not around or around[0].kind not in ("loop", "try"):
+        return None
+    file, line, _ = parting.line
+    others, block = _alike(scene, parting), around[0]
+    if block.kind == "try":
+        return (
+            f"{sentence_case(name_ranks(others))} made {_count(theirs)} on {scene.at(file, line)}, "
+            f"rank {parting.rank} {_count(made)}: an exception may have been\ncaught by the try around it "
+            f"({scene.at(file, block.line)}), and the {parting.call.op} left out. The other ranks do not\n"
+            "know of an exception that one rank catches: tell them, for instance by an all_reduce of a flag."
+        )
+    text = f"{sentence_case(name_ranks(others))} left the loop `{block.text}` ({scene.at(file, block.line)}) "
+    if parting.call.through:  # which may make several calls in one iteration
+        text += "early, skipped iterations or\nmade fewer calls in one, "
+        text += "as with no_sync(): " if parting.call.through.endswith(BACKWARD) else "on another branch: "
+        text += f"rank {parting.rank} has made {_count(made)} there, {name_ranks(others)} {theirs}."
+    else:
+        times = "one iteration" if made - theirs == 1 else f"{made - theirs} iterations"
+        text += (
+            f"{times} early, or skipped {'it' if made - theirs == 1 else 'them'}:\n"
+            f"rank {parting.rank} is in its {parting.call.op} number {made} there, "
+            f"{name_ranks(others)} called {theirs}."
+        )
+    ways = [
+        f"the {way.keyword} in {scene.at(file, way.line)}"
+        for way in scene.source.exits(file, line)
+        if block.line <= way.line <= block.end and (way.line < line or way.keyword != "continue")
+    ]
+    if ways:
+        return f"{text} Look at {' and '.join(ways)}."
+    if block.text.startswith("while"):
+        return f"{text} All ranks need the same number: let the condition come out alike on all of them."
+    return f"{text} All ranks need the same number."
+
+
+def _may_meet(parting: Parting) -> bool:
+    """Whether the two calls are of one kind in one group, so that they may well be two sides of one."""
+    mine, theirs = parting.call, parting.their
+    return theirs is not None and mine.op == theirs.op and _group(mine) == _group(theirs)
+
+
+def _meets_its_other_side(scene: Scene, parting: Parting) -> bool:
+    line, other = parting.line, parting.their_line
+    return other is not None and _may_meet(parting) and branches_of_one(scene, line, other) is not None
+
+
+def _not_around(scene: Scene, parting: Parting) -> list[Block]:
+    """The loops and branches around a call, innermost first, but for those that the other rank is in."""
+    blocks = scene.blocks(parting.line)
+    if parting.has_left:
+        return [*blocks]
+    if parting.their_line is None:
+        return []  # it is in another function: no telling
+    around = {(block.line, block.text) for block in scene.blocks(parting.their_line)}
+    return [block for block in blocks if (block.line, block.text) not in around]
+
+
+def _sides(scene: Scene, parting: Parting) -> tuple[list[int], list[int]]:
+    """The ranks that make the one call, and those that make the other; of past calls only the two."""
+    if parting.is_past:
+        return [parting.rank], [parting.other]
+    position = {rank: stack(call) for rank, call in scene.calls.items()}
+    ours, others = (
+        sorted(rank for rank in position if position[rank] == position[each])
+        for each in (parting.rank, parting.other)
+    )
+    return ours, others
+
+
+def _alike(scene: Scene, parting: Parting) -> list[int]:
+    """The ranks that have not made a call: the other one of a parting, and those in the same position."""
+    passes = scene.passes(parting.other, parting.line)
+    return [
+        rank
+        for rank in parting.call.ranks
+        if scene.passes(rank, parting.line) == passes
+        and (parting.is_past or _position(scene, rank) == _position(scene, parting.other))
+    ]
+
+
+def _position(scene: Scene, rank: int) -> object:
+    return stack(scene.calls[rank]) if rank in scene.calls else scene.view(rank).ended
+
+
+def _calls_behind(scene: Scene, file: str, line: int, op: str) -> list[tuple[str, int]]:
+    """Names and lines of the calls behind the one of this line, which may have others behind it itself."""
+    calls = [(_ALIASES.get(name, name), at) for name, at in scene.source.calls_from(file, line)]
+    on_the_line = [name for name, at in calls if at == line]
+    made = on_the_line.index(op) if op in on_the_line else len(on_the_line) - 1
+    return calls[made + 1 :]
+
+
+def _line_of(op: str, calls: list[tuple[str, int]]) -> int | None:
+    return next((line for name, line in calls if name == op), None)
+
+
+def _call(ranks: list[int]) -> str:
+    return "call" if len(ranks) > 1 else "calls"
+
+
+def _count(calls: int) -> str:
+    return "one call" if calls == 1 else f"{calls} calls"
+
+
+def _group(call: Call) -> tuple[str, tuple[int, ...]]:
+    return call.group, call.ranks
+
+
+def _advice(block: Block) -> str:
+    if block.names_the_rank:
+        return "A collective needs every rank of its group: move it out of the branch."
+    return (
+        "A collective needs every rank of its group: let the condition come out alike on all\n"
+        "ranks (broadcast it, or draw it from the same seed), or move the call out of the branch."
+    )

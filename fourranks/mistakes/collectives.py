@@ -1,0 +1,227 @@
+"""Mistakes around collectives and groups that show in what the ranks reported, without reading the code."""
+
+from __future__ import annotations
+
+from ..errors import name_ranks, sentence_case
+from ..naming import details
+from ..scene import Scene, stack
+from ..trace import Call
+from ..watch import is_other_side
+from .apart import ANSWERS, BACKWARD, GROUPS_IN_ORDER
+
+_UNKNOWN = "An exception that one rank catches is unknown to the other ranks."
+
+
+def failed_elsewhere(scene: Scene) -> str | None:
+    """The call has ended with an error on some ranks, and the others are still inside."""
+    failed = scene.deadlock.failed
+    if not failed:
+        return None
+    if any(call.broke_group for call in failed.values()):
+        return (
+            f"The error ended the call on {name_ranks([*failed])} and left the others inside. Gloo closes\n"
+            "the connections of a group at its first error: even if it is caught, make the group again."
+        )
+    call = next(iter(failed.values()))
+    if not call.nbytes:  # a barrier may raise the error of the call before
+        return (
+            f"The error is of {name_ranks([*failed])} alone, and the others wait in the {call.op}. {_UNKNOWN}"
+        )
+    return _refused([*failed], call)
+
+
+def refused_elsewhere(scene: Scene) -> str | None:
+    """A rank whose call was refused has caught the error, and the others wait in that call."""
+    for rank, call in scene.calls.items():
+        for other in sorted({*scene.deadlock.missing.get(rank, ()), *scene.calls} - {rank}):
+            for refused in scene.view(other).progress.refused:
+                if _is_side_of(rank, call, refused):
+                    where = scene.at(refused.file, refused.line)
+                    words = refused.error.rstrip(".")
+                    return f"{_refused([other], refused)}\nThe error on rank {other} ({where}) was: {words}."
+    return None
+
+
+def _refused(ranks: list[int], call: Call) -> str:
+    return (
+        f"On {name_ranks(ranks)} torch refused this {call.op} for its arguments, and the others wait in it: "
+        f"correct the arguments\nthere. {_UNKNOWN}"
+    )
+
+
+def _is_side_of(rank: int, call: Call, other: Call) -> bool:
+    if call.is_point_to_point:
+        return is_other_side(rank, call, other)
+    return call.op == other.op and call.place_in_group == other.place_in_group
+
+
+def key_never_set(scene: Scene) -> str | None:
+    """A rank waits for a key of a store that no rank is left to set."""
+    if not any(call.waits_for_key for call in scene.deadlock.blocked.values()):
+        return None
+    return "No rank is left that could set the key: look for the `set` or `add` that belongs to it."
+
+
+def a_rank_raised(scene: Scene) -> str | None:
+    """A rank that raised an exception is waited for: its traceback tells more than any hint."""
+    raised = [rank for rank, how in scene.deadlock.ended.items() if how.startswith("raised")]
+    if not raised:
+        return None
+    waiting = {r: c for r, c in scene.deadlock.blocked.items() if {*raised} & {*scene.deadlock.missing[r]}}
+    call = next(iter(waiting.values()))
+    return (
+        f"{sentence_case(name_ranks(raised))} raised an exception (its traceback is above), so never came\n"
+        f"to the {ANSWERS.get(call.op, call.op)} that {name_ranks([*waiting])} "
+        f"{'wait' if len(waiting) > 1 else 'waits'} for. Correct the exception first."
+    )
+
+
+def groups_disagree(scene: Scene) -> str | None:
+    """A new_group that some ranks do not call, or with other members."""
+    if not any(call.op == "new_group" for call in scene.calls.values()):
+        return None
+    conflicts = scene.deadlock.conflicts
+    rank, call = next(iter(scene.deadlock.blocked.items()))
+    if others := [other for other, their in conflicts.items() if their.members == call.members]:
+        other = others[0]
+        return (
+            "With use_local_synchronization the name of a group comes from the number of groups that a rank\n"
+            f"is in: rank {rank} is in {call.part[0]}, rank {other} in {conflicts[other].part[0]}. "
+            "Both must be in the same number of groups."
+        )
+    return (
+        "Every rank must call new_group, with the same members and in the same order: also the ranks\n"
+        "that are not in the group."
+    )
+
+
+def other_ranks_stay_away(scene: Scene) -> str | None:
+    """The cell was not run on all ranks."""
+    away = [rank for rank, how in scene.deadlock.ended.items() if how == "took no part in this cell"]
+    if not away:
+        return None
+    return (
+        f"The cell ran without {name_ranks(away)}. Run it on all ranks, or communicate in a group of those\n"
+        "that run it: dist.new_group, called by every rank."
+    )
+
+
+def details_disagree(scene: Scene) -> str | None:
+    """The ranks make the same call, but not with the same root, shape, dtype, ..."""
+    calls = scene.calls
+    if not scene.deadlock.conflicts or len({call.op for call in calls.values()}) > 1:
+        return None
+    rank = min(calls)
+    op = calls[rank].op
+    other = next((q for q in sorted(calls) if not calls[q].agrees_with(calls[rank])), None)
+    if other is None:
+        return (
+            f"Each rank must send as much in {op} as its peer expects:\n"
+            "compare the split sizes, or the lists of tensors, pair by pair."
+        )
+    mine, theirs = details(calls[rank]), details(calls[other])
+    names = [name for name in mine if mine[name] != theirs.get(name)]
+    if names == ["src or dst"] and all(call.root == q for q, call in calls.items()):
+        return f"Each rank names itself: the src or dst of {op} is one rank, and all ranks name the same."
+    objects = [q for q in (rank, other) if "_object" in scene.place(calls[q])]
+    if len(objects) == 1:
+        return (
+            f"Rank {objects[0]} communicates objects, and other ranks tensors: all ranks must call the same "
+            "function."
+        )
+    text = (
+        f"Rank {rank} and rank {other} disagree on the {' and the '.join(names) or 'number of elements'}: "
+        f"in one {op} all ranks must give the same."
+    )
+    loop = next(
+        (block for line in stack(calls[rank]) for block in scene.blocks(line) if block.kind == "loop"), None
+    )
+    differs_by_turn = loop is not None and stack(calls[rank]) == stack(calls[other])
+    if differs_by_turn and {"shape", "src or dst"}.intersection(names):
+        text += (
+            f"\nIf these are right as they are, the ranks go through the loop `{loop.text}` "
+            f"({scene.at(calls[rank].file, loop.line)}) in another order, or\none of them has skipped a turn."
+        )
+    return text
+
+
+def orders_disagree(scene: Scene) -> str | None:
+    """Different calls met, and the code does not show why."""
+    if not scene.deadlock.conflicts:
+        return None
+    return "All ranks of a group must call the same collectives in the same order."
+
+
+def groups_in_other_order(scene: Scene) -> str | None:
+    """Ranks that share several groups each wait in another one of them."""
+    blocked = scene.deadlock.blocked
+    if any(call.is_point_to_point for call in blocked.values()):
+        return None
+    for rank, call in blocked.items():
+        for other in set(scene.deadlock.missing[rank]) & set(blocked):
+            their = blocked[other]
+            is_another = (call.group, call.ranks) != (their.group, their.ranks)
+            if is_another and {rank, other} <= {*call.ranks} & {*their.ranks}:
+                return GROUPS_IN_ORDER
+    return None
+
+
+def a_rank_is_missing(scene: Scene) -> str | None:
+    """Some ranks are over without the call."""
+    ended = scene.deadlock.ended
+    if not ended:
+        return None
+    rank = next(rank for rank, missing in scene.deadlock.missing.items() if set(missing) & set(ended))
+    call = scene.deadlock.blocked[rank]
+    absent = [q for q in scene.deadlock.missing[rank] if q in ended]
+    if call.through.endswith(BACKWARD):
+        return _no_gradient(absent, call.op)
+    levels = [line for line in stack(call) if not scene.passes(absent[0], line)]
+    if not levels:
+        return _as_often(scene, rank, absent)
+    who = sentence_case(name_ranks(absent))
+    for line in levels:
+        if exits := [way for way in scene.source.exits(*line[:2]) if way.line < line[1]]:
+            return (
+                f"{who} never came to {scene.at(*line[:2])}: look at the {exits[-1].keyword} in front of it "
+                f"({scene.at(line[0], exits[-1].line)})."
+            )
+    *by_way_of, (file, at, function) = levels
+    inside = f" of {function}" if function.isidentifier() else ""
+    way = f" by way of {scene.at(*by_way_of[0][:2])}" if by_way_of else ""
+    return (
+        f"{who} never came to the {call.op} on {scene.at(file, at)}{inside}{way}.\n"
+        "A collective needs every rank of its group: look for an `if rank ...`, an early return or an\n"
+        "exception that was caught in front of it."
+    )
+
+
+def _no_gradient(absent: list[int], op: str) -> str:
+    return (
+        f"{sentence_case(name_ranks(absent))} did not come to this {op} of gradients: no backward pass ran "
+        "there,\nor it did not reach all parameters. If ranks use different parts of the model, give "
+        "DistributedDataParallel\nfind_unused_parameters=True."
+    )
+
+
+def _as_often(scene: Scene, rank: int, absent: list[int]) -> str:
+    """The others ran the line, too, but for another call or not as often."""
+    call = scene.deadlock.blocked[rank]
+    line = stack(call)[-1]
+    other = absent[0]
+    for their in reversed(scene.view(other).progress.recent):
+        if stack(their)[-1] == line and (their.group, their.ranks) != (call.group, call.ranks):
+            return (
+                f"On {scene.at(*line[:2])} rank {rank} communicates among {name_ranks(call.ranks)}, and rank "
+                f"{other}, which is one of them,\ndid so among {name_ranks(their.ranks)}: both must use one "
+                "group there."
+            )
+    made, theirs = (scene.passes(q, line) for q in (rank, other))
+    return (
+        f"Rank {rank} is in its {call.op} number {made} on {scene.at(*line[:2])}, {name_ranks(absent)} came "
+        f"there\n{_times(theirs)}. All ranks need the same number: look for loops of different lengths."
+    )
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -1,0 +1,201 @@
+"""Mistakes around sends and receives: cycles, wrong peers and tags, too few messages, too small a buffer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ..scene import Scene, stack
+from ..trace import Call
+from ..watch import thrown_away
+
+
+def too_small_a_buffer(scene: Scene) -> str | None:
+    """A message met a receive without room for it."""
+    calls = [*scene.deadlock.blocked.values(), *scene.deadlock.conflicts.values()]
+    if not (scene.deadlock.conflicts and any(call.is_point_to_point for call in calls)):
+        return None
+    sent, room = (next(call for call in calls if call.op == op) for op in ("send", "recv"))
+    return (
+        f"The tensor that receives a message must be at least as large as the one that is sent:\n"
+        f"{sent.nbytes} bytes are sent, and there is room for {room.nbytes}. Messages between two ranks "
+        "arrive in the\norder in which they were sent: if both are right, the receives are in another one."
+    )
+
+
+def handle_thrown_away(scene: Scene) -> str | None:
+    """The isend that a receive waits for lost its handle, and Gloo may never send it."""
+    for rank, call in scene.deadlock.blocked.items():
+        if call.op != "recv" or call.peer is None:
+            continue
+        if send := thrown_away(scene.view(call.peer).progress, rank, call):
+            return (
+                f"The handle of rank {call.peer}'s isend ({scene.place(send)}) was thrown away before the\n"
+                "message was sent, and then it may never be: keep what isend returns and call its wait()."
+            )
+    return None
+
+
+def other_tag_or_peer(scene: Scene) -> str | None:
+    """A message that no rank asked for, and a receive that no rank answers."""
+    for rank, call in scene.deadlock.blocked.items():
+        if not call.is_point_to_point or call.peer is None:
+            continue
+        if found := _other_tag(scene, rank, call) or _other_peer(scene, rank, call):
+            return found
+    return None
+
+
+def _other_tag(scene: Scene, rank: int, call: Call) -> str | None:
+    theirs, own = scene.view(call.peer).progress, scene.view(rank).progress
+    stray, matched = (theirs.sends, own.recvs) if call.op == "recv" else (theirs.recvs, own.sends)
+    for (group, peer, tag), count in stray.items():
+        if peer == rank and tag != call.tag and count > matched.get((group, call.peer, tag), 0):
+            did = "has sent" if call.op == "recv" else "asks for"
+            return (
+                f"Rank {call.peer} {did} a message with tag {tag}, and rank {rank}'s {call.op} has tag "
+                f"{call.tag}: both sides must give the same tag."
+            )
+    return None
+
+
+def _other_peer(scene: Scene, rank: int, call: Call) -> str | None:
+    """The peer waits for a rank that is over, or has ended behind a message to it."""
+    for their in _for_another(scene, rank, call):
+        if scene.view(their.peer).ended is not None:  # else it may come yet, once it is free
+            way = "sends to" if their.op == "send" else "receives from"
+            return (
+                f"Rank {call.peer} {way} rank {their.peer} ({scene.at(their.file, their.line)}), which does "
+                f"not answer, and rank {rank} waits for it:\nlook at the {_end_named_by(their)} on "
+                f"rank {call.peer}."
+            )
+    return None
+
+
+def _for_another(scene: Scene, rank: int, call: Call) -> Iterator[Call]:
+    """The peer's calls that might answer this one, but name another rank, which does not answer them."""
+    for their in reversed(scene.view(call.peer).progress.recent):
+        if {call.op, their.op} != {"send", "recv"} or their.peer in (rank, None):
+            continue
+        answers = scene.view(their.peer).progress
+        answered = answers.recvs if their.op == "send" else answers.sends
+        if answered.get((their.group, call.peer, their.tag), 0) <= their.seq:
+            yield their
+
+
+def _end_named_by(call: Call) -> str:
+    """The argument that names the other rank."""
+    return "dst" if call.op == "send" else "src"
+
+
+def other_count(scene: Scene) -> str | None:
+    """Earlier messages between the two ranks did match: one side counts more of them than the other."""
+    for rank, call in scene.deadlock.blocked.items():
+        if not call.is_point_to_point or call.peer is None or not call.seq:
+            continue
+        their = scene.deadlock.blocked.get(call.peer)
+        if their is not None and stack(their) == stack(call) and their.seq == call.seq:
+            continue  # all are at the same line, in the same iteration: it is no matter of counting
+        verb, other = ("receives", "sent") if call.op == "recv" else ("sends", "received")
+        way = "from" if call.op == "recv" else "to"
+        over = f", and {how}" if (how := scene.view(call.peer).ended) else ""
+        if their is not None:
+            over = f", and itself waits in {their.op} ({scene.at(their.file, their.line)})"
+        return (
+            f"Rank {rank} {verb} for the {_ordinal(call.seq + 1)} time {way} rank {call.peer}, which has "
+            f"{other} {_messages(call.seq)}{over}.\nBoth sides need the same number of messages, in the same "
+            "order: compare how often their loops\nrun (microbatches, steps), and what each does next."
+        )
+    return None
+
+
+def cycle_of_one_kind(scene: Scene) -> str | None:
+    """All send first, or all receive first."""
+    blocked = scene.deadlock.blocked
+    cycle = cycle_of(scene)
+    kinds = {blocked[rank].op for rank in cycle}
+    if len(cycle) < 2 or len(kinds) > 1 or not kinds <= {"send", "recv"}:
+        return None
+    path = " → ".join(map(str, [*cycle, cycle[0]]))
+    sends, asynchronous = kinds == {"send"}, all(blocked[rank].asynchronous for rank in cycle)
+    name = f"{'send/send' if sends else 'recv/recv'} cycle ({path})"
+    if asynchronous:
+        if another := _issued_for_another(scene, cycle):
+            return f"A {name}: {another}"
+        first = "recv" if sends else "isend"
+        return f"A {name}: every rank waits too early. Issue the {first} first, then wait for both handles."
+    if not sends and len({blocked[rank].seq for rank in cycle}) > 1:
+        return None  # they have exchanged messages before, and count them differently
+    why = "a blocking send waits until its receiver asks" if sends else "all receive first, so no rank sends"
+    nonblocking = "isend" if sends else "irecv"
+    return f"A {name}: {why}.\nUse {nonblocking} (or batch_isend_irecv), or {_order(cycle, sends)}."
+
+
+def _issued_for_another(scene: Scene, cycle: Sequence[int]) -> str | None:
+    """The other side of a message is under way, but names a rank that does not answer it."""
+    for rank in cycle:
+        call = scene.deadlock.blocked[rank]
+        if their := next(_for_another(scene, rank, call), None):
+            mine, other = (
+                ("sends to", "receives from") if call.op == "send" else ("receives from", "sends to")
+            )
+            return (
+                f"rank {rank} {mine} rank {call.peer}, which {other} rank {their.peer}\n"
+                f"({scene.at(their.file, their.line)}). Look at the {_end_named_by(their)} there."
+            )
+    return None
+
+
+def _order(cycle: Sequence[int], sends: bool) -> str:
+    """Name an order of blocking calls that breaks the cycle, whichever ranks are in it."""
+    if len(cycle) == 2:
+        return "order by rank: the lower rank of each pair sends first, the higher one receives first"
+    first, then = ("receives", "sends") if sends else ("sends", "receives")
+    return f"let one rank break the cycle: rank {min(cycle)} {first} before it {then}"
+
+
+def cycle_of(scene: Scene) -> list[int]:
+    """Ranks of which each waits for the next and the last for the first; empty if there are none."""
+    deadlock = scene.deadlock
+    path: list[int] = []
+    rank: int | None = next(iter(deadlock.blocked))
+    while rank is not None and rank not in path:
+        path.append(rank)
+        rank = next((q for q in deadlock.missing[rank] if q in deadlock.blocked), None)
+    return path[path.index(rank) :] if rank is not None else []
+
+
+def without_match(scene: Scene) -> str | None:
+    """A message waits, and the reports do not show why."""
+    found = next(((r, c) for r, c in scene.deadlock.blocked.items() if c.is_point_to_point), None)
+    if found is None:
+        return None
+    rank, call = found
+    general = "Every send needs a matching recv (same pair of ranks, same tag, same order), and the reverse."
+    if call.peer is not None and (how := scene.view(call.peer).ended):
+        name = {"send": "recv from", "recv": "send to"}[call.op]
+        return f"Rank {call.peer} {how} without a {name} rank {rank}. {general}"
+    if call.peer is None:
+        line = stack(call)[-1]
+        return (
+            f"Rank {rank} is in its recv number {scene.passes(rank, line)} on {scene.at(*line[:2])}, and no "
+            f"message for it is left.\n{general}"
+        )
+    if call.peer not in scene.deadlock.blocked:
+        return general
+    their = scene.deadlock.blocked[call.peer]
+    name = {"send": "recv", "recv": "send"}[call.op]
+    if their.is_point_to_point and their.peer == rank:
+        return general
+    return (
+        f"Rank {rank}'s {call.op} waits for a {name} of rank {call.peer}, which first has to leave its "
+        f"{their.op} ({scene.at(their.file, their.line)}).\n{general}"
+    )
+
+
+def _messages(count: int) -> str:
+    return "one message" if count == 1 else f"{count} messages"
+
+
+def _ordinal(count: int) -> str:
+    ending = "th" if count % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(count % 10, "th")
+    return f"{count}{ending}"

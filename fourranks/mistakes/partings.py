@@ -1,0 +1,128 @@
+"""Finds where the code of two ranks went apart: one made a call there that the other did not make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ..rank.places import Line
+from ..scene import Scene, stack
+from ..source import Block
+from ..trace import Call
+
+
+@dataclass(frozen=True)
+class Parting:
+    """A rank makes a call that another rank has not made.
+
+    Attributes:
+        rank: makes the call.
+        call: the call.
+        line: the line of it, or the line that called the function it is in, at which the ranks differ.
+        other: the rank that has not made the call.
+        their: what the other one does instead; None if its cell is over.
+        their_line: where, if that is in the same function as `line`.
+        has_left: whether the other one is no longer in the function of `line`.
+        is_past: whether both calls are over: the ranks went on, one call apart.
+    """
+
+    rank: int
+    call: Call
+    line: Line
+    other: int
+    their: Call | None = None
+    their_line: Line | None = None
+    has_left: bool = False
+    is_past: bool = False
+
+
+def partings(scene: Scene) -> Iterator[Parting]:
+    """Each pair of ranks that are part of the proof, the earliest parting first."""
+    pairs = [*_pairs(scene)]
+    for rank, other, call in pairs:
+        if earlier := _earlier(scene, rank, other, call):
+            yield from _both_ways(scene, rank, other, *earlier, is_past=True)
+    for rank, other, call in pairs:
+        their = scene.calls.get(other)
+        if their is None:
+            for line in _levels(scene, call, other):
+                yield Parting(rank, call, line, other, has_left=True)
+        elif stack(call) != stack(their):
+            yield from _both_ways(scene, rank, other, call, their)
+
+
+def _pairs(scene: Scene) -> Iterator[tuple[int, int, Call]]:
+    """Ranks in a collective, each with every rank that contradicts it or that it waits for in vain."""
+    for rank, call in scene.deadlock.blocked.items():
+        if not call.is_point_to_point and not call.members:
+            others = {*scene.deadlock.missing[rank], *scene.deadlock.conflicts} - {rank}
+            yield from ((rank, other, call) for other in sorted(others))
+
+
+def _both_ways(
+    scene: Scene, rank: int, other: int, call: Call, their: Call, is_past: bool = False
+) -> Iterator[Parting]:
+    for made_by, mine, left_by, theirs in ((rank, call, other, their), (other, their, rank, call)):
+        if mine.is_point_to_point:
+            continue
+        line, their_line = _fork(mine, theirs)
+        inside = stack(mine)[: len(stack(theirs))] == stack(theirs)  # of a function that theirs is not in
+        yield Parting(made_by, mine, line, left_by, theirs, their_line, has_left=inside, is_past=is_past)
+        if their_line and line[1] < their_line[1]:
+            for inner in reversed(stack(mine)[stack(mine).index(line) + 1 :]):
+                yield Parting(made_by, mine, inner, left_by, theirs, has_left=True, is_past=is_past)
+
+
+def _fork(call: Call, their: Call) -> tuple[Line, Line | None]:
+    """The outermost lines at which two calls differ; the second only if it is in the same function."""
+    for line, other in zip(stack(call), stack(their), strict=False):
+        if line != other:
+            return (line, other) if (line[0], line[2]) == (other[0], other[2]) else (line, None)
+    return stack(call)[-1], None
+
+
+def _levels(scene: Scene, call: Call, other: int) -> list[Line]:
+    """The lines on the way to a call, as far as they may tell what a rank that is over did not do.
+
+    The outermost from which it has made no call at all; if there is none, all, the innermost first.
+    """
+    unreached = next((line for line in stack(call) if not scene.passes(other, line)), None)
+    return [unreached] if unreached is not None else [*reversed(stack(call))]
+
+
+def _earlier(scene: Scene, rank: int, other: int, call: Call) -> tuple[Call, Call] | None:
+    """The first calls of the same group that met although they were made from different places.
+
+    Two branches of one `if` may well make the two sides of a call, or each have a line that the other rank
+    never comes to. It is a sign of a mistake where one rank has made both.
+    """
+    ours, theirs = (_by_place(scene, each, call) for each in (rank, other))
+    for seq in sorted(set(ours) & set(theirs)):
+        mine, their = ours[seq], theirs[seq]
+        if stack(mine) == stack(their) or not mine.agrees_with(their):
+            continue
+        line, their_line = _fork(mine, their)
+        crossed = scene.passes(other, line) or (their_line and scene.passes(rank, their_line))
+        if their_line and crossed and not branches_of_one(scene, line, their_line):
+            return mine, their
+    return None
+
+
+def _by_place(scene: Scene, rank: int, call: Call) -> dict[int, Call]:
+    """The last collectives of a rank in the group of a call, in this cell, by their place in the group."""
+    return {
+        recent.seq: recent
+        for recent in scene.view(rank).progress.recent
+        if not recent.is_point_to_point
+        and (recent.group, recent.ranks) == (call.group, call.ranks)
+        and scene.passes(rank, stack(recent)[-1])
+    }
+
+
+def branches_of_one(scene: Scene, line: Line, other: Line) -> tuple[Block, Block] | None:
+    """The branches of the same `if` that two lines are in, if they are in different ones."""
+    for block in scene.blocks(line):
+        for their in scene.blocks(other):
+            if block.kind == their.kind == "branch" and block.line == their.line and block.text != their.text:
+                return block, their
+    return None

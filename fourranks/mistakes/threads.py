@@ -1,0 +1,42 @@
+"""Mistakes of programs that communicate from several threads of a rank."""
+
+from __future__ import annotations
+
+from ..errors import name_ranks
+from ..scene import Scene
+from ..trace import Call
+
+
+def a_thread_raised(scene: Scene) -> str | None:
+    """A thread of an awaited rank has ended with an exception."""
+    for rank, missing in scene.deadlock.missing.items():
+        for other in missing:
+            if raised := scene.view(other).progress.raised:
+                call = scene.deadlock.blocked[rank]
+                waiting = [each for each, ranks in scene.deadlock.missing.items() if other in ranks]
+                return (
+                    f"A thread of rank {other} ended with {raised[-1]} (its traceback is above). If it was\n"
+                    f"to make the {call.op} that {name_ranks(waiting)} {'wait' if waiting[1:] else 'waits'} "
+                    "for, correct that exception first."
+                )
+    return None
+
+
+def threads_share_a_group(scene: Scene) -> str | None:
+    """Two threads of a rank stand in collectives of one group, which another rank makes in another order."""
+    for rank in scene.calls if scene.deadlock.conflicts else ():
+        first, *others = [call for call in scene.view(rank).progress.waits if _stands_in(call)] or [None]
+        for other in others:
+            if (other.group, other.ranks) == (first.group, first.ranks):
+                lines = " and ".join(scene.at(call.file, call.line) for call in (first, other))
+                return (
+                    f"Two threads of rank {rank} communicate in one group ({lines}), so on each rank chance\n"
+                    "decides which of them comes first: give each thread a group of its own, "
+                    "dist.new_group()."
+                )
+    return None
+
+
+def _stands_in(call: Call) -> bool:
+    """Tell whether a thread stands still in this collective: no thread may wait for an asynchronous one."""
+    return not (call.is_point_to_point or call.waits_for_key or call.asynchronous)

@@ -1,0 +1,231 @@
+"""Tells whose code a frame belongs to: the reader's own, a library's, torch's or ours.
+
+A call is shown by the reader's own line: a cell's, or one of a file that is neither installed nor part of
+Python. Libraries and parts of torch that it came through stand behind it. `process_group` asks before every
+operation, so this must cost microseconds.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sysconfig
+import tempfile
+from enum import Enum, auto
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+import IPython
+import torch
+
+from .places import Line
+
+MOST_KNOWN = 1024  # ways to a call whose callers are kept
+MAX_CALLERS = 6  # lines of the reader's that are kept for a call, besides the one that made it
+
+_TORCH = str(Path(torch.__file__).parent)
+_OURS = str(Path(__file__).parents[1])
+_STANDARD_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), "<frozen ")
+_INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_BELOW_THE_READER = (str(Path(IPython.__file__).parent), str(Path(__file__).with_name("main.py")))
+_GENERATED = str(Path(tempfile.gettempdir(), "torchinductor_"))  # code that torch.compile has written
+_PARTS_OF_TORCH = {
+    "nn/parallel/distributed.py": "DistributedDataParallel",
+    "distributed/fsdp": "FSDP",
+    "distributed/tensor": "DTensor",
+    "distributed/pipelining": "torch.distributed.pipelining",
+    "distributed/checkpoint": "torch.distributed.checkpoint",
+    "distributed/algorithms/join.py": "Join",
+    "nn/modules/_functions.py": "SyncBatchNorm",
+    "autograd/graph.py": "the backward pass",
+}
+_WAIT_IN_CPP = {str(Path(_TORCH, path)) for path in ("nn/parallel/distributed.py", "distributed/utils.py")}
+# The functions of torch.distributed themselves, and what they pass through on their way to a process group.
+_COLLECTIVES = (
+    _OURS,
+    *(str(Path(_TORCH, "distributed", f"{name}.py")) for name in ("distributed_c10d", "c10d_logger")),
+)
+_passed_over: list[str] = []
+_libraries: set[str] = set()
+
+
+class Owner(Enum):
+    """Who has written the code of a file."""
+
+    READER = auto()
+    LIBRARY = auto()
+    PYTHON = auto()  # its standard library
+    TORCH = auto()  # or our own
+    BELOW = auto()  # what runs the reader's code: nothing of the reader's lies outside of it
+
+
+_READER, _BELOW = Owner.READER, Owner.BELOW  # Python 3.11 takes its time to look a member up
+
+
+class Caller(NamedTuple):
+    """Where in the reader's code a call is made.
+
+    Attributes:
+        at: the innermost line.
+        callers: the lines that called the functions it is in, from the innermost to the outermost.
+        through: the library and the part of torch that lie between that line and the call.
+    """
+
+    at: Line
+    callers: tuple[Line, ...] = ()
+    through: str = ""
+
+
+class _Owners(dict[str, Owner]):
+    """Who has written a file: a dictionary, because it is asked of each frame of each call."""
+
+    def __missing__(self, file: str) -> Owner:
+        self[file] = owner = _whose(file)[0]
+        return owner
+
+
+_owners = _Owners()
+_callers: dict[tuple[int, ...], tuple[Caller, list[CodeType]]] = {}
+
+
+def caller(frame: FrameType | None) -> Caller:
+    """Where the reader's code is that led to this frame.
+
+    Without any such code: the innermost line that is not torch's, or for autograd's own threads "backward".
+    """
+    own: list[Line] = []
+    library: FrameType | None = None
+    any_other: FrameType | None = None
+    part = ""
+    while frame is not None and len(own) <= MAX_CALLERS:
+        owner, name = _whose(frame.f_code.co_filename)
+        if owner is Owner.READER:
+            own.append(_line(frame))
+        elif owner is Owner.BELOW:
+            break
+        elif not own:
+            if owner is Owner.TORCH:
+                part = part or name
+            else:
+                any_other = any_other or frame
+                library = library or (frame if owner is Owner.LIBRARY else None)
+        frame = frame.f_back
+    if not own:
+        return Caller(_line(any_other) if any_other is not None else Line("", 0, "backward"), (), part)
+    return Caller(own[0], tuple(own[1:]), ", ".join(filter(None, [_named(library), part])))
+
+
+def own_caller(frame: FrameType) -> Caller:
+    """The same for a frame of the thread that asks, which finds most of its calls answered already.
+
+    No other thread's: its frames go on while they are looked at.
+    """
+    innermost, way, own = frame, [], 0
+    while frame is not None and own <= MAX_CALLERS:
+        code = frame.f_code
+        owner = _owners[code.co_filename]
+        if owner is _BELOW:
+            break
+        if owner is _READER:
+            own += 1
+        way.append(id(code))  # to hash the code itself would take as long as to find the caller
+        way.append(frame.f_lasti)
+        frame = frame.f_back
+    key = tuple(way)
+    if (known := _callers.get(key)) is None:
+        if len(_callers) >= MOST_KNOWN:
+            _callers.clear()
+        known = _callers[key] = caller(innermost), _codes(innermost, len(way) // 2)
+    return known[0]
+
+
+def _codes(frame: FrameType | None, count: int) -> list[CodeType]:
+    """The code of some frames: to be kept, because only what exists keeps its id."""
+    codes: list[CodeType] = []
+    while frame is not None and len(codes) < count:
+        codes.append(frame.f_code)
+        frame = frame.f_back
+    return codes
+
+
+def pass_over(path: Path) -> None:
+    """Treat files under `path` as neither the reader's code nor a library's."""
+    _passed_over.append(str(path))
+    _forget()
+
+
+def count_as_library(folder: Path) -> None:
+    """Treat files in `folder`, which calls the reader's code, as a library; a call through it is not told."""
+    if str(folder) not in _libraries:
+        _libraries.add(str(folder))
+        _forget()
+
+
+def _forget() -> None:
+    """Judge files anew."""
+    _whose.cache_clear()
+    _library_line.cache_clear()
+    _owners.clear()
+    _callers.clear()
+
+
+def owner(frame: FrameType) -> Owner:
+    """Who has written the code of this frame."""
+    return _whose(frame.f_code.co_filename)[0]
+
+
+def in_native_code(frame: FrameType) -> bool:
+    """Whether a thread is there while C++ code waits for collectives: a backward pass, or DDP's own."""
+    return frame.f_code.co_name == "_engine_run_backward" or frame.f_code.co_filename in _WAIT_IN_CPP
+
+
+def torch_calls(frame: FrameType | None) -> bool:
+    """Whether torch's own code, such as `Join`, calls the function of torch.distributed that runs now."""
+    while frame is not None and _makes_calls(frame.f_code.co_filename):
+        frame = frame.f_back
+    return frame is not None and frame.f_code.co_filename.startswith(_TORCH)
+
+
+@functools.lru_cache(maxsize=4096)
+def _makes_calls(file: str) -> bool:
+    """Whether a file has the functions of torch.distributed, or belongs to what they call."""
+    return file.startswith(_COLLECTIVES)
+
+
+@functools.lru_cache(maxsize=4096)
+def _whose(file: str) -> tuple[Owner, str]:
+    """Who has written a file; for one of torch, the name that its part is known by, if any."""
+    if file.startswith(_BELOW_THE_READER):
+        return Owner.BELOW, ""
+    if file.startswith((_TORCH, _OURS, *_passed_over)):
+        inside = Path(file).relative_to(_TORCH).as_posix() if file.startswith(_TORCH) else ""
+        return Owner.TORCH, next((n for path, n in _PARTS_OF_TORCH.items() if inside.startswith(path)), "")
+    if any(folder in file for folder in _INSTALLED) or file.startswith((_GENERATED, *_libraries)):
+        return Owner.LIBRARY, ""
+    if file.startswith(_STANDARD_LIBRARY) or (file.startswith("<") and not _is_typed(file)):
+        return Owner.PYTHON, ""
+    return Owner.READER, ""
+
+
+def _is_typed(file: str) -> bool:
+    """Whether this is the name that IPython or Python gives to lines that were typed in."""
+    return file.startswith(("<ipython-input-", "<stdin>", "<python-input-"))
+
+
+def _line(frame: FrameType) -> Line:
+    return Line(frame.f_code.co_filename, frame.f_lineno or 0, frame.f_code.co_name)  # None between two lines
+
+
+def _named(library: FrameType | None) -> str:
+    """A library's line as a reader would look for it: "torchmetrics/metric.py, line 512 (sync)"."""
+    return _library_line(*_line(library)) if library is not None else ""
+
+
+@functools.lru_cache(maxsize=1024)
+def _library_line(file: str, line: int, function: str) -> str:
+    if file.startswith(tuple(_libraries)):  # what calls the reader's code is nothing to look for
+        return ""
+    for folder in _INSTALLED:
+        file = file.rpartition(folder)[2]
+    return f"{file}, line {line} ({function})"

@@ -1,0 +1,105 @@
+"""Which calls Gloo refuses by their arguments alone, before it communicates.
+
+A rank whose call contradicts another rank's stands still in front of the backend. If the backend will refuse
+the call, the rank enters it all the same: no other rank waits for that call, and the program may catch the
+error. A rule that is missing here means a false alarm then; a wrong one lets a contradiction pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from .methods import Arguments, Operation
+
+
+def is_refused(operation: Operation, arguments: Arguments, rank: int, size: int) -> bool:
+    """Whether Gloo surely refuses this call of a rank in a group of this size."""
+    accepts = _ACCEPTS.get(operation.name)
+    return accepts is not None and not accepts(arguments, rank, size)
+
+
+def _accepts_all_reduce(arguments: Arguments, _rank: int, _size: int) -> bool:
+    match arguments.input:
+        case [tensor]:
+            return tensor.layout is torch.strided or arguments.reduce_op == dist.ReduceOp.SUM
+    return True
+
+
+def _accepts_all_gather(arguments: Arguments, _rank: int, size: int) -> bool:
+    return _one_for_each(arguments.output, arguments.input, size)
+
+
+def _accepts_gather(arguments: Arguments, rank: int, size: int) -> bool:
+    return rank != arguments.root_rank or _one_for_each(arguments.output, arguments.input, size)
+
+
+def _accepts_scatter(arguments: Arguments, rank: int, size: int) -> bool:
+    return rank != arguments.root_rank or _one_for_each(arguments.input, arguments.output, size)
+
+
+def _accepts_reduce_scatter(arguments: Arguments, _rank: int, size: int) -> bool:
+    return _one_for_each(arguments.input, arguments.output, size)
+
+
+def _accepts_all_gather_single(arguments: Arguments, _rank: int, size: int) -> bool:
+    whole, part = arguments.output, arguments.input
+    return not _tensors(whole, part) or _alike(whole.chunk(size), part, size)
+
+
+def _accepts_reduce_scatter_single(arguments: Arguments, _rank: int, size: int) -> bool:
+    whole, part = arguments.input, arguments.output
+    return not _tensors(whole, part) or (whole.dtype == part.dtype and whole.shape[0] == part.shape[0] * size)
+
+
+def _accepts_all_to_all(arguments: Arguments, _rank: int, size: int) -> bool:
+    return len(arguments.input) == len(arguments.output) == size
+
+
+def _accepts_all_to_all_single(arguments: Arguments, _rank: int, size: int) -> bool:
+    sides = (arguments.input, arguments.input_splits), (arguments.output, arguments.output_splits)
+    if not any(splits for _, splits in sides):
+        return arguments.input.numel() == arguments.output.numel()
+    return all(len(splits) == size and sum(splits) == len(rows) for rows, splits in sides if splits)
+
+
+def _accepts_message(arguments: Arguments, _rank: int, _size: int) -> bool:
+    return arguments.tag >= 0 and all(tensor.is_contiguous() for tensor in arguments.input)
+
+
+_ACCEPTS: dict[str, Callable[[Arguments, int, int], bool]] = {
+    "all_reduce": _accepts_all_reduce,
+    "all_gather": _accepts_all_gather,
+    "all_gather_single": _accepts_all_gather_single,
+    "gather": _accepts_gather,
+    "scatter": _accepts_scatter,
+    "reduce_scatter": _accepts_reduce_scatter,
+    "reduce_scatter_single": _accepts_reduce_scatter_single,
+    "all_to_all": _accepts_all_to_all,
+    "all_to_all_single": _accepts_all_to_all_single,
+    "send": _accepts_message,
+    "recv": _accepts_message,
+}
+
+
+def _one_for_each(parts: Any, whole: Any, size: int) -> bool:
+    """Whether the one list of `parts` has a tensor like that of `whole` for each rank, or there are more."""
+    match parts, whole:
+        case [[*tensors]], [tensor]:
+            return _alike(tensors, tensor, size)
+    return True
+
+
+def _alike(tensors: Sequence[torch.Tensor], other: torch.Tensor, size: int) -> bool:
+    """Whether these are as many tensors, all of the other's kind and shape."""
+    return len(tensors) == size and all(
+        (each.dtype, each.layout, each.shape) == (other.dtype, other.layout, other.shape) for each in tensors
+    )
+
+
+def _tensors(*values: Any) -> bool:
+    """Whether these are tensors with rows, and not the lists of a coalesced call."""
+    return all(isinstance(value, torch.Tensor) and value.dim() for value in values)

@@ -1,0 +1,207 @@
+"""Gives a script that torchrun would start what it expects, when it runs as a cell on a rank.
+
+Such a script reads its rank from the environment and its options from `sys.argv`, meets the other processes
+in `init_process_group`, and may leave by `sys.exit`. A rank has its process group before the first cell runs,
+so `init_process_group` attaches to that one.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import multiprocessing.context
+import os
+import reprlib
+import sys
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch.distributed as dist
+import torch.multiprocessing
+from IPython.core.error import UsageError
+from torch.distributed import distributed_c10d
+
+from ..hardware import BACKEND_NAMES
+from ..messages import LOOPBACK, Settings
+from .default_group import TORCH_INIT, DefaultGroup
+
+_ARGUMENTS = inspect.signature(TORCH_INIT)
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Return the variables that torchrun sets for one process of a single machine."""
+    rank, world_size = str(settings.rank), str(settings.world_size)
+    return {
+        "RANK": rank,
+        "LOCAL_RANK": rank,
+        "ROLE_RANK": rank,
+        "GROUP_RANK": "0",
+        "WORLD_SIZE": world_size,
+        "LOCAL_WORLD_SIZE": world_size,
+        "ROLE_WORLD_SIZE": world_size,
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": LOOPBACK,
+        "MASTER_PORT": str(settings.store_port),
+        "TORCHELASTIC_RUN_ID": "fourranks",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+        "TORCHELASTIC_MAX_RESTARTS": "0",
+    }
+
+
+class Script:
+    """Stands in for the launcher of the scripts that run as cells of one rank."""
+
+    def __init__(self, settings: Settings, group: DefaultGroup) -> None:
+        self._settings, self._group = settings, group
+        self._pid = os.getpid()
+        self._called = False  # the running cell has called init_process_group
+        self._restore_timeout: Callable[[], None] = _nothing_to_restore
+        self._told: set[str] = set()
+
+    def install(self) -> None:
+        """Replace what scripts call to join their world, to start processes and to end."""
+        sys.argv = ["cell"]
+        builtins.exit = builtins.quit = sys.exit  # those of Python's site module close stdin, too
+
+        @functools.wraps(TORCH_INIT)
+        def init_process_group(*args: Any, **kwargs: Any) -> None:
+            __tracebackhide__ = True  # a refusal points at the line that has called this
+            self._attach(*args, **kwargs)
+
+        dist.init_process_group = distributed_c10d.init_process_group = init_process_group
+        starters = torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]
+        for module in starters:
+            module.start_processes = self._start_processes
+        for kind in (multiprocessing.context.SpawnProcess, multiprocessing.context.ForkServerProcess):
+            kind._Popen = staticmethod(self._checked(kind._Popen))
+
+    def begin_cell(self) -> None:
+        """Let the script in the next cell attach to the world, too."""
+        self._called = False
+        self._restore_timeout()  # the world of the script before is over
+        self._restore_timeout = _nothing_to_restore
+
+    # --- joining the world -------------------------------------------------------------------------------
+
+    def _attach(self, *args: Any, **kwargs: Any) -> None:
+        __tracebackhide__ = True
+        if os.getpid() != self._pid:
+            raise UsageError(
+                "init_process_group was called in a process that a rank has started. The ranks are the "
+                f"{self._settings.world_size} processes of this world: call what it runs in the cell itself."
+            )
+        first, self._called = not self._called, True
+        if not (first and self._group.exists):
+            TORCH_INIT(*args, **kwargs)
+            return
+        try:
+            asked = _ARGUMENTS.bind(*args, **kwargs).arguments
+        except TypeError:
+            TORCH_INIT(*args, **kwargs)  # torch says what is wrong
+            return
+        _require_place(asked.get("world_size", -1), asked.get("rank", -1))
+        backends = _backends(asked.get("backend"))
+        if (timeout := asked.get("timeout")) is not None:
+            self._restore_timeout = _timeout_of_before()
+            distributed_c10d._set_pg_timeout(timeout)
+        self._tell(backends)
+
+    def _tell(self, backends: set[str]) -> None:
+        """Say, once, which group the script got, and on which backend if it asked for another."""
+        size, backend = _count(distributed_c10d.GroupMember.WORLD.size()), distributed_c10d.get_backend()
+        text = f"init_process_group() uses the process group that is there: {size} on {_name(backend)}."
+        if len(backends) == 1 and backend in BACKEND_NAMES and backend not in backends:
+            (other,) = backends
+            need = " (which needs a GPU for each rank)" if other == "nccl" else ""
+            text += f" For {_name(other)}{need}: %ranks start --backend {other}"
+        if text not in self._told:
+            self._told.add(text)
+            sys.stdout.write(f"{text}\n")
+
+    # --- starting processes ------------------------------------------------------------------------------
+
+    def _start_processes(
+        self, fn: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, *_: Any, **__: Any
+    ) -> None:
+        """Refuse torch's `spawn` and `start_processes`: each rank would start a world of its own."""
+        if getattr(fn, "__module__", None) == "__main__" and hasattr(fn, "__name__"):
+            instead = f"Call {fn.__name__}({', '.join(['rank', *map(reprlib.repr, args)])}) in its place."
+        else:  # a library's
+            instead = "Run what it starts in the cell itself."
+        count = self._settings.world_size
+        more = f" `%ranks start -n {nprocs}` starts {nprocs} ranks." if nprocs not in (0, count) else ""
+        raise UsageError(
+            f"torch.multiprocessing.spawn starts processes, and this cell runs on {count} of them already: "
+            f"the ranks. {instead}{more}"
+        )
+
+    def _checked(self, start: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Refuse to start a process that could not find its function, in place of its own long traceback."""
+
+        def checked(process: Any) -> Any:
+            if getattr(process._target, "__module__", None) == "__main__":
+                name = getattr(process._target, "__name__", process._target)
+                raise UsageError(
+                    f"A fresh process cannot find {name}, which was defined in a cell. Put it into a module "
+                    f"and import it, or call {name} on the ranks, which are processes already."
+                )
+            return start(process)
+
+        return checked
+
+
+def _nothing_to_restore() -> None:
+    pass
+
+
+def _timeout_of_before() -> Callable[[], None]:
+    """Return what gives the default group its present timeout again, if that group is still there then."""
+    world = weakref.ref(distributed_c10d.GroupMember.WORLD)  # nobody may keep its connections
+    before = world().limit() or distributed_c10d._get_default_timeout(distributed_c10d.get_backend())
+
+    def restore() -> None:
+        group = world()
+        if group is not None and group is distributed_c10d.GroupMember.WORLD:
+            distributed_c10d._set_pg_timeout(before)
+
+    return restore
+
+
+def _require_place(world_size: int, rank: int) -> None:
+    """Refuse to attach a script that asks for another world, or for another place in it."""
+    __tracebackhide__ = True
+    group = distributed_c10d.GroupMember.WORLD
+    if world_size not in (-1, group.size()):
+        raise ValueError(
+            f"init_process_group(world_size={world_size!r}) in a world of {_count(group.size())}. Leave "
+            f"world_size out, or start such a world in another cell: %ranks start -n {world_size}"
+        )
+    if rank not in (-1, group.rank()):
+        raise ValueError(
+            f"init_process_group(rank={rank!r}) on rank {group.rank()}. Leave rank out, or pass "
+            'int(os.environ["RANK"]).'
+        )
+
+
+def _backends(asked: str | None) -> set[str]:
+    """Return the backends that a script asks for, by name; none if it leaves the choice to torch."""
+    __tracebackhide__ = True
+    named = {part.rpartition(":")[2] for part in (asked or "").lower().split(",")} - {"", "undefined"}
+    if foreign := named - set(BACKEND_NAMES):
+        there = _name(distributed_c10d.get_backend())
+        raise ValueError(
+            f"init_process_group({asked!r}): the ranks have a process group on {there}. Call "
+            f"dist.destroy_process_group() first to form one on {', '.join(sorted(foreign))}."
+        )
+    return named
+
+
+def _name(backend: str) -> str:
+    return BACKEND_NAMES.get(backend, backend)
+
+
+def _count(ranks: int) -> str:
+    return f"{ranks} rank{'s' * (ranks != 1)}"

@@ -1,0 +1,134 @@
+"""Waits for keys of a store, as `store.wait` and `store.get` do, noted and open to interrupts.
+
+Torch waits for a key in C++, where no interrupt reaches it. In a rank these functions look for the key time
+and again instead, and so does the making of a TCPStore that waits for its server or its workers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+
+from ..trace import Call
+from .arguments import call_on
+from .recorder import Recorder
+
+DEFAULT_TIMEOUT = timedelta(seconds=300)  # of torch's stores; a wait as long as this counts as forever
+FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two looks
+_MILLISECOND = timedelta(milliseconds=1)
+_WORKERS = "init/"  # the key under which a TCPStore counts its workers
+
+_wait, _get, _multi_get = dist.Store.wait, dist.Store.get, dist.Store.multi_get
+_make_tcp_store = dist.TCPStore.__init__
+
+
+def install(recorder: Recorder) -> None:
+    """Have waits for keys noted in this process."""
+
+    @functools.wraps(_wait)
+    def wait(store: dist.Store, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        with _noted(recorder, _call("store.wait"), timeout or store.timeout):
+            _look_for(store, keys, timeout or store.timeout)
+
+    @functools.wraps(_get)
+    def get(store: dist.Store, key: str) -> bytes:
+        with _noted(recorder, _call("store.get"), store.timeout):
+            _look_for(store, [key], store.timeout)
+        return _get(store, key)
+
+    @functools.wraps(_multi_get)
+    def multi_get(store: dist.Store, keys: Sequence[str]) -> list[bytes]:
+        with _noted(recorder, _call("store.multi_get"), store.timeout):
+            _look_for(store, keys, store.timeout)
+        return _multi_get(store, keys)
+
+    dist.Store.wait, dist.Store.get, dist.Store.multi_get = wait, get, multi_get
+    dist.TCPStore.__init__ = _tcp_store
+
+
+def _call(op: str) -> Call:
+    return call_on(op, "store", tuple(range(int(os.environ["WORLD_SIZE"]))))
+
+
+@contextlib.contextmanager
+def _noted(recorder: Recorder, call: Call, timeout: timedelta) -> Iterator[None]:
+    """Have it known that this thread waits for a key, which any other rank may set."""
+    if recorder.waits():  # as one that makes a group, for instance
+        yield
+        return
+    recorder.number(call)
+    begun = recorder.begin_wait(call if timeout >= DEFAULT_TIMEOUT else None)
+    try:
+        yield
+    finally:
+        recorder.end_wait(call, begun)
+
+
+def _look_for(store: dist.Store, keys: Sequence[str], timeout: timedelta) -> None:
+    """Return when the store has these keys; raise what torch raises when the time is over."""
+    if _poll(lambda: store.check(list(keys)), timeout):
+        return
+    with _with_its_timeout(timeout):
+        _wait(store, list(keys), _MILLISECOND)
+
+
+def _poll(is_there: Callable[[], bool], timeout: timedelta) -> bool:
+    deadline, pause = time.monotonic() + timeout.total_seconds(), FIRST_PAUSE
+    while not is_there():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(1.1 * pause, LONGEST_PAUSE)
+    return True
+
+
+@contextlib.contextmanager
+def _with_its_timeout(timeout: timedelta) -> Iterator[None]:
+    """Name this timeout in the message of an error, not the last moment of it."""
+    try:
+        yield
+    except RuntimeError as error:
+        milliseconds = round(timeout.total_seconds() * 1000)
+        message = re.sub(r"after \d+( ?)ms", rf"after {milliseconds}\1ms", str(error))
+        raise type(error)(message) from None
+
+
+@functools.wraps(_make_tcp_store)
+def _tcp_store(
+    store: dist.TCPStore,
+    host_name: str,
+    port: int,
+    world_size: int | None = None,
+    is_master: bool = False,
+    timeout: timedelta = DEFAULT_TIMEOUT,
+    wait_for_workers: bool = True,
+    **kwargs: Any,
+) -> None:
+    patience = timeout
+    if not is_master and not _poll(functools.partial(_answers, host_name, port), timeout):
+        patience = timedelta(seconds=1)
+    _make_tcp_store(store, host_name, port, world_size, is_master, patience, False, **kwargs)
+    if wait_for_workers and world_size is not None:
+        store.add(_WORKERS, 1)
+        if is_master and not _poll(lambda: store.add(_WORKERS, 0) >= world_size, timeout):
+            raise dist.DistStoreError(
+                f"Timed out after {timeout.total_seconds():g} seconds waiting for clients. "
+                f"{store.add(_WORKERS, 0)}/{world_size} clients joined."
+            )
+
+
+def _answers(host_name: str, port: int) -> bool:
+    try:
+        socket.create_connection((host_name, port), timeout=1).close()
+        return True
+    except OSError:
+        return False

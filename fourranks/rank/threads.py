@@ -1,0 +1,137 @@
+"""Which threads of a rank may still communicate, and which only wait.
+
+A thread that computes, sleeps or reads a file may call a collective at any moment, so the rank is not stuck
+while there is one. These threads do not count: threads of this package, idle workers of a pool, threads that
+wait without a limit for another thread, and threads of libraries that know nothing of torch, such as tqdm's
+monitor.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+import threading
+from collections.abc import Iterator, Set
+from dataclasses import dataclass
+from types import FrameType, FunctionType, ModuleType
+
+import torch
+
+from .frames import Owner, in_native_code, owner
+
+_THREADING = threading.__file__
+# Threads of the standard library that only hand on work, or have none.
+_HAS_NO_WORK = ("concurrent/futures/thread.py", "_worker")
+_HAND_ON_WORK = {
+    ("multiprocessing/pool.py", "worker"),
+    ("multiprocessing/pool.py", "_handle_tasks"),
+    ("multiprocessing/pool.py", "_handle_workers"),
+    ("multiprocessing/pool.py", "_handle_results"),
+    ("multiprocessing/queues.py", "_feed"),
+}
+# Functions that wait for another thread of the process, and how their argument says "without a limit".
+_WAITS = {"wait": None, "join": None, "_wait_for_tstate_lock": -1}
+
+
+class Helper(threading.Thread):
+    """A thread of this package: it ends with the process and never communicates in the reader's name."""
+
+    def __init__(self, *args, **kwargs) -> None:
+        super().__init__(*args, daemon=True, **kwargs)
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What the threads of a rank do, apart from those that wait in a recorded call."""
+
+    at_work: bool  # one that may still communicate goes on
+    parked: bool = False  # one waits for another thread, which C++ code may wake when a call completes
+    in_native_code: bool = False  # the main thread sleeps where C++ code waits for calls
+
+
+def standing(waiting: Set[int], busy: bool, asleep: bool) -> Standing:
+    """Look at all threads of this process.
+
+    Args:
+        waiting: threads that wait in a recorded call, by their identifier.
+        busy: whether the main thread runs the reader's code.
+        asleep: whether the process has hardly used a processor lately.
+    """
+    main = threading.main_thread().ident
+    helpers = {thread.ident for thread in threading.enumerate() if isinstance(thread, Helper)}
+    frames = {
+        thread: frame
+        for thread, frame in sys._current_frames().items()
+        if thread not in waiting
+        and thread not in helpers
+        and (busy if thread == main else not _is_idle(frame))
+    }
+    native = asleep and main in frames and in_native_code(frames[main])
+    if native:
+        del frames[main]
+    parked = {thread for thread, frame in frames.items() if _is_parked(frame)}
+    at_work = any(
+        thread == main or _may_communicate(frame, bool(parked))
+        for thread, frame in frames.items()
+        if thread not in parked
+    )
+    return Standing(at_work, bool(parked), native)
+
+
+def _is_parked(frame: FrameType) -> bool:
+    """Whether a thread waits without a limit until another thread of the process wakes it."""
+    code = frame.f_code
+    if code.co_filename != _THREADING or code.co_name not in _WAITS:
+        return False
+    return frame.f_locals.get("timeout") in (None, _WAITS[code.co_name])
+
+
+def _may_communicate(frame: FrameType, may_wake: bool) -> bool:
+    """Whether a thread that goes on may come to a collective.
+
+    Args:
+        frame: the innermost frame of the thread.
+        may_wake: whether another thread waits to be woken, perhaps by this one.
+    """
+    others = [each for each in _stack(frame) if owner(each) is not Owner.PYTHON]
+    if not others or may_wake:  # a timer, or an event loop: there is no telling what it runs next
+        return True
+    return any(
+        owner(each) in (Owner.READER, Owner.TORCH) or (owner(each) is Owner.LIBRARY and _knows_torch(each))
+        for each in others
+    )
+
+
+def _is_idle(frame: FrameType) -> bool:
+    """Whether this is a thread of the standard library that runs nobody's code."""
+    if _is_function(frame, *_HAS_NO_WORK):
+        return True
+    return any(
+        _is_function(each, *function)
+        for each in itertools.takewhile(_is_pythons, _stack(frame))
+        for function in _HAND_ON_WORK
+    )
+
+
+def _is_function(frame: FrameType, file: str, name: str) -> bool:
+    return frame.f_code.co_name == name and frame.f_code.co_filename.endswith(file)
+
+
+def _stack(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def _is_pythons(frame: FrameType) -> bool:
+    return owner(frame) is Owner.PYTHON
+
+
+def _knows_torch(frame: FrameType) -> bool:
+    """Whether the module of this function has torch, or something of torch, among its names."""
+    for value in list(frame.f_globals.values()):
+        if isinstance(value, (ModuleType, FunctionType, type)):
+            name = value.__name__ if isinstance(value, ModuleType) else str(value.__module__)
+            if name.partition(".")[0] == torch.__name__:
+                return True
+    return False

@@ -1,0 +1,130 @@
+"""The handle of an operation, which notes how long the rank stands still in `wait` and what becomes of it."""
+
+from __future__ import annotations
+
+import sys
+import weakref
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from ..trace import Call
+from . import any_source, futures
+from .frames import torch_calls
+from .recorder import Recorder
+
+_NO_TIME = timedelta(0)
+
+
+class RecordedWork(dist.Work):
+    """The handle of an operation; notes how long the rank stands still in `wait`."""
+
+    def __init__(self, inner: dist.Work, call: Call, recorder: Recorder, limited: bool) -> None:
+        super().__init__()
+        self.inner, self._call, self._recorder = inner, call, recorder
+        self._limited = limited  # the group's own timeout ends it
+        self._awaited = recorder.launches  # by somebody else than a caller of wait()
+        self._is_torchs = torch_calls(sys._getframe(1))
+        self._delivered = False  # a second wait() for the same message would block forever in Gloo
+        if not self._awaited:
+            recorder.leave_open(call, _seen_through(self))
+
+    def __del__(self) -> None:
+        if not self._awaited:
+            self._recorder.drop(self._call, self._is_torchs or _end_of(self.inner)())
+
+    def wait(self, timeout: timedelta = _NO_TIME) -> bool:
+        if sys._getframe(1).f_code.co_filename == distributed_c10d.__file__:
+            self._call.asynchronous = False
+        if self._delivered:
+            return True
+        if not isinstance(timeout, timedelta):
+            return self.inner.wait(timeout)  # torch says what is wrong
+        limited = self._limited or is_limit(timeout)
+        begun = self._recorder.begin_wait(None if limited else self._call)
+        try:
+            self._wait(timeout)
+            self._delivered = self._call.is_point_to_point
+            if self._delivered and self._call.peer is None:
+                self._recorder.match(self._call, self._call.ranks[self.inner._source_rank()])
+        finally:
+            self._recorder.end_wait(self._call, begun)
+        return True
+
+    def _wait(self, timeout: timedelta) -> None:
+        try:
+            if self._call.op == "recv" and self._call.peer is None:
+                any_source.wait(self.inner, timeout)
+            else:
+                self.inner.wait(timeout)
+        except Exception as error:  # unless only the wait is over: Gloo ties a message to it
+            if self._call.is_point_to_point or _end_of(self.inner)():
+                self._recorder.fail(self._call, error)
+            raise
+
+    def is_completed(self) -> bool:
+        return self.inner.is_completed()
+
+    def is_success(self) -> bool:
+        return self.inner.is_success()
+
+    def exception(self) -> Any:
+        return self.inner.exception()
+
+    def result(self) -> Any:
+        return self.inner.result()
+
+    def source_rank(self) -> int:
+        return self.inner._source_rank()
+
+    _source_rank = source_rank
+
+    def synchronize(self) -> None:
+        self.inner.synchronize()
+
+    def block_current_stream(self) -> None:
+        self.inner.block_current_stream()
+
+    def _get_op_type(self) -> int:
+        return self.inner._get_op_type()
+
+    def _get_duration(self) -> float:
+        return self.inner._get_duration()
+
+    def get_future_result(self) -> torch.futures.Future:
+        return self.inner.get_future_result()
+
+    def get_future(self) -> torch.futures.Future:
+        future = self.inner.get_future()
+        if not self._awaited:  # the holder of the future waits for it, as DDP's reducer does
+            self._recorder.leave_open(self._call, future.done)
+            self._recorder.backward_wait.expect(self._call, future.done)
+            self._awaited = True
+        if not self._limited:
+            futures.comes_from(future, [(self._call, _end_of(self.inner))])
+        return future
+
+
+def is_limit(timeout: timedelta | None) -> bool:
+    """Whether a wait ends at a timeout that the reader chose; torch's default counts as forever."""
+    return timeout is not None and _NO_TIME < timeout < dist.default_pg_timeout
+
+
+def _end_of(work: dist.Work) -> Callable[[], bool]:
+    """Return a test of whether an operation is over that does not take its result, as a witness notes."""
+    return getattr(work, "has_ended", work.is_completed)
+
+
+def _seen_through(work: RecordedWork) -> Callable[[], bool]:
+    """Whether the operation of a handle is over; does not keep the handle, and so its tensors, alive."""
+    reference = weakref.ref(work)
+
+    def is_completed() -> bool:
+        work = reference()
+        return work is None or _end_of(work.inner)()
+
+    return is_completed

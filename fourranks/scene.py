@@ -1,0 +1,71 @@
+"""A proven deadlock with the code that led there: what `mistakes` are found in, and how lines are named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .rank.places import Line, Place
+from .source import Block, Source
+from .trace import Call
+from .watch import Deadlock, RankView
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is known where ranks wait forever.
+
+    Attributes:
+        deadlock: the proof.
+        places: the lines of calls, by (file, line).
+        source: the code around them.
+    """
+
+    deadlock: Deadlock
+    places: Mapping[tuple[str, int], Place]
+    source: Source
+
+    @property
+    def calls(self) -> dict[int, Call]:
+        """What each rank that is part of the proof does, by rank."""
+        return self.deadlock.conflicts | self.deadlock.blocked
+
+    def view(self, rank: int) -> RankView:
+        return self.deadlock.views[rank]
+
+    def passes(self, rank: int, line: Line) -> int:
+        """Calls that the rank has made from this line, or from functions called there, in this cell."""
+        return self.view(rank).progress.passes.get(line[:2], 0)
+
+    def blocks(self, line: Line) -> tuple[Block, ...]:
+        """The loops and branches around a line, innermost first."""
+        return self.source.blocks(*line[:2])
+
+    def place(self, call: Call) -> str:
+        """The line of a call, which line led there, and what lies between it and the call."""
+        text = str(self._place(call.file, call.line))
+        if call.through:
+            text += f", through {call.through}"
+        if call.callers:
+            file, line, _ = call.callers[-1]
+            by = f"line {line}" if file == call.file else self._place(file, line).label
+            text += f", called from {by}"
+        return text
+
+    def at(self, file: str, line: int) -> str:
+        """The name of a line: its number alone where all that is shown is in the same file."""
+        if {call.file for call in self.calls.values()} == {file}:
+            return f"line {line}"
+        return self._place(file, 0).label.replace("line 0", f"line {line}")
+
+    def _place(self, file: str, line: int) -> Place:
+        if found := self.places.get((file, line)):
+            return found
+        known = next((place for (other, _), place in self.places.items() if other == file), None)
+        label = known.label.rpartition(", line ")[0] if known is not None else ""
+        return Place(f"{label}, line {line}" if label else f"line {line}")
+
+
+def stack(call: Call) -> tuple[Line, ...]:
+    """The reader's lines that led to a call, the outermost first."""
+    return (*reversed(call.callers), Line(call.file, call.line, call.function))

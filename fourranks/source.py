@@ -1,0 +1,214 @@
+"""Reads the reader's code around a line: loops and branches, ways out, and the calls that come after it.
+
+Only for lines that an error is about to show, and in the notebook's process alone: parsing takes 0.15 ms a
+line, and two threads of a rank must not parse at the same time (CPython 3.11 then raises a SystemError in
+the one that finishes last).
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import linecache
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+LONGEST = 2000  # lines that are parsed as a whole; of a longer file, the statement around the line
+
+_KINDS = {
+    ast.For: "loop",
+    ast.While: "loop",
+    ast.ListComp: "loop",
+    ast.SetComp: "loop",
+    ast.DictComp: "loop",
+    ast.GeneratorExp: "loop",
+    ast.If: "branch",
+    ast.IfExp: "branch",
+    ast.BoolOp: "branch",  # `rank == 0 and dist.barrier()`
+    ast.match_case: "branch",
+    ast.ExceptHandler: "handler",
+    ast.Try: "try",
+}
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_BEGINS_NO_STATEMENT = re.compile(r"(?=[\s#)\]}]|$)|(else|elif|except|finally)\b")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A loop or branch around a line."""
+
+    kind: str  # "loop", "branch", "handler", "try"
+    line: int
+    end: int  # its last line
+    text: str  # its first line, for instance "if rank != 0:"; for the other branch "else of if rank != 0:"
+    statement: str  # its first line as it stands there
+
+    @property
+    def names_the_rank(self) -> bool:
+        """Whether it is plain that ranks are meant to differ here."""
+        return re.search(r"rank|is_main_process", self.text) is not None
+
+
+@dataclass(frozen=True)
+class Exit:
+    """A statement that leaves a function or goes on with a loop, and the branch that it stands in."""
+
+    keyword: str  # "return", "break", "continue", "raise", "exit"
+    line: int
+
+
+class Source:
+    """The code of the cells and files that calls came from.
+
+    Args:
+        cells: text by file; what is not among them is read from the disk.
+    """
+
+    def __init__(self, cells: Mapping[str, str]) -> None:
+        self._cells = cells
+
+    def blocks(self, file: str, line: int) -> tuple[Block, ...]:
+        """The loops and branches around a line, innermost first, up to the function that it is in."""
+        return self._function(file, line).blocks(line)
+
+    def calls_from(self, file: str, line: int) -> list[tuple[str, int]]:
+        """Names and lines of the function's calls on this line and behind it, but not on another branch."""
+        return self._function(file, line).calls_from(line)
+
+    def exits(self, file: str, line: int) -> list[Exit]:
+        """Statements by which the function around a line may end, or the loop around it, or its iteration."""
+        return self._function(file, line).exits(line)
+
+    def _function(self, file: str, line: int) -> _Function:
+        text = self._cells.get(file) or "".join(linecache.getlines(file))
+        first, lines = _statements_around(text.splitlines(), line)
+        return _function(tuple(lines), first, line)
+
+
+def _statements_around(lines: list[str], line: int) -> tuple[int, list[str]]:
+    """The number of the first line, and the lines, of all code or of the one statement around a line."""
+    if len(lines) <= LONGEST:
+        return 1, lines
+    begin = min(line, len(lines))
+    while begin > 1 and _BEGINS_NO_STATEMENT.match(lines[begin - 1]):
+        begin -= 1
+    end = begin + 1
+    while end <= len(lines) and _BEGINS_NO_STATEMENT.match(lines[end - 1]):
+        end += 1
+    return (begin, lines[begin - 1 : end - 1]) if end - begin <= LONGEST else (1, [])
+
+
+@functools.lru_cache(maxsize=64)
+def _function(lines: tuple[str, ...], first: int, line: int) -> _Function:
+    """The innermost function around a line, or the cell itself; nothing if the text is not Python."""
+    try:
+        tree: ast.AST = ast.parse("\n".join(lines))
+    except (SyntaxError, ValueError, SystemError, RecursionError, MemoryError):
+        return _Function(None, (), 1)
+    found, target = tree, line - first + 1
+    for node in ast.walk(tree):  # outer nodes come before inner ones
+        if isinstance(node, _FUNCTIONS) and _first_line(node) <= target <= node.end_lineno:
+            found = node
+    return _Function(found, lines, first)
+
+
+class _Function:
+    """The syntax tree of one function, asked by line numbers of its file."""
+
+    def __init__(self, root: ast.AST | None, lines: tuple[str, ...], first: int) -> None:
+        self._lines, self._offset = lines, first - 1
+        self._paths = [*_paths(root)] if root is not None else []
+
+    def blocks(self, line: int) -> tuple[Block, ...]:
+        # What a call is given was computed before the call was made: only what is around it counts.
+        reaching = (p for p in self._paths if not any(isinstance(node, ast.Call) for node, _ in p[:-1]))
+        path = max((p for p in reaching if _covers(p[-1][0], line - self._offset)), key=len, default=())
+        return tuple(block for node, arm in reversed(path) if (block := self._block(node, arm)))
+
+    def calls_from(self, line: int) -> list[tuple[str, int]]:
+        taken = {block.line: block.text for block in self.blocks(line)}
+        found = set()
+        for path in self._paths:
+            node = path[-1][0]
+            if not isinstance(node, ast.Call) or node.lineno + self._offset < line:
+                continue
+            around = [block for each, arm in path if (block := self._block(each, arm))]
+            if all(taken.get(block.line, block.text) == block.text for block in around):
+                # An inner call is made before the call that it is an argument of.
+                order = node.lineno + self._offset, node.end_lineno, node.end_col_offset
+                found.add((order, _name(node.func)))
+        return [(name, line) for (line, *_), name in sorted(found)]
+
+    def exits(self, line: int) -> list[Exit]:
+        loops = [block.line for block in self.blocks(line) if block.kind == "loop"][:1]
+        found = []
+        for path in self._paths:
+            node, at = path[-1][0], getattr(path[-1][0], "lineno", 0) + self._offset
+            keyword = _way_out(node)
+            if keyword is None:
+                continue
+            inside = [n.lineno + self._offset for n, _ in path if isinstance(n, (ast.For, ast.While))][-1:]
+            if keyword not in ("break", "continue") or inside == loops:
+                found.append(Exit(keyword, at))
+        return sorted(found, key=lambda way: way.line)
+
+    def _block(self, node: ast.AST, arm: str) -> Block | None:
+        kind = _KINDS.get(type(node))
+        if kind is None or not _is_inside(node, arm):
+            return None
+        first, end = _first_line(node), _last_line(node)
+        statement = self._lines[first - 1].strip()
+        text = f"else of {statement}" if isinstance(node, ast.If) and arm == "orelse" else statement
+        return Block(kind, first + self._offset, end + self._offset, text, statement)
+
+
+def _way_out(node: ast.AST) -> str | None:
+    """How a statement leaves what it stands in, if it does."""
+    if isinstance(node, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
+        return type(node).__name__.lower()
+    is_exit = isinstance(node, ast.Call) and _name(node.func) in ("exit", "quit", "_exit")
+    return "exit" if is_exit else None
+
+
+def _paths(root: ast.AST) -> Iterator[tuple[tuple[ast.AST, str], ...]]:
+    """Every node of a function, with all nodes around it and the part of each that leads to it."""
+    stack: list[tuple[tuple[ast.AST, str], ...]] = [((child, ""),) for _, child in _children(root)]
+    while stack:
+        path = stack.pop()
+        yield path
+        node = path[-1][0]
+        if not isinstance(node, _FUNCTIONS):
+            stack += [(*path[:-1], (node, part), (child, "")) for part, child in _children(node)]
+
+
+def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield name, child
+
+
+def _covers(node: ast.AST, line: int) -> bool:
+    return hasattr(node, "lineno") and node.lineno <= line <= node.end_lineno
+
+
+def _is_inside(node: ast.AST, arm: str) -> bool:
+    """Whether what stands in this part of a statement is run by its loop, or on its branch, alone."""
+    if isinstance(node, ast.For):
+        return arm == "body"
+    if isinstance(node, ast.Try):
+        return arm == "body" and bool(node.handlers)
+    return not (isinstance(node, ast.If) and arm == "test" and node.body[0].lineno != node.lineno)
+
+
+def _first_line(node: ast.AST) -> int:
+    return node.pattern.lineno if isinstance(node, ast.match_case) else node.lineno
+
+
+def _last_line(node: ast.AST) -> int:
+    return node.body[-1].end_lineno if isinstance(node, ast.match_case) else node.end_lineno
+
+
+def _name(function: ast.AST) -> str:
+    return getattr(function, "attr", getattr(function, "id", ""))

@@ -1,0 +1,478 @@
+"""What ranks wait for, on real ranks: programs that are legal in torch run, programs that hang are told so.
+
+The legal programs keep some ranks waiting for longer than a proof takes.
+"""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from fourranks.errors import CellTimeout, DeadlockError
+
+LONG = 1.2  # seconds: a wait that goes on for as long is called a deadlock if it is taken for one
+
+
+def cell(source: str) -> str:
+    return "import datetime, threading, time\n" + textwrap.dedent(source).replace("LONG", str(LONG))
+
+
+def still_works(group) -> bool:
+    """Whether the ranks have kept their variables and can communicate."""
+    group.execute("after = torch.ones(1); dist.all_reduce(after)")
+    return group.pull("kept") == list(range(4)) and group.pull("after.item()") == [4.0] * 4
+
+
+@pytest.fixture
+def world(shared_group):
+    shared_group.execute("kept = rank")
+    return shared_group
+
+
+LEGAL = {
+    "a thread waits on a group of its own while the main thread computes": """
+        g, x = dist.new_group(), torch.tensor([float(rank)])
+        thread = threading.Thread(target=dist.broadcast, args=[x, 0], kwargs={"group": g})
+        if rank == 0:
+            time.sleep(LONG)
+        thread.start()
+        time.sleep(LONG)
+        thread.join()
+        assert x.item() == 0
+    """,
+    "the main thread waits for what a thread of another rank does later": """
+        g, x = dist.new_group(), torch.ones(1)
+        def late():
+            time.sleep(LONG)
+            dist.all_reduce(x)
+        if rank == 3:
+            thread = threading.Thread(target=late)
+            thread.start()
+            dist.barrier(group=g)
+            thread.join()
+        else:
+            dist.all_reduce(x)
+            dist.barrier(group=g)
+        assert x.item() == 4
+    """,
+    "a rank ends its cell and leaves a timer that makes its call": """
+        x = torch.ones(1)
+        if rank == 1:
+            threading.Timer(LONG, dist.all_reduce, [x]).start()
+        else:
+            dist.all_reduce(x)
+            assert x.item() == 4
+    """,
+    "a worker of a pool communicates what the main thread waits for": """
+        from concurrent.futures import ThreadPoolExecutor
+        g = dist.new_group()
+        def job():
+            time.sleep(LONG * (rank == 1))
+            x = torch.ones(1)
+            dist.all_reduce(x, group=g)
+            return x.item()
+        with ThreadPoolExecutor() as pool:
+            future = pool.submit(job)
+            dist.barrier()
+            assert future.result() == 4
+    """,
+    "a callback of a future wakes the main thread": """
+        if rank == 2:
+            time.sleep(LONG)
+        done = threading.Event()
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        work.get_future().add_done_callback(lambda _: done.set())
+        done.wait()
+    """,
+    "all ranks catch that an asynchronous call is refused": """
+        time.sleep(0.3 * rank)
+        try:
+            dist.all_gather([torch.zeros(2)] * 3, torch.zeros(2), async_op=True)
+            assert False
+        except RuntimeError:
+            dist.barrier()
+    """,
+    "all ranks catch that an all-to-all is refused, each another one": """
+        try:
+            dist.all_to_all_single(torch.ones(4), torch.ones(8 + rank))
+            assert False
+        except RuntimeError:
+            x = torch.ones(1)
+            dist.all_reduce(x)
+            assert x.item() == 4
+    """,
+    "ranks that run apart catch several refusals": """
+        for attempt in range(4):
+            time.sleep(0.1 * ((rank + attempt) % 4))
+            try:
+                dist.all_gather([torch.zeros(attempt)] * 3, torch.zeros(attempt), async_op=attempt % 2)
+                assert False
+            except RuntimeError:
+                pass
+        x = torch.ones(1)
+        dist.all_reduce(x)
+        assert x.item() == 4
+    """,
+    "only the root is refused, and does it right the second time": """
+        x = torch.tensor([float(rank)])
+        if rank == 0:
+            try:
+                dist.gather(x, [torch.zeros(1)] * 3, dst=0)
+                assert False
+            except RuntimeError:
+                time.sleep(LONG)
+            parts = [torch.zeros(1) for _ in range(4)]
+            dist.gather(x, parts, dst=0)
+            assert [part.item() for part in parts] == [0, 1, 2, 3]
+        else:
+            dist.gather(x, dst=0)
+        dist.all_reduce(x)
+        assert x.item() == 6
+    """,
+    "one rank asks for a group that cannot be": """
+        if rank == 1:
+            try:
+                dist.new_group([0, 1, 2, 3, 4])
+                assert False
+            except ValueError:
+                pass
+        dist.barrier(group=dist.new_group())
+    """,
+    "a group's own timeout is caught": """
+        g = dist.new_group(timeout=datetime.timedelta(seconds=LONG))
+        begun = time.monotonic()
+        if rank == 0:
+            try:
+                dist.recv(torch.zeros(1), 1, group=g)
+                assert False
+            except RuntimeError:
+                assert time.monotonic() - begun > 0.9 * LONG
+        dist.barrier()
+    """,
+    "ranks that contradict each other catch the timeout of their group": """
+        g = dist.new_group(timeout=datetime.timedelta(seconds=LONG))
+        try:
+            dist.all_reduce(torch.ones(1 + rank), group=g)
+            assert False
+        except RuntimeError:
+            dist.barrier()
+    """,
+    "the timeout of one wait is caught, and the next wait is in time": """
+        if rank == 3:
+            time.sleep(2 * LONG)
+        x = torch.ones(1)
+        work = dist.all_reduce(x, async_op=True)
+        try:
+            work.wait(datetime.timedelta(seconds=LONG))
+        except RuntimeError:
+            work.wait()
+        assert x.item() == 4
+    """,
+    "a monitored barrier reports the rank that is missing": """
+        if rank < 3:
+            try:
+                dist.monitored_barrier(timeout=datetime.timedelta(seconds=LONG))
+                assert False
+            except RuntimeError as error:
+                assert rank or "3" in str(error)
+    """,
+    "members of a group divide it among themselves": """
+        half = dist.new_group([0, 1])
+        if rank < 2:
+            mine, _ = dist.new_subgroups(group_size=1, group=half)
+            dist.barrier(group=mine)
+        dist.barrier()
+        for member in [0, 1] if rank > 1 else []:  # so that all ranks have counted as many groups
+            dist.new_group([member])
+    """,
+    "the members of groups make them among themselves": """
+        for _ in range(2 if rank < 2 else 1):
+            mine = dist.new_group([0, 1] if rank < 2 else [2, 3], use_local_synchronization=True)
+        dist.barrier(group=mine)
+    """,
+    "a future of the reader's own is set by a thread": """
+        future = torch.futures.Future()
+        if rank == 0:
+            threading.Timer(LONG, future.set_result, [7]).start()
+            assert future.wait() == 7
+        dist.barrier()
+    """,
+    "a key of the store is set late": """
+        store = dist.distributed_c10d._get_default_store()
+        if rank == 0:
+            time.sleep(LONG)
+            store.set("ready", "yes")
+        store.wait(["ready"])
+        assert store.get("ready") == b"yes"
+    """,
+    "a wait for a key has a limit": """
+        store, begun = dist.distributed_c10d._get_default_store(), time.monotonic()
+        try:
+            store.wait(["never"], datetime.timedelta(seconds=LONG))
+            assert False
+        except dist.DistStoreError as error:
+            assert f"after {1000 * LONG:.0f}ms" in str(error) and time.monotonic() - begun > 0.9 * LONG
+    """,
+    "a process group is made by hand": """
+        store = dist.PrefixStore("by hand", dist.distributed_c10d._get_default_store())
+        by_hand, x = dist.ProcessGroupGloo(store, rank, world_size), torch.ones(1)
+        time.sleep(LONG * (rank == 2))
+        by_hand.allreduce([x]).wait()
+        assert x.item() == 4
+    """,
+}
+
+
+@pytest.mark.parametrize("source", LEGAL.values(), ids=LEGAL)
+def test_a_program_that_is_legal_in_torch_runs(world, source):
+    world.execute(cell(source), timeout=60)
+    assert still_works(world)
+
+
+ALIKE, TWO = "[torch.ones(2) for _ in range(4)]", "torch.ones(2)"
+REFUSED = {
+    "an operation for sparse tensors": "all_reduce(torch.eye(2).to_sparse(), dist.ReduceOp.MAX)",
+    "too few outputs": f"all_gather([{TWO}], {TWO})",
+    "outputs of another size": f"all_gather({ALIKE}, torch.ones(3))",
+    "an output that is too long": f"all_gather_single(torch.ones(9), {TWO})",
+    "an output that is stacked": f"all_gather_single(torch.ones(4, 2), {TWO})",
+    "too few to gather into": f"gather({TWO}, [{TWO}], dst=2)",
+    "too few to scatter": f"scatter({TWO}, [{TWO}], src=2)",
+    "too many inputs": f"reduce_scatter({TWO}, {ALIKE} * 2)",
+    "inputs of another size": f"reduce_scatter(torch.ones(3), {ALIKE})",
+    "an input that is too long": f"reduce_scatter_single({TWO}, torch.ones(9))",
+    "an input of another dtype": f"reduce_scatter_single({TWO}, torch.ones(8).double())",
+    "too few for an all-to-all": f"all_to_all([{TWO}], [{TWO}])",
+    "a message with gaps": "send(torch.ones(4)[::2], 0)",
+    "a negative tag": f"recv({TWO}, 0, tag=-1)",
+}
+
+
+@pytest.mark.parametrize("call", REFUSED.values(), ids=REFUSED)
+def test_a_call_that_is_refused_and_caught_on_one_rank_leaves_no_trace(world, call):
+    world.execute(
+        cell(f"""
+            x = torch.ones(1)
+            if rank == 2:
+                time.sleep(0.2)  # the others have said what they do
+                try:
+                    dist.{call}
+                except (ValueError, RuntimeError):
+                    kept = rank
+                else:
+                    raise AssertionError("accepted")
+            dist.all_reduce(x)
+        """)
+    )
+    assert world.pull("x.item()") == [4.0] * 4
+    assert still_works(world)
+
+
+HANGING = {
+    "the main thread and another": """
+        g = dist.new_group()
+        if rank < 3:
+            threading.Thread(target=dist.barrier, args=[g], daemon=True).start()
+            dist.all_reduce(torch.ones(1))
+    """,
+    "a thread that the main thread joins": """
+        g = dist.new_group()
+        if rank != 2:
+            thread = threading.Thread(target=dist.barrier, args=[g])
+            thread.start()
+            thread.join()
+    """,
+    "a worker that the main thread feeds by a queue": """
+        import queue
+        g, work, results = dist.new_group(), queue.Queue(), queue.Queue()
+        def worker():
+            x = work.get()
+            dist.all_reduce(x, group=g)
+            results.put(x)
+        threading.Thread(target=worker, daemon=True).start()
+        if rank:
+            work.put(torch.ones(1))
+            results.get()
+    """,
+    "ranks with idle pools": """
+        from concurrent.futures import ThreadPoolExecutor
+        from multiprocessing.pool import ThreadPool
+        executor, pool = ThreadPoolExecutor(1), ThreadPool(1)
+        executor.submit(abs, 1).result(), pool.map(abs, [1])
+        if rank:
+            dist.barrier()
+        pool.terminate()
+    """,
+    "a future": "if rank: dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()",
+    "what was made of a future": """
+        if rank:
+            dist.all_reduce(torch.ones(1), async_op=True).get_future().then(lambda f: f.value()).wait()
+    """,
+    "the last of several futures": """
+        calls = range(2 if rank == 3 else 3)
+        torch.futures.wait_all([dist.all_reduce(torch.ones(1), async_op=True).get_future() for _ in calls])
+    """,
+    "an event that a callback is to set": """
+        done = threading.Event()
+        if rank:
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+            work.get_future().add_done_callback(lambda _: done.set())
+            done.wait()
+    """,
+    "a call that one rank was refused, and left": """
+        if rank == 0:
+            try:
+                dist.all_gather([torch.zeros(2)] * 3, torch.zeros(2))
+            except RuntimeError:
+                dist.barrier()
+        else:
+            dist.all_gather([torch.zeros(2) for _ in range(4)], torch.zeros(2))
+    """,
+    "a call of another size than the one that one rank was refused before": """
+        def gather(numel):
+            dist.all_gather([torch.zeros(numel) for _ in range(4)], torch.zeros(numel))
+        if rank == 0:
+            try:
+                dist.all_gather([torch.zeros(2)], torch.zeros(2))
+            except RuntimeError:
+                gather(70_001)
+        else:
+            time.sleep(0.2)
+            gather(2)
+    """,
+    "a group with a longer timeout than torch's own": """
+        g = dist.new_group(timeout=datetime.timedelta(hours=1))
+        if rank:
+            dist.barrier(group=g)
+    """,
+    "a key of the default store": "rank == 1 and dist.distributed_c10d._get_default_store().get('never')",
+    "a key of a store made by hand": "dist.HashStore().wait(['never'])",
+    "the ranks of a process group made by hand": """
+        store = dist.PrefixStore("hanging", dist.distributed_c10d._get_default_store())
+        if rank:
+            dist.ProcessGroupGloo(store, rank, world_size)
+    """,
+}
+
+
+@pytest.mark.parametrize("source", HANGING.values(), ids=HANGING)
+def test_a_wait_for_something_that_cannot_come_is_proven(world, source):
+    with pytest.raises(DeadlockError, match="would wait forever"):
+        world.execute(cell(source), timeout=60)
+    assert still_works(world)
+
+
+def test_ranks_that_disagree_on_how_many_groups_there_are_are_told_both_numbers(world):
+    with pytest.raises(DeadlockError, match=r"rank 0 is in 2, rank 1 in 1\. Both must be"):
+        world.execute(
+            "if rank == 0: dist.new_group([0])\n"
+            "if rank < 2: dist.new_group([0, 1], use_local_synchronization=True)"
+        )
+    assert still_works(world)
+
+
+UNPROVABLE = {
+    "a thread that may still call something": """
+        if rank < 3:
+            dist.barrier()
+        else:
+            threading.Thread(target=time.sleep, args=[2 * LONG]).start()
+    """,
+    "asking again and again": """
+        if rank < 3:
+            work = dist.all_reduce(torch.ones(1), async_op=True)
+            while not work.is_completed():
+                time.sleep(0.01)
+    """,
+    "a future that nobody sets": "if rank < 3: torch.futures.Future().wait()",
+    "a call of a process group made by hand": """
+        store = dist.PrefixStore("unprovable", dist.distributed_c10d._get_default_store())
+        by_hand = dist.ProcessGroupGloo(store, rank, world_size)
+        if rank < 3:
+            by_hand.allreduce([torch.ones(1)]).wait()
+    """,
+    "workers of a store": "if rank < 3: dist.TCPStore('127.0.0.1', 0, world_size, is_master=True)",
+    "the server of a store": "if rank < 3: dist.TCPStore('127.0.0.1', 1, is_master=False)",
+}
+
+
+@pytest.mark.parametrize("source", UNPROVABLE.values(), ids=UNPROVABLE)
+def test_a_wait_that_cannot_be_proven_hopeless_ends_at_the_timeout_and_loses_nothing(world, source):
+    with pytest.raises(CellTimeout) as caught:
+        world.execute(cell(source), timeout=LONG)
+    for whereabouts in ("Cell In[1], line", "Rank 3: finished the cell"):
+        assert whereabouts in str(caught.value)
+    assert still_works(world)
+
+
+def test_a_failed_call_breaks_its_group_and_the_next_cell_has_a_new_one(world):
+    catch = """
+        if rank == 0:
+            try:
+                dist.irecv(torch.zeros(1), 1).wait(datetime.timedelta(seconds=0.2))
+            except RuntimeError:
+                pass
+    """
+    text = str(world.execute(cell(catch)))
+    assert "[0] recv failed (Cell In[1], line 5:" in text and "is formed again before the next cell" in text
+    assert still_works(world)
+    assert str(world.execute("dist.barrier()")) == ""
+
+
+def test_an_error_that_comes_from_no_connection_leaves_the_group_as_it_is(world):
+    average_of_integers = """
+        try:
+            dist.all_reduce(torch.ones(2).long(), dist.ReduceOp.AVG)
+        except RuntimeError:
+            pass
+    """
+    assert str(world.execute(cell(average_of_integers))) == ""
+    assert still_works(world)
+
+
+def test_a_failed_call_of_another_group_leaves_the_default_group_as_it_is(world):
+    text = str(
+        world.execute(
+            cell("""
+                whole = dist.new_group()
+                hasty = dist.new_group([0, 1], timeout=datetime.timedelta(seconds=0.2))
+                if rank == 0:
+                    try:
+                        dist.barrier(group=hasty)
+                    except RuntimeError:
+                        pass
+            """)
+        )
+    )
+    assert "Make this group again" in text and "formed again" not in text
+    world.execute("dist.barrier(group=whole)")
+
+
+def test_a_batch_that_an_exception_has_left_does_not_swallow_later_calls(world):
+    leave = """
+        from torch.distributed.distributed_c10d import _coalescing_manager
+        try:
+            with _coalescing_manager():
+                dist.all_reduce(torch.ones(1))
+                raise ValueError
+        except ValueError:
+            pass
+    """
+    assert "A batch of collectives was left by an exception." in str(world.execute(cell(leave)))
+    assert still_works(world)
+
+
+def test_a_handle_that_torch_drops_is_not_the_readers_to_keep(world):
+    join = """
+        from torch.distributed.algorithms.join import Join
+        from torch.nn.parallel import DistributedDataParallel
+        model = DistributedDataParallel(torch.nn.Linear(2, 1))
+        with Join([model]):
+            for _ in range(1 + rank):
+                model(torch.ones(1, 2)).sum().backward()
+    """
+    assert "thrown away" not in str(world.execute(cell(join)))
+    assert "thrown away" in str(
+        world.execute("if rank == 0: dist.isend(torch.ones(1), 1)\nelse: time.sleep(0.2)")
+    )
