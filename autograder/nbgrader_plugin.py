@@ -1,7 +1,7 @@
 """Steps of our own among those that nbgrader takes with a submission; nbgrader_config.py names them."""
 
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from nbconvert.exporters import NotebookExporter
 from nbconvert.exporters.exporter import ResourcesDict
@@ -10,20 +10,33 @@ from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import ClearHiddenTests, NbGraderPreprocessor
 from nbgrader.utils import is_locked
 from traitlets import Bool, Unicode
+from traitlets.config import Configurable
 
-from autograder.grading import records, submission
+from autograder.grading import intake, records, submission
+from autograder.grading.intake import HandedIn
 from autograder.grading.records import Terms
 from autograder.grading.regrade import regrade
+from autograder.text import line
 
 Step = tuple[NotebookNode, ResourcesDict]
 
 
 class CarefulExporter(NotebookExporter):
-    """Reads a submission only if it is a notebook, of a size that people write, and no link."""
+    """Has a submission read where memory and time have limits, and takes no more of it than its text.
+
+    What `Restore` and `Referee` made of it is read as it is.
+    """
 
     def from_filename(self, filename: str, resources: dict | None = None, **options: Any) -> tuple:
-        submission.read(Path(filename))
+        submission.require_own(Path(filename))
         return super().from_filename(filename, resources, **options)
+
+    def from_file(self, file_stream: IO[str], resources: dict | None = None, **options: Any) -> tuple:
+        if not any(isinstance(step, Restore) for step in self._preprocessors):
+            return super().from_file(file_stream, resources, **options)
+        kept = intake.kept_beside(_record(self, resources))
+        notebook = intake.read(HandedIn(Path(file_stream.name), kept))
+        return self.from_notebook_node(notebook, resources, **options)
 
 
 class Restore(NbGraderPreprocessor):
@@ -34,7 +47,7 @@ class Restore(NbGraderPreprocessor):
         release = submission.release(_course(self), names["assignment"], names["notebook"])
         notebook = submission.mended(notebook, release)
         if repairs := notebook.metadata.fourranks.repairs:
-            self.log.warning("%s: %s", names["student"], "; ".join(repairs))
+            self.log.warning("%s", line(f"{names['student']}: {'; '.join(repairs)}"))
         return notebook, resources
 
 
@@ -64,15 +77,18 @@ class Referee(NbGraderPreprocessor):
     def preprocess(self, notebook: NotebookNode, resources: ResourcesDict) -> Step:
         if not self.sandbox:
             self.log.warning("Without a sandbox students' code can do all that you can, and forge grades.")
-        names = resources["nbgrader"]
-        path = records.path_of(_course(self), names["assignment"], names["student"], names["notebook"])
-        regrade(notebook, path, self.terms)
+        regrade(notebook, _record(self, resources), self.terms)
         notebook.metadata.setdefault("fourranks", NotebookNode()).graded = records.digest(notebook)
         return notebook, resources
 
 
-def _course(step: NbGraderPreprocessor) -> Path:
+def _course(step: Configurable) -> Path:
     return Path(CourseDirectory(config=step.config).root)
+
+
+def _record(step: Configurable, resources: ResourcesDict) -> Path:
+    names = resources["nbgrader"]
+    return records.path_of(_course(step), names["assignment"], names["student"], names["notebook"])
 
 
 class HideTests(ClearHiddenTests):

@@ -9,20 +9,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from fourranks.errors import name_ranks
+from autograder.text import shortened, visible
+from fourranks.errors import name_ranks, plain
 from fourranks.trace import Call
 
 Calls = Sequence[Sequence[Call]]
 POINT_TO_POINT = ("send", "recv")
+MAX_GOT = 10_000  # characters: the longest story of a deadlock on eight ranks takes a third of it
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is wrong in one case: its kind (a key of `hints`), what was expected, and what was found."""
+    """What is wrong in one case: its kind (a key of `hints`), what was expected, and what was found.
+
+    Much of what was found is a student's text: it is kept as far as people read it, and all of it visible.
+    """
 
     kind: str
     expected: str
     got: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "got", visible(shortened(plain(self.got), MAX_GOT)))
 
 
 def first(problems: Iterable[Problem | None]) -> Problem | None:

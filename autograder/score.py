@@ -115,7 +115,7 @@ def _check_notebook(
             show(str(questions[-1]))
 
     with StudentProcess(launch=partial(launch, confine)) as student:
-        referee.grade(graded, student, secrets.token_hex(8), done)
+        referee.grade(graded, student, secrets.token_hex(16), done)
     return _sum(questions, show)
 
 
@@ -137,10 +137,10 @@ def _sum(questions: list[Question], show: Callable[[str], None]) -> bool:
 
 def _question(cell: NotebookNode) -> Question:
     name, most = _field(cell, "grade_id"), _field(cell, "points")
-    if _field(cell, "solution"):
-        return Question(name, most, None, "")
-    failure = outputs.failure(cell.outputs)
     points, _ = determine_grade(cell)
+    if _field(cell, "solution"):
+        return Question(name, most, None, "no answer yet" if points == 0 else "")
+    failure = outputs.failure(cell.outputs)
     return Question(name, most, points, _line(failure) if failure else "passed" if points == most else "")
 
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import dataclasses
 import functools
 import importlib
+import inspect
+import itertools
 import linecache
 import pickle
 import sys
@@ -18,44 +20,31 @@ import types
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
 from IPython import get_ipython
 
 import fourranks
-from autograder import wire
+from autograder import moments, wire
+from autograder.forbidden import hide
+from autograder.moments import Moment
 from fourranks import zygote
 from fourranks.errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, StartError
+from fourranks.rank import frames
 from fourranks.trace import Call
+from fourranks.transcript import Transcript
 from fourranks.verdict import Aftermath
 
-Answers = Sequence[bytes | memoryview]  # of each rank
-
+_RANK_NAMES = ("rank", "world_size", "device", "torch", "dist")
 _DRIVERS = b"autograder.drivers."  # where drivers are, as requests name them
 
+MAX_PRINTED_LINES, MAX_PRINTED_WIDTH = 20, 400  # of what ranks print; each note of ours fits
+
 RAISED, DEADLOCK, DIED, TIMED_OUT, WRONG_TYPE = "raised", "deadlock", "died", "timed out", "wrong type"
+MAX_REASON = 1_000  # characters of what a rank says of a value that it cannot send: a type has any name
 UNTOLD = "untold traffic"  # the ranks made other calls than they say, or moved more bytes, or less
-
-
-@dataclass(frozen=True)
-class Cell:
-    """The text of a cell that was run.
-
-    Attributes:
-        finished: whether it ran to its end without an error; None where nobody knows.
-    """
-
-    text: str
-    finished: bool | None = None
-
-
-@dataclass(frozen=True)
-class Source:
-    """The notebook in which something is defined, as far as it has been run, and what it is called there."""
-
-    name: str
-    cells: Sequence[Cell]
 
 
 @dataclass(frozen=True)
@@ -65,6 +54,22 @@ class Outcome:
     value: object  # what the function returned
     arguments: list  # its arguments after the call
     calls: list[Call]  # what this rank communicated
+    moments: Sequence[Moment] = ()  # that the driver marked
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What came back from all ranks.
+
+    Attributes:
+        answers: of each rank.
+        calls: that each rank made.
+        moments: that each rank's driver marked, where a witness has noted them; else answers have them.
+    """
+
+    answers: Sequence[bytes | memoryview]
+    calls: list[list[Call]]
+    moments: Sequence[Sequence[Moment]] | None = None
 
 
 @dataclass
@@ -87,6 +92,10 @@ class RunFailed(Exception):
         return self.message
 
 
+class NotDefined(NameError):
+    """A notebook has no function or class of the name that a check asks for."""
+
+
 class NotAFunction(TypeError):
     """What was passed to a check cannot be called."""
 
@@ -103,13 +112,17 @@ class Function(ABC):
         timeout: seconds for one call on all ranks; the slowest case of a reference takes a tenth of it on
             two cores.
         until_failure: whether a check may stop at the first case that fails, as nobody reads more of it.
-        source: the text that defines it; None where there is no notebook.
+        printed: the first lines that the ranks printed in the last run, where they may be shown. In grading
+            they may not: code can print the inputs of hidden tests.
+        measures: whether the memory of its ranks is measured from outside where a case asks for it.
     """
 
     name: str
     timeout: float = 20.0
     until_failure: bool = False
-    source: Source | None = None
+    printed: str = ""
+    measures: bool = False
+    _forbidden: Sequence[str] = ()
 
     def run(
         self,
@@ -138,8 +151,14 @@ class Function(ABC):
         requests = [
             wire.encode([None if arguments is None else list(arguments), *options]) for arguments in inputs
         ]
-        answers, calls = self._run_on_ranks(requests, backend)
-        return [_outcome(rank, answer, calls[rank]) for rank, answer in enumerate(answers)]
+        ran = self._run_on_ranks(requests, backend)
+        outcomes = [_outcome(rank, answer, ran.calls[rank]) for rank, answer in enumerate(ran.answers)]
+        if ran.moments is None:
+            return outcomes
+        return [
+            outcome and dataclasses.replace(outcome, moments=own)
+            for outcome, own in zip(outcomes, ran.moments, strict=True)
+        ]
 
     def backends(self, world_size: int) -> tuple[str, ...]:
         """What so many ranks can talk by where they run: Gloo, and NCCL where there is a GPU for each."""
@@ -148,9 +167,13 @@ class Function(ABC):
         gpus = zygote.shared().gpus()
         return ("gloo", "nccl") if gpus.nccl and gpus.count >= world_size else ("gloo",)
 
+    def forbid(self, libraries: Sequence[str]) -> None:
+        """Take these libraries away from ranks that are started from now on."""
+        self._forbidden = libraries
+
     @abstractmethod
-    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[Answers, list[list[Call]]]:
-        """Hands each rank its request; returns each rank's answer and calls."""
+    def _run_on_ranks(self, requests: list[bytes], backend: str) -> Ran:
+        """Hand each rank its request."""
 
     @abstractmethod
     def release(self) -> None:
@@ -171,19 +194,23 @@ class NotebookFunction(Function):
         self._function = function
         self._entry: Callable[..., pickle.PickleBuffer] = call_on_rank
         self._worlds: dict[tuple[int, str], fourranks.RankGroup] = {}
-        self.source = _source(function)
+        self._transcript: Transcript | None = None  # of the last run
 
-    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[Answers, list[list[Call]]]:
+    def _run_on_ranks(self, requests: list[bytes], backend: str) -> Ran:
         key = (len(requests), backend)
         if key not in self._worlds:
             if any(_DRIVERS in request for request in requests):  # drivers train, plain functions do not
                 zygote.shared().import_more()
             self._worlds[key] = fourranks.start(world_size=len(requests), backend=backend)
+            if self._forbidden:
+                self._worlds[key].run(hide, self._forbidden)
         world = self._worlds[key]
+        self._transcript = None
         with world.trace() as trace:
             try:
                 inputs = [(self._function, pickle.PickleBuffer(request)) for request in requests]
-                return world.map(self._entry, inputs, self.timeout, show=False), trace.calls
+                answers = world.map(self._entry, inputs, self.timeout, self._keep_transcript)
+                return Ran(answers, trace.calls)
             except FourRanksError as error:
                 failure = _failure(error, self.timeout)
         # Whatever a failed call left in these ranks must not reach the next one.
@@ -191,18 +218,28 @@ class NotebookFunction(Function):
         failure.calls = trace.calls
         raise failure
 
+    def _keep_transcript(self, transcript: Transcript) -> None:
+        self._transcript = transcript
+
+    @property
+    def printed(self) -> str:
+        """The first lines that the ranks printed in the last run, each behind the ranks that printed it."""
+        return _excerpt(self._transcript) if self._transcript else ""
+
     def release(self) -> None:
         while self._worlds:
             self._worlds.popitem()[1].stop()
 
 
-def _source(function: Callable) -> Source | None:
-    """The cells that were run in this notebook, and the name that the function has in it."""
-    shell = get_ipython()
-    if shell is None:
-        return None
-    names = [name for name, value in shell.user_ns.items() if value is function and name[0] != "_"]
-    return Source(names[0], [Cell(text) for text in shell.history_manager.input_hist_raw]) if names else None
+def _cut(line: str) -> str:
+    return line if len(line) <= MAX_PRINTED_WIDTH else f"{line[: MAX_PRINTED_WIDTH - 1]}…"
+
+
+def _excerpt(transcript: Transcript) -> str:
+    lines = [_cut(line) for line in itertools.islice(transcript.lines(), MAX_PRINTED_LINES + 1)]
+    if len(lines) > MAX_PRINTED_LINES:
+        lines[-1] = "… more was printed"
+    return "\n".join(lines)
 
 
 def handle(function: Callable | Function) -> Function:
@@ -228,6 +265,7 @@ def call_on_rank(function: Callable, request: memoryview) -> pickle.PickleBuffer
 
     Request and answer may be large: they travel beside the pickles, not in them.
     """
+    frames.count_as_library(Path(__file__).parent)
     return pickle.PickleBuffer(_answer(function, request))
 
 
@@ -237,15 +275,30 @@ def _answer(function: Callable, request: memoryview) -> bytes:
     if arguments is None:
         return wire.encode(None)
     arguments = _on_device(arguments)
+    _lend_names(function)
+    marks = moments.marks
+    marks.begin()
     use = functools.partial(_driver(driver), function) if driver else function
     try:
         value = use(*arguments, **keywords)
     except (Exception, SystemExit) as error:
         raise _StudentError("\n".join(map(str, _describe(error)))) from None
     try:
-        return wire.encode({"value": value, "arguments": arguments})
+        marked = [list(moment) for moment in marks.end()]
+        return wire.encode({"value": value, "arguments": arguments, "moments": marked})
     except wire.WireError as error:
         return wire.encode({"unsendable": str(error)})
+
+
+def _lend_names(function: Callable) -> None:
+    """Let a notebook's code use the names that every rank has; its own names win."""
+    kind = function if isinstance(function, type) else type(function)
+    parts = [getattr(function, "func", function), *vars(kind).values()]
+    for part in (inspect.unwrap(getattr(part, "__func__", part)) for part in parts):
+        names = getattr(part, "__globals__", {})
+        if names.get("__name__") == "__main__":
+            for name in _RANK_NAMES:
+                names.setdefault(name, get_ipython().user_ns[name])
 
 
 def _driver(name: str) -> Callable:
@@ -267,11 +320,11 @@ def _on_device(value: object) -> object:
 def _describe(error: BaseException) -> tuple[str, str, int, str]:
     """The exception's class, the innermost place in the student's code, and the message."""
     file, line = "", 0
-    frames: types.TracebackType | None = error.__traceback__
-    while frames is not None:
-        if not _is_library(frames.tb_frame):
-            file, line = frames.tb_frame.f_code.co_filename, frames.tb_lineno
-        frames = frames.tb_next
+    step: types.TracebackType | None = error.__traceback__
+    while step is not None:
+        if not _is_library(step.tb_frame):
+            file, line = step.tb_frame.f_code.co_filename, step.tb_lineno
+        step = step.tb_next
     return type(error).__name__, file, line, str(error)
 
 
@@ -325,11 +378,12 @@ def _outcome(rank: int, answer: bytes | memoryview, calls: list[Call]) -> Outcom
             case None:
                 return None
             case {"unsendable": str(reason)}:
+                told = reason[:MAX_REASON]
                 raise RunFailed(
-                    WRONG_TYPE, f"rank {rank} returned or left behind what no check can read: {reason}"
+                    WRONG_TYPE, f"rank {rank} returned or left behind what no check can read: {told}"
                 )
-            case {"value": value, "arguments": list(arguments)}:
-                return Outcome(value, arguments, calls)
-    except wire.WireError as error:
+            case {"value": value, "arguments": list(arguments), "moments": list(marked)}:
+                return Outcome(value, arguments, calls, moments.read(marked))
+    except (wire.WireError, moments.Unmarked) as error:
         raise RunFailed(WRONG_TYPE, f"rank {rank} answered what no check can read: {error}") from None
     raise RunFailed(WRONG_TYPE, f"rank {rank} answered what no check can read")

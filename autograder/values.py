@@ -23,6 +23,12 @@ def close(got: torch.Tensor, want: torch.Tensor, tolerance: float) -> bool:
     return torch.allclose(got.double(), want.double(), tolerance, tolerance, equal_nan=True)
 
 
+def difference_beyond(tolerance: float, want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
+    """Expected and got at the first place where they differ by more than a tolerance, as `close` has it."""
+    near = torch.isclose(got.double(), want.double(), tolerance, tolerance, equal_nan=True)
+    return difference(want, torch.where(near, want, got))
+
+
 def difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
     """Expected and got at the first place where they differ."""
     wrong = (want != got).flatten().nonzero().flatten()
@@ -39,7 +45,13 @@ def number(tensor: torch.Tensor, at: int) -> str:
 def kind_of(value: object) -> str:
     """What something is, as in "a float32 tensor of shape (2, 3)"."""
     if isinstance(value, torch.Tensor):
-        return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+        return _with_article(
+            f"{str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+        )
     if isinstance(value, (list, tuple)):
-        return f"a {type(value).__name__} of {len(value)}"
-    return "None" if value is None else f"a {type(value).__name__}"
+        return _with_article(f"{type(value).__name__} of {len(value)}")
+    return "None" if value is None else _with_article(type(value).__name__)
+
+
+def _with_article(text: str) -> str:
+    return f"an {text}" if text.startswith("int") else f"a {text}"

@@ -11,10 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
-from textwrap import fill
+from textwrap import fill, indent
 from typing import TYPE_CHECKING
 
 from autograder import hints
+from autograder.expected.received import NOT_RECEIVED
 from autograder.policy import Problem, counted
 
 if TYPE_CHECKING:
@@ -24,15 +25,22 @@ MAX_ROWS = 3
 _COLUMNS = ("case", "backend", "expected", "got")
 _CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
 _WIDTH = 100
+# A coloured bar beside text in the page's own colour: no red or green is readable in light and dark themes.
+_HEADLINE = "margin:.3em 0;padding-left:.5em;font-weight:600;border-left:.4em solid "
 
 
 @dataclass(frozen=True)
 class Result:
-    """One case on one backend; no problem means that all is as it should be."""
+    """One case on one backend; no problem means that all is as it should be.
+
+    Attributes:
+        printed: what the ranks printed in a case that failed, as far as it may be shown.
+    """
 
     case: Case
     backend: str
     problem: Problem | None
+    printed: str = ""
 
 
 class CheckFailed(AssertionError):
@@ -77,8 +85,8 @@ class Verdict:
 
     @property
     def kind(self) -> str:
-        """What is wrong in the most telling case."""
-        return max(self.failed, key=lambda result: result.case.weight).problem.kind
+        """The fault in the most telling case; data that nobody sent only where nothing else is wrong."""
+        return max(self.failed, key=_significance).problem.kind
 
     @property
     def hint(self) -> str:
@@ -103,11 +111,13 @@ class Verdict:
         for row in self._rows():
             case, backend, expected, got = row
             parts.append(f"\n  {case} ({backend})\n    expected  {expected}\n    got       {_indented(got)}")
+        if printed := self._printed:
+            title, text = printed
+            parts.append(f"\n  {title}\n{indent(text, '    ')}")
         return "\n".join([*parts, "", *self._notes(wrap=True)])
 
     def _repr_html_(self) -> str:
-        colour = "#d9402f" if self.failed else "#268a4a"  # readable on white and on black
-        head = f'<p style="margin:.3em 0;color:{colour};font-weight:600">{escape(self.headline)}</p>'
+        head = f'<p style="{_HEADLINE}{"#d9402f" if self.failed else "#268a4a"}">{escape(self.headline)}</p>'
         if not self.failed:
             return head
         header = "".join(f'<th style="text-align:left">{column}</th>' for column in _COLUMNS)
@@ -115,12 +125,12 @@ class Verdict:
         notes = "".join(
             f'<p style="margin:.3em 0">{_html_note(note)}</p>' for note in self._notes(wrap=False)
         )
-        return f"{head}<table><tr>{header}</tr>{body}</table>{notes}"
+        return f"{head}<table><tr>{header}</tr>{body}</table>{_html_printed(self._printed)}{notes}"
 
     @property
     def _shown(self) -> list[Result]:
-        """A few failed cases, those of the headline's kind first; of long stories only one."""
-        telling = sorted(self.failed, key=lambda result: result.problem.kind != self.kind)
+        """A few failed cases, the headline's kind first, empty tensors last; of long stories only one."""
+        telling = sorted(self.failed, key=lambda r: (r.problem.kind != self.kind, not r.case.weight[0]))
         return telling[: 1 if "\n" in telling[0].problem.got else MAX_ROWS]
 
     def _rows(self) -> list[tuple[str, str, str, str]]:
@@ -129,12 +139,25 @@ class Verdict:
             for result in self._shown
         ]
 
+    @property
+    def _printed(self) -> tuple[str, str] | None:
+        """What the ranks printed in the smallest failed case, and a title for it; empty tensors come last."""
+        printing = [result for result in self.failed if result.printed]
+        if not printing:
+            return None
+        smallest = min(printing, key=lambda result: (not result.case.weight[0], result.case.weight))
+        return f"Printed by the ranks ({smallest.case}, {smallest.backend}):", smallest.printed
+
     def _notes(self, wrap: bool) -> list[str]:
         more = len(self.failed) - len(self._shown)
         notes = [f"{counted(more, 'more case')} failed."] if more > 0 else []
         notes += [f"What passed is worth {float(self.share):.0%} of the points."] if self.share else []
         notes += [f"Hint: {self.hint}", f"The inputs were drawn with seed={self.seed}."]
         return [fill(note, _WIDTH) for note in notes] if wrap else notes
+
+
+def _significance(result: Result) -> tuple:
+    return result.problem.kind != NOT_RECEIVED, result.case.weight
 
 
 def show(verdict: Verdict) -> None:
@@ -164,6 +187,13 @@ def _html_row(row: tuple[str, ...]) -> str:
     below = f'<tr><td colspan="{len(row)}" style="{_CELL}">{escape(story)}</td></tr>' if story else ""
     line = "".join(f'<td style="{_CELL}">{escape(text)}</td>' for text in (*cells, first))
     return f"<tr>{line}</tr>{below}"
+
+
+def _html_printed(printed: tuple[str, str] | None) -> str:
+    if printed is None:
+        return ""
+    title, text = map(escape, printed)
+    return f'<p style="margin:.3em 0">{title}</p><pre style="margin:.3em 0 .3em 1em">{text}</pre>'
 
 
 def _html_note(note: str) -> str:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 _MAGIC = b"4RW1"
@@ -39,8 +40,11 @@ _DTYPES = {
         torch.complex128,
     )
 }
+_PLAIN = (bool, int, float, str, bytes, list, tuple, dict)
 _KEY_TYPES = (type(None), bool, int, float, str)
 _MAX_DIMS = 64
+_MAX_NUMBER_KEYS = 1_000  # Whoever chooses them can have all of them collide: looking up n takes n² steps.
+_TENSOR = 100  # values that a tensor counts for: to make one takes so much longer, and more memory
 _LARGE = 1 << 16  # bytes that are rather sent apart than copied
 _MAX_INT_BYTES = 1024
 
@@ -51,7 +55,10 @@ class WireError(ValueError):
 
 @dataclass(frozen=True)
 class Limits:
-    """What one frame may hold: bytes in all, levels of nesting, and values (each list element counts)."""
+    """What one frame may hold: bytes in all, levels of nesting, and values.
+
+    Each element of a list counts as a value, and a tensor as 100.
+    """
 
     nbytes: int = 1 << 30
     depth: int = 32
@@ -65,8 +72,9 @@ ANSWER = Limits(nbytes=1 << 28, values=5_000_000)  # what comes out of a sandbox
 def encode(value: object, limits: Limits = DEFAULT_LIMITS) -> bytes:
     """The bytes of `value`.
 
-    Allowed are None, bool, int, float, str, bytes, list, tuple, dict and torch.Tensor, exactly: subclasses
-    are not. A memoryview of bytes is written as these. A tensor is written without its gradient; one on a GPU
+    Allowed are None, bool, int, float, str, bytes, list, tuple, dict, numbers of numpy, and tensors. One of a
+    subclass, such as `nn.Parameter` or a named tuple, is written as what it is a subclass of, a number of
+    numpy as Python's, a memoryview of bytes as bytes. A tensor is written without its gradient; one on a GPU
     is copied to the CPU.
 
     Raises:
@@ -149,22 +157,41 @@ def receive_exactly(connection: socket.socket, length: int, deadline: float | No
     return received
 
 
-class _Writer:
+class _Budget:
+    """Counts what a frame holds against its limits, in the same way on both sides."""
+
     def __init__(self, limits: Limits) -> None:
+        self._values_left = limits.values
+        self._number_keys_left = _MAX_NUMBER_KEYS
+
+    def take_value(self, depth: int, count: int = 1) -> None:
+        if depth < 0:
+            raise WireError("the value is nested too deeply, or contains itself")
+        self._values_left -= count
+        if self._values_left < 0:
+            raise WireError("the value has too many parts")
+
+    def take_key(self, key: object) -> None:
+        if type(key) not in _KEY_TYPES:
+            raise WireError(f"{_type_name(type(key))} cannot be the key of a dict here")
+        self._number_keys_left -= isinstance(key, (int, float))
+        if self._number_keys_left < 0:
+            raise WireError(f"more than {_MAX_NUMBER_KEYS:,} keys of dicts are numbers")
+
+
+class _Writer(_Budget):
+    def __init__(self, limits: Limits) -> None:
+        super().__init__(limits)
         self.parts: list[bytes | memoryview] = []
         self.bytes_left = limits.nbytes
-        self.values_left = limits.values
 
     def write(self, value: object, depth: int) -> None:
         kind = type(value)
-        write = self._WRITERS.get(kind)
+        write = self._WRITERS.get(torch.Tensor if issubclass(kind, torch.Tensor) else kind)
         if write is None:
-            raise WireError(f"{_type_name(kind)} is neither plain data nor a tensor")
-        if depth < 0:
-            raise WireError("the value is nested too deeply, or contains itself")
-        self.values_left -= 1
-        if self.values_left < 0:
-            raise WireError("the value has too many parts")
+            value = _as_plain(value)
+            write = self._WRITERS[type(value)]
+        self.take_value(depth)
         write(self, value, depth)
 
     def _put(self, *parts: bytes | memoryview) -> None:
@@ -219,12 +246,14 @@ class _Writer:
     def _dict(self, value: dict, depth: int) -> None:
         self._put(b"d", _COUNT.pack(len(value)))
         for key, item in value.items():
-            if type(key) not in _KEY_TYPES:
-                raise WireError(f"{_type_name(type(key))} cannot be the key of a dict here")
+            self.take_key(key)
             self.write(key, depth - 1)
             self.write(item, depth - 1)
 
     def _tensor(self, value: torch.Tensor, depth: int) -> None:
+        self.take_value(depth, _TENSOR - 1)
+        if type(value) is not torch.Tensor:
+            value = _plain(value)
         dtype = str(value.dtype).removeprefix("torch.")
         if dtype not in _DTYPES:
             raise WireError(f"tensors of dtype {dtype} cannot be sent")
@@ -237,7 +266,7 @@ class _Writer:
         dense = value.detach().cpu().resolve_conj().resolve_neg().contiguous()
         self._put_sized(b"X", dtype.encode())
         self._put(_COUNT.pack(dense.dim()), *(_COUNT.pack(size) for size in dense.shape))
-        self._put(memoryview(dense.reshape(-1).view(torch.uint8).numpy()))
+        self._put(memory_of(dense))
 
     _WRITERS = {
         type(None): _none,
@@ -254,18 +283,14 @@ class _Writer:
     }
 
 
-class _Reader:
+class _Reader(_Budget):
     def __init__(self, data: memoryview, limits: Limits) -> None:
+        super().__init__(limits)
         self.data = data
         self.position = 0
-        self.values_left = limits.values
 
     def read(self, depth: int) -> object:
-        if depth < 0:
-            raise WireError("the value is nested too deeply")
-        self.values_left -= 1
-        if self.values_left < 0:
-            raise WireError("the value has too many parts")
+        self.take_value(depth)
         tag = bytes(self._take(1))
         read = self._READERS.get(tag)
         if read is None:
@@ -306,12 +331,14 @@ class _Reader:
         value = {}
         for _ in range(self._count()):
             key = self.read(depth - 1)
-            if type(key) not in _KEY_TYPES or key in value:
-                raise WireError("a dict with a key that is not plain, or there twice")
+            self.take_key(key)
+            if key in value:
+                raise WireError("a dict with a key that is there twice")
             value[key] = self.read(depth - 1)
         return value
 
     def _tensor(self, depth: int) -> torch.Tensor:
+        self.take_value(depth, _TENSOR - 1)
         dtype = _DTYPES.get(self._sized().decode(errors="replace"))
         num_dims = self._count()
         if dtype is None or num_dims > _MAX_DIMS:
@@ -348,6 +375,35 @@ def _empty(shape: list[int], dtype: torch.dtype) -> torch.Tensor:
         return torch.empty(shape, dtype=dtype)
     except (RuntimeError, OverflowError, TypeError):  # no elements, but dims beyond what torch can count
         raise WireError("a tensor of a shape that no tensor can have") from None
+
+
+def memory_of(tensor: torch.Tensor) -> memoryview:
+    """The bytes of a contiguous tensor of the CPU."""
+    if tensor.numel() == 0:  # its strides may be 0, which torch does not view as bytes
+        return memoryview(b"")
+    return memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+
+
+def _as_plain(value: object) -> object:
+    """A number of numpy, or data of a subclass, as plain data.
+
+    Raises:
+        WireError: it is neither.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    kind = next((plain for plain in _PLAIN if isinstance(value, plain)), None)
+    if kind is None:
+        raise WireError(f"{_type_name(type(value))} is neither plain data nor a tensor")
+    return kind(value)
+
+
+def _plain(value: torch.Tensor) -> torch.Tensor:
+    """The tensor behind one of a subclass, which has no say in this."""
+    with torch._C.DisableTorchFunctionSubclass():
+        if torch._C._dispatch_keys(value).has(torch._C.DispatchKey.Python):
+            raise WireError(f"{_type_name(type(value))} is no tensor with data of its own")
+        return value.detach().as_subclass(torch.Tensor)
 
 
 def _type_name(kind: type) -> str:

@@ -12,9 +12,9 @@ import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from autograder.drivers import benchmarking as drivers
+from autograder.forbidden import BENCHMARKING as BANNED
 from autograder.judge import Trial, judge
 from autograder.policy import Problem
-from autograder.reading.forbidden import BENCHMARKING as BANNED
 from autograder.student import Function, Outcome
 from autograder.values import kind_of
 from fourranks import alpha_beta

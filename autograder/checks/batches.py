@@ -8,13 +8,14 @@ from functools import partial
 
 import torch
 
+from autograder.draws import Draws
 from autograder.drivers import data_parallelism as drivers
 from autograder.drivers.small_models import WIDTH, build, gradients
 from autograder.expected import gradient_traffic as traffic
 from autograder.expected.gradients import Expected, wrong_gradients
+from autograder.forbidden import DATA_PARALLELISM as BANNED
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, counted
-from autograder.reading.forbidden import DATA_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.training import WORLD_SIZES, settings
 from autograder.values import difference, kind_of, same
@@ -39,13 +40,13 @@ def shard_batch(function: Code, world_sizes: Sequence[int] = (1, 2, 3, 4), seed:
 
 
 def _sharding(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
-    generator = torch.Generator().manual_seed(seed)
+    draws = Draws(seed)
     for world_size in world_sizes:
         for local_size, shape, dtype in SHARDS:
-            drawn = torch.randint(-99, 100, (world_size, local_size, *shape), generator=generator).to(dtype)
+            drawn = draws.randint(-99, 100, (world_size, local_size, *shape), dtype)
             yield _sharding_trial(drawn.flatten(0, 1), world_size, partial(_wrong_shards, drawn))
         for size in (world_size - 1, 3 * world_size + 1) if world_size > 1 else ():
-            batch = torch.rand(size, 2, generator=generator)
+            batch = draws.rand((size, 2))
             yield _sharding_trial(batch, world_size, partial(_no_refusal, size, world_size))
 
 
@@ -102,7 +103,7 @@ def accumulate(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: i
 def _accumulating(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
     for setting in settings(world_sizes, seed):
         for sizes in MICROBATCHES if not setting.members else MICROBATCHES[1:2]:
-            microbatches = [[_microbatch(size, setting.generator) for size in sizes] for _ in setting.ranks]
+            microbatches = [[_microbatch(size, setting.draws) for size in sizes] for _ in setting.ranks]
             model_seed = setting.model_seed(0)
             expected = _Accumulated.of(model_seed, microbatches)
             yield setting.trial(
@@ -113,9 +114,9 @@ def _accumulating(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
             )
 
 
-def _microbatch(size: int, generator: torch.Generator) -> list[torch.Tensor]:
-    inputs = torch.randn(size, WIDTH, generator=generator)
-    return [inputs, torch.randn(size, 3, generator=generator, dtype=torch.float64)]
+def _microbatch(size: int, draws: Draws) -> list[torch.Tensor]:
+    inputs = draws.randn((size, WIDTH))
+    return [inputs, draws.randn((size, 3), torch.float64)]
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from typing import ClassVar
 
 from autograder import hints
 from autograder.drivers import benchmarking as drivers
+from autograder.forbidden import BENCHMARKING as BANNED
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, counted, first
-from autograder.reading.forbidden import BENCHMARKING as BANNED
 from autograder.student import Function, Outcome
 from autograder.values import kind_of
 from fourranks.errors import name_ranks
@@ -153,6 +153,7 @@ def _pretended(plan: _Plan) -> Trial:
         members=plan.members,
         driver=drivers.pretended,
         verify=lambda outcomes: _examine(plan, outcomes),
+        received=[4 * (rank in by_rank and len(by_rank) > 1) for rank in range(plan.world_size)],
         backends=("gloo",),
         size=plan.iterations,
         plan=plan,
@@ -183,7 +184,7 @@ def _not_a_number(values: Mapping[int, object]) -> Problem | None:
 
 
 def _wrong_calls(plan: _Plan, rank: int, answer: Outcome) -> Problem | None:
-    calls = [name for name, _ in answer.value["events"]].count("run")
+    calls = [moment.name for moment in answer.moments].count("run")
     wanted = plan.warmup + plan.iterations
     if calls == wanted:
         return None
@@ -222,8 +223,9 @@ def _each(values: Mapping[int, float]) -> str:
 
 def _wrong_order(plan: _Plan, rank: int, answer: Outcome) -> Problem | None:
     """What was done around the calls: ranks have to meet before the clock starts, not before it stops."""
-    events = [*answer.value["events"], *((call.op, call.start) for call in answer.calls)]
-    names = [name for name, _ in sorted(events, key=lambda event: event[1])]
+    marked = [(moment.at, moment.name) for moment in answer.moments]
+    events = [*marked, *((call.start, call.op) for call in answer.calls)]
+    names = [name for _, name in sorted(events, key=lambda event: event[0])]
     for iteration, between in enumerate(_between_calls(names)[plan.warmup :]):
         where = f"rank {rank}, iteration {iteration + 1}"
         before, on_the_clock = _at_clock(between.before)

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from autograder.checks.pipeline_schedules import Schedule, described, pure_trial
 from autograder.expected import pipeline_schedules as reference
 from autograder.expected.pipeline_schedules import in_words
+from autograder.forbidden import PIPELINE_PARALLELISM as BANNED
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, counted
-from autograder.reading.forbidden import PIPELINE_PARALLELISM as BANNED
 from autograder.student import Function
 from autograder.values import kind_of
 

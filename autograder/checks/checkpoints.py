@@ -17,9 +17,9 @@ import torch
 from autograder import student
 from autograder.drivers import checkpoints as drivers
 from autograder.expected.training_state import Draw, content_of, difference, one_step_later, shown
+from autograder.forbidden import DATA_PARALLELISM as BANNED
 from autograder.judge import Trial, judge
 from autograder.policy import Problem
-from autograder.reading.forbidden import DATA_PARALLELISM as BANNED
 from autograder.student import Function, Outcome, RunFailed
 from autograder.values import close, kind_of, same
 

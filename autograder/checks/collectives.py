@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from autograder.draws import Draws
 from autograder.judge import judge
 from autograder.policy import Budget
 from autograder.student import Function
@@ -23,6 +24,9 @@ NUMELS = (0, 1, 7, 1000)
 DTYPES = (torch.float32, torch.int64, torch.bfloat16, torch.float64)
 MATRIX = (4, 3)  # the shape of one case; all others have one dimension
 
+# Tensors of at most so many elements hold small numbers, whose sums can be followed by hand.
+_FEW = 12
+_LARGEST_BY_HAND = 40  # a number that `garbage` is not
 # The largest summand: so small that the sum of 16 of them is still an integer that the dtype holds exactly.
 _LARGEST_SUMMAND = {
     torch.bfloat16: 1 << 4,
@@ -43,7 +47,7 @@ class _Setting:
     dtype: torch.dtype
     root_position: int
     members: tuple[int, ...] | None
-    generator: torch.Generator
+    draws: Draws
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -73,9 +77,10 @@ class _Setting:
     def draw(self, parts: int = 1) -> list[torch.Tensor]:
         """For each rank that takes part, a tensor of `parts` chunks."""
         high = _LARGEST_SUMMAND[self.dtype]
+        if self.numel <= _FEW:
+            high = min(high, _LARGEST_BY_HAND)
         shape = (self.size, *self.shape_of(parts))
-        drawn = torch.randint(-high, high + 1, shape, generator=self.generator, dtype=self.dtype)
-        return list(drawn.unbind())
+        return list(self.draws.randint(-high, high + 1, shape, self.dtype).unbind())
 
     def garbage(self, parts: int = 1) -> torch.Tensor:
         """A buffer to be filled, whose contents are not the result by accident."""
@@ -97,10 +102,15 @@ class _Setting:
         inputs: Sequence[tuple],
         expected: Sequence[dict],
         budget: Budget,
+        received: tuple[int, ...],
         summands: Sequence[Sequence[torch.Tensor]] | None = None,
         root_name: str | None = None,
     ) -> InPlaceCase:
-        """The case with these inputs and expectations, one of each for every rank that takes part."""
+        """The case with these inputs and expectations, one of each for every rank that takes part.
+
+        Args:
+            received: bytes that each rank of the world needs from others, where there are others.
+        """
         return InPlaceCase(
             shape=self.shape,
             dtype=self.dtype,
@@ -108,6 +118,7 @@ class _Setting:
             expected=self.on_ranks(expected, {}),
             budget=budget,
             members=self.members,
+            received=received if self.size > 1 else (),
             root=self.root if root_name else None,
             root_name=root_name or "",
             summands=None if summands is None else self.on_ranks(summands, []),
@@ -117,14 +128,16 @@ class _Setting:
         """A budget by rank that differs between the root and the others."""
         return tuple(self.on_ranks([at_root if r == self.root else elsewhere for r in self.ranks], 0))
 
+    def each(self, nbytes: int) -> tuple[int, ...]:
+        """The same for all ranks that take part."""
+        return self.limits(nbytes, nbytes)
+
     def tree(self) -> Budget:
         rounds = (self.size - 1).bit_length()  # the base-2 logarithm, rounded up
         return Budget("a tree", total_bytes=(self.size - 1) * self.nbytes, rounds=rounds)
 
     def ring(self, steps: int, nbytes: int) -> Budget:
-        return Budget(
-            "a ring", self.limits(steps * nbytes, steps * nbytes), self.limits(steps, steps), ring=self.ranks
-        )
+        return Budget("a ring", self.each(steps * nbytes), self.each(steps), ring=self.ranks)
 
 
 def _settings(
@@ -135,17 +148,17 @@ def _settings(
     groups: bool = True,
 ) -> Iterator[_Setting]:
     """Every world size with every number of elements; dtypes and roots take turns. A matrix, then a group."""
-    generator = torch.Generator().manual_seed(seed)
+    draws = Draws(seed)
     for world_size in world_sizes:
         for turn, numel in enumerate(numels):
             dtype = dtypes[(turn + world_size) % len(dtypes)]
-            yield _Setting(world_size, (numel,), dtype, turn % world_size, None, generator)
+            yield _Setting(world_size, (numel,), dtype, turn % world_size, None, draws)
     largest = max(world_sizes)
-    yield _Setting(largest, MATRIX, dtypes[0], 0, None, generator)
+    yield _Setting(largest, MATRIX, dtypes[0], 0, None, draws)
     if groups and largest >= 3:
         # Without rank 0, so that a position in the group is never the global rank.
         members = tuple(range(1, largest))
-        yield _Setting(largest, (numels[-1],), dtypes[0], len(members) - 1, members, generator)
+        yield _Setting(largest, (numels[-1],), dtypes[0], len(members) - 1, members, draws)
 
 
 def _check(
@@ -176,14 +189,16 @@ def _broadcast(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
     inputs = [(tensor, setting.root) for tensor in tensors]
     expected = [{0: tensors[setting.root_position]}] * setting.size
-    return setting.case(inputs, expected, setting.tree(), root_name="src")
+    received = setting.limits(0, setting.nbytes)
+    return setting.case(inputs, expected, setting.tree(), received, root_name="src")
 
 
 def _reduce(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
     inputs = [(tensor, setting.root) for tensor in tensors]
     expected = [{0: setting.total(tensors)} if rank == setting.root else {} for rank in setting.ranks]
-    return setting.case(inputs, expected, setting.tree(), [tensors] * setting.size, root_name="dst")
+    received = setting.limits(setting.nbytes, 0)
+    return setting.case(inputs, expected, setting.tree(), received, [tensors] * setting.size, root_name="dst")
 
 
 def _scatter(setting: _Setting) -> InPlaceCase:
@@ -197,7 +212,7 @@ def _scatter(setting: _Setting) -> InPlaceCase:
     ]
     others = setting.size - 1
     budget = Budget("one part to each", setting.limits(others * setting.nbytes, 0), setting.limits(others, 0))
-    return setting.case(inputs, expected, budget, root_name="src")
+    return setting.case(inputs, expected, budget, setting.limits(0, setting.nbytes), root_name="src")
 
 
 def _gather(setting: _Setting) -> InPlaceCase:
@@ -212,7 +227,8 @@ def _gather(setting: _Setting) -> InPlaceCase:
         for rank, tensor in zip(setting.ranks, tensors, strict=True)
     ]
     budget = Budget("one message each", setting.limits(0, setting.nbytes), setting.limits(0, 1))
-    return setting.case(inputs, expected, budget, root_name="dst")
+    received = setting.limits((setting.size - 1) * setting.nbytes, 0)
+    return setting.case(inputs, expected, budget, received, root_name="dst")
 
 
 def _chunks(setting: _Setting, tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
@@ -226,14 +242,17 @@ def _ring_reduce_scatter(setting: _Setting) -> InPlaceCase:
     chunks = _chunks(setting, tensors)
     inputs = [(setting.garbage(), tensor) for tensor in tensors]
     expected = [{0: setting.total(own), 1: tensor} for own, tensor in zip(chunks, tensors, strict=True)]
-    return setting.case(inputs, expected, setting.ring(setting.size - 1, setting.nbytes), chunks)
+    budget = setting.ring(setting.size - 1, setting.nbytes)
+    return setting.case(inputs, expected, budget, setting.each(setting.nbytes), chunks)
 
 
 def _ring_all_gather(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
     inputs = [(setting.garbage(setting.size), tensor) for tensor in tensors]
     expected = [{0: torch.cat(tensors), 1: tensor} for tensor in tensors]
-    return setting.case(inputs, expected, setting.ring(setting.size - 1, setting.nbytes))
+    others = setting.size - 1
+    received = setting.each(others * setting.nbytes)
+    return setting.case(inputs, expected, setting.ring(others, setting.nbytes), received)
 
 
 def _ring_all_reduce(setting: _Setting) -> InPlaceCase:
@@ -241,7 +260,8 @@ def _ring_all_reduce(setting: _Setting) -> InPlaceCase:
     chunk_nbytes = -(-setting.numel // setting.size) * setting.dtype.itemsize  # rounded up
     expected = [{0: setting.total(tensors)}] * setting.size
     budget = setting.ring(2 * (setting.size - 1), chunk_nbytes)
-    return setting.case([(tensor,) for tensor in tensors], expected, budget, [tensors] * setting.size)
+    inputs, received = [(tensor,) for tensor in tensors], setting.each(setting.nbytes)
+    return setting.case(inputs, expected, budget, received, [tensors] * setting.size)
 
 
 def _all_to_all(setting: _Setting) -> InPlaceCase:
@@ -252,10 +272,8 @@ def _all_to_all(setting: _Setting) -> InPlaceCase:
     ]
     others = setting.size - 1
     nbytes = others * setting.nbytes
-    budget = Budget(
-        "each chunk straight to its owner", setting.limits(nbytes, nbytes), setting.limits(others, others)
-    )
-    return setting.case(inputs, expected, budget)
+    budget = Budget("each chunk straight to its owner", setting.each(nbytes), setting.each(others))
+    return setting.case(inputs, expected, budget, setting.each(nbytes))
 
 
 def _exchange(setting: _Setting) -> InPlaceCase:
@@ -270,8 +288,9 @@ def _exchange(setting: _Setting) -> InPlaceCase:
         {RETURNED: tensors[-1 - rank], 0: tensor} if paired[rank] else {}
         for rank, tensor in enumerate(tensors)
     ]
-    budget = Budget("one message each", setting.limits(setting.nbytes, setting.nbytes), setting.limits(1, 1))
-    return setting.case(inputs, expected, budget)
+    budget = Budget("one message each", setting.each(setting.nbytes), setting.each(1))
+    received = tuple(setting.nbytes * takes_part for takes_part in paired)
+    return setting.case(inputs, expected, budget, received)
 
 
 broadcast = _check("broadcast", _broadcast)

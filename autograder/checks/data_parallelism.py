@@ -12,18 +12,18 @@ from functools import partial
 
 import torch
 
+from autograder.draws import Draws
 from autograder.drivers import data_parallelism as drivers
-from autograder.drivers.small_models import build, contents
+from autograder.drivers.small_models import build, contents, model_bytes
 from autograder.expected import gradient_traffic as traffic
-from autograder.expected.gradient_traffic import Moments
-from autograder.expected.gradients import Expected, expectations, sum_of, wrong_gradients
+from autograder.expected.gradients import Expected, bytes_from_others, expectations, sum_of, wrong_gradients
 from autograder.expected.wrapping import different, wrong_start
+from autograder.forbidden import DATA_PARALLELISM as BANNED
 from autograder.judge import Trial, judge
+from autograder.moments import Stretch, stretches
 from autograder.policy import Problem, first
-from autograder.reading.forbidden import DATA_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.training import WORLD_SIZES, Setting, Training, settings
-from fourranks.trace import Call
 
 STEPS = 3
 KIND_OF_MODEL = {
@@ -62,12 +62,14 @@ def _averaging(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
     for setting in settings(world_sizes, seed):
         for model in KIND_OF_MODEL if not setting.members else ("plain", "unused"):
             batches, model_seed = setting.draw(1), setting.model_seed(0)
+            steps = expectations(model, model_seed, batches)
             yield setting.trial(
                 KIND_OF_MODEL[model],
                 drivers.average,
                 lambda p, _, batches=batches, model=model, s=model_seed: (model, s, batches[p][0]),
-                partial(_averaged, expectations(model, model_seed, batches)[0], model, model_seed),
+                partial(_averaged, steps[0], model, model_seed),
                 model=model,
+                received=partial(bytes_from_others, steps),
             )
 
 
@@ -123,7 +125,7 @@ def _wrapping(
             for size in bucket_bytes[model]:
                 yield _training_trial(setting, model, size)
         yield _pause_trial(setting, _options(bucket_bytes["buffers"][0]))
-    yield _memory_trial(Setting(2, None, seed, torch.Generator().manual_seed(seed)), held)
+    yield _memory_trial(Setting(2, None, Draws(seed)), held)
 
 
 def _models(setting: Setting) -> list[str]:
@@ -157,16 +159,17 @@ class _Run:
 
     def trained(self, at: int, where: str, outcome: Outcome) -> Problem | None:
         """Each step's gradients, and what was communicated for them."""
-        steps = zip(self.expected, outcome.value["steps"], strict=True)
+        parts = stretches(outcome, "began", len(self.expected))
+        steps = zip(self.expected, outcome.value["steps"], parts, strict=True)
         problems = (
-            self._step(want, step, outcome.calls, at, f"{where}, step {number}")
-            for number, (want, step) in enumerate(steps, 1)
+            self._step(want, step, part, at, f"{where}, step {number}")
+            for number, (want, step, part) in enumerate(steps, 1)
         )
         return first(problems)
 
-    def _step(self, want: Expected, step: dict, calls: Sequence[Call], at: int, where: str) -> Problem | None:
-        module, moments, ordered = build(self.model, self.seed), Moments.of(step), self.model == "plain"
-        calls, size = moments.within(calls), self.bucket_bytes
+    def _step(self, want: Expected, step: dict, part: Stretch, at: int, where: str) -> Problem | None:
+        module, ordered = build(self.model, self.seed), self.model == "plain"
+        calls, size = [call for call in part.calls if call.moves_data], self.bucket_bytes
         allowed = traffic.one_by_one(module) if size is None else traffic.in_buckets(module, size)
         problem = (
             traffic.broken_rules(calls, where)
@@ -179,7 +182,7 @@ class _Run:
             problem = traffic.wrong_number(calls, allowed, where)
         else:
             problem = traffic.wrong_buckets(calls, allowed, size, ordered, where)
-        return problem or (traffic.late(calls, allowed, moments, where) if ordered else None)
+        return problem or (traffic.late(calls, allowed, part, where) if ordered else None)
 
 
 def _training_trial(setting: Setting, model: str, bucket_bytes: int | None) -> Training:
@@ -195,22 +198,26 @@ def _training_trial(setting: Setting, model: str, bucket_bytes: int | None) -> T
         run.wrapped,
         run.trained,
         model=model,
+        received=lambda p: bytes_from_others(run.expected, p) + (model_bytes(model) if p else 0),
     )
 
 
 def _pause_trial(setting: Setting, options: dict) -> Training:
     batches, model_seed = setting.draw(STEPS), setting.model_seed(setting.ranks[0])
+    expected = expectations("plain", model_seed, batches, learning_rate=0.0)
     return setting.trial(
         f"no_sync for {STEPS - 1} of {STEPS} backwards",
         drivers.pause,
         lambda p, rank: ("plain", setting.model_seed(rank), batches[p], options),
-        partial(_paused, expectations("plain", model_seed, batches, learning_rate=0.0)),
+        partial(_paused, expected),
+        received=partial(bytes_from_others, expected[:2]),  # two of the steps are averaged
     )
 
 
 def _paused(expected: Sequence[Expected], at: int, where: str, outcome: Outcome) -> Problem | None:
     value = outcome.value
-    sent = [call for call in outcome.calls if value["paused"] <= call.start <= value["resumed"]]
+    (paused,) = stretches(outcome, "paused", 1)
+    sent = paused.until("resumed")
     if sent:
         return Problem("sent in no_sync", f"{where}: nothing is sent in no_sync()", traffic.named(sent[0]))
     *earlier, last = expected

@@ -13,11 +13,11 @@ from functools import partial
 import torch
 
 from autograder.drivers import tensor_parallelism as drivers
-from autograder.expected.activation_traffic import Collective, Traffic, excess
+from autograder.expected.activation_traffic import Collective, Traffic, excess, least_received
 from autograder.expected.shards import Cut, Tensors
+from autograder.forbidden import TENSOR_PARALLELISM as BANNED
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, first
-from autograder.reading.forbidden import TENSOR_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.tensor_parallelism import by_rank, names, trial
 from autograder.trials.training import WORLD_SIZES, Setting, settings
@@ -160,10 +160,7 @@ def _part(shape: Shape, num_ranks: int) -> tuple[int, ...]:
 
 def _draw(setting: Setting, shape: Shape, size: tuple[int, ...]) -> list[Tensor]:
     """Whole numbers for each rank."""
-    return [
-        torch.randint(-LARGEST, LARGEST + 1, size, generator=setting.generator).to(shape.dtype)
-        for _ in setting.ranks
-    ]
+    return [setting.draws.randint(-LARGEST, LARGEST + 1, size, shape.dtype) for _ in setting.ranks]
 
 
 def _trial(
@@ -177,6 +174,7 @@ def _trial(
         lambda at: (x[at], arguments, gradient[at], shape.strided and at % 2 == 0),
         partial(_examine, expected, x, gradient),
         shape.traits,
+        least_received(expected.traffic, len(setting.ranks)),
     )
 
 
@@ -299,9 +297,7 @@ def _examine(
         (gradient, "neighbour", "gradient of something else that was added", "gradient overwritten", {}),
     )
     problem = first(_compare(outcomes, *each) for each in compared)
-    return problem or first(
-        excess(expected.traffic, outcome.value, outcome.calls, len(ranks), rank) for rank, outcome in outcomes
-    )
+    return problem or first(excess(expected.traffic, outcome, len(ranks), rank) for rank, outcome in outcomes)
 
 
 def _compare(

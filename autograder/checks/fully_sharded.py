@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch.func import functional_call
 
+from autograder.checks import held_memory
 from autograder.drivers import sharded_data_parallelism as drivers
 from autograder.drivers.data_parallelism import LEARNING_RATE
 from autograder.drivers.small_models import build, contents, descend, gradients, loss, others
@@ -20,9 +21,10 @@ from autograder.expected import gradient_traffic, shard_traffic
 from autograder.expected.gradients import Expected, Gradients, sum_of, wrong_gradients
 from autograder.expected.shard_traffic import ALL_REDUCES, GATHERS, REDUCES, Shards
 from autograder.expected.wrapping import different
+from autograder.forbidden import SHARDED_DATA_PARALLELISM as BANNED
 from autograder.judge import Trial, judge
+from autograder.moments import Stretch, stretches
 from autograder.policy import Problem, first
-from autograder.reading.forbidden import SHARDED_DATA_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.sharded_data_parallelism import LAYER_BYTES, NUM_LAYERS, Sharding, memory_setting
 from autograder.trials.training import WORLD_SIZES, Setting, Training, settings
@@ -88,6 +90,7 @@ def _cases(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
                 yield _training_trial(setting, kind)
     for model in ("stack", "frozen stack"):
         yield _memory_trial(memory_setting(seed), model)
+    yield held_memory.parameters(seed)
 
 
 def _training_trial(setting: Setting, kind: _Kind) -> Training:
@@ -103,6 +106,7 @@ def _training_trial(setting: Setting, kind: _Kind) -> Training:
         run.trained,
         model=kind.model,
         kind=Sharding,
+        received=lambda _: run.received(),
     )
 
 
@@ -159,18 +163,33 @@ class _Run:
         itemsize = self.kind.dtype.itemsize if self.kind.dtype else None
         return Shards(self.module(), self.kind.min_shard_numel, self.num_ranks, itemsize)
 
+    def received(self) -> int:
+        """Bytes of the parameters that are used and that a rank does not hold, once a step."""
+        shards, parameters = self.shards(), dict(self.module().named_parameters())
+        used = [
+            parameters[name]
+            for step in self.expected
+            for name, gradient in step.mean.items()
+            if gradient is not None and shards.shards(parameters[name])
+        ]
+        return sum(shards.others_bytes(parameter) for parameter in used)
+
     def wrapped(self, at: int, where: str, outcome: Outcome) -> Problem | None:
         """What is wrong before the first step: with the whole model, and with what this rank holds of it."""
         value, module = outcome.value, self.module()
+        began = self._parts(outcome)[0].at("began")
         buffers = contents(module)[1]
         state = module.state_dict()
         return (
             first(_other_names(state, got, where) for got in value["states"])
             or different(_without(state, buffers), value["states"][0], "parameters differ", where)
             or different(_only(state, buffers), value["states"][0], "buffers differ", where)
-            or gradient_traffic.copied_twice(module, outcome.calls, value["steps"][0]["began"], where)
+            or gradient_traffic.copied_twice(module, outcome.calls, began, where)
             or self._wrong_shards(value, where)
         )
+
+    def _parts(self, outcome: Outcome) -> list[Stretch]:
+        return stretches(outcome, "began", self.kind.steps)
 
     def _wrong_shards(self, value: dict, where: str) -> Problem | None:
         shards, held = self.shards(), value["held"]
@@ -195,10 +214,10 @@ class _Run:
     def trained(self, at: int, where: str, outcome: Outcome) -> Problem | None:
         """What is wrong with each step: gradients, then what was communicated for them."""
         states, steps = outcome.value["states"], outcome.value["steps"]
-        pairs = zip(states, states[1:], steps, self.expected, strict=False)
+        pairs = zip(states, states[1:], steps, self.expected, self._parts(outcome), strict=False)
         problems = (
-            self._step(before, after, step, want, outcome.calls, at, f"{where}, step {number}")
-            for number, (before, after, step, want) in enumerate(pairs, 1)
+            self._step(before, after, step, want, part, at, f"{where}, step {number}")
+            for number, (before, after, step, want, part) in enumerate(pairs, 1)
         )
         return first(problems)
 
@@ -208,13 +227,14 @@ class _Run:
         after: dict,
         step: dict,
         want: Expected,
-        calls: Sequence[Call],
+        part: Stretch,
         at: int,
         where: str,
     ) -> Problem | None:
-        own = [call for call in calls if call.moves_data and step["began"] <= call.start <= step["ended"]]
-        forward = [call for call in own if call.start < step["backward"]]
-        backward = [call for call in own if call.start >= step["backward"]]
+        own = [call for call in part.until("ended") if call.moves_data]
+        turn = part.at("backward")
+        forward = [call for call in own if call.start < turn]
+        backward = [call for call in own if call.start >= turn]
         got = _implied(before, after, want)
         return (
             shard_traffic.broken_rules(own, (*GATHERS, *REDUCES, *ALL_REDUCES), where)
@@ -323,7 +343,9 @@ def _memory_trial(setting: Setting, model: str) -> Training:
 
     def verify(at: int, where: str, outcome: Outcome) -> Problem | None:
         value = outcome.value
-        gathers = [call for call in outcome.calls if call.op in GATHERS and call.start >= value["moment"]]
+        _, second = stretches(outcome, "began", 2)
+        turn = second.at("backward")
+        gathers = [call for call in second.calls if call.op in GATHERS and call.start >= turn]
         kinds = {
             "held": "whole parameters held",
             "forward": "not freed in forward" if gathers else "kept for backward",
@@ -335,7 +357,7 @@ def _memory_trial(setting: Setting, model: str) -> Training:
                 what = {"held": "the shards", "left": "shards and gradients"}.get(name, "besides them")
                 expected = f"{where}: {what}, at most {limits[name]:,} of {whole:,} bytes"
                 return Problem(kind, expected, f"{value[name]:,} bytes")
-        step = [call for call in outcome.calls if call.moves_data and call.start >= value["began"]]
+        step = [call for call in second.calls if call.moves_data]
         return shard_traffic.too_much_under_way(step, limits["backward"], "not freed in backward", where)
 
     trial = setting.trial(

@@ -13,13 +13,15 @@ from typing import ClassVar
 import torch
 
 from autograder import hints
+from autograder.draws import Draws
 from autograder.drivers import less_communication as drivers
 from autograder.expected.simulations import Compression, LocalSgd, mean
+from autograder.forbidden import DATA_PARALLELISM as BANNED
 from autograder.judge import Trial, judge
+from autograder.moments import stretches
 from autograder.policy import Problem
-from autograder.reading.forbidden import DATA_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
-from autograder.values import close, difference, kind_of, same
+from autograder.values import close, difference_beyond, kind_of, same
 from fourranks.trace import Call
 
 WORLD_SIZES = (1, 2, 3, 4, 5)
@@ -74,6 +76,11 @@ def _worlds(world_sizes: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...] |
         yield max(world_sizes), tuple(range(1, max(world_sizes)))
 
 
+def _received(world_size: int, ranks: tuple[int, ...], nbytes: int) -> list[int]:
+    """So many bytes for each rank that takes part, if there are others."""
+    return [nbytes if rank in ranks and len(ranks) > 1 else 0 for rank in range(world_size)]
+
+
 def _title(world_size: int, members: tuple[int, ...] | None, what: str) -> str:
     ranks = f"{world_size} rank{'s' if world_size > 1 else ''}"
     group = f", group of {', '.join(map(str, members))}" if members else ""
@@ -94,10 +101,10 @@ _ROUND_MISTAKES: Sequence[tuple[str, Callable, str]] = (
 
 
 def _rounds(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
-    generator = torch.Generator().manual_seed(seed)
+    draws = Draws(seed)
     for world_size, members in _worlds(world_sizes):
         ranks = members or tuple(range(world_size))
-        local = _draw_rounds(len(ranks), ("SGD", "AdamW")[world_size % 2], generator)
+        local = _draw_rounds(len(ranks), ("SGD", "AdamW")[world_size % 2], draws)
         inputs = [(local.state, local.kind, rounds) for rounds in local.rounds]
         yield _Trial(
             title=_title(world_size, members, f"{local.kind}, {ROUNDS} rounds"),
@@ -106,12 +113,13 @@ def _rounds(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
             driver=drivers.local_sgd,
             size=2 if len(ranks) == 2 else 1,  # where all take as many steps, more can be told
             verify=lambda outcomes, local=local, ranks=ranks: _wrong_round(local, ranks, outcomes),
+            received=_received(world_size, ranks, ROUNDS * local.nbytes),
         )
 
 
-def _draw_rounds(num_ranks: int, kind: str, generator: torch.Generator) -> LocalSgd:
+def _draw_rounds(num_ranks: int, kind: str, draws: Draws) -> LocalSgd:
     def draw(*shape: int) -> torch.Tensor:
-        return torch.randn(shape, generator=generator, dtype=torch.float64)
+        return draws.randn(shape, torch.float64)
 
     state = {name: draw(*tensor.shape) for name, tensor in drivers.make_model().state_dict().items()}
     # Ranks may take different numbers of steps, or none; with 2 ranks they take as many, so that talking in
@@ -129,9 +137,10 @@ def _wrong_round(local: LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -> P
 
 def _talked_early(ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
     for rank, outcome in zip(ranks, outcomes, strict=True):
-        for number, report in enumerate(outcome.value, 1):
-            for call in outcome.calls:
-                if report["began"] < call.start < report["last_loss"]:
+        for number, part in enumerate(stretches(outcome, "began", ROUNDS), 1):
+            last = max(part.all("loss"), default=0.0)
+            for call in part.calls:
+                if call.start < last:
                     got = f"rank {rank} calls {call.op} in line {call.line} before its last step"
                     kind = "communication between local steps"
                     return Problem(kind, f"round {number}: local steps only", got)
@@ -188,11 +197,11 @@ _NUM_STEPS, _NUM_COMPRESSORS = 3, 2
 def _compressions(
     world_sizes: Sequence[int], ratios: Sequence[float], shapes: Sequence[tuple[int, ...]], seed: int
 ) -> Iterator[Trial]:
-    generator = torch.Generator().manual_seed(seed)
+    draws = Draws(seed)
     for world_size, members in _worlds(world_sizes):
         ranks = members or tuple(range(world_size))
         for ratio in ratios if members is None else ratios[:1]:
-            steps = _draw_steps(len(ranks), shapes, generator)
+            steps = _draw_steps(len(ranks), shapes, draws)
             inputs = [(ratio, own) for own in steps]
             compressions = [
                 Compression(ratio, [[step[which] for step in own] for own in steps])
@@ -204,15 +213,18 @@ def _compressions(
                 members=members,
                 driver=drivers.compress,
                 verify=lambda outcomes, c=compressions, ranks=ranks: _wrong_compression(c, ranks, outcomes),
+                received=_received(
+                    world_size, ranks, _NUM_STEPS * sum(each.nbytes for each in compressions) // 2
+                ),
                 size=round(100 * (1 - ratio)),
             )
 
 
-def _draw_steps(num_ranks: int, shapes: Sequence[tuple[int, ...]], generator: torch.Generator) -> list:
+def _draw_steps(num_ranks: int, shapes: Sequence[tuple[int, ...]], draws: Draws) -> list:
     """For each rank and step the gradients for each compressor; the ranks agree in a part of them."""
 
     def draw() -> list[torch.Tensor]:
-        return [torch.randn(shape, generator=generator) for shape in shapes]
+        return [draws.randn(shape) for shape in shapes]
 
     shared = [[draw() for _ in range(_NUM_COMPRESSORS)] for _ in range(_NUM_STEPS)]
     return [
@@ -282,8 +294,7 @@ def _equal(got: torch.Tensor, want: torch.Tensor) -> bool:
 def _differing(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
     if kind_of(want) != kind_of(got):
         return kind_of(want), kind_of(got)
-    near = torch.isclose(got, want, TOLERANCE[want.dtype], TOLERANCE[want.dtype])
-    return difference(want, torch.where(near, want, got))
+    return difference_beyond(TOLERANCE[want.dtype], want, got)
 
 
 def _nbytes(calls: Sequence[Call]) -> int:

@@ -6,6 +6,7 @@ last one the targets, all others numbers that are none. `pipeline_traffic` has t
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
@@ -14,15 +15,17 @@ import torch
 from torch import nn
 
 from autograder import hints, student
+from autograder.draws import Draws
 from autograder.drivers import pipeline_parallelism as drivers
 from autograder.drivers.pipeline_parallelism import Layer, Weights, mean_loss
 from autograder.expected import pipeline_schedules as reference
 from autograder.expected import pipeline_traffic as traffic
 from autograder.expected.pipeline_schedules import Step, in_words
 from autograder.expected.pipeline_traffic import Stage, StepTaken
+from autograder.forbidden import PIPELINE_PARALLELISM as BANNED
 from autograder.judge import Trial, judge
+from autograder.moments import Unmarked
 from autograder.policy import Problem, counted, unwaited
-from autograder.reading.forbidden import PIPELINE_PARALLELISM as BANNED
 from autograder.student import Function, Outcome, RunFailed
 from autograder.values import close, kind_of, number
 from fourranks.errors import name_ranks
@@ -65,25 +68,25 @@ class _PipelineTrial(Trial):
 
 
 def _running(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
-    generator = torch.Generator().manual_seed(seed)
+    draws = Draws(seed)
     for world_size in world_sizes:
         everyone = tuple(range(world_size))
         many = world_size + 3
-        yield _trial(_Run.draw("1F1B", reference.one_f_one_b, everyone, [2] * many, generator), world_size)
-        yield _trial(_Run.draw("GPipe", reference.gpipe, everyone, [3, 2, 1], generator), world_size)
-        yield _trial(_Run.draw("1F1B", reference.one_f_one_b, everyone, [4], generator), world_size)
+        yield _trial(_Run.draw("1F1B", reference.one_f_one_b, everyone, [2] * many, draws), world_size)
+        yield _trial(_Run.draw("GPipe", reference.gpipe, everyone, [3, 2, 1], draws), world_size)
+        yield _trial(_Run.draw("1F1B", reference.one_f_one_b, everyone, [4], draws), world_size)
         yield _trial(
-            _Run.draw("GPipe, last microbatch first in backward", _reversed, everyone, [2] * 3, generator),
+            _Run.draw("GPipe, last microbatch first in backward", _reversed, everyone, [2] * 3, draws),
             world_size,
         )
         if world_size == 2:
             for special, options in _SPECIAL.items():
-                run = _Run.draw("1F1B", reference.one_f_one_b, everyone, [2] * 3, generator, **options)
+                run = _Run.draw("1F1B", reference.one_f_one_b, everyone, [2] * 3, draws, **options)
                 yield _trial(run, world_size, special)
     largest = max(world_sizes)
     if largest >= 3:
         members = tuple(range(1, largest))  # without rank 0: the first stage is not rank 0
-        run = _Run.draw("1F1B", reference.one_f_one_b, members, [2] * 4, generator)
+        run = _Run.draw("1F1B", reference.one_f_one_b, members, [2] * 4, draws)
         yield _trial(run, largest)
 
 
@@ -131,13 +134,13 @@ class _Run:
         schedule: Callable,
         ranks: tuple[int, ...],
         sizes: Sequence[int],
-        generator: torch.Generator,
+        draws: Draws,
         frozen: int | None = None,
         transposed: bool = False,
         dtype: torch.dtype = torch.float64,
     ) -> _Run:
         def normal(*shape: int) -> torch.Tensor:
-            return torch.randn(shape, generator=generator, dtype=dtype)
+            return draws.randn(shape, dtype)
 
         stages = range(len(ranks))
         layers = [[[normal(WIDTH, WIDTH), normal(WIDTH)] for _ in range(2 - at % 2)] for at in stages]
@@ -172,6 +175,12 @@ class _Run:
         ]
         steps = [list(step) for step in self.schedules[stage]]
         return steps, self.layers[stage], frozen, self.transposed, own
+
+    def received(self, stage: int) -> int:
+        """Bytes of the activations and gradients that the stage cannot compute itself."""
+        nbytes = sum(inputs.nbytes for inputs, _ in self.microbatches)
+        follows, precedes = stage > 0, stage < len(self.ranks) - 1
+        return nbytes * (follows + (precedes and self._goes_back(stage)))
 
     def verify(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
         """The first rule that a stage breaks, the last stage first: what goes wrong there goes up to all."""
@@ -227,7 +236,7 @@ class _Run:
     def _steps(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         """Whether the schedule was followed; a frozen first stage has no backward to be seen."""
         order = [microbatch for kind, microbatch in self.schedules[stage] if kind == "F"]
-        seen = [(kind, order[at] if at < len(order) else -1) for kind, at, _ in outcome.value["steps"]]
+        seen = [(kind, order[at] if at < len(order) else -1) for kind, at, _ in _steps(outcome)]
         want = [step for step in self.schedules[stage] if step[0] == "F" or self._goes_back(stage)]
         if seen == want:
             return None
@@ -262,9 +271,20 @@ class _Run:
             self.ranks[after] if after < len(self.ranks) else None,
             sum(inputs.nbytes for inputs, _ in self.microbatches),
             len(self.microbatches),
-            [StepTaken(kind, moment) for kind, _, moment in outcome.value["steps"]],
+            [StepTaken(kind, moment) for kind, _, moment in _steps(outcome)],
             outcome.calls,
         )
+
+
+def _steps(outcome: Outcome) -> list[tuple[str, int, float]]:
+    """Kind, number of the forward, and moment of each step, in the order in which they began."""
+    found = []
+    for moment in outcome.moments:
+        step = re.fullmatch(r"([FB])(\d{1,9})", moment.name)
+        if step is None:
+            raise Unmarked(f"{moment.name!r} is no step")
+        found.append((step[1], int(step[2]), moment.at))
+    return found
 
 
 def _trial(run: _Run, world_size: int, special: str = "") -> _PipelineTrial:
@@ -279,6 +299,7 @@ def _trial(run: _Run, world_size: int, special: str = "") -> _PipelineTrial:
         members=members,
         driver=drivers.run,
         verify=run.verify,
+        received=[run.received(stages[rank]) if rank in stages else 0 for rank in range(world_size)],
         size=len(run.microbatches) * len(run.ranks),
         num_microbatches=len(run.microbatches),
         special=special,

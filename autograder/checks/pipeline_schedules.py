@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from autograder.drivers import pipeline_schedules as drivers
 from autograder.expected import pipeline_schedules as reference
 from autograder.expected.pipeline_schedules import Step, Stuck, in_words
+from autograder.forbidden import PIPELINE_PARALLELISM as BANNED
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, counted
-from autograder.reading.forbidden import PIPELINE_PARALLELISM as BANNED
 from autograder.student import Function
 from autograder.values import kind_of
 

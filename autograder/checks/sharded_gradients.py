@@ -9,16 +9,17 @@ from functools import partial
 
 import torch
 
+from autograder.checks import held_memory
 from autograder.drivers import data_parallelism as training
 from autograder.drivers import sharded_data_parallelism as drivers
-from autograder.drivers.small_models import build
+from autograder.drivers.small_models import build, model_bytes
 from autograder.expected import gradient_traffic, shard_traffic
-from autograder.expected.gradient_traffic import Moments
-from autograder.expected.gradients import Expected, expectations, wrong_gradients
+from autograder.expected.gradients import Expected, bytes_from_others, expectations, wrong_gradients
 from autograder.expected.wrapping import wrong_start
+from autograder.forbidden import SHARDED_DATA_PARALLELISM as BANNED
 from autograder.judge import Trial, judge
+from autograder.moments import Stretch, stretches
 from autograder.policy import Problem, counted, first
-from autograder.reading.forbidden import SHARDED_DATA_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.sharded_data_parallelism import LAYER_BYTES, NUM_LAYERS, Sharding, memory_setting
 from autograder.trials.training import WORLD_SIZES, Setting, Training, settings, taking_part
@@ -53,6 +54,7 @@ def _reducing(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
             if model in ("plain", "unused") or (few and not setting.members):
                 yield _reduced_trial(setting, model)
     yield _gradient_memory_trial(memory_setting(seed))
+    yield held_memory.gradients(seed)
 
 
 def _reduced_trial(setting: Setting, model: str) -> Training:
@@ -65,9 +67,22 @@ def _reduced_trial(setting: Setting, model: str) -> Training:
         lambda at, where, outcome: wrong_start(build(model, model_seed), outcome, where),
         model=model,
         kind=Sharding,
+        received=lambda p: _owned_bytes(expected, model, p) + (model_bytes(model) if p else 0),
     )
     reduced = partial(_wrong_reductions, expected, model)
     return replace(trial, verify=lambda outcomes: trial.verify(outcomes) or reduced(taking_part(outcomes)))
+
+
+def _owned_bytes(expected: Sequence[Expected], model: str, position: int) -> int:
+    """Bytes of the gradients that a rank must own, and cannot know without the others."""
+    module = build(model, 0)
+    numels = [p.numel() * p.requires_grad for p in module.parameters()]
+    owners = shard_traffic.owners(numels, len(expected[0].local))
+    own = {
+        name for (name, _), owner in zip(module.named_parameters(), owners, strict=True) if owner == position
+    }
+    steps = [Expected({name: step.mean.get(name) for name in own}, step.local) for step in expected]
+    return bytes_from_others(steps, position)
 
 
 def _wrong_reductions(
@@ -75,27 +90,26 @@ def _wrong_reductions(
 ) -> Problem | None:
     """What is wrong with the steps, in what all ranks did before what each did too late."""
     module = build(model, 0)
+    parts = [stretches(outcome, "began", len(expected)) for _, outcome in outcomes]
     for number, step in enumerate(expected):
-        found = [
-            (f"{where}, step {number + 1}", outcome.value["steps"][number]) for where, outcome in outcomes
+        wheres = [f"{where}, step {number + 1}" for where, _ in outcomes]
+        held = [
+            (where, outcome.value["steps"][number]["gradients"])
+            for where, (_, outcome) in zip(wheres, outcomes, strict=True)
         ]
-        calls = [
-            Moments.of(report).within(outcome.calls)
-            for (_, report), (_, outcome) in zip(found, outcomes, strict=True)
-        ]
-        each = [(where, report, own) for (where, report), own in zip(found, calls, strict=True)]
-        held = [(where, report["gradients"]) for where, report, _ in each]
+        each = [(where, own[number]) for where, own in zip(wheres, parts, strict=True)]
         problems = itertools.chain(
-            (_heavy(own, module, where) for where, _, own in each),
+            (_heavy(part, module, where) for where, part in each),
             (rule(step, held) for rule in (_wrong_owners, _unfair, partial(_other_owners, module))),
-            (_late(own, module, report, where) for where, report, own in each if model == "plain"),
+            (_late(part, module, where) for where, part in each if model == "plain"),
         )
         if problem := first(problems):
             return problem
     return None
 
 
-def _heavy(calls: Sequence, module: torch.nn.Module, where: str) -> Problem | None:
+def _heavy(step: Stretch, module: torch.nn.Module, where: str) -> Problem | None:
+    calls = [call for call in step.calls if call.moves_data]
     trained = [p for p in module.parameters() if p.requires_grad]
     scattered = any(call.op.startswith("reduce_scatter") for call in calls)
     padding = sum(p.element_size() for p in trained) * shard_traffic.world_size(calls) * scattered
@@ -105,12 +119,13 @@ def _heavy(calls: Sequence, module: torch.nn.Module, where: str) -> Problem | No
     )
 
 
-def _late(calls: Sequence, module: torch.nn.Module, report: dict, where: str) -> Problem | None:
+def _late(step: Stretch, module: torch.nn.Module, where: str) -> Problem | None:
     """Only where there is a reduce for each gradient can be told which one is late; else memory tells."""
     allowed = gradient_traffic.one_by_one(module)
+    calls = [call for call in step.calls if call.moves_data]
     if len(calls) != len(allowed):
         return None
-    return gradient_traffic.late(calls, allowed, Moments.of(report), where)
+    return gradient_traffic.late(calls, allowed, step, where)
 
 
 def _wrong_owners(step: Expected, found: Sequence[tuple[str, dict]]) -> Problem | None:

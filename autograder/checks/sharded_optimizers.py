@@ -14,12 +14,14 @@ from functools import partial
 
 import torch
 
+from autograder.checks import held_memory
 from autograder.drivers import benchmarking as calling
 from autograder.drivers import sharded_data_parallelism as drivers
 from autograder.expected import shard_traffic
+from autograder.forbidden import SHARDED_DATA_PARALLELISM as BANNED
 from autograder.judge import Trial, judge
+from autograder.moments import stretches
 from autograder.policy import Problem, first
-from autograder.reading.forbidden import SHARDED_DATA_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.sharded_data_parallelism import Sharding
 from autograder.trials.training import WORLD_SIZES, Setting, Training, settings
@@ -168,11 +170,12 @@ def _optimizing(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
         if setting.world_size > 1:
             yield _state_trial(setting)
             yield replace(_plan_trial(setting, "gradients on their owners", _OWNED), size=0)
+    yield held_memory.optimizer(seed)
 
 
 def _plan_trial(setting: Setting, title: str, plan: dict) -> Training:
     def draw(shape: tuple[int, ...]) -> torch.Tensor:
-        return torch.randn(shape, generator=setting.generator)
+        return setting.draws.randn(shape)
 
     weights = [draw(shape) for shape in SHAPES]
     gradients: list[list[torch.Tensor | None]] = [
@@ -192,7 +195,14 @@ def _plan_trial(setting: Setting, title: str, plan: dict) -> Training:
         lambda _, rank: (plan, weights, own(rank)),
         partial(_wrong_optimizer, plan, weights, gradients),
         kind=Sharding,
+        received=lambda _: sum(_not_owned(step, setting.world_size) for step in gradients[1:]),
     )
+
+
+def _not_owned(gradients: Sequence[torch.Tensor | None], world_size: int) -> int:
+    """Bytes of the parameters with a gradient, without an equal share of them and the largest one."""
+    sizes = [gradient.nbytes for gradient in gradients if gradient is not None]
+    return max(0, sum(sizes) - sum(sizes) // world_size - max(sizes))
 
 
 def _serial(plan: dict, weights: Sequence[torch.Tensor], gradients: Sequence) -> list[list[torch.Tensor]]:
@@ -208,8 +218,8 @@ def _wrong_optimizer(
 ) -> Problem | None:
     report = outcome.value
     steps = [
-        (f"{where}, step {number}", [c for c in outcome.calls if c.moves_data and began <= c.start <= ended])
-        for number, (began, ended) in enumerate(report["moments"], 1)
+        (f"{where}, step {number}", [call for call in step.calls if call.moves_data])
+        for number, step in enumerate(stretches(outcome, "began", STEPS), 1)
     ]
     limit = sum(weight.nbytes for number, weight in enumerate(weights) if number not in plan["frozen"])
     wrong_weights = partial(_wrong_weights, weights, gradients)

@@ -8,12 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from autograder.draws import Draws
 from autograder.drivers import split_backward as drivers
 from autograder.drivers.pipeline_parallelism import gradients
 from autograder.expected.pipeline_schedules import in_words
+from autograder.forbidden import PIPELINE_PARALLELISM as BANNED
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, counted
-from autograder.reading.forbidden import PIPELINE_PARALLELISM as BANNED
 from autograder.student import Function
 from autograder.values import close, kind_of, number
 
@@ -36,14 +37,13 @@ def split_backward_linear(
     Raises:
         AssertionError: when a case fails; its text is a small table with a hint.
     """
-    generator = torch.Generator().manual_seed(seed)
-    judge("SplitBackwardLinear", code, _splitting(shapes, generator), seed, BANNED)
+    judge("SplitBackwardLinear", code, _splitting(shapes, Draws(seed)), seed, BANNED)
 
 
-def _splitting(shapes: Sequence[tuple], generator: torch.Generator) -> Iterator[Trial]:
+def _splitting(shapes: Sequence[tuple], draws: Draws) -> Iterator[Trial]:
     for shape, width, bias in shapes:
         for count, frozen in ((1, False), (3, False), (2, True)):
-            split = _Split.draw(shape, width, bias, count, frozen, generator)
+            split = _Split.draw(shape, width, bias, count, frozen, draws)
             title = f"{in_words(count)} of {shape}, {'a' if bias else 'no'} bias{', frozen' * frozen}"
             yield Trial(
                 title=title,
@@ -63,11 +63,9 @@ class _Split:
     frozen: bool
 
     @classmethod
-    def draw(
-        cls, shape: tuple, width: int, bias: bool, count: int, frozen: bool, generator: torch.Generator
-    ) -> _Split:
+    def draw(cls, shape: tuple, width: int, bias: bool, count: int, frozen: bool, draws: Draws) -> _Split:
         def normal(*shape: int) -> torch.Tensor:
-            return torch.randn(shape, generator=generator, dtype=torch.float64)
+            return draws.randn(shape, torch.float64)
 
         weights = [normal(width, shape[-1]), normal(width) if bias else None]
         return cls(weights, [normal(*shape) for _ in range(count)], frozen)

@@ -13,14 +13,15 @@ import torch
 from torch import nn
 
 from autograder.checks.differentiable_collectives import refusal
+from autograder.draws import Draws
 from autograder.drivers import tensor_parallelism as drivers
 from autograder.expected import blocks
-from autograder.expected.activation_traffic import excess
+from autograder.expected.activation_traffic import excess, least_received
 from autograder.expected.blocks import Block
 from autograder.expected.shards import WHOLE, Cut, Tensors, cut_all, parts_of_a_sum
+from autograder.forbidden import TENSOR_PARALLELISM as BANNED
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, first
-from autograder.reading.forbidden import TENSOR_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.tensor_parallelism import by_rank, names, trial
 from autograder.trials.training import WORLD_SIZES, Setting, settings
@@ -130,10 +131,10 @@ def _cases(
 
 def _trial(setting: Setting, block: Block) -> Trial:
     num_ranks = len(setting.ranks)
-    whole = _drawn(block.whole().double(), setting.generator)
-    x = _randn(block.inputs, setting.generator).requires_grad_()
+    whole = _drawn(block.whole().double(), setting.draws)
+    x = _randn(block.inputs, setting.draws).requires_grad_()
     output = whole(x)
-    cotangent = _randn(output.shape, setting.generator)
+    cotangent = _randn(output.shape, setting.draws)
     output.backward(cotangent)
     state = {name: parameter.detach() for name, parameter in whole.named_parameters()}
     inputs = block.input_cut.parts(x.detach(), num_ranks)
@@ -144,18 +145,19 @@ def _trial(setting: Setting, block: Block) -> Trial:
         drivers.run,
         lambda at: (list(block.arguments), block.options, state, inputs[at], cotangents[at]),
         partial(_examine, block, state, output.detach(), x.grad, _gradients(whole)),
+        received=least_received(block.traffic, num_ranks),
     )
 
 
-def _randn(shape: Sequence[int], generator: torch.Generator) -> torch.Tensor:
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
+def _randn(shape: Sequence[int], draws: Draws) -> torch.Tensor:
+    return draws.randn(shape, torch.float64)
 
 
-def _drawn(module: nn.Module, generator: torch.Generator) -> nn.Module:
+def _drawn(module: nn.Module, draws: Draws) -> nn.Module:
     """The module with every parameter drawn anew: biases and norms are not what they are at first, either."""
     with torch.no_grad():
         for parameter in module.parameters():
-            parameter.copy_(_randn(parameter.shape, generator) / 2)
+            parameter.copy_(_randn(parameter.shape, draws) / 2)
     return module
 
 
@@ -177,10 +179,7 @@ def _examine(
         or _wrong_output(block, state, output, outcomes)
         or _wrong_input_gradient(block, input_gradient, outcomes)
         or _wrong_gradients(block, gradients, outcomes)
-        or first(
-            excess(block.traffic, outcome.value, outcome.calls, len(outcomes), rank)
-            for rank, outcome in outcomes
-        )
+        or first(excess(block.traffic, outcome, len(outcomes), rank) for rank, outcome in outcomes)
     )
 
 

@@ -11,12 +11,13 @@ from functools import partial
 import torch
 from torch.nn import functional as F
 
+from autograder.draws import Draws
 from autograder.drivers import tensor_parallelism as drivers
-from autograder.expected.activation_traffic import Collective, Traffic, excess
+from autograder.expected.activation_traffic import Collective, Traffic, excess, least_received
 from autograder.expected.shards import Cut, Tensors
+from autograder.forbidden import TENSOR_PARALLELISM as BANNED
 from autograder.judge import Trial, judge
 from autograder.policy import Problem, first
-from autograder.reading.forbidden import TENSOR_PARALLELISM as BANNED
 from autograder.student import Function, Outcome
 from autograder.trials.tensor_parallelism import by_rank, names, trial
 from autograder.trials.training import WORLD_SIZES, Setting, settings
@@ -39,10 +40,11 @@ def vocab_parallel_cross_entropy(
 
 def _cases(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
     for setting in settings(world_sizes, seed):
-        size, generator = 4 * len(setting.ranks), setting.generator
-        plain, target = _randn(5, size, generator), _targets((5,), size, generator)
+        size, draws = 4 * len(setting.ranks), setting.draws
+        plain = draws.randn((5, size), torch.float64)
+        target = _targets((5,), size, draws)
         yield _trial(setting, "5 tokens", plain, target)
-        deep = _randn(2, 3, size, generator), _targets((2, 3), size, generator)
+        deep = draws.randn((2, 3, size), torch.float64), _targets((2, 3), size, draws)
         yield _trial(setting, "2 sequences of 3 tokens", *deep)
         yield _trial(setting, "large logits", 1000 * plain, target, "large")
         padded = torch.where(torch.arange(5) % 2 == 0, target, PADDING)
@@ -54,14 +56,9 @@ def _cases(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
             yield _trial(setting, "a shard of -inf", masked, target % (size - 4), "empty shard")
 
 
-def _randn(*shape_and_generator: int | torch.Generator) -> torch.Tensor:
-    *shape, generator = shape_and_generator
-    return torch.randn(shape, generator=generator, dtype=torch.float64)
-
-
-def _targets(shape: tuple[int, ...], size: int, generator: torch.Generator) -> torch.Tensor:
+def _targets(shape: tuple[int, ...], size: int, draws: Draws) -> torch.Tensor:
     """Targets, the first and the last of the vocabulary among them."""
-    targets = torch.randint(size, shape, generator=generator).flatten()
+    targets = draws.randint(0, size, shape).flatten()
     targets[0], targets[-1] = 0, size - 1
     return targets.view(shape)
 
@@ -79,7 +76,13 @@ def _trial(setting: Setting, what: str, logits: torch.Tensor, target: torch.Tens
         lambda at: (shards[at], target),
         partial(_examine, logits.detach(), target, loss.detach(), logits.grad),
         traits,
+        least_received(_traffic(logits, target), num_ranks),
     )
+
+
+def _traffic(logits: torch.Tensor, target: torch.Tensor) -> Traffic:
+    nbytes = target.numel() * logits.itemsize
+    return Traffic(forward=(Collective("all_reduce", nbytes, NUM_ALL_REDUCES),))
 
 
 def _loss(logits: torch.Tensor, target: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
@@ -107,9 +110,9 @@ def _examine(
         ("gradient not scaled", [part / drivers.SCALE for part in parts]),
     ]
     wrong_gradient = Tensors("gradient of the logits", parts, "wrong gradient of logits", mistakes)
-    traffic = Traffic(forward=(Collective("all_reduce", target.numel() * logits.itemsize, NUM_ALL_REDUCES),))
+    traffic = _traffic(logits, target)
     return wrong_gradient.wrong(by_rank(outcomes, "gradient"), ranks) or first(
-        excess(traffic, outcome.value, outcome.calls, n, rank) for rank, outcome in outcomes
+        excess(traffic, outcome, n, rank) for rank, outcome in outcomes
     )
 
 

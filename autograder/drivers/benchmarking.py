@@ -17,6 +17,8 @@ import torch
 import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
+from autograder.moments import mark
+
 LAUNCH = 1e-5  # seconds that a call takes on the CPU when its work goes to a GPU
 _START = 1000.0  # what the clock shows in the beginning
 _OURS = ("torch", "fourranks", "autograder")
@@ -47,15 +49,14 @@ def pretended(
     """The benchmark of calls that take these seconds, one after another, on a CPU or a pretended GPU.
 
     Returns:
-        `value`: what it returned; `events`: names and times (of the real clock) of each reading of the clock,
-        each begin ("run") and end ("ran") of a call, each "synchronize"; `on_device`: whether a tensor was
-        made for the device.
+        `value`: what it returned; `on_device`: whether a tensor was made for the device. Marked are each
+        reading of the "clock", each begin ("run") and end ("ran") of a call, and each "synchronize".
     """
     clock = _Clock(seconds, on_gpu=device == "cuda")
     options = {"warmup": warmup, "iterations": iterations, "device": torch.device(device)}
     with _seen_by(benchmark, clock), _OnCpu() as redirected:
         value = benchmark(clock.run, **options, **({} if group is None else {"group": group}))
-    return {"value": value, "events": clock.events, "on_device": redirected.count > 0}
+    return {"value": value, "on_device": redirected.count > 0}
 
 
 def real(benchmark: Callable, seconds: float, warmup: int, iterations: int) -> dict:
@@ -98,27 +99,26 @@ class _Clock:
     """One rank's time. Calls of `run` put it forward: at once, or on a GPU when somebody waits for them."""
 
     def __init__(self, seconds: Sequence[float], on_gpu: bool) -> None:
-        self.events: list[tuple[str, float]] = []
         self.on_gpu = on_gpu
         self._seconds = iter(seconds)
         self._now = self._idle_from = _START  # of the CPU; when the GPU has done all that it was asked for
 
     def run(self) -> None:
-        self._note("run")
+        mark("run")
         took = next(self._seconds, 0.0)  # 0.0: called too often, which the check sees
         if self.on_gpu:
             self._idle_from = self.gpu_done + took
             self._now += LAUNCH
         else:
             self._now += took
-        self._note("ran")
+        mark("ran")
 
     def read(self) -> float:
-        self._note("clock")
+        mark("clock")
         return self._now
 
     def synchronize(self, *_: object, **__: object) -> None:
-        self._note("synchronize")
+        mark("synchronize")
         self.wait_until(self._idle_from)
 
     def wait_until(self, moment: float) -> None:
@@ -131,9 +131,6 @@ class _Clock:
 
     def event(self, *_: object, **__: object) -> _Event:
         return _Event(self)
-
-    def _note(self, name: str) -> None:
-        self.events.append((name, time.perf_counter()))
 
 
 class _Event:

@@ -1,12 +1,11 @@
 """Drivers of exercise 04: the same training loop on every rank, with what a student has written.
 
-They report gradients, weights, and moments of `time.perf_counter()`, the clock of `Call.start`.
+They report gradients and weights, and mark when steps begin and gradients become ready.
 """
 
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Callable, Iterator
 
 import torch
@@ -15,6 +14,7 @@ from torch import nn
 
 from autograder.drivers.live_memory import at_rest
 from autograder.drivers.small_models import build, contents, descend, gradients, loss
+from autograder.moments import mark
 from fourranks.rank.allocations import Allocations
 
 LEARNING_RATE = 0.1
@@ -56,17 +56,15 @@ def train(
     group: dist.ProcessGroup | None = None,
 ) -> dict:
     """A step of SGD for each batch: what the wrapped model held at first, and what after each step."""
-    module, ready = _watched(model, seed)
+    module = _watched(model, seed)
     wrapped = wrapper(module, **options, group=group)
     parameters, buffers = contents(module)
     steps = []
     for batch in batches:
         module.zero_grad()
-        ready.clear()
-        moments = _step(wrapped, batch)
-        after = gradients(module)
+        _step(wrapped, batch)
+        steps.append({"gradients": gradients(module)})
         descend(module, learning_rate)
-        steps.append({"gradients": after, "ready": list(ready), **moments})
     return {
         "kept": wrapped.module is module,
         "names": list(wrapped.state_dict()),
@@ -87,12 +85,12 @@ def pause(
     """All but the last batch under `no_sync`; then a block that ends by an exception, and two more steps."""
     module = build(model, seed).to(_device())
     wrapped = wrapper(module, **options, group=group)
-    paused = time.perf_counter()
+    mark("paused")
     with wrapped.no_sync():
         for batch in batches[:-1]:
             loss(wrapped(batch)).backward()
             wrapped.finish_gradient_synchronization()
-        resumed = time.perf_counter()
+        mark("resumed")
     inside = gradients(module)
     _step(wrapped, batches[-1])
     after = gradients(module)
@@ -103,8 +101,6 @@ def pause(
     recovered = gradients(module)
     module.zero_grad()
     return {
-        "paused": paused,
-        "resumed": resumed,
         "inside": inside,
         "after": after,
         "recovered": recovered,
@@ -207,12 +203,11 @@ class _Losses:
         self.graphs -= 1
 
 
-def _step(wrapped: nn.Module, batch: torch.Tensor) -> dict[str, float]:
-    """Forward, backward and synchronization, and the moments at which they began and ended."""
-    began = time.perf_counter()
+def _step(wrapped: nn.Module, batch: torch.Tensor) -> None:
+    """Forward, backward and synchronization."""
+    mark("began")
     loss(wrapped(inputs=batch)).backward()  # elsewhere without the name: both have to reach the model
     wrapped.finish_gradient_synchronization()
-    return {"began": began, "ended": time.perf_counter()}
 
 
 def _held_after_steps(wrapped: nn.Module, batch: torch.Tensor, memory: Allocations) -> int:
@@ -222,17 +217,16 @@ def _held_after_steps(wrapped: nn.Module, batch: torch.Tensor, memory: Allocatio
     return at_rest(memory)
 
 
-def _watched(model: str, seed: int) -> tuple[nn.Module, list[float]]:
-    """The model, and the list of the moments at which its gradients become ready.
+def _watched(model: str, seed: int) -> nn.Module:
+    """The model, which marks when each of its gradients becomes ready.
 
     These hooks come before those of any wrapper, so a gradient's moment is before its all-reduce.
     """
     module = build(model, seed).to(_device())
-    ready: list[float] = []
     for parameter in module.parameters():
         if parameter.requires_grad:
-            parameter.register_post_accumulate_grad_hook(lambda _: ready.append(time.perf_counter()))
-    return module, ready
+            parameter.register_post_accumulate_grad_hook(lambda _: mark("ready"))
+    return module
 
 
 def _device() -> torch.device:

@@ -1,11 +1,10 @@
 """Driver of exercise 07: one run of a pipeline on real ranks.
 
-It reports gradients, moments of `time.perf_counter()` (the clock of `Call.start`), and what was alive.
+It reports gradients and what was alive, and marks the steps: "F0" when the first forward begins, and so on.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 import torch
@@ -13,6 +12,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
+
+from autograder.moments import mark
 
 Weights = list[torch.Tensor]  # of a layer: its weight and its bias
 
@@ -58,17 +59,15 @@ def run(
     return {
         "loss": loss,
         "gradients": gradients(stage),
-        "steps": watched.steps,
         "graphs": watched.most_graphs,
         "kept": watched.most_kept,
     }
 
 
 class _Watched(nn.Module):
-    """A stage that notes its steps, and for how many microbatches something is alive at each forward.
+    """A stage that marks its steps, and notes for how many microbatches something is alive at each forward.
 
     Attributes:
-        steps: kind, number of the forward, and moment, in the order in which they began.
         most_graphs: microbatches that could still do a backward.
         most_kept: microbatches whose inputs, outputs or gradient of the inputs somebody holds.
     """
@@ -76,20 +75,19 @@ class _Watched(nn.Module):
     def __init__(self, stage: nn.Module, is_first: bool) -> None:
         super().__init__()
         self.stage, self.is_first = stage, is_first
-        self.steps: list[list] = []
         self.most_graphs = self.most_kept = 0
         self._graphs: list[StorageWeakRef] = []
         self._tensors: list[list[StorageWeakRef]] = []
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         number = len(self._graphs)
-        self._note("F", number)
+        mark(f"F{number}")
         self._count()
         outputs = self.stage(inputs)
         ones = torch.ones_like(outputs)
         outputs = outputs * ones  # whose backward needs them: they live as long as the graph can be used
         if outputs.requires_grad:
-            outputs.register_hook(lambda _: self._note("B", number))
+            outputs.register_hook(lambda _: mark(f"B{number}"))
         self._graphs.append(StorageWeakRef(ones.untyped_storage()))
         self._watch(inputs, outputs)
         return outputs
@@ -104,9 +102,6 @@ class _Watched(nn.Module):
             inputs.register_post_accumulate_grad_hook(
                 lambda leaf: own.append(StorageWeakRef(leaf.grad.untyped_storage()))
             )
-
-    def _note(self, kind: str, number: int) -> None:
-        self.steps.append([kind, number, time.perf_counter()])
 
     def _count(self) -> None:
         """Counts the microbatch whose forward begins now, too."""

@@ -1,12 +1,10 @@
 """Drivers of exercise 05: training with shards of optimizer state, gradients or parameters.
 
-They report weights, gradients, sizes, bytes of live tensors, and moments of `time.perf_counter()`, the clock
-of `Call.start`.
+They report weights, gradients, sizes and bytes of live tensors, and mark when steps and backwards begin.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -17,6 +15,7 @@ from torch import nn
 from autograder.drivers.data_parallelism import LEARNING_RATE
 from autograder.drivers.live_memory import at_rest
 from autograder.drivers.small_models import build, descend, loss, others
+from autograder.moments import mark
 from fourranks.rank.allocations import Allocations
 
 
@@ -50,7 +49,7 @@ Tensors = list[torch.Tensor]
 def optimize(
     sharded_optimizer: Callable, plan: dict, weights: Tensors, gradients: list[list[torch.Tensor | None]]
 ) -> dict:
-    """Follows the plan with the student's optimizer; when each step of it began and ended."""
+    """Follow the plan with the student's optimizer."""
     optimizer_cls, options = OPTIMIZERS[plan["kind"]]
     return follow(
         lambda params: sharded_optimizer(params, optimizer_cls, **options), plan, weights, gradients
@@ -76,7 +75,7 @@ def follow(
     groups = [{"params": [parameters[at] for at in places], **options} for places, options in plan["groups"]]
     late = groups.pop() if plan["late"] else None
     optimizer = make(iter(groups[0]["params"]) if plan["plain"] else groups)
-    report: dict[str, list] = {"weights": [], "moments": [], "losses": [], "cleared": [], "enabled": []}
+    report: dict[str, list] = {"weights": [], "losses": [], "cleared": [], "enabled": []}
 
     def compute(number: int) -> torch.Tensor:
         """As a backward does: the gradients of a step, and a loss."""
@@ -94,10 +93,9 @@ def follow(
         report["cleared"].append(all(p.grad is None or not p.grad.any() for p in parameters))
         if not plan["closure"]:
             compute(number)
-        began = time.perf_counter()
+        mark("began")
         with torch.set_grad_enabled(not plan["closure"]):  # which a closure does not mind
             result = optimizer.step(partial(compute, number)) if plan["closure"] else optimizer.step()
-        report["moments"].append([began, time.perf_counter()])
         report["losses"].append(result.item() if isinstance(result, torch.Tensor) else result)
         report["weights"].append([parameter.detach().clone() for parameter in parameters])
     return report
@@ -159,43 +157,39 @@ def shard(
 
 
 def _step(wrapped: nn.Module, model: str, batches: Tensors) -> dict:
-    """Forward and backward of each batch; when the step and its first backward began, and when it ended."""
-    moments = [time.perf_counter()]
+    """Forward and backward of each batch."""
+    mark("began")
     for number, batch in enumerate(batches, 1):
         value = loss(wrapped(inputs=batch, **others(model, batch)))
-        moments.append(time.perf_counter())
+        if number == 1:
+            mark("backward")
         value.backward()
         if number in (1, len(batches)):  # of three the first by itself, the others together
             wrapped.finish_gradient_synchronization()
-    moments.append(time.perf_counter())
+    mark("ended")
     gradients = {
         name: [parameter.grad.numel(), str(parameter.grad.dtype)]
         for name, parameter in wrapped.named_parameters()
         if parameter.grad is not None
     }
-    return {
-        "began": moments[0],
-        "backward": moments[1],
-        "ended": moments[-1],
-        "gradients": gradients,
-        "loss": value.item(),
-    }
+    return {"gradients": gradients, "loss": value.item()}
 
 
 def hold_parameters(
     wrapper: Callable, model: str, seed: int, batch: torch.Tensor, group: dist.ProcessGroup | None = None
-) -> dict[str, int | float]:
+) -> dict[str, int]:
     """Bytes that the wrapper holds at first and after two steps; the most that the second adds meanwhile."""
     loss(build(model, seed).to(_device())(batch)).backward()  # what a GPU's libraries take is not ours
     with Allocations() as memory:
         wrapped = wrapper(build(model, seed).to(_device()), group=group)
         held = at_rest(memory)
         _step(wrapped, model, [batch])
-        before, began = memory.now, time.perf_counter()
+        before = memory.now
+        mark("began")
         memory.mark("forward")
         value = loss(wrapped(batch))
         memory.mark("backward")
-        backward = time.perf_counter()
+        mark("backward")
         value.backward()
         wrapped.finish_gradient_synchronization()
         return {
@@ -203,8 +197,6 @@ def hold_parameters(
             "forward": memory.peak("forward") - before,
             "backward": memory.peak("backward") - before,
             "left": at_rest(memory),
-            "began": began,
-            "moment": backward,
         }
 
 

@@ -218,6 +218,12 @@ def descend(module: nn.Module, learning_rate: float) -> None:
                 parameter -= learning_rate * parameter.grad
 
 
+def model_bytes(model: str) -> int:
+    """Bytes of the parameters and buffers of the model of this name."""
+    module = build(model, 0)
+    return sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
+
+
 def gradients(module: nn.Module) -> dict[str, torch.Tensor | None]:
     """A copy of the gradient of each parameter that requires one, by name."""
     return {

@@ -1,12 +1,11 @@
 """Drivers of exercise 06: one forward and one backward, on every rank with what it has of the tensors.
 
-They report moments of `time.perf_counter()`, the clock of `Call.start`, so that a check can tell what was
-communicated in forward and what in backward.
+They mark when forward has `began` and when it has `turned` into backward, so that a check can tell what was
+communicated in which.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
@@ -14,6 +13,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+
+from autograder.moments import mark
 
 SCALE = 3.0  # of the gradient that reaches the cross-entropy: it need not be 1
 
@@ -36,9 +37,10 @@ def differentiate(
     x = x.clone().requires_grad_()
     neighbour = torch.zeros_like(cotangent, requires_grad=True)
     earlier = neighbour * 1  # its backward comes after the function's, with the same gradient
-    began = time.perf_counter()
+    mark("began")
     y = function(x, *arguments, group=group)
-    report = {"began": began, "turned": time.perf_counter(), "output": y, "input": x.detach().clone()}
+    mark("turned")
+    report = {"output": y, "input": x.detach().clone()}
     if not isinstance(y, torch.Tensor) or not y.requires_grad or y.shape != cotangent.shape:
         return report | {"differentiable": isinstance(y, torch.Tensor) and y.requires_grad}
     report["output"] = y.detach().clone()
@@ -79,9 +81,9 @@ def run(
     loaded = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
     held = max((_storage_numel(tensor) for tensor in _tensors_of(module)), default=0)
     x = x.clone().requires_grad_()
-    began = time.perf_counter()
+    mark("began")
     y = module(x)
-    turned = time.perf_counter()
+    mark("turned")
     output = y.detach().clone()
     if y.requires_grad and y.shape == cotangent.shape:
         y.backward(cotangent)
@@ -90,8 +92,6 @@ def run(
         "held": held,
         "kept": kept,
         "loaded": loaded,
-        "began": began,
-        "turned": turned,
         "differentiable": y.requires_grad,
         "output": output,
         "gradient": x.grad,
@@ -107,11 +107,11 @@ def cross_entropy(
 ) -> dict:
     """The loss, and the gradient of `SCALE` times the loss."""
     logits = logits.clone().requires_grad_()
-    began = time.perf_counter()
+    mark("began")
     loss = function(logits, target, group=group)
-    turned = time.perf_counter()
+    mark("turned")
     differentiable = isinstance(loss, torch.Tensor) and loss.requires_grad
-    report = {"began": began, "turned": turned, "differentiable": differentiable}
+    report = {"differentiable": differentiable}
     if not differentiable or loss.dim():
         return report | {"loss": loss, "gradient": None}
     (loss * SCALE).backward()

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autograder.moments import stretches
 from autograder.policy import Problem, counted
+from autograder.student import Outcome
 from fourranks.trace import Call
 from fourranks.trace.bandwidth import busbw_factor, message_size
 
@@ -40,28 +42,37 @@ class Traffic:
     backward: tuple[Collective, ...] = ()
 
 
-def excess(
-    traffic: Traffic, report: dict, calls: Sequence[Call], world_size: int, where: str
-) -> Problem | None:
+def least_received(traffic: Traffic, world_size: int) -> int:
+    """Bytes that each rank needs from others: half of those that these collectives bring, to be generous."""
+    if world_size == 1:
+        return 0
+    brings = {"all_reduce": 1.0, "all_gather": 1 - 1 / world_size, "reduce_scatter": 1 / world_size}
+    allowed = (*traffic.forward, *traffic.backward)
+    return int(sum(each.count * brings[each.op] * each.nbytes for each in allowed) / 2)
+
+
+def excess(traffic: Traffic, outcome: Outcome, world_size: int, where: str) -> Problem | None:
     """More than is allowed, or an end that was not waited for.
 
     Args:
-        report: of the driver, with the moments at which forward `began` and `turned` into backward.
+        outcome: of a driver that marks when forward `began` and `turned` into backward.
         world_size: number of ranks in the group; alone, nobody communicates.
     """
-    calls = [call for call in calls if call.moves_data]
+    calls = [call for call in outcome.calls if call.moves_data]
     if world_size == 1:
         return None
     for call in calls:
         if call.end is None:
             got = f"none for {_named(call)}"
             return Problem("activations not waited for", f"{where}: a wait() for every handle", got)
-    early = [call for call in calls if call.start < report["began"]]
+    (step,) = stretches(outcome, "began", 1)
+    early = [call for call in calls if call.start < step.at("began")]
     if early:
         expected = f"{where}: no communication in the constructor and in load_full"
         return Problem("collectives before forward", expected, _named(early[0]))
-    forward = [call for call in calls if call.start <= report["turned"]]
-    backward = [call for call in calls if call.start > report["turned"]]
+    turned = step.at("turned")
+    forward = [call for call in calls if call.start <= turned]
+    backward = [call for call in calls if call.start > turned]
     return _excess("forward", traffic.forward, forward, world_size, where) or _excess(
         "backward", traffic.backward, backward, world_size, where
     )

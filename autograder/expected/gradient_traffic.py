@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from autograder.moments import Stretch, Unmarked
 from autograder.policy import Problem, counted
 from fourranks.trace import Call
 
@@ -24,23 +25,6 @@ class AllReduce:
     nbytes: int
     dtype: str
     last: int
-
-
-@dataclass(frozen=True)
-class Moments:
-    """When things happened in one step on one rank, on the clock of `Call.start`."""
-
-    began: float
-    ended: float
-    ready: Sequence[float]  # of each gradient
-
-    @classmethod
-    def of(cls, step: dict) -> Moments:
-        return cls(step["began"], step["ended"], step["ready"])
-
-    def within(self, calls: Sequence[Call]) -> list[Call]:
-        """The calls that were issued in this step."""
-        return [call for call in calls if call.moves_data and self.began <= call.start <= self.ended]
 
 
 def one_by_one(module: nn.Module) -> list[AllReduce]:
@@ -163,12 +147,17 @@ def wrong_buckets(
     return None
 
 
-def late(calls: Sequence[Call], allowed: Sequence[AllReduce], moments: Moments, where: str) -> Problem | None:
+def late(calls: Sequence[Call], allowed: Sequence[AllReduce], step: Stretch, where: str) -> Problem | None:
     """A collective that starts when it could long have been under way, or holds up backward.
 
     One gradient may come between: a layer's weight and bias are ready almost together.
+
+    Args:
+        step: with a moment for each gradient that became ready.
     """
-    calls, ready = _with_content(calls), moments.ready
+    calls, ready = _with_content(calls), step.all("ready")
+    if len(ready) != allowed[-1].last + 1:
+        raise Unmarked(f"{len(ready)} of {allowed[-1].last + 1} gradients were marked as ready")
     for number, (call, reduce) in enumerate(zip(calls, _with_content(allowed), strict=True), 1):
         upcoming = ready[reduce.last + 1 :]
         name = f"{where}: {call.op.replace('_', '-')} {number}"

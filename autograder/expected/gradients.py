@@ -70,6 +70,17 @@ def expectations(
     return steps
 
 
+def bytes_from_others(steps: Sequence[Expected], position: int) -> int:
+    """Bytes of the gradients that a rank cannot know without the others: those that others have a part in."""
+    return sum(
+        gradient.nbytes
+        for step in steps
+        for name, gradient in step.mean.items()
+        if gradient is not None
+        and any(own[name] is not None for at, own in enumerate(step.local) if at != position)
+    )
+
+
 def wrong_gradients(got: Gradients, expected: Expected, at: int, where: str) -> Problem | None:
     """The first gradient that is not the mean, and what it seems to be instead.
 

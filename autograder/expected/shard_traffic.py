@@ -134,6 +134,11 @@ class Shards:
         """Whether this parameter is to be sharded."""
         return parameter.numel() >= self._min_numel
 
+    def others_bytes(self, parameter: nn.Parameter) -> int:
+        """Bytes of the shards that a rank does not hold, without padding."""
+        missing = max(0, parameter.numel() - self._shard_numel(parameter))
+        return missing * (self._itemsize or parameter.element_size())
+
     def _shard_numel(self, parameter: nn.Parameter) -> int:
         return -(-parameter.numel() // self._world_size)
 

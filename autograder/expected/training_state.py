@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from autograder.draws import Draws
 from autograder.drivers import checkpoints
 from autograder.values import kind_of, same
 
@@ -25,10 +26,10 @@ class Draw:
     widths: Sequence[int]
     seed: int
     cases: int = 0
-    generator: torch.Generator = field(init=False)
+    draws: Draws = field(init=False)
 
     def __post_init__(self) -> None:
-        self.generator = torch.Generator().manual_seed(self.seed)
+        self.draws = Draws(self.seed)
 
     def path(self) -> str:
         """Of a checkpoint in a folder that does not exist yet, another one each time."""
@@ -56,15 +57,16 @@ class Draw:
 
     def random_states(self, world_size: int) -> list[torch.Tensor]:
         """For each rank another state of torch's random numbers."""
-        return [torch.Generator().manual_seed(self.integer()).get_state() for _ in range(world_size)]
+        seeds = self.draws.split()
+        return [torch.Generator().manual_seed(seeds.seed(rank)).get_state() for rank in range(world_size)]
 
     def integer(self) -> int:
-        return int(torch.randint(1, 100_000, (), generator=self.generator))
+        return int(self.draws.randint(1, 100_000))
 
     def _like(self, value: torch.Tensor) -> torch.Tensor:
         if not value.is_floating_point():
             return torch.full_like(value, self.integer())
-        return torch.rand(value.shape, generator=self.generator).to(value.dtype) + 0.5
+        return self.draws.rand(value.shape, value.dtype) + 0.5
 
 
 def content_of(state: dict, random_states: Sequence[torch.Tensor] = ()) -> dict[str, object]:

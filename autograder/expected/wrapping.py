@@ -10,6 +10,7 @@ from torch import nn
 
 from autograder.drivers.small_models import contents
 from autograder.expected import gradient_traffic as traffic
+from autograder.moments import stretches
 from autograder.policy import Problem
 from autograder.student import Outcome
 from autograder.values import difference, kind_of, same
@@ -23,6 +24,7 @@ def wrong_start(module: nn.Module, outcome: Outcome, where: str) -> Problem | No
         outcome: of `drivers.data_parallelism.train`.
     """
     value = outcome.value
+    first, *_ = stretches(outcome, "began", len(value["steps"]))
     names = [f"module.{name}" for name in module.state_dict()]
     if not value["kept"] or value["names"] != names:
         others = sorted(set(value["names"]) ^ set(names))[:3]
@@ -32,7 +34,7 @@ def wrong_start(module: nn.Module, outcome: Outcome, where: str) -> Problem | No
     return (
         different(parameters, value["parameters"], "parameters differ", where)
         or different(buffers, value["buffers"], "buffers differ", where)
-        or traffic.copied_twice(module, outcome.calls, value["steps"][0]["began"], where)
+        or traffic.copied_twice(module, outcome.calls, first.at("began"), where)
     )
 
 

@@ -18,6 +18,7 @@ NAME = f"{TOP}.zip"
 FOLDERS = (".jupyter", "autograder", "exercises", "fourranks", "lectures")
 FILES = (
     "LICENSE",
+    "docs/hangs.md",
     "docs/security.md",
     "nbgrader_config.py",
     "pyproject.toml",

@@ -1,52 +1,50 @@
 """Puts what a learning platform gives for download where nbgrader looks, whatever its files are called.
 
 `autograder collect` calls `collect`. Names and contents are students': nothing is written but notebooks, each
-to one place. nbgrader's own zip_collect stops at the first broken zip, and at the first second notebook.
+to one place, and only where it is certain whose they are. nbgrader's own zip_collect stops at the first
+broken zip, and at the first second notebook.
 """
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import io
-import json
 import re
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
-from autograder.grading.submission import MAX_BYTES
+from autograder.grading import uploads
+from autograder.grading.pool import Failed, Pool, usable_cores
+from autograder.grading.uploads import Found, Upload
+from autograder.text import line
 
 NOTEBOOK = "exercise.ipynb"
 # Moodle: Ada Lovelace_1234567_assignsubmission_file_/exercise.ipynb
 # Canvas: lovelaceada_LATE_12345_6789012_exercise-1.ipynb; the second number is the file's.
-PLATFORMS = r"(?:^|/)[^/]+?_(?:LATE_)?(?P<student>\d+)_(?:assignsubmission_|\d+_)"
-_STUDENT = re.compile(r"\w[\w.@-]*")  # what names a folder, and nothing outside of it
-_COPY = re.compile(r"(?:-| ?\()(\d+)\)?\.ipynb$")  # exercise-1.ipynb, exercise (1).ipynb
-_HIDDEN = re.compile(r"(?:^|/)(?:\.|__MACOSX)")  # copies that JupyterLab and macOS keep
-
-DEPTH = 2  # zips in zips that students make
+PLATFORMS = r"_(?:LATE_)?(?P<student>[0-9]{1,20})_(?:(?P<moodle>assignsubmission)|[0-9]{1,20})(?=_)"
+_STUDENT = re.compile(r"\w[\w.@-]{0,99}")  # what names a folder, and nothing outside of it
+_LONGEST = 200  # bytes of that name, of the 255 that Linux allows
+_MOST_NAMED = 5  # files, in a message
 
 
 class CollectError(Exception):
     """Nothing can be collected; the text says why and what to do."""
 
 
-@dataclass(frozen=True)
-class File:
-    """A file of a download: its path in folders and zips, and what is in it, but for large files."""
+@dataclass
+class _Files:
+    """What is there of a student.
 
-    path: str
-    content: bytes
+    Attributes:
+        owners: names in front of the student's number: a platform puts the same in front of all.
+        doubtful: paths that may be another's, or another's that may be this student's.
+    """
 
-    @property
-    def copy(self) -> int:
-        """The number that a browser or a platform has put behind its name: the highest is the newest."""
-        number = _COPY.search(self.path)
-        return int(number[1]) if number else 0
+    paths: list[str] = field(default_factory=list)
+    owners: set[str] = field(default_factory=set)
+    doubtful: list[str] = field(default_factory=list)
 
 
 def collect(
@@ -66,41 +64,107 @@ def collect(
     release = course / "exercises" / assignment / NOTEBOOK
     if not release.is_file():
         raise CollectError(f"There is no {release}. Name an assignment, such as 02_collectives.")
-    questions = _questions(release.read_bytes())
+    questions = frozenset(uploads.questions(release.read_bytes()))
     students = _by_student(download, names)
-    addresses = _addresses(worksheet) if worksheet else {}
-    problems = []
-    for number, files in sorted(students.items()):
-        student = addresses.get(number, number)
-        chosen, others = _chosen(files, questions)
-        if chosen is None:
-            problems.append(f"{student}: no notebook of {assignment} in {_listed(files)}")
-            continue
-        done = _write(course / "submitted" / student / assignment / NOTEBOOK, chosen.content)
-        print(f"{student}: {done} {chosen.path!a}")
-        if others:
-            problems.append(f"{student}: {chosen.path!a} counts, not {_listed(others)}")
-    return problems
+    if worksheet:
+        students = _by_address(students, _addresses(worksheet))
+    problems = [_doubt(student, files) for student, files in students.items() if files.doubtful]
+    certain = {student: files.paths for student, files in students.items() if not files.doubtful}
+    for student, found in _found(download, certain, questions):
+        problems += _kept(course / "submitted" / student / assignment / NOTEBOOK, student, found)
+    return sorted(problems)
 
 
-def _by_student(download: Path, names: str) -> dict[str, list[File]]:
+def _found(
+    download: Path, students: Mapping[str, list[str]], questions: frozenset[str]
+) -> Iterable[tuple[str, Found]]:
+    """What each student uploaded; of what takes too much memory or time to read, that it does."""
+    given = {Upload(download, tuple(paths), questions): name for name, paths in sorted(students.items())}
+    shares = [(core,) for core in usable_cores()][: len(given)]
+    with Pool(uploads.find, shares, uploads.SECONDS, uploads.MEMORY) as workers:
+        for upload, found in workers.results(given):
+            if isinstance(found, Failed):
+                found = Found(list(upload.paths), problems=[f"it cannot be read: {found.reason}"])
+            yield given[upload], found
+
+
+def _kept(path: Path, student: str, found: Found) -> list[str]:
+    """Put the notebook in its place, and say what a person should know."""
+    why = f" ({_listed(found.problems)})" if found.problems else ""
+    if found.chosen is None:
+        return [f"{student}: no notebook of {path.parent.name} in {_listed(found.paths)}{why}"]
+    print(f"{student}: {_write(path, found.content)} {_quoted(found.chosen)}")
+    if found.others or found.problems:
+        others = f", not {_listed(found.others)}" if found.others else ""
+        return [f"{student}: {_quoted(found.chosen)} counts{others}{why}"]
+    return []
+
+
+def _doubt(student: str, files: _Files) -> str:
+    return (
+        f"{student}: NOT collected, because more than one student may own {_listed(files.doubtful)}. "
+        "Unpack the download, rename what is another student's, and collect the folder."
+    )
+
+
+# --- whose files they are ---------------------------------------------------------------------------------
+
+
+def _by_student(download: Path, names: str) -> dict[str, _Files]:
     try:
         pattern = re.compile(names)
-        students = defaultdict(list)
-        for file in _files(download):
-            found = pattern.search(file.path)
-            if found and _STUDENT.fullmatch(found["student"]) and not _HIDDEN.search(file.path):
-                students[found["student"]].append(file)
+        students: dict[str, _Files] = defaultdict(_Files)
+        for path in _paths(download):
+            _add(students, path, pattern)
     except (re.error, IndexError) as error:
         raise CollectError(f"The pattern {names!r} finds no student: {error}") from None
-    except (zipfile.BadZipFile, EOFError) as error:
-        raise CollectError(f"{download} is damaged, download it again: {error}") from None
     if not students:
         raise CollectError(
             f"No file in {download} names a student as in a zip that Moodle or Canvas makes; is it that zip? "
             "--names takes a pattern of other names, such as '(?P<student>[^/]+)/' for a folder each."
         )
+    for files in students.values():
+        if len(files.owners) > 1:
+            files.doubtful += files.paths
     return students
+
+
+def _add(students: dict[str, _Files], path: str, pattern: re.Pattern[str]) -> None:
+    """Note whose file it is, or whose it may be: of its path a student has chosen every part but a number."""
+    found = pattern.search(path)
+    if not found or not _is_student(found["student"]):
+        return
+    if pattern.pattern != PLATFORMS:
+        students[found["student"]].paths.append(path)
+        return
+    start, end = path.rfind("/", 0, found.start()) + 1, path.find("/", found.end())
+    part = path[start:] if end < 0 else path[start:end]
+    readings = list(pattern.finditer(part))
+    if end < 0 and found["moodle"]:  # other numbers are in the name of the file, which is the student's own
+        readings = [reading for reading in readings if reading["moodle"]]
+    numbers = {reading["student"] for reading in readings}
+    for number in numbers:
+        if len(numbers) > 1:
+            students[number].doubtful.append(path)
+        else:
+            students[number].paths.append(path)
+            students[number].owners.add(part[: readings[0].start()])
+
+
+def _is_student(name: str) -> bool:
+    return bool(_STUDENT.fullmatch(name)) and len(name.encode()) <= _LONGEST
+
+
+def _by_address(students: Mapping[str, _Files], addresses: Mapping[str, str]) -> dict[str, _Files]:
+    """The same by address; who shares one with another is in doubt."""
+    named: dict[str, _Files] = {}
+    for number, files in students.items():
+        name = addresses.get(number, number)
+        if name in named:
+            named[name].doubtful += [*named[name].paths, *files.paths, *files.doubtful]
+        else:
+            named[name] = files
+    return named
 
 
 def _addresses(worksheet: Path) -> dict[str, str]:
@@ -110,35 +174,33 @@ def _addresses(worksheet: Path) -> dict[str, str]:
             rows = [row for row in csv.reader(file) if row]
     except (OSError, ValueError, csv.Error) as error:
         raise CollectError(f"{worksheet} cannot be read as a table: {error}") from None
-    found = {}
-    for first, *others in rows:
-        number = re.search(r"\d+$", first)
-        address = next((cell for cell in others if "@" in cell and _STUDENT.fullmatch(cell)), None)
-        if number and address:
-            found[number[0]] = address
+    # A name can be anybody's address, too: the column counts that has one in most lines.
+    columns = range(1, max(map(len, rows), default=1))
+    column = max(columns, key=lambda place: sum(_is_address(row, place) for row in rows), default=0)
+    numbers = [(re.search(r"[0-9]+$", row[0]), row) for row in rows]
+    found = {number[0]: row[column] for number, row in numbers if number and _is_address(row, column)}
     if not found:
         raise CollectError(f"{worksheet} has no line with a participant's number and an e-mail address.")
     return found
 
 
-def _chosen(files: Sequence[File], questions: set[str]) -> tuple[File | None, list[File]]:
-    """The notebook that counts, if there is one, and those that would have counted without it."""
-    notebooks = [file for file in files if file.path.lower().endswith(".ipynb")]
-    readable = {file.path: _questions(file.content) for file in notebooks}
-    fitting = [file for file in notebooks if readable[file.path] and readable[file.path] & questions]
-    # What cannot be read is collected, too: when it is graded its feedback says why.
-    fitting = fitting or [file for file in notebooks if readable[file.path] is None]
-    chosen = max(fitting, key=lambda file: file.copy, default=None)
-    return chosen, [file for file in fitting if file is not chosen]
+def _is_address(row: Sequence[str], column: int) -> bool:
+    return 0 < column < len(row) and "@" in row[column] and _is_student(row[column])
 
 
-def _questions(notebook: bytes) -> set[str] | None:
-    """The names of its graded cells; None if it cannot be read."""
+def _paths(download: Path) -> list[str]:
+    """Of all files of a download; links are not followed."""
+    if download.is_dir():
+        files = [path for path in sorted(download.rglob("*")) if path.is_file() and not path.is_symlink()]
+        return [path.relative_to(download).as_posix() for path in files]
     try:
-        fields = [cell["metadata"].get("nbgrader", {}) for cell in json.loads(notebook)["cells"]]
-        return {field["grade_id"] for field in fields if field.get("grade")}
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None
+        with zipfile.ZipFile(download) as archive:
+            return [member.filename for member in archive.infolist() if not member.is_dir()]
+    except (OSError, zipfile.BadZipFile) as error:
+        raise CollectError(f"{download} is neither a folder nor a zip: {error}") from None
+
+
+# --- what is written and said -----------------------------------------------------------------------------
 
 
 def _write(path: Path, content: bytes) -> str:
@@ -153,47 +215,10 @@ def _write(path: Path, content: bytes) -> str:
     return "collected" if before is None else "collected anew"
 
 
-def _listed(files: Sequence[File]) -> str:
-    return ", ".join(ascii(file.path) for file in files)
+def _listed(texts: Sequence[str]) -> str:
+    more = len(texts) - _MOST_NAMED
+    return ", ".join(map(_quoted, texts[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
 
 
-# --- what a download has in it
-# ------------------------------------------------------------------------------
-
-
-def _files(download: Path) -> Iterator[File]:
-    """All files, those in zips, too; links are not followed."""
-    if not download.is_dir():
-        with _opened(download) as platforms:
-            yield from _members(platforms, "")
-        return
-    for path in sorted(download.rglob("*")):
-        if path.is_file() and not path.is_symlink():
-            with path.open("rb") as content:
-                yield from _unpacked(path.relative_to(download).as_posix(), content)
-
-
-def _opened(download: Path) -> zipfile.ZipFile:
-    try:
-        return zipfile.ZipFile(download)
-    except (OSError, zipfile.BadZipFile) as error:
-        raise CollectError(f"{download} is neither a folder nor a zip: {error}") from None
-
-
-def _members(archive: zipfile.ZipFile, prefix: str, depth: int = 0) -> Iterator[File]:
-    for member in archive.infolist():
-        if not member.is_dir():
-            with archive.open(member) as content:
-                yield from _unpacked(prefix + member.filename, content, depth)
-
-
-def _unpacked(path: str, content: IO[bytes], depth: int = 0) -> Iterator[File]:
-    """The file itself, and of a student's zip what is in it, if it can be unpacked."""
-    kind = path.lower().rpartition(".")[2]
-    data = content.read(MAX_BYTES + 1) if kind in ("ipynb", "zip") else b""
-    yield File(path, data if kind == "ipynb" and len(data) <= MAX_BYTES else b"")
-    if kind == "zip" and depth < DEPTH:
-        # zipfile raises whatever its parsers do; the zip itself is listed above.
-        with contextlib.suppress(Exception), zipfile.ZipFile(io.BytesIO(data)) as archive:
-            if sum(member.file_size for member in archive.infolist()) <= MAX_BYTES:
-                yield from _members(archive, f"{path}/", depth + 1)
+def _quoted(text: str) -> str:
+    return f"'{line(text, 300)}'"

@@ -15,7 +15,7 @@ from typing import Any
 
 from traitlets.config import Config
 
-from autograder.grading import pool, records, submission
+from autograder.grading import intake, pool, records, submission
 from autograder.grading.dependencies import checks
 from autograder.grading.gradebook import Class, ClassError
 from autograder.grading.pool import Failed, Pool
@@ -26,9 +26,9 @@ from autograder.grading.submission import SubmissionError
 from autograder.nbgrader_plugin import Referee
 from autograder.sandbox import bubblewrap
 from autograder.sandbox.bubblewrap import SandboxMissing
+from autograder.text import line
 
 MOST_NAMED = 20  # in a message
-LONGEST = 500  # characters of a line about a submission
 LIMIT = 2400.0  # seconds for a submission; the referee itself is out of patience after half of it
 CORES = 2  # of a job: a check's ranks take turns on few cores
 
@@ -79,20 +79,30 @@ def grade(
 
 def _grade(own: Class, submissions: Sequence[Submission], jobs: int | None, outcome: _Outcome) -> None:
     known = own.timestamps()
+    notebooks = [notebook for one in submissions for notebook in one.handed_in.values()]
+    intake.read_all(notebooks, [(core,) for core in pool.usable_cores()])
     with Pool(regrade_submission, _shares(jobs, len(submissions)), LIMIT) as workers:
         progress = Progress(
             len(submissions),
-            lambda: {printable(each.student): since for each, since in workers.running().items()},
+            lambda: {line(each.student): since for each, since in workers.running().items()},
         )
         with progress:
             for one, refereed in workers.results(submissions):
                 if isinstance(refereed, Failed):
-                    refereed = Refereed(problem=refereed.reason)
+                    refereed = _refused(one, refereed)
                 problem = refereed.problem or own.enter(one.student, refereed.digests, known)
                 if problem:
                     own.note(one.student)
                 outcome.add(one.student, refereed, problem)
                 progress.done, progress.ran = outcome.done, outcome.ran
+
+
+def _refused(one: Submission, failed: Failed) -> Refereed:
+    """What takes all the time there is, or brings its process down, does so once."""
+    if failed.exhausted:
+        for notebook in one.handed_in.values():
+            intake.refuse(notebook, f"{failed.reason}; --students {one.student} --force tries again")
+    return Refereed(problem=failed.reason)
 
 
 class _Outcome:
@@ -116,16 +126,16 @@ class _Outcome:
 
     def show(self, own: Class) -> None:
         for student, repairs in sorted(self.repairs.items()):
-            print(printable(f"{student}: graded; {repairs}"))
+            print(line(f"{student}: graded; {repairs}"))
         for student, problem in sorted(self.problems.items()):
-            print(printable(f"{student}: NOT graded: {problem}"))
+            print(line(f"{student}: NOT graded: {problem}"))
         graded = self.total - len(self.problems)
         run = graded - self.recorded
         print(f"{graded} of {self.total} graded: {run} run now, {self.recorded} as recorded.")
         waiting = own.waiting() - set(self.problems)
         if waiting:
             print(
-                f"In {len(waiting)} a person has something to grade: `make lab`, menu Nbgrader, Formgrader."
+                f"{len(waiting)} with answers left to grade by hand: `make lab`, menu Nbgrader, Formgrader."
             )
 
 
@@ -138,7 +148,9 @@ def _submission(own: Class, student: str, terms: Terms) -> Submission:
 def _forget(submissions: Sequence[Submission]) -> None:
     for one in submissions:
         for name in one.notebooks:
-            records.forget(records.path_of(one.course, one.assignment, one.student, name), one.terms)
+            records.forget(one.record(name), one.terms)
+        for notebook in one.handed_in.values():
+            intake.forget(notebook)
 
 
 def _shares(jobs: int | None, most: int) -> list[tuple[int, ...]]:
@@ -212,8 +224,3 @@ def _some(names: Sequence[Any]) -> str:
     """The names, if they are not too many to read."""
     more = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def printable(text: str) -> str:
-    """On one line, without what could confuse a terminal: names of files are the students'."""
-    return "".join(character if character.isprintable() else " " for character in text)[:LONGEST]

@@ -21,6 +21,8 @@ from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
 
 SETTINGS = "nbgrader_config.py"
+TIMESTAMP = "timestamp.txt"  # which nbgrader's exchange has a student's own process write
+LONGEST_TIMESTAMP = 100  # bytes
 
 
 class ClassError(Exception):
@@ -81,10 +83,12 @@ class Class:
             digests: of each notebook and what it came to, as `records.digest` makes them.
             known: what `timestamps` returned.
         """
+        if _is_long(self.submitted(student) / TIMESTAMP):
+            return f"{TIMESTAMP} is longer than any time: mend it, or remove it"
         try:
             handed_in = self._folders.get_existing_timestamp(str(self.submitted(student)))
         except Exception:  # nbgrader raises what its parser does, or stumbles over its own message
-            return "timestamp.txt holds no time: mend it, or remove it"
+            return f"{TIMESTAMP} holds no time: mend it, or remove it"
         if student in known and handed_in in (None, known[student]) and self._has(student, digests):
             return ""
         folders = CourseDirectory(
@@ -141,6 +145,10 @@ class Class:
         """
         autograded = self._folder(self._folders.autograded_directory, student)
         return all(_graded(autograded / f"{name}.ipynb") == digest for name, digest in digests.items())
+
+
+def _is_long(timestamp: Path) -> bool:
+    return timestamp.is_file() and timestamp.stat().st_size > LONGEST_TIMESTAMP
 
 
 def _graded(path: Path) -> str | None:

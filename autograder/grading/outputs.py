@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Any
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
+from autograder.text import line, shortened, visible
 from fourranks.errors import plain
 
 if TYPE_CHECKING:
     from autograder.sandbox.remote import Shown
     from autograder.verdict import Verdict
 
+MAX_TEXT = 100_000  # characters of what a cell prints or displays at a time
+MAX_ERROR = 20_000  # and of an error's message, and of its traceback
+TERMINAL = "\n\t\r\b\x1b"  # what a page shows as a terminal does: progress bars and colours
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -26,6 +30,8 @@ def of_student_cell(shown: Shown) -> list[NotebookNode]:
     outputs = [printed(shown.text)] if shown.text else []
     for display in shown.displays:
         data = {kind: value for kind, value in display.items() if _is_harmless(kind, value)}
+        if "text/plain" in data:
+            data["text/plain"] = _legible(data["text/plain"], MAX_TEXT, TERMINAL)
         outputs += [new_output("display_data", data=data)] if data else []
     if shown.error is not None:
         fields = [shown.error.get(name, "") for name in ("name", "message", "traceback")]
@@ -35,14 +41,13 @@ def of_student_cell(shown: Shown) -> list[NotebookNode]:
 
 def printed(text: str) -> NotebookNode:
     """Text on standard output."""
-    return new_output("stream", name="stdout", text=text)
+    return new_output("stream", name="stdout", text=_legible(text, MAX_TEXT, TERMINAL))
 
 
 def raised(name: str, message: str, traceback: str) -> NotebookNode:
     """An exception, which nbgrader gives no points for."""
-    return new_output(
-        "error", ename=name, evalue=plain(message), traceback=[plain(line) for line in traceback.splitlines()]
-    )
+    lines = _legible(plain(traceback), MAX_ERROR).splitlines()
+    return new_output("error", ename=line(name), evalue=_legible(plain(message), MAX_ERROR), traceback=lines)
 
 
 def failed(verdict: Verdict) -> list[NotebookNode]:
@@ -82,6 +87,10 @@ def failure(outputs: Sequence[dict[str, Any]]) -> Failure | None:
 def _table(verdict: Verdict) -> NotebookNode:
     shown = {"text/plain": plain(str(verdict)), "text/html": verdict._repr_html_()}
     return new_output("display_data", data=shown)
+
+
+def _legible(text: str, most: int, keep: str = "\n\t") -> str:
+    return visible(shortened(text, most), keep)
 
 
 def _is_harmless(kind: str, value: str) -> bool:

@@ -10,6 +10,7 @@ import contextlib
 import math
 import multiprocessing
 import os
+import resource
 import signal
 import threading
 import time
@@ -39,9 +40,14 @@ def usable_cores() -> list[int]:
 
 @dataclass(frozen=True)
 class Failed:
-    """What comes in place of a result, and why."""
+    """What comes in place of a result, and why.
+
+    Attributes:
+        exhausted: whether the input took more memory or time than there is, or brought processes down.
+    """
 
     reason: str
+    exhausted: bool = False
 
 
 class Pool:
@@ -51,13 +57,18 @@ class Pool:
         function: of a module, so that other processes find it. What it raises is a `Failed`.
         shares: for each process the cores that it may use, by number.
         limit: seconds after which a process is ended that has not finished with an input.
+        memory: bytes that each process may take, besides what it has when it starts; 0 is no limit.
     """
 
     def __init__(
-        self, function: Callable[[Any], Any], shares: Sequence[tuple[int, ...]], limit: float = math.inf
+        self,
+        function: Callable[[Any], Any],
+        shares: Sequence[tuple[int, ...]],
+        limit: float = math.inf,
+        memory: int = 0,
     ) -> None:
         self._limit = limit
-        self._workers = [_Worker(function, share) for share in shares]
+        self._workers = [_Worker(function, share, memory) for share in shares]
 
     def results(self, inputs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
         """Each input with its result, as they come; an input is taken when a process is free for it."""
@@ -97,9 +108,10 @@ class Pool:
 class _Worker:
     """One process and what it is at."""
 
-    def __init__(self, function: Callable[[Any], Any], share: tuple[int, ...]) -> None:
+    def __init__(self, function: Callable[[Any], Any], share: tuple[int, ...], memory: int) -> None:
         self._function = function
         self._share = share
+        self._memory = memory
         self.input: Any = None
         self.began = 0.0
         self._died = False
@@ -114,13 +126,13 @@ class _Worker:
         """What came of the input; None if the process died, and another one begins again."""
         if not self.connection.poll():
             self._replace()
-            return Failed(f"it had not ended after {time.monotonic() - self.began:.0f} s")
+            return Failed(f"it had not ended after {time.monotonic() - self.began:.0f} s", exhausted=True)
         try:
             return self.connection.recv()
         except (EOFError, OSError):
             exitcode = self._replace()
         if self._died:
-            return Failed(f"its process {_ending(exitcode)}, and so did the one before")
+            return Failed(f"its process {_ending(exitcode)}, and so did the one before", exhausted=True)
         self._died = True
         self._send()
         return None
@@ -145,7 +157,9 @@ class _Worker:
 
     def _start(self) -> None:
         self.connection, theirs = _SPAWN.Pipe()
-        self._process = _SPAWN.Process(target=_serve, args=(theirs, self._function), daemon=True)
+        self._process = _SPAWN.Process(
+            target=_serve, args=(theirs, self._function, self._memory), daemon=True
+        )
         with theirs, _as(self._share):
             self._process.start()
 
@@ -177,18 +191,28 @@ def _use(cores: Iterable[int]) -> None:
         os.sched_setaffinity(0, cores)
 
 
-def _serve(inputs: connection.Connection, function: Callable[[Any], Any]) -> None:
+def _serve(inputs: connection.Connection, function: Callable[[Any], Any], memory: int) -> None:
     """Runs in the process: a session of its own, without Ctrl-C, and then signals as usual."""
     os.setsid()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    if memory:
+        _limit_memory(memory)
     while True:
         input = inputs.recv()
         try:
             result = function(input)
+        except MemoryError:
+            result = Failed(f"it takes more than {memory >> 20 or 'all'} MiB of memory", exhausted=True)
         except Exception as error:
             result = Failed(f"{type(error).__name__}: {error}")
         inputs.send(result)
+
+
+def _limit_memory(nbytes: int) -> None:
+    """Let this process have so many bytes more than it has, of addresses: that is what Linux can limit."""
+    most = psutil.Process().memory_info().vms + nbytes
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 def _end_with_parent() -> None:

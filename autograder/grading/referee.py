@@ -14,9 +14,11 @@ import hashlib
 import io
 import itertools
 import math
+import re
 import statistics
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from types import MappingProxyType
 from typing import Any
@@ -59,12 +61,20 @@ def grade(
         known: outputs of test cells, by name, which need not be run.
     """
     student.deadline = time.monotonic() + PATIENCE
+    student.forbid(_forbidden(cell.source for cell in notebook.cells if is_test(cell)))
     numbers = itertools.count(1)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.execution_count = next(numbers)
             cell.outputs = known.get(name_of(cell)) or _run(cell, student, secret)
         done(cell)
+
+
+def _forbidden(tests: Iterable[str]) -> set[str]:
+    """Libraries that the checks of these test cells forbid."""
+    names = {name for test in tests for name in re.findall(r"\bcheck\.(\w+)", test)}
+    modules = {getattr(check, name).__module__ for name in names & set(check.__all__)}
+    return {library for module in modules for library in getattr(sys.modules[module], "BANNED", ())}
 
 
 def _run(cell: NotebookNode, student: StudentProcess, secret: str) -> list[NotebookNode]:
@@ -141,7 +151,7 @@ class _SecretChecks:
         def call(*arguments: Any, seed: int = 0, **options: Any) -> None:
             digest = hashlib.sha256(f"{self._secret}/{name}/{seed}".encode()).digest()
             try:
-                function(*arguments, seed=int.from_bytes(digest[:4]), **options)
+                function(*arguments, seed=int.from_bytes(digest[:16], "big"), **options)
                 self._shares.append(Fraction(1))
             except CheckFailed as failure:
                 if failure.verdict.share == 0:

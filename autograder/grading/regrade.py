@@ -20,8 +20,9 @@ from pathlib import Path
 import nbformat
 from nbformat import NotebookNode
 
-from autograder.grading import records, submission
+from autograder.grading import intake, records, submission
 from autograder.grading.dependencies import fingerprint
+from autograder.grading.intake import HandedIn
 from autograder.grading.records import Cell, Record, Terms
 from autograder.grading.submission import SubmissionError
 from autograder.sandbox.bubblewrap import Sandbox, SandboxMissing
@@ -42,6 +43,20 @@ class Submission:
     notebooks: tuple[str, ...]
     terms: Terms
 
+    def record(self, notebook: str) -> Path:
+        """Where the record of a notebook is kept."""
+        return records.path_of(self.course, self.assignment, self.student, notebook)
+
+    @property
+    def handed_in(self) -> dict[str, HandedIn]:
+        """The notebooks that are there, by name. Of several some may be missing: those are worth nothing."""
+        paths = {name: self.folder / f"{name}.ipynb" for name in self.notebooks}
+        return {
+            name: HandedIn(path, intake.kept_beside(self.record(name)))
+            for name, path in paths.items()
+            if os.path.lexists(path)
+        }
+
 
 @dataclass
 class Refereed:
@@ -61,14 +76,17 @@ class Refereed:
 
 
 def regrade_submission(one: Submission) -> Refereed:
-    """Referee all notebooks of a submission, as one of many; what is wrong with it is told, not raised."""
+    """Referee all notebooks of a submission, as one of many; what is wrong with it is told, not raised.
+
+    `intake.read_all` has read them.
+    """
     refereed = Refereed()
     try:
-        for name in _existing(one):
+        _require_notebook(one)
+        for name, handed_in in one.handed_in.items():
             release = submission.release(one.course, one.assignment, name)
-            notebook = submission.mended(submission.read(one.folder / f"{name}.ipynb"), release)
-            path = records.path_of(one.course, one.assignment, one.student, name)
-            refereed.ran |= regrade(notebook, path, one.terms, _one_after_the_other)
+            notebook = submission.mended(intake.known(handed_in), release)
+            refereed.ran |= regrade(notebook, one.record(name), one.terms, _one_after_the_other)
             refereed.digests[name] = records.digest(notebook)
             refereed.repairs += notebook.metadata.fourranks.repairs
     except (SubmissionError, SandboxMissing) as error:
@@ -76,15 +94,13 @@ def regrade_submission(one: Submission) -> Refereed:
     return refereed
 
 
-def _existing(one: Submission) -> list[str]:
-    """The notebooks that were handed in. Of several some may be missing: those are worth nothing."""
-    existing = [name for name in one.notebooks if os.path.lexists(one.folder / f"{name}.ipynb")]
-    if not existing:
-        there = ", ".join(sorted(path.name for path in one.folder.iterdir())[:MOST_NAMED]) or "nothing"
+def _require_notebook(one: Submission) -> None:
+    if not one.handed_in:
+        names = (path.name for path in itertools.islice(one.folder.iterdir(), MOST_NAMED))
+        there = ", ".join(sorted(names)) or "nothing"
         raise SubmissionError(
             f"{one.folder} has no {' and no '.join(f'{name}.ipynb' for name in one.notebooks)}, but {there}"
         )
-    return existing
 
 
 def _launch(sandboxed: bool) -> Launch:
@@ -130,7 +146,7 @@ def _run(
     notebook: NotebookNode, cells: Sequence[Cell], known: Mapping[str, Cell], terms: Terms, start: Start
 ) -> list[Cell]:
     """The cells and what each came to; all are run but the test cells that are known."""
-    secret = terms.secret or secrets.token_hex(8)
+    secret = terms.secret or secrets.token_hex(16)
     with start(terms.sandbox) as launch:
         # Torch takes a while to import, here as there, and often nothing has to be run.
         from autograder.grading import referee

@@ -6,12 +6,17 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autograder.grading.pool import Failed, Pool, usable_cores
+
 TRIVIAL = 60  # nodes of a syntax tree, about eight short lines: less is alike by accident
 LONGEST = 100_000  # characters; nobody writes an answer like that
+SECONDS = 60.0  # for the answers of a student
+MEMORY = 1 << 30  # bytes
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,15 @@ class Group:
     as_solved: bool
 
 
+@dataclass(frozen=True)
+class Structure:
+    """Of an answer: how many nodes its syntax tree has, and a digest of them."""
+
+    cell: str
+    size: int
+    digest: str
+
+
 def alike(
     answers: Mapping[str, Mapping[str, str]], released: Mapping[str, str], solution: Mapping[str, str]
 ) -> list[Group]:
@@ -39,23 +53,42 @@ def alike(
         released: the cells as they were handed out.
         solution: the course's own answers; cells that it has not are no answers.
     """
-    having: dict[tuple[str, str], list[str]] = defaultdict(list)
-    handed_out = {(cell, _structure(source)) for cell, source in released.items()}
-    solved = {(cell, _structure(source)) for cell, source in solution.items()}
-    for student, cells in sorted(answers.items()):
-        for cell in sorted(set(cells) & set(solution)):
-            having[cell, _structure(cells[cell])].append(student)
+    having: dict[Structure, list[str]] = defaultdict(list)
+    handed_out = {_structure(cell, source) for cell, source in released.items()}
+    solved = {_structure(cell, source) for cell, source in solution.items()}
+    for student, structures in sorted(_structures(answers, set(solution)).items()):
+        for structure in structures:
+            having[structure].append(student)
     groups = [
-        Group(cell, tuple(students), size, (cell, structure) in solved)
-        for (cell, structure), students in having.items()
-        if (size := structure.count("(")) >= TRIVIAL
-        and len(students) > 1
-        and (cell, structure) not in handed_out
+        Group(structure.cell, tuple(students), structure.size, structure in solved)
+        for structure, students in having.items()
+        if structure.size >= TRIVIAL and len(students) > 1 and structure not in handed_out
     ]
     return sorted(groups, key=lambda group: (group.as_solved, -group.size, group.cell, group.students))
 
 
-def _structure(source: str) -> str:
+def _structures(answers: Mapping[str, Mapping[str, str]], cells: set[str]) -> dict[str, list[Structure]]:
+    """Of each student's answers to these cells; nothing of a student whose code takes too long to parse."""
+    given = {
+        name: tuple((cell, own[cell]) for cell in sorted(cells & set(own))) for name, own in answers.items()
+    }
+    shares = [(core,) for core in usable_cores()][: len(given)]
+    with Pool(_of_one, shares, SECONDS, MEMORY) as workers:
+        found = dict(workers.results(dict.fromkeys(given.values())))
+    return {name: found[own] for name, own in given.items() if not isinstance(found[own], Failed)}
+
+
+def _of_one(cells: tuple[tuple[str, str], ...]) -> list[Structure]:
+    """Runs in a process with limits: Python's parser takes minutes for some texts of a hundred characters."""
+    return [_structure(cell, source) for cell, source in cells]
+
+
+def _structure(cell: str, source: str) -> Structure:
+    text = _without_names(source)
+    return Structure(cell, text.count("("), hashlib.sha256(text.encode("utf-8", "replace")).hexdigest())
+
+
+def _without_names(source: str) -> str:
     """The syntax tree as text, without what can be changed without a thought; "" if there is none."""
     if len(source) > LONGEST:
         return ""

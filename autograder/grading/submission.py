@@ -7,6 +7,7 @@ release that has a name is in the result exactly once, as the instructor has it 
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from copy import deepcopy
@@ -16,8 +17,17 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_raw_cell
 
+from autograder.text import line
+
 MAX_BYTES = 64 << 20  # of a notebook's file, with all its pictures
 MAX_CELLS = 5_000
+MAX_CODE = 100_000  # characters of a cell; the longest cell of a solution has a tenth of it
+MAX_SOURCE = 500_000  # characters of all cells; the longest solution has a tenth of it
+MAX_TEXT = 20_000  # characters of a cell of text: what becomes HTML takes longer than what is run
+MAX_ALL_TEXT = 200_000
+MAX_NAME = 100  # characters of a cell's name
+MAX_ERROR = 200  # characters of what a parser says
+MAX_FOLDERS = 1_000  # that are handed in with a notebook
 _MAKE = {"code": new_code_cell, "markdown": new_markdown_cell, "raw": new_raw_cell}
 HIDDEN = re.compile(r"^[^\n]*BEGIN HIDDEN TESTS.*?END HIDDEN TESTS[^\n]*\n?", re.MULTILINE | re.DOTALL)
 
@@ -41,38 +51,97 @@ def release(course: Path, assignment: str, notebook: str) -> NotebookNode:
 def read(path: Path) -> NotebookNode:
     """What a student wrote in the notebook at `path`: its cells' text and names, no outputs.
 
+    It may take any time and memory to find out; `intake` calls this where both have an end.
+
     Raises:
-        SubmissionError: when it is no notebook, larger than any that people write, or a link, or when there
-            are links beside it: they could lead to files of other people.
+        SubmissionError: when it is no notebook, or larger than any that people write.
     """
-    links = [file.name for file in path.parent.rglob("*") if file.is_symlink()]
+    content = _parsed(path)
+    cells = content.get("cells") if isinstance(content, dict) else None
+    if not isinstance(cells, list):
+        raise SubmissionError(f"{path} is no notebook: it has no cells")
+    if len(cells) > MAX_CELLS:
+        raise SubmissionError(f"{path} has more than {MAX_CELLS:,} cells")
+    try:
+        cells = [_text_of(cell) for cell in cells]
+    except (TypeError, KeyError, AttributeError) as error:
+        raise SubmissionError(f"{path} is no notebook: {type(error).__name__}: {error}") from None
+    _require_sizes(path, cells)
+    return NotebookNode(nbformat=4, nbformat_minor=5, metadata=NotebookNode(), cells=cells)
+
+
+def require_own(path: Path) -> None:
+    """
+    Raises:
+        SubmissionError: when `path` is no file, not to be read, too large to be looked at, or a link, or when
+            there are links beside it: they could lead to files of other people.
+    """
+    links = _links(path.parent)
     if links:
-        raise SubmissionError(f"{path.parent} has links, which are not followed: {', '.join(links[:3])}")
+        named = line(", ".join(links[:3]))
+        raise SubmissionError(f"{path.parent} has links, which are not followed: {named}")
     if not path.is_file():
         raise SubmissionError(f"{path} is no file")
+    if not os.access(path, os.R_OK):
+        raise SubmissionError(f"{path} may not be read by you: change its permissions")
     if path.stat().st_size > MAX_BYTES:
         raise SubmissionError(f"{path} is larger than {MAX_BYTES >> 20} MiB: clear its outputs and try again")
+
+
+def _links(folder: Path) -> list[str]:
+    found = []
+    for number, (place, folders, files) in enumerate(os.walk(folder)):
+        if number == MAX_FOLDERS:
+            raise SubmissionError(f"{folder} has more than {MAX_FOLDERS:,} folders in it")
+        found += [name for name in (*folders, *files) if os.path.islink(os.path.join(place, name))]
+    return found
+
+
+def _parsed(path: Path) -> object:
     try:
         content = json.loads(path.read_bytes())
-        if len(content.get("cells", ())) > MAX_CELLS:
-            raise SubmissionError(f"{path} has more than {MAX_CELLS:,} cells")
-        if content.get("nbformat") != 4:
+        if isinstance(content, dict) and content.get("nbformat") != 4:
             content = nbformat.reads(json.dumps(content), as_version=4)
-        return NotebookNode(cells=[_text_of(cell) for cell in content["cells"]])
+        return content
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-        raise SubmissionError(f"{path} is no notebook: {type(error).__name__}: {error}") from None
+        said = line(f"{type(error).__name__}: {error}", MAX_ERROR)
+        raise SubmissionError(f"{path} is no notebook: {said}") from None
 
 
 def _text_of(cell: dict) -> NotebookNode:
     """What counts of a cell: its kind, its name, its text."""
     source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
+    kind = cell.get("cell_type")
     fields = cell.get("metadata", {}).get("nbgrader", {})
+    name = fields.get("grade_id") if isinstance(fields, dict) else None
     return NotebookNode(
-        cell_type=cell["cell_type"] if cell.get("cell_type") in _MAKE else "raw",
-        id=str(cell.get("id", "")),
-        metadata=nbformat.from_dict({"nbgrader": fields} if isinstance(fields, dict) else {}),
+        {"outputs": [], "execution_count": None} if kind == "code" else {},
+        cell_type=kind if isinstance(kind, str) and kind in _MAKE else "raw",
+        id=_name(cell.get("id")),
+        metadata=NotebookNode(nbgrader=NotebookNode(grade_id=_name(name))),
         source=source.encode("utf-8", "replace").decode(),
     )
+
+
+def _name(value: object) -> str:
+    return value[:MAX_NAME] if isinstance(value, str) else ""
+
+
+def _require_sizes(path: Path, cells: list[NotebookNode]) -> None:
+    """
+    Raises:
+        SubmissionError: when there is more text in it than anybody would read.
+    """
+    code = [len(cell.source) for cell in cells if cell.cell_type == "code"]
+    text = [len(cell.source) for cell in cells if cell.cell_type != "code"]
+    for what, size, most in (
+        ("a cell of code", max(code, default=0), MAX_CODE),
+        ("a cell of text", max(text, default=0), MAX_TEXT),
+        ("code", sum(code), MAX_SOURCE),
+        ("text", sum(text), MAX_ALL_TEXT),
+    ):
+        if size > most:
+            raise SubmissionError(f"{path} has {size:,} characters in {what}, more than {most:,}")
 
 
 def restored(submitted: NotebookNode, release: NotebookNode) -> tuple[NotebookNode, list[str]]:
@@ -172,9 +241,10 @@ def _repairs(came: list[Named], named: dict[str, NotebookNode]) -> Iterator[str]
             yield f"{name}: the cell was there {len(own)} times; the last one counts"
         elif own[-1].cell_type != cell.cell_type:
             yield f"{name}: the cell was made a {own[-1].cell_type} cell; it is a {cell.cell_type} cell again"
-        elif cell.metadata.nbgrader.locked and _visible(own[-1].source) != _visible(cell.source):
+        elif cell.metadata.nbgrader.locked and own[-1].source.strip() not in _as_handed_out(cell.source):
             yield f"{name}: the cell is locked and was changed; the instructor's is used"
 
 
-def _visible(source: str) -> str:
-    return HIDDEN.sub("", source).strip()
+def _as_handed_out(source: str) -> tuple[str, str]:
+    """A locked cell without its hidden tests, and with them: some hand in what the course is made from."""
+    return HIDDEN.sub("", source).strip(), source.strip()

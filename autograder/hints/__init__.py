@@ -6,6 +6,7 @@ has, and the exercise itself has more hints, in steps.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,13 @@ _BY_KIND = {
         "an exception",
         "Read the line that the message names, and try the function on its own with fourranks.run(...).",
     ),
+    "no such rank": (
+        "a rank that there is not",
+        "A partner is computed that does not exist: ranks are counted from 0, in the group that the code is "
+        "given. In a tree, some ranks have none in the last round: ask whether there is one before you send "
+        "or receive. In a ring, rank 0 comes after the last rank: take the remainder, "
+        "(rank + 1) % world_size or (rank - 1) % world_size.",
+    ),
     "deadlock": (
         "a deadlock",
         "Somebody waits for a message that nobody sends. Write down for each rank, in order, whom it "
@@ -53,7 +61,12 @@ _BY_KIND = {
     ),
     "wrong type": (
         "something of the wrong type",
-        "Compare with the contract: what the function returns, and what it puts into its arguments.",
+        "Compare with the contract: what the function returns, and what it puts into its arguments. None is "
+        "what a function returns that ends without `return`.",
+    ),
+    "not received": (
+        "results that depend on data nobody sent",
+        "Each rank knows its own data only: what it has of the others must have come through a call.",
     ),
     "untold traffic": (
         "traffic by another way",
@@ -61,19 +74,12 @@ _BY_KIND = {
     ),
     "not defined": (
         "not defined",
-        "Look at the cell in which it should be: what error does it end in? It has to be defined there by "
-        "`def`, `class`, `import` or `=`.",
+        "Look at the cell in which it should be: what error does it end in?",
     ),
     "forbidden library": (
         "a library that holds the answer",
-        "Under `Allowed` the exercise says what to build it from. A cell of your own may compare with the "
-        "library, as long as what is checked does not lead there.",
-    ),
-    "hidden code": (
-        "code that hides what it calls",
-        "Your code is read before it is run. Define all that it uses in cells of this notebook, by `def`, "
-        "`class`, `import` or `=`, and call it by its name: without exec, eval or importlib, and without "
-        "modules as values.",
+        "Under `Allowed` the exercise says what to build it from. On your machine a cell of your own may "
+        "compare with the library, as long as what is checked does without.",
     ),
     "modified": (
         "an argument was changed",
@@ -90,9 +96,16 @@ _BY_KIND = {
     **pipeline_parallelism.BY_KIND,
 }
 
+_COLLECTIVES_APART = (
+    "A collective needs every rank of its group. Some ranks leave this one out, for instance in a branch, or "
+    "call others before it. Write down which collectives each rank calls, in order: the lists must be equal."
+)
+_WAITED_IN = re.compile(r"\bwaits? in (\w+)")
+
 # Kinds that what failing cases have in common may explain; a broken budget or contract says enough by itself.
 _PATTERN_KINDS = {
     "raised",
+    "no such rank",
     "deadlock",
     "died",
     *collectives.PATTERN_KINDS,
@@ -114,16 +127,22 @@ def choose(kind: str, failed: Sequence[Result], passed: Sequence[Result]) -> str
     pattern = _pattern(failed, passed) if kind in _PATTERN_KINDS else ""
     if pattern and kind in ("untouched", "unfilled"):  # other cases are filled, so filling is understood
         return pattern
-    return " ".join(filter(None, (pattern, _BY_KIND[kind][1])))
+    return " ".join(filter(None, (pattern, _of_kind(kind, [result.problem.got for result in failed]))))
+
+
+def _of_kind(kind: str, told: Sequence[str]) -> str:
+    """The hint for a kind of problem, as the errors in the table tell it apart."""
+    calls = [call for text in told for call in _WAITED_IN.findall(text)]
+    if kind == "deadlock" and calls and not any("send" in call or "recv" in call for call in calls):
+        return _COLLECTIVES_APART
+    return _BY_KIND[kind][1]
 
 
 def _pattern(failed: Sequence[Result], passed: Sequence[Result]) -> str:
-    """The first property that every failing case has and no passing one.
+    """The hint of the first pattern that explains the failing cases; "" if none does.
 
-    Empty tensors say little: with nothing to move, much goes right by accident.
+    Empty tensors say little when they pass: with nothing to move, much goes right by accident.
     """
-    telling = [result for result in passed if result.case.weight[0] > 0]
-    for has, text in failed[0].case.patterns:
-        if telling and all(map(has, failed)) and not any(map(has, telling)):
-            return text
-    return ""
+    failing = [result.case for result in failed]
+    telling = [result.case for result in passed if result.case.weight[0] > 0]
+    return next((p.text for p in failing[0].patterns if p.explains(failing, telling)), "")

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from autograder.verdict import Result
+from autograder.hints.pattern import Pattern
 
 BY_KIND = {
     # benchmark
@@ -102,7 +98,7 @@ BY_KIND = {
     # formulas
     "another value": (
         "a wrong number",
-        "Put the smallest numbers that you can calculate by head into the formula, and compare.",
+        "Put the smallest numbers that you can work out in your head into the formula, and compare.",
     ),
     "reciprocal": (
         "the wrong way round",
@@ -199,21 +195,21 @@ BY_KIND = {
     ),
 }
 
-PATTERNS: tuple[tuple[Callable[[Result], bool], str], ...] = (
-    (
-        lambda result: result.case.members is not None,
+PATTERNS: tuple[Pattern, ...] = (
+    Pattern(
+        lambda case: case.members is not None,
         "Only a group that is not the default one goes wrong: pass group= to the barrier and the collective.",
     ),
-    (
-        lambda result: result.case.plan.device == "cuda",
+    Pattern(
+        lambda case: case.plan.device == "cuda",
         "Only a GPU goes wrong.",
     ),
-    (
-        lambda result: result.case.plan.iterations == 1,
+    Pattern(
+        lambda case: case.plan.iterations == 1,
         "Only a single iteration goes wrong.",
     ),
-    (
-        lambda result: result.case.plan.warmup == 0,
+    Pattern(
+        lambda case: case.plan.warmup == 0,
         "Only warmup=0 goes wrong.",
     ),
 )

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from autograder.hints.pattern import Pattern, single_rank
+
 if TYPE_CHECKING:
-    from autograder.verdict import Result
+    from autograder.judge import Case
 
 BY_KIND = {
     "all send first": (
         "a deadlock, every rank sends first",
         "Every rank sends first, and a send returns only when its message is received. Let one side "
         "receive first, or use isend, then recv, then wait for the send.",
+    ),
+    "some send first": (
+        "a deadlock, ranks send to each other",
+        "Ranks that exchange messages all send first, and a send returns only when its message is received. "
+        "To order them by odd and even fails where both are odd or both even. Let the lower rank of a pair "
+        "send first, or use isend, then recv, then wait for the send.",
     ),
     "mismatch": (
         "a buffer that does not fit its message",
@@ -28,6 +35,10 @@ BY_KIND = {
         "The result has to be written into the argument itself (copy_, or receiving into it). An "
         "assignment such as `tensor = ...` or `tensor = tensor + ...` only renames something inside the "
         "function.",
+    ),
+    "own part": (
+        "the root leaves itself out",
+        "All other ranks are right. The root's own part does not travel: copy it (copy_).",
     ),
     "unfilled": (
         "a result with gaps",
@@ -84,53 +95,52 @@ BY_KIND = {
 
 PATTERN_KINDS = {"untouched", "unfilled", "shifted", "missing summand", "repeated summand", "value"}
 
-_Rule = Callable[["Result"], bool]
-
-PATTERNS: tuple[tuple[_Rule, str], ...] = (
-    (
-        lambda result: result.case.members is not None,
+PATTERNS: tuple[Pattern, ...] = (
+    Pattern(
+        lambda case: case.members is not None,
         "Only a group that is not the default one goes wrong: pass group= to every call, and keep positions "
         "in the group apart from global ranks.",
     ),
-    (
-        lambda result: result.case.root not in (None, 0),
+    Pattern(
+        lambda case: case.root not in (None, 0),
         "Only sources and destinations other than rank 0 go wrong: count positions from there, modulo the "
         "world size.",
     ),
-    (
-        lambda result: len(result.case.shape) > 1,
+    Pattern(
+        lambda case: len(case.shape) > 1,
         "Only tensors of several dimensions go wrong: `flatten` one before its elements are cut into chunks, "
         "and give the result its shape back (`view_as`).",
     ),
-    (lambda result: result.case.numel == 0, "Only empty tensors go wrong: 0 elements are legal."),
-    (
-        lambda result: result.case.numel % _group_size(result) != 0,
+    Pattern(lambda case: case.numel == 0, "Only empty tensors go wrong: 0 elements are legal."),
+    Pattern(
+        lambda case: case.numel % _group_size(case) != 0,
         "Only numbers of elements that do not divide by the number of ranks go wrong: chunks must cover "
         "every element.",
     ),
-    (
-        lambda result: not _is_power_of_two(_group_size(result)),
+    Pattern(
+        lambda case: not _is_power_of_two(_group_size(case)),
         "Only world sizes that are no power of two go wrong: which ranks have no partner in the last round, "
         "and does an index need % N?",
+        controls=lambda case: _group_size(case) > 2,
     ),
-    (
-        lambda result: result.case.world_size == 1,
+    single_rank(
         "Only a single rank goes wrong: with nobody to talk to, the result is its own data.",
     ),
-    (
-        lambda result: _group_size(result) > 2,
+    Pattern(
+        lambda case: _group_size(case) > 2,
         "With 2 ranks all is well. With more, a message takes more than one step: who passes it on?",
+        controls=lambda case: _group_size(case) == 2,
     ),
-    (
-        lambda result: not result.case.dtype.is_floating_point,
+    Pattern(
+        lambda case: not case.dtype.is_floating_point,
         "Only integers go wrong: make buffers with empty_like or new_empty, so that they have the tensor's "
         "dtype.",
     ),
 )
 
 
-def _group_size(result: Result) -> int:
-    return len(result.case.members or range(result.case.world_size))
+def _group_size(case: Case) -> int:
+    return len(case.members or range(case.world_size))
 
 
 def _is_power_of_two(number: int) -> bool:

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from autograder.verdict import Result
+from autograder.hints.pattern import Pattern, Rule, single_rank
 
 BY_KIND = {
     "wrong samples": (
@@ -217,31 +213,34 @@ PATTERN_KINDS = {
 }
 
 
-def _model(name: str) -> Callable[[Result], bool]:
-    return lambda result: getattr(result.case, "model", "") == name
+def _model(name: str) -> Rule:
+    return lambda case: getattr(case, "model", "") == name
 
 
-PATTERNS: tuple[tuple[Callable[[Result], bool], str], ...] = (
-    (
-        lambda result: result.case.members is not None,
+PATTERNS: tuple[Pattern, ...] = (
+    Pattern(
+        lambda case: case.members is not None,
         "Only a group that is not the default one goes wrong: pass group= to every call. Its rank 0 is "
         "group_src=0.",
     ),
-    (
-        lambda result: result.case.world_size == 1,
+    single_rank(
         "Only a single rank goes wrong: its mean is its own gradient.",
     ),
-    (
+    Pattern(
         _model("tied"),
         "Only tied parameters go wrong: module.parameters() lists each once, however often it is used.",
     ),
-    (_model("frozen"), "Only frozen parameters go wrong: those have requires_grad=False, and no gradient."),
-    (
+    Pattern(
+        _model("frozen"), "Only frozen parameters go wrong: those have requires_grad=False, and no gradient."
+    ),
+    Pattern(
         _model("unused"),
         "Only unused parameters go wrong: on a rank that did not use one its .grad is None and its hook "
         "is not called, while another rank averages it.",
     ),
-    (_model("empty"), "Only an empty parameter goes wrong: 0 elements are legal."),
-    (_model("mixed"), "Only several dtypes go wrong: tensors of different dtypes cannot share a bucket."),
-    (_model("buffers"), "Only buffers go wrong: they can be of any dtype, and have no gradients."),
+    Pattern(_model("empty"), "Only an empty parameter goes wrong: 0 elements are legal."),
+    Pattern(
+        _model("mixed"), "Only several dtypes go wrong: tensors of different dtypes cannot share a bucket."
+    ),
+    Pattern(_model("buffers"), "Only buffers go wrong: they can be of any dtype, and have no gradients."),
 )

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from autograder.verdict import Result
+from autograder.hints.pattern import Pattern
 
 BY_KIND = {
     "not a number": (
@@ -154,12 +150,10 @@ BY_KIND = {
     ),
 }
 
-_Rule = Callable[["Result"], bool]
-
-TRANSFER_PATTERNS: tuple[tuple[_Rule, str], ...] = (
-    (
-        lambda result: not result.case.hops,
+TRANSFER_PATTERNS: tuple[Pattern, ...] = (
+    Pattern(
+        lambda case: not case.hops,
         "Only a way without hops goes wrong: the data is there already, so it takes 0 seconds.",
     ),
-    (lambda result: result.case.pipelined, "Only pipelined transfers go wrong."),
+    Pattern(lambda case: case.pipelined, "Only pipelined transfers go wrong."),
 )

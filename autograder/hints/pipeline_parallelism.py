@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from autograder.verdict import Result
+from autograder.hints.pattern import Pattern, Rule, single_rank
 
 BY_KIND = {
     # assign_layers
@@ -285,35 +281,35 @@ PATTERN_KINDS = {
 }
 
 
-def _special(name: str) -> Callable[[Result], bool]:
-    return lambda result: result.case.special == name
+def _special(name: str) -> Rule:
+    return lambda case: case.special == name
 
 
-PATTERNS: tuple[tuple[Callable[[Result], bool], str], ...] = (
-    (
-        lambda result: result.case.members is not None,
+PATTERNS: tuple[Pattern, ...] = (
+    Pattern(
+        lambda case: case.members is not None,
         "Only a group that is not the default one goes wrong: pass group= to every call. The stage is the "
         "position in the group, and its neighbours are group_src= and group_dst=.",
     ),
-    (
-        lambda result: result.case.world_size == 1,
+    single_rank(
         "Only a single rank goes wrong: it is the first stage and the last, and has no neighbours.",
     ),
-    (
+    Pattern(
         _special("a frozen first stage"),
         "Only a frozen first stage goes wrong: its outputs require no gradient, but a gradient comes all "
         "the same.",
     ),
-    (
+    Pattern(
         _special("a frozen last stage"),
         "Only a frozen last stage goes wrong: its own parameters need no gradient, but its inputs do.",
     ),
-    (
-        lambda result: 1 < result.case.world_size > result.case.num_microbatches,
+    Pattern(
+        lambda case: 1 < case.world_size > case.num_microbatches,
         "Only fewer microbatches than stages go wrong.",
     ),
-    (
-        lambda result: result.case.world_size > 2,
+    Pattern(
+        lambda case: case.world_size > 2,
         "With 2 stages all is well: it is those in the middle, which have two neighbours, that go wrong.",
+        controls=lambda case: case.world_size == 2,
     ),
 )

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from autograder.verdict import Result
+from autograder.hints.pattern import Pattern, Rule, single_rank
 
 BY_KIND = {
     # training_bytes
@@ -236,55 +232,55 @@ PATTERN_KINDS = {
 }
 
 
-def _model(name: str) -> Callable[[Result], bool]:
-    return lambda result: getattr(result.case, "model", "") == name
+def _model(name: str) -> Rule:
+    return lambda case: getattr(case, "model", "") == name
 
 
-PATTERNS: tuple[tuple[Callable[[Result], bool], str], ...] = (
-    (
-        lambda result: result.case.members is not None,
+PATTERNS: tuple[Pattern, ...] = (
+    Pattern(
+        lambda case: case.members is not None,
         "Only a group that is not the default one goes wrong: pass group= to every call, and use positions "
         "in the group: dist.get_rank(group), group_src, group_dst.",
     ),
-    (lambda result: result.case.world_size == 1, "Only a single rank goes wrong: it owns everything."),
-    (
-        lambda result: "backwards" in result.case.title,
+    single_rank("Only a single rank goes wrong: it owns everything."),
+    Pattern(
+        lambda case: "backwards" in case.title,
         "Only several backwards in a step, not all of the same layers, go wrong: a finish adds to what .grad "
         "holds from an earlier one, and what was gathered in vain is freed before the next step changes it.",
     ),
-    (
+    Pattern(
         _model("tied"),
         "Only tied parameters go wrong: module.parameters() lists each once, but it has several names, in "
         "several modules.",
     ),
-    (
+    Pattern(
         _model("names"),
         "Only tied parameters go wrong: module.parameters() lists each once, but it has several names, in "
         "several modules or in one: named_parameters(remove_duplicate=False) lists all.",
     ),
-    (
+    Pattern(
         _model("frozen"),
         "Only frozen parameters go wrong: they have requires_grad=False and no gradient, and are used all "
         "the same.",
     ),
-    (
+    Pattern(
         _model("unused"),
         "Only unused parameters go wrong: on a rank that did not use one its hook is not called, while "
         "another rank reduces it.",
     ),
-    (_model("empty"), "Only an empty parameter goes wrong: 0 elements are legal."),
-    (
+    Pattern(_model("empty"), "Only an empty parameter goes wrong: 0 elements are legal."),
+    Pattern(
         _model("sizes"),
         "Only empty and tiny parameters go wrong: 0 elements are legal, and so are 1 element and no "
         "dimension.",
     ),
-    (
+    Pattern(
         _model("frozen stack"),
         "Only frozen parameters go wrong: no gradient will tell when one is through in backward.",
     ),
-    (_model("mixed"), "Only several dtypes go wrong: each parameter keeps its own."),
-    (_model("buffers"), "Only buffers go wrong: they can be of any dtype, and are not sharded."),
-    (
+    Pattern(_model("mixed"), "Only several dtypes go wrong: each parameter keeps its own."),
+    Pattern(_model("buffers"), "Only buffers go wrong: they can be of any dtype, and are not sharded."),
+    Pattern(
         _model("attention"),
         "Only attention goes wrong: nn.MultiheadAttention uses the parameters of its child out_proj itself, "
         "and never calls it; an embedding is indexed, not multiplied, by integers "

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from autograder.verdict import Result
+from autograder.hints.pattern import Pattern, Rule, single_rank
 
 BY_KIND = {
     "uneven collectives": (
@@ -221,33 +217,34 @@ PATTERN_KINDS = {
 }
 
 
-def _trait(name: str) -> Callable[[Result], bool]:
-    return lambda result: name in getattr(result.case, "traits", ())
+def _trait(name: str) -> Rule:
+    return lambda case: name in getattr(case, "traits", ())
 
 
-PATTERNS: tuple[tuple[Callable[[Result], bool], str], ...] = (
-    (
-        lambda result: result.case.members is not None,
+PATTERNS: tuple[Pattern, ...] = (
+    Pattern(
+        lambda case: case.members is not None,
         "Only a group that is not the default one goes wrong: pass group= to every call, and ask for size "
         "and position by dist.get_world_size(group) and dist.get_rank(group).",
     ),
-    (
-        lambda result: result.case.world_size == 1,
+    single_rank(
         "Only a single rank goes wrong: it has every part, and has nobody to talk to.",
     ),
-    (
+    Pattern(
         _trait("strided"),
         "Only tensors that are not contiguous go wrong: a collective reads memory in its order, so give it "
         "contiguous() ones, and for those that it fills do not take the strides of others.",
     ),
-    (
+    Pattern(
         _trait("other dim"),
         "Only another dimension than the last goes wrong: use dim for cutting and for putting together.",
     ),
-    (_trait("empty"), "Only tensors without elements go wrong: those are legal."),
-    (_trait("large"), "Only large logits go wrong: exp(1000) is infinite."),
-    (_trait("padding"), "Only targets of -100 go wrong: they belong to no rank's shard, and do not count."),
-    (
+    Pattern(_trait("empty"), "Only tensors without elements go wrong: those are legal."),
+    Pattern(_trait("large"), "Only large logits go wrong: exp(1000) is infinite."),
+    Pattern(
+        _trait("padding"), "Only targets of -100 go wrong: they belong to no rank's shard, and do not count."
+    ),
+    Pattern(
         _trait("empty shard"),
         "Only a shard of -inf goes wrong: -inf - (-inf) is not a number. The largest logit is that of all "
         "ranks.",

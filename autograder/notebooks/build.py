@@ -11,10 +11,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import nbformat
-from nbformat import NotebookNode
+from nbformat import NotebookNode, from_dict
 
 from autograder.notebooks.compare import code_cells, difference, has_outputs, read, was_run
 from autograder.notebooks.execute import ExecutionError, execute
+from autograder.notebooks.metadata import BLANK, FOLDED
 from autograder.notebooks.stage import START_PAGE, stage
 
 FOLDERS = ("exercises", "lectures", "solutions")
@@ -111,10 +112,17 @@ def _executed(staged: Path, previous: NotebookNode | None, course: Path) -> byte
             execute(notebook, staged.parent)
         except ExecutionError as error:
             raise BuildError(f"{source}, {error}") from error
+    _hide_first_lines(notebook)
     text = nbformat.writes(notebook) + "\n"
     if len(text) > LARGE:
         print(f"warning: {source} makes {len(text) / 1e6:.1f} MB; draw fewer or smaller figures")
     return text.replace(f"{course}/", "").encode()  # tracebacks and warnings name files of this machine
+
+
+def _hide_first_lines(notebook: NotebookNode) -> None:
+    for cell in code_cells(notebook):
+        if FOLDED.items() <= cell.metadata.items() and cell.outputs and cell.outputs[0] != BLANK:
+            cell.outputs.insert(0, from_dict(BLANK))
 
 
 def _code(notebook: NotebookNode) -> list[str]:

@@ -55,6 +55,7 @@ def execute(notebook: NotebookNode, folder: Path, cell_timeout: float = CELL_TIM
 def _execute_cell(client: NotebookClient, cell: NotebookNode, index: int) -> None:
     try:
         client.execute_cell(cell, index)
+        _keep_each_picture_once(cell)
     except CellExecutionError as error:
         reason = f"{error.ename}: {error.evalue}"
     except CellTimeoutError:
@@ -65,6 +66,15 @@ def _execute_cell(client: NotebookClient, cell: NotebookNode, index: int) -> Non
         return
     source = textwrap.indent(cell.source, "    ")
     raise ExecutionError(f"cell {index + 1} ({cell.id}) failed: {reason}\n{source}")
+
+
+def _keep_each_picture_once(cell: NotebookNode) -> None:
+    """Leave out a picture's PNG where the page that shows it, with its words, has the picture in it."""
+    for output in cell.get("outputs", []):
+        data = output.get("data", {})
+        if "image/png" in data and data["image/png"].strip() in data.get("text/html", ""):
+            del data["image/png"]
+            output.metadata.pop("image/png", None)
 
 
 def _kill_what_is_left(mark: str) -> list[str]:

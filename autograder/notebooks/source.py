@@ -15,10 +15,8 @@ from nbgrader import utils
 from nbgrader.nbgraderformat import MetadataValidator, ValidationError
 from nbgrader.nbgraderformat.common import SchemaMismatchError
 
-METADATA = {
-    "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
-    "language_info": {"name": "python"},
-}
+from autograder.notebooks.metadata import METADATA
+
 CELL_START = re.compile(r"^# ?%%(\s|$)")
 LONGEST_CELL_ID = 64  # of the notebook format; a grade_id becomes a cell's id
 LIKE_A_MARKER = re.compile(r"\s*##+\s*(begin|end)\b", re.IGNORECASE)

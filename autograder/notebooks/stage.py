@@ -15,12 +15,14 @@ from nbgrader.preprocessors import Execute, SaveCells
 from nbgrader.utils import capture_log
 from traitlets.config.loader import PyFileConfigLoader
 
+from autograder.notebooks.metadata import FOLDED
 from autograder.notebooks.source import SourceError, read
 
 START_PAGE = "index.md"
 TOPICS_MARKER = "<!-- topics -->"
 # A gradebook is a class's, not the course's; and `build` runs only the notebooks that changed.
 LEFT_OUT = (SaveCells, Execute)
+HEADINGS = {"solution": "solution (after your own)"}  # of columns that are not called by their kind alone
 NOTEBOOKS = {
     "lecture": "lectures/{}/lecture.ipynb",
     "exercise": "exercises/{}/exercise.ipynb",
@@ -51,7 +53,7 @@ def _topics(course: Path) -> list[str]:
 def _stage_topic(course: Path, topic: str, folder: Path) -> None:
     source = course / "source" / topic
     if (source / "lecture.py").exists():
-        _write_notebook(source / "lecture.py", folder / "lectures" / topic)
+        _write_notebook(source / "lecture.py", folder / "lectures" / topic, folded=True)
     if (source / "exercise.py").exists():
         shutil.copytree(source, folder / "source" / topic, ignore=shutil.ignore_patterns("*.ipynb", ".*"))
         _write_notebook(source / "exercise.py", folder / "source" / topic)
@@ -66,9 +68,13 @@ class _GenerateSolution(GenerateSolution):
         BaseConverter.init_assignment(self, assignment_id, student_id)
 
 
-def _write_notebook(text: Path, folder: Path) -> None:
+def _write_notebook(text: Path, folder: Path, folded: bool = False) -> None:
+    """A lecture asks for predictions, so it is `folded`: its outputs wait until a reader has run the cell."""
     folder.mkdir(parents=True, exist_ok=True)
     notebook = read(text, f"source/{text.parent.name}/{text.name}")
+    for cell in notebook.cells if folded else []:
+        if cell.cell_type == "code":
+            cell.metadata.update(FOLDED)
     nbformat.write(notebook, folder / f"{text.stem}.ipynb")
 
 
@@ -101,7 +107,8 @@ def start_page(course: Path, folder: Path, kinds: Sequence[str] = tuple(NOTEBOOK
         raise SourceError(
             f"source/{START_PAGE}: the line {TOPICS_MARKER}, where the table of topics goes, is missing."
         )
-    head = f"| topic | {' | '.join(kinds)} |\n|{'---|' * (1 + len(kinds))}"
+    headings = " | ".join(HEADINGS.get(kind, kind) for kind in kinds)
+    head = f"| topic | {headings} |\n|{'---|' * (1 + len(kinds))}"
     rows = [_row(topic, folder, kinds) for topic in _topics(course)]
     return text.replace(TOPICS_MARKER, "\n".join([head, *rows]))
 

@@ -19,13 +19,23 @@ import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from autograder.sandbox.limits import DEFAULT, NO_FILES, Limits, exceeded, files_of, usage_of
+from autograder.sandbox import cgroup
+from autograder.sandbox.limits import (
+    DEFAULT,
+    NO_FILES,
+    Limits,
+    exceeded,
+    files_of,
+    too_much_memory,
+    usage_of,
+)
 from autograder.sandbox.loopback import Traffic
 from autograder.sandbox.system_calls import seccomp_filter
 from fourranks import landlock
 
 PACKAGES = Path(__file__).parents[2]
 HOME = "/home/student"
+WRITABLE = ("/dev/shm", "/tmp", HOME)  # folders in memory that students' code can write to
 COMPILED = "/tmp/compiled"  # where torch looks for what it has compiled, and makes a folder if there is none
 WATCH_EVERY = 0.1  # seconds
 LOOK_INTO_FILES_EVERY = 10  # watches, as that takes ten times as long
@@ -36,6 +46,8 @@ COURSE = {
         "fourranks",
         "autograder/__init__.py",
         "autograder/drivers",
+        "autograder/forbidden.py",
+        "autograder/moments.py",
         "autograder/sandbox",
         "autograder/student.py",
         "autograder/unsharded.py",
@@ -71,14 +83,26 @@ class Sandbox:
         self._limits = limits
         self._over = threading.Event()
         told, tell = os.pipe()
+        program = _program()
         rules = _readable(seccomp_filter())
+        # Whoever is inside can read the command line of the first process, and need not know of this machine.
+        options = _readable("\0".join(_options(tell, rules, limits)).encode())
+        inherited = [tell, rules, options]
+        self._cgroup = cgroup.make(limits.memory_bytes)
         try:
-            self._process = _popen([*_bubblewrap(tell, rules, limits), *command], [*pass_fds, tell, rules])
+            confined = [program, "--args", str(options), "--", *command]
+            if self._cgroup is not None:
+                confined = self._cgroup.enter(confined)
+            self._process = _popen(confined, [*pass_fds, *inherited])
         finally:
-            os.close(tell)
-            os.close(rules)
+            for descriptor in inherited:
+                os.close(descriptor)
         with os.fdopen(told) as report:
-            self._init = _first_process(report.read(), self._process)
+            try:
+                self._init = _first_process(report.read(), self._process)
+            except SandboxMissing:
+                self._close_cgroup()
+                raise
         self._watcher = threading.Thread(target=self._watch, name="sandbox", daemon=True)
         self._watcher.start()
 
@@ -100,8 +124,13 @@ class Sandbox:
         self._end()
         self._process.wait()
         self._watcher.join()
+        self._close_cgroup()
 
     # --- internals -----------------------------------------------------------------------------------------
+
+    def _close_cgroup(self) -> None:
+        if self._cgroup is not None:
+            self._cgroup.close()
 
     def _end(self) -> None:
         """When the first process of its namespace ends, Linux ends all others."""
@@ -119,6 +148,8 @@ class Sandbox:
                 if turn % LOOK_INTO_FILES_EVERY == 0 and usage.processes <= self._limits.processes:
                     files = files_of(processes)
             except OSError:  # it has ended
+                if self._cgroup is not None and self._cgroup.was_full():
+                    self.exceeded = too_much_memory(self._limits)
                 return
             if reason := exceeded(self._limits, usage, files):
                 self.exceeded = reason
@@ -146,49 +177,61 @@ def check() -> None:
     sandbox.kill()
 
 
-def _bubblewrap(report: int, rules: int, limits: Limits) -> list[str]:
-    """The command that locks in what follows it.
-
-    Args:
-        report: the descriptor to which it writes what it has started.
-        rules: the descriptor from which it reads a filter of system calls.
-    """
+def _program() -> str:
     program = shutil.which("bwrap")
     if program is None:
         raise SandboxMissing(
             "Submissions are run in a sandbox, which needs bubblewrap: apt install bubblewrap (Debian, "
             "Ubuntu) or dnf install bubblewrap (Fedora)."
         )
-    command = [program, "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    command += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox", "--info-fd", str(report)]
-    command += ["--seccomp", str(rules)]
-    command += ["--proc", "/proc", "--dev", "/dev"]
+    return program
+
+
+def _options(report: int, rules: int, limits: Limits) -> list[str]:
+    """What bubblewrap is to lock its command into.
+
+    Args:
+        report: the descriptor to which it writes what it has started.
+        rules: the descriptor from which it reads a filter of system calls.
+    """
+    options = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    options += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox", "--info-fd", str(report)]
+    options += ["--seccomp", str(rules)]
+    options += ["--proc", "/proc", "--dev", "/dev"]
     for path in KERNEL_SETTINGS:
-        command += ["--ro-bind-try", path, path]
-    for folder in ("/dev/shm", "/tmp", HOME):
-        command += ["--size", str(limits.disk_bytes), "--tmpfs", folder]
-    command += ["--dir", COMPILED]
+        options += ["--ro-bind-try", path, path]
+    for folder in WRITABLE:
+        options += ["--size", str(limits.disk_bytes), "--tmpfs", folder]
+    options += ["--dir", COMPILED]
     for path in _system():
         if os.path.islink(path):
-            command += ["--symlink", os.readlink(path), path]
+            options += ["--symlink", os.readlink(path), path]
         else:
-            command += ["--ro-bind", path, path]
+            options += ["--ro-bind", path, path]
     for inside, outside in COURSE.items():
-        command += ["--ro-bind", str(PACKAGES / outside), str(PACKAGES / inside)]
-    command += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--clearenv"]
+        options += ["--ro-bind", str(PACKAGES / outside), str(PACKAGES / inside)]
+    options += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--clearenv"]
     for name, value in _environment().items():
-        command += ["--setenv", name, value]
-    return [*command, "--"]
+        options += ["--setenv", name, value]
+    return options
 
 
 def _system() -> list[str]:
     """The system's libraries, and Python with its packages."""
-    python = [sys.base_prefix, sys.prefix, *sysconfig.get_paths().values()]
     readable: list[str] = []
-    for path in sorted({*SYSTEM, *python}):
+    for path in sorted({*SYSTEM, *_python()}):
         if os.path.exists(path) and not any(path.startswith(f"{outer}/") for outer in readable):
             readable.append(path)
     return readable
+
+
+def _python() -> list[str]:
+    return [sys.base_prefix, sys.prefix, *sysconfig.get_paths().values()]
+
+
+def python_paths() -> list[str]:
+    """Where Python, its packages and the part of the course that can be read lie."""
+    return [*_python(), *(str(PACKAGES / inside) for inside in COURSE)]
 
 
 def _environment() -> dict[str, str]:

@@ -13,12 +13,13 @@ import socket
 import sys
 from typing import Any
 
-import cloudpickle
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from autograder import wire
+from autograder.student import NotDefined
+from fourranks import parcel
 from fourranks.shipping import notebook_sources
 
 MAX_TEXT = 100_000  # characters of a cell's text that are kept
@@ -45,9 +46,9 @@ def _answer(shell: _QuietShell, request: dict[str, Any]) -> dict[str, Any]:
 def _shipped(name: str, function: object) -> dict[str, Any]:
     """A function by value, with the text of the cells that its tracebacks show."""
     if not callable(function):
-        return {"failure": f"the notebook defines no function {name}", "exception": "NameError"}
+        return {"failure": f"the notebook defines no function {name}", "exception": NotDefined.__name__}
     try:
-        return {"function": cloudpickle.dumps(function), "sources": notebook_sources()}
+        return {"function": parcel.dumps(function), "sources": notebook_sources()}
     except Exception as error:
         message = (
             f"the function cannot be sent to the ranks ({error}). Open files, locks and other live objects "

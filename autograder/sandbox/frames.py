@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from autograder.wire import receive_exactly, send_parts
+from autograder.wire import memory_of, receive_exactly, send_parts
 
 MOST_TEXT, MOST_BYTES = 1 << 24, 1 << 30  # of one message; of all its tensors
 _LENGTHS = struct.Struct("!QQ")
@@ -65,7 +65,7 @@ def receive(connection: socket.socket) -> tuple[dict[str, Any], list[torch.Tenso
 
 
 def _aligned(tensor: torch.Tensor) -> tuple[memoryview, bytes]:
-    memory = memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    memory = memory_of(tensor)
     return memory, bytes(-len(memory) % _ALIGNED)
 
 

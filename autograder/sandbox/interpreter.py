@@ -11,45 +11,61 @@ import contextlib
 import functools
 import linecache
 import os
+import select
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from autograder import wire
-from autograder.sandbox import bubblewrap, isolation, limits, recorded
+from autograder.sandbox import bubblewrap, isolation, limits, masking, recorded
 from autograder.sandbox.ledger import Ledger
 from autograder.sandbox.shipped import ShippedFunction
 from autograder.sandbox.witness import Meeting, become_witnessed_rank
 from autograder.student import RAISED, WRONG_TYPE, RunFailed
-from fourranks import forked_zygote
+from fourranks import forked_zygote, zygote
 from fourranks.trace import Call
 
+IDLE = 0.2  # seconds without a request: whoever waits for this process asks at once
+MAX_SOURCE = 2_000_000  # characters of cells that messages may show: of all cells, with room to spare
+_CELL = "<ipython-input"  # how the names of cells begin
 MAX_CALLS = 100_000  # of all ranks in one run; the smallest messages of the largest case are a tenth of it
 
 
 def main(descriptor: int) -> None:
-    """Start the process for the cells, then answer."""
+    """Say that the imports are over, then start what the first request asks for, and answer all others."""
+    connection = socket.socket(fileno=descriptor)
     if bubblewrap.is_inside():
         limits.restrict()
         sys.path.remove(bubblewrap.HOME)  # nothing that students write may be imported here, or by ranks
         os.chdir("/")
-        notebook = _fork_notebook()
-        ledger, meeting = Ledger(), Meeting()
-        become = functools.partial(become_witnessed_rank, ledger, meeting)
-        forked_zygote.share(become, ledger.fileno(), *meeting.filenos())
-        isolation.unpickle_messages_only()
-    else:
-        notebook, ledger = _start_notebook(), None
-    serve(socket.socket(fileno=descriptor), _Calls(notebook, ledger))
-
-
-def serve(connection: socket.socket, calls: _Calls) -> None:
-    """Answers requests until the other side, or the process for the cells, is gone."""
     wire.send(connection, {"ready": True})
     with contextlib.suppress(EOFError, OSError, wire.WireError):
+        if not select.select([connection], [], [], IDLE)[0]:  # it was started ahead of time
+            zygote.render_a_traceback()
+        calls = _start(wire.receive(connection)["forbidden"])
+        wire.send(connection, {})
         while True:
             wire.send(connection, calls.answer(wire.receive(connection)), wire.ANSWER)
+
+
+def _start(forbidden: Sequence[str]) -> _Calls:
+    """Start the process for the cells and, in a sandbox, the one that ranks are forked from.
+
+    Args:
+        forbidden: libraries that none of them may have.
+    """
+    if not bubblewrap.is_inside():
+        return _Calls(_start_notebook(), None, forbidden)
+    if forbidden:
+        masking.mask(forbidden)
+    notebook = _fork_notebook()
+    ledger, meeting = Ledger(), Meeting()
+    become = functools.partial(become_witnessed_rank, ledger, meeting)
+    forked_zygote.share(become, ledger.fileno(), *meeting.filenos())
+    isolation.unpickle_messages_only()
+    return _Calls(notebook, ledger)
 
 
 def _fork_notebook() -> socket.socket:
@@ -83,8 +99,8 @@ def _start_notebook() -> socket.socket:
 class _Calls:
     """What is asked, answered."""
 
-    def __init__(self, notebook: socket.socket, ledger: Ledger | None) -> None:
-        self._notebook, self._ledger = notebook, ledger
+    def __init__(self, notebook: socket.socket, ledger: Ledger | None, forbidden: Sequence[str] = ()) -> None:
+        self._notebook, self._ledger, self._forbidden = notebook, ledger, forbidden
         self._functions: dict[str, ShippedFunction] = {}
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -106,16 +122,19 @@ class _Calls:
             self._functions[name] = self._shipped(name)
         handle = self._functions[name]
         handle.timeout = timeout
-        answers, calls = handle._run_on_ranks(requests, backend)
-        if _count(calls) > MAX_CALLS:
+        ran = handle._run_on_ranks(requests, backend)
+        if _count(ran.calls) > MAX_CALLS:
             raise RunFailed(WRONG_TYPE, f"the ranks communicated more than {MAX_CALLS:,} times")
-        return {"answers": answers, "calls": recorded.plain(calls)}
+        noted = ran.moments and [[list(moment) for moment in own] for own in ran.moments]
+        return {"answers": ran.answers, "calls": recorded.plain(ran.calls), "moments": noted}
 
     def _shipped(self, name: str) -> ShippedFunction:
         match self._ask_notebook({"ship": name}):
-            case {"function": bytes(pickled), "sources": dict(sources)}:
+            case {"function": bytes(pickled), "sources": dict(sources)} if _size(sources) <= MAX_SOURCE:
                 _add_sources(sources)
-                return ShippedFunction(pickled, self._ledger)
+                shipped = ShippedFunction(pickled, self._ledger)
+                shipped.forbid(self._forbidden)
+                return shipped
             case {"failure": str(message), "exception": str(exception)}:
                 raise RunFailed(RAISED, message, exception)
         raise RunFailed(WRONG_TYPE, f"what the notebook says of {name} cannot be read")
@@ -125,10 +144,16 @@ class _Calls:
         return wire.receive(self._notebook)
 
 
+def _size(sources: dict[Any, Any]) -> int:
+    return sum(len(text) for pair in sources.items() for text in pair if type(text) is str)
+
+
 def _add_sources(sources: dict[Any, Any]) -> None:
     """Let messages show lines of the notebook's cells; of no other file, whatever these are called."""
+    for name in [name for name in linecache.cache if name.startswith(_CELL)]:  # of a function before this
+        del linecache.cache[name]
     for name, text in sources.items():
-        if type(name) is type(text) is str and name.startswith("<ipython-input"):
+        if type(name) is type(text) is str and name.startswith(_CELL):
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
 

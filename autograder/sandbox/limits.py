@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,10 +66,15 @@ def exceeded(limits: Limits, usage: Usage, files: Files = NO_FILES) -> str:
     if files.number > limits.all_open_files:
         return f"more than {limits.all_open_files:,} open files"
     if max(usage.memory_bytes, files.memory_bytes) > limits.memory_bytes:
-        return f"more than {limits.memory_bytes >> 30} GiB of memory"
+        return too_much_memory(limits)
     if usage.cpu_seconds > limits.cpu_seconds:
         return f"more than {limits.cpu_seconds:g} s of processor time"
     return ""
+
+
+def too_much_memory(limits: Limits) -> str:
+    """The limit of memory, in words."""
+    return f"more than {limits.memory_bytes >> 30} GiB of memory"
 
 
 def restrict(limits: Limits = DEFAULT) -> None:
@@ -95,7 +101,7 @@ def usage_of(processes: Path, limits: Limits) -> Usage:
         limits: where there are more processes than that, no more is looked at: they multiply meanwhile.
     """
     pids = _pids(processes)
-    memory = threads = 0
+    memory = tables = threads = 0
     seconds = 0.0
     for pid in pids if len(pids) <= limits.processes else ():
         with contextlib.suppress(OSError, IndexError):
@@ -103,9 +109,10 @@ def usage_of(processes: Path, limits: Limits) -> Usage:
             seconds += sum(map(int, fields[11:15])) / _TICKS  # its own, and of children that have ended
             threads += int(fields[17])
             memory += int(fields[21]) * mmap.PAGESIZE
-    if memory > limits.memory_bytes:  # which counts what processes share once for each
+            tables += bytes_in(processes / pid / "status", ("VmPTE:",))
+    if memory + tables > limits.memory_bytes:  # which counts what processes share once for each
         memory = _shared_memory(processes, limits)
-    return Usage(memory, len(pids), threads, seconds)
+    return Usage(memory + tables, len(pids), threads, seconds)
 
 
 def _shared_memory(processes: Path, limits: Limits) -> int:
@@ -113,12 +120,16 @@ def _shared_memory(processes: Path, limits: Limits) -> int:
     memory = 0
     for pid in _pids(processes):
         with contextlib.suppress(OSError):
-            for line in (processes / pid / "smaps_rollup").read_text().splitlines():
-                if line.startswith("Pss:"):
-                    memory += int(line.split()[1]) << 10
+            memory += bytes_in(processes / pid / "smaps_rollup", ("Pss:",))
         if memory > limits.memory_bytes or len(_pids(processes)) > limits.processes:
             break
     return memory
+
+
+def bytes_in(file: Path, names: Collection[str]) -> int:
+    """The sum of what stands behind these names in a file of /proc that tells of a process in kB."""
+    rows = map(str.split, file.read_text().splitlines())
+    return sum(int(row[1]) << 10 for row in rows if row[0] in names)
 
 
 def _pids(processes: Path) -> list[str]:

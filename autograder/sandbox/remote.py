@@ -8,14 +8,15 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any
 
-from autograder import wire
+from autograder import moments, wire
 from autograder.drivers.calls import call
+from autograder.moments import Moment
 from autograder.sandbox import loopback, recorded
 from autograder.sandbox.launch import Launch, Launched, Unconfined, launch
 from autograder.student import (
@@ -24,19 +25,21 @@ from autograder.student import (
     TIMED_OUT,
     UNTOLD,
     WRONG_TYPE,
-    Answers,
-    Cell,
     Function,
+    Ran,
     RunFailed,
-    Source,
 )
 from fourranks.trace import Call
 
 STARTING = 60.0  # seconds for importing torch
 CELL = 120.0  # seconds for one cell
-MOST_SHOWN = 64 << 20  # characters that all cells of a notebook may show, pictures among them
+MOST_TEXT = 2_000_000  # characters that all cells of a notebook may show
+MOST_PICTURES = 64 << 20  # and of pictures, as base64
+A_DISPLAY = 1_000  # characters that a display counts for besides its own: a page has to hold it
 LEFT_OUT = "What this cell showed is left out: the notebook shows too much.\n"
 LONGEST = 20_000  # characters of a message, or of a name
+LONGEST_LEFT_OUT = 200  # and where the notebook shows too much
+PICTURE = "image/png"
 GRACE = 15.0  # seconds beyond a call's own timeout for starting, freeing and ending its ranks
 
 _UNCONFINED = partial(launch, Unconfined)
@@ -52,10 +55,16 @@ class Shown:
     error: dict[str, str] | None = None
 
     @property
+    def pictures(self) -> int:
+        """Characters of its pictures."""
+        return sum(len(display.get(PICTURE, "")) for display in self.displays)
+
+    @property
     def size(self) -> int:
-        """Characters in all."""
+        """Characters of everything else, and the room that displays take up."""
         parts = [self.error or {}, *self.displays]
-        return len(self.text) + sum(len(value) for part in parts for value in part.values())
+        everything = len(self.text) + sum(len(value) for part in parts for value in part.values())
+        return everything - self.pictures + A_DISPLAY * len(self.displays)
 
 
 class Interpreter:
@@ -100,16 +109,20 @@ class StudentProcess:
     Args:
         cells: to begin with.
         launch: starts a process for them.
+        forbidden: libraries that the notebook's exercise forbids.
 
     Attributes:
         deadline: a time.monotonic() from which on nothing is run any more.
     """
 
-    def __init__(self, cells: Sequence[str] = (), launch: Launch = _UNCONFINED) -> None:
-        self._cells = [Cell(text) for text in cells]
+    def __init__(
+        self, cells: Sequence[str] = (), launch: Launch = _UNCONFINED, forbidden: Iterable[str] = ()
+    ) -> None:
+        self._cells = list(cells)
         self._launch = launch
+        self._forbidden = frozenset(forbidden)
         self._interpreter: Interpreter | None = None
-        self._room = MOST_SHOWN
+        self._room, self._room_for_pictures = MOST_TEXT, MOST_PICTURES
         self.deadline = math.inf
 
     def run(self, cell: str) -> Shown:
@@ -120,14 +133,18 @@ class StudentProcess:
             return Shown(
                 error={"name": "CellFailed", "message": failure.message, "traceback": failure.message}
             )
-        self._cells.append(Cell(cell, finished=shown.error is None))
+        self._cells.append(cell)
         self._room -= shown.size
-        return shown if self._room >= 0 else Shown(text=LEFT_OUT, error=shown.error)
+        self._room_for_pictures -= shown.pictures
+        if min(self._room, self._room_for_pictures) >= 0:
+            return shown
+        return Shown(text=LEFT_OUT, error=shown.error and _shortened(shown.error, LONGEST_LEFT_OUT))
 
-    @property
-    def cells(self) -> Sequence[Cell]:
-        """The cells that have been run, but for those that brought the process down."""
-        return tuple(self._cells)
+    def forbid(self, libraries: Iterable[str]) -> None:
+        """Take these libraries away. A process that was started with them is replaced."""
+        if not self._forbidden.issuperset(libraries):
+            self._forbidden |= frozenset(libraries)
+            self.close()
 
     def function(self, name: str) -> RemoteFunction:
         """The handle to the function of this name, which need not exist: then each run of it fails."""
@@ -173,9 +190,10 @@ class StudentProcess:
         """The process, in which all cells have run; one that brings it down is not run again."""
         while self._interpreter is None:
             self._interpreter = Interpreter(self._launch())
+            self._interpreter.ask({"forbidden": sorted(self._forbidden)}, self._limited(CELL))
             for cell in list(self._cells):
                 try:
-                    self._interpreter.ask({"cell": cell.text}, self._limited(CELL))
+                    self._interpreter.ask({"cell": cell}, self._limited(CELL))
                 except RunFailed:
                     self.close()
                     self._limited(CELL)
@@ -213,8 +231,8 @@ def _is_text(value: object) -> bool:
     return isinstance(value, dict) and all(type(each) is str for pair in value.items() for each in pair)
 
 
-def _shortened(error: dict[str, str]) -> dict[str, str]:
-    return {name: error[name][-LONGEST:] for name in ("name", "message", "traceback") if name in error}
+def _shortened(error: dict[str, str], most: int = LONGEST) -> dict[str, str]:
+    return {name: error[name][-most:] for name in ("name", "message", "traceback") if name in error}
 
 
 class RemoteFunction(Function):
@@ -223,11 +241,6 @@ class RemoteFunction(Function):
     def __init__(self, name: str, process: StudentProcess) -> None:
         self.name = name
         self._process = process
-
-    @property
-    def source(self) -> Source:
-        """The notebook's cells so far."""
-        return Source(self.name, self._process.cells)
 
     def __call__(self, *arguments: Any, **keywords: Any) -> object:
         """What it returns, on a rank of its own: for a test cell that asserts something and uses no check.
@@ -242,7 +255,14 @@ class RemoteFunction(Function):
         """Gloo only in a sandbox, which has no GPU: NCCL moves bytes where Linux does not count them."""
         return super().backends(world_size) if self._process.traffic() is None else ("gloo",)
 
-    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[Answers, list[list[Call]]]:
+    @property
+    def measures(self) -> bool:
+        return self._process.traffic() is not None
+
+    def forbid(self, libraries: Iterable[str]) -> None:
+        self._process.forbid(libraries)
+
+    def _run_on_ranks(self, requests: list[bytes], backend: str) -> Ran:
         before = self._process.traffic()
         answer = self._process.call(
             {"run": self.name, "requests": requests, "backend": backend, "timeout": self.timeout},
@@ -253,10 +273,12 @@ class RemoteFunction(Function):
         except ValueError as error:
             raise RunFailed(WRONG_TYPE, f"the ranks' record cannot be read: {error}") from None
         match answer:
-            case {"answers": list(answers)} if [type(a) for a in answers] == [bytes] * len(requests):
+            case {"answers": list(answers), "moments": noted} if [type(a) for a in answers] == [bytes] * len(
+                requests
+            ):
                 if before is not None:
                     _compare(calls, self._process.traffic() - before)
-                return answers, calls
+                return Ran(answers, calls, _moments(noted, len(requests)))
             case {"reason": str(reason), "message": str(message), "exception": str(exception)} if (
                 reason in _REASONS
             ):
@@ -265,6 +287,16 @@ class RemoteFunction(Function):
 
     def release(self) -> None:
         """Its ranks serve the next check, too, until `StudentProcess.release` ends them."""
+
+
+def _moments(noted: object, world_size: int) -> list[list[Moment]] | None:
+    """What witnesses have noted of each rank; None where there are none."""
+    match noted:
+        case None:
+            return None
+        case list() if len(noted) == world_size and all(type(own) is list for own in noted):
+            return [moments.read(own) for own in noted]
+    raise RunFailed(WRONG_TYPE, "the moments of the ranks cannot be read")
 
 
 def _compare(calls: list[list[Call]], counted: loopback.Traffic) -> None:

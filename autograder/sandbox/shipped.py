@@ -7,14 +7,21 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Sequence
 
 from autograder.sandbox.ledger import Contradiction, Ledger
-from autograder.sandbox.witness import SHARES_FILES
-from autograder.student import UNTOLD, Answers, NotebookFunction, RunFailed, call_on_rank
-from fourranks.trace import Call
+from autograder.sandbox.witness import IS_MEASURED, KIND, SHARES_FILES
+from autograder.sandbox.witnessed import WitnessedProcessGroup
+from autograder.student import RAISED, UNTOLD, NotebookFunction, Ran, RunFailed, call_on_rank
 
-# The ranks of these drivers write files that others read, as the exercise asks them to.
-_SHARING_FILES = b"autograder.drivers.checkpoints:"
+# By drivers, as requests name them: what their ranks are. Those of the first write files that others read, as
+# the exercise asks them to.
+_KINDS = {
+    b"autograder.drivers.checkpoints:": SHARES_FILES,
+    b"autograder.drivers.held_memory:": IS_MEASURED,
+}
+# Bytes of a function with all that it refers to: a rank has them before it is measured, and could free them.
+MOST_MEASURED = 1 << 20
 
 
 class ShippedFunction(NotebookFunction):
@@ -30,22 +37,38 @@ class ShippedFunction(NotebookFunction):
         super().__init__(pickled)
         self._ledger = ledger
         self._entry = _call
+        self._kind = ""  # of its ranks
 
-    def _run_on_ranks(self, requests: list[bytes], backend: str) -> tuple[Answers, list[list[Call]]]:
+    def _run_on_ranks(self, requests: list[bytes], backend: str) -> Ran:
         if self._ledger is None:
             return super()._run_on_ranks(requests, backend)
-        shares = str(any(_SHARING_FILES in request for request in requests))
-        if os.environ.get(SHARES_FILES) != shares:
+        kind = _kind(requests)
+        if kind != self._kind or kind == IS_MEASURED:  # in which no code of a student's may have run before
             self.release()
-            os.environ[SHARES_FILES] = shares
+        if kind == IS_MEASURED and len(self._function) > MOST_MEASURED:
+            raise RunFailed(RAISED, _too_large(len(self._function)))
+        self._kind = os.environ[KIND] = kind
         self._ledger.forget()
-        answers, calls = super()._run_on_ranks(requests, backend)
-        world = self._worlds[len(requests), backend]
+        ran = super()._run_on_ranks(requests, backend)
+        page = self._ledger.read(self._worlds[len(requests), backend].pids)
         try:
-            return answers, self._ledger.confirmed(calls, world.pids)
+            return Ran(ran.answers, page.confirmed(ran.calls), page.moments)
         except Contradiction as contradiction:
-            raise RunFailed(UNTOLD, str(contradiction), calls=calls) from None
+            raise RunFailed(UNTOLD, str(contradiction), calls=ran.calls) from None
+
+
+def _too_large(nbytes: int) -> str:
+    return (
+        f"the code and the notebook's values that it refers to take {nbytes >> 20} MiB, and where memory is "
+        f"measured at most {MOST_MEASURED >> 20} MiB: make large values on the ranks instead"
+    )
+
+
+def _kind(requests: Sequence[bytes]) -> str:
+    return next((kind for name, kind in _KINDS.items() if any(name in request for request in requests)), "")
 
 
 def _call(pickled: bytes, request: memoryview) -> pickle.PickleBuffer:
+    if os.environ.get(KIND) == IS_MEASURED:
+        WitnessedProcessGroup.witness.ask({"measure": True}).wait()
     return call_on_rank(pickle.loads(pickled), request)

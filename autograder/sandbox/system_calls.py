@@ -11,6 +11,7 @@ import errno
 import platform
 import socket
 import struct
+from collections.abc import Iterable
 
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 MACHINES = tuple(_ARCHITECTURES)
@@ -37,19 +38,97 @@ REFUSED = {
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
     "io_uring_setup": (425, 425),
+    "io_setup": (206, 0),  # Linux counts these requests for the whole machine, where all can read it
+    "memfd_secret": (447, 447),  # memory that is on no account
+    "process_madvise": (440, 440),
+    "move_pages": (279, 239),
+    "migrate_pages": (256, 238),
+    "fanotify_init": (300, 262),
+}
+# What ranks are refused besides: what one process can change, and another one can see. None for a machine
+# that has no such call.
+REFUSED_TO_RANKS = {
+    "socket": (41, 198),
+    "setxattr": (188, 5),
+    "lsetxattr": (189, 6),
+    "fsetxattr": (190, 7),
+    "removexattr": (197, 14),
+    "lremovexattr": (198, 15),
+    "fremovexattr": (199, 16),
+    "setxattrat": (463, 463),
+    "removexattrat": (466, 466),
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "utimensat": (280, 88),
+    "chmod": (90, None),
+    "fchmod": (91, 52),
+    "fchmodat": (268, 53),
+    "fchmodat2": (452, 452),
+    "chown": (92, None),
+    "fchown": (93, 55),
+    "lchown": (94, None),
+    "fchownat": (260, 54),
+    "truncate": (76, 45),
+    "file_setattr": (469, 469),
+    "flock": (73, 32),
+    "inotify_init": (253, None),
+    "inotify_init1": (294, 26),
+    "setpriority": (141, 140),
+    "ioprio_set": (251, 30),
+    "sched_setaffinity": (203, 122),
+    "sched_setattr": (314, 274),
+    "sched_setparam": (142, 118),
+    "sched_setscheduler": (144, 119),
+    "setpgid": (109, 154),
+    "setsid": (112, 157),
+    "pidfd_open": (434, 434),
+    "openat2": (437, 437),  # its flags cannot be read
+}
+# Ranks whose exercise is files may change them.
+OF_FILES = (
+    *("utime", "utimes", "futimesat", "utimensat", "flock", "truncate"),
+    *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
+)
+# Refused in addition to ranks whose memory is measured: with these, they could keep data that is not counted.
+REFUSED_WHERE_MEASURED = {
+    "fork": (57, None),
+    "vfork": (58, None),
+    "memfd_create": (319, 279),
+    "pipe": (22, None),
+    "pipe2": (293, 59),
+    "socketpair": (53, 199),
+    "epoll_create": (213, None),  # each entry has room for a number, and there may be millions
+    "epoll_create1": (291, 20),
 }
 _SOCKET, _CLONE, _CLONE3, _PRCTL = (41, 198), (56, 220), (435, 435), (157, 167)
+_PRLIMIT, _FCNTL, _IOCTL = (302, 261), (72, 25), (16, 29)
+_OPEN, _OPENAT = (2, None), (257, 56)
+_MMAP, _MADVISE = (9, 222), (28, 233)
+_THREAD = 0x10000  # of clone: what is started has the same memory
+_SHARED_MEMORY, _WITHOUT_FILE = 0x1, 0x20  # of mmap
+_TO_BE_MERGED, _COLD, _SWAPPED_OUT = 12, 20, 21  # of madvise
+_MERGES_ALL = 67  # of prctl
+# Of fcntl: locks, leases, watching a folder, hints that a file keeps.
+_LOCKS = (6, 7, 37, 38)
+_NOTES_ON_FILES = (1024, 1026, 1036, 1038)
+_FLAGS_OF_FILES = (0x40086602, 0x401C5820, 0x40087602)  # of ioctl: flags, attributes and version of a file
+_NEITHER_TO_READ_NOR_TO_WRITE = 3  # of open: a descriptor that Landlock lets pass, and that ioctl takes
 _SET_DUMPABLE = 4  # of prctl: hides from the watch what a process has opened
 _NETLINK = 16
 _NETLINK_ROUTE, _NETLINK_SOCK_DIAG = 0, 4  # addresses and connections; others pass messages between processes
 _NEW_NAMESPACE = 0x7E020000  # all flags of clone that make one
 _X32 = 0x40000000  # numbers from here on are another name for the same calls
 
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # BPF's instructions
-_NUMBER, _ARCHITECTURE, _FIRST, _THIRD = 0, 4, 16, 32  # offsets in what the program sees of a call
+# BPF's instructions
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _AND, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x54, 0x06
+# Offsets in what the program sees of a call.
+_NUMBER, _ARCHITECTURE = 0, 4
+_FIRST, _SECOND, _THIRD, _FOURTH = 16, 24, 32, 40
 _ALLOW, _FAIL = 0x7FFF0000, 0x00050000
 
 Instruction = tuple[int, int, int, int]  # operation, instructions to skip if true, if false, constant
+_ALLOWED: Instruction = (_RETURN, 0, 0, _ALLOW)
 
 
 def seccomp_filter(machine: str = platform.machine()) -> bytes:
@@ -70,9 +149,42 @@ def seccomp_filter(machine: str = platform.machine()) -> bytes:
     return _program(machine, rules)
 
 
-def no_sockets(machine: str = platform.machine()) -> bytes:
-    """The program for those of its processes that need no way to any other."""
-    return _program(machine, _if_equal(_SOCKET[_place(machine)], [_fail(errno.EACCES)]))
+def between_ranks(shares_files: bool, machine: str = platform.machine()) -> bytes:
+    """The program for those of its processes that are to have no way to any other.
+
+    Args:
+        shares_files: whether they may change files, and lock them.
+    """
+    which = _place(machine)
+    rules = [
+        *_if_equal(_PRLIMIT[which], [*_load(_FIRST), *_if_equal(0, [_ALLOWED]), _fail(errno.EPERM)]),
+        *_if_equal(
+            _FCNTL[which], _refuse_one_of(_SECOND, _NOTES_ON_FILES + (() if shares_files else _LOCKS))
+        ),
+        *_if_equal(_IOCTL[which], _refuse_one_of(_SECOND, _FLAGS_OF_FILES)),
+        *_if_equal(_OPENAT[which], _open_to_read_or_to_write(_THIRD)),
+    ]
+    if _OPEN[which] is not None:
+        rules += _if_equal(_OPEN[which], _open_to_read_or_to_write(_SECOND))
+    for name, numbers in REFUSED_TO_RANKS.items():
+        if numbers[which] is not None and not (shares_files and name in OF_FILES):
+            rules += _if_equal(numbers[which], [_fail(errno.EACCES)])
+    return _program(machine, rules)
+
+
+def in_sight(machine: str = platform.machine()) -> bytes:
+    """The program for those of them whose memory is measured: all that they keep is counted as theirs."""
+    which = _place(machine)
+    rules = [
+        *_if_equal(_CLONE[which], _clone_a_thread()),
+        *_if_equal(_MMAP[which], _mmap_own_memory()),
+        *_if_equal(_MADVISE[which], _refuse_one_of(_THIRD, (_TO_BE_MERGED, _COLD, _SWAPPED_OUT))),
+        *_if_equal(_PRCTL[which], _refuse_one_of(_FIRST, (_MERGES_ALL,))),
+    ]
+    for numbers in REFUSED_WHERE_MEASURED.values():
+        if numbers[which] is not None:
+            rules += _if_equal(numbers[which], [_fail(errno.EACCES)])
+    return _program(machine, rules)
 
 
 def _place(machine: str) -> int:
@@ -90,23 +202,43 @@ def _program(machine: str, rules: list[Instruction]) -> bytes:
         (_AT_LEAST, 0, 1, _X32),
         _fail(errno.ENOSYS),
         *rules,
-        (_RETURN, 0, 0, _ALLOW),
+        _ALLOWED,
     ]
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
 
 
+def _refuse_one_of(argument: int, values: Iterable[int]) -> list[Instruction]:
+    """For calls one of whose arguments says what is to be done."""
+    refused = [each for value in values for each in _if_equal(value, [_fail(errno.EACCES)])]
+    return [*_load(argument), *refused, _ALLOWED]
+
+
+def _open_to_read_or_to_write(flags: int) -> list[Instruction]:
+    neither = _NEITHER_TO_READ_NOR_TO_WRITE
+    return [*_load(flags), (_AND, 0, 0, neither), *_if_equal(neither, [_fail(errno.EACCES)]), _ALLOWED]
+
+
+def _clone_a_thread() -> list[Instruction]:
+    return [*_load(_FIRST), (_ANY_BIT, 1, 0, _THREAD), _fail(errno.EACCES), _ALLOWED]
+
+
+def _mmap_own_memory() -> list[Instruction]:
+    shared = [(_ANY_BIT, 0, 1, _WITHOUT_FILE), _fail(errno.EACCES), _ALLOWED]
+    return [*_load(_FOURTH), (_ANY_BIT, 1, 0, _SHARED_MEMORY), _ALLOWED, *shared]
+
+
 def _clone_without_namespaces() -> list[Instruction]:
-    return [*_load(_FIRST), (_ANY_BIT, 0, 1, _NEW_NAMESPACE), _fail(errno.EPERM), (_RETURN, 0, 0, _ALLOW)]
+    return [*_load(_FIRST), (_ANY_BIT, 0, 1, _NEW_NAMESPACE), _fail(errno.EPERM), _ALLOWED]
 
 
 def _prctl_that_hides_nothing() -> list[Instruction]:
     refuse = _if_equal(_SET_DUMPABLE, [_fail(errno.EPERM)])
-    return [*_load(_FIRST), *refuse, (_RETURN, 0, 0, _ALLOW)]
+    return [*_load(_FIRST), *refuse, _ALLOWED]
 
 
 def _socket_of_a_counted_kind() -> list[Instruction]:
     """IP, whose bytes are counted; what lists addresses and connections; no other way between processes."""
-    allow = [(_RETURN, 0, 0, _ALLOW)]
+    allow = [_ALLOWED]
     netlink = [
         *_load(_THIRD),
         *_if_equal(_NETLINK_ROUTE, allow),

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import json
 import os
 import selectors
@@ -28,18 +29,24 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from autograder.moments import GREW, Moment
 from autograder.sandbox import frames, isolation
 from autograder.sandbox.arguments import dense, from_plain
+from autograder.sandbox.footprint import Footprint, Watch
 from autograder.sandbox.ledger import Ledger
 from autograder.sandbox.witnessed import Unconnected, WitnessedGroup
 from fourranks import forked_zygote
 from fourranks.messages import Channel, Settings
 from fourranks.rank import rescue
-from fourranks.rank.arguments import OPERATIONS, call_on, describe, tensors_in
+from fourranks.rank.arguments import call_on, describe, tensors_in
 from fourranks.rank.main import become_rank
+from fourranks.rank.methods import OPERATIONS, read
 from fourranks.trace import Call
 
-SHARES_FILES = "FOUR_RANKS_SHARES_FILES"  # in a rank's environment: "True" where its exercise is files
+KIND = "FOUR_RANKS_KIND"  # of a rank, in its environment: one of these, or none of them
+SHARES_FILES = "its exercise is files"
+IS_MEASURED = "its memory is measured"
+LONGEST_NAME = 100  # characters of a moment's
 MOST_WAITS = 1000  # that the ranks may have under way at a time
 _Answer = tuple[dict[str, Any], Sequence[torch.Tensor]]
 
@@ -94,11 +101,13 @@ def become_witnessed_rank(
         meeting.hand_over(settings, theirs)
     meeting.close()
     ledger.close()
-    if listener is not None:
-        os.close(listener)
+    forked_zygote.keep_only(channel.fileno(), board, ours.fileno())  # nothing that other ranks have, too
     Unconnected.prepare()
-    isolation.keep_apart(shares_files=settings.environment[SHARES_FILES] == "True")
-    isolation.make_no_sockets()  # before there are threads, which would keep their rights
+    kind = settings.environment[KIND]
+    isolation.keep_apart(kind == SHARES_FILES)
+    isolation.leave_no_traces(kind == SHARES_FILES)  # before there are threads, which would keep their rights
+    if kind == IS_MEASURED:
+        isolation.keep_memory_in_sight()
     become_rank(settings, channel, board, None, functools.partial(WitnessedGroup, connection=ours))
 
 
@@ -134,6 +143,14 @@ class World:
     device: Any = field(default_factory=dist.ProcessGroupGloo.create_default_device)
     waits: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MOST_WAITS))
 
+    @functools.cached_property
+    def watch(self) -> Watch:
+        """Begun when the first rank is to be measured."""
+        return Watch(self._grew)
+
+    def _grew(self, pid: int, taken: int) -> None:
+        self.ledger.marks(pid, Moment(GREW, time.perf_counter(), taken))
+
 
 @dataclass
 class _Group:
@@ -145,11 +162,20 @@ class _Group:
 
 @dataclass
 class _Made:
-    """A call that was made."""
+    """A call that was made.
 
+    Attributes:
+        number: that the ledger has it under.
+        awaited: whether the rank waits for it.
+        over: whether it has ended.
+    """
+
+    number: int
     call: Call
     work: dist.Work
     outputs: list[torch.Tensor]
+    awaited: bool
+    over: bool = False
 
 
 class Witness:
@@ -164,9 +190,12 @@ class Witness:
 
     def __init__(self, world: World, rank: int, pid: int, connection: socket.socket) -> None:
         self._world, self._rank, self._pid, self._connection = world, rank, pid, connection
-        self._sending = threading.Lock()
+        self._sending, self._awaiting = threading.Lock(), threading.Lock()
         self._groups: dict[str, _Group] = {}
-        self._received: dict[int, _Made] = {}  # nobody has waited for these yet
+        self._under_way: dict[int, _Made] = {}  # what came of these has not been handed over
+        self._numbers = itertools.count()  # of calls in the ledger
+        self._last = -1  # of the rank's own numbers
+        self._footprint: Footprint | None = None
 
     def serve(self) -> bool:
         """Do the next thing that the rank asks for; False when it is gone, or asks for nonsense."""
@@ -181,17 +210,37 @@ class Witness:
 
     def _do(self, request: dict[str, Any], sent: list[torch.Tensor]) -> None:
         match request:
-            case {"call": str(name), "group": str(key), "arguments": list(), "keywords": dict()}:
-                self._call(request, name, self._groups[key], sent)
+            case {"call": str(), "id": int(number), "arguments": list(), "keywords": dict()}:
+                self._call(request, self._new(number), sent)
             case {"wait": int(number)}:
-                self._later(number, self._end, number, self._received.pop(number))
-            case {"join": str(key), "rank": int(rank), "size": int(size), "timeout": float(timeout)}:
-                self._later(request["id"], self._join, key, rank, size, timedelta(seconds=timeout))
-            case {"cut": True}:
+                self._wait(number)
+            case {"mark": str(name)}:
+                taken = self._footprint.most() if self._footprint else None
+                self._world.ledger.marks(self._pid, Moment(name[:LONGEST_NAME], time.perf_counter(), taken))
+            case {"measure": True, "id": int(number)} if self._footprint is None:
+                self._footprint = self._world.watch.add(self._pid)
+                self._answer(self._new(number), {})
+            case {"settle": True, "id": int(number)}:
+                self._answer(self._new(number), {})
+            case {"join": str(key), "id": int(number), "rank": int(rank), "size": int(size)}:
+                timeout = timedelta(seconds=request["timeout"])
+                self._later(self._new(number), self._join, key, rank, size, timeout)
+            case {"cut": True, "id": int(number)}:
                 rescue.cut(rescue.tcp_connections())
-                self._answer(request["id"], {})
+                self._answer(self._new(number), {})
             case _:
                 raise frames.FrameError("no request")
+
+    def _new(self, number: int) -> int:
+        """The rank's number of a request.
+
+        Raises:
+            FrameError: it has been used already.
+        """
+        if number <= self._last:
+            raise frames.FrameError("a number that was used before")
+        self._last = number
+        return number
 
     def _later(self, number: int, work: Callable[..., _Answer], *arguments: Any) -> None:
         """Do what may take long while the rank asks for more."""
@@ -213,6 +262,8 @@ class Witness:
     def _join(self, key: str, rank: int, size: int, timeout: timedelta) -> _Answer:
         """Meet the group's other ranks."""
         ranks = self._world.ranks[key]
+        if any(self._rank == other and place != rank for place, other in ranks.items()):
+            raise ValueError("a rank is in a group once")
         if ranks.setdefault(rank, self._rank) != self._rank:
             raise ValueError(f"two ranks are rank {rank} of the same group")
         store = dist.PrefixStore(key, self._world.store)
@@ -227,41 +278,74 @@ class Witness:
 
     # --- calls -------------------------------------------------------------------------------------------
 
-    def _call(self, request: dict[str, Any], name: str, group: _Group, sent: list[torch.Tensor]) -> None:
-        number, arguments = request["id"], from_plain(request["arguments"], sent)
+    def _call(self, request: dict[str, Any], number: int, sent: list[torch.Tensor]) -> None:
+        name, group = request["call"], self._groups[request["group"]]
+        arguments = from_plain(request["arguments"], sent)
         keywords = {keyword: from_plain(value, sent) for keyword, value in request["keywords"].items()}
         if name == "monitored_barrier":
-            self._note(number, call_on(name, "", group.ranks))
-            self._later(number, _monitored_barrier, group, arguments)
+            self._later(number, self._monitored_barrier, group, arguments)
             return
-        call = describe(OPERATIONS[name], "", group.ranks, tuple(arguments))
-        self._note(number, call)
+        operation = OPERATIONS[name]
+        meant = read(operation, tuple(arguments), keywords)
+        if meant is None:
+            self._answer(number, {"error": f"{name}: invalid arguments", "exception": "ValueError"})
+            return
+        call = describe(operation, "", group.ranks, meant)
+        call.start = time.perf_counter()
         try:
             work = getattr(group.inner, name)(*arguments, **keywords)
         except Exception as error:
+            self._world.ledger.refuses(self._pid, call)
             self._answer(number, {"error": str(error), "exception": type(error).__name__})
             return
+        outputs = [] if call.op == "send" else tensors_in(meant.result)
+        made = _Made(next(self._numbers), call, work, outputs, awaited=bool(request["waits"]))
+        self._world.ledger.begins(self._pid, made.number, call)
         if request["acknowledge"]:
             self._answer(number, {"issued": True})
-        made = _Made(call, work, [] if call.op == "send" else tensors_in(arguments[:1]))
-        if call.op == "recv":  # what has come is handed over when the rank waits for it
-            self._received[number] = made
-        else:
+        self._under_way[number] = made
+        if call.op != "recv":  # what has come is asked for when the rank waits for it
             self._later(number, self._end, number, made)
 
-    def _note(self, number: int, call: Call) -> None:
-        call.start = time.perf_counter()
-        self._world.ledger.begins(self._pid, number, call)
+    def _wait(self, number: int) -> None:
+        """Hand over what comes of a call, now that the rank waits for it."""
+        with self._awaiting:
+            made = self._under_way.get(number)
+            if made is None or made.awaited:  # it has failed, or is on its way
+                return
+            made.awaited = True
+            if made.over:
+                self._later(number, self._hand_over, number, made)
+            elif made.call.op == "recv":
+                self._later(number, self._end, number, made)
 
     def _end(self, number: int, made: _Made) -> _Answer:
-        made.work.wait()
-        source = -1
-        if made.call.op == "recv":
-            source = made.work._source_rank()
-            self._world.ledger.ends(self._pid, number, made.call.ranks[source], time.perf_counter())
+        try:
+            made.work.wait()
+        except Exception:
+            self._under_way.pop(number, None)
+            raise
+        with self._awaiting:
+            made.over = True
+            if not made.awaited:
+                return {"over": True}, []
+        return self._hand_over(number, made)
+
+    def _hand_over(self, number: int, made: _Made) -> _Answer:
+        self._under_way.pop(number, None)
+        source = made.work._source_rank() if made.call.op == "recv" else -1
+        peer = made.call.peer if source < 0 else made.call.ranks[source]
+        self._world.ledger.ends(self._pid, made.number, peer, time.perf_counter())
         return {"source": source}, [dense(output) for output in made.outputs]
 
-
-def _monitored_barrier(group: _Group, arguments: list[Any]) -> _Answer:
-    group.inner.monitored_barrier(*arguments)
-    return {"source": -1}, []
+    def _monitored_barrier(self, group: _Group, arguments: list[Any]) -> _Answer:
+        call = call_on("monitored_barrier", "", group.ranks)
+        call.start, number = time.perf_counter(), next(self._numbers)
+        try:
+            group.inner.monitored_barrier(*arguments)
+        except Exception:
+            self._world.ledger.refuses(self._pid, call)
+            raise
+        self._world.ledger.begins(self._pid, number, call)
+        self._world.ledger.ends(self._pid, number, None, time.perf_counter())
+        return {"source": -1}, []

@@ -21,15 +21,21 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
+from autograder import moments
+from autograder.moments import Marks, Moment
 from autograder.sandbox import frames
 from autograder.sandbox.arguments import to_plain
 from fourranks.messages import Settings
-from fourranks.rank.arguments import OPERATIONS, Operation, pass_over, tensors_in, tensors_of
+from fourranks.rank import any_source
+from fourranks.rank.arguments import tensors_in
 from fourranks.rank.default_group import DefaultGroup
-from fourranks.rank.process_group import RecordingProcessGroup, is_synchronous
+from fourranks.rank.frames import pass_over
+from fourranks.rank.methods import OPERATIONS, Arguments, Operation, read
+from fourranks.rank.process_group import RecordingProcessGroup
 
 GONE = "the connections of this world have been closed"
 pass_over(Path(__file__).parent)
+pass_over(Path(moments.__file__))
 pass_over(Path(threading.__file__))
 _EXCEPTIONS = {kind.__name__: kind for kind in (IndexError, NotImplementedError, TypeError, ValueError)}
 
@@ -48,15 +54,37 @@ class WitnessedGroup(DefaultGroup):
         self._witness = WitnessChannel(connection)
         distributed_c10d.ProcessGroupGloo = Unconnected
         RecordingProcessGroup.delegate = WitnessedProcessGroup
+        RecordingProcessGroup.notes_completions = False
         WitnessedProcessGroup.witness = self._witness
+        moments.marks = WitnessedMarks(self._witness)
 
     def _open_store(self, prefix: str) -> dist.Store:
         """One of the rank's own: nothing passes between ranks but by calls."""
         WitnessedProcessGroup.prefix = prefix
         return dist.HashStore()
 
-    def cut(self) -> None:
+    def cut(self, everything: bool) -> None:
+        any_source.give_up()
         self._witness.ask({"cut": True}).wait()
+
+
+class WitnessedMarks(Marks):
+    """Moments that the witness notes."""
+
+    def __init__(self, witness: WitnessChannel) -> None:
+        super().__init__()
+        self._witness = witness
+
+    def mark(self, name: str) -> None:
+        self._witness.send({"mark": name})
+
+    def settle(self) -> None:
+        self._witness.ask({"settle": True}).wait()
+
+    def end(self) -> list[Moment]:
+        """None from here; returns when the witness has noted all that it was told."""
+        self.settle()
+        return []
 
 
 class WitnessChannel:
@@ -81,7 +109,7 @@ class WitnessChannel:
         request: dict[str, Any],
         given: Sequence[torch.Tensor] = (),
         outputs: Sequence[torch.Tensor] = (),
-        waits: bool = False,
+        may_wait: bool = False,
     ) -> Handle:
         """Have something done.
 
@@ -89,21 +117,25 @@ class WitnessChannel:
             request: what.
             given: tensors that it speaks of.
             outputs: where what comes of it belongs.
-            waits: whether the witness is to hear when somebody waits for it.
+            may_wait: whether the witness is to hear when somebody waits for it, and keeps it until then.
         """
-        number = next(self._numbers)
-        begin_wait = functools.partial(self.send, {"wait": number}) if waits else None
-        handle = self._asked[number] = Handle(self, outputs, begin_wait)
-        self.send(request | {"id": number}, given)
+        with self._sending:  # so that numbers arrive in their order
+            number = next(self._numbers)
+            begin_wait = functools.partial(self.send, {"wait": number}) if may_wait else None
+            handle = self._asked[number] = Handle(self, outputs, begin_wait)
+            self._send(request | {"id": number}, given)
         return handle
 
     def send(self, request: dict[str, Any], given: Sequence[torch.Tensor] = ()) -> None:
         """Tell the witness something."""
         with self._sending:
-            try:
-                frames.send(self._connection, request, given)
-            except OSError:
-                raise RuntimeError(GONE) from None
+            self._send(request, given)
+
+    def _send(self, request: dict[str, Any], given: Sequence[torch.Tensor]) -> None:
+        try:
+            frames.send(self._connection, request, given)
+        except OSError:
+            raise RuntimeError(GONE) from None
 
     def read_until(self, has_come: Callable[[], bool], seconds: float | None = None) -> bool:
         """Take answers until this is so; whether it is, within so many seconds."""
@@ -149,8 +181,9 @@ class WitnessChannel:
             while self._asked:
                 self._asked.popitem()[1].finish({"error": GONE, "exception": ""}, [])
             return False
-        if "issued" in answer:
-            self._asked[answer["id"]].issue()
+        if answer.keys() & {"issued", "over"}:
+            if handle := self._asked.get(answer["id"]):  # else what comes of it has overtaken this
+                handle.note(is_over="over" in answer)
         else:
             self._asked.pop(answer["id"]).finish(answer, outputs)
         return True
@@ -169,15 +202,15 @@ class Handle:
         self, witness: WitnessChannel, outputs: Sequence[torch.Tensor], begin_wait: Callable[[], None] | None
     ) -> None:
         self._witness, self._outputs, self._begin_wait = witness, list(outputs), begin_wait
-        self._issued = self._over = False
+        self._issued = self._arrived = self._over = False
         self._error: Exception | None = None
         self._source = -1
         self._future: torch.futures.Future | None = None
 
-    def issue(self) -> None:
-        """The call has been made."""
+    def note(self, is_over: bool) -> None:
+        """The call has been made, or is over; what came of it is handed over when somebody waits."""
         with self._witness.arrival:
-            self._issued = True
+            self._issued, self._arrived = True, is_over
             self._witness.arrival.notify_all()
 
     def finish(self, answer: dict[str, Any], came: Sequence[torch.Tensor]) -> None:
@@ -204,9 +237,7 @@ class Handle:
             raise self._error
 
     def wait(self, *timeout: timedelta) -> bool:
-        begin, self._begin_wait = self._begin_wait, None
-        if begin is not None:
-            begin()
+        self._ask_for_it()
         seconds = timeout[0].total_seconds() if timeout else 0
         if not self._witness.read_until(lambda: self._over, seconds if seconds > 0 else None):
             raise RuntimeError(f"Timed out waiting {seconds * 1000:g}ms for the operation to complete")
@@ -214,9 +245,20 @@ class Handle:
             raise self._error
         return True
 
-    def is_completed(self) -> bool:
+    def _ask_for_it(self) -> None:
+        begin, self._begin_wait = self._begin_wait, None
+        if begin is not None and not self._over:
+            begin()
+
+    def has_ended(self) -> bool:
+        """Whether the call is over. For those who only look on: nothing is handed over to them."""
         if not self._over:
             self._witness.read_arrived()
+        return self._over or self._arrived
+
+    def is_completed(self) -> bool:
+        if self.has_ended() and not self._over:
+            self.wait()  # so that the data is there, as with Gloo
         return self._over
 
     def is_success(self) -> bool:
@@ -232,6 +274,7 @@ class Handle:
         self.wait()
 
     def get_future(self) -> torch.futures.Future:
+        self._ask_for_it()
         self._witness.listen()
         with self._witness.arrival:
             if self._future is None:
@@ -314,17 +357,22 @@ def _hand_over(name: str, operation: Operation) -> None:
     sends, receives = name == "send", "recv" in name
 
     def method(self: WitnessedProcessGroup, *given: Any, **keywords: Any) -> Handle:
-        outputs = [] if sends else tensors_in(given[:1])
-        inputs = [] if receives else tensors_of(operation, given)
+        arguments = read(operation, given, keywords)
+        if arguments is None:
+            raise TypeError(f"{name}(): incompatible function arguments")
+        inputs = [] if receives else tensors_in(arguments.input)
+        outputs = [] if sends else tensors_in(arguments.result)
         unread = frozenset(map(id, outputs)) - frozenset(map(id, inputs))
         sent: list[torch.Tensor] = []
+        waits = not operation.message and arguments.synchronous
         request = self.request(
             name,
             to_plain(given, sent, unread),
-            keywords={keyword: to_plain(value, sent) for keyword, value in keywords.items()},
-            acknowledge=_may_be_refused(operation, given, keywords),
+            keywords={keyword: to_plain(value, sent, unread) for keyword, value in keywords.items()},
+            acknowledge=_may_be_refused(operation, arguments),
+            waits=waits,
         )
-        handle = self.witness.ask(request, sent, outputs, waits=receives)
+        handle = self.witness.ask(request, sent, outputs, may_wait=not waits)
         if request["acknowledge"]:
             handle.await_issue()
         return handle
@@ -332,11 +380,11 @@ def _hand_over(name: str, operation: Operation) -> None:
     setattr(WitnessedProcessGroup, name, method)
 
 
-def _may_be_refused(operation: Operation, given: tuple, keywords: dict[str, Any]) -> bool:
+def _may_be_refused(operation: Operation, arguments: Arguments) -> bool:
     """Whether the call may fail at once, and not where it is waited for, which would be as good."""
     if operation.message:
-        return not all(tensor.is_contiguous() for tensor in tensors_in(given[:1]))
-    return not is_synchronous(given, keywords)
+        return not all(tensor.is_contiguous() for tensor in tensors_in(arguments.input))
+    return not arguments.synchronous
 
 
 for _name, _operation in OPERATIONS.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -65,7 +65,7 @@ class InPlaceCase(Case):
         return _first_problem(self, outcomes)
 
     def explain(self, failure: RunFailed) -> Problem:
-        if cause := mismatched(failure.calls):
+        if failure.reason != student.UNTOLD and (cause := mismatched(failure.calls)):  # else they are forged
             return cause
         if failure.reason in (student.DEADLOCK, student.TIMED_OUT):
             if lost := _lost_message(failure):
@@ -73,6 +73,8 @@ class InPlaceCase(Case):
                 return Problem("unwaited", expected, f"{lost}\n{failure.message}")
             if _all_send(failure):
                 return Problem("all send first", self.answered, failure.message)
+            if _send_in_a_circle(failure):
+                return Problem("some send first", self.answered, failure.message)
         return super().explain(failure)
 
 
@@ -87,8 +89,21 @@ def _lost_message(failure: RunFailed) -> str:
 
 
 def _all_send(failure: RunFailed) -> bool:
-    """Whether sending was the last thing that every rank did: nobody was there to receive."""
-    return {own[-1].op for own in failure.calls if own} == {"send"}
+    """Tell whether all ranks that called anything, odd and even ones, sent last, so that none received."""
+    last = {rank: own[-1].op for rank, own in enumerate(failure.calls) if own}
+    return set(last.values()) == {"send"} and {rank % 2 for rank in last} == {0, 1}
+
+
+def _send_in_a_circle(failure: RunFailed) -> bool:
+    """Whether ranks wait in sends to each other, at whichever others."""
+    receivers = {rank: own[-1].peer for rank, own in enumerate(failure.calls) if own and own[-1].op == "send"}
+    for first in receivers:
+        rank = first
+        for _ in receivers:
+            rank = receivers.get(rank)
+            if rank == first:
+                return True
+    return False
 
 
 def _first_problem(case: InPlaceCase, outcomes: Sequence[Outcome | None]) -> Problem | None:
@@ -98,9 +113,18 @@ def _first_problem(case: InPlaceCase, outcomes: Sequence[Outcome | None]) -> Pro
         return broken
     for rank, outcome in enumerate(outcomes):
         problem = outcome and (_wrong_type(case, rank, outcome) or _wrong_value(case, rank, outcome))
+        if problem and problem.kind == "untouched" and _only_the_source_is_wrong(case, rank, outcomes):
+            problem = replace(problem, kind="own part")
         if problem:
             return mismatched(calls) or problem  # which is reason enough for any wrong value
     return broken
+
+
+def _only_the_source_is_wrong(case: InPlaceCase, rank: int, outcomes: Sequence[Outcome | None]) -> bool:
+    """Whether this is the rank that deals out what all others have received."""
+    others = [(other, own) for other, own in enumerate(outcomes) if own and other != rank]
+    is_source = case.root_name == "src" and rank == case.root
+    return is_source and bool(others) and not any(_wrong_value(case, *other) for other in others)
 
 
 def _wrong_type(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | None:
@@ -128,14 +152,17 @@ def _wrong_value(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | No
         before = None if place == RETURNED else case.inputs[rank][place]
         if want is before:
             return Problem("modified", f"argument {place + 1} of rank {rank} as it was", "it was changed")
-        where = f"rank {rank}: "
+        where, is_own = f"rank {rank}: ", False
         if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
-            at = next(at for at in range(len(want)) if not same(got[at], want[at]))
+            wrong = [at for at in range(len(want)) if not same(got[at], want[at])]
+            at = wrong[0]
+            is_own = len(want) > 1 and [(case.members or range(len(want)))[at] for at in wrong] == [rank]
             where += f"item {at}: "
             want, got, before = want[at], got[at], before[at]
         if not _comparable(want, got):
             return Problem("wrong type", where + kind_of(want), kind_of(got))
         kind, remark = _diagnose(case, rank, place, want, got, before)
+        kind = "own part" if is_own and kind == "untouched" else kind
         expected, found = difference(want, got)
         return Problem(kind, where + expected, found + remark)
     return None

@@ -8,9 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
-
 from autograder import hints
+from autograder.draws import Draws
 from autograder.drivers.small_models import build
 from autograder.policy import Problem
 from autograder.student import DEADLOCK, DIED, RunFailed
@@ -34,4 +33,4 @@ class Sharding(Training):
 
 def memory_setting(seed: int) -> Setting:
     """Four ranks: an N-th and a few layers are far from all of them."""
-    return Setting(4, None, seed, torch.Generator().manual_seed(seed))
+    return Setting(4, None, Draws(seed))

@@ -42,6 +42,7 @@ def trial(
     arguments: Callable[[int], tuple],
     verify: Callable[[Sequence[tuple[str, Outcome]]], Problem | None],
     traits: tuple[str, ...] = (),
+    received: int = 0,
 ) -> ShardedTrial:
     """A trial on the ranks of a setting.
 
@@ -49,6 +50,7 @@ def trial(
         what: is tried, for the student.
         arguments: of the driver, by position in the group.
         verify: finds what is wrong with the outcomes of the group, each with its rank in words.
+        received: bytes that each rank needs from others.
     """
     return ShardedTrial(
         title=setting.title(what),
@@ -58,6 +60,7 @@ def trial(
         verify=lambda outcomes: verify(taking_part(outcomes)),
         size=1,
         traits=traits,
+        received=[received if rank in setting.ranks else 0 for rank in range(setting.world_size)],
     )
 
 

@@ -13,6 +13,7 @@ from typing import ClassVar
 import torch
 
 from autograder import hints, student
+from autograder.draws import Draws
 from autograder.drivers.small_models import WIDTH
 from autograder.judge import Trial
 from autograder.policy import Problem, counted, first
@@ -45,8 +46,7 @@ class Setting:
 
     world_size: int
     members: tuple[int, ...] | None
-    seed: int
-    generator: torch.Generator
+    draws: Draws
 
     @property
     def ranks(self) -> tuple[int, ...]:
@@ -54,11 +54,11 @@ class Setting:
 
     def model_seed(self, rank: int) -> int:
         """Another one on every rank, so that a missing broadcast shows."""
-        return 1000 * self.seed + rank
+        return self.draws.seed(rank)
 
     def draw(self, steps: int) -> list[list[torch.Tensor]]:
         """For each rank that takes part a batch for each step; the first sign of it takes turns."""
-        batches = torch.randn(len(self.ranks), steps, SAMPLES, WIDTH, generator=self.generator)
+        batches = self.draws.randn((len(self.ranks), steps, SAMPLES, WIDTH))
         for position, own in enumerate(batches):
             for step, batch in enumerate(own):
                 batch[0, 0] = batch[0, 0].abs() * (-1) ** (position + step)
@@ -84,6 +84,7 @@ class Setting:
         *rules: Rule,
         model: str = "plain",
         kind: type[Training] = Training,
+        received: Callable[[int], int] = lambda position: 0,
     ) -> Training:
         """A trial whose outcomes must keep the rules, on every rank the first before the second.
 
@@ -91,7 +92,9 @@ class Setting:
             what: is tried, for the student.
             arguments: of the driver, by position in the group and rank.
             kind: of trial.
+            received: bytes that a rank needs from others where there are others, by position in the group.
         """
+        positions = {rank: position for position, rank in enumerate(self.ranks)}
         return kind(
             title=self.title(what),
             inputs=self.inputs(arguments),
@@ -100,6 +103,10 @@ class Setting:
             verify=partial(_first_problem, rules),
             size=1,
             model=model,
+            received=[
+                received(positions[rank]) if rank in positions and len(positions) > 1 else 0
+                for rank in range(self.world_size)
+            ],
         )
 
 
@@ -115,9 +122,9 @@ def taking_part(outcomes: Sequence[Outcome | None]) -> list[tuple[str, Outcome]]
 
 def settings(world_sizes: Sequence[int], seed: int) -> Iterator[Setting]:
     """Every world size, then a group without rank 0, so that its rank 0 is not the world's."""
-    generator = torch.Generator().manual_seed(seed)
+    draws = Draws(seed)
     for world_size in world_sizes:
-        yield Setting(world_size, None, seed, generator)
+        yield Setting(world_size, None, draws.split())
     largest = max(world_sizes)
     if largest >= 3:
-        yield Setting(largest, tuple(range(1, largest)), seed, generator)
+        yield Setting(largest, tuple(range(1, largest)), draws.split())

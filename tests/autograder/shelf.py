@@ -13,7 +13,7 @@ import jupytext
 import pytest
 
 from autograder import check
-from autograder.student import Cell, NotebookFunction, Source
+from autograder.student import NotebookFunction
 from autograder.verdict import CheckFailed
 
 SOURCE = Path(__file__).parents[2] / "source"
@@ -56,10 +56,8 @@ def wrong_solutions(topic: str, operation: str) -> dict:
 
 
 def mistaken(topic: str, operation: str, name: str) -> NotebookFunction:
-    """The handle to a wrong solution, with its text."""
-    handle = NotebookFunction(wrong_solutions(topic, operation)[name])
-    handle.source = Source(name, [Cell("\n".join(sources(topic, [operation])), finished=True)])
-    return handle
+    """The handle to a wrong solution."""
+    return NotebookFunction(wrong_solutions(topic, operation)[name])
 
 
 def operations(topic: str) -> list[str]:

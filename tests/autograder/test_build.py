@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from html import unescape
 from pathlib import Path
 
 import nbformat
@@ -122,7 +123,7 @@ def test_exercises_have_neither_solutions_nor_hidden_tests(built_once):
 def test_solutions_and_lectures_have_been_run(built_once):
     lecture = nbformat.read(built_once / "lectures/01_doubling/lecture.ipynb", as_version=4)
     solution = nbformat.read(built_once / "solutions/01_doubling/exercise.ipynb", as_version=4)
-    assert lecture.cells[2].outputs[0].text == "a lecture\n"
+    assert lecture.cells[2].outputs[1].text == "a lecture\n"
     assert [cell.execution_count for cell in solution.cells if cell.cell_type == "code"] == [1, 2]
     assert "return 2 * x" in sources(built_once / "solutions/01_doubling/exercise.ipynb")
 
@@ -170,7 +171,7 @@ def test_building_twice_changes_no_byte(course):
 def test_a_built_course_is_up_to_date_whatever_its_outputs_are(course):
     path = course / "lectures/01_doubling/lecture.ipynb"
     lecture = nbformat.read(path, as_version=4)
-    lecture.cells[1].outputs[0].data["text/plain"] = "42"
+    lecture.cells[1].outputs[1].data["text/plain"] = "42"
     lecture.cells[2].outputs = []
     lecture.cells[2].execution_count = 99
     nbformat.write(lecture, path)
@@ -250,7 +251,7 @@ def test_a_lecture_whose_code_changed_is_run_again(course):
     edit(course / "source/01_doubling/lecture.py", "a lecture", "another lecture")
     assert build(course) == []
     after = nbformat.read(path, as_version=4)
-    assert after.cells[2].outputs[0].text == "another lecture\n"
+    assert after.cells[2].outputs[1].text == "another lecture\n"
     assert after.cells[1].outputs != before
 
 
@@ -272,7 +273,7 @@ def test_outputs_do_not_name_the_folder_of_the_course(course):
     edit(course / "source/01_doubling/lecture.py", '"a lecture"', f'"{course}/fourranks/group.py"')
     assert build(course) == []
     lecture = nbformat.read(course / "lectures/01_doubling/lecture.ipynb", as_version=4)
-    assert lecture.cells[2].outputs[0].text == "fourranks/group.py\n"
+    assert lecture.cells[2].outputs[1].text == "fourranks/group.py\n"
 
 
 def test_a_large_lecture_is_built_with_a_warning(course, capsys):
@@ -328,6 +329,16 @@ def test_a_mistake_in_a_source_is_found_before_anything_is_changed(course):
     assert contents(course) == before
 
 
+def test_the_start_page_says_where_to_begin_above_its_table_and_marks_solutions():
+    page = (COURSE / "index.md").read_text()
+    begin, table = (
+        page.index("[first lecture](lectures/01_hardware_hierarchy/lecture.ipynb)"),
+        page.index("| topic |"),
+    )
+    assert begin < table
+    assert "| lecture | exercise | solution (after your own) |" in page
+
+
 def test_the_start_page_links_to_what_exists(course):
     row = "| 01 Doubling: twice the fun | [lecture](lectures/01_doubling/lecture.ipynb) | "
     assert row + "[exercise](exercises/01_doubling/exercise.ipynb) | " in (course / "index.md").read_text()
@@ -379,3 +390,14 @@ def test_links_lead_to_files(path):
     links = re.findall(r"\]\(([^)#]+)[^)]*\)", text)
     files = [link for link in links if not re.match(r"[a-z]+:", link)]
     assert [file for file in files if not (path.parent / file).exists()] == []
+
+
+@pytest.mark.parametrize("path", sorted(BUILT), ids=lambda path: str(path.relative_to(COURSE)))
+def test_every_picture_of_a_built_notebook_is_there_once_and_described_in_words(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        for output in cell.get("outputs", []):
+            data = output.get("data", {})
+            assert not [kind for kind in data if kind.startswith("image/")], cell.source
+            words = [unescape(alt) for alt in re.findall('<img alt="([^"]*)"', data.get("text/html", ""))]
+            assert len(words) == data.get("text/html", "").count("<img ")
+            assert all(len(alt) > 20 for alt in words), cell.source

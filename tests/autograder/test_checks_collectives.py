@@ -1,6 +1,7 @@
 """Beyond what `test_checks` asks of exercise 02: what a check shows, and code that misbehaves."""
 
 import os
+import re
 import threading
 from collections.abc import Callable
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from autograder import check, student
+from autograder.sandbox.remote import StudentProcess
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
 
@@ -36,8 +38,130 @@ def test_a_forbidden_collective_is_named_with_its_line():
     assert "dist.all_reduce in line 3" in str(failure_of("ring_all_reduce", cheat))
 
 
+# Mistakes that end without an answer on three ranks and more, whatever the tensors.
+WITHOUT_AN_ANSWER = """
+def broadcast(tensor, src, group=None):
+    ranks, rank = dist.get_process_group_ranks(group), dist.get_rank(group)
+    position = (rank - ranks.index(src)) % len(ranks)
+    if position > 0:
+        dist.recv(tensor, group_src=(rank + 1) % len(ranks), group=group)  # comes from rank - 1
+    if position < len(ranks) - 1:
+        dist.send(tensor, group_dst=(rank + 1) % len(ranks), group=group)
+
+def gather(tensor, gather_list, dst, group=None):
+    ranks, rank = dist.get_process_group_ranks(group), dist.get_rank(group)
+    if rank != ranks.index(dst):
+        return dist.send(tensor, dst, group=group)
+    gather_list[rank].copy_(tensor)
+    for position in range(len(ranks) - 1):  # one too few
+        if position != rank:
+            dist.recv(gather_list[position], group_src=position, group=group)
+
+def ring_all_gather(output, input, group=None):
+    size, rank = dist.get_world_size(group), dist.get_rank(group)
+    chunks = list(output.tensor_split(size))
+    chunks[rank].copy_(input)
+    for step in range(size - 1):
+        sending = dist.isend(chunks[rank - step], group_dst=(rank + 1) % size, group=group)
+        dist.recv(chunks[rank - step - 1], group_src=(rank + 1) % size, group=group)  # from the wrong side
+        sending.wait()
+
+def ring_all_reduce(tensor, group=None):
+    tensor.tensor_split(dist.get_world_size(group))[dist.get_rank(group) + 1]  # there is none
+"""
+
+
+@pytest.mark.parametrize("operation", ["broadcast", "gather", "ring_all_gather", "ring_all_reduce"])
+def test_a_mistake_that_ends_every_case_is_not_blamed_on_empty_tensors(operation):
+    mistaken = shelf.names(f"import torch.distributed as dist\n{WITHOUT_AN_ANSWER}", "cell")[operation]
+    verdict = failure_of(operation, mistaken).verdict
+    assert "Only" not in verdict.hint
+    sizes_that_failed = {result.case.world_size for result in verdict.failed}
+    assert all(
+        any(r.case.world_size == n and r.case.numel for r in verdict.failed) for n in sizes_that_failed
+    )
+    assert ", 0 × " not in str(verdict).split("expected")[0]  # the case that is shown has data to follow
+
+
+PRINTS = """
+def broadcast(tensor, src, group=None):
+    print("holds", tensor.tolist())
+"""
+
+
+@pytest.fixture(scope="module")
+def printing() -> Callable:
+    return shelf.names(PRINTS, "cell")["broadcast"]
+
+
+def test_what_ranks_printed_in_the_smallest_failed_case_is_shown_below_the_table(printing):
+    verdict = failure_of("broadcast", printing, world_sizes=(2, 3), numels=(0, 1, 7)).verdict
+    text = str(verdict)
+    assert "Printed by the ranks (2 ranks, src=1, 1 × float64, gloo):\n    [0] holds [" in text
+    assert "\n    [1] holds [" in text
+    assert text.count("holds") == 2  # one line a rank, of one case
+    assert text.index("got ") < text.index("Printed by") < text.index("Hint:")
+    assert "<pre" in verdict._repr_html_()
+
+
+def test_of_what_ranks_printed_a_few_short_lines_are_shown_and_escaped():
+    source = """
+def broadcast(tensor, src, group=None):
+    print("<b>" + "x" * 10_000)
+    for step in range(1000):
+        print("step", step)
+"""
+    printing = shelf.names(source, "cell")["broadcast"]
+    verdict = failure_of("broadcast", printing, world_sizes=(2,), numels=(1,)).verdict
+    printed = verdict._repr_html_().partition("<pre")[2].partition("</pre>")[0]
+    assert len(printed.splitlines()) < 30 and len(printed) < 4000
+    assert printed.endswith("… more was printed")
+    assert "&lt;b&gt;xxx" in printed and "<b>" not in printed
+
+
+def test_a_line_as_long_as_a_note_on_a_call_is_shown_whole():
+    source = "def broadcast(tensor, src, group=None):\n    print('x' * 300)"
+    broadcast = shelf.names(source, "cell")["broadcast"]
+    assert "x" * 300 in str(failure_of("broadcast", broadcast, world_sizes=(2,), numels=(1,)))
+
+
+def test_what_was_printed_before_ranks_deadlock_or_raise_is_shown():
+    source = """
+def broadcast(tensor, src, group=None):
+    print("size", dist.get_world_size(group))
+    dist.recv(tensor, group_src=0) if dist.get_world_size(group) > 1 else 1 / 0
+"""
+    broadcast = shelf.names(f"import torch.distributed as dist\n{source}", "cell")["broadcast"]
+    assert "    [0-1] size 2" in str(failure_of("broadcast", broadcast, world_sizes=(2,), numels=(1,)))
+    assert "    [0] size 1" in str(failure_of("broadcast", broadcast, world_sizes=(1,), numels=(1,)))
+
+
+def test_in_grading_nothing_that_ranks_print_is_shown():
+    """Code could print the inputs of hidden tests, and read them in its feedback."""
+    with StudentProcess([PRINTS]) as notebook:
+        failure = failure_of("broadcast", notebook.function("broadcast"), world_sizes=(2,), numels=(1,))
+    assert "holds" not in str(failure) and "Printed" not in str(failure)
+
+
+@pytest.mark.parametrize("operation", ["broadcast", "reduce", "ring_all_reduce", "all_to_all"])
+def test_values_of_small_tensors_can_be_followed_by_hand(operation):
+    def leave_as_it_is(*arguments, group=None):
+        return None
+
+    failed = failure_of(operation, leave_as_it_is, world_sizes=(5,), numels=(1, 7)).verdict.failed
+    values = [re.findall(r"= (-?[\d,]+)", result.problem.expected) for result in failed]
+    assert len(values) > 2
+    assert all(abs(int(value)) < 250 for found in values for value in found)
+
+
 def _raise(*arguments, group=None):
     raise ValueError("<b>no</b>")
+
+
+def _send_to_the_next(tensor, group=None):
+    import torch.distributed as dist
+
+    dist.send(tensor, dist.get_rank() + 1)
 
 
 def _die(*arguments, group=None):
@@ -66,6 +190,7 @@ def _needs_a_lock(*arguments, group=None):
 
 MISBEHAVIOUR = {
     "raises": (_raise, "raised"),
+    "sends past the last rank": (_send_to_the_next, "no such rank"),
     "dies": (_die, "died"),
     "never ends": (_never_end, "timed out"),
     "returns a handle": (_return_a_handle, "wrong type"),

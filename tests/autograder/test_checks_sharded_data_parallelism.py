@@ -6,7 +6,9 @@ import torch.distributed as dist
 from torch import nn
 
 import fourranks
-from autograder import check
+from autograder import check, judge
+from autograder.checks import held_memory
+from autograder.student import RunFailed
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
 
@@ -159,3 +161,23 @@ def test_code_that_misbehaves_ends_in_a_verdict(operation, function, kinds):
     function.__module__ = "__main__"  # so that ranks get it by value, as a notebook's
     verdict = failure_of(operation, function, **FEW).verdict
     assert verdict.kind in kinds.split(" or "), verdict
+
+
+def test_what_linux_counts_is_judged_only_where_somebody_asks_it():
+    class Handle:
+        measures, printed, timeout = False, "", 20.0
+
+        def backends(self, world_size):
+            return ("gloo",)
+
+        def run(self, inputs, **options):
+            raise RunFailed("raised", "it was run")
+
+    def problems():
+        results, _ = judge._run(Handle(), held_memory.gradients(seed=0))
+        return [result.problem.kind for result in results]
+
+    assert problems() == []
+    Handle.measures = True
+    assert problems() == ["raised"]
+    assert Handle.timeout == 20.0

@@ -1,13 +1,16 @@
 """What learning platforms give for download becomes submissions, whatever students called their files."""
 
 import io
+import resource
 import zipfile
 from pathlib import Path
 
 import pytest
 
 from autograder import cli
-from autograder.grading.collect import MAX_BYTES, NOTEBOOK, CollectError, collect
+from autograder.grading import uploads
+from autograder.grading.collect import NOTEBOOK, CollectError, collect
+from autograder.grading.submission import MAX_BYTES
 
 COURSE = Path(__file__).parents[2]
 TOPIC = "02_collectives"
@@ -108,15 +111,57 @@ def test_what_is_no_notebook_of_the_assignment_is_said_and_stops_nobody_else(cou
     assert set(submitted(course)) == {f"4/{TOPIC}/exercise.ipynb", f"5/{TOPIC}/exercise.ipynb"}
 
 
-def test_nobody_can_hand_in_for_someone_else_or_write_elsewhere(course):
+def test_nobody_can_write_elsewhere(course):
     names = [
         "Eve_6_assignsubmission_file_/Ada_1_assignsubmission_file_/exercise.ipynb",
-        "eve_6_9_Ada_1_assignsubmission_file_.ipynb",
-        "eve_6_9_x/../../../../exercises/02_collectives/exercise.ipynb",
+        "Eve_6_9_x/../../../../exercises/02_collectives/exercise.ipynb",
     ]
     collect(course, TOPIC, downloaded(course, dict.fromkeys(names, ANSWERED)))
     assert set(submitted(course)) == {f"6/{TOPIC}/exercise.ipynb"}
     assert (course / "exercises" / TOPIC / NOTEBOOK).read_bytes() == EXERCISE
+
+
+ADA = "Ada Lovelace_1_assignsubmission_file_/exercise.ipynb"
+POSING = {
+    "Moodle, folders": "Eve_1_assignsubmission_file__6_assignsubmission_file_/exercise.ipynb",
+    "Moodle, no folders": "Eve_1_assignsubmission_file__6_assignsubmission_file_exercise.ipynb",
+    "Canvas's form in a name for Moodle": "Eve_1_7__6_assignsubmission_file_/exercise.ipynb",
+    "late": "Eve_LATE_1_7__6_assignsubmission_file_/exercise.ipynb",
+    "Canvas": "eve_1_7_6_9_exercise.ipynb",
+    "a file's name": "eve_6_9_Ada_1_assignsubmission_file_.ipynb",
+}
+
+
+@pytest.mark.parametrize("posing", POSING.values(), ids=POSING)
+@pytest.mark.parametrize("first", [True, False], ids=["before", "after"])
+def test_whose_name_has_a_number_in_it_is_not_taken_for_someone_else(course, posing, first):
+    collect(course, TOPIC, downloaded(course, {ADA: EXERCISE}))
+    names = [posing, ADA, "Bob_2_assignsubmission_file_/exercise.ipynb"]
+    problems = collect(
+        course, TOPIC, downloaded(course, dict.fromkeys(names if first else names[::-1], ANSWERED))
+    )
+    assert submitted(course) == {f"1/{TOPIC}/exercise.ipynb": EXERCISE, f"2/{TOPIC}/exercise.ipynb": ANSWERED}
+    assert [problem.split(":")[0] for problem in problems] == ["1", "6"]
+    assert all("NOT collected" in problem and posing in problem for problem in problems)
+
+
+def test_two_names_with_one_number_are_two_students(course):
+    other = "Eve_1_assignsubmission_file_/exercise.ipynb"
+    (problem,) = collect(course, TOPIC, downloaded(course, {ADA: ANSWERED, other: EXERCISE}))
+    assert submitted(course) == {} and ADA in problem and other in problem
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "ada_1_700_ada_1_601_exercise.ipynb",
+        "ada_1_700_2024_11.ipynb",
+        "Ada_1_assignsubmission_file_take_2_3_of_exercise.ipynb",
+    ],
+)
+def test_numbers_in_the_name_of_ones_own_file_are_no_doubt(course, name):
+    assert collect(course, TOPIC, downloaded(course, {name: ANSWERED})) == []
+    assert set(submitted(course)) == {f"1/{TOPIC}/exercise.ipynb"}
 
 
 def test_a_student_is_no_path(course):
@@ -137,6 +182,94 @@ def test_a_zip_that_grows_is_not_unpacked_and_a_link_is_not_followed(course):
     (problem,) = collect(course, TOPIC, folder)
     assert problem.startswith("1: no notebook")
     assert submitted(course) == {}
+
+
+NESTED = {f"{number}.zip": packed({"exercise.ipynb": bytes(MAX_BYTES // 2)}) for number in range(9)}
+UPLOADS = {
+    "zips in zips": packed({"a.zip": packed(NESTED), "b.zip": packed(NESTED)}),
+    "a zip of nothing": b"PK\x05\x06" + bytes(18),
+    "files without number": packed(dict.fromkeys(map(str, range(10_001)), b"")),
+    "deep": packed({f"{'a/' * 20_000}exercise.ipynb": ANSWERED[:10]}),
+    "a notebook of arrays": packed({"exercise.ipynb": b"[" + b"[]," * 20_000_000 + b"1]"}),
+    "a notebook of brackets": packed({"exercise.ipynb": b"[" * 30_000_000}),
+    "a number of digits": packed({f"exercise ({'1' * 5_000}).ipynb": b"1" * 5_000}),
+}
+
+
+@pytest.mark.parametrize("upload", UPLOADS.values(), ids=UPLOADS)
+def test_an_upload_costs_memory_and_time_of_its_own_only(course, upload):
+    names = ("a_1_assignsubmission_file_/all.zip", "b_2_assignsubmission_file_/exercise.ipynb")
+    download = downloaded(course, dict(zip(names, (upload, ANSWERED), strict=True)))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    problems = collect(course, TOPIC, download)
+    # Two copies of the largest file that is taken, on its way from the process that has read it.
+    assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 < 128 << 20
+    assert submitted(course)[f"2/{TOPIC}/exercise.ipynb"] == ANSWERED
+    assert len("".join(problems)) < 3_000
+
+
+def test_what_takes_all_memory_or_time_to_read_is_said_and_stops_nobody_else(course, monkeypatch):
+    monkeypatch.setattr(uploads, "MEMORY", 200 << 20)
+    bomb = b"[" + b"[]," * 20_000_000 + b"1]"
+    names = [f"x_{student}_assignsubmission_file_/exercise.ipynb" for student in "123"]
+    problems = collect(
+        course, TOPIC, downloaded(course, dict(zip(names, (ANSWERED, bomb, EXERCISE), strict=True)))
+    )
+    assert len(problems) == 1 and problems[0].startswith("2: no notebook") and "memory" in problems[0]
+    assert set(submitted(course)) == {f"{student}/{TOPIC}/exercise.ipynb" for student in "13"}
+
+
+def test_an_encrypted_zip_and_a_file_that_is_too_large_are_said_to_be_that(course):
+    encrypted = bytearray(packed({"exercise.ipynb": ANSWERED}))
+    encrypted[6] |= 1
+    encrypted[encrypted.index(b"PK\x01\x02") + 8] |= 1
+    large = b" " * (MAX_BYTES + 1)
+    names = ("a_1_assignsubmission_file_/all.zip", "b_2_assignsubmission_file_/exercise.ipynb")
+    first, second = collect(
+        course, TOPIC, downloaded(course, dict(zip(names, (bytes(encrypted), large), strict=True)))
+    )
+    assert "encrypted" in first and "larger than 64 MiB" in second
+    assert submitted(course) == {}
+
+
+def test_names_of_files_do_nothing_to_the_terminal(course, capsys):
+    dark = "\x1b[2J\u202e"
+    names = [f"Ada_1_assignsubmission_file_/{dark}{copy}.ipynb" for copy in ("", "-2")]
+    problems = collect(course, TOPIC, downloaded(course, dict.fromkeys(names, ANSWERED)))
+    said = capsys.readouterr().out + "".join(problems)
+    assert "\\x1b[2J\\u202e" in said and "\x1b" not in said and "\u202e" not in said
+
+
+def test_a_name_longer_than_a_folders_names_nobody(course):
+    name = f"{'ü' * 110}/exercise.ipynb"
+    with pytest.raises(CollectError, match="names a student"):
+        collect(course, TOPIC, downloaded(course, {name: ANSWERED}), r"(?P<student>[^/]+)/")
+
+
+def test_who_calls_themselves_by_anothers_address_is_not_taken_for_them(course):
+    worksheet = course / "grades.csv"
+    worksheet.write_text(
+        "Identifier,Full name,Email address\n"
+        "Participant 1,Ada Lovelace,ada@uni.example\n"
+        "Participant 2,Bob,bob@uni.example\n"
+        "Participant 6,ada@uni.example,eve@uni.example\n"
+    )
+    names = [f"x{student}_{student}_assignsubmission_file_/exercise.ipynb" for student in "126"]
+    contents = dict(zip(names, (EXERCISE, ANSWERED, ANSWERED), strict=True))
+    assert collect(course, TOPIC, downloaded(course, contents), worksheet=worksheet) == []
+    assert submitted(course)[f"ada@uni.example/{TOPIC}/exercise.ipynb"] == EXERCISE
+
+
+def test_two_numbers_with_one_address_are_two_students(course):
+    worksheet = course / "grades.csv"
+    worksheet.write_text(
+        "Id,Name,Email\nParticipant 1,Ada,ada@uni.example\nParticipant 6,Eve,ada@uni.example\n"
+    )
+    names = [f"x{student}_{student}_assignsubmission_file_/exercise.ipynb" for student in "16"]
+    (problem,) = collect(
+        course, TOPIC, downloaded(course, dict.fromkeys(names, ANSWERED)), worksheet=worksheet
+    )
+    assert problem.startswith("ada@uni.example: NOT collected") and submitted(course) == {}
 
 
 def test_other_names_need_a_pattern(course):
@@ -170,7 +303,7 @@ def test_collecting_again_takes_what_has_changed(course, monkeypatch, capsys):
     downloaded(course, {names[0]: EXERCISE, names[1]: ANSWERED})
     capsys.readouterr()
     assert cli.main(["collect", TOPIC, str(download)]) == 0
-    first, second = capsys.readouterr().out.splitlines()
+    first, second = sorted(capsys.readouterr().out.splitlines())
     assert first.startswith("1: as before") and second.startswith("2: collected anew")
     assert submitted(course)[f"2/{TOPIC}/exercise.ipynb"] == ANSWERED
 

@@ -110,6 +110,12 @@ def test_a_course_is_graded_once_at_a_time(refused, course, program):
         assert "graded already" in refused("grade ps1")
 
 
+def test_a_time_of_any_length_is_not_read(course):
+    hand_in(course, "ps1", {"ada": {"timestamp.txt": b"9" * 1_000}})
+    said = gradebook.Class(course, "ps1").enter("ada", {}, {})
+    assert said == "timestamp.txt is longer than any time: mend it, or remove it"
+
+
 def test_there_is_no_report_before_there_are_grades(refused):
     assert "run `autograder grade ps1` first" in refused("report ps1")
 

@@ -1,9 +1,20 @@
 """What processes of one sandbox can do to one another: ranks, students' cells, and what answers checks."""
 
+import pytest
+
 # Two processes as two ranks are, or as students' cells and the process above them; the second one tries.
 TRY = """
 import os, time
-from autograder.sandbox.isolation import keep_apart
+import fcntl, resource, socket
+import ctypes, mmap, select, threading
+from autograder.sandbox import system_calls
+from autograder.sandbox.isolation import keep_apart, keep_memory_in_sight, leave_no_traces
+def call(name, *arguments):
+    numbers = (system_calls.REFUSED | system_calls.REFUSED_TO_RANKS)[name]
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.syscall(numbers[system_calls.MACHINES.index(os.uname().machine)], *arguments) < 0:
+        raise OSError(ctypes.get_errno(), name)
+open("/tmp/prepared", "w").write("text")
 reading, writing = os.pipe()
 first = os.fork()
 if first == 0:
@@ -11,6 +22,8 @@ if first == 0:
 os.read(reading, 1)
 if os.fork() == 0:
     keep_apart({shares_files})
+    leave_no_traces({shares_files})
+    if {is_measured}: keep_memory_in_sight()
     for attempt in {attempts}:
         try: exec(attempt); os.write(writing, b"done ")
         except PermissionError as error: os.write(writing, b"denied ")
@@ -21,8 +34,9 @@ os.kill(first, 9)
 """
 
 
-def tried(run, *attempts: str, shares_files: bool = False) -> set[str]:
-    return set(run(TRY.format(attempts=attempts, shares_files=shares_files))[1])
+def tried(run, *attempts: str, shares_files: bool = False, is_measured: bool = False) -> set[str]:
+    options = {"shares_files": shares_files, "is_measured": is_measured}
+    return set(run(TRY.format(attempts=attempts, **options))[1])
 
 
 def test_ranks_cannot_change_files(run):
@@ -40,6 +54,70 @@ def test_ranks_cannot_look_into_each_other(run):
     names = ("mem", "environ", "cmdline", "comm", "fd/1")
     assert tried(run, *(f"open(f'/proc/{{first}}/{name}', 'rb')" for name in names)) == {"denied"}
     assert tried(run, "open('/proc/self/maps').read()") == {"done"}
+
+
+def test_ranks_cannot_read_what_cells_have_written(run):
+    assert tried(run, "open('/tmp/prepared')") == {"denied"}
+    assert tried(run, "open('/tmp/prepared')", shares_files=True) == {"done"}
+    assert tried(run, "import json.tool", "open('/dev/zero', 'rb').read(1)") == {"done"}
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "os.setxattr('/tmp/prepared', 'user.note', b'text')",
+        "os.utime('/tmp/prepared', ns=(1, 2))",
+        "os.chmod('/tmp/prepared', 0o640)",
+        "fcntl.lockf(os.open('/usr', 0), fcntl.LOCK_SH, 10, 20)",
+        "fcntl.flock(os.open('/usr', 0), fcntl.LOCK_SH)",
+        "fcntl.fcntl(os.open('/usr', 0), fcntl.F_NOTIFY, 1)",
+        "fcntl.ioctl(os.open('/usr', 0), 0x40086602, bytes(8))",
+        "resource.prlimit(first, resource.RLIMIT_NOFILE)",
+        "os.sched_setaffinity(0, [0])",
+        "os.setpriority(os.PRIO_PROCESS, 0, 9)",
+        "os.setpgid(0, 0)",
+        "socket.socket()",
+        "os.chown('/tmp/prepared', -1, -1)",  # which dates it
+        "os.truncate('/tmp/prepared', 3)",
+        "os.open('/dev/ptmx', os.O_RDONLY)",
+        "os.open('/dev/pts/ptmx', 3)",  # neither to read nor to write, but to set the size of a window
+        "call('io_setup', 1, ctypes.byref(ctypes.c_long(0)))",
+        "call('openat2', -100, b'/dev/null', bytes(24), 24)",
+    ],
+    ids=lambda attempt: attempt.rpartition(",")[0],
+)
+def test_ranks_leave_no_traces_that_others_could_see(attempt, run):
+    assert tried(run, attempt) == {"denied"}
+
+
+def test_ranks_set_limits_of_their_own(run):
+    assert tried(run, "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))", "socket.socketpair()") == {"done"}
+
+
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        "os.fork()",
+        "os.memfd_create('')",
+        "os.pipe()",
+        "socket.socketpair()",
+        "select.epoll()",
+        "mmap.mmap(-1, 4096)",
+        "mmap.mmap(-1, 4096, mmap.MAP_PRIVATE).madvise(21)",  # to be swapped out
+        "mmap.mmap(-1, 4096, mmap.MAP_PRIVATE).madvise(12)",  # to be merged with pages of the same content
+    ],
+)
+def test_ranks_that_are_measured_keep_nothing_where_it_is_not_counted(attempt, run):
+    assert tried(run, attempt, is_measured=True) == {"denied"}
+
+
+def test_ranks_that_are_measured_have_memory_and_threads(run):
+    attempts = (
+        "mmap.mmap(-1, 4096, mmap.MAP_PRIVATE)",
+        "bytearray(1 << 20)",
+        "threading.Thread(target=int).start()",
+    )
+    assert tried(run, *attempts, is_measured=True) == {"done"}
 
 
 def test_cells_cannot_look_into_what_runs_beside_them(run):
@@ -64,3 +142,20 @@ try: pickle.loads(evil)
 except pickle.UnpicklingError as error: say([str(error), pickle.loads(honest)[0].op])
 """
     assert run(code)[1] == ["builtins.exec is no part of a rank's message", "send"]
+
+
+def test_what_answers_checks_keeps_its_classes_as_they_are(run):
+    code = r"""
+import pickle
+from autograder.sandbox.isolation import unpickle_messages_only
+from fourranks.messages import Settings
+from fourranks.trace import Call
+
+changes = b"\x80\x02cfourranks.trace\nCall\n(N}X\x02\x00\x00\x00opX\x03\x00\x00\x00liestb."
+call, settings = Call("send", "0", (0, 1)), Settings(0, 1, "gloo", "cpu", 9, "", [], {}, "fork")
+honest = pickle.dumps([call, settings])
+unpickle_messages_only()
+try: pickle.loads(changes)
+except TypeError: say([repr(pickle.loads(honest)) == repr([call, settings]), call.op])
+"""
+    assert run(code)[1] == [True, "send"]

@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from autograder.moments import Moment
 from autograder.sandbox import ledger
 from autograder.sandbox.ledger import Contradiction, Ledger
 from fourranks.trace import Call
@@ -31,54 +32,76 @@ def test_a_record_that_tells_what_was_called_is_confirmed(noted):
     begins(noted, 12, 0, ALL_REDUCE)
     begins(noted, 11, 1, SEND)
     told = [[ALL_REDUCE, SEND], [dataclasses.replace(ALL_REDUCE)]]
-    assert noted.confirmed(told, PIDS) == told
+    assert noted.read(PIDS).confirmed(told) == told
     assert [call.line for call in told[0]] == [7, 7]
 
 
 def test_calls_are_given_back_in_the_order_in_which_they_were_made(noted):
     begins(noted, 11, 0, SEND)
     begins(noted, 11, 1, ALL_REDUCE)
-    assert noted.confirmed([[ALL_REDUCE, SEND], []], PIDS)[0] == [SEND, ALL_REDUCE]
+    assert noted.read(PIDS).confirmed([[ALL_REDUCE, SEND], []])[0] == [SEND, ALL_REDUCE]
 
 
-def test_when_a_message_came_is_for_the_witness_to_say(noted):
+def test_when_a_call_was_made_and_over_is_for_the_witness_to_say(noted):
+    begins(noted, 11, 0, ALL_REDUCE, when=1.0)
+    noted.ends(11, 0, peer=None, when=2.0)
     begins(noted, 12, 0, RECV, when=2.0)
     noted.ends(12, 0, peer=0, when=5.0)
-    forged = dataclasses.replace(RECV, start=1.0, end=9.0)
-    ((), (call,)) = noted.confirmed([[], [forged]], PIDS)
-    assert (call.start, call.end) == (1.0, 5.0)
+    forged = dataclasses.replace(ALL_REDUCE, start=float("nan"), end=9.0, completed=9.0, waited=8.0)
+    (reduced,), (received,) = noted.read(PIDS).confirmed([[forged], [dataclasses.replace(RECV, end=9.0)]])
+    assert (reduced.start, reduced.end, reduced.completed, reduced.waited) == (1.0, 2.0, None, 0.0)
+    assert (received.start, received.end) == (2.0, 5.0)
 
 
-@pytest.mark.parametrize(("reached", "told", "start"), [(4.0, 3.5, 3.5), (6.0, 5.5, 5.5), (6.0, 3.5, 5.0)])
-def test_no_call_was_made_before_what_had_been_received_by_then(reached, told, start, noted):
-    begins(noted, 12, 0, RECV, when=2.0)
-    begins(noted, 12, 1, SEND, when=reached)
-    noted.ends(12, 0, peer=0, when=5.0)
-    record = [dataclasses.replace(RECV, end=5.1), dataclasses.replace(SEND, start=told)]
-    assert noted.confirmed([[], record], PIDS)[1][1].start == start
+def test_a_rank_that_has_not_waited_for_a_call_has_not_seen_its_end(noted):
+    begins(noted, 11, 0, ALL_REDUCE)
+    noted.ends(11, 0, peer=None, when=2.0)
+    assert noted.read(PIDS).confirmed([[ALL_REDUCE], []])[0][0].end is None
+
+
+def test_two_calls_that_a_rank_gave_one_number_are_both_on_record(noted):
+    begins(noted, 11, 0, ALL_REDUCE)
+    begins(noted, 11, 1, SEND)
+    with pytest.raises(Contradiction, match="has called all_reduce, which its record conceals"):
+        noted.read(PIDS).confirmed([[SEND], []])
+
+
+def test_a_call_that_was_refused_was_not_made(noted):
+    noted.refuses(11, dataclasses.replace(SEND, group="", line=0))
+    begins(noted, 11, 0, SEND)
+    assert noted.read(PIDS).confirmed([[SEND, dataclasses.replace(SEND)], []]) == [[SEND], []]
+    with pytest.raises(Contradiction, match="tells of send, which it has not called"):
+        noted.read(PIDS).confirmed([[SEND, SEND, SEND], []])
+
+
+def test_moments_are_those_that_the_witness_has_noted(noted):
+    noted.marks(12, Moment("began", 1.5))
+    noted.marks(99, Moment("began", 2.5))
+    noted.marks(12, Moment("ended", 2.5, 4096))
+    assert noted.read(PIDS).moments == [[], [Moment("began", 1.5), Moment("ended", 2.5, 4096)]]
 
 
 def test_a_message_that_nobody_waited_for_has_not_come(noted):
     begins(noted, 12, 0, RECV)
-    ((), (call,)) = noted.confirmed([[], [dataclasses.replace(RECV, end=9.0)]], PIDS)
+    ((), (call,)) = noted.read(PIDS).confirmed([[], [dataclasses.replace(RECV, end=9.0)]])
     assert call.end is None
 
 
 def test_from_whom_a_message_came_is_known_when_it_has_come(noted):
     begins(noted, 12, 0, dataclasses.replace(RECV, peer=None))
     noted.ends(12, 0, peer=0, when=5.0)
-    assert noted.confirmed([[], [RECV]], PIDS)[1] == [RECV]
+    assert noted.read(PIDS).confirmed([[], [RECV]])[1] == [RECV]
 
 
 def test_a_call_that_was_made_and_not_told_is_found(noted):
     begins(noted, 12, 0, ALL_REDUCE)
     with pytest.raises(Contradiction, match=r"rank 1 has called all_reduce, which its record conceals"):
-        noted.confirmed([[], []], PIDS)
+        noted.read(PIDS).confirmed([[], []])
 
 
 def test_a_call_that_was_told_and_not_made_is_found(noted):
     with pytest.raises(Contradiction, match=r"rank 0's record tells of send, which it has not called"):
-        noted.confirmed([[SEND], []], PIDS)
+        noted.read(PIDS).confirmed([[SEND], []])
 
 
 @pytest.mark.parametrize(
@@ -100,19 +123,19 @@ def test_a_call_that_was_told_and_not_made_is_found(noted):
 def test_a_call_that_is_told_otherwise_is_found(changes, noted):
     begins(noted, 11, 0, ALL_REDUCE)
     with pytest.raises(Contradiction):
-        noted.confirmed([[dataclasses.replace(ALL_REDUCE, **changes)], []], PIDS)
+        noted.read(PIDS).confirmed([[dataclasses.replace(ALL_REDUCE, **changes)], []])
 
 
 def test_other_worlds_do_not_matter(noted):
     begins(noted, 99, 0, ALL_REDUCE)
-    assert noted.confirmed([[], []], PIDS) == [[], []]
+    assert noted.read(PIDS).confirmed([[], []]) == [[], []]
 
 
 def test_a_new_page_knows_nothing_of_the_one_before(noted):
     begins(noted, 12, 0, RECV)
     noted.forget()
     noted.ends(12, 0, peer=0, when=5.0)
-    assert noted.confirmed([[], []], PIDS) == [[], []]
+    assert noted.read(PIDS).confirmed([[], []]) == [[], []]
 
 
 def test_a_ledger_does_not_grow_without_end(noted, monkeypatch):

@@ -67,10 +67,10 @@ def test_refusing_everything_earns_nothing(grade):
     assert points(grade(CHECK, "def parse_topology(text):\n    raise ValueError('no listing')")) == 0
 
 
-def test_a_parser_that_ends_its_process_earns_what_it_read_before(grade, solution):
+def test_a_parser_that_ends_its_process_loses_the_listing_that_ends_it(grade, solution):
     dying = solution.replace("lines = [", 'if "\\x1b" in text: os._exit(1)\n    lines = [', 1)
-    before = ["\x1b" in published.topology(name) for name in published.TOPOLOGIES].index(True)
-    assert points(grade(CHECK, dying)) == 12 * before / 20 > 0
+    fatal = sum("\x1b" in published.topology(name) for name in published.TOPOLOGIES)
+    assert points(grade(CHECK, dying)) == 12 * (20 - fatal) / 20 < 12
 
 
 def test_a_check_of_another_question_has_all_points_or_none(grade):

@@ -7,7 +7,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from nbgrader.api import Gradebook
 
-from autograder.grading import gradebook, records
+from autograder.grading import gradebook, records, structures
 from autograder.grading.records import Cell, Record
 from autograder.grading.report import report
 from autograder.grading.structures import alike
@@ -181,3 +181,8 @@ def test_what_is_as_in_the_solution_is_told_apart():
 @pytest.mark.parametrize("source", ["def share(", "x = " + "-" * 5000 + "1", "a" + "+a" * 50_000, "\0"])
 def test_what_cannot_be_parsed_is_like_nothing(source):
     assert structure({"ada": source, "bob": source}) == []
+
+
+def test_what_takes_too_long_to_parse_is_like_nothing(monkeypatch):
+    monkeypatch.setattr(structures, "SECONDS", 0.0)
+    assert structure({"ada": LONG, "bob": COPIED}) == []

@@ -1,6 +1,7 @@
 """What code in a sandbox can reach, and what becomes of it when it takes too much."""
 
 import errno
+import mmap
 import os
 import socket
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from autograder.sandbox import bubblewrap
 from autograder.sandbox.bubblewrap import SandboxMissing
-from autograder.sandbox.limits import Files, Usage, exceeded
+from autograder.sandbox.limits import Files, Usage, exceeded, usage_of
 from autograder.sandbox.system_calls import MACHINES, REFUSED, seccomp_filter
 from tests.autograder.conftest import SMALL
 
@@ -46,6 +47,12 @@ def test_it_knows_nothing_of_the_environment_and_of_other_processes(run, monkeyp
     monkeypatch.setenv("A_SECRET", "42")
     assert "A_SECRET" not in said(run, "dict(os.environ)")
     assert len(said(run, "[name for name in os.listdir('/proc') if name.isdigit()]")) <= 2
+
+
+def test_it_cannot_read_what_it_was_locked_into(run):
+    command = said(run, "open('/proc/1/cmdline').read()")
+    assert "bwrap" in command
+    assert "--ro-bind" not in command and "--seccomp" not in command and str(bubblewrap.HOME) not in command
 
 
 def test_it_has_no_network_but_its_own_loopback(run):
@@ -130,6 +137,14 @@ def test_linux_counts_what_goes_over_its_loopback(run):
             "memory",
             id="memory that belongs to no process",
         ),
+        pytest.param(
+            "import mmap, time\n"
+            "memory = mmap.mmap(-1, 1 << 40, mmap.MAP_PRIVATE | mmap.MAP_NORESERVE, mmap.PROT_READ)\n"
+            "for at in range(0, 1 << 40, 1 << 21): memory[at]\n"
+            "time.sleep(60)",
+            "memory",
+            id="tables of pages that hold nothing",
+        ),
     ],
 )
 def test_who_takes_too_much_is_ended_with_all_that_they_started(run, code, reason):
@@ -154,6 +169,16 @@ def test_limits_are_named_by_what_was_exceeded():
     assert exceeded(SMALL, within, Files(number=10**6)) == "more than 50,000 open files"
     assert exceeded(SMALL, within) == ""
     assert "1 GiB" in exceeded(SMALL, Usage(SMALL.memory_bytes + 1, 1, 1, 0))
+
+
+def test_pages_that_processes_share_count_once_where_page_tables_come_to_the_limit(tmp_path):
+    for pid in "12":
+        (tmp_path / pid).mkdir()
+        fields = ["S", *["0"] * 16, "1", *["0"] * 3, str(SMALL.memory_bytes // 2 // mmap.PAGESIZE)]
+        (tmp_path / pid / "stat").write_text(f"{pid} (python) {' '.join(fields)}")
+        (tmp_path / pid / "status").write_text("VmPTE:\t800 kB\n")
+        (tmp_path / pid / "smaps_rollup").write_text("Pss: 1000 kB\n")
+    assert usage_of(tmp_path, SMALL).memory_bytes == 2 * (800 + 1000) << 10
 
 
 def test_without_bubblewrap_it_says_what_to_install(monkeypatch, tmp_path):

@@ -139,6 +139,16 @@ def test_a_test_that_was_changed_is_named(write):
     assert any("one: the cell was changed; in class" in line for line in lines)
 
 
+def test_a_question_in_words_without_an_answer_is_named(write):
+    empty, answered = (graded("Your answer here.", name, by_hand=True) for name in ("empty", "answered"))
+    for cell in (empty, answered):
+        cell.metadata.nbgrader["checksum"] = compute_checksum(cell)
+    answered.source = "I say."
+    _, lines = lines_of(write(empty, answered))
+    assert lines["empty"] == "by hand of 2 no answer yet"
+    assert lines["answered"] == "by hand of 2"
+
+
 def test_every_notebook_of_a_folder_is_run(write, capsys):
     write(graded("assert False, 'no'", "first"), name="a.ipynb")
     folder = write(graded("pass", "second"), name="b.ipynb").parent

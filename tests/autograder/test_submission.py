@@ -5,7 +5,15 @@ import json
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-from autograder.grading.submission import MAX_BYTES, SubmissionError, read, release, restored
+from autograder.grading.submission import (
+    MAX_BYTES,
+    MAX_FOLDERS,
+    SubmissionError,
+    read,
+    release,
+    require_own,
+    restored,
+)
 
 TEST = "check.f(f)\n### BEGIN HIDDEN TESTS\ncheck.f(f, seed=1)\n### END HIDDEN TESTS"
 
@@ -137,8 +145,8 @@ def test_a_notebook_is_read_by_its_text_and_names_only(tmp_path):
     submitted.cells[2].outputs = [{"output_type": "stream", "name": "stdout", "text": "passed"}]
     cells = read(saved(tmp_path, submitted)).cells
     assert [cell.source for cell in cells] == [cell.source for cell in submitted.cells]
-    assert [cell.metadata.nbgrader.get("grade_id") for cell in cells] == names(submitted)
-    assert not any("outputs" in cell for cell in cells)
+    assert [cell.metadata.nbgrader.grade_id or None for cell in cells] == names(submitted)
+    assert not any(cell.get("outputs") for cell in cells)
 
 
 def test_what_jupyter_tolerates_is_read(tmp_path):
@@ -180,7 +188,7 @@ def test_a_file_larger_than_any_notebook_is_not_read(tmp_path):
     with path.open("r+b") as file:
         file.truncate(MAX_BYTES + 1)
     with pytest.raises(SubmissionError, match="larger than 64 MiB"):
-        read(path)
+        require_own(path)
 
 
 def test_links_are_not_followed(tmp_path):
@@ -189,7 +197,56 @@ def test_links_are_not_followed(tmp_path):
     path = saved(submitted, handed_in())
     (submitted / "notes.txt").symlink_to(tmp_path / "gradebook.db")
     with pytest.raises(SubmissionError, match=r"notes\.txt"):
-        read(path)
+        require_own(path)
+
+
+def test_a_link_in_a_folder_beside_it_is_one_too_and_is_named_in_visible_letters(tmp_path):
+    path = saved(tmp_path, handed_in())
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "\x1b[2Jnotes").symlink_to(tmp_path)
+    with pytest.raises(SubmissionError, match=r"links.*: \\x1b\[2Jnotes"):
+        require_own(path)
+
+
+def test_folders_without_end_are_not_looked_through(tmp_path):
+    path = saved(tmp_path, handed_in())
+    for number in range(MAX_FOLDERS):
+        (tmp_path / f"{number}").mkdir()
+    with pytest.raises(SubmissionError, match="more than 1,000 folders"):
+        require_own(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "cells", "said"),
+    [
+        ("code", ["x" * 100_001], "100,001 characters in a cell of code"),
+        ("code", ["x" * 90_000] * 6, "540,000 characters in code"),
+        ("markdown", ["x" * 20_001], "20,001 characters in a cell of text"),
+        ("raw", ["x" * 20_000] * 11, "220,000 characters in text"),
+    ],
+)
+def test_more_text_than_anybody_reads_is_refused(kind, cells, said, tmp_path):
+    content = {"nbformat": 4, "cells": [{"cell_type": kind, "source": source} for source in cells]}
+    with pytest.raises(SubmissionError, match=said):
+        read(saved(tmp_path, content))
+
+
+def test_of_a_name_there_is_no_more_than_a_name(tmp_path):
+    cell = {
+        "cell_type": "code",
+        "source": "",
+        "id": ["x"],
+        "metadata": {"nbgrader": {"grade_id": "x" * 10**6}},
+    }
+    (read_cell,) = read(saved(tmp_path, {"nbformat": 4, "cells": [cell]})).cells
+    assert read_cell.id == "" and read_cell.metadata.nbgrader.grade_id == "x" * 100
+
+
+def test_markers_without_an_end_are_looked_at_once():
+    submitted = handed_in(f="def f(): pass")
+    submitted.cells[3].source = "### BEGIN HIDDEN TESTS " * 200_000
+    _, repairs = restored(submitted, released())
+    assert repairs == ["f_check: the cell is locked and was changed; the instructor's is used"]
 
 
 def test_what_was_not_made_yet_is_named_with_the_command_that_makes_it(tmp_path):

@@ -103,6 +103,12 @@ def test_of_long_stories_only_one_is_told():
     assert "    got       first\n              second" in text
 
 
+def test_the_headline_has_the_pages_own_colour_which_is_readable_in_light_and_in_dark():
+    for one in (verdict(Problem("value", "1", "2")), verdict(None)):
+        style = one._repr_html_().partition('style="')[2].partition('"')[0]
+        assert "border-left" in style and ";color" not in style
+
+
 def test_what_came_from_a_students_code_is_escaped():
     html = verdict(Problem("raised", "<i>", "<script>alert(1)</script>"))._repr_html_()
     assert "<script>" not in html and "&lt;script&gt;" in html and "&lt;i&gt;" in html

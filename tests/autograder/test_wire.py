@@ -1,13 +1,20 @@
 """What `wire` carries comes out as it went in; everything else is refused, on both sides."""
 
 import contextlib
+import http
 import math
 import socket
 import struct
 import threading
+from collections import Counter
+from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.two_tensor import TwoTensor
 
 from autograder import wire
 from autograder.wire import Limits, WireError
@@ -97,12 +104,52 @@ def test_gradients_do_not_travel():
     assert not wire.decode(wire.encode(tensor * 2)).requires_grad
 
 
-class _List(list):
-    pass
+def test_a_tensor_from_numpy_without_elements_travels():
+    empty = torch.from_numpy(np.array([])).to(torch.bfloat16)
+    assert wire.decode(wire.encode(empty)).shape == (0,)
+    assert wire.decode(wire.encode(torch.empty(0).as_strided((0,), (0,)))).shape == (0,)
+
+
+class _Fit(NamedTuple):
+    alpha: float
+    beta: float
 
 
 class _Tensor(torch.Tensor):
-    pass
+    """Answers every function of torch as it likes."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, args=(), kwargs=None):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("value", "plain"),
+    [
+        (np.float64(1.5), 1.5),
+        (np.float32(1.5), 1.5),
+        (np.int64(3), 3),
+        (np.bool_(True), True),
+        (_Fit(1.0, 2.0), (1.0, 2.0)),
+        (Counter("aab"), {"a": 2, "b": 1}),
+        (http.HTTPStatus.OK, 200),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_numbers_of_numpy_and_data_of_a_subclass_arrive_as_plain_data(value, plain):
+    (arrived,) = wire.decode(wire.encode([value]))
+    assert arrived == plain and type(arrived) is type(plain)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [nn.Parameter(torch.ones(2)), nn.Buffer(torch.ones(2)), torch.ones(2).as_subclass(_Tensor)],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_tensor_of_a_subclass_arrives_as_a_tensor(value):
+    arrived = wire.decode(wire.encode([value]))[0]
+    assert type(arrived) is torch.Tensor
+    assert torch.equal(arrived, torch.ones(2))
 
 
 @pytest.mark.parametrize(
@@ -111,10 +158,12 @@ class _Tensor(torch.Tensor):
         object(),
         {1, 2},
         1j,
-        _List(),
-        torch.nn.Parameter(torch.ones(1)),
-        torch.ones(2).as_subclass(_Tensor),
+        np.complex64(1),
+        np.array([1.0]),
+        TwoTensor(torch.ones(2), torch.ones(2)),
+        FakeTensorMode().from_tensor(torch.ones(2)),
         torch.ones(2, device="meta"),
+        nn.Parameter(torch.ones(2, device="meta")),
         torch.eye(2).to_sparse(),
         {(1,): 2},
         {b"a": 2},
@@ -145,9 +194,10 @@ def test_a_list_that_contains_itself_is_refused():
         (torch.ones(100), Limits(nbytes=400)),
         ([[[1]]], Limits(depth=2)),
         ([None] * 10, Limits(values=10)),
+        ([torch.zeros(())] * 10, Limits(values=900)),
         (2**9000, Limits()),
     ],
-    ids=["bytes", "tensor", "depth", "values", "int"],
+    ids=["bytes", "tensor", "depth", "values", "tensors", "int"],
 )
 def test_limits_hold_for_the_sender_and_for_the_receiver(value, limits):
     with pytest.raises(WireError):
@@ -216,6 +266,33 @@ def _tensor_bytes(dtype: bytes, shape: list[int], content: bytes) -> bytes:
 def test_lying_bytes_are_refused_when_they_arrive(data):
     with pytest.raises(WireError):
         wire.decode(data)
+
+
+COLLIDING = 2**61 - 1  # all multiples of which have the hash 0
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        [number * COLLIDING for number in range(1, 1002)],
+        [float(number) for number in range(1, 1002)],
+    ],
+    ids=["colliding ints", "floats"],
+)
+@pytest.mark.parametrize("a_dict", [1001, 7], ids=["one dict", "many dicts"])
+def test_of_keys_that_can_be_made_to_collide_there_are_few_in_a_frame(keys, a_dict):
+    entries = [wire.encode(key) + b"N" for key in keys]
+    dicts = [entries[start : start + a_dict] for start in range(0, len(entries), a_dict)]
+    data = b"".join(b"d" + _count(len(some)) + b"".join(some) for some in dicts)
+    with pytest.raises(WireError, match="more than 1,000 keys of dicts are numbers"):
+        wire.decode(b"l" + _count(len(dicts)) + data)
+    with pytest.raises(WireError, match="more than 1,000 keys of dicts are numbers"):
+        wire.encode(dict.fromkeys(keys))
+
+
+def test_texts_are_keys_of_any_number():
+    value = {str(number): number for number in range(10_000)}
+    assert wire.decode(wire.encode(value)) == value
 
 
 def test_no_prefix_and_no_single_changed_byte_gets_past_as_anything_but_a_value_or_a_wire_error():

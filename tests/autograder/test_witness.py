@@ -1,5 +1,6 @@
 """Ranks whose calls a witness makes compute, wait, fail and explain themselves as all ranks do."""
 
+import time
 from collections import Counter
 from functools import partial
 
@@ -128,6 +129,24 @@ def nonsense(x):
     dist.group.WORLD.inner.witness._connection.sendall(b"nonsense" * 10)
     dist.all_reduce(x)
 
+def repeat_a_number(x):
+    dist.group.WORLD.inner.witness._numbers = iter([0] * 9)
+    dist.all_reduce(x)
+
+def inherited(x):
+    import os
+    links = []
+    for number in os.listdir("/proc/self/fd"):
+        try: links.append(os.readlink(f"/proc/self/fd/{number}"))
+        except OSError: pass
+    return [link for link in links if link.startswith(("socket:", "pipe:"))]
+
+def stopped_clock(x):
+    time.perf_counter = lambda: float("nan")
+    rank = dist.get_rank()
+    dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
+    return x
+
 def sockets(x):
     import socket
     socket.socket()
@@ -194,6 +213,7 @@ def failure(student: StudentProcess, name: str, world_size: int = 2) -> RunFaile
         ("disagree", DEADLOCK, "Rank 0 and rank 1 disagree on the shape"),
         ("one_ends", DIED, "Rank 1 exited with code 3"),
         ("nonsense", RAISED, "the connections of this world have been closed"),
+        ("repeat_a_number", RAISED, "the connections of this world have been closed"),
         ("sockets", RAISED, "PermissionError"),
     ],
 )
@@ -201,3 +221,14 @@ def test_what_goes_wrong_is_said_as_for_all_ranks(name, reason, said, student):
     failed = failure(student, name)
     assert failed.reason == reason and said in failed.message
     assert student.function("threads").run(inputs(2))[0].value.tolist() == [2.0, 3.0, 4.0]
+
+
+def test_no_rank_has_inherited_a_way_to_another(student):
+    one, other = (outcome.value for outcome in student.function("inherited").run(inputs(2)))
+    assert one and other and not set(one) & set(other)
+
+
+def test_calls_are_dated_by_the_witness_whatever_a_rank_does_to_its_clock(student):
+    sender, receiver = student.function("stopped_clock").run(inputs(2))
+    ((sent,), (came,)) = sender.calls, receiver.calls
+    assert 0 < sent.start < came.end < time.perf_counter()

@@ -210,9 +210,9 @@ def test_what_needs_a_person_is_said_in_a_line_each(graded):
         f"text: NOT graded: {graded.folder}/submitted/text/{TOPIC}/exercise.ipynb is no notebook"
         in graded.said
     )
-    assert "empty: NOT graded:" in graded.said and "no exercise.ipynb, but notes [31m.txt" in graded.said
+    assert "empty: NOT graded:" in graded.said and "no exercise.ipynb, but notes\\x1b[31m.txt" in graded.said
     assert "4 of 6 graded: 4 run now, 0 as recorded." in graded.said
-    assert "In 1 a person has something to grade" in graded.said
+    assert "1 with answers left to grade by hand" in graded.said
 
 
 def test_the_late_one_gets_nbgraders_penalty(graded):

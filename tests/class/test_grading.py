@@ -50,7 +50,7 @@ NOT_GRADED = ("text", "zipped", "renamed")
 SAID = {
     "naive": "ring_all_reduce: right, but too many bytes",
     "odd": "broadcast: no result in the argument",
-    "stuck": "exchange: a deadlock, every rank sends first",
+    "stuck": "exchange: a deadlock, ranks send to each other",
     "raising": "gather: an exception",
     "dying": "reduce: a rank died",
     "endless": "all_to_all: no answer in time",

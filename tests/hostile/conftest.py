@@ -25,12 +25,27 @@ from autograder.student import Function
 
 COURSE = Path(__file__).parents[2]
 CORPUS = Path(__file__).parent / "corpus"
+UNUSUAL = Path(__file__).parent / "unusual"
 SECRET = "canary-4711"
 LIMITS = Limits(memory_bytes=2 << 30, processes=64)
 # Cases that are large enough for Linux's count to tell who moved too much.
 TESTS = {
     "exchange": "check.exchange(exchange, world_sizes=(2,), numels=(100_003,))",
     "ring_all_reduce": "check.ring_all_reduce(ring_all_reduce, world_sizes=(3,), numels=(100_003,))",
+    "reduce_from_ranks": "check.reduce_from_ranks(reduce_from_ranks, world_sizes=(2,))",
+    # And others that are too small for it.
+    "reduce": "check.reduce(reduce, world_sizes=(2,), numels=(7,))",
+    "broadcast": "check.broadcast(broadcast, world_sizes=(5,), numels=(7,))",
+    "gather": "check.gather(gather, world_sizes=(2,), numels=(7,))",
+    "DistributedDataParallel": "check.distributed_data_parallel(DistributedDataParallel, world_sizes=(2,))",
+    "copy_to_ranks": "check.copy_to_ranks(copy_to_ranks, world_sizes=(2,))",
+    "average_gradients": "check.average_gradients(average_gradients, world_sizes=(2,))",
+    "fit_alpha_beta": "check.fit_alpha_beta(fit_alpha_beta)",
+    # Whose memory is measured in worlds of 2 or 4, whatever the others' size.
+    "ShardedOptimizer": "check.sharded_optimizer(ShardedOptimizer, world_sizes=(1,))",
+    "ShardedGradients": "check.sharded_gradients(ShardedGradients, world_sizes=(1,))",
+    "FullyShardedDataParallel": "check.fully_sharded_data_parallel("
+    "FullyShardedDataParallel, world_sizes=(1,))",
 }
 HONEST = ("honest_before", "honest_after")
 
@@ -42,7 +57,9 @@ def attack(name: str) -> str:
 
 def question(code: str) -> str | None:
     """Which function's test an attack wants the points of, if any's."""
-    return next((name for name in TESTS if re.search(rf"^def {name}\b", code, re.MULTILINE)), None)
+    return next(
+        (name for name in TESTS if re.search(rf"^((def|class) {name}\b|{name} =)", code, re.MULTILINE)), None
+    )
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,10 @@ TOGETHER = """
     return_nan                          0
     return_another_dtype                0
     return_a_pickle                     0
+    return_a_type_with_a_long_name      0
+    return_colliding_keys               0
+    raise_a_long_error                  0
+    show_and_raise_in_the_dark          0
     return_what_never_ends              0
     lie_in_eq                           0
     pickle_in_the_function              1
@@ -55,6 +59,20 @@ TOGETHER = """
     forge_the_record                    0
     forge_a_record_that_fits            0
     ask_the_witness                     0
+    repeat_a_number                     0
+    stop_the_clock                      0
+    freeze_the_clock_in_backward        0
+    share_by_inherited_descriptors      0
+    share_by_attributes_of_files        0
+    share_by_times_of_files             0
+    share_by_locks_of_files             0
+    share_by_limits_of_processes        0
+    share_by_windows_of_terminals       0
+    share_by_owners_of_files            0
+    share_by_counts_of_requests         0
+    share_beyond_the_board              0
+    share_by_names_of_groups            0
+    search_its_own_memory               0
 """
 # Attacks that bring the sandbox down, or spoil the process for the cells. The answers before and after them
 # keep their points. Last: what their page says.
@@ -70,6 +88,7 @@ ALONE = """
     crash_on_every_call         0  exchange
     answer_instead              0  exchange
     answer_with_a_pickle        0  exchange
+    change_classes_of_messages  0  the process that runs the notebook ended
     fork_bomb                   -  more than 64 processes
     memory_bomb                 -  more than 2 GiB of memory
     memory_bomb_in_files_without_a_name  -  more than 2 GiB of memory
@@ -102,6 +121,18 @@ def test_who_forges_a_record_reads_which_call_gave_it_away(name, together):
     assert "has called all_reduce, which its record conceals" in together.text(name)
 
 
+@pytest.mark.parametrize(
+    "name", ["return_a_type_with_a_long_name", "return_colliding_keys", "raise_a_long_error"]
+)
+def test_what_is_shown_of_an_answer_is_as_much_as_people_read(name, together):
+    assert len(together.text(name)) < 100_000
+
+
+def test_what_is_shown_of_an_error_hides_nothing(together):
+    text = together.text("show_and_raise_in_the_dark")
+    assert "\\u202e" in text and "\u202e" not in text
+
+
 def test_answers_beside_attacks_keep_their_points(together):
     assert [together.points(name) for name in HONEST] == [1, 1], together.text(*HONEST)
 
@@ -131,19 +162,28 @@ def test_a_cell_that_stands_still_costs_its_own_time_only(grade, patience):
 
 
 def test_a_submission_that_always_begins_anew_ends_when_its_time_is_over(grade, patience):
-    patience(PATIENCE=8.0)
-    ends = {f"ends_{number}": "import os\nos._exit(0)" for number in range(100)}
+    patience(PATIENCE=20.0)  # in which a busy machine runs the first honest answer
+    ends = {f"ends_{number}": "import os\nos._exit(0)" for number in range(300)}
     graded = grade([], ends)
     assert [graded.points(honest) for honest in HONEST] == [1, 0]
-    assert "the time for this submission is over" in graded.text("ends_99")
+    assert "the time for this submission is over" in graded.text("ends_299")
 
 
 def test_a_notebook_that_shows_more_than_anybody_reads_keeps_its_points_and_loses_the_rest(grade, patience):
-    patience(MOST_SHOWN=1_000_000)
+    patience(MOST_TEXT=1_000_000)
     graded = grade([], {f"cell_{number}": "print('x' * 10**6)" for number in range(30)})
     assert [graded.points(honest) for honest in HONEST] == [1, 1]
     assert "left out" in graded.text("cell_29")
     assert len(str(graded.notebook)) < 1_500_000
+
+
+def test_of_displays_without_content_there_are_as_many_as_a_page_can_hold(grade, patience):
+    patience(MOST_TEXT=1_000_000)
+    show = "from IPython.display import display\nfor _ in range(900): display({'text/plain': ''}, raw=True)"
+    graded = grade([], {f"cell_{number}": show for number in range(5)})
+    assert [graded.points(honest) for honest in HONEST] == [1, 1]
+    assert len(graded.outputs("cell_0")) == 900
+    assert "left out" in graded.text("cell_4") and len(graded.outputs("cell_4")) == 1
 
 
 def test_nothing_outside_was_touched_seen_or_left_running(together, outside, warm):
@@ -158,4 +198,5 @@ def test_nothing_outside_was_touched_seen_or_left_running(together, outside, war
 
 def test_the_catalogue_is_complete():
     named = {*rows(TOGETHER), *rows(ALONE), "stand_still", "forge_a_record_that_fits"}
-    assert {path.stem for path in CORPUS.glob("*.py")} == named
+    others = {path.stem for path in CORPUS.glob("*.py") if not path.stem.startswith("library_")}
+    assert others == named  # `test_libraries` grades the rest

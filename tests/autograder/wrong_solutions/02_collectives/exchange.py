@@ -7,6 +7,7 @@ FAILS_AS = {
     "does_not_wait": ("unwaited", "wait()"),
     "sends_twice": ("bytes", "Too much is sent"),
     "receives_as_float32": ("mismatch", "shape and dtype"),
+    "orders_by_odd_and_even": ("some send first", "the lower rank"),
     "only_rank_0_sends_first": ("deadlock", "nobody sends"),
     "overwrites_its_own": ("modified", "belongs to the caller"),
 }
@@ -71,3 +72,14 @@ def only_rank_0_sends_first(tensor, peer):
 
 def overwrites_its_own(tensor, peer):
     return swap(tensor.clone(), peer, tensor)
+
+
+def orders_by_odd_and_even(tensor, peer):
+    received = torch.empty_like(tensor)
+    if dist.get_rank() % 2 == 0:
+        dist.send(tensor, peer)
+        dist.recv(received, peer)
+    else:
+        dist.recv(received, peer)
+        dist.send(tensor, peer)
+    return received

@@ -1,6 +1,6 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "forgets_its_own": ("untouched", "into the argument itself"),
+    "forgets_its_own": ("own part", "does not travel"),
     "appends_to_the_list": ("wrong type", "contract"),
     "off_by_one": ("value", "smallest failing case"),
     "everybody_to_everybody": ("bytes", "Too much is sent"),

@@ -3,7 +3,7 @@ FAILS_AS = {
     "sends_to_itself": ("raised", "line that the message names"),
     "sends_the_whole_list": ("bytes", "Too much is sent"),
     "off_by_one": ("shifted", "an index is off"),
-    "leaves_the_source_out": ("untouched", "into the argument itself"),
+    "leaves_the_source_out": ("own part", "does not travel"),
     "indexes_by_global_rank": ("raised", "pass group="),
     "clears_the_list": ("modified", "belongs to the caller"),
     "calls_the_collective": ("forbidden", "send, recv"),

@@ -138,12 +138,12 @@ class forgets_the_bias(Column):
 
 
 class wraps_torch_s(nn.Module):
-    def __init__(self, in_features, out_features, gather_output=False, group=None):
+    def __init__(self, in_features, out_features, bias=True, gather_output=False, group=None):
         from torch.distributed.tensor import DeviceMesh, parallel
 
         super().__init__()
         mesh = DeviceMesh.from_group(group or dist.group.WORLD, "cpu")
-        linear = nn.Linear(in_features, out_features)
+        linear = nn.Linear(in_features, out_features, bias)
         self.linear = parallel.parallelize_module(linear, mesh, parallel.ColwiseParallel())
 
     def forward(self, x):

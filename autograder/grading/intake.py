@@ -1,0 +1,137 @@
+"""Reads what students hand in, in processes whose memory and time have limits; each file is read once.
+
+What is in a notebook is kept beside the record of its submission, and so is why one could not be read: when
+a class is graded again, nothing is parsed again that has not changed. `grade` has a whole class read before
+it is run, `nbgrader_plugin` one notebook.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+
+from autograder.grading import submission
+from autograder.grading.pool import Failed, Pool, usable_cores
+from autograder.grading.submission import SubmissionError
+
+MEMORY = 1 << 30  # bytes: a notebook of 64 MiB of pictures takes a quarter of it
+SECONDS = 60.0  # for one notebook, which takes a tenth of a second, and as long as Python to start
+
+
+@dataclass(frozen=True)
+class HandedIn:
+    """A student's notebook, and where it is kept what was in it."""
+
+    path: Path
+    kept: Path
+
+
+def kept_beside(record: Path) -> Path:
+    """Where it is kept what was in the notebook that has this record."""
+    return record.with_suffix(".read")
+
+
+def read(one: HandedIn) -> NotebookNode:
+    """What a student wrote in a notebook, as `submission.read` has it.
+
+    Raises:
+        SubmissionError: when it cannot be read, or takes more memory or time than anybody's notebook does.
+    """
+    submission.require_own(one.path)
+    if _kept(one) is None:
+        read_all([one], [tuple(usable_cores())])
+    return known(one)
+
+
+def known(one: HandedIn) -> NotebookNode:
+    """What a student wrote in a notebook that was read before.
+
+    Raises:
+        SubmissionError: when it could not be read, or has changed since.
+    """
+    submission.require_own(one.path)
+    kept = _kept(one)
+    if kept is None:
+        raise SubmissionError(f"{one.path} was changed while it was being graded: run the same command again")
+    if kept["problem"]:
+        raise SubmissionError(kept["problem"])
+    return nbformat.from_dict(kept["notebook"])
+
+
+def read_all(handed_in: Sequence[HandedIn], shares: Sequence[tuple[int, ...]]) -> None:
+    """Read all that were not read before, or were changed since.
+
+    Args:
+        shares: for each process that reads, its cores.
+    """
+    new = [one for one in handed_in if _is_new(one)]
+    if new:
+        with Pool(_read, shares[: len(new)], SECONDS, MEMORY) as readers:
+            for one, result in readers.results(new):
+                if isinstance(result, Failed):
+                    refuse(one, f"{one.path} cannot be read: {result.reason}")
+
+
+def refuse(one: HandedIn, problem: str) -> None:
+    """Keep why a notebook cannot be graded, until it is changed or `forget` is called."""
+    with contextlib.suppress(SubmissionError):
+        _keep(one, {"digest": _digest(one.path), "problem": problem, "notebook": {}})
+
+
+def forget(one: HandedIn) -> None:
+    """Have a notebook read again."""
+    one.kept.unlink(missing_ok=True)
+
+
+def _is_new(one: HandedIn) -> bool:
+    try:
+        submission.require_own(one.path)
+    except SubmissionError:  # nothing of it is read; `known` says why
+        return False
+    return _kept(one) is None
+
+
+def _read(one: HandedIn) -> str:
+    """Runs in a process with limits; returns what is wrong. All else that leaves it lies in a file."""
+    digest = _digest(one.path)
+    try:
+        content = {"problem": "", "notebook": submission.read(one.path)}
+    except SubmissionError as error:
+        content = {"problem": str(error), "notebook": {}}
+    _keep(one, {"digest": digest} | content)
+    return content["problem"]
+
+
+def _kept(one: HandedIn) -> dict | None:
+    """What is known of the notebook; None if it has changed since, or has never been read."""
+    try:
+        kept = json.loads(one.kept.read_bytes())
+        return kept if kept["digest"] == _digest(one.path) else None
+    except (OSError, ValueError, TypeError, KeyError):
+        return None
+
+
+def _keep(one: HandedIn, content: dict) -> None:
+    one.kept.parent.mkdir(parents=True, exist_ok=True)
+    partial = one.kept.with_suffix(".partial")
+    partial.write_text(json.dumps(content), encoding="ascii")
+    partial.replace(one.kept)
+
+
+def _digest(path: Path) -> str:
+    """Of a file, and of the code that reads it."""
+    with path.open("rb") as file:
+        return _reader() + hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@cache
+def _reader() -> str:
+    return hashlib.sha256(Path(submission.__file__).read_bytes()).hexdigest()[:16]

@@ -1,0 +1,146 @@
+"""Finds a notebook in what one student uploaded, zips and all: `collect` has it done where memory has an end.
+
+Nothing here trusts a name or a size that a zip announces; nothing is written.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from autograder.grading.submission import MAX_BYTES
+
+MEMORY = 1 << 30  # bytes, in which an upload is unpacked and read
+SECONDS = 60.0
+DEPTH = 2  # zips in zips that students make
+MAX_FILES = 10_000  # in all zips of an upload
+_COPY = re.compile(r"(?:-| ?\()(\d{1,9})\)?\.ipynb$")  # exercise-1.ipynb, exercise (1).ipynb
+_OF_PROGRAMS = re.compile(r"(?:^|/)(?:\.|__MACOSX)")  # copies that JupyterLab and macOS keep
+
+
+@dataclass(frozen=True)
+class Upload:
+    """What one student uploaded.
+
+    Attributes:
+        download: the folder or the zip in which it is.
+        paths: of its files, in there.
+        questions: the names of the assignment's graded cells, some of which its notebook has.
+    """
+
+    download: Path
+    paths: tuple[str, ...]
+    questions: frozenset[str]
+
+
+@dataclass
+class Found:
+    """What there is in an upload.
+
+    Attributes:
+        paths: of all files, with those in zips.
+        chosen: the notebook that counts, if there is one.
+        others: notebooks that would count without it.
+        problems: what could not be read, and why.
+    """
+
+    paths: list[str] = field(default_factory=list)
+    chosen: str | None = None
+    content: bytes = b""
+    others: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+
+
+def find(upload: Upload) -> Found:
+    """The notebook of the assignment in an upload: of several the newest copy."""
+    unpacking = _Unpacking()
+    readable: dict[str, bytes] = {}
+    unreadable: dict[str, bytes] = {}
+    for path, content in unpacking.files(upload):
+        own = questions(content) if content else set()
+        if own is None:
+            # What cannot be read is collected, too: when it is graded its feedback says why.
+            unreadable[path] = content
+        elif own & upload.questions:
+            readable[path] = content
+    fitting = readable or unreadable
+    chosen = max(fitting, key=_copy, default=None)
+    others = [path for path in fitting if path != chosen]
+    return Found(unpacking.paths, chosen, fitting.get(chosen, b""), others, unpacking.problems)
+
+
+def questions(notebook: bytes) -> set[str] | None:
+    """The names of its graded cells; None if it cannot be read."""
+    try:
+        fields = [cell["metadata"].get("nbgrader", {}) for cell in json.loads(notebook)["cells"]]
+        return {field["grade_id"] for field in fields if field.get("grade")}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
+
+
+def _copy(path: str) -> int:
+    """The number that a browser or a platform has put behind its name: the highest is the newest."""
+    number = _COPY.search(path)
+    return int(number[1]) if number else 0
+
+
+class _Unpacking:
+    """Unpacks an upload, within limits for all of it.
+
+    Attributes:
+        paths, problems: as in `Found`.
+    """
+
+    def __init__(self) -> None:
+        self.paths: list[str] = []
+        self.problems: list[str] = []
+        self._bytes_left = MAX_BYTES
+        self._files_left = MAX_FILES
+
+    def files(self, upload: Upload) -> Iterator[tuple[str, bytes]]:
+        """Each notebook and what is in it; nothing of one that is too large."""
+        if upload.download.is_dir():
+            for path in upload.paths:
+                with (upload.download / path).open("rb") as content:
+                    yield from self._unpacked(path, content, DEPTH)
+            return
+        with zipfile.ZipFile(upload.download) as archive:
+            for path in upload.paths:
+                with archive.open(path) as content:
+                    yield from self._unpacked(path, content, DEPTH)
+
+    def _unpacked(self, path: str, content: IO[bytes], depth: int) -> Iterator[tuple[str, bytes]]:
+        """The file itself, and of a zip what is in it, if it can be unpacked."""
+        kind = path.lower().rpartition(".")[2]
+        if _OF_PROGRAMS.search(path):
+            return
+        self.paths.append(path)
+        if kind not in ("ipynb", "zip"):
+            return
+        data = content.read(MAX_BYTES + 1)
+        if len(data) > MAX_BYTES:
+            self.problems.append(f"{path} is larger than {MAX_BYTES >> 20} MiB")
+        elif kind == "ipynb":
+            yield path, data
+        elif depth:
+            try:
+                yield from self._members(path, data, depth - 1)
+            except Exception as error:  # zipfile raises whatever its parsers do
+                self.problems.append(f"{path} cannot be unpacked: {type(error).__name__}: {error}")
+
+    def _members(self, path: str, data: bytes, depth: int) -> Iterator[tuple[str, bytes]]:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = [member for member in archive.infolist() if not member.is_dir()]
+            self._bytes_left -= sum(member.file_size for member in members)
+            self._files_left -= len(members)
+            if min(self._bytes_left, self._files_left) < 0:
+                raise ValueError(f"it has more than {MAX_BYTES >> 20} MiB or {MAX_FILES:,} files in it")
+            for member in members:
+                with archive.open(member) as content:
+                    yield from self._unpacked(f"{path}/{member.filename}", content, depth)

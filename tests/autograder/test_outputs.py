@@ -1,0 +1,33 @@
+"""What a cell came to is shown as text and pictures, as much of it as people read, and all of it visible."""
+
+import pytest
+
+from autograder.grading import outputs
+from autograder.policy import MAX_GOT, Problem
+from autograder.sandbox.remote import Shown
+
+
+def test_an_error_is_cut_wherever_its_text_comes_from():
+    error = outputs.raised("E" * 4_000_000, "x" * 4_000_000, "line\n" * 1_000_000)
+    assert len(str(error)) < 250_000
+    assert "(4,000,000 characters)" in error.evalue
+
+
+def test_an_error_shows_what_a_terminal_would_hide():
+    error = outputs.raised("E", "\x1b[8mpassed\x07", "in \u202ea line\nand another")
+    assert error.evalue == "passed\\x07"
+    assert error.traceback == ["in \\u202ea line", "and another"]
+
+
+def test_what_is_printed_keeps_its_colours_and_progress_bars():
+    assert outputs.printed("\x1b[31m10 %\r20 %\x08\x00").text == "\x1b[31m10 %\r20 %\x08\\x00"
+
+
+@pytest.mark.parametrize("shown", [Shown(text="x" * 10**7), Shown(displays=({"text/plain": "x" * 10**7},))])
+def test_what_a_cell_shows_at_a_time_is_cut(shown):
+    assert len(str(outputs.of_student_cell(shown))) < 101_000
+
+
+def test_what_a_check_found_is_cut_and_visible():
+    got = Problem("wrong values", "1", "\x1b[31m2\x1b[0m" + "\u202e" + "x" * 4_000_000).got
+    assert got.startswith("2\\u202exxx") and len(got) < MAX_GOT + 100

@@ -1,0 +1,26 @@
+"""How a check's table calls what a function gave."""
+
+import pytest
+import torch
+
+from autograder.values import difference_beyond, kind_of
+
+
+@pytest.mark.parametrize(
+    ("value", "called"),
+    [
+        (torch.zeros(2, dtype=torch.int64), "an int64 tensor of shape (2,)"),
+        (torch.zeros(2, dtype=torch.uint8), "a uint8 tensor of shape (2,)"),
+        (3, "an int"),
+        ([1.0, 2.0], "a list of 2"),
+        (None, "None"),
+    ],
+)
+def test_a_value_is_called_by_its_kind(value, called):
+    assert kind_of(value) == called
+
+
+def test_the_element_that_is_shown_differs_by_more_than_the_tolerance():
+    want, got = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0001, 2.0, 4.0])
+    expected, found = difference_beyond(1e-3, want, got)
+    assert expected.startswith("[2] = 3") and found.startswith("[2] = 4") and "1 of 3 wrong" in found

@@ -1,0 +1,17 @@
+"""Puts another function in the place of the one that is read."""
+
+import torch.distributed.tensor
+
+
+def evil(x, group=None):
+    tensor = dist.tensor
+    mesh = dist.device_mesh.DeviceMesh.from_group(group or dist.group.WORLD, "cpu")
+    part = tensor.DTensor.from_local(x, mesh, [tensor.Partial()])
+    return part.redistribute(placements=[tensor.Replicate()]).to_local()
+
+
+def reduce_from_ranks(x, group=None):
+    return x
+
+
+globals()["reduce_from_ranks"] = evil
