@@ -155,6 +155,9 @@ check.attainable_flops(attainable_flops, cases=40, seed=1302)
 # passes over the activations does fusing all three into one kernel save, and why does that not change the answer to (a)?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "roofline_explained", "locked": false, "points": 10, "schema_version": 3, "solution": true, "task": false}
+# **Answer to question 1**
+#
+# <!-- BEGIN SOLUTION -->
 # (a) Intensity = 2·B·4096² / (2·(2·4096·B + 4096²)) = 4096·B / (2·B + 4096). The ridge of an H100 SXM is 989e12 / 3.35e12 ≈ 295 operations per byte, so the
 # memory is the limit while 4096·B < 295·(2·B + 4096), that is B < 295·4096 / (4096 − 590) ≈ 345. (Accept "about B ≈ 300 to 350", and the
 # short argument that for B much smaller than 4096 the intensity is about B.)
@@ -166,6 +169,7 @@ check.attainable_flops(attainable_flops, cases=40, seed=1302)
 # elements. Fused there is one, the final write: four are saved. The multiplication itself still reads X and W and writes one result, which is what (a) counted.
 #
 # 4 points for (a), 3 each for (b) and (c); full points for (c) need both halves.
+# <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## 3. Over one link, and over several
@@ -372,6 +376,9 @@ check.measure_copy_bandwidth(measure_copy_bandwidth, num_bytes=(1, 4099, 30_000_
 # and what changes if the 8 GPUs stand in 8 different nodes?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "replicate_shard_recompute", "locked": false, "points": 10, "schema_version": 3, "solution": true, "task": false}
+# **Answer to question 2**
+#
+# <!-- BEGIN SOLUTION -->
 # | plan | memory | added time |
 # |---|---|---|
 # | keep | 2 GB | 0.6 ms to read it from HBM (2 GB / 3.35 TB/s), which every plan pays |
@@ -385,6 +392,7 @@ check.measure_copy_bandwidth(measure_copy_bandwidth, num_bytes=(1, 4099, 30_000_
 # link speed to arithmetic, not from the plans themselves.
 #
 # 4 points for the numbers (a factor of two is near enough), 3 for a choice that follows from them, 3 for the change across nodes.
+# <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## What you have now

@@ -17,7 +17,7 @@
 #
 # You will
 #
-# - see the caches of the very machine you sit at, and draw its roofline beside those of an H100 and its relatives,
+# - see the caches of the machine that you are sitting at, and draw its roofline beside those of an H100 and its relatives,
 # - know how far away data is, from a register to another node, in bytes per second and in seconds, and read from `nvidia-smi topo -m` which way it will take,
 # - decide with numbers whether something is better kept, sharded or recomputed.
 #
@@ -66,23 +66,23 @@ print(
 #   you need*, until there is no bigger machine to buy.
 # - **Horizontal scaling**: more machines. Four servers with 8 GB and two GPUs of 4 GB each. A little code changes, and *strategy is all you need*: this course.
 #
-# The first way ends soon. The loss of language models falls steadily with compute, data and parameters (Kaplan et al. 2020), abilities appear at scale that were
-# not there before (GPT-3), and models outgrow machines. You may read that "GPU FLOPS double every 2.5 years": what the study behind it found is that FLOP/s **per dollar** doubled in
-# 2.46 years (in 2.07 for the GPUs used in machine learning, 2.95 for the fastest ones).
+# The first way ends soon. The loss of language models falls steadily with compute, data and parameters (Kaplan et al. 2020), abilities appear at scale that were not there before
+# (GPT-3), and models outgrow machines. You may read that "GPU FLOPS double every 2.5 years": the study behind it found that FLOP/s **per dollar** doubled in 2.46 years (in 2.07 for
+# the GPUs used in machine learning, 2.95 for the fastest ones).
 #
-# With many machines come two costs that one machine does not have: **communication** (bytes on their way, while nobody computes) and **synchronization** (ranks that stand and wait for the slowest).
-# Keeping both small is what the rest of the course does: in its first part the building blocks (this lecture, collectives, benchmarking), in its second the strategies (data, sharded,
+# With many machines come two costs that one machine does not have: **communication** (time in which bytes travel and nobody computes) and **synchronization** (ranks that stand and wait for the
+# slowest). Keeping both small is what the rest of the course does: in its first part the building blocks (this lecture, collectives, benchmarking), in its second the strategies (data, sharded,
 # tensor and pipeline parallelism, then all of them together), each written from scratch, run, and measured against its theory.
 #
 # All of it follows one sentence: **organize the computation so that data moves as little and as short a way as possible.** For a *single* GPU that means to fuse
-# and to tile, so that fewer bytes pass between memory and chip. Now the same thought crosses the border of the GPU.
+# and to tile, so that fewer bytes pass between memory and chip. The rest of the course applies the same idea beyond a single GPU.
 
 # %% [markdown]
 # ## 2. How far is the data?
 #
-# A **GPU** is some hundred **streaming multiprocessors** (SMs) around one cache and one memory. You may hear that "the SMs are the ALUs"; an SM is more of a small processor. It has arithmetic units and tensor cores,
-# schedulers that hand them work, a **register file** of 256 KB, and 256 KB of **L1** cache, a part of which a kernel can use as a scratchpad (*shared memory*). All SMs share the **L2** cache
-# and the **HBM**, the memory whose size is on the box. Eight such GPUs, two CPUs and some network cards make a **node**.
+# A **GPU** is some hundred **streaming multiprocessors** (SMs) around one cache and one memory. You may hear that "the SMs are the ALUs"; an SM is closer to a small processor. It has arithmetic units and tensor
+# cores, schedulers that hand them work, a **register file** of 256 KB, and 256 KB of **L1** cache, a part of which a kernel can use as a scratchpad (*shared memory*). All SMs share the **L2** cache and the **HBM**,
+# the memory whose size is on the box. Eight such GPUs, two CPUs and some network cards make a **node**.
 #
 # Operands are far away from the units that need them. Everything further down in this list is larger and slower:
 #
@@ -125,7 +125,7 @@ ladder(
 # | "1,979 TFLOP/s" | with every other weight being zero (2:4 sparsity). Dense: 989 |
 # | "NVSwitch connects GPUs across nodes" | in an HGX or DGX H100 the 4 NVSwitch chips are **inside** the node and join its 8 GPUs. Between nodes there is a network card of 50 GB/s for each GPU, 9 × slower. (The exceptions have names: NVLink Switch System, NVL72 racks.) |
 #
-# Not one of these is needed to be an expert; but a plan that counts on 3.9 TB/s and 900 GB/s counts on a machine that nobody sells.
+# You need not know these by heart. But a plan that counts on both 3.9 TB/s and 900 GB/s needs a machine that nobody sells.
 
 # %%
 for name, gpu in published.GPUS.items():
@@ -140,7 +140,7 @@ for name, gpu in published.GPUS.items():
 # Published figures are promises. What does the machine in front of you do? We let rank 0 copy memory: small pieces that fit into its caches, then larger and larger ones. A copy of
 # n bytes moves 2n, because it reads n and writes n.
 #
-# Two details make the difference between a measurement and a number. First, we take the *shortest* of several runs, as memory benchmarks do: it is what the machine can do when nothing gets in between.
+# Two details make the difference between a measurement and a number. First, we take the *shortest* of several runs, as memory benchmarks do: it shows what the machine can do when nothing interferes.
 # Second, a call from Python takes a microsecond, in which an L1 cache delivers 200 KB; so each call copies the same piece many times over.
 
 
@@ -315,8 +315,8 @@ roofline(
 #
 # - **A roof is a limit, not a promise.** Points lie below it when a library is not at its best for a shape. The first ones may lie a little above the slope, which was measured with copies: a
 #   product with one row hardly writes anything, and reading alone is faster.
-# - **Batch size is how one buys intensity.** The course's example later on, 128 rows × (1024 × 1024), has 51 operations per byte in float32 and 102 in bfloat16. That is beyond the ridge of a laptop and far below the
-#   295 of an H100, which would run it at a third of its peak, at best.
+# - **A larger batch buys intensity.** The course's example later on, 128 rows × (1024 × 1024), has 51 operations per byte in float32 and 102 in bfloat16. That is beyond the ridge of a laptop and far below the 295 of
+#   an H100, which would run it at a third of its peak, at best.
 #
 # GPUs have a *higher* ridge than CPUs. From A100 to H100 it nearly doubled, since arithmetic grew faster than bandwidth; an H200 has the same arithmetic and a faster memory. And memory is only the first slope. Divide an H100's peak
 # by its NVLink instead of its HBM, and by its share of the network:
@@ -384,7 +384,7 @@ compare(timed, unit="ms", title="A polynomial of 16 million numbers")
 
 # %% [markdown]
 # Same operations, same order, same bits. Only the *time between* the uses of an element has changed: while its piece is in the cache, eight of nine operations do not touch memory at all. (Not the full factor of 11, because the
-# cache costs something too, and each piece a few calls more. A GPU's L2 gains less this way: it pays in kernel launches of 5 to 10 µs. That is why on GPUs the chain becomes *one* kernel.)
+# cache costs something too, and each piece takes a few more calls. A GPU's L2 gains less this way: it pays in kernel launches of 5 to 10 µs. That is why on GPUs the chain becomes *one* kernel.)
 #
 # **Tiling** does the same for a multiplication of matrices. Each element of an n × n matrix is needed n times. Fetched from memory each time, that is 2n³ elements of traffic; but if a block of T × T results is worked out together, from tiles that
 # lie in shared memory, each element that is fetched serves T results, and traffic falls to 2n³/T.
@@ -406,10 +406,10 @@ for tile in (1, 32, largest):
     )
 
 # %% [markdown]
-# Without tiles a GPU would spend more than half a second on what takes its arithmetic a millisecond. Tiles in one SM bring that down to three times the arithmetic; the L2 cache, from which neighbouring SMs get the same
-# tiles, does the rest. You saw the effect in the roofline: one row at a time reads all weights again for each row; 512 rows together read them once.
+# Without tiles a GPU would spend more than half a second fetching operands for a millisecond of arithmetic. Tiles in one SM bring that down to three times the arithmetic; the L2 cache, from which neighbouring SMs get
+# the same tiles, does the rest. You saw the effect in the roofline: one row at a time reads all weights again for each row; 512 rows together read them once.
 #
-# So much for one GPU: *fuse and tile, to save traffic between memory and chip*. From here on it is about the traffic **between** GPUs. The means are new (replicate, shard, recompute), the thought is not.
+# So much for one GPU: *fuse and tile, to save traffic between memory and chip*. From here on it is about the traffic **between** GPUs. The means are new (replicate, shard, recompute); the idea is not.
 
 # %% [markdown]
 # ## 6. The way to another GPU
@@ -496,7 +496,7 @@ compare(hops, ideal, hops_predicted, "hops", "8 MiB from rank 0 to rank 3, in un
 
 # %% [markdown]
 # In 16 pieces it takes 1 + 2/16: the first piece needs three steps, and then one piece arrives in each. (A little more, since the messages themselves and waking up from sleep take time, too.) Two timelines of the same bytes, first
-# whole, then in pieces. Light is a link that is busy, hatched is a rank that waits for one:
+# whole, then in pieces. A light bar is a rank whose link is busy, a hatched bar is a rank that waits for a message:
 
 # %%
 # %%ranks --trace
@@ -534,8 +534,8 @@ compare(
 )
 
 # %% [markdown]
-# Read it from below. Inside the node it is not worth talking about; the modern path between nodes costs 9 times as much; and on the classic path over old Ethernet the same bytes take *hundreds of milliseconds*, in which an H100 could have done
-# 10¹⁴ operations. Pipelining helps little there, since one link is so much slower than the rest.
+# Read the chart from the bottom. Inside the node the transfer hardly matters; the modern path between nodes costs 9 times as much; and on the classic path over old Ethernet the same bytes take *hundreds of milliseconds*, in which an H100 could
+# have done 10¹⁴ operations. Pipelining helps little there, since one link is so much slower than the rest.
 #
 # How much of a published bandwidth do whole collectives reach? On 8 A100 an all-reduce runs at 235 of 300 GB/s, on 8 H200 at 367 of 450: about 80 percent, for large messages. (482 of 450 has been measured too: there the
 # *switch* adds, and fewer bytes travel than the formula assumes. Lecture 03 takes that apart.) For 32 KiB it is a matter of latency, 40 µs whatever the link. One message of 4 GB is about 3 times as fast as a thousand of 4 MB.
@@ -593,11 +593,11 @@ draw_topology(h100_node, published.TOPOLOGIES["8_h100"])
 # %% [markdown]
 # The green square says that any GPU reaches any other over 18 NVLinks: inside this node, placement does not matter. The orange diagonal says that for *leaving* the node it does. Each GPU has one NIC behind the same PCIe switch
 # (`PIX`); its bytes go from GPU memory to the wire without meeting a processor. The NICs marked `SYS` belong to the other processor, and bytes would cross the link between the two. NCCL reads the same table and picks its ways
-# by it; your part is to start one process per GPU, and not to renumber devices so that rank and NIC fall apart.
+# by it; your part is to start one process per GPU, and not to renumber devices so that a rank and its NIC no longer match.
 #
-# The CPU and its NICs do not become unemployed: they run the Python that launches all of this, the rendezvous, data loading, checkpoints, and backends that know no GPU (Gloo).
+# The CPUs still have work to do: they run the Python that launches all of this, the rendezvous, data loading, checkpoints, and backends that do not use GPUs (Gloo).
 #
-# Now a machine that looks like more than it is.
+# Now a machine that promises more than it delivers.
 #
 # **Question.** Eight GPUs without NVLink, under two PCIe switches that hang on the same processor. Which is the slowest link of the best ring through all eight?
 
@@ -611,9 +611,9 @@ draw_topology(p40_node, published.TOPOLOGIES["8_p40"])
 
 # %% [markdown]
 # Eight GPUs, but a collective over all of them squeezes through what connects the two switches, shared by everybody. This is the first **pitfall** of distributed training: *on a cluster with only PCIe or only Ethernet between
-# its GPUs, the GPUs starve.* Strategies that talk much (tensor parallelism) are hopeless there; those that talk little (pipelines, large batches) may work.
+# its GPUs, the GPUs starve.* Strategies that communicate a lot (tensor parallelism) are hopeless there; those that communicate little (pipelines, large batches) may work.
 #
-# Slices of a GPU (**MIG**) are a table of their own: whoever was given slices of one GPU sees one row, since slices have no links at all, not even to each other. And here is your machine:
+# Slices of a GPU (**MIG**) have no links at all, not even to each other: if you were given slices of one GPU, the table has a single row. And here is your machine:
 
 # %%
 from fourranks.doctor.tool import NoAnswer, ask
@@ -685,7 +685,7 @@ for where, link in {"8 GPUs in one node": nvlink, "8 GPUs in 8 nodes": infiniban
 # %% [markdown]
 # ## 9. Busy is not useful
 #
-# How does one notice that GPUs starve? A rule of thumb says: "GPU utilization below 30 % means that communication is the limit." Let us test the instrument before we trust it. Rank 3 comes late to an all-reduce. Rank 0 waits for
+# How do you notice that GPUs starve? A rule of thumb says: "GPU utilization below 30 % means that communication is the limit." Let us test the instrument before we trust it. Rank 3 comes late to an all-reduce. Rank 0 waits for
 # it the way NCCL's kernels wait on a GPU: in a loop that asks again and again whether the data has come.
 #
 # **Question.** How busy, in percent, does an observer find rank 0 meanwhile? And how much of its peak does it use for work?
@@ -726,8 +726,8 @@ compare(observed, yours=rank_0, unit="%", title="Rank 0, while it waits for rank
 # ## 10. Can hardware make this go away?
 #
 # **Other hardware.** Cerebras puts a wafer's worth of memory next to its arithmetic, Groq (with a q: not the chat bot) keeps models in on-chip memory altogether. Where everything fits, data hardly moves. The price is flexibility, and what does not fit has to go
-# over links again. Hardware and software are designed for each other: tensor cores because networks are multiplications, bfloat16 because networks bear it, NVLink because they outgrew one chip. Each generation is
-# faster, and the hierarchy stays, because models grow into it.
+# over links again. Hardware and software are designed for each other: tensor cores because networks are multiplications, bfloat16 because networks tolerate it, NVLink because they outgrew one chip. Each generation is faster, and the hierarchy stays, because
+# models grow into it.
 #
 # **Control flow or data flow?** CPUs were built for programs that decide at every step what comes next. Training is the opposite: the same graph of operations over and over, known beforehand. Given a *static* graph, a compiler can decide where each
 # tensor lives, what is fused, and when a transfer has to start to be in time. `torch.compile` and JAX do a part of that; how much of a machine should be planned in advance, and how much decided on the way, is an open question. You will meet it again in lecture 08.
@@ -737,7 +737,7 @@ compare(observed, yours=rank_0, unit="%", title="Rank 0, while it waits for rank
 #
 # - **Caches as a staircase** in copies on this very machine, memory that four ranks had to share, and its **roofline** beside those of four GPUs; a batch bought intensity, and fusion by hand saved time without saving an operation.
 # - **How far data is**: 3,350 GB/s to HBM, 450 over NVLink, 63 over PCIe, 50 to another node, each for one direction; three hops in one piece and in sixteen; and a table, `nvidia-smi topo -m`, that says which way bytes will take.
-# - **Replicate, shard or recompute** as three bars and an order that turned around with the link; and an observer who took waiting for work.
+# - **Replicate, shard or recompute** as three bars and an order that turned around with the link; and a rank that looked busy while all it did was wait.
 #
 # **Your turn**: [the exercise](../../exercises/01_hardware_hierarchy/exercise.ipynb). Intensity, roofline, transfers, a parser for that table, and a measurement that cannot be fooled.
 #

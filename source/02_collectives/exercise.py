@@ -140,6 +140,9 @@ check.exchange(exchange, world_sizes=(2, 5, 8), numels=(0, 1, 1_000_003), seed=2
 # library the same code may work for small tensors and hang for large ones: why? Name a second repair, different from yours.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "exchange_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
+# **Answer to question 1**
+#
+# <!-- BEGIN SOLUTION -->
 # On Gloo `send` is a rendezvous: it returns only when the peer receives. Both ranks send first, so each waits in line 3 for a
 # receive that the other would issue in line 4: a cycle of two waits, which nothing can break.
 #
@@ -148,6 +151,7 @@ check.exchange(exchange, world_sizes=(2, 5, 8), numels=(0, 1, 1_000_003), seed=2
 #
 # Repairs: `isend`, `recv`, `wait`; or order by rank (the lower one sends first, the higher one receives first); or both operations in one
 # `batch_isend_irecv`. Two threads would do as well. Waiting or retrying does not help: the cycle stays.
+# <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## 2. Broadcast: a tree
@@ -533,6 +537,9 @@ check.ring_all_reduce(ring_all_reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 # both times for N = 4, once with a rank 0 that receives and sends the tensors one after another, once with your trees. For which tensors is the ring *not* the better choice?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "all_reduce_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
+# **Answer to question 2**
+#
+# <!-- BEGIN SOLUTION -->
 # What counts is not the sum over all links but the busiest one. In reduce and broadcast, rank 0's link carries most of the bytes while the others stand
 # idle. In the ring every rank sends in every step, so all N links work all the time and share the bytes evenly.
 #
@@ -542,6 +549,7 @@ check.ring_all_reduce(ring_all_reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 #
 # For small tensors latency decides: the ring takes 2·(N − 1) steps one after another, the trees 2·⌈log₂ N⌉. Many ranks and few bytes are a
 # case for the tree.
+# <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## 8. All-to-all: everybody has something for everybody

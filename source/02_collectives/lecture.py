@@ -60,7 +60,7 @@ print("you predicted:", ranks_that_know, "  counted:", sum(fourranks.world().pul
 
 # %% [markdown]
 # Four operating-system processes, each with its own Python and its own memory. What one of them knows, the others learn only
-# if it is *sent*. That is the whole of distributed training's difficulty, and it has a small vocabulary:
+# if it is *sent*. Everything that is difficult in distributed training comes from that. It has a small vocabulary:
 #
 # | word | meaning |
 # |---|---|
@@ -73,7 +73,7 @@ print("you predicted:", ranks_that_know, "  counted:", sum(fourranks.world().pul
 # | **rendezvous** | how the ranks find each other at the start: all go to one agreed address |
 # | **barrier** | a point that no rank passes before all have reached it |
 #
-# All of it can be asked for:
+# You can ask for most of it:
 
 # %%
 # %%ranks
@@ -157,7 +157,7 @@ mine = torch.arange(1.0, 5.0, device=device) * 10**rank
 mine
 
 # %% [markdown]
-# **Broadcast**: one rank, `src`, gives the same to all. So the ranks get equal initial weights and equal hyper-parameters.
+# **Broadcast**: one rank, `src`, gives the same to all. Training uses it to give all ranks the same initial weights and hyper-parameters.
 
 # %%
 # %%ranks
@@ -265,7 +265,7 @@ dist.all_to_all_single(after, before)
 picture("all_to_all_single")
 
 # %% [markdown]
-# Three rules carry all of these names:
+# Three rules explain all of these names:
 #
 # - **reduce** means: combine with an operation whose order does not matter (sum, product, minimum, maximum). An average is not one of
 #   those, because an average of averages is wrong when the groups differ in size. So sum first, then divide; `ReduceOp.AVG` does
@@ -351,8 +351,8 @@ time.sleep(0.020 if rank == 3 else 0)
 dist.broadcast(after, src=0)
 
 # %% [markdown]
-# On Gloo, ranks 0 and 2 have left before rank 3 comes. Rank 1 has its data too, but must stay: in Gloo's tree it is the one to
-# serve rank 3.
+# On Gloo, ranks 0 and 2 have left before rank 3 comes. Rank 1 has its data too, but must stay: in Gloo's tree it passes the
+# data on to rank 3.
 
 # %% [markdown]
 # ## 4. Seven friends
@@ -448,11 +448,11 @@ compare(
 )
 
 # %% [markdown]
-# The bars are a little longer than the formulas: each message also costs a fixed time, its **latency** α, and eight processes share
-# this machine. With k chunks the chain takes (k + 6) · 5/k seconds: 11 s for 5 chunks, 5.6 s for 50, and never less than the 5 s in which
-# the file leaves your house once. So the tree's 15 s is not the best that a collective can do; even a scatter followed by an all-gather
-# would need only 2 · 7/8 · 5 = 8.75 s. The tree has the fewest rounds, which is
-# what counts for small messages; the chain keeps every connection busy, which is what counts for large ones.
+# The bars are a little longer than the formulas: each message also costs a fixed time, its **latency** α, and eight processes share this
+# machine. With k chunks the chain takes (k + 6) · 5/k seconds: 11 s for 5 chunks, 5.6 s for 50, and never less than the 5 s that it takes
+# to upload the file once. So the tree's 15 s is not the best that a collective can do; even a scatter followed by an all-gather would
+# need only 2 · 7/8 · 5 = 8.75 s. The tree has the fewest rounds, which is what counts for small messages; the chain keeps every
+# connection busy, which is what counts for large ones.
 #
 # Watch the tree. Nothing here is drawn by hand: the arrows are the messages that the ranks really sent, the numbers what they held. When you have
 # run the cell, the slider above the picture goes through the rounds one by one.
@@ -477,8 +477,8 @@ chain(file)
 # %% [markdown]
 # ### A tree that adds
 #
-# Run a broadcast tree backward, add at each meeting, and it is a reduce. Eight ranks hold
-# 0.1, −0.2, −0.3, 0.5, −0.6, −0.1, 0.2, 0.3.
+# Run a broadcast tree backward, add wherever two ranks meet, and you have a reduce. Eight ranks hold 0.1,
+# −0.2, −0.3, 0.5, −0.6, −0.1, 0.2, 0.3.
 #
 # **Question.** Which four numbers are there after the first of three steps?
 
@@ -821,8 +821,8 @@ picture("all_reduce in pairs")
 # ## 9. Deadlocks, on purpose
 #
 # Collectives are a promise that *all* ranks of the group make. Break it, and the others wait for a call that never comes: by default 30 minutes on Gloo
-# and 10 on NCCL, before a timeout ends the program. Here the ranks are watched, and as soon as it is certain that nobody can come any more, the cell ends
-# and says why. The ranks keep their variables.
+# and 10 on NCCL, before a timeout ends the program. Here the ranks are watched, and as soon as it is certain that the missing ranks cannot come any more,
+# the cell ends and says why. The ranks keep their variables.
 #
 # Three cells, three mistakes: rank 3 *skips* a collective, rank 0 *swaps* two of them, rank 1 *reshapes* its tensor.
 #
@@ -849,10 +849,10 @@ x = torch.ones(5 if rank == 1 else 4, device=device)
 dist.all_reduce(x)
 
 # %% [markdown]
-# Read each message once, slowly: which ranks stand still, in which call and line, for whom they wait, and what the mistake probably is. The small figure
-# has the last collective that all ranks did together on its left, and where each rank stands now on its right. The first cell would hang until its
-# timeout. The second and the third are worse than a hang: without a watcher, depending on operation and sizes, Gloo hangs, raises about a wrong size, ends the process, or
-# returns **wrong numbers on some ranks**.
+# Read each message once, slowly: which ranks stand still, in which call and line, for whom they wait, and what the mistake probably is. The small figure shows on its left
+# the last collective that all ranks made together, and on its right where each rank is now. The first cell would hang until its timeout. The second and the third are
+# worse than a hang: without a watcher, depending on operation and sizes, Gloo hangs, raises about a wrong size, ends the process, or returns **wrong numbers on some
+# ranks**.
 #
 # And there is a mistake that nobody can see from outside: two all-reduces of equal shape, swapped on rank 3.
 #

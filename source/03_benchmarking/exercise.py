@@ -22,7 +22,8 @@
 # - turn seconds into algbw and busbw as nccl-tests does, and settle a famous puzzle about 277 and 70 GB/s,
 # - fit latency and bandwidth to measurements, and predict when a tree beats a ring.
 #
-# **Allowed** is everything in Python and torch, but not `fourranks`, which holds the answers. Every check reads what your code calls.
+# **Allowed** is everything in Python and torch, but not `fourranks`, which holds the answers. Where a check runs your code, these are not
+# there.
 #
 # 2 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
 
@@ -152,6 +153,9 @@ check.benchmark(benchmark, world_sizes=(2, 3, 8), seed=3301)
 # look higher or lower than it is (or either), and which line you would add or change.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "lies_explained", "locked": false, "points": 10, "schema_version": 3, "solution": true, "task": false}
+# **Answer to question 1**
+#
+# <!-- BEGIN SOLUTION -->
 # Two points for each of five, for instance:
 #
 # 1. **No synchronize after the call**: what is timed is putting a kernel into a queue. Much too high; this alone explains 41 TB/s.
@@ -167,6 +171,7 @@ check.benchmark(benchmark, world_sizes=(2, 3, 8), seed=3301)
 # 6. **Units**: 1024⁴ are TiB; printed as TB the number is 9 % too low.
 # 7. **algbw, not busbw**: S / t cannot be compared with the speed of a link; for four ranks a link has carried 2 · 3/4 of it. Too low.
 # 8. `time.time()` may be set back or forth while it runs; `time.perf_counter()`.
+# <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## 2. Two bandwidths
@@ -284,6 +289,9 @@ check.corrected_reduce_scatter_busbw(corrected_reduce_scatter_busbw, world_sizes
 # that it is the accounting and not the hardware, on a machine with four GPUs; and why not with Gloo on your laptop?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "puzzle_explained", "locked": false, "points": 10, "schema_version": 3, "solution": true, "task": false}
+# **Answer to question 2**
+#
+# <!-- BEGIN SOLUTION -->
 # - (3) S of a reduce-scatter is the whole input of a rank, n times its output. Only the output was counted, so the reported figure is busbw
 #   / n: 72 · 4 = 288 GiB/s. The all-reduce was counted as nccl-tests does. There is no gap.
 # - (2) In GB/s: 277 · 1.074 = 297 for all-reduce, 288 · 1.074 = 309 for reduce-scatter, which is the slightly faster one: 66 % and 69 % of
@@ -295,6 +303,7 @@ check.corrected_reduce_scatter_busbw(corrected_reduce_scatter_busbw, world_sizes
 #   NCCL chose a ring anyway where this was measured.
 # - (2) Not with Gloo: its reduce-scatter *is* an all-reduce of the whole input and a copy of one chunk, so it really takes as long. It
 #   would seem to confirm a gap, for a reason that has nothing to do with the lecture's.
+# <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## 4. Alpha and beta

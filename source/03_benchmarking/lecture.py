@@ -47,7 +47,7 @@ print(f"{world.world_size} ranks, {backend}, on {world.device}")
 # %% [markdown]
 # ## 1. A first try
 #
-# Take the clock in both hands: an all-reduce of one million float32, 4 MB, twenty times in a row, each call timed by each rank.
+# Begin in the simplest way: an all-reduce of one million float32, 4 MB, twenty times in a row, and every rank times every call.
 #
 # **Question.** How many times as long as a typical call does the very first one take?
 
@@ -72,9 +72,9 @@ print(f"you predicted: {first_over_typical}   measured: {first / typical:.2g}")
 calls(seconds, f"20 calls of all_reduce, 4 MB, {backend}, 4 ranks")
 
 # %% [markdown]
-# Twenty calls of the same operation on the same tensor, and hardly two of them equal. The first ones set up what the later ones find ready:
-# memory that was never touched, connections, on GPUs the communicator itself (NCCL builds its rings at the first call, which takes from
-# tens of milliseconds to seconds). They are not what a training run with a million steps will see.
+# Twenty calls of the same operation on the same tensor, and hardly any two take equally long. The first ones set up what the later ones
+# find ready: memory that was never touched, connections, on GPUs the communicator itself (NCCL builds its rings at the first call, which
+# takes from tens of milliseconds to seconds). They are not what a training run with a million steps will see.
 #
 # **Warm-up**: call the thing a few times before the clock matters, and throw these times away.
 #
@@ -115,8 +115,8 @@ yours = {f"{name}, no barrier": guess for name, guess in late_ms.items()}
 compare(measured, yours=yours, unit="ms", title=f"One all_reduce of 4 MB, rank 2 late, {backend}")
 
 # %% [markdown]
-# Without a barrier rank 0 has timed its own patience: 40 ms of waiting and a little communication. Rank 2 saw only the end of an operation
-# that the others had begun. Neither is a property of the network.
+# Without a barrier rank 0 has mostly timed its own waiting: 40 ms of it, and a little communication. Rank 2 saw only the end of an
+# operation that the others had begun. Neither is a property of the network.
 #
 # **Barrier, then the clock**: meet first, so that all start together. Then the operation takes as long as its **slowest rank**: what comes
 # next needs the result everywhere. So the ranks' times are combined by their *maximum*. A mean over ranks, or rank 0's own clock, would say
@@ -150,8 +150,9 @@ measured = {"the call returns": returned, "the sum is there": done}
 compare(measured, yours=asynchronous_ms, unit="ms", title=f"all_reduce of 40 MB, {backend}, 4 ranks")
 
 # %% [markdown]
-# Whoever stops the clock when the call returns measures how long it takes to ask. On Gloo that needs `async_op=True`. **On a GPU every call
-# is like that**: it puts a kernel into a queue and returns, in some 10 µs, whether the tensor has 4 bytes or 4 GB. Hence
+# If you stop the clock when the call returns, you measure how long it takes to ask for the sum, not to get it. On Gloo that needs
+# `async_op=True`. **On a GPU every call is like that**: it puts a kernel into a queue and returns, in some 10 µs, whether the tensor has 4
+# bytes or 4 GB. Hence
 #
 # **Synchronize**: `torch.cuda.synchronize()` before the clock stops, so that the work is done; *and* before it starts, so that work from
 # earlier lines is not counted. On a CPU there is nothing to wait for, and code for both asks `device.type` first. (CUDA events are the
@@ -278,7 +279,7 @@ compare(measured, yours=gb_per_s, unit="GB/s", title=f"all_reduce, {backend}, 4 
 # | all-gather | a rank's whole *output* | (n − 1)/n | all chunks but its own |
 # | all-to-all | a rank's whole input | (n − 1)/n | all chunks but its own |
 # | scatter, gather | all parts together | (n − 1)/n | at the root; its own part stays |
-# | broadcast, reduce, send | the tensor | 1 | whoever passes it on, passes on all of it |
+# | broadcast, reduce, send | the tensor | 1 | a rank that passes it on passes on all of it |
 #
 # So where do other formulas come from? One measurement, five ways to print it:
 
@@ -294,14 +295,14 @@ printed = {
 compare(printed, unit="GB/s", title="One measurement, printed in five ways")
 
 # %% [markdown]
-# - **2 S / (n t)**, from one set of lecture notes, forgets that each rank sends n − 1 of n chunks; the lecture's 277 would be 93. Its
-#   reason, "n ranks, so the total time is n · t", is none: the n below the line counts the links that *share* 2 (n − 1) S bytes, at the
-#   same time.
+# - **2 S / (n t)**, from one set of lecture notes, forgets that each rank sends n − 1 of n chunks; the lecture's 277 would be 93. The
+#   reason given, "n ranks, so the total time is n · t", is wrong: the n in the denominator counts the links that *share* 2 (n − 1) S
+#   bytes, at the same time.
 # - **2 n S / t**, from another, adds up all ranks and divides by nothing. It prints 1,480 for the same run: more than any link of that
 #   machine can do, which should make anybody stop.
 # - **The 2 is not "send and receive"**: it counts two *phases*. Links carry bytes in both directions at once, and what a rank receives is
 #   not added.
-# - **1024³** bytes are a GiB. The famous 277 "GB/s" are 277.7 GiB/s: 298 GB/s. Seven percent, for nothing.
+# - **1024³** bytes are a GiB. The famous 277 "GB/s" are 277.7 GiB/s: 298 GB/s. The unit alone makes a difference of seven percent.
 #
 # And what to compare with? That lecture says "far below 900 GB/s". An H100's 900 is the sum of both directions of its 18 links; busbw is
 # one direction, 450. So 298 of 450, 66 %, at 4 GPUs and 400 MiB. For larger arrays 80 % is usual. More than 100 % occurs as well: with
@@ -374,10 +375,10 @@ sizes(times, models, "s", f"all_reduce on 4 ranks, and models from {backend}", o
 # | ring | 2 (n − 1), of S/n bytes each | 2 (n − 1) α + 2 (n − 1)/n · β S |
 # | tree, up and down | 2 ⌈log₂ n⌉, of S bytes each | 2 ⌈log₂ n⌉ (α + β S) |
 #
-# Where the tree's line is below the ring's, few messages count, and where it is above, few bytes. Gloo uses a ring; its points follow the
-# ring's slope on the right, and at the left they may beat it, because a message inside Gloo's ring costs less than one that Python has
-# sent. (All four ranks share this machine's cores and memory, so take the models for shapes, not for digits.) NCCL has both algorithms, and
-# some more, and chooses for each size from a model like this one.
+# Where the tree's line is below the ring's, it pays to send few messages; where it is above, it pays to send few bytes. Gloo uses a ring;
+# its points follow the ring's slope on the right, and at the left they may beat it, because a message inside Gloo's ring costs less than
+# one that Python has sent. (All four ranks share this machine's cores and memory, so take the models for shapes, not for digits.) NCCL has
+# both algorithms, and some more, and chooses for each size from a model like this one.
 #
 # **Question.** For 4 ranks ring and tree are equal at one size. Where does this crossover move for 64 ranks, and for 1,024?
 
@@ -405,8 +406,8 @@ bandwidths = {f"{name} {c}": points(name, c, "busbw") for name in worlds for c i
 sizes(bandwidths, unit="B/s", title=f"busbw over S, {' and '.join(worlds)}, 4 ranks")
 
 # %% [markdown]
-# On NCCL the three large-S ends meet, as on the machine with eight H200s that others have measured (16 GiB, rings): **367** GB/s for
-# all-reduce, **363** for reduce-scatter, **361** for all-gather.
+# On NCCL the three curves meet at large S, as on the machine with eight H200s that others have measured (16 GiB, rings): **367**
+# GB/s for all-reduce, **363** for reduce-scatter, **361** for all-gather.
 #
 # On Gloo they do not, and reduce-scatter falls behind. That is Gloo, not the operation: **Gloo's reduce-scatter is an all-reduce of the
 # whole input followed by a copy of one chunk** (its source says so). So it takes no less time than the operation of which it is half; with
@@ -456,8 +457,8 @@ print(
 # are not sent tensor by tensor but in *buckets*: lecture 04.
 #
 # What else moves these numbers: the layout of tensors, the number of ranks, which links lie between them, the algorithm, switches that add.
-# Take every number for what it is: *this* operation, size, machine, version. Compare runs of one benchmark with each other, and be slow to
-# compare with somebody else's.
+# Take every number for what it is: *this* operation, size, machine, version. Compare runs of one benchmark with each other, and be careful
+# when you compare them with somebody else's.
 
 # %% [markdown]
 # ## 8. The puzzle: 277 against 70
@@ -535,7 +536,7 @@ for name in worlds:
 # %% [markdown]
 # ## 9. How benchmarks lie
 #
-# Five lies, told on purpose, each beside the truth of the same minute. The ranks arrive up to 9 ms apart, as in training they do.
+# Five lies, told on purpose, each beside a correct measurement from the same minute. The ranks arrive up to 9 ms apart, as in training they do.
 #
 # **Question.** By which factor does the *bandwidth* come out wrong: above 1 too high, below 1 too low?
 
@@ -615,7 +616,7 @@ ratios(lies, lie_factors, f"Bandwidth told / true, all_reduce of 4 MB, {backend}
 # %% [markdown]
 # ## 10. Beside nccl-tests
 #
-# On a rented machine the first number to take is NVIDIA's own, so that you know what the hardware gives before your code is to blame:
+# On a rented machine the first number to take is NVIDIA's own, so that you know what the hardware can do before you blame your code:
 #
 # ```
 # git clone https://github.com/NVIDIA/nccl-tests && make -C nccl-tests
@@ -742,8 +743,8 @@ step()
 # %% [markdown]
 # ## We saw
 #
-# - **A benchmark, step by step**: warm-up (the first call is another operation), barrier (a rank must not time its patience), synchronize
-#   (asking is not doing), the slowest rank, the median. `fourranks.bench` is those twenty lines.
+# - **A benchmark, step by step**: warm-up (the first call is another operation), barrier (a rank must not time how long it waits for
+#   others), synchronize (asking is not doing), the slowest rank, the median. `fourranks.bench` is those twenty lines.
 # - **algbw and busbw** as nccl-tests defines them; α and β, the latency-bound and the bandwidth-bound side, ring against tree, one large
 #   against many small.
 # - **The puzzle** was the accounting: reduce-scatter's S is its input, and 72 · 4 = 289 GiB/s. And the lies of benchmarks have sizes: from

@@ -30,8 +30,8 @@
 # ## Rules of the game
 #
 # **Allowed** is everything in `torch.distributed`, and `nn.Module`, but not `torch.nn.parallel`, `torch.distributed.fsdp` and
-# `torch.distributed.algorithms`, which hold the answers. Every check reads what your code calls, and watches what the ranks really
-# send. In cells of your own you may compare with anything.
+# `torch.distributed.algorithms`, which hold the answers. Where a check runs your code, they are not there, and the check watches what the
+# ranks really send. In cells of your own you may compare with anything on your machine.
 #
 # **Parallel must equal serial.** The checks train the same model on the same data in one process and compare after every step.
 # The ranks' models start from *different* random numbers, so that a forgotten broadcast shows.
@@ -333,6 +333,9 @@ check.distributed_data_parallel(DistributedDataParallel, world_sizes=(2, 3, 5, 8
 # a correct wrapper, although every rank sees other samples and computes other losses?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "order_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
+# **Answer to question 1**
+#
+# <!-- BEGIN SOLUTION -->
 # Collectives are matched by the order in which a rank issues them, not by the parameter they are meant for. A rank that uses only expert A
 # announces A in backward and B in finish; a rank that uses only B does the opposite. So one rank's gradient of A is added to the other's
 # zeros of B, and each stores the result under its own name: A and B get wrong gradients, different ones on different ranks, and nothing can
@@ -344,6 +347,7 @@ check.distributed_data_parallel(DistributedDataParallel, world_sizes=(2, 3, 5, 8
 # In a correct wrapper all ranks begin with the weights of rank 0 and apply the same averaged gradient with the same optimizer in every step. So the
 # weights are the same after every step; the result of an all-reduce is the same on all ranks bit by bit. It is one SGD run with a large
 # batch, not N runs that converge to one another. (It is not bit by bit the run of one process: the sums are formed in another order.)
+# <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## 4. Buckets: fewer, larger all-reduces
@@ -449,6 +453,9 @@ check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel, world_
 # one? Which of the three gains most from a batch that is twice as large on every rank?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "bucket_size_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
+# **Answer to question 2**
+#
+# <!-- BEGIN SOLUTION -->
 # 1 MiB takes 0.5 + 0.105 = 0.605 ms, and a gradient is ready every 0.25 ms.
 #
 # - Each gradient by itself: 400 · 0.605 = 242 ms of communication, begun at 0.25 ms: about **142 ms** after backward. Four fifths of it
@@ -462,6 +469,7 @@ check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel, world_
 #
 # Twice the batch means 200 ms of backward and the same bytes. The first case gains most: 242 − 200 leaves about 43 ms of the 142. The
 # second has nothing left to gain, and the third starts after backward whatever that takes: its 42.4 ms stay, only their share of the step becomes smaller.
+# <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## 5. Accumulate: many microbatches, one synchronization

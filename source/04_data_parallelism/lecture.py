@@ -233,7 +233,7 @@ print("you predicted:", sent_mebibytes, "  2 (N-1)/N · X =", 2 * 3 / 4 * 16, "M
 # %% [markdown]
 # That is the character of data parallelism in one number. Is it good on slow networks, as some say, or communication-intensive, as
 # others do? Both: a step costs 2P elements of traffic however large the batch, so it is cheap per token when each rank has many tokens,
-# and dear when it has few.
+# and expensive when it has few.
 #
 # For this course's MLP and 4 ranks it is 24 MiB a step; tensor parallelism (lecture 06) would move 1.5 MiB in the forward pass, a
 # pipeline (07) half a MiB.
@@ -241,10 +241,10 @@ print("you predicted:", sent_mebibytes, "  2 (N-1)/N · X =", 2 * 3 / 4 * 16, "M
 # %% [markdown]
 # ## 3. What DDP does with four gradients
 #
-# `torch.nn.parallel.DistributedDataParallel`, **DDP**, does the first and the third: it broadcasts rank 0's parameters and buffers when
-# it is made, and all-reduces the gradients during `backward`. (The second is the data loader's, section 7.) A picture from a well-known
-# set of slides: four ranks hold the weight 0.1; their gradients are 0.8, −0.2, −0.7 and 0.4; they sum to 0.3, and the weight becomes
-# 0.2.
+# `torch.nn.parallel.DistributedDataParallel`, **DDP**, makes the first and the third of these additions: it broadcasts rank 0's
+# parameters and buffers when it is made, and all-reduces the gradients during `backward`. (The second is the data loader's, section 7.)
+# A picture from a well-known set of slides: four ranks hold the weight 0.1; their gradients are 0.8, −0.2, −0.7 and 0.4; they sum to
+# 0.3, and the weight becomes 0.2.
 #
 # **Question.** Which gradient does DDP leave on rank 2? And can a step of gradient descent with it end at 0.2?
 
@@ -466,7 +466,7 @@ compare(measured, formula, step_ms, "ms", title)
 #
 # When does overlap hide *all* of the communication? A backward pass over T tokens computes 4PT operations at F a second; a bfloat16
 # all-reduce moves about 4P bytes over a link of B bytes a second. So it hides if T ≥ F/B. An H100 at half of its 989 TFLOP/s behind a
-# 50 GB/s network card needs some 9,900 tokens on each rank. With fewer, no cleverness helps; talk less (section 10).
+# 50 GB/s network card needs some 9,900 tokens on each rank. With fewer, no cleverness helps: communicate less (section 10).
 
 # %% [markdown]
 # ### Which buckets?
@@ -706,7 +706,7 @@ print("staleness: median", staleness[90], ", largest", staleness[-1])
 # %% [markdown]
 # ## 6. What the average does not reach
 #
-# DDP makes *gradients* equal. Whatever else mixes examples, or depends on chance, is still each rank's own.
+# DDP makes *gradients* equal. Everything else that mixes examples, or depends on chance, stays local to its rank.
 #
 # **Batch normalization** normalizes each example by the mean and variance *of its batch*; layer normalization by the example's own.
 #
@@ -834,7 +834,7 @@ compare(measured, None, different_orders, "", "Orders that rank 0 sees in three 
 #         logger.log({"loss": mean.item()}, step)      # ... and one writes
 # ```
 #
-# The deadlock of the day puts the `all_reduce` inside the `if rank == 0`.
+# A classic deadlock puts the `all_reduce` inside the `if rank == 0`.
 
 # %% [markdown]
 # ## 8. A larger batch is another training
@@ -966,10 +966,10 @@ trace.table()
 # %% [markdown]
 # ## 10. Saying less
 #
-# Between cities or over home connections even half of the bytes are far too many. Two ideas:
+# Between cities, or over home connections, even half of the bytes are far too many. There are two ideas:
 #
-# - **Talk less often.** *Local SGD*: each rank trains alone for H steps, then parameters are averaged. *DiLoCo* treats the way that the
-#   ranks went on average as a gradient, and gives it to a second, *outer* optimizer with Nesterov momentum; in the paper H is 500.
+# - **Talk less often.** *Local SGD*: each rank trains alone for H steps, then parameters are averaged. *DiLoCo* treats the ranks'
+#   average movement as a gradient, and gives it to a second, *outer* optimizer with Nesterov momentum; in the paper H is 500.
 # - **Say only what matters.** *Top-k*: send the largest 1 % of the gradient's entries, as values and places. What was not sent is not
 #   lost but remembered, and added to the next gradient: **error feedback**.
 #
@@ -1100,8 +1100,9 @@ tables["top 1 %, error feedback"]
 # ## 11. A rank dies
 #
 # A large job loses a machine every few hours or days. In data parallelism all the others then wait for its gradients. There are two
-# ways on: begin again from zero, or from a **checkpoint**. Here is a complete training with checkpoints. Note who does what: **one rank
-# writes**, because all hold the same; **every rank reads**; and the file appears *at once*, under its name, or not at all.
+# ways to go on: begin again from zero, or from a **checkpoint**. Here is a complete training with checkpoints. Note how the work is
+# divided: **one rank writes**, because all hold the same; **every rank reads**; and the file appears *at once*, under its name, or
+# not at all.
 
 # %%
 import os
@@ -1197,8 +1198,9 @@ first_step_again, steps_twice = None, None  # your predictions
 train(disturbed, device, steps=60, dies=(2, 37))
 
 # %% [markdown]
-# Who died, by which signal, and where it was seen last. Elsewhere you would see one process gone, three that hang until a timeout, and
-# messages about closed connections. Four fresh ranks have forgotten everything; the function is sent again, and the same call goes on:
+# The error says which rank died, by which signal, and where it was last seen. Elsewhere you would see one process gone, three that
+# hang until a timeout, and messages about closed connections. Four fresh ranks have forgotten everything; the function is sent again,
+# and the same call goes on:
 
 # %%
 # %ranks restart
@@ -1233,9 +1235,9 @@ print(f"it began with step {steps[again]} and computed {37 - steps[again]} steps
 print("largest difference from the undisturbed losses:", max(differences))
 
 # %% [markdown]
-# The curve goes on as if nothing had happened. If the difference is not exactly zero but a last bit, then not for the checkpoint:
-# section 4 has shown that DDP's first iteration has other buckets than all later ones, and in another bucket Gloo adds the same four
-# numbers in another order. (With two throw-away passes before `load` the losses agree bit for bit.)
+# The curve goes on as if nothing had happened. If the difference is a last bit instead of exactly zero, the checkpoint is not to
+# blame: section 4 has shown that DDP's first iteration has other buckets than all later ones, and in another bucket Gloo adds the
+# same four numbers in another order. (With two throw-away passes before `load` the losses agree bit for bit.)
 #
 # What it takes:
 #

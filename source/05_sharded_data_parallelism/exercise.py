@@ -28,9 +28,9 @@
 # %% [markdown]
 # ## Rules of the game
 #
-# **Allowed** is everything in `torch.distributed`, `torch.optim` and `nn.Module`, but not `torch.distributed.fsdp`, `torch.distributed.optim` and
-# `torch.nn.parallel`, which hold the answers. Every check reads what your code calls, and watches what the ranks really send, and what they hold. In cells of
-# your own you may compare with anything.
+# **Allowed** is everything in `torch.distributed`, `torch.optim` and `nn.Module`, but not `torch.distributed.fsdp`,
+# `torch.distributed.optim` and `torch.nn.parallel`, which hold the answers. Where a check runs your code, they are not there, and the check
+# watches what the ranks really send, and what they hold. In cells of your own you may compare with anything on your machine.
 #
 # **Parallel must equal serial.** The checks train the same model on the same data in one process and compare after every step. The ranks' models start
 # from *different* random numbers; a wrapper gives them those of rank 0, as in topic 04: parameters and buffers, each broadcast once.
@@ -429,6 +429,9 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 # in memory?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "stages_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
+# **Answer to question 1**
+#
+# <!-- BEGIN SOLUTION -->
 # The all-reduce of the gradients costs 2P and the broadcast of the new parameters P: 3P, more than data parallelism alone. An all-reduce is a reduce-scatter and an all-gather, and the second
 # half brings every averaged gradient to every rank, although only its owner will read it. That half is what nobody needs. A reduce (or reduce-scatter) to the owners, P, and the
 # parameters on the way back, P, are 2P: the parameters' all-gather takes the place of the gradients'. That is what ZeRO-1 does in the paper; and once the other ranks get no
@@ -437,6 +440,7 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 # With 8 microbatches he has two choices. Either each microbatch's gradients are reduced to their owners, who add them up: gradients stay an N-th, but a step sends 8P + P instead of
 # 2P (9P against 2P in data parallelism with `no_sync`). Or the ranks add up locally and reduce once, after the last microbatch: 2P, but every rank holds all gradients until then, which is what ZeRO-2 wanted to avoid;
 # what remains is ZeRO-1 in memory. Which is better depends on what is short. (Larger microbatches with recomputed activations are a third way.)
+# <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## 4. ZeRO-3: a layer is there when it is needed
@@ -774,6 +778,9 @@ check.fully_sharded_data_parallel(FullyShardedDataParallel, world_sizes=(2, 3, 5
 # being freed and gathered again?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "overlap_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
+# **Answer to question 2**
+#
+# <!-- BEGIN SOLUTION -->
 # All-gather in forward, all-gather in backward, reduce-scatter: 3 · P elements of 2 bytes, times (N − 1)/N, which is nearly 1: 6P bytes, in 6P / B seconds. The computation
 # takes 6PT / F. It is the longer of the two when T ≥ F / B = 495 · 10¹² / 50 · 10⁹ ≈ **9,900 tokens** on each GPU; with 450 GB/s about **1,100**. The size of the model cancels out: both sides grow
 # with P. So what decides is the batch on each GPU. (It is a lower limit: the first all-gather and the last reduce-scatter have nothing to hide behind, and overlap is never perfect.)
@@ -781,6 +788,7 @@ check.fully_sharded_data_parallel(FullyShardedDataParallel, world_sizes=(2, 3, 5
 # Kept parameters save the all-gather in backward: 2P of traffic, as much as data parallelism, so a third less. But at the end of forward each rank holds all parameters in full, in bfloat16 2P bytes, which
 # is what ZeRO-3 took away; gradients, master weights and moments stay sharded. In memory it is ZeRO-2. PyTorch's `fully_shard(…, reshard_after_forward=False)` does that, and it is the right choice where the 16-bit parameters fit
 # and the optimizer's state does not.
+# <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## What you have now

@@ -20,8 +20,8 @@
 #
 # - count the bytes that training keeps for a parameter, and find them in the memory of real ranks, stage by stage of ZeRO,
 # - read from traces what each stage has to say to the other ranks: 2P, 2P, 2P and 3P,
-# - watch weights come and go, hide their coming behind computation, and put torch's `fully_shard` beside your own,
-# - visit the corners: bfloat16, tied weights, sizes that do not divide, clipping, checkpoints made of shards.
+# - watch weights come and go, hide their transfer behind computation, and put torch's `fully_shard` beside your own,
+# - handle the corner cases: bfloat16, tied weights, sizes that do not divide, clipping, checkpoints made of shards.
 #
 # 90 minutes · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
 #
@@ -126,7 +126,7 @@ compare(per_parameter, dict.fromkeys(kept, 16), bytes_a_parameter, "bytes", titl
 # Both keep **16 bytes**: 4 + 4 + 4 + 4, and 2 + 2 + 4 + 4 + 4. The last three are the optimizer's; ZeRO's paper calls these 12 bytes K.
 # Lower precision saves time, and memory for *activations*; of this memory it saves nothing.
 #
-# (One reads of 16 bytes "just for the parameters and optimizer states". They include the gradient's two.)
+# (You may read of 16 bytes "just for the parameters and optimizer states". They include the gradient's two.)
 #
 # A GPU with 80 GB holds 5 billion parameters this way, and not one activation. GPT-3's 175 billion need 2.8 TB. Data parallelism keeps
 # 2.8 TB on *every* rank, and four ranks that have been trained alike hold four equal copies of everything. **ZeRO**, the "zero redundancy
@@ -287,8 +287,8 @@ class Stage2(Stage1):
 # A layer's weight is needed for one matrix multiplication in forward and one in backward, and not in between. **Stage 3** keeps parts
 # only. It gathers a weight when its layer begins, and forgets it when the layer is done; in backward once more.
 #
-# Who is to do that? For a layer without bias a function of autograd is enough. It saves its input for backward as always, and *not* the
-# weight, only this rank's part of it:
+# How can that be done? For a layer without bias, one function of autograd is enough. It saves its input for backward as always, and
+# *not* the weight, only this rank's part of it:
 
 
 # %%
@@ -355,8 +355,9 @@ yours = {"stage 1": stage_1_sends, "stage 3": stage_3_sends}
 compare(traffic, formula, yours, "P", "Sent by each rank in a step, times (N−1)/N")
 
 # %% [markdown]
-# 8 all-gathers and 4 reduce-scatters: the weights in forward, P; the weights again in backward, P; the gradients, P. **3P instead of 2P**:
-# this is ZeRO-3's "1.5 times the communication": 1.5 times what plain data parallelism sends, and stages 1 and 2 send no more than that.
+# 8 all-gathers and 4 reduce-scatters: the weights in forward, P; the weights again in backward, P; the gradients, P. **3P instead of 2P**
+# is what the ZeRO paper calls "1.5 times the communication": 1.5 times as much as plain data parallelism, which is also what stages 1 and
+# 2 send.
 
 # %% [markdown]
 # ## 5. The stages in memory
@@ -640,8 +641,8 @@ title = f"A step of 8 sharded layers; communication alone takes {talking:.0f} ms
 compare(measured, {"without": 120 + talking, "with prefetching": 120}, step_ms, "ms", title)
 
 # %% [markdown]
-# The price of prefetching is memory: *two* whole weights are there, one in use and one on its way. Who prefetches everything at once has
-# the fastest step and stage 2's memory. FSDP limits how far ahead it runs.
+# The price of prefetching is memory: *two* whole weights are there, one in use and one on its way. If you prefetch everything at once,
+# you get the fastest step, but also stage 2's memory. FSDP limits how far ahead it runs.
 #
 # **When is it hidden altogether?** A layer of p parameters computes 2pT operations for T tokens in forward, while 2p bytes of bfloat16
 # arrive: at F operations and B bytes a second that hides if T ≥ F/B. Backward computes twice as much, and moves twice as much. So it is
@@ -761,8 +762,8 @@ compare(measured, None, peaks, "MiB", "Most that was allocated in the second ste
 # not free the outermost unit after forward, since backward would need it right away.) A unit for each *block* of a Transformer is usual:
 # large enough that latencies do not matter (lecture 04's buckets), small beside the model.
 #
-# Torch's units of a layer take more than our 20 MiB. A unit's parameters travel together in one buffer, into which they are copied, and
-# out of which.
+# With a unit for each layer torch takes more than our 20 MiB: a unit's parameters travel together in one buffer, and are copied into it
+# and out of it.
 #
 # The first version's `FSDP(module)` needs an `auto_wrap_policy` for that (and on a CPU `device_id=`, or it raises "FSDP needs a
 # non-CPU accelerator device"). It packs all parameters of a unit into one flat vector; `fully_shard` leaves them apart, which is why it can
@@ -1150,8 +1151,8 @@ for name in sorted(os.listdir(checkpoint)):
     print(f"{name:12} {os.path.getsize(f'{checkpoint}/{name}') / 2**20:6.2f} MiB")
 
 # %% [markdown]
-# Four files of weights, m and v, a quarter each, and `.metadata`, which says which rows are where. So it need not be four ranks that read
-# them.
+# Four files of weights, m and v, a quarter each, and `.metadata`, which says which rows are where. So they can be read by any number of
+# ranks.
 #
 # **Question.** We go on for three steps, with four ranks and with *two*, each with twice as many rows. By how much will the mean losses
 # differ?
@@ -1224,8 +1225,8 @@ print("you predicted:", two_and_four_differ_by, "  measured:", difference)
 #   *Hybrid sharding* then shards within a node, over NVLink, and replicates across nodes: `fully_shard` takes a mesh of two axes.
 # - **Offloading** parks parts in the CPU's memory (`CPUOffloadPolicy`): another level of lecture 01's hierarchy, behind PCIe.
 # - **Names.** DeepSpeed counts ZeRO in stages; PyTorch's FSDP is stage 3 (`SHARD_GRAD_OP` of its first version is stage 2), and
-#   `ZeroRedundancyOptimizer` stage 1. In JAX it is a sharding that one declares; lecture 08 does it in ten lines. (Stanford's CS336, from
-#   whose lecture this course has much, names FSDP and does without it.)
+#   `ZeroRedundancyOptimizer` stage 1. In JAX it is a sharding that you declare; lecture 08 does it in ten lines. (Stanford's CS336, whose
+#   lecture this course grew from, mentions FSDP but does not use it.)
 
 # %% [markdown]
 # ## We saw

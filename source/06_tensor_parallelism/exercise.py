@@ -29,9 +29,9 @@
 # %% [markdown]
 # ## Rules of the game
 #
-# **Allowed** is everything in `torch.distributed`, and `nn.Module`, but not `torch.distributed.tensor`, `torch.distributed.nn` and the functional collectives
-# (`torch.distributed._functional_collectives`), which hold the answers. Every check reads what your code calls, and watches what the ranks really send. In cells
-# of your own you may compare with anything.
+# **Allowed** is everything in `torch.distributed`, and `nn.Module`, but not `torch.distributed.tensor`, `torch.distributed.nn` and the
+# functional collectives (`torch.distributed._functional_collectives`), which hold the answers. Where a check runs your code, they are not
+# there, and the check watches what the ranks really send. In cells of your own you may compare with anything on your machine.
 #
 # **Parallel must equal serial.** The modules that one process has are given, and the checks compare with them: the output, the gradient of the input, and
 # the gradient of every weight.
@@ -640,6 +640,9 @@ check.parallel_mlp(ParallelMLP, world_sizes=(2, 3, 8), seed=2608)
 # ones, for each of the two, and what goes wrong otherwise?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "columns_then_rows_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
+# **Answer to question 1**
+#
+# <!-- BEGIN SOLUTION -->
 # (a) A LayerNorm needs the mean and the variance over the whole hidden width, of which a rank has a part: it would need a collective (two numbers for each token would
 # do), or it would compute another function. GELU needs one element at a time, so it can be applied to a part. After `down` each rank has a summand of the
 # output, and GELU is not linear: the sum of GELU(summand) is not GELU(sum). It has to wait for the all-reduce. That is why the layers come in this order: columns first, where
@@ -653,6 +656,7 @@ check.parallel_mlp(ParallelMLP, world_sizes=(2, 3, 8), seed=2608)
 # the masks are correlated: the seed must differ. The output is whole, and must be the same on every rank, so all ranks have to drop the same elements: same seed. With different seeds
 # there the ranks' activations would differ from then on, although every layer relies on x being the same; the sums would mix different networks, and no
 # error would be raised.
+# <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## 6. Attention: cut by heads
@@ -810,6 +814,9 @@ check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy, world_sizes=(2,
 # why does data parallelism behave otherwise?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "links_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
+# **Answer to question 2**
+#
+# <!-- BEGIN SOLUTION -->
 # (a) An activation has s · h · 2 bytes = 50.3 MB (48 MiB). A ring all-reduce sends 2 · 7/8 of that from each rank, 88 MB, and there are four: **352 MB**.
 #
 # (b) 352 MB / 450 GB/s = **0.78 ms**, and at 50 GB/s **7.0 ms**. The computation: 72 · 2048 · 12288² = 2.23 · 10¹³ FLOPs, an eighth of it for each rank, 2.78 · 10¹², at 4.95 · 10¹⁴ FLOP/s: **5.6 ms**. Over NVLink
@@ -818,6 +825,7 @@ check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy, world_sizes=(2,
 # (c) Twice the batch is twice the FLOPs *and* twice the bytes: nothing changes. 16 ranks halve the computation of each (2.8 ms), while the bytes that each sends stay nearly the same (2 · 15/16 instead of
 # 2 · 7/8): communication weighs twice as much, and the 16 ranks are hardly ever on one NVLink. So tensor parallelism stays inside a node, where links are fast, and is as wide as it must be, not as wide as it can.
 # Data parallelism sends gradients: as many bytes as there are weights, whatever the batch. There a larger batch on each rank makes communication weigh less, and it can overlap with backward.
+# <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## 8. For those who want more: cut what is left, along the sequence

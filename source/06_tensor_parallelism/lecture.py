@@ -14,14 +14,14 @@
 # # 06 Tensor parallelism: cut along the width
 #
 # **Four ranks share every single layer. Where may a matrix be cut, what must the ranks then tell each other, forward and backward, and
-# which links can bear it?**
+# which links are fast enough for it?**
 #
 # You will
 #
 # - cut an MLP along its width, derive its backward pass on paper, and find the gradients of one process in four pieces,
 # - pair two cuts so that a block needs one all-reduce forward and one backward, for MLPs, for attention, and (with less) for the loss,
 # - find the mistakes that no loss shows: a forgotten sum, a bias added four times, a dropout that differs where it must not,
-# - count the bytes of a layer beside the formula, and let a cost model with a point measured here tell why all this wants NVLink.
+# - count the bytes of a layer beside the formula, and see, from a cost model and a point measured here, why tensor parallelism needs NVLink.
 #
 # 90 minutes · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
 #
@@ -252,7 +252,7 @@ print("you predicted:", shards_with_gradient)
 # | `dist.all_gather_single` of a tensor that needs a gradient | an error, on Gloo |
 # | `dist.all_reduce`, in place | passes the gradient on as if nothing had happened, with a warning that is easily overlooked |
 #
-# So we have to say what the backward pass is. And before that, to know it.
+# So we have to write the backward pass ourselves, and first derive it.
 
 # %% [markdown]
 # ## 3. The backward pass, on paper
@@ -271,8 +271,8 @@ print("you predicted:", shards_with_gradient)
 # And x is what the layer before had gathered. Of x̄, rank r needs its own columns (line 1, one layer down). So: *add up over all ranks,
 # and let each keep its columns*. That is a **reduce-scatter**. Where the forward pass gathers, the backward pass reduce-scatters.
 #
-# It is the same for all collectives. They are linear maps, and the backward pass of a linear map is its transpose: who sent now
-# receives, and where something was copied, gradients are added.
+# It is the same for all collectives. They are linear maps, and the backward pass of a linear map is its transpose: a rank that
+# sent now receives, and where something was copied, gradients are added.
 #
 # | forward | backward |
 # |---|---|
@@ -677,9 +677,9 @@ wrong_by = {
 compare(world.pull("wrong_by")[0], {"bias of B, before g": 3.0}, wrong_by, "", "Largest error of the output")
 
 # %% [markdown]
-# B's bias was added four times. It belongs *behind* g, replicated; A's bias is cut like A's columns. And what of the gradient of b₂,
-# does it need an all-reduce? No: it is replicated, ȳ is replicated, so each rank computes the same gradient. (Those who put section 3's
-# convention here, or divide the bias by N to add it before g, must think again.)
+# B's bias was added four times. It belongs *behind* g, replicated; A's bias is cut like A's columns. Does the gradient of b₂ need an
+# all-reduce? No: it is replicated, ȳ is replicated, so each rank computes the same gradient. (Under section 3's convention, or if
+# you add b₂/N before g instead, the answer is another one.)
 #
 # **Dropout.** Lecture 04 gave each rank a seed of its own, so that no two ranks drop the same. Here all ranks hold *the same* y behind
 # g.
@@ -1205,8 +1205,8 @@ def layer_seconds(shape, ranks, flops, bandwidth, latency=0.0, element=2):
 
 
 # %% [markdown]
-# We need a point to hold on to. How long does *our* layer take on *this* machine, with communication, and how long if each rank forms a
-# group of its own, and f and g have nobody to talk to?
+# The model needs a measured point to start from. How long does *our* layer take on *this* machine, with communication, and how long if
+# each rank forms a group of its own, and f and g have nobody to talk to?
 
 # %%
 # %%ranks
@@ -1413,7 +1413,7 @@ compare(step_ms, None, None, "ms", "A step of the block, 64 tokens, width 256, 4
 # model. `SequenceParallel()` for the norms, and `PrepareModuleInput` where a placement has to change, make section 7 of it;
 # `loss_parallel()` is section 6.
 #
-# For those who want to stay near the collectives, `torch.distributed._functional_collectives` has them with their true transposes
+# If you want to stay close to the collectives, `torch.distributed._functional_collectives` has them with their true transposes
 # (section 3's rule applies, factor N and all).
 
 # %% [markdown]

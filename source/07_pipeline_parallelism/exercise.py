@@ -28,8 +28,9 @@
 # %% [markdown]
 # ## Rules of the game
 #
-# **Allowed** is everything in `torch.distributed`, but not `torch.distributed.pipelining`, which holds the answers. Every check reads what your
-# code calls, and watches what the ranks really send. In cells of your own you may compare with anything.
+# **Allowed** is everything in `torch.distributed`, but not `torch.distributed.pipelining`, which holds the answers. Where a check runs your
+# code, it is not there, and the check watches what the ranks really send. In cells of your own you may compare with anything on your
+# machine.
 #
 # **Parallel must equal serial.** The checks train the same model on the same batch in one process and compare loss and gradients.
 #
@@ -310,6 +311,9 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 # with half the activations. (d) By the formulas, m = 1000 would make every bubble vanish. What speaks against it?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "memory_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
+# **Answer to question 1**
+#
+# <!-- BEGIN SOLUTION -->
 # (a) All m are in flight, so m · 1.5 ≤ 16: m = 10, and the bubble is 7/(10 + 7) = 41 %.
 #
 # (b) At most min(8 − s, 64) in flight on stage s: 12 GiB on the first, 1.5 GiB on the last, whatever m is. The bubble is 7/(64 + 7) = 9.9 %. With the
@@ -322,6 +326,7 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 # matrices use a GPU badly (each stage's time no longer falls with them), while every message still costs its latency.
 #
 # 2 points each.
+# <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## 5. Run it
@@ -518,6 +523,9 @@ check.run_pipeline(run_pipeline, world_sizes=(2, 3, 5, 8), seed=2705)
 # repair? (d) Name two repairs, and say for each when the tensor that was sent may be written to again.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "deadlock_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
+# **Answer to question 2**
+#
+# <!-- BEGIN SOLUTION -->
 # (a) Ranks 2 and 3. Rank 3 has received activation 0, done F0 and B0, and sends gradient 0 to rank 2. Rank 2, with a warm-up of one, has done F0 and F1 and sends activation 1
 # to rank 3. Each send ends only when it is received, and both ranks come to their receives only after their sends.
 #
@@ -533,6 +541,7 @@ check.run_pipeline(run_pipeline, world_sizes=(2, 3, 5, 8), seed=2705)
 # a blocking send when it returns.
 #
 # 2 points each.
+# <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## 6. For those who want more: several stages on a rank

@@ -64,12 +64,13 @@ torch.manual_seed(100)
 batch, targets = torch.randn(2, 128, 1024).to(device)
 
 # %% [markdown]
-# Only rank 0 needs the batch, and only the last rank the targets. (Ours draw both everywhere, as the lecture does that this course grew
-# from; it looks as if all ranks got all data, and they do not use it.)
+# Only rank 0 needs the batch, and only the last rank the targets. (Ours draw both everywhere, as does the lecture that this course grew
+# from. It looks as if all ranks got all the data, but they do not use it.)
 #
-# A laptop has fewer cores than we have ranks, and four stages that really computed would fight for them. So our ranks do as if each had
-# an accelerator: a job takes as many milliseconds as `takes` says, in which the CPU mostly sleeps. Four sleep as well as one. The
-# tensors, the messages and the waiting for them are real, and `ran` notes when each job began and ended.
+# A laptop has fewer cores than we have ranks, and four stages that really computed would fight for them. So our ranks pretend that each
+# has an accelerator: a job takes as many milliseconds as `takes` says, in which the CPU mostly sleeps. Four processes can sleep at the
+# same time without slowing each other down. The tensors, the messages and the waiting for them are real, and `ran` notes when each job
+# began and ended.
 
 
 # %%
@@ -181,11 +182,11 @@ compare({m: bubble(rows) for m, rows in runs.items()}, formula, empty, "", "Bubb
 
 # %% [markdown]
 # A box is a job, its number the microbatch; the diagonal front is the pipeline filling up, and the one at the end is it running empty.
-# What is measured lies somewhat above the formula, and the more so the smaller the microbatches: the formula knows no messages, and each
-# of them takes its time (sections 5 and 6).
+# The measured bubbles are somewhat larger than the formula's, and the more so the smaller the microbatches: the formula leaves out
+# messages, each of which takes time (sections 5 and 6).
 #
 # Papers often give another ratio: the empty time over the *useful* time, (p − 1)/m. For p = 4, m = 8 that is 37.5 %, where the share of
-# the total is 27 %. It is the same picture; look twice what a percentage is of.
+# the total is 27 %. The picture is the same: always check what a percentage refers to.
 #
 # So the first rule of pipelines: **never push the whole batch**. A microbatch's rows are rows of the same batch, so the outputs are those
 # of one process, whatever m.
@@ -415,7 +416,7 @@ print("you predicted:", kibibytes_of_rank_1, "  rank 1 sent:", trace.bytes_sent(
 # %% [markdown]
 # One activation forward and its gradient backward, 512 KiB each, whatever m, and to neighbours only. It depends on rows and width, not on
 # the number of weights behind them. For the same model data parallelism sends 24 MiB a rank, tensor parallelism 1.5 MiB in the forward
-# pass alone. That is why pipelines are what people use *between* machines, on the slow links.
+# pass alone. That is why people use pipelines *between* machines, on the slow links.
 
 # %% [markdown]
 # ## 4. One forward, one backward
@@ -459,7 +460,7 @@ compare(bubbles, formula, empty, "", "Bubble, as planned: 4 ranks, 8 microbatche
 one_f_one_b_ran = on_ranks(one_f_one_b)
 
 # %% [markdown]
-# A deadlock, and fourranks says which: rank 2 sends an activation down while rank 3 sends a gradient up. Both wait until the other one
+# A deadlock, and the error explains it: rank 2 sends an activation down while rank 3 sends a gradient up. Both wait until the other one
 # receives, and neither will; ranks 1 and 0 wait behind them. `dist.send` returns when the receiver has asked for the message, even if it
 # has only four bytes. (That is Gloo. NCCL has buffers into which small messages fit, so on GPUs this cell may get through. Larger
 # messages get stuck there, too.)
@@ -557,7 +558,7 @@ print("microbatches alive at most, on ranks 0 to 3:", counted)
 #
 # ### Your own schedule
 #
-# Here you can put in your own function. What stands there does one microbatch after the other; the exercise's functions fit. If the
+# Here you can put in your own function. The placeholder does one microbatch after the other; the functions of the exercise fit. If the
 # orders of two ranks contradict each other, the drawing stops where no rank can go on, and on the ranks it is a deadlock that says who
 # waits for what. (Then run the cell with `new_group` again before you go on: a deadlock takes the groups with it.) If neighbours go
 # through the microbatches in different orders, nothing complains, and gradients meet the wrong activations: that is why the third cell
@@ -679,8 +680,8 @@ overlapped()
 # %% [markdown]
 # Blocking, each of the seven microbatches behind the first keeps a rank in the middle from computing for two messages, one in and one out;
 # with the three messages of the way through the ranks that makes 17. Overlapped, only these three are left; the thin bars are messages in
-# flight while the rank computes. What the measurement has beyond the formula is the laptop: all messages that are under way share its
-# cores, which a network card would not need. (On a machine that is busy with other things, that hides the difference.)
+# flight while the rank computes. The measurement is longer than the formula because of the laptop: all messages that are under way share
+# its cores, which a network card would not need. (On a machine that is busy with other things, that hides the difference.)
 #
 # `isend` alone is half of it. A message needs both ends: if the receiver asks only when it is done with the last microbatch, the transfer
 # begins only then.
@@ -692,8 +693,9 @@ overlapped()
 # %% [markdown]
 # ## 6. How small is a microbatch?
 #
-# More microbatches, less bubble. Why not one row each? First a layer in earnest, without any sleeping, of width 4096: its 64 MiB of
-# weights are more than the caches of most CPUs hold. They have to be read for a microbatch of one row just as for one of 128.
+# More microbatches, less bubble. Why not one row each? First a layer that really computes, without any sleeping, of width 4096: its
+# 64 MiB of weights are more than the caches of most CPUs hold. They have to be read for a microbatch of one row just as for one of
+# 128.
 #
 # **Question.** By what factor does the time *per row* grow, from microbatches of 128 rows to microbatches of 1 row?
 
@@ -751,7 +753,7 @@ compare(measured, formula, step_ms, "ms", title)
 
 # %% [markdown]
 # With few microbatches, bubble; with many, overhead. The formula's best is √(3 · 80/2) ≈ 11, and the valley is flat: 8 and 16 are about
-# equally good. What is measured beyond the formula grows with m: two messages for each microbatch and boundary, which are not in it.
+# equally good. The part that the formula leaves out grows with m: two messages for each microbatch and boundary.
 #
 # On real models the microbatch is made as small as keeps the GPU efficient, often a single sequence, and m follows from the batch:
 # m = batch / (replicas · microbatch). A pipeline wants m to be several times p. When the batch does not have that many microbatches, the
@@ -1182,7 +1184,7 @@ print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}, alive at
 # - **Microbatches** turn an assembly line that runs one station at a time into one in which all work. Forward sends activations down,
 #   backward sends gradients up, and the sum is one process's gradient.
 # - **Schedules drawn, then run**: GPipe and 1F1B have the same bubble, interleaving and split backwards have less; real ranks did what
-#   the drawing said, and what they did beyond it were messages.
+#   the drawing said, and spent the rest of their time on messages.
 # - **Alive**: m under GPipe, p − rank under 1F1B, whose neighbours send to each other at the same time and must not wait for it.
 #   `isend` and `irecv`, asked for early, make messages vanish behind computing.
 # - **Torch's** 1F1B draws the same picture, with the same gradients; and tokens of one sequence can be a pipeline's microbatches.
