@@ -35,7 +35,7 @@ bundle: install ## make four_ranks.zip, to hand out: no solutions, no hidden tes
 bench: install .venv/peers ## measure the course beside its peers, into benchmarks/results.md
 	@$(BIN)/python -m benchmarks $(ARGS)
 
-soak: install ## run 2000 random programs, half of them faulty, into benchmarks/soak.md
+soak: install ## run 10,000 random programs, half of them faulty, into benchmarks/soak.md
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
 mutation: install ## count small faults in solutions that checks catch, into benchmarks/mutation/results/

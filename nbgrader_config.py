@@ -3,8 +3,10 @@
 import os
 import sysconfig
 import warnings
+from pathlib import Path
 
 c = get_config()
+course = Path(__file__).resolve().parent
 
 # nbgrader calls alembic by its name, also when .venv is not activated.
 os.environ["PATH"] = os.pathsep.join([sysconfig.get_path("scripts"), os.environ["PATH"]])
@@ -25,6 +27,12 @@ c.CourseDirectory.ignore = [
     "lecture.py",
 ]
 
+# A clone has only their text; Generate, in formgrader as on the command line, looks for the notebooks.
+if any(not text.with_suffix(".ipynb").exists() for text in course.glob("source/*/exercise.py")):
+    from autograder.notebooks.place import place_missing
+
+    place_missing(course)
+
 # exercises/ and solutions/ are committed, so they always exist: make them again instead of skipping them.
 c.GenerateAssignment.force = True
 c.GenerateSolution.force = True
@@ -44,6 +52,14 @@ c.Autograde.autograde_preprocessors = [
     "nbgrader.preprocessors.AssignLatePenalties",
     "nbgrader.preprocessors.CheckCellMetadata",
 ]
+
+# Handing out and in without a platform. For a class on one machine: a folder that all of its users can write.
+c.Exchange.root = str(course / "exchange")
+if os.access(course, os.W_OK):
+    (course / "exchange").mkdir(exist_ok=True)
+
+# Names that students chose on a platform are no formulas in a table, and no lines.
+c.ExportApp.plugin_class = "autograder.grading.export.TableExport"
 
 # The Validate button runs a notebook in a kernel; checks bound their own time, this is for other cells.
 c.Execute.timeout = 180

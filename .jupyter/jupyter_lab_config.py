@@ -8,6 +8,7 @@ course = Path(__file__).resolve().parent.parent
 c.ServerApp.root_dir = str(course)
 c.ServerApp.allow_root = True  # rented machines have no other user
 c.KernelManager.transport_encryption = "auto"  # nobody else on this machine can listen to a kernel
+c.ServerApp.contents_manager_class = "autograder.notebooks.contents.CourseContentsManager"
 c.ContentsManager.hide_globs = ["__pycache__", "*.egg-info"]
 c.LabApp.default_url = "/lab/tree/index.md"
 c.LabApp.workspaces_dir = str(course / ".venv" / "workspaces")

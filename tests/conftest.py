@@ -27,7 +27,7 @@ for variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
-    for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+    for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         os.environ[variable] = str(tmp_path_factory.mktemp(variable.lower()))
 
 

@@ -222,10 +222,10 @@ def test_a_slider_goes_through_the_rounds_and_a_stored_notebook_shows_them_all(o
     picture = browser.find_element(By.CSS_SELECTOR, ".jp-OutputArea-output img")
     all_rounds = picture.get_attribute("src")
     browser.find_element(By.CSS_SELECTOR, "input[type=range]").send_keys(Keys.ARROW_RIGHT)
-    page.wait_for(lambda: picture.get_attribute("alt") == "round 1 of 3")
+    page.wait_for(lambda: picture.get_attribute("title") == "round 1 of 3")
     assert picture.get_attribute("src") != all_rounds
     browser.find_element(By.CSS_SELECTOR, "button[aria-label=Play]").click()
-    page.wait_for(lambda: picture.get_attribute("alt") == "round 3 of 3")
+    page.wait_for(lambda: picture.get_attribute("title") == "round 3 of 3")
     page.press("save")
     page.wait_for(lambda: "image/png" in (student_copy / "ping.ipynb").read_text())
 

@@ -15,6 +15,18 @@ from .test_browser import PANEL, Notebook, _runs, written
 DASHBOARD = f"{PANEL} .fourranks-dashboard"
 PROMPTS = f"{PANEL} .jp-Notebook .jp-Cell .jp-InputPrompt"
 START = "%load_ext fourranks\n%ranks start\n%ranks dashboard"
+PANE = ".jupyterlab-sidecar .fourranks-dashboard"
+# In 420 pixels: the height at which each button stands, and what reaches beyond the edge.
+NARROW = """
+const root = document.querySelector(arguments[0]);
+root.style.width = "420px";
+const box = element => element.getBoundingClientRect();
+const isOutside = element => box(element).right > box(root).right;
+return [
+    [...root.querySelectorAll("button")].map(button => box(button).top),
+    [...root.querySelectorAll("*")].filter(isOutside).map(element => element.className),
+];
+"""
 STUCK = "%%ranks\nkept = rank\nif rank == 0:\n    import time; time.sleep(600)\ndist.barrier()"
 
 
@@ -97,6 +109,37 @@ def test_it_goes_quiet_when_it_is_hidden_and_wakes_up_when_it_is_seen(opened):
     assert "The cell was interrupted." in page.cells[2]["errors"]
 
 
+def test_it_stands_once_beside_the_notebook_also_after_the_page_was_loaded_again(opened, browser):
+    page = opened("beside.ipynb", f"{START} --side", "%ranks dashboard --side", STUCK)
+    page.run_next()
+    page.run_next()
+    page.press("run")
+    page.wait_for(lambda: "waiting for rank 0 in barrier" in _pane(browser))
+
+    buttons, outside = browser.execute_script(NARROW, PANE)
+    assert len(set(buttons)) == 1 and not outside
+
+    page.press("interrupt")
+    page.wait_for(lambda: not _runs(page.cells[2]))
+    browser.refresh()
+    page.wait_for(lambda: "4 ranks, gloo: idle" in _pane(browser))
+
+
+def test_it_says_so_when_the_kernel_was_restarted(opened, browser):
+    page = opened("restarted.ipynb", f"{START} --side", "1")
+    page.run_next()
+    page.wait_for(lambda: "4 ranks, gloo: idle" in _pane(browser))
+    page.press("restart")
+    page._click(".jp-Dialog .jp-mod-accept")
+    page.wait_for(lambda: "This is how it was." in _pane(browser))
+
+
+def _pane(browser: Chrome) -> str:
+    """What the only dashboard beside the notebook says."""
+    views = browser.find_elements(By.CSS_SELECTOR, PANE)
+    return views[0].text if len(views) == 1 else ""
+
+
 def test_a_stored_notebook_shows_a_table_in_its_place(opened, browser, lab, student_copy):
     page = opened("living.ipynb", "%load_ext fourranks\n%ranks start -n 2\n%ranks dashboard", "1")
     page.run_next()
@@ -107,3 +150,4 @@ def test_a_stored_notebook_shows_a_table_in_its_place(opened, browser, lab, stud
     stored = Page(browser, "stored.ipynb", cells=2)
     stored.wait_for(lambda: "rankpid" in stored.cells[0]["text"])
     assert "Error" not in stored.cells[0]["text"] and not stored.dashboard
+    assert "How the ranks were on 20" in stored.cells[0]["text"]

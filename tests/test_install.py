@@ -49,6 +49,8 @@ def course(tmp_path: Path) -> Path:
     (tmp_path / "tools").mkdir()
     shutil.copy(INSTALL, tmp_path / "tools")
     shutil.copy(COURSE / "Makefile", tmp_path)
+    (tmp_path / ".jupyter").mkdir()
+    shutil.copy(COURSE / ".jupyter" / "ipython_kernel_config.py", tmp_path / ".jupyter")
     (tmp_path / "requirements.txt").write_text("")
     (tmp_path / "backend.py").write_text(BACKEND)
     (tmp_path / "mini.py").write_text("")
@@ -72,6 +74,7 @@ def test_the_first_make_installs_and_the_second_has_nothing_to_do_until_requirem
     first = make(course, "install")
     assert first.returncode == 0, first.stderr
     assert can_import_the_package(course)
+    assert (course / ".venv/etc/ipython/ipython_kernel_config.py").exists()
 
     (course / "building").unlink()
     second = make(course, "install")

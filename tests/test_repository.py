@@ -5,6 +5,7 @@ import subprocess
 from importlib.metadata import requires
 from pathlib import Path
 
+from jupyter_core import paths
 from packaging.requirements import Requirement
 
 from autograder.grading.referee import PATIENCE
@@ -12,6 +13,11 @@ from autograder.sandbox.bubblewrap import Limits
 from autograder.sandbox.remote import CELL
 
 COURSE = Path(__file__).parents[1]
+
+
+def test_tests_leave_nothing_in_the_users_home():
+    folders = (paths.jupyter_config_dir(), paths.jupyter_data_dir(), paths.jupyter_runtime_dir())
+    assert not [folder for folder in folders if Path(folder).is_relative_to(Path.home())]
 
 
 def test_every_direct_dependency_is_pinned_within_its_range():

@@ -14,6 +14,7 @@ VENV = os.path.join(COURSE, ".venv")
 VENV_PYTHON = os.path.join(VENV, "bin", "python")
 RECORD = os.path.join(VENV, "installed")  # the digest of what is installed, or UNFINISHED
 UNFINISHED = "unfinished"
+KERNEL_CONFIG = os.path.join(COURSE, ".jupyter", "ipython_kernel_config.py")
 OLDEST_PYTHON = (3, 10)
 NEEDED_GB = 3  # torch for CPU alone, JupyterLab and the rest, with room to unpack them
 
@@ -22,6 +23,7 @@ def main():
     wanted = digest()
     recorded = read_record()
     if recorded == wanted and os.path.exists(VENV_PYTHON):
+        configure_kernels()
         return
     check_python()
     check_disk()
@@ -31,6 +33,7 @@ def main():
         make_venv()
     write_record(UNFINISHED)
     install()
+    configure_kernels()
     write_record(wanted)
 
 
@@ -130,6 +133,13 @@ def install():
     shutil.rmtree(unpack, ignore_errors=True)
     if pip.wait() != 0:
         explain("".join(said))
+
+
+def configure_kernels():
+    """Copy the kernels' settings to where IPython looks for those of one environment."""
+    folder = os.path.join(VENV, "etc", "ipython")
+    os.makedirs(folder, exist_ok=True)
+    shutil.copy(KERNEL_CONFIG, folder)
 
 
 def explain(said):

@@ -8,19 +8,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from .generate import DTYPES, NUMELS, REDUCE_OPS
-from .program import (
-    Choose,
-    Collective,
-    Compute,
-    Exchange,
-    Leave,
-    Program,
-    Recv,
-    Send,
-    Stop,
-    evaluate,
-    walk,
-)
+from .program import Choose, Leave, Program, walk
+from .statements import Collective, Compute, Exchange, Expired, Recv, Send, Stop, evaluate
 
 ATTEMPTS = 200  # at a place and rank where the fault changes something; a few suffice for most programs
 FRESH_TAG = 999
@@ -101,6 +90,13 @@ def leave_early(site: Site) -> tuple | None:
     return (Leave("break" if site.in_loop else "return"),)
 
 
+def uncaught(site: Site) -> tuple | None:
+    """The rank does not catch that a group's short timeout has ended its call."""
+    if not isinstance(site.statement, Expired):
+        return None
+    return (replace(site.statement, is_caught=False),)
+
+
 def exception(site: Site) -> tuple | None:
     """The rank raises an exception."""
     return (Stop("exception"),)
@@ -122,6 +118,7 @@ FAULTS: tuple[Callable[[Site], tuple | None], ...] = (
     wrong_tag,
     missing_message,
     leave_early,
+    uncaught,
     exception,
     kill,
 )

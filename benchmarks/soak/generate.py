@@ -7,16 +7,19 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .program import (
-    Choose,
+from .actions import Group
+from .program import Choose, Program, Repeat
+from .statements import (
+    FAILING_LATER,
+    REFUSED,
+    WAYS,
     Collective,
     Compute,
     Exchange,
-    Group,
+    Expired,
     NewGroup,
-    Program,
     Recv,
-    Repeat,
+    Refused,
     Send,
     Wait,
 )
@@ -51,11 +54,15 @@ class _Author:
         self._ranks = tuple(range(world_size))
         self._world = Group("", self._ranks)
         self._groups = [self._world]
-        self._handles, self._tags = 0, 0
+        self._threads: Group | None = None  # the group of second threads
+        self._handles, self._tags, self._expiring = 0, 0, 0
         self._in_loop = False
 
     def program(self) -> Program:
         body = self._new_groups() if self._rng.random() < 0.35 and len(self._ranks) > 2 else []
+        if self._rng.random() < 0.3:
+            self._threads = Group("group_of_threads", self._ranks)
+            body.append(NewGroup(self._threads))
         for _ in range(self._rng.randint(2, 7)):
             body += self._paragraph()
         return Program(len(self._ranks), tuple(body), in_function=self._rng.random() < 0.5)
@@ -73,14 +80,34 @@ class _Author:
         """A few statements that belong together."""
         rng = self._rng
         write = rng.choices(
-            (self._collective, self._delayed, self._compute, self._messages, self._train, self._loop),
-            (8, 3, 4, 7, 0.4, 0 if self._in_loop else 3),
+            (
+                self._collective,
+                self._delayed,
+                self._compute,
+                self._messages,
+                self._train,
+                self._loop,
+                self._refused,
+                self._threaded,
+                self._expired,
+            ),
+            (
+                8,
+                3,
+                4,
+                7,
+                0.4,
+                0 if self._in_loop else 3,
+                1,
+                2 if self._threads else 0,
+                0 if self._in_loop else 0.4,
+            ),
         )[0]
         return write()
 
     def _loop(self) -> list[Any]:
         if self._rng.random() < 0.1:  # without compute: a source may run far ahead of the others
-            return [Repeat(self._rng.randint(20, 300), tuple(self._collective()))]
+            return [Repeat(self._rng.randint(20, 60), tuple(self._collective()))]
         self._in_loop = True
         body = [statement for _ in range(self._rng.randint(1, 3)) for statement in self._paragraph()]
         self._in_loop = False
@@ -95,10 +122,10 @@ class _Author:
         """Uneven work; now and then one rank takes much longer."""
         rng = self._rng
         if rng.random() < 0.12 and not self._in_loop:
-            seconds = f"{rng.uniform(0.8, 1.6):.2f} if rank == {rng.choice(self._ranks)} else 0"
+            seconds = f"{rng.uniform(0.8, 1.2):.2f} if rank == {rng.choice(self._ranks)} else 0"
             return [Compute("time.sleep", seconds)]
         how = rng.choice(("time.sleep", "time.sleep", "multiply", "count"))
-        longest = 0.25 if how == "time.sleep" else 0.1
+        longest = 0.15 if how == "time.sleep" else 0.03
         each = ", ".join(f"{rng.choice((0, rng.uniform(0, longest))):.2g}" for _ in self._ranks)
         return [Compute(how, f"({each})[rank]")]
 
@@ -117,8 +144,32 @@ class _Author:
             for _ in range(rng.randint(1, 3))
         ]
         between = self._compute() if rng.random() < 0.5 else self._collective()
-        waits = [_for_members(Wait(call.handle), self._world, call.group) for call in calls]
+        waits = [
+            _for_members(Wait(call.handle, rng.choice(tuple(WAYS))), self._world, call.group)
+            for call in calls
+        ]
         return [*(_for_members(call, self._world) for call in calls), *between, *waits]
+
+    def _threaded(self) -> list[Any]:
+        """A second thread's collective, in a group that only such threads use, while the rank does more."""
+        kind = self._rng.choice(("barrier", *ASYNCHRONOUS))
+        call = replace(self._call(kind, self._threads), handle=self._handle(), in_thread=True)
+        between = self._compute() if self._rng.random() < 0.5 else self._collective()
+        return [call, *between, Wait(call.handle)]
+
+    def _refused(self) -> list[Any]:
+        """A call that is refused and caught, on all ranks or on one."""
+        call = Refused(self._rng.choice(REFUSED))
+        if call.kind in FAILING_LATER or self._rng.random() < 0.5:
+            return [call]
+        return [Choose(f"rank == {self._rng.choice(self._ranks)}", (call,))]
+
+    def _expired(self) -> list[Any]:
+        """A call in a group whose timeout is short, and that a member never makes."""
+        self._expiring += 1
+        members = tuple(sorted(self._rng.sample(self._ranks, self._rng.randint(2, len(self._ranks)))))
+        group = Group(f"short_{self._expiring}", members)
+        return [Expired(self._world, group, self._rng.choice(members))]
 
     def _call(self, kind: str, group: Group) -> Collective:
         rng = self._rng

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from collections import deque
 from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 
@@ -16,7 +19,9 @@ from .oracle import Fate, Forecast, forecast
 from .program import Program
 from .world import Outcome, World
 
-PROGRAMS_A_WORLD = 10  # before it is ended: what one program leaves must not harm the next ones
+TIMEOUT = 60.0  # seconds for one program, which only a hang needs: the longest legal ones take a few
+POLLING_TIMEOUT = 8.0  # where nothing else can end a hang
+PROGRAMS_A_WORLD = 25  # before it is ended: what one program leaves must not harm the next ones
 
 
 class Verdict(Enum):
@@ -24,9 +29,13 @@ class Verdict(Enum):
 
     COMPLETED = "completed"
     DETECTED = "detected"
+    TIMED_OUT = "timed out"  # as it must: a rank asks again and again whether a call is over
     MISSED = "missed"
     FALSE_ALARM = "false alarm"
     RANK_LOST = "rank lost"  # a process ended that nobody had killed
+
+
+GOOD = (Verdict.COMPLETED, Verdict.DETECTED, Verdict.TIMED_OUT)
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,7 @@ class Judgement:
 
     @property
     def is_good(self) -> bool:
-        return self.verdict in (Verdict.COMPLETED, Verdict.DETECTED) and not self.outcome.unusable
+        return self.verdict in GOOD and not self.outcome.unusable
 
     @property
     def is_deadlock(self) -> bool:
@@ -69,27 +78,43 @@ def trial(seed: int, number: int) -> Trial:
     return Trial(seed, number, fault, program, forecast(program))
 
 
-def soak(trials: Iterable[Trial]) -> Iterator[Judgement]:
-    """Run trials one after the other; consecutive ones share a world as long as it is usable."""
-    world, batch = None, None
+def soak(trials: Iterable[Trial], worlds: int = 1) -> Iterator[Judgement]:
+    """Run trials, in several worlds at a time; consecutive ones share a world as long as it is usable."""
+    with ThreadPoolExecutor(worlds) as executor:
+        under_way: deque[Future[list[Judgement]]] = deque()
+        try:
+            for _, batch in itertools.groupby(trials, _batch):
+                under_way.append(executor.submit(_judge, list(batch)))
+                if len(under_way) > worlds:
+                    yield from under_way.popleft().result()
+            while under_way:
+                yield from under_way.popleft().result()
+        finally:
+            executor.shutdown(cancel_futures=True)
+
+
+def _judge(batch: list[Trial]) -> list[Judgement]:
+    """Run trials in one world; a new one takes its place when it may be harmed."""
+    world, judgements = None, []
     try:
-        for each in trials:
-            if world is not None and batch != _batch(each):
-                world.close()
-                world = None
+        for each in batch:
             try:
-                world, batch = world or World(each.program.world_size), _batch(each)
-                outcome = world.run(each.program.source, each.forecast.stages)
+                world = world or World(each.program.world_size)
+                timeout = POLLING_TIMEOUT if each.forecast.polls else TIMEOUT
+                outcome = world.run(each.program.source, each.forecast.stages, timeout)
             except StartError as error:
                 outcome = Outcome(error, unusable="no world of this size could be started")
             harmless = bool(each.fault) and outcome.error is None  # a group left out harms a later program
             if (outcome.unusable or harmless) and world is not None:
                 world.close()
                 world = None
-            yield Judgement(each, outcome, verdict(each.forecast, outcome.error))
+            judgements.append(
+                Judgement(each, outcome, verdict(each.forecast, outcome.error, outcome.restarted))
+            )
     finally:
         if world is not None:
             world.close()
+    return judgements
 
 
 def _batch(each: Trial) -> tuple[int, int]:
@@ -97,14 +122,22 @@ def _batch(each: Trial) -> tuple[int, int]:
     return each.seed, each.number // PROGRAMS_A_WORLD
 
 
-def verdict(expected: Forecast, error: Exception | None) -> Verdict:
-    """What it says of `fourranks` that a program with this forecast ended with this error."""
+def verdict(expected: Forecast, error: Exception | None, restarted: bool = False) -> Verdict:
+    """What it says of `fourranks` that a program with this forecast ended with this error.
+
+    Args:
+        expected: the forecast.
+        error: the error, if any.
+        restarted: whether all ranks had to be started again to end the program.
+    """
+    if restarted:
+        return Verdict.RANK_LOST
     if expected.fate is Fate.COMPLETES:
         return Verdict.COMPLETED if error is None else Verdict.FALSE_ALARM
     if error is None:
         return Verdict.COMPLETED if expected.fate is Fate.OPEN else Verdict.MISSED
     if isinstance(error, CellTimeout):
-        return Verdict.MISSED
+        return Verdict.TIMED_OUT if expected.polls else Verdict.MISSED
     if isinstance(error, RankDied):
         return Verdict.DETECTED if expected.reason == "kill" else Verdict.RANK_LOST
     named = {"kill": RankDied, "exception": RankError}.get(expected.reason, (DeadlockError, RankError))

@@ -13,7 +13,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from enum import Enum
 
-from .program import Action, Await, End, Group, Join, Make, Message, Program, Stage
+from .actions import Action, Await, End, Group, Join, Make, Message, Stage
+from .program import Program
 
 _FROM_SOURCE = ("broadcast", "scatter", "broadcast_object_list")
 _TO_DESTINATION = ("gather", "reduce")
@@ -34,6 +35,7 @@ class Forecast:
     fate: Fate
     reason: str  # "", "exception", "kill", "contradiction" or "stuck"
     stages: tuple[int, ...]
+    polls: bool = False  # a stuck rank asks again and again whether a call is over: no proof is possible
 
 
 def forecast(program: Program) -> Forecast:
@@ -42,13 +44,14 @@ def forecast(program: Program) -> Forecast:
     patient.run()
     hasty.run()
     stages = tuple(rank.stage for rank in patient.ranks)
+    polls = patient.polls or hasty.polls
     for how in ("kill", "exception"):
         if how in patient.ends:
-            return Forecast(Fate.FAILS, how, stages)
+            return Forecast(Fate.FAILS, how, stages, polls)
     if hasty.fails:
-        return Forecast(Fate.FAILS, "contradiction" if hasty.contradiction else "stuck", stages)
+        return Forecast(Fate.FAILS, "contradiction" if hasty.contradiction else "stuck", stages, polls)
     if patient.fails or patient.ends or hasty.ends or patient.doubtful:
-        return Forecast(Fate.OPEN, "", stages)
+        return Forecast(Fate.OPEN, "", stages, polls)
     return Forecast(Fate.COMPLETES, "", stages)
 
 
@@ -66,6 +69,14 @@ class _Rank:
     @property
     def finished(self) -> bool:
         return self.stage == len(self.stages)
+
+    @property
+    def polls(self) -> bool:
+        """Whether it stays where it asks again and again."""
+        if self.finished or self.action >= len(self.stages[self.stage]):
+            return False
+        action = self.stages[self.stage][self.action]
+        return isinstance(action, Await) and action.polls
 
 
 @dataclass(eq=False)
@@ -97,6 +108,11 @@ class Simulation:
         """Whether ranks stay behind for ever."""
         return self.contradiction or (not self.ends and any(not rank.finished for rank in self.ranks))
 
+    @property
+    def polls(self) -> bool:
+        """Whether a rank stays where it asks again and again."""
+        return any(rank.polls for rank in self.ranks)
+
     def run(self) -> None:
         """Let all ranks go on until none can."""
         while any(self._go_on(number) for number in range(len(self.ranks))):
@@ -125,7 +141,7 @@ class Simulation:
             case End(how):
                 self.ends.add(how)
                 return False
-            case Await(handle):
+            case Await(handle=handle):
                 issued = rank.pending.get(handle)
                 over = issued is None or self._complete(issued)
                 if over:

@@ -11,7 +11,8 @@ from benchmarks import table as benchmark_table
 from .judge import Judgement, Verdict
 
 COLUMNS = (
-    "| fault | programs | completed | detected | missed | false alarms | ranks lost | not usable after |"
+    "| fault | programs | completed | detected | timed out "
+    "| missed | false alarms | ranks lost | not usable after |"
 )
 
 
@@ -40,7 +41,7 @@ def table(judgements: list[Judgement], command: str) -> str:
         [
             benchmark_table.head(command, "Random programs, half of them with a fault", NOTES, ("torch",)),
             COLUMNS,
-            "|---" * 8 + "|",
+            "|---" * 9 + "|",
             *rows,
             _row("**all**", judgements),
             "",
@@ -53,10 +54,11 @@ def table(judgements: list[Judgement], command: str) -> str:
 NOTES = """\
 Each program is drawn from the seed; every second one has one fault planted on one rank. What must become of
 it is known from a simulation of its ranks. "Completed" counts faults that do no harm, two equal calls swapped
-for instance. "Detected": it got stuck, or its ranks contradicted each other, and an error said so. "Missed":
-no error came, or only that of the timeout. "Ranks lost": a process ended that no fault had killed, and an
-error said so. After every program the ranks must communicate and have their variables. Counts are what
-matters: the machine may have been busy with other things."""
+for instance. "Detected": it got stuck, or its ranks contradicted each other, and an error said so. "Timed
+out": the same, but a rank asked again and again whether a call was over; that this is in vain cannot be
+proven, and the timeout ended it. "Missed": no error came, or only that of the timeout. "Ranks lost": a
+process ended that no fault had killed. After every program the ranks must communicate and have their
+variables. Counts are what matters: the machine may have been busy with other things."""
 
 
 def _row(name: str, judgements: list[Judgement]) -> str:
@@ -68,11 +70,10 @@ def _row(name: str, judgements: list[Judgement]) -> str:
 
 def _times(judgements: list[Judgement]) -> list[str]:
     deadlocks = [judgement.outcome for judgement in judgements if judgement.is_deadlock]
-    restarted = sum(outcome.restarted for outcome in deadlocks)
     to_error = [outcome.seconds_to_error for outcome in deadlocks]
     to_usable = [outcome.seconds_to_usable for outcome in deadlocks]
     return [
-        f"{len(deadlocks)} deadlocks; after {restarted} of them all ranks had to be started again.",
+        f"{len(deadlocks)} deadlocks:",
         _quantiles("until the error is raised", to_error),
         _quantiles("until usable again", to_usable),
     ]

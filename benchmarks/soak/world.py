@@ -9,13 +9,13 @@ import time
 from dataclasses import dataclass
 
 import fourranks
-from fourranks import RankDied
+from fourranks import RankDied, zygote
 
-TIMEOUT = 20.0  # seconds for one program; the longest legal ones take 8 on two idle cores
-CHECK_TIMEOUT = 10.0
+CHECK_TIMEOUT = 30.0
 _STAMP = struct.Struct("qd")  # stages that a rank has come to, and when it came to the last one
 HELPERS = """
-import mmap, os, signal, struct, time
+import mmap, os, signal, struct, threading, time
+from datetime import timedelta
 from torch.distributed import _functional_collectives as functional
 from torch.nn.parallel import DistributedDataParallel
 
@@ -34,6 +34,27 @@ def multiply(seconds):
 
 def count(seconds):
     sum(range(int(30_000_000 * seconds)))  # in C, all the while holding the GIL
+
+def poll(work):
+    while not work.is_completed():
+        time.sleep(0.001)
+
+class Thread(threading.Thread):
+    def __init__(self, call):
+        super().__init__(daemon=True)
+        self.call, self.error = call, None
+        self.start()
+
+    def run(self):
+        try:
+            self.call()
+        except Exception as error:
+            self.error = error
+
+    def wait(self):
+        self.join()
+        if self.error is not None:
+            raise self.error
 
 def train(steps):
     model = DistributedDataParallel(torch.nn.Linear(3, 5))
@@ -80,6 +101,7 @@ class World:
         self._file.write(bytes(_STAMP.size * world_size))
         self._file.flush()
         self._stamps = mmap.mmap(self._file.fileno(), 0)
+        zygote.shared().import_more()  # else each rank does at its first functional collective
         self._group = fourranks.start(world_size, "gloo")
         self._prepare()
 
@@ -95,12 +117,12 @@ class World:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, source: str, stages: tuple[int, ...]) -> Outcome:
+    def run(self, source: str, stages: tuple[int, ...], timeout: float) -> Outcome:
         """Run a program; `stages` says in which stage each rank gets stuck if the program does."""
         self._stamps[:] = bytes(len(self._stamps))
         pids = self._pids()
         try:
-            self._group.execute(source, timeout=TIMEOUT)
+            self._group.execute(source, timeout=timeout)
             return Outcome(None, unusable=self._unusable())
         except Exception as caught:  # a mistake of ours is an outcome, too
             error, raised = caught, time.monotonic()

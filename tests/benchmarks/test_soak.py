@@ -1,13 +1,16 @@
 """The soak test's parts: what is drawn, planted and foretold; and a short soak on real ranks."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
 from benchmarks.soak import faults, generate
+from benchmarks.soak.actions import Group
 from benchmarks.soak.judge import Verdict, soak, trial, verdict
 from benchmarks.soak.oracle import Fate, Forecast, forecast
-from benchmarks.soak.program import Choose, Collective, Group, Program, Recv, Repeat, Send, Wait
+from benchmarks.soak.program import Choose, Program, Repeat
+from benchmarks.soak.statements import Collective, Recv, Send, Wait
 from fourranks import CellTimeout, DeadlockError, RankDied, RankError
 
 WORLD = Group("", (0, 1))
@@ -41,7 +44,7 @@ def test_programs_without_a_fault_must_complete_and_are_python():
 @pytest.mark.parametrize("fault", faults.FAULTS, ids=lambda fault: fault.__name__)
 def test_a_planted_fault_changes_what_one_rank_does_and_only_that_one(fault):
     planted = 0
-    for program, rng in programs(60):
+    for program, rng in programs(400 if fault is faults.uncaught else 60):  # its place is rare
         faulty = faults.plant(program, fault, rng)
         if faulty is None:
             continue
@@ -99,6 +102,20 @@ def test_the_simulation_foretells(expected, body):
 )
 def test_an_outcome_is_judged_by_what_was_foretold(fate, reason, error, expected):
     assert verdict(Forecast(fate, reason, ()), error) is expected
+
+
+def test_a_timeout_may_end_only_a_hang_in_which_a_rank_polls():
+    polling = Program(2, (Choose("rank == 0", (replace(ALL_REDUCE, handle="a"), Wait("a", "poll"))),))
+    assert forecast(polling).fate is Fate.FAILS
+    assert verdict(forecast(polling), CellTimeout("")) is Verdict.TIMED_OUT
+    elsewhere = Program(
+        2, (Choose("rank == 1", (BROADCAST,)), replace(ALL_REDUCE, handle="a"), Wait("a", "poll"))
+    )
+    assert not forecast(replace(elsewhere, body=elsewhere.body[1:])).polls
+
+
+def test_ranks_that_had_to_be_started_again_are_lost():
+    assert verdict(Forecast(Fate.FAILS, "stuck", ()), DeadlockError(""), restarted=True) is Verdict.RANK_LOST
 
 
 def test_a_short_soak_misses_nothing_and_accuses_nobody():

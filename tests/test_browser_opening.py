@@ -1,0 +1,72 @@
+"""What opening a notebook does, in a real JupyterLab in a browser: it changes nothing, and spoils nothing."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+from selenium.webdriver import Chrome
+from selenium.webdriver.common.by import By
+
+from .test_browser import PANEL, Notebook, has_picture, written
+
+pytestmark = pytest.mark.timeout(600)
+
+LECTURE = "lectures/01_hardware_hierarchy/lecture.ipynb"
+BUILT = [LECTURE, "exercises/02_collectives/exercise.ipynb", "solutions/02_collectives/exercise.ipynb"]
+FOLDED = f"{PANEL} .jp-OutputPlaceholder"
+TAB = ".jp-mod-current.lm-TabBar-tab"
+
+
+@pytest.fixture
+def opened(browser: Chrome, lab: str, student_copy: Path) -> Callable[[str], Notebook]:
+    """Opens a notebook of the course, with a kernel."""
+
+    def opened(path: str) -> Notebook:
+        browser.get(f"{lab}lab/tree/{path}?reset")
+        return Notebook(browser, path, cells=len(read(student_copy / path).cells))
+
+    return opened
+
+
+def is_dirty(browser: Chrome) -> bool:
+    """Whether JupyterLab would save the notebook after a while, and ask before it closes it."""
+    return "jp-mod-dirty" in browser.find_element(By.CSS_SELECTOR, TAB).get_attribute("class")
+
+
+@pytest.mark.parametrize("path", BUILT)
+def test_a_notebook_that_is_opened_and_closed_stays_as_it_was(opened, browser, student_copy, path):
+    before = (student_copy / path).read_bytes()
+    page = opened(path)
+    assert not is_dirty(browser)
+    page.press("save")
+    page.wait_for(lambda: browser.find_elements(By.CSS_SELECTOR, PANEL))
+    browser.find_element(By.CSS_SELECTOR, f"{TAB} .lm-TabBar-tabCloseIcon").click()
+    page.wait_for(lambda: not browser.find_elements(By.CSS_SELECTOR, PANEL))
+    assert not browser.find_elements(By.CSS_SELECTOR, ".jp-Dialog")
+    assert (student_copy / path).read_bytes() == before
+
+
+def test_a_notebook_that_a_reader_wrote_keeps_what_lab_writes_into_it(opened, browser, student_copy):
+    nbformat.write(written("1 + 1"), student_copy / "own.ipynb")
+    page = opened("own.ipynb")
+    page.wait_for(lambda: is_dirty(browser))
+    page.press("save")
+    page.wait_for(lambda: "version" in read(student_copy / "own.ipynb").metadata.get("language_info", {}))
+
+
+def test_a_lecture_shows_no_output_before_its_cell_is_run_and_then_all_of_it(opened, browser, student_copy):
+    built = read(student_copy / LECTURE).cells  # JupyterLab saves the notebook while it runs
+    page = opened(LECTURE)
+    assert any(cell.get("outputs") for cell in built)
+    assert not any(cell["outputs"] for cell in page.cells)
+    places = browser.find_elements(By.CSS_SELECTOR, FOLDED)
+    assert not any(place.get_attribute("textContent") for place in places)
+    page.restart_and_run_all()
+    for cell, shown in zip(built, page.cells, strict=True):
+        assert bool(shown["outputs"]) == bool(cell.get("outputs")), cell.source
+        assert len(shown["figures"]) == sum(map(has_picture, cell.get("outputs", []))), cell.source
+
+
+def read(path: Path) -> nbformat.NotebookNode:
+    return nbformat.read(path, as_version=4)
