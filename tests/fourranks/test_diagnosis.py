@@ -382,7 +382,7 @@ def explanation(group, cell, ranks=None):
         ),
         pytest.param(
             "rows = torch.ones(4 + 4 * (rank == 2))\ntry: dist.all_to_all_single(torch.empty(4), rows)\n"
-            "except RuntimeError: dist.barrier()",
+            "except RuntimeError: dist.all_reduce(x)",
             "On rank 2 the all_to_all_single was refused (Cell In[1], line 3: try: "
             "dist.all_to_all_single(torch.empty(4), rows)): in->size == out->size. On rank 2 torch "
             "refused this all_to_all_single for its arguments, and the others wait in it",
