@@ -27,7 +27,6 @@ _HINTS = (
     apart.went_apart,
     collectives.details_disagree,
     collectives.orders_disagree,
-    messages.handle_thrown_away,
     messages.other_tag_or_peer,
     messages.cycle_of_one_kind,
     messages.other_count,

@@ -190,7 +190,7 @@ class State:
     cells: dict[str, str] = field(default_factory=dict)  # the text of those that these lines are in, by file
     at: float = field(default_factory=time.perf_counter)  # when; the ranks' clock is the notebook's, too
     bars: tuple[Bar, ...] = ()  # of the cell's loops
-    postponed: bool = False  # the rank is interrupted as soon as an import of its ends
+    postponed: bool = False  # the rank is interrupted as soon as an import, or a call of C code, ends
     telling: bool = False  # the cell has raised, and the rank is making the text of its error
     number: int = 0  # of the report that was asked for
 

@@ -263,16 +263,9 @@ def missing(rank: int, call: Call, progresses: Mapping[int, Progress], strict: b
         taken = {q: known(rank).recvs.get((call.group, q, call.tag), 0) for q in peers}
         return peers if all(_sent(known(q), rank, call) <= taken[q] for q in peers) else set()
     if call.op == "recv":
-        never_sent = not strict and thrown_away(known(call.peer), rank, call)
-        return {call.peer} if _sent(known(call.peer), rank, call) <= call.seq or never_sent else set()
+        return {call.peer} if _sent(known(call.peer), rank, call) <= call.seq else set()
     needed = _needed(rank, call) if strict or call.members else set(call.ranks) - {rank}
     return {q for q in needed if known(q).collectives.get((call.group, call.ranks), 0) <= call.seq}
-
-
-def thrown_away(progress: Progress, receiver: int, call: Call) -> Call | None:
-    """The isend for this receive if its handle was dropped before it was over: Gloo may never send it."""
-    meant = (call.group, receiver, call.tag, call.seq)
-    return next((c for c in progress.dropped if (c.group, c.peer, c.tag, c.seq) == meant), None)
 
 
 def _sent(progress: Progress, receiver: int, call: Call) -> int:

@@ -26,7 +26,7 @@ from autograder.moments import Marks, Moment
 from autograder.sandbox import frames
 from autograder.sandbox.arguments import to_plain
 from fourranks.messages import Settings
-from fourranks.rank import any_source
+from fourranks.rank import waits
 from fourranks.rank.arguments import tensors_in
 from fourranks.rank.default_group import DefaultGroup
 from fourranks.rank.frames import pass_over
@@ -64,7 +64,7 @@ class WitnessedGroup(DefaultGroup):
         return dist.HashStore()
 
     def cut(self, everything: bool) -> None:
-        any_source.give_up()
+        waits.give_up()
         self._witness.ask({"cut": True}).wait()
 
 

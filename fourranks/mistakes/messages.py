@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 
 from ..scene import Scene, stack
 from ..trace import Call
-from ..watch import thrown_away
 
 
 def too_small_a_buffer(scene: Scene) -> str | None:
@@ -20,19 +19,6 @@ def too_small_a_buffer(scene: Scene) -> str | None:
         f"{sent.nbytes} bytes are sent, and there is room for {room.nbytes}. Messages between two ranks "
         "arrive in the\norder in which they were sent: if both are right, the receives are in another one."
     )
-
-
-def handle_thrown_away(scene: Scene) -> str | None:
-    """The isend that a receive waits for lost its handle, and Gloo may never send it."""
-    for rank, call in scene.deadlock.blocked.items():
-        if call.op != "recv" or call.peer is None:
-            continue
-        if send := thrown_away(scene.view(call.peer).progress, rank, call):
-            return (
-                f"The handle of rank {call.peer}'s isend ({scene.place(send)}) was thrown away before the\n"
-                "message was sent, and then it may never be: keep what isend returns and call its wait()."
-            )
-    return None
 
 
 def other_tag_or_peer(scene: Scene) -> str | None:

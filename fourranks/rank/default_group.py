@@ -13,7 +13,7 @@ from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import _rendezvous_handlers
 
 from ..messages import LOOPBACK, Settings
-from . import any_source, gloo, loopback, rescue
+from . import gloo, kept, loopback, rescue, waits
 from .arguments import call_on
 from .process_group import RecordingProcessGroup
 from .threads import Helper
@@ -63,6 +63,7 @@ class DefaultGroup:
         distributed_c10d._world.group_count = 0  # names must agree, whatever single ranks have tried
         self._generation, self._attempt = generation, 0
         RecordingProcessGroup.recorder.reset()
+        kept.begin_anew()
         try:
             TORCH_INIT(self._settings.backend)
         except Exception as error:
@@ -136,7 +137,7 @@ class DefaultGroup:
             groups.append(RecordingProcessGroup.being_formed)
         if self._settings.backend == "nccl" and self.exists:
             distributed_c10d._abort_process_group()  # in the order in which NCCL does not block
-        any_source.give_up()
+        waits.give_up()
         connections = self._to_store().union(*(group.connections() for group in groups))
         rescue.cut(rescue.tcp_connections() - self._before if everything else connections)
         for group in groups if everything and self._settings.backend == "gloo" else ():

@@ -62,6 +62,7 @@ IMPORT_PATIENCE = 3.0  # seconds that it waits for a module of the reader's, whi
 LIBRARY_PATIENCE = 30.0  # the same for a library: torch._dynamo takes ten on a busy machine
 SLEEPING = 0.01  # seconds of processor time between two reports; answering one takes a tenth of that
 
+_MAY_HANG = " Under torchrun, this program may hang: there, nobody keeps the message."
 _FORMED_ANEW = (
     "The default process group is formed again before the next cell; groups from new_group, and what holds "
     "one, must be made again."
@@ -83,19 +84,22 @@ class _Interrupts:
 
     A KeyboardInterrupt in the middle of a message would tear it, so sending is shielded and the interrupt is
     raised behind it.
-
-    Attributes:
-        postponed: whether an interrupt came within an import of the running code, and waited for its end.
     """
 
     def __init__(self) -> None:
-        self.postponed = False
+        self._postponed = False  # by an import of the running code
+        self._signalled = False  # and Python has not heard of it: the main thread is in C code
         self._awaits_import = False
         self._in_user_code = False
         self._shields = 0
         self._pending = False
         self._main = threading.main_thread().ident
         signal.signal(signal.SIGINT, self._handle)
+
+    @property
+    def postponed(self) -> bool:
+        """Whether an interrupt waits, or waited, for the end of an import or of one call of C code."""
+        return self._postponed or self._signalled
 
     def request(self) -> None:
         """Interrupt the main thread, but not within an import: one that is cut short spoils the process."""
@@ -105,14 +109,15 @@ class _Interrupts:
     def _interrupt(self, waited: float) -> None:
         self._awaits_import = waited < _import_patience(sys._current_frames()[self._main])
         if self._awaits_import:
-            self.postponed = True
+            self._postponed = True
             threading.Timer(IMPORT_TICK, self._interrupt, [waited + IMPORT_TICK]).start()
         else:
+            self._signalled = True
             signal.pthread_kill(self._main, signal.SIGINT)
 
     @contextlib.contextmanager
     def user_code(self) -> Iterator[None]:
-        self._pending, self.postponed, self._in_user_code = False, False, True
+        self._pending, self._postponed, self._in_user_code = False, False, True
         try:
             yield
         finally:
@@ -133,6 +138,7 @@ class _Interrupts:
                 raise KeyboardInterrupt
 
     def _handle(self, *_: Any) -> None:
+        self._signalled = False
         if not self._in_user_code:
             return
         if self._shields:
@@ -335,10 +341,13 @@ class Rank:
         return Variable(self._shell.user_ns, trace.values) if trace is not None and trace.values else None
 
     def _warn_of_dropped_handles(self) -> None:
-        for op, line in dict.fromkeys((call.op, str(place(*_line(call)))) for call in self._recorder.dropped):
+        for op, line, is_message in dict.fromkeys(
+            (call.op, str(place(*_line(call))), call.is_point_to_point) for call in self._recorder.dropped
+        ):
             sys.stderr.write(  # a script may have replaced print
                 f"Nobody waited for {op} ({line}): its handle was thrown away before it was over. Keep what "
-                "the call returns and call wait() on it before the tensor is used again.\n"
+                "the call returns and call wait() on it before the tensor is used again."
+                f"{_MAY_HANG if is_message else ''}\n"
             )
 
     def _warn_of_reinterpreted_messages(self) -> None:

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from ..trace import Call
-from . import futures, gloo, loopback, rescue, stores
+from . import futures, gloo, loopback, rescue, stores, waits
 from .arguments import call_on, describe, tensors_in
 from .methods import OPERATIONS, Operation, read
 from .places import place
@@ -132,7 +132,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         try:
             work = self._start(call, start)
             try:
-                work.wait()
+                waits.wait(call, work)
             except Exception as error:
                 self.recorder.fail(call, error)
                 raise

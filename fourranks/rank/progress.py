@@ -22,7 +22,6 @@ class Progress:
     sends: dict[tuple[str, int, int], int] = field(default_factory=dict)  # by (group, peer, tag)
     recvs: dict[tuple[str, int, int], int] = field(default_factory=dict)
     recent: list[Call] = field(default_factory=list)
-    dropped: list[Call] = field(default_factory=list)  # in this cell, before they were complete
     launched: Call | None = None  # with NCCL, the oldest call that is not complete
     failed: list[Call] = field(default_factory=list)  # that ended with an error: their transfer broke off
     refused: list[Call] = field(default_factory=list)  # by the backend: to the other ranks never made

@@ -223,6 +223,8 @@ class Recorder:
 
     def match(self, call: Call, source: int) -> None:
         """A receive from any source has received from this one, as one that had named it would have."""
+        if self._is_of_before(call):
+            return
         self._agreement.withdraw(call, source, self._recvs)
         self._recvs[call.group, None, call.tag] -= 1
         key = call.group, source, call.tag
@@ -329,7 +331,6 @@ class Recorder:
             dict(self._sends),
             dict(self._recvs),
             [*self._groups, *self._recent],
-            list(self.dropped),
             under_way[0] if under_way and self.launches else None,
             list(self._failed),
             list(self._refused),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 import weakref
 from collections.abc import Callable
@@ -13,11 +14,9 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from ..trace import Call
-from . import any_source, futures
+from . import futures, kept, waits
 from .frames import torch_calls
 from .recorder import Recorder
-
-_NO_TIME = timedelta(0)
 
 
 class RecordedWork(dist.Work):
@@ -34,10 +33,14 @@ class RecordedWork(dist.Work):
             recorder.leave_open(call, _seen_through(self))
 
     def __del__(self) -> None:
-        if not self._awaited:
-            self._recorder.drop(self._call, self._is_torchs or _end_of(self.inner)())
+        if self._awaited:
+            return
+        is_over = self._delivered or _end_of(self.inner)()
+        self._recorder.drop(self._call, self._is_torchs or is_over)
+        if self._call.is_point_to_point and not is_over and isinstance(self.inner, dist.Work):  # Gloo's
+            kept.keep(functools.partial(_receive, self._call, self.inner, self._recorder))
 
-    def wait(self, timeout: timedelta = _NO_TIME) -> bool:
+    def wait(self, timeout: timedelta = waits.NO_LIMIT) -> bool:
         if sys._getframe(1).f_code.co_filename == distributed_c10d.__file__:
             self._call.asynchronous = False
         if self._delivered:
@@ -49,18 +52,13 @@ class RecordedWork(dist.Work):
         try:
             self._wait(timeout)
             self._delivered = self._call.is_point_to_point
-            if self._delivered and self._call.peer is None:
-                self._recorder.match(self._call, self._call.ranks[self.inner._source_rank()])
         finally:
             self._recorder.end_wait(self._call, begun)
         return True
 
     def _wait(self, timeout: timedelta) -> None:
         try:
-            if self._call.op == "recv" and self._call.peer is None:
-                any_source.wait(self.inner, timeout)
-            else:
-                self.inner.wait(timeout)
+            _receive(self._call, self.inner, self._recorder, timeout)
         except Exception as error:  # unless only the wait is over: Gloo ties a message to it
             if self._call.is_point_to_point or _end_of(self.inner)():
                 self._recorder.fail(self._call, error)
@@ -109,9 +107,16 @@ class RecordedWork(dist.Work):
         return future
 
 
+def _receive(call: Call, inner: dist.Work, recorder: Recorder, timeout: timedelta = waits.NO_LIMIT) -> None:
+    """Wait for an operation; a message from any source is then known to be from one."""
+    waits.wait(call, inner, timeout)
+    if call.is_point_to_point and call.peer is None:
+        recorder.match(call, call.ranks[inner._source_rank()])
+
+
 def is_limit(timeout: timedelta | None) -> bool:
     """Whether a wait ends at a timeout that the reader chose; torch's default counts as forever."""
-    return timeout is not None and _NO_TIME < timeout < dist.default_pg_timeout
+    return timeout is not None and waits.NO_LIMIT < timeout < dist.default_pg_timeout
 
 
 def _end_of(work: dist.Work) -> Callable[[], bool]:

@@ -392,6 +392,25 @@ def test_a_timeout_stops_the_cell_and_says_where_the_ranks_were(shared_group):
     shared_group.execute("dist.barrier()")
 
 
+@pytest.mark.parametrize("call", ["dist.broadcast(x, 0)", "dist.all_reduce(x, async_op=True).wait()"])
+def test_a_timeout_in_the_middle_of_a_transfer_costs_no_variable(shared_group, call):
+    shared_group.execute("x = torch.ones(100_000_000)")
+    with pytest.raises(CellTimeout, match="Ranks 0-3: Cell"):
+        shared_group.execute(call, timeout=0.1)
+    shared_group.execute("dist.all_reduce(torch.ones(1))")
+    assert shared_group.pull("len(x)") == [100_000_000] * 4
+    shared_group.execute("del x")
+
+
+def test_a_timeout_within_a_long_call_of_c_code_waits_for_its_end(shared_group):
+    shared_group.execute("kept = rank")
+    with pytest.raises(CellTimeout):  # which no interrupt reaches, for seconds
+        shared_group.execute(
+            "import hashlib\nhashlib.pbkdf2_hmac('sha256', b'', b'', 15_000_000)", timeout=0.5
+        )
+    assert shared_group.pull("kept") == [0, 1, 2, 3]
+
+
 def test_an_error_that_leaves_the_ranks_in_step_leaves_their_process_groups_alone(shared_group):
     shared_group.execute("pair = dist.new_group([0, 1])")
     with pytest.raises(RankError):

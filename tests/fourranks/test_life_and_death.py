@@ -86,6 +86,22 @@ def test_a_rank_that_waits_for_any_source_when_all_others_have_died_keeps_its_va
     assert group.pull("kept", ranks=[0]) == [0]
 
 
+@pytest.mark.parametrize("call", ["dist.all_reduce(x)", "dist.send(x, 1) if rank == 0 else dist.recv(x, 0)"])
+def test_a_rank_that_dies_in_the_middle_of_a_transfer_costs_the_others_no_variable(group, call):
+    group.execute("kept = rank; x = torch.ones(100_000_000)", ranks=[0, 1])
+    program = f"""
+        import os, signal, threading
+        if rank < 2:
+            pair = dist.new_group([0, 1], use_local_synchronization=True)
+            if rank == 1:
+                threading.Timer(0.1, os.kill, [os.getpid(), signal.SIGKILL]).start()
+            {call}
+    """
+    with pytest.raises(RankDied, match="Rank 1 was killed"):
+        group.execute(textwrap.dedent(program).replace("(x)", "(x, group=pair)"))
+    assert group.pull("kept", ranks=[0]) == [0]
+
+
 @pytest.mark.parametrize("victim", range(4))
 def test_ranks_that_form_a_group_with_one_that_dies_meanwhile_keep_their_variables(group, victim):
     program = """

@@ -463,6 +463,45 @@ def test_a_batch_that_an_exception_has_left_does_not_swallow_later_calls(world):
     assert still_works(world)
 
 
+THROWN_AWAY = {
+    "an irecv, and a collective behind it": """
+        if rank == 1: dist.irecv(x, 0)
+        if rank == 0: sent = dist.isend(x, 1)
+        time.sleep(0.2)
+        dist.all_reduce(x.clone())
+    """,
+    "an irecv from any source, and a collective behind it": """
+        if rank == 1: dist.irecv(x)
+        if rank == 2: sent = dist.isend(x, 1)
+        time.sleep(0.2)
+        dist.all_reduce(x.clone())
+    """,
+    "an irecv, and a message the other way": """
+        if rank == 1: dist.irecv(x, 0); time.sleep(0.2); dist.send(x, 0)
+        if rank == 0: sent = dist.isend(x, 1); time.sleep(0.4); dist.recv(x, 1)
+    """,
+    "an isend before anybody asks for it, and another message behind it": """
+        if rank == 0: dist.isend(x, 1); time.sleep(0.4); dist.send(x, 1, tag=5)
+        time.sleep(0.2)
+        if rank == 1: received = dist.irecv(x, 0); dist.recv(x, 0, tag=5)
+    """,
+}
+
+
+@pytest.mark.parametrize("numel", [4, 200_000])
+@pytest.mark.parametrize("program", THROWN_AWAY.values(), ids=THROWN_AWAY)
+def test_a_message_whose_handle_is_thrown_away_arrives_and_holds_up_no_other(world, program, numel):
+    shown = str(world.execute(cell(f"x = torch.full([{numel}], float(rank))\n" + textwrap.dedent(program))))
+    assert "its handle was thrown away before it was over" in shown and "Under torchrun" in shown
+    assert still_works(world)
+
+
+def test_a_message_thrown_away_in_one_cell_is_received_in_the_next(world):
+    world.execute(cell("if rank == 0: dist.isend(torch.full([4], 7.0), 1)"))
+    world.execute("if rank == 1: x = torch.zeros(4); dist.recv(x, 0)")
+    assert world.pull("x.sum().item()", ranks=[1]) == [28.0]
+
+
 def test_a_handle_that_torch_drops_is_not_the_readers_to_keep(world):
     join = """
         from torch.distributed.algorithms.join import Join

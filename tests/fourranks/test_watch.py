@@ -235,14 +235,6 @@ def test_a_leaf_of_a_broadcast_tree_that_skipped_it_is_found_after_a_standstill(
     assert observe(*views, rounds=STANDSTILL_ROUNDS + 2) is not None
 
 
-def test_an_isend_that_was_thrown_away_does_not_come_after_a_standstill():
-    sent = call("send", peer=1)
-    sender = finished(sends={("0", 1, 0): 1}, dropped=[sent])
-    views = [sender, waiting(call("recv", peer=0)), finished(), finished()]
-    assert observe(*views, rounds=3) is None
-    assert observe(*views, rounds=STANDSTILL_ROUNDS + 2).missing == {1: (0,)}
-
-
 def test_sizes_of_an_all_to_all_are_compared_pair_by_pair():
     fits = [call("all_to_all_single", ranks=(0, 1), exchange=((8, 4), (8, 12))), ((12, 8), (4, 8))]
     assert (
