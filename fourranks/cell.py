@@ -31,7 +31,7 @@ GRACE = 0.5  # seconds that ranks still on their way get, once others wait forev
 TELLING_GRACE = 5.0  # the same while one tells of its error, which says more than any proof
 TOLD_PATIENCE = 0.1  # seconds for all ranks to hear of the end before the first cut raises errors on others
 FREE_PATIENCE = (0.3, 1.0, 3.0)  # seconds that ranks get after each attempt to free them
-LEAVING_PATIENCE = 30.0  # seconds for ranks that need no more than a processor to be free
+LEAVING_PATIENCE = 30.0  # seconds for ranks that are free when an import or a call is over
 
 _report_numbers = itertools.count(1)
 
@@ -137,6 +137,8 @@ class Cell:
                 break
             for rank in self.pending:
                 self._workers.send(rank, Interrupt())
+                if everything and rank in self.late:
+                    self._workers[rank].interrupt()
             if cut:
                 self.collect_reports(TOLD_PATIENCE)
                 self._cut = True
@@ -148,10 +150,7 @@ class Cell:
         return cut
 
     def _let_leave(self, interrupted: Callable[[], bool]) -> None:
-        """Wait for ranks that are on their way out: of an import or a cut call, or telling of their error.
-
-        On a busy machine each takes seconds.
-        """
+        """Wait for ranks that are on their way out: of an import, of a call, or telling of their error."""
         deadline = time.monotonic() + LEAVING_PATIENCE
         while self.pending and time.monotonic() < deadline and not interrupted():
             self.collect_reports(FREE_PATIENCE[-1])
@@ -161,8 +160,8 @@ class Cell:
 
     def _is_leaving(self, rank: int) -> bool:
         state = self.states.get(rank)
-        if state is None:
-            return False
+        if state is None or rank in self.late:  # one call of C code keeps its threads from running
+            return True
         return state.telling or state.postponed or state.progress.blocked is not None
 
     def _whereabouts(self, rank: int) -> str:

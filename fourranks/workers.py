@@ -53,6 +53,12 @@ class Worker:
         """Whether the process ended without having been stopped by the notebook."""
         return self.cause not in (None, _STOPPED)
 
+    def interrupt(self) -> None:
+        """Interrupt the process from outside: C code may keep its threads from hearing of a message."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGINT)
+
     def note_memory(self) -> None:
         """Look at the resident memory of the process; what was seen last stays known when it has ended."""
         with contextlib.suppress(psutil.Error):

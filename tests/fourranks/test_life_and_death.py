@@ -245,17 +245,28 @@ def test_memory_that_ran_out_long_ago_explains_no_end_of_today(monkeypatch):
     assert not kills.recent()
 
 
-def test_a_rank_stuck_in_c_code_that_cannot_be_interrupted_costs_a_restart_and_says_so(group):
+def test_a_rank_that_holds_the_interpreter_in_c_code_is_interrupted(group):
+    group.execute("kept = rank")
+    with pytest.raises(CellTimeout):
+        group.execute("import re\nif rank: dist.barrier()\nre.match(r'(a+)+$', 'a' * 50 + 'b')", timeout=0.5)
+    assert group.pull("kept") == [0, 1, 2, 3]
+
+
+ENDLESS = "import collections, itertools\ncollections.deque(itertools.repeat(0), maxlen=0)"
+
+
+def test_a_rank_stuck_in_c_code_that_cannot_be_interrupted_costs_a_restart_and_says_so(group, monkeypatch):
+    monkeypatch.setattr(cell, "LEAVING_PATIENCE", 1)
     with pytest.raises(CellTimeout, match="variables are lost"):
-        group.execute("import re\nre.match(r'(a+)+$', 'a' * 50 + 'b')", timeout=0.5)
+        group.execute(ENDLESS, timeout=0.5)
     assert str(group.execute("x = torch.ones(1); dist.all_reduce(x); x")) == "[0-3] tensor([4.])"
 
 
 def test_ranks_that_the_notebook_ends_are_not_reported_as_dead(group, monkeypatch):
     monkeypatch.setattr(cell, "FREE_PATIENCE", (0.1, 0.1, 0.1))
-    stuck = "import re, os\nif rank == 2: os.abort()\nre.match(r'(a+)+$', 'a' * 50 + 'b')"
+    monkeypatch.setattr(cell, "LEAVING_PATIENCE", 1)
     with pytest.raises(RankDied, match="variables are lost") as caught:
-        group.execute(stuck)
+        group.execute("import os\nif rank == 2: os.abort()\n" + ENDLESS)
     assert "Rank 2 was killed by SIGABRT" in str(caught.value)
     assert "Rank 1" not in str(caught.value)
 
