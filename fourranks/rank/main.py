@@ -117,11 +117,13 @@ class _Interrupts:
 
     @contextlib.contextmanager
     def user_code(self) -> Iterator[None]:
-        self._pending, self._postponed, self._in_user_code = False, False, True
+        self._pending, self._postponed, self._signalled = False, False, False
+        self._in_user_code = True
         try:
             yield
         finally:
             self._in_user_code = False
+            signal.signal(signal.SIGINT, self._handle)  # the code may have installed its own
 
     @contextlib.contextmanager
     def shield(self) -> Iterator[None]:

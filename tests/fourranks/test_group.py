@@ -392,6 +392,13 @@ def test_a_timeout_stops_the_cell_and_says_where_the_ranks_were(shared_group):
     shared_group.execute("dist.barrier()")
 
 
+def test_a_cell_can_be_stopped_after_one_that_has_installed_a_signal_handler(shared_group):
+    shared_group.execute("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nkept = rank")
+    with pytest.raises(CellTimeout):
+        shared_group.execute("while True: time.sleep(0.01)", timeout=0.3)
+    assert shared_group.pull("kept") == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("call", ["dist.broadcast(x, 0)", "dist.all_reduce(x, async_op=True).wait()"])
 def test_a_timeout_in_the_middle_of_a_transfer_costs_no_variable(shared_group, call):
     shared_group.execute("x = torch.ones(100_000_000)")
