@@ -24,6 +24,9 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 for variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
     os.environ.pop(variable, None)
 
+# A shell that starts `make test` in the background has interrupts ignored, by what tests start as well.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:

@@ -17,9 +17,7 @@ from ..trace import Call
 from .threads import Helper
 
 NO_LIMIT = timedelta(0)  # torch's way to say so
-LARGE = (
-    16 * 2**20
-)  # bytes whose transfer takes so long that it is often interrupted, and a thread adds little
+LARGE = 32 * 2**20  # bytes: their transfer takes long enough for a thread to add little
 
 _under_way: set[queue.SimpleQueue[Exception | None]] = set()
 

@@ -52,7 +52,10 @@ def _children_after(seconds: float) -> list[psutil.Process]:
 
 def _children() -> list[psutil.Process]:
     """All but the one that multiprocessing keeps for as long as Python runs."""
-    with contextlib.suppress(psutil.NoSuchProcess):
-        children = psutil.Process().children(recursive=True)
-        return [child for child in children if "multiprocessing.resource_tracker" not in str(child.cmdline())]
-    return _children()
+    return [child for child in psutil.Process().children(recursive=True) if not _is_multiprocessings(child)]
+
+
+def _is_multiprocessings(child: psutil.Process) -> bool:
+    with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, perhaps without having been waited for
+        return "multiprocessing.resource_tracker" in str(child.cmdline())
+    return False
