@@ -40,13 +40,13 @@ c.ClearSolutions.code_stub = {"python": "# Your code here\nraise NotImplementedE
 c.ClearSolutions.text_stub = "Your answer here."
 
 # Cells of students' run in a sandbox, test cells outside of it: docs/security.md.
-c.Autograde.exporter_class = "autograder.nbgrader_plugin.CarefulExporter"
+c.Autograde.exporter_class = "autograder.grading.nbgrader_plugin.CarefulExporter"
 c.Autograde.sanitize_preprocessors = [
-    "autograder.nbgrader_plugin.Restore",
+    "autograder.grading.nbgrader_plugin.Restore",
     "nbgrader.preprocessors.OverwriteCells",
 ]
 c.Autograde.autograde_preprocessors = [
-    "autograder.nbgrader_plugin.Referee",
+    "autograder.grading.nbgrader_plugin.Referee",
     "nbgrader.preprocessors.LimitOutput",
     "nbgrader.preprocessors.SaveAutoGrades",
     "nbgrader.preprocessors.AssignLatePenalties",
@@ -67,7 +67,7 @@ c.Execute.timeout = 180
 # Students see what a test says of their work, and not the hidden tests.
 c.GenerateFeedback.preprocessors = [
     "nbgrader.preprocessors.GetGrades",
-    "autograder.nbgrader_plugin.HideTests",
+    "autograder.grading.nbgrader_plugin.HideTests",
     "nbconvert.preprocessors.CSSHTMLHeaderPreprocessor",
 ]
 # HTML in a student's Markdown must not run in a browser. nbgrader's own templates pass what comes of Markdown

@@ -1,17 +1,14 @@
 """All checks under one name, for test cells: `from autograder import check; check.broadcast(broadcast)`."""
 
-from autograder.checks.bandwidths import (
+from autograder.topics.benchmarking.bandwidths import (
     algbw,
     busbw,
     corrected_reduce_scatter_busbw,
     crossover_bytes,
     fit_alpha_beta,
 )
-from autograder.checks.batches import accumulate, shard_batch
-from autograder.checks.benchmarking import benchmark
-from autograder.checks.bubbles import bubble_fraction
-from autograder.checks.checkpoints import load_checkpoint, save_checkpoint
-from autograder.checks.collectives import (
+from autograder.topics.benchmarking.checks import benchmark
+from autograder.topics.collectives.checks import (
     all_to_all,
     broadcast,
     exchange,
@@ -22,36 +19,34 @@ from autograder.checks.collectives import (
     ring_reduce_scatter,
     scatter,
 )
-from autograder.checks.data_parallelism import (
+from autograder.topics.data_parallelism.batches import accumulate, shard_batch
+from autograder.topics.data_parallelism.checkpoints import load_checkpoint, save_checkpoint
+from autograder.topics.data_parallelism.checks import (
     average_gradients,
     bucketed_distributed_data_parallel,
     distributed_data_parallel,
 )
-from autograder.checks.differentiable_collectives import (
-    copy_to_ranks,
-    gather_from_ranks,
-    reduce_from_ranks,
-    scatter_to_ranks,
-)
-from autograder.checks.fully_sharded import fully_sharded_data_parallel
-from autograder.checks.hardware_hierarchy import (
+from autograder.topics.data_parallelism.less_communication import local_sgd_round, top_k_compressor
+from autograder.topics.hardware_hierarchy.checks import (
     attainable_flops,
     matmul_intensity,
     measure_copy_bandwidth,
     transfer_seconds,
 )
-from autograder.checks.less_communication import local_sgd_round, top_k_compressor
-from autograder.checks.pipeline_parallelism import run_pipeline
-from autograder.checks.pipeline_schedules import (
+from autograder.topics.hardware_hierarchy.topology_listings import parse_topology
+from autograder.topics.pipeline_parallelism.bubbles import bubble_fraction
+from autograder.topics.pipeline_parallelism.checks import run_pipeline
+from autograder.topics.pipeline_parallelism.schedules import (
     assign_layers,
     gpipe_schedule,
     interleaved_schedule,
     one_f_one_b_schedule,
 )
-from autograder.checks.sharded_gradients import sharded_gradients
-from autograder.checks.sharded_optimizers import sharded_optimizer, training_bytes
-from autograder.checks.split_backward import split_backward_linear
-from autograder.checks.tensor_parallelism import (
+from autograder.topics.pipeline_parallelism.split_backward import split_backward_linear
+from autograder.topics.sharded_data_parallelism.fully_sharded import fully_sharded_data_parallel
+from autograder.topics.sharded_data_parallelism.sharded_gradients import sharded_gradients
+from autograder.topics.sharded_data_parallelism.sharded_optimizers import sharded_optimizer, training_bytes
+from autograder.topics.tensor_parallelism.checks import (
     all_gather_mlp,
     column_parallel_linear,
     parallel_attention,
@@ -59,8 +54,13 @@ from autograder.checks.tensor_parallelism import (
     row_parallel_linear,
     sequence_parallel_mlp,
 )
-from autograder.checks.topology_listings import parse_topology
-from autograder.checks.vocabulary_parallelism import vocab_parallel_cross_entropy
+from autograder.topics.tensor_parallelism.differentiable_collectives import (
+    copy_to_ranks,
+    gather_from_ranks,
+    reduce_from_ranks,
+    scatter_to_ranks,
+)
+from autograder.topics.tensor_parallelism.vocabulary_parallelism import vocab_parallel_cross_entropy
 
 __all__ = [
     "accumulate",

@@ -73,7 +73,7 @@ def _build(options: argparse.Namespace) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from autograder.score import ScoreError, check
+    from autograder.grading.score import ScoreError, check
 
     try:
         return 0 if check(options.exercise) else 1

@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 
 from autograder.grading.referee import PATIENCE
 from autograder.sandbox.bubblewrap import Limits
-from autograder.sandbox.remote import CELL
+from autograder.sandbox.student_process import CELL
 
 COURSE = Path(__file__).parents[1]
 

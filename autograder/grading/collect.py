@@ -18,7 +18,7 @@ from pathlib import Path
 from autograder.grading import uploads
 from autograder.grading.pool import Failed, Pool, usable_cores
 from autograder.grading.uploads import Found, Upload
-from autograder.text import line
+from autograder.kit.text import line
 
 NOTEBOOK = "exercise.ipynb"
 # Moodle: Ada Lovelace_1234567_assignsubmission_file_/exercise.ipynb

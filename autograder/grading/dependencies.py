@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CHECKS = "autograder.check"  # a list of all checks: a test cell depends on those that it names
 # What runs them, outside of the sandbox and inside.
-ALWAYS = ("autograder.grading.referee", "autograder.sandbox.interpreter")
+ALWAYS = ("autograder.grading.referee", "autograder.inside.broker")
 
 
 @cache

@@ -11,7 +11,7 @@ from typing import Any
 from nbgrader.api import Assignment, Gradebook, MissingEntry, Student
 from nbgrader.plugins import ExportPlugin
 
-from autograder.text import table_cell
+from autograder.kit.text import table_cell
 
 COLUMNS = (
     "assignment",

@@ -18,15 +18,15 @@ from traitlets.config import Config
 from autograder.grading import intake, pool, records, submission
 from autograder.grading.dependencies import checks
 from autograder.grading.gradebook import Class, ClassError
+from autograder.grading.nbgrader_plugin import Referee
 from autograder.grading.pool import Failed, Pool
 from autograder.grading.progress import Progress
 from autograder.grading.records import Terms
 from autograder.grading.regrade import Refereed, Submission, regrade_submission
 from autograder.grading.submission import SubmissionError
-from autograder.nbgrader_plugin import Referee
+from autograder.kit.text import line
 from autograder.sandbox import bubblewrap
 from autograder.sandbox.bubblewrap import SandboxMissing
-from autograder.text import line
 
 MOST_NAMED = 20  # in a message
 LIMIT = 2400.0  # seconds for a submission; the referee itself is out of patience after half of it

@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
-from autograder.text import line, shortened, visible
+from autograder.kit.text import line, shortened, visible
 from fourranks.errors import plain
 
 if TYPE_CHECKING:
-    from autograder.sandbox.remote import Shown
-    from autograder.verdict import Verdict
+    from autograder.kit.verdict import Verdict
+    from autograder.sandbox.student_process import Shown
 
 MAX_TEXT = 100_000  # characters of what a cell prints or displays at a time
 MAX_ERROR = 20_000  # and of an error's message, and of its traceback

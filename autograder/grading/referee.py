@@ -28,8 +28,8 @@ from nbformat import NotebookNode
 from autograder import check
 from autograder.grading import outputs
 from autograder.grading.submission import is_test, name_of
-from autograder.sandbox.remote import StudentProcess
-from autograder.verdict import CheckFailed, Verdict
+from autograder.kit.verdict import CheckFailed, Verdict
+from autograder.sandbox.student_process import StudentProcess
 
 PATIENCE = 1200.0  # seconds for a whole submission; the slowest solution takes a tenth of it on two cores
 

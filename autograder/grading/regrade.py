@@ -150,7 +150,7 @@ def _run(
     with start(terms.sandbox) as launch:
         # Torch takes a while to import, here as there, and often nothing has to be run.
         from autograder.grading import referee
-        from autograder.sandbox.remote import StudentProcess
+        from autograder.sandbox.student_process import StudentProcess
 
         if not gc.get_freeze_count():
             gc.freeze()  # else all that was imported is looked through again and again, last when Python ends

@@ -17,7 +17,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_raw_cell
 
-from autograder.text import line
+from autograder.kit.text import line
 
 MAX_BYTES = 64 << 20  # of a notebook's file, with all its pictures
 MAX_CELLS = 5_000

@@ -1,1 +1,1 @@
-"""Where students' code runs when it is graded: `remote` asks from outside, `interpreter` answers."""
+"""The sandbox from outside: its walls, its limits, and the handle of the student's process in it."""

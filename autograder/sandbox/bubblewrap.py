@@ -13,50 +13,23 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import sysconfig
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from autograder.inside.filesystem import COMPILED, COURSE, HOME, INSIDE, PACKAGES, WRITABLE, python
+from autograder.inside.limits import DEFAULT, Limits
+from autograder.inside.system_calls import seccomp_filter
 from autograder.sandbox import cgroup
-from autograder.sandbox.limits import (
-    DEFAULT,
-    NO_FILES,
-    Limits,
-    exceeded,
-    files_of,
-    too_much_memory,
-    usage_of,
-)
 from autograder.sandbox.loopback import Traffic
-from autograder.sandbox.system_calls import seccomp_filter
+from autograder.sandbox.usage import NO_FILES, exceeded, files_of, too_much_memory, usage_of
 from fourranks import landlock
 
-PACKAGES = Path(__file__).parents[2]
-HOME = "/home/student"
-WRITABLE = ("/dev/shm", "/tmp", HOME)  # folders in memory that students' code can write to
-COMPILED = "/tmp/compiled"  # where torch looks for what it has compiled, and makes a folder if there is none
 WATCH_EVERY = 0.1  # seconds
 LOOK_INTO_FILES_EVERY = 10  # watches, as that takes ten times as long
-# Of this course what runs a student's code. Checks, and what they expect, stay outside.
-COURSE = {
-    path: path
-    for path in (
-        "fourranks",
-        "autograder/__init__.py",
-        "autograder/drivers",
-        "autograder/forbidden.py",
-        "autograder/moments.py",
-        "autograder/sandbox",
-        "autograder/student.py",
-        "autograder/unsharded.py",
-        "autograder/wire.py",
-    )
-} | {"autograder/check.py": "autograder/sandbox/no_checks.py"}
 # Of the machine, not of the sandbox, and root's: who grades as root would let students' code write there.
 KERNEL_SETTINGS = tuple(f"/proc/{name}" for name in ("acpi", "fs", "mtrr", "scsi", "sys", "sysrq-trigger"))
-INSIDE = "AUTOGRADER_SANDBOX"  # an environment variable that is set in a sandbox
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc/ld.so.cache", "/etc/alternatives")
 
 
@@ -157,11 +130,6 @@ class Sandbox:
                 return
 
 
-def is_inside() -> bool:
-    """Whether this process runs in a sandbox."""
-    return INSIDE in os.environ
-
-
 def check() -> None:
     """Whether sandboxes can be made here.
 
@@ -219,19 +187,10 @@ def _options(report: int, rules: int, limits: Limits) -> list[str]:
 def _system() -> list[str]:
     """The system's libraries, and Python with its packages."""
     readable: list[str] = []
-    for path in sorted({*SYSTEM, *_python()}):
+    for path in sorted({*SYSTEM, *python()}):
         if os.path.exists(path) and not any(path.startswith(f"{outer}/") for outer in readable):
             readable.append(path)
     return readable
-
-
-def _python() -> list[str]:
-    return [sys.base_prefix, sys.prefix, *sysconfig.get_paths().values()]
-
-
-def python_paths() -> list[str]:
-    """Where Python, its packages and the part of the course that can be read lie."""
-    return [*_python(), *(str(PACKAGES / inside) for inside in COURSE)]
 
 
 def _environment() -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Starts the processes that run notebooks: `interpreter`, in a sandbox or without one.
+"""Starts the processes that run notebooks: `inside.broker`, in a sandbox or without one.
 
 Each imports torch at once, while this process, which has not imported it to be here, does something else.
 """
@@ -67,7 +67,7 @@ def launch(confine: Callable[..., Sandbox | Unconfined]) -> Launched:
     """
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", "autograder.sandbox.interpreter", str(theirs.fileno())]
+        command = [sys.executable, "-m", "autograder.inside.broker", str(theirs.fileno())]
         return Launched(confine(command, [theirs.fileno()]), ours)
 
 

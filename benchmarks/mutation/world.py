@@ -13,8 +13,8 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from autograder.student import NotebookFunction
-from autograder.verdict import CheckFailed
+from autograder.kit.student import NotebookFunction
+from autograder.kit.verdict import CheckFailed
 from fourranks.errors import StartError
 
 from .exercise import Exercise

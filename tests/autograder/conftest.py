@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from autograder.inside.limits import Limits
 from autograder.sandbox.bubblewrap import Sandbox
-from autograder.sandbox.limits import Limits
 
 SAY = """
 import json, socket, sys

@@ -13,8 +13,8 @@ import jupytext
 import pytest
 
 from autograder import check
-from autograder.student import NotebookFunction
-from autograder.verdict import CheckFailed
+from autograder.kit.student import NotebookFunction
+from autograder.kit.verdict import CheckFailed
 
 SOURCE = Path(__file__).parents[2] / "source"
 SHELF = Path(__file__).parent / "wrong_solutions"

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from autograder import check
-from autograder.sandbox.remote import StudentProcess
+from autograder.sandbox.student_process import StudentProcess
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
 

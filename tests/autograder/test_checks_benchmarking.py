@@ -2,7 +2,8 @@
 
 import pytest
 
-from autograder import check, student
+from autograder import check
+from autograder.kit import student
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
 
@@ -94,7 +95,7 @@ def test_a_mean_is_shown_beside_the_median_that_was_expected():
 
 
 def test_nothing_is_left_of_the_pretended_clock():
-    from autograder.drivers import benchmarking as drivers
+    from autograder.inside.drivers import benchmarking as drivers
 
     def reads_clocks(run, *, warmup, iterations, device):
         return 0.0

@@ -10,7 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autograder import check, student
+from autograder import check
+from autograder.kit import student
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
 

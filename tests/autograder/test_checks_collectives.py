@@ -9,8 +9,9 @@ import psutil
 import pytest
 import torch
 
-from autograder import check, student
-from autograder.sandbox.remote import StudentProcess
+from autograder import check
+from autograder.kit import student
+from autograder.sandbox.student_process import StudentProcess
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
 

@@ -7,7 +7,7 @@ import timeit
 import pytest
 import torch
 
-from autograder.drivers import hardware_hierarchy as drivers
+from autograder.inside.drivers import hardware_hierarchy as drivers
 from fourranks import published
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from autograder import check, student
+from autograder import check
+from autograder.kit import student
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
 

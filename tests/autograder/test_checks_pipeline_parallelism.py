@@ -8,9 +8,10 @@ import torch.distributed as dist
 from torch import nn
 
 import fourranks
-from autograder import check, student
-from autograder.drivers.pipeline_parallelism import mean_loss
-from autograder.expected import pipeline_schedules
+from autograder import check
+from autograder.inside.drivers.pipeline_parallelism import mean_loss
+from autograder.kit import student
+from autograder.topics.pipeline_parallelism import reference_schedules as pipeline_schedules
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
 

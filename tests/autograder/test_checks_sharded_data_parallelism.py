@@ -6,9 +6,10 @@ import torch.distributed as dist
 from torch import nn
 
 import fourranks
-from autograder import check, judge
-from autograder.checks import held_memory
-from autograder.student import RunFailed
+from autograder import check
+from autograder.inside.runs import RunFailed
+from autograder.kit import judge
+from autograder.topics.sharded_data_parallelism import held_memory
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
 

@@ -3,12 +3,14 @@
 import pytest
 import torch
 
-from autograder import check, wire
-from autograder.draws import Draws
+from autograder import check
 from autograder.grading.referee import _SecretChecks
-from autograder.student import NotebookFunction, RunFailed
-from autograder.trials.training import settings
-from autograder.verdict import CheckFailed
+from autograder.inside import wire
+from autograder.inside.runs import RunFailed
+from autograder.kit.draws import Draws
+from autograder.kit.student import NotebookFunction
+from autograder.kit.training import settings
+from autograder.kit.verdict import CheckFailed
 
 SEED = 2**127 + 12345
 

@@ -5,7 +5,7 @@ import queue
 
 import pytest
 
-from autograder.sandbox.footprint import Footprint, Watch
+from autograder.inside.footprint import Footprint, Watch
 
 MIB = 1 << 20
 

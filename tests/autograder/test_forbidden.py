@@ -5,9 +5,9 @@ import re
 import pytest
 
 import fourranks
-from autograder import forbidden
-from autograder.sandbox.remote import StudentProcess
-from autograder.student import NotebookFunction
+from autograder.inside import forbidden
+from autograder.kit.student import NotebookFunction
+from autograder.sandbox.student_process import StudentProcess
 from fourranks.errors import RankError
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
@@ -99,7 +99,7 @@ def test_torch_s_own_machinery_works_without_what_an_exercise_forbids(topic):
 
         import torch
 
-        importlib.import_module("autograder.forbidden").hide(libraries)
+        importlib.import_module("autograder.inside.forbidden").hide(libraries)
         model = torch.nn.Linear(3, 3)
         torch.compile(model, backend="aot_eager")(torch.ones(2, 3)).sum().backward()
         torch.optim.SGD(model.parameters(), 0.1, foreach=True).step()

@@ -10,8 +10,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from autograder.sandbox import frames
-from autograder.sandbox.arguments import from_plain, to_plain
+from autograder.inside import frames
+from autograder.inside.arguments import from_plain, to_plain
 
 
 @pytest.fixture

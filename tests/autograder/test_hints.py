@@ -6,10 +6,10 @@ from types import ModuleType
 import pytest
 import torch
 
-from autograder import hints
-from autograder.policy import Budget, Problem
-from autograder.trials.in_place import InPlaceCase
-from autograder.verdict import Result
+from autograder.kit import hints
+from autograder.kit.policy import Budget, Problem
+from autograder.kit.verdict import Result
+from autograder.topics.collectives.in_place import InPlaceCase
 
 
 def test_no_two_topics_call_different_problems_alike():

@@ -8,7 +8,7 @@ import os, time
 import fcntl, resource, socket
 import ctypes, mmap, select, threading
 from autograder.sandbox import system_calls
-from autograder.sandbox.isolation import keep_apart, keep_memory_in_sight, leave_no_traces
+from autograder.inside.isolation import keep_apart, keep_memory_in_sight, leave_no_traces
 def call(name, *arguments):
     numbers = (system_calls.REFUSED | system_calls.REFUSED_TO_RANKS)[name]
     libc = ctypes.CDLL(None, use_errno=True)
@@ -129,7 +129,7 @@ def test_cells_cannot_look_into_what_runs_beside_them(run):
 def test_what_answers_checks_unpickles_messages_of_ranks_only(run):
     code = """
 import pickle
-from autograder.sandbox.isolation import unpickle_messages_only
+from autograder.inside.isolation import unpickle_messages_only
 from fourranks.trace import Call
 
 class Runs:
@@ -147,7 +147,7 @@ except pickle.UnpicklingError as error: say([str(error), pickle.loads(honest)[0]
 def test_what_answers_checks_keeps_its_classes_as_they_are(run):
     code = r"""
 import pickle
-from autograder.sandbox.isolation import unpickle_messages_only
+from autograder.inside.isolation import unpickle_messages_only
 from fourranks.messages import Settings
 from fourranks.trace import Call
 

@@ -4,9 +4,9 @@ import dataclasses
 
 import pytest
 
-from autograder.moments import Moment
-from autograder.sandbox import ledger
-from autograder.sandbox.ledger import Contradiction, Ledger
+from autograder.inside import ledger
+from autograder.inside.ledger import Contradiction, Ledger
+from autograder.inside.moments import Moment
 from fourranks.trace import Call
 
 PIDS = [11, 12]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from autograder import forbidden
+from autograder.inside import forbidden
 from fourranks import landlock
 
 pytestmark = pytest.mark.skipif(landlock.version() < landlock.NEEDED, reason="needs Landlock")

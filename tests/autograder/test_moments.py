@@ -2,9 +2,10 @@
 
 import pytest
 
-from autograder import moments
-from autograder.moments import GREW, Marks, Moment, Unmarked, stretches
-from autograder.student import Outcome
+from autograder.inside import moments
+from autograder.inside.moments import GREW, Marks, Moment, Unmarked
+from autograder.kit.stretches import stretches
+from autograder.kit.student import Outcome
 from fourranks.trace import Call
 
 MARKED = [Moment("began", 1.0), Moment("ready", 2.0), Moment("began", 3.0)]

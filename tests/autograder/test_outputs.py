@@ -3,8 +3,8 @@
 import pytest
 
 from autograder.grading import outputs
-from autograder.policy import MAX_GOT, Problem
-from autograder.sandbox.remote import Shown
+from autograder.kit.policy import MAX_GOT, Problem
+from autograder.sandbox.student_process import Shown
 
 
 def test_an_error_is_cut_wherever_its_text_comes_from():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autograder.policy import Budget, mismatched, rounds, unwaited, violation
+from autograder.kit.policy import Budget, mismatched, rounds, unwaited, violation
 from fourranks.trace import Call
 
 

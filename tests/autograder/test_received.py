@@ -2,7 +2,7 @@
 
 import pytest
 
-from autograder.expected.received import received, too_little
+from autograder.kit.received import received, too_little
 from fourranks.trace import Call
 
 RANKS = (0, 1)

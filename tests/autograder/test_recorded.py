@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from autograder.sandbox import recorded
+from autograder.inside import recorded
 from fourranks.trace import Call
 
 SEND = Call(

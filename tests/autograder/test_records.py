@@ -155,12 +155,12 @@ def course(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "exchange", "algbw"),
     [
-        ("autograder/checks/collectives.py", True, False),
-        ("autograder/checks/bandwidths.py", False, True),
-        ("autograder/judge.py", True, True),
-        ("autograder/sandbox/interpreter.py", True, True),
+        ("autograder/topics/collectives/checks.py", True, False),
+        ("autograder/topics/benchmarking/bandwidths.py", False, True),
+        ("autograder/kit/judge.py", True, True),
+        ("autograder/inside/broker.py", True, True),
         ("fourranks/rank/recorder.py", True, True),
-        ("autograder/checks/tensor_parallelism.py", False, False),
+        ("autograder/topics/tensor_parallelism/checks.py", False, False),
         ("autograder/grading/report.py", False, False),
     ],
 )

@@ -10,7 +10,7 @@ from nbgrader.utils import determine_grade
 
 from autograder.grading import outputs, referee
 from autograder.notebooks import source
-from autograder.sandbox.remote import StudentProcess
+from autograder.sandbox.student_process import StudentProcess
 from fourranks import published
 
 COURSE = Path(__file__).parents[2]

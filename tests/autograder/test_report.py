@@ -11,9 +11,9 @@ from autograder.grading import gradebook, records, structures
 from autograder.grading.records import Cell, Record
 from autograder.grading.report import report
 from autograder.grading.structures import alike
-from autograder.judge import Trial
-from autograder.policy import Problem
-from autograder.verdict import Result, Verdict
+from autograder.kit.judge import Trial
+from autograder.kit.policy import Problem
+from autograder.kit.verdict import Result, Verdict
 from tests.classroom import COURSE, as_bytes
 
 NASTY = "<script>alert('ha')</script>"

@@ -11,10 +11,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autograder.inside.system_calls import MACHINES, REFUSED, seccomp_filter
 from autograder.sandbox import bubblewrap
 from autograder.sandbox.bubblewrap import SandboxMissing
-from autograder.sandbox.limits import Files, Usage, exceeded, usage_of
-from autograder.sandbox.system_calls import MACHINES, REFUSED, seccomp_filter
+from autograder.sandbox.usage import Files, Usage, exceeded, usage_of
 from tests.autograder.conftest import SMALL
 
 

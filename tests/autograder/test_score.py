@@ -9,7 +9,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from nbgrader.utils import compute_checksum
 
 from autograder import cli
-from autograder.score import ScoreError, check
+from autograder.grading.score import ScoreError, check
 
 COURSE = Path(__file__).parents[2]
 RIGHT = """

@@ -4,9 +4,10 @@ import psutil
 import pytest
 import torch
 
-from autograder import student
-from autograder.sandbox.remote import StudentProcess
-from autograder.student import RunFailed
+from autograder.inside import runs
+from autograder.inside.runs import RunFailed
+from autograder.kit import student
+from autograder.sandbox.student_process import StudentProcess
 
 CELLS = [
     "%load_ext fourranks",
@@ -148,20 +149,20 @@ def test_the_record_of_one_run_holds_nothing_of_the_run_before(function):
 @pytest.mark.parametrize(
     ("name", "inputs", "reason", "message"),
     [
-        ("fail", [(), ()], student.RAISED, "rank 1 raised KeyError in line .*no such thing"),
+        ("fail", [(), ()], runs.RAISED, "rank 1 raised KeyError in line .*no such thing"),
         (
             "fail_while_others_wait",
             [(), ()],
-            student.RAISED,
+            runs.RAISED,
             "rank 1 raised KeyError in line .*no such thing",
         ),
-        ("leave", [(), ()], student.RAISED, "raised SystemExit in line .*: 4"),
-        ("double", [(), ()], student.RAISED, "raised TypeError: .*tensor"),
-        ("wait_for_nothing", [(), ()], student.DEADLOCK, "wait forever"),
-        ("die", [(), ()], student.DIED, "exit"),
-        ("never_end", [(), ()], student.TIMED_OUT, "within 2 s"),
-        ("odd", [(), ()], student.WRONG_TYPE, "rank 0 .*object is neither plain data nor a tensor"),
-        ("odd_argument", [([],), ([],)], student.WRONG_TYPE, "rank 0 .*neither plain data nor a tensor"),
+        ("leave", [(), ()], runs.RAISED, "raised SystemExit in line .*: 4"),
+        ("double", [(), ()], runs.RAISED, "raised TypeError: .*tensor"),
+        ("wait_for_nothing", [(), ()], runs.DEADLOCK, "wait forever"),
+        ("die", [(), ()], runs.DIED, "exit"),
+        ("never_end", [(), ()], runs.TIMED_OUT, "within 2 s"),
+        ("odd", [(), ()], runs.WRONG_TYPE, "rank 0 .*object is neither plain data nor a tensor"),
+        ("odd_argument", [([],), ([],)], runs.WRONG_TYPE, "rank 0 .*neither plain data nor a tensor"),
     ],
 )
 def test_a_run_that_goes_wrong_says_why_and_the_next_one_works(function, name, inputs, reason, message):
@@ -212,14 +213,12 @@ def test_a_process_that_was_killed_is_started_again_for_the_next_run():
         _latest_interpreter().kill()
         with pytest.raises(RunFailed) as caught:
             process.function("one").run([()])
-        assert caught.value.reason == student.DIED
+        assert caught.value.reason == runs.DIED
         assert process.function("one").run([()])[0].value == 1
 
 
 def _latest_interpreter() -> psutil.Process:
-    ours = [
-        child for child in psutil.Process().children() if "autograder.sandbox.interpreter" in child.cmdline()
-    ]
+    ours = [child for child in psutil.Process().children() if "autograder.inside.broker" in child.cmdline()]
     return max(ours, key=psutil.Process.create_time)
 
 

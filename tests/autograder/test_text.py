@@ -2,7 +2,7 @@
 
 import pytest
 
-from autograder.text import MAX_LINE, line, shortened, table_cell, visible
+from autograder.kit.text import MAX_LINE, line, shortened, table_cell, visible
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from autograder.values import difference_beyond, kind_of
+from autograder.kit.values import difference_beyond, kind_of
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from traitlets.config import Config
 
-from autograder.policy import Budget, Problem
-from autograder.trials.in_place import InPlaceCase
-from autograder.verdict import CheckFailed, Result, Verdict, show
+from autograder.kit.policy import Budget, Problem
+from autograder.kit.verdict import CheckFailed, Result, Verdict, show
+from autograder.topics.collectives.in_place import InPlaceCase
 
 CELLS = [
     "import torch, torch.distributed as dist\nfrom autograder import check",

@@ -16,8 +16,8 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor
 
-from autograder import wire
-from autograder.wire import Limits, WireError
+from autograder.inside import wire
+from autograder.inside.wire import Limits, WireError
 
 PLAIN = [
     None,

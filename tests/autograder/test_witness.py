@@ -7,10 +7,11 @@ from functools import partial
 import pytest
 import torch
 
+from autograder.inside.runs import DEADLOCK, DIED, RAISED, RunFailed
+from autograder.kit.student import NotebookFunction
 from autograder.sandbox.bubblewrap import Sandbox
 from autograder.sandbox.launch import launch
-from autograder.sandbox.remote import StudentProcess
-from autograder.student import DEADLOCK, DIED, RAISED, NotebookFunction, RunFailed
+from autograder.sandbox.student_process import StudentProcess
 
 CALLS = """
 import threading, time

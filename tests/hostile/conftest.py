@@ -16,12 +16,12 @@ from nbgrader.utils import determine_grade
 
 from autograder.grading import referee
 from autograder.grading.submission import restored
+from autograder.inside.limits import Limits
+from autograder.kit.student import Function
 from autograder.notebooks import source
 from autograder.sandbox.bubblewrap import Sandbox
 from autograder.sandbox.launch import Warm, launch
-from autograder.sandbox.limits import Limits
-from autograder.sandbox.remote import StudentProcess
-from autograder.student import Function
+from autograder.sandbox.student_process import StudentProcess
 
 COURSE = Path(__file__).parents[2]
 CORPUS = Path(__file__).parent / "corpus"
@@ -184,7 +184,7 @@ def patience(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Sets limits of the referee's for one test."""
 
     def set_limits(**limits: float) -> None:
-        from autograder.sandbox import remote
+        from autograder.sandbox import student_process as remote
 
         for name, value in limits.items():
             monkeypatch.setattr(referee if name == "PATIENCE" else remote, name, value)

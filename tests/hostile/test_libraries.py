@@ -2,7 +2,7 @@
 
 import pytest
 
-from autograder.student import Function
+from autograder.kit.student import Function
 from tests.hostile.conftest import CORPUS, HONEST, UNUSUAL
 
 WAYS = sorted(path.stem for path in CORPUS.glob("library_*.py"))

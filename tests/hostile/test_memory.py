@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from autograder.student import Function
+from autograder.kit.student import Function
 from tests.autograder import shelf
 from tests.hostile.conftest import HONEST
 

@@ -4,7 +4,7 @@ import os
 import socket
 import stat
 
-from autograder import wire
+from autograder.inside import wire
 
 ANSWERS = (
     {"text": "", "displays": [], "error": None},

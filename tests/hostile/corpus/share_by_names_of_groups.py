@@ -5,7 +5,7 @@ import time
 
 
 def is_taken(name):
-    from autograder.sandbox.witnessed import WitnessedProcessGroup
+    from autograder.inside.witnessed import WitnessedProcessGroup
 
     request = {"join": name, "rank": 0, "size": 1, "timeout": 1.0}
     try:

@@ -1,1 +1,0 @@
-"""The checks that test cells call, one module for each assignment."""

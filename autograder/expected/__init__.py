@@ -1,1 +1,0 @@
-"""Right values and permitted traffic, for checks to compare with; never in a student's process."""

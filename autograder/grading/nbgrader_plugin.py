@@ -1,0 +1,102 @@
+"""Steps of our own among those that nbgrader takes with a submission; nbgrader_config.py names them."""
+
+from pathlib import Path
+from typing import IO, Any
+
+from nbconvert.exporters import NotebookExporter
+from nbconvert.exporters.exporter import ResourcesDict
+from nbformat import NotebookNode
+from nbgrader.coursedir import CourseDirectory
+from nbgrader.preprocessors import ClearHiddenTests, NbGraderPreprocessor
+from nbgrader.utils import is_locked
+from traitlets import Bool, Unicode
+from traitlets.config import Configurable
+
+from autograder.grading import intake, records, submission
+from autograder.grading.intake import HandedIn
+from autograder.grading.records import Terms
+from autograder.grading.regrade import regrade
+from autograder.kit.text import line
+
+Step = tuple[NotebookNode, ResourcesDict]
+
+
+class CarefulExporter(NotebookExporter):
+    """Has a submission read where memory and time have limits, and takes no more of it than its text.
+
+    What `Restore` and `Referee` made of it is read as it is.
+    """
+
+    def from_filename(self, filename: str, resources: dict | None = None, **options: Any) -> tuple:
+        submission.require_own(Path(filename))
+        return super().from_filename(filename, resources, **options)
+
+    def from_file(self, file_stream: IO[str], resources: dict | None = None, **options: Any) -> tuple:
+        if not any(isinstance(step, Restore) for step in self._preprocessors):
+            return super().from_file(file_stream, resources, **options)
+        kept = intake.kept_beside(_record(self, resources))
+        notebook = intake.read(HandedIn(Path(file_stream.name), kept))
+        return self.from_notebook_node(notebook, resources, **options)
+
+
+class Restore(NbGraderPreprocessor):
+    """Puts the instructor's cells back, and says at the top of the notebook what had to be mended."""
+
+    def preprocess(self, notebook: NotebookNode, resources: ResourcesDict) -> Step:
+        names = resources["nbgrader"]
+        release = submission.release(_course(self), names["assignment"], names["notebook"])
+        notebook = submission.mended(notebook, release)
+        if repairs := notebook.metadata.fourranks.repairs:
+            self.log.warning("%s", line(f"{names['student']}: {'; '.join(repairs)}"))
+        return notebook, resources
+
+
+class Referee(NbGraderPreprocessor):
+    """In place of nbgrader's `Execute`: what students wrote runs in a sandbox, test cells outside of it.
+
+    Outcomes that are on record are taken from there, so that the same is not run twice.
+    """
+
+    sandbox = Bool(
+        True,
+        help="Whether students' code is kept from the network, files, and your processes.",
+    ).tag(config=True)
+    secret = Unicode(
+        "",
+        help="What inputs are drawn from, to repeat a disputed run; by default something new.",
+    ).tag(config=True)
+    only = Unicode(
+        "",
+        help="A test cell or a check. What is on record of all others stands, even if their checks changed.",
+    ).tag(config=True)
+
+    @property
+    def terms(self) -> Terms:
+        return Terms(self.sandbox, self.secret, self.only)
+
+    def preprocess(self, notebook: NotebookNode, resources: ResourcesDict) -> Step:
+        if not self.sandbox:
+            self.log.warning("Without a sandbox students' code can do all that you can, and forge grades.")
+        regrade(notebook, _record(self, resources), self.terms)
+        notebook.metadata.setdefault("fourranks", NotebookNode()).graded = records.digest(notebook)
+        return notebook, resources
+
+
+def _course(step: Configurable) -> Path:
+    return Path(CourseDirectory(config=step.config).root)
+
+
+def _record(step: Configurable, resources: ResourcesDict) -> Path:
+    names = resources["nbgrader"]
+    return records.path_of(_course(step), names["assignment"], names["student"], names["notebook"])
+
+
+class HideTests(ClearHiddenTests):
+    """Cuts the hidden tests out of test cells, and out of the tracebacks, which quote them."""
+
+    def preprocess_cell(self, cell: NotebookNode, resources: ResourcesDict, cell_index: int) -> Step:
+        if is_locked(cell) and self._remove_hidden_test_region(cell):
+            for output in cell.outputs:
+                if output.output_type == "error":
+                    output.traceback = output.traceback[-1:]  # the exception and its message
+        return cell, resources

@@ -1,0 +1,156 @@
+"""The reader's own score: runs an exercise and prints, for each question, its points and what is wrong.
+
+`autograder check exercises/02_collectives` calls it. The notebook is run by the same referee in the same
+sandbox as in class, so what is right here is right there. It grades nobody: the test cells are the reader's.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+from nbgrader.utils import compute_checksum, determine_grade
+
+from autograder.grading import outputs, referee
+from autograder.grading.outputs import Failure
+from autograder.grading.submission import restored
+from autograder.sandbox import bubblewrap
+from autograder.sandbox.bubblewrap import Sandbox, SandboxMissing
+from autograder.sandbox.launch import Unconfined, launch
+from autograder.sandbox.student_process import StudentProcess
+from fourranks.errors import plain
+
+_MESSAGE_WIDTH = 100
+
+
+class ScoreError(Exception):
+    """There is nothing to run; the text says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """One graded cell: its name, its points, and what came of it."""
+
+    name: str
+    max_points: float
+    points: float | None  # None is graded by hand
+    message: str
+
+    def __str__(self) -> str:
+        points = "by hand" if self.points is None else f"{self.points:g}"
+        return f"  {self.name:<28} {points:>7} of {self.max_points:>3g}  {self.message}"
+
+
+def check(path: Path, show: Callable[[str], None] = print) -> bool:
+    """Runs an exercise's notebook, or all in a folder, and shows one line for each question as it is known.
+
+    Args:
+        path: a notebook, or a folder with notebooks.
+        show: takes each line.
+
+    Returns:
+        Whether all points that can be had without a teacher were had.
+
+    Raises:
+        ScoreError: when there is no such notebook, or no question in it.
+    """
+    notebooks = [(notebook, _read(notebook)) for notebook in _notebooks(path)]
+    confine = _confinement(show)
+    complete = [_check_notebook(path, notebook, confine, show) for path, notebook in notebooks]
+    return all(complete)
+
+
+def _notebooks(path: Path) -> list[Path]:
+    found = sorted(path.glob("*.ipynb")) if path.is_dir() else [path]
+    if not found or not found[0].is_file():
+        raise ScoreError(
+            f"There is no notebook at {path}. Name an exercise, such as exercises/02_collectives."
+        )
+    return found
+
+
+def _read(path: Path) -> NotebookNode:
+    try:
+        notebook = nbformat.read(path, as_version=4)
+    except Exception as error:  # nbformat raises whatever its parsers do
+        raise ScoreError(f"{path} cannot be read as a notebook: {error}") from None
+    for cell in notebook.cells:
+        if not _field(cell, "grade_id"):  # what is left of a question that was copied
+            cell.metadata.pop("nbgrader", None)
+    if not any(_field(cell, "grade") for cell in notebook.cells):
+        raise ScoreError(f"{path} has no graded question.")
+    return notebook
+
+
+def _confinement(show: Callable[[str], None]) -> type[Sandbox] | type[Unconfined]:
+    """A sandbox, as in class; without one the reader's own code runs as it does in the reader's notebook."""
+    try:
+        bubblewrap.check()
+    except SandboxMissing as error:
+        show(f"This runs without the sandbox that is used in class. {error}")
+        return Unconfined
+    return Sandbox
+
+
+def _check_notebook(
+    path: Path,
+    notebook: NotebookNode,
+    confine: type[Sandbox] | type[Unconfined],
+    show: Callable[[str], None],
+) -> bool:
+    show(f"{path}")
+    graded, repairs = restored(notebook, notebook)
+    for line in [*repairs, *_changed(graded)]:
+        show(f"  {line}")
+    questions = []
+
+    def done(cell: NotebookNode) -> None:
+        if _field(cell, "grade"):
+            questions.append(_question(cell))
+            show(str(questions[-1]))
+
+    with StudentProcess(launch=partial(launch, confine)) as student:
+        referee.grade(graded, student, secrets.token_hex(16), done)
+    return _sum(questions, show)
+
+
+def _changed(notebook: NotebookNode) -> Iterator[str]:
+    for cell in notebook.cells:
+        if _field(cell, "locked") and _field(cell, "checksum") not in (None, compute_checksum(cell)):
+            yield f"{_field(cell, 'grade_id')}: the cell was changed; in class it is as it was handed out"
+
+
+def _sum(questions: list[Question], show: Callable[[str], None]) -> bool:
+    own = [question for question in questions if question.points is not None]
+    points, most = sum(q.points for q in own), sum(q.max_points for q in own)
+    by_hand = sum(q.max_points for q in questions) - most
+    show(
+        f"  {'':<28} {points:>7g} of {most:>3g}  points" + (f", {by_hand:g} more by hand" if by_hand else "")
+    )
+    return points == most
+
+
+def _question(cell: NotebookNode) -> Question:
+    name, most = _field(cell, "grade_id"), _field(cell, "points")
+    points, _ = determine_grade(cell)
+    if _field(cell, "solution"):
+        return Question(name, most, None, "no answer yet" if points == 0 else "")
+    failure = outputs.failure(cell.outputs)
+    return Question(name, most, points, _line(failure) if failure else "passed" if points == most else "")
+
+
+def _line(failure: Failure) -> str:
+    text = plain(failure.message).strip().split("\n")[0]
+    if failure.name not in ("CheckFailed", "AssertionError"):
+        text = f"{failure.name}: {text}" if text else failure.name
+    return text if len(text) <= _MESSAGE_WIDTH else text[: _MESSAGE_WIDTH - 1] + "…"
+
+
+def _field(cell: NotebookNode, name: str) -> object:
+    fields = cell.metadata.get("nbgrader")
+    return fields.get(name) if isinstance(fields, dict) else None

@@ -1,0 +1,171 @@
+"""What answers checks in the sandbox: has cells run, and functions that they define called on ranks.
+
+`student_process` asks over a socket, in frames of `wire`. No student's code runs in this process: cells run
+in another one (`cells`), and what they define passes through here as bytes. So each rank gets its own inputs,
+from here, and nobody sees those of all ranks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import linecache
+import os
+import select
+import socket
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from autograder.inside import filesystem, isolation, limits, masking, recorded, wire
+from autograder.inside.ledger import Ledger
+from autograder.inside.runs import RAISED, WRONG_TYPE, RunFailed
+from autograder.inside.shipped import ShippedFunction
+from autograder.inside.witness import Meeting, become_witnessed_rank
+from fourranks import forked_zygote, zygote
+from fourranks.trace import Call
+
+IDLE = 0.2  # seconds without a request: whoever waits for this process asks at once
+MAX_SOURCE = 2_000_000  # characters of cells that messages may show: of all cells, with room to spare
+_CELL = "<ipython-input"  # how the names of cells begin
+MAX_CALLS = 100_000  # of all ranks in one run; the smallest messages of the largest case are a tenth of it
+
+
+def main(descriptor: int) -> None:
+    """Say that the imports are over, then start what the first request asks for, and answer all others."""
+    connection = socket.socket(fileno=descriptor)
+    if filesystem.is_inside():
+        limits.restrict()
+        sys.path.remove(filesystem.HOME)  # nothing that students write may be imported here, or by ranks
+        os.chdir("/")
+    wire.send(connection, {"ready": True})
+    with contextlib.suppress(EOFError, OSError, wire.WireError):
+        if not select.select([connection], [], [], IDLE)[0]:  # it was started ahead of time
+            zygote.render_a_traceback()
+        calls = _start(wire.receive(connection)["forbidden"])
+        wire.send(connection, {})
+        while True:
+            wire.send(connection, calls.answer(wire.receive(connection)), wire.ANSWER)
+
+
+def _start(forbidden: Sequence[str]) -> _Calls:
+    """Start the process for the cells and, in a sandbox, the one that ranks are forked from.
+
+    Args:
+        forbidden: libraries that none of them may have.
+    """
+    if not filesystem.is_inside():
+        return _Calls(_start_notebook(), None, forbidden)
+    if forbidden:
+        masking.mask(forbidden)
+    notebook = _fork_notebook()
+    ledger, meeting = Ledger(), Meeting()
+    become = functools.partial(become_witnessed_rank, ledger, meeting)
+    forked_zygote.share(become, ledger.fileno(), *meeting.filenos())
+    isolation.unpickle_messages_only()
+    return _Calls(notebook, ledger)
+
+
+def _fork_notebook() -> socket.socket:
+    """A process for the cells that shares with this one what was imported, and nothing else."""
+    from autograder.inside import cells
+
+    ours, theirs = socket.socketpair()
+    parent = os.getpid()
+    if os.fork() == 0:
+        try:
+            forked_zygote.keep_only(theirs.fileno())
+            forked_zygote.end_with(parent)
+            isolation.keep_apart(shares_files=True)
+            os.chdir(filesystem.HOME)
+            forked_zygote.share()
+            cells.serve(theirs)
+        finally:
+            os._exit(1)
+    theirs.close()
+    return ours
+
+
+def _start_notebook() -> socket.socket:
+    ours, theirs = socket.socketpair()
+    with theirs:
+        command = [sys.executable, "-m", "autograder.inside.cells", str(theirs.fileno())]
+        subprocess.Popen(command, pass_fds=[theirs.fileno()])
+    return ours
+
+
+class _Calls:
+    """What is asked, answered."""
+
+    def __init__(self, notebook: socket.socket, ledger: Ledger | None, forbidden: Sequence[str] = ()) -> None:
+        self._notebook, self._ledger, self._forbidden = notebook, ledger, forbidden
+        self._functions: dict[str, ShippedFunction] = {}
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        match request:
+            case {"cell": _}:
+                return self._ask_notebook(request)
+            case {"run": name, "requests": requests, "backend": backend, "timeout": timeout}:
+                try:
+                    return self._run(name, requests, backend, timeout)
+                except RunFailed as failure:
+                    return _failed(failure, len(requests))
+            case {"release": True}:
+                while self._functions:
+                    self._functions.popitem()[1].release()
+                return {}
+
+    def _run(self, name: str, requests: list[bytes], backend: str, timeout: float) -> dict[str, Any]:
+        if name not in self._functions:
+            self._functions[name] = self._shipped(name)
+        shipped = self._functions[name]
+        ran = shipped.run(requests, backend, timeout)
+        if _count(ran.calls) > MAX_CALLS:
+            raise RunFailed(WRONG_TYPE, f"the ranks communicated more than {MAX_CALLS:,} times")
+        noted = ran.moments and [[list(moment) for moment in own] for own in ran.moments]
+        return {"answers": ran.answers, "calls": recorded.plain(ran.calls), "moments": noted}
+
+    def _shipped(self, name: str) -> ShippedFunction:
+        match self._ask_notebook({"ship": name}):
+            case {"function": bytes(pickled), "sources": dict(sources)} if _size(sources) <= MAX_SOURCE:
+                _add_sources(sources)
+                return ShippedFunction(pickled, self._ledger, self._forbidden)
+            case {"failure": str(message), "exception": str(exception)}:
+                raise RunFailed(RAISED, message, exception)
+        raise RunFailed(WRONG_TYPE, f"what the notebook says of {name} cannot be read")
+
+    def _ask_notebook(self, request: dict[str, Any]) -> dict[str, Any]:
+        wire.send(self._notebook, request)
+        return wire.receive(self._notebook)
+
+
+def _size(sources: dict[Any, Any]) -> int:
+    return sum(len(text) for pair in sources.items() for text in pair if type(text) is str)
+
+
+def _add_sources(sources: dict[Any, Any]) -> None:
+    """Let messages show lines of the notebook's cells; of no other file, whatever these are called."""
+    for name in [name for name in linecache.cache if name.startswith(_CELL)]:  # of a function before this
+        del linecache.cache[name]
+    for name, text in sources.items():
+        if type(name) is type(text) is str and name.startswith(_CELL):
+            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
+
+
+def _failed(failure: RunFailed, world_size: int) -> dict[str, Any]:
+    calls = failure.calls if failure.calls and _count(failure.calls) <= MAX_CALLS else [[]] * world_size
+    return {
+        "reason": failure.reason,
+        "message": failure.message,
+        "exception": failure.exception,
+        "calls": recorded.plain(calls),
+    }
+
+
+def _count(calls: list[list[Call]]) -> int:
+    return sum(map(len, calls))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]))

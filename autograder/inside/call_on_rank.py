@@ -1,0 +1,99 @@
+"""The call of a student's function on one rank, by a driver where the check names one."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pickle
+import sys
+import types
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from IPython import get_ipython
+
+from autograder.inside import moments, wire
+from fourranks.rank import frames
+
+DRIVERS = b"autograder.inside.drivers."  # where drivers are, as requests name them
+_RANK_NAMES = ("rank", "world_size", "device", "torch", "dist")
+
+
+class StudentError(Exception):
+    """What a student's function raised, as four lines: class, file, line number, message."""
+
+
+def call_on_rank(function: Callable, request: memoryview) -> pickle.PickleBuffer:
+    """Runs on a rank: makes the group, calls the function, answers with what it returned and left behind.
+
+    Request and answer may be large: they travel beside the pickles, not in them.
+    """
+    frames.count_as_library(Path(__file__).parent)
+    return pickle.PickleBuffer(_answer(function, request))
+
+
+def _answer(function: Callable, request: memoryview) -> bytes:
+    arguments, members, driver = wire.decode(request)
+    keywords = {} if members is None else {"group": dist.new_group(members)}
+    if arguments is None:
+        return wire.encode(None)
+    arguments = _on_device(arguments)
+    _lend_names(function)
+    marks = moments.marks
+    marks.begin()
+    use = functools.partial(_driver(driver), function) if driver else function
+    try:
+        value = use(*arguments, **keywords)
+    except (Exception, SystemExit) as error:
+        raise StudentError("\n".join(map(str, _describe(error)))) from None
+    try:
+        marked = [list(moment) for moment in marks.end()]
+        return wire.encode({"value": value, "arguments": arguments, "moments": marked})
+    except wire.WireError as error:
+        return wire.encode({"unsendable": str(error)})
+
+
+def _lend_names(function: Callable) -> None:
+    """Let a notebook's code use the names that every rank has; its own names win."""
+    kind = function if isinstance(function, type) else type(function)
+    parts = [getattr(function, "func", function), *vars(kind).values()]
+    for part in (inspect.unwrap(getattr(part, "__func__", part)) for part in parts):
+        names = getattr(part, "__globals__", {})
+        if names.get("__name__") == "__main__":
+            for name in _RANK_NAMES:
+                names.setdefault(name, get_ipython().user_ns[name])
+
+
+def _driver(name: str) -> Callable:
+    module, _, function = name.partition(":")
+    if not module.startswith(DRIVERS.decode()):
+        raise ValueError(f"{name} is no driver")
+    return getattr(importlib.import_module(module), function)
+
+
+def _on_device(value: object) -> object:
+    """The same arguments on this rank's GPU, if the ranks talk by NCCL."""
+    if dist.get_backend() != "nccl":
+        return value
+    if isinstance(value, torch.Tensor):
+        return value.cuda()
+    return [_on_device(item) for item in value] if isinstance(value, list) else value
+
+
+def _describe(error: BaseException) -> tuple[str, str, int, str]:
+    """The exception's class, the innermost place in the student's code, and the message."""
+    file, line = "", 0
+    step: types.TracebackType | None = error.__traceback__
+    while step is not None:
+        if not _is_library(step.tb_frame):
+            file, line = step.tb_frame.f_code.co_filename, step.tb_lineno
+        step = step.tb_next
+    return type(error).__name__, file, line, str(error)
+
+
+def _is_library(frame: types.FrameType) -> bool:
+    package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+    return package in ("torch", "fourranks", "autograder") or package in sys.stdlib_module_names

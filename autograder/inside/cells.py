@@ -1,0 +1,122 @@
+"""A notebook's cells, run one by one as a kernel does. Students' code runs in this process and in ranks only.
+
+`broker` asks over a socket, in frames of `wire`. What cells show goes back as text and pictures, as much
+of it as people read; a function goes back as the bytes that ranks make it of.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import io
+import socket
+import sys
+from typing import Any
+
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
+from traitlets.config import Config
+
+from autograder.inside import wire
+from autograder.inside.runs import NotDefined
+from fourranks import parcel
+from fourranks.shipping import notebook_sources
+
+MAX_TEXT = 100_000  # characters of a cell's text that are kept
+MAX_PICTURES = 8 << 20  # bytes of a cell's pictures that are kept
+
+
+def serve(connection: socket.socket) -> None:
+    """Answers requests until the other side is gone."""
+    # Nothing of a student's is to end up in the grader's own IPython history.
+    shell = _QuietShell.instance(config=Config(HistoryManager={"enabled": False}))
+    with contextlib.suppress(EOFError):
+        while True:
+            wire.send(connection, _answer(shell, wire.receive(connection)))
+
+
+def _answer(shell: _QuietShell, request: dict[str, Any]) -> dict[str, Any]:
+    match request:
+        case {"cell": source}:
+            return shell.run(source)
+        case {"ship": name}:
+            return _shipped(name, shell.user_ns.get(name))
+
+
+def _shipped(name: str, function: object) -> dict[str, Any]:
+    """A function by value, with the text of the cells that its tracebacks show."""
+    if not callable(function):
+        return {"failure": f"the notebook defines no function {name}", "exception": NotDefined.__name__}
+    try:
+        return {"function": parcel.dumps(function), "sources": notebook_sources()}
+    except Exception as error:
+        message = (
+            f"the function cannot be sent to the ranks ({error}). Open files, locks and other live objects "
+            "cannot travel: make them on the ranks instead."
+        )
+        return {"failure": message, "exception": type(error).__name__}
+
+
+class _QuietShell(InteractiveShell):
+    """A shell whose cells show nothing; `run` returns what they would."""
+
+    def run(self, source: str) -> dict[str, Any]:
+        """Run a cell; what it printed, what it displayed, and the error that it ended in, if it did."""
+        text = _Text()
+        self.display_pub = shown = _Displays(parent=self, shell=self)
+        self._error: dict[str, str] | None = None
+        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+            self.run_cell(source, store_history=True)
+        return {"text": text.getvalue(), "displays": shown.kept(), "error": self._error}
+
+    def _showtraceback(self, kind: type, error: BaseException, traceback: list[str]) -> None:
+        """IPython would print it."""
+        lines = "\n".join(map(str, traceback))
+        self._error = {
+            "name": kind.__name__[:MAX_TEXT],
+            "message": str(error)[:MAX_TEXT],
+            "traceback": lines[-MAX_TEXT:],
+        }
+
+
+class _Text(io.StringIO):
+    """The beginning of what is written to it."""
+
+    def write(self, text: str) -> int:
+        super().write(text[: max(0, MAX_TEXT - self.tell())])
+        return len(text)
+
+
+class _Displays(DisplayPublisher):
+    """What is displayed, each display as it was last updated."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._shown: dict[object, dict[str, str]] = {}
+
+    def publish(self, data: dict[str, Any], metadata: Any = None, *, transient: Any = None, **_: Any) -> None:
+        key = (transient or {}).get("display_id") or object()
+        self._shown[key] = {
+            kind: value if isinstance(value, str) else base64.b64encode(value).decode()
+            for kind, value in data.items()
+            if kind in ("text/plain", "image/png")
+        }
+
+    def clear_output(self, wait: bool = False) -> None:
+        self._shown.clear()
+
+    def kept(self) -> list[dict[str, str]]:
+        """The text and the picture of each display, up to what people read."""
+        left = {"text/plain": MAX_TEXT, "image/png": MAX_PICTURES}
+        kept = []
+        for shown in self._shown.values():
+            for kind, value in shown.items():
+                left[kind] -= len(value)
+            if min(left.values()) < 0:
+                break
+            kept.append(shown)
+        return kept
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])))

@@ -1,0 +1,99 @@
+"""Drivers of exercise 05 on ranks whose memory is measured from outside: with models of tens of MB.
+
+They report sums and norms, which take what each step is to keep, and mark the moments that memory is judged
+between.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from autograder.inside.drivers.small_models import loss
+from autograder.inside.moments import settle
+
+NUM_LAYERS, WIDTH = 96, 360
+LAYER_BYTES = 4 * WIDTH * WIDTH
+NUM_PARAMETERS, NUMEL = 16, 1 << 15
+STEPS, STEPS_KEPT = 3, 48
+
+
+class Remembering(torch.optim.Optimizer):
+    """Descends along the mean of many gradients, all of which it keeps: a large state that is little work."""
+
+    def __init__(self, params: Iterable, lr: float = 0.1) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                state = self.state[parameter]
+                if not state:  # no two rows alike
+                    rows = [parameter.grad.roll(number) for number in range(STEPS_KEPT)]
+                    state |= {"number": 0, "gradients": torch.stack(rows)}
+                state["gradients"][state["number"] % STEPS_KEPT] = parameter.grad
+                state["number"] += 1
+                parameter -= group["lr"] * state["gradients"].mean(0)
+
+
+def optimizer_state(sharded_optimizer: Callable, seed: int) -> torch.Tensor:
+    """The sum of each parameter after each step of an optimizer with a large state."""
+    return follow(lambda params: sharded_optimizer(params, Remembering), seed)
+
+
+def follow(make: Callable, seed: int) -> torch.Tensor:
+    """Steps with gradients drawn from this seed, the last of them after the state has been measured.
+
+    Args:
+        make: makes the optimizer of its argument, parameters.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    parameters = [nn.Parameter(torch.zeros(NUMEL)) for _ in range(NUM_PARAMETERS)]
+    settle("began")
+    optimizer = make(parameters)
+    sums = []
+    for number in range(STEPS):
+        for parameter in parameters:
+            parameter.grad = torch.randn(NUMEL, generator=generator)
+        if number == STEPS - 1:
+            settle("ended")
+        optimizer.step()
+        sums.append([parameter.double().sum().item() for parameter in parameters])
+    return torch.tensor(sums)
+
+
+def tower(seed: int) -> nn.Sequential:
+    """Layers that are all alike, and keep the size of what goes through them."""
+    generator = torch.Generator().manual_seed(seed)
+    layers = nn.Sequential()
+    for _ in range(NUM_LAYERS):
+        layer = nn.utils.skip_init(nn.Linear, WIDTH, WIDTH, bias=False)
+        nn.init.uniform_(layer.weight, -((3 / WIDTH) ** 0.5), (3 / WIDTH) ** 0.5, generator=generator)
+        layers.append(layer)
+    return layers
+
+
+def one_step(
+    wrapper: Callable, seed: int, batch: torch.Tensor, group: dist.ProcessGroup | None = None
+) -> dict[str, torch.Tensor]:
+    """The loss, and norms of the gradients that are there after a backward: of parameters or of shards."""
+    wrapped = wrapper(tower(seed), group=group)
+    gc.collect()
+    settle("wrapped")
+    settle("began")  # what was taken until then is what the wrapper holds
+    value = loss(wrapped(batch))
+    settle("turned")
+    value.backward()
+    wrapped.finish_gradient_synchronization()
+    settle("ended")
+    return {"loss": value.detach().reshape(1), "norms": norms(wrapped)}
+
+
+def norms(module: nn.Module) -> torch.Tensor:
+    """Of the gradient of each parameter, 0 where there is none."""
+    return torch.tensor([0.0 if p.grad is None else p.grad.norm().item() for p in module.parameters()])

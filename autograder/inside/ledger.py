@@ -1,0 +1,170 @@
+"""The calls that witnesses have made for ranks, and whether the ranks' own records tell the same.
+
+A file without a name in the sandbox's memory. Witnesses append to it, `broker` reads it, and no process
+that runs students' code has it open.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import os
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from autograder.inside.moments import Moment
+from fourranks import memory
+from fourranks.trace import Call
+
+MOST_BYTES = 64 << 20  # that witnesses write until somebody reads: more calls than any check counts
+# What a call is. Beyond that, a rank's own record has the line of code that made it, which it alone knows.
+_IDENTITY = ("op", "ranks", "shape", "dtype", "nbytes", "part", "exchange", "root", "reduce_op", "tag")
+
+
+class Contradiction(Exception):
+    """Ranks tell of other calls than they have made."""
+
+
+class Ledger:
+    """The file. A line is a call of a process, its end, its refusal, or a moment that a driver marks."""
+
+    def __init__(self) -> None:
+        self._descriptor = memory.create()
+        fcntl.fcntl(self._descriptor, fcntl.F_SETFL, os.O_APPEND)  # so that each line stays whole
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+    # --- for witnesses -----------------------------------------------------------------------------------
+
+    def begins(self, pid: int, number: int, call: Call) -> None:
+        """Note that a process has made a call, at `call.start`; `number` is the witness's own."""
+        self._append(["call", pid, number, call.start, call.peer, _identity(call)])
+
+    def ends(self, pid: int, number: int, peer: int | None, when: float) -> None:
+        """Note that a process has been handed what came of a call, and from which peer a message came."""
+        self._append(["end", pid, number, when, peer])
+
+    def refuses(self, pid: int, call: Call) -> None:
+        """Note that the backend has refused a call: it was not made, and may still be on record."""
+        self._append(["refused", pid, 0, call.start, call.peer, _identity(call)])
+
+    def marks(self, pid: int, moment: Moment) -> None:
+        """Note that a driver has come to a moment."""
+        self._append(["moment", pid, *moment])
+
+    def _append(self, row: list[Any]) -> None:
+        if os.fstat(self._descriptor).st_size > MOST_BYTES:
+            raise MemoryError("more calls than can be noted")
+        os.write(self._descriptor, json.dumps(row).encode() + b"\n")
+
+    # --- for those who check -----------------------------------------------------------------------------
+
+    def forget(self) -> None:
+        """Begin a new page."""
+        os.ftruncate(self._descriptor, 0)
+
+    def read(self, pids: Sequence[int]) -> Page:
+        """What was noted of these processes, one a rank."""
+        rows: dict[int, list[list[Any]]] = {pid: [] for pid in pids}
+        with open(self._descriptor, "rb", closefd=False) as file:
+            file.seek(0)
+            for line in file:
+                kind, pid, *rest = json.loads(line)
+                if pid in rows:
+                    rows[pid].append([kind, *rest])
+        return Page([_noted(rows[pid]) for pid in pids])
+
+
+@dataclasses.dataclass(slots=True)
+class _NotedCall:
+    """A call that was made."""
+
+    identity: str
+    peer: int | None
+    start: float
+    end: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Noted:
+    """What a witness has noted of one rank."""
+
+    calls: Sequence[_NotedCall]
+    refused: Counter[tuple[str, int | None]]
+    moments: Sequence[Moment]
+
+
+class Page:
+    """What witnesses have noted of the ranks of one world in one run."""
+
+    def __init__(self, noted: Sequence[_Noted]) -> None:
+        self._noted = noted
+
+    def confirmed(self, told: Sequence[Sequence[Call]]) -> list[list[Call]]:
+        """The calls that ranks tell of, in the order in which they were made, by the witness's clock.
+
+        Args:
+            told: of each rank.
+
+        Raises:
+            Contradiction: they are not the calls that were made.
+        """
+        pairs = zip(told, self._noted, strict=True)
+        return [_confirmed(rank, own, noted) for rank, (own, noted) in enumerate(pairs)]
+
+    @property
+    def moments(self) -> list[Sequence[Moment]]:
+        """The moments that each rank's driver has come to."""
+        return [noted.moments for noted in self._noted]
+
+
+def _noted(rows: Sequence[list[Any]]) -> _Noted:
+    calls: dict[int, _NotedCall] = {}
+    refused: Counter[tuple[str, int | None]] = Counter()
+    moments: list[Moment] = []
+    for row in rows:
+        match row:
+            case ["call", number, when, peer, identity]:
+                calls[number] = _NotedCall(json.dumps(identity), peer, when)
+            case ["end", number, when, peer] if number in calls:  # else it began before this page
+                calls[number].peer, calls[number].end = peer, when
+            case ["refused", _, _, peer, identity]:
+                refused[json.dumps(identity), peer] += 1
+            case ["moment", *moment]:
+                moments.append(Moment(*moment))
+    return _Noted(list(calls.values()), refused, moments)
+
+
+def _identity(call: Call) -> list[Any]:
+    return [getattr(call, name) for name in _IDENTITY]
+
+
+def _confirmed(rank: int, told: Iterable[Call], noted: _Noted) -> list[Call]:
+    """By what they are, not by their place: two threads may have made calls at the same time."""
+    unconfirmed: dict[tuple[str, int | None], deque[Call]] = defaultdict(deque)
+    for call in told:
+        unconfirmed[json.dumps(_identity(call)), call.peer].append(call)
+    confirmed = []
+    for made in noted.calls:
+        alike = unconfirmed[made.identity, made.peer]
+        if not alike:
+            op = json.loads(made.identity)[0]
+            raise Contradiction(f"rank {rank} has called {op}, which its record conceals")
+        confirmed.append(_timed(alike.popleft(), made))
+    for identity, alike in unconfirmed.items():
+        if len(alike) > noted.refused[identity]:
+            raise Contradiction(f"rank {rank}'s record tells of {alike[0].op}, which it has not called")
+    return confirmed
+
+
+def _timed(call: Call, made: _NotedCall) -> Call:
+    """The call, with its times by the witness's clock. Whether a rank has waited for it, the rank tells."""
+    call.start, call.completed, call.waited = made.start, None, 0.0
+    call.end = made.end if call.op == "recv" or call.end is not None else None
+    return call

@@ -1,0 +1,248 @@
+"""What an operation may communicate: calls that are allowed, and budgets of bytes, messages and rounds.
+
+Pure functions over the calls that ranks recorded (`fourranks.trace.Call`, one list a rank); `judge` calls
+them for every case. What a budget is for which operation is said in `checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from autograder.kit.text import shortened, visible
+from fourranks.errors import name_ranks, plain
+from fourranks.trace import Call
+
+Calls = Sequence[Sequence[Call]]
+POINT_TO_POINT = ("send", "recv")
+MAX_GOT = 10_000  # characters: the longest story of a deadlock on eight ranks takes a third of it
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong in one case: its kind (a key of `hints`), what was expected, and what was found.
+
+    Much of what was found is a student's text: it is kept as far as people read it, and all of it visible.
+    """
+
+    kind: str
+    expected: str
+    got: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "got", visible(shortened(plain(self.got), MAX_GOT)))
+
+
+def first(problems: Iterable[Problem | None]) -> Problem | None:
+    """The first problem that there is."""
+    return next(filter(None, problems), None)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """The most that an operation may send; None is no limit.
+
+    Attributes:
+        name: whose budget it is, as in "a ring".
+        bytes_by_rank: bytes that each rank may send.
+        messages_by_rank: messages that each rank may send.
+        total_bytes: bytes that all ranks together may send.
+        rounds: steps in which a rank sends and receives at most one message each.
+        ring: ranks in the order of the ring, when each may send to its two neighbours only.
+    """
+
+    name: str
+    bytes_by_rank: tuple[int, ...] | None = None
+    messages_by_rank: tuple[int, ...] | None = None
+    total_bytes: int | None = None
+    rounds: int | None = None
+    ring: tuple[int, ...] | None = None
+
+
+def violation(budget: Budget, calls: Calls) -> Problem | None:
+    """The first rule that `calls` break, the most telling ones first; None when they keep them all."""
+    return (
+        _forbidden(calls)
+        or _bytes(budget, calls)
+        or _messages(budget, calls)
+        or _rounds(budget, calls)
+        or _ring(budget, calls)
+        or unwaited(calls)
+    )
+
+
+def unwaited(calls: Calls) -> Problem | None:
+    """The first message whose `wait` was never called, if there is one."""
+    for rank, own in enumerate(calls):
+        for call in own:
+            if call.op in POINT_TO_POINT and call.end is None:
+                got = f"none for the i{call.op} in line {call.line} on rank {rank}"
+                return Problem("unwaited", "a wait() for every isend and irecv", got)
+    return None
+
+
+def mismatched(calls: Calls) -> Problem | None:
+    """The first message that was received into a buffer of another size or dtype, if there is one."""
+    buffers = {
+        _message(call.peer, rank, call): (rank, call)
+        for rank, own in enumerate(calls)
+        for call in own
+        if call.op == "recv"
+    }
+    for rank, own in enumerate(calls):
+        for sent in sends(own):
+            receiver, buffer = buffers.get(_message(rank, sent.peer, sent), (None, sent))
+            if (sent.nbytes, sent.dtype) != (buffer.nbytes, buffer.dtype):
+                expected = f"room for the {_described(sent)} that rank {rank} sends in line {sent.line}"
+                return Problem(
+                    "mismatch", expected, f"{_described(buffer)} on rank {receiver} in line {buffer.line}"
+                )
+    return None
+
+
+def _described(call: Call) -> str:
+    return f"{counted(call.nbytes, 'byte')} of {call.dtype}"
+
+
+def counted(number: int, noun: str) -> str:
+    """The number and its noun, as in "1 round" and "1,000 bytes"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def sends(calls: Sequence[Call]) -> list[Call]:
+    """The messages that a rank sent."""
+    return [call for call in calls if call.op == "send"]
+
+
+def bytes_sent(calls: Calls) -> list[int]:
+    """Bytes that each rank handed to sends."""
+    return [sum(call.nbytes for call in sends(own)) for own in calls]
+
+
+def _forbidden(calls: Calls) -> Problem | None:
+    found = {
+        (call.op, call.line): None for own in calls for call in own if call.op not in POINT_TO_POINT
+    }  # a dict for its order
+    if not found:
+        return None
+    text = ", ".join(f"dist.{op} in line {line}" for op, line in list(found)[:3])
+    return Problem("forbidden", "only messages between two ranks", text)
+
+
+def _bytes(budget: Budget, calls: Calls) -> Problem | None:
+    sent = bytes_sent(calls)
+    if budget.bytes_by_rank is not None:
+        over = [rank for rank, limit in enumerate(budget.bytes_by_rank) if sent[rank] > limit]
+        if over:
+            return _too_much("byte", budget, sent, budget.bytes_by_rank, over)
+    if budget.total_bytes is not None and sum(sent) > budget.total_bytes:
+        expected = f"{budget.name}: at most {budget.total_bytes:,} bytes in all"
+        return Problem("bytes", expected, f"{sum(sent):,} bytes in all")
+    return None
+
+
+def _messages(budget: Budget, calls: Calls) -> Problem | None:
+    if budget.messages_by_rank is None:
+        return None
+    sent = [len(sends(own)) for own in calls]
+    over = [rank for rank, limit in enumerate(budget.messages_by_rank) if sent[rank] > limit]
+    return _too_much("message", budget, sent, budget.messages_by_rank, over) if over else None
+
+
+def _too_much(
+    unit: str, budget: Budget, sent: list[int], limits: tuple[int, ...], over: list[int]
+) -> Problem:
+    worst = max(over, key=lambda rank: sent[rank] - limits[rank])
+    where = name_ranks([rank for rank in over if (sent[rank], limits[rank]) == (sent[worst], limits[worst])])
+    expected = f"{budget.name}: at most {counted(limits[worst], unit)} from {where} ({sum(limits):,} in all)"
+    got = f"{counted(sent[worst], unit)} from {where} ({sum(sent):,} in all)"
+    return Problem(f"{unit}s", expected, got)
+
+
+def _rounds(budget: Budget, calls: Calls) -> Problem | None:
+    if budget.rounds is None:
+        return None
+    needed = rounds(calls)
+    if needed <= budget.rounds:
+        return None
+    allowed = counted(budget.rounds, "round")
+    return Problem("rounds", f"{budget.name}: at most {allowed}", counted(needed, "round"))
+
+
+def _ring(budget: Budget, calls: Calls) -> Problem | None:
+    if budget.ring is None:
+        return None
+    size = len(budget.ring)
+    for position, rank in enumerate(budget.ring):
+        neighbours = (budget.ring[position - 1], budget.ring[(position + 1) % size])
+        for call in sends(calls[rank]):
+            if call.peer not in neighbours:
+                return Problem(
+                    "neighbours",
+                    f"rank {rank} sends to {name_ranks(sorted(set(neighbours)))} only",
+                    f"a message to rank {call.peer} in line {call.line}",
+                )
+    return None
+
+
+def rounds(calls: Calls) -> int:
+    """Rounds that the messages take when a rank sends at most one and receives at most one in each.
+
+    A message can leave once all that its sender had received before issuing it is there, and after the
+    messages that the sender issued earlier. Both follow from the order of the calls, not from how long they
+    took.
+    """
+    pending = _Messages(calls)
+    count = 0
+    while pending.left():
+        count += 1
+        pending.deliver_one_round()
+    return count
+
+
+_Message = tuple[int | None, int, str, int, int]
+
+
+def _message(src: int | None, dst: int, call: Call) -> _Message:
+    """What a send and its receive have in common: from, to, group, tag, n-th of these."""
+    return src, dst, call.group, call.tag, call.seq
+
+
+class _Messages:
+    """The messages of a recording, delivered round by round."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._queues = [sends(own) for own in calls]
+        self._arrived: set[_Message] = set()
+        self._needs = {
+            id(call): self._received_before(call, rank, own)
+            for rank, own in enumerate(calls)
+            for call in sends(own)
+        }
+
+    def left(self) -> bool:
+        return any(self._queues)
+
+    def deliver_one_round(self) -> None:
+        ready = [
+            (rank, queue[0]) for rank, queue in enumerate(self._queues) if queue and self._can_leave(queue[0])
+        ]
+        # Ranks whose need never arrived (they received from "any source") must not stop the count.
+        ready = ready or [(rank, queue[0]) for rank, queue in enumerate(self._queues) if queue][:1]
+        receivers: set[int] = set()
+        for rank, call in ready:
+            if call.peer not in receivers:
+                receivers.add(call.peer)
+                self._queues[rank].pop(0)
+                self._arrived.add(_message(rank, call.peer, call))
+
+    def _can_leave(self, call: Call) -> bool:
+        return self._needs[id(call)] <= self._arrived
+
+    @staticmethod
+    def _received_before(send: Call, rank: int, own: Sequence[Call]) -> set[_Message]:
+        return {
+            _message(call.peer, rank, call)
+            for call in own
+            if call.op == "recv" and call.peer is not None and call.end is not None and call.end <= send.start
+        }

@@ -1,0 +1,76 @@
+"""How many bytes each rank has got from others, by the calls of all ranks, and whether that can be enough.
+
+A result that depends on data of other ranks takes at least the bytes of that data: a rank that has received
+less has its result from another source.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from autograder.kit.policy import POINT_TO_POINT, Calls, Problem, counted
+from fourranks.trace import Call
+
+NOT_RECEIVED = "not received"
+
+# By collective: the bytes that a rank must have got for its result, given those that it puts in, the size of
+# the group, and whether it is the root. What a rank gets of a scatter stands in the root's call.
+_GOT: dict[str, Callable[[int, int, bool], int]] = {
+    "all_reduce": lambda nbytes, size, is_root: nbytes,
+    "broadcast": lambda nbytes, size, is_root: 0 if is_root else nbytes,
+    "reduce": lambda nbytes, size, is_root: nbytes if is_root else 0,
+    "all_gather": lambda nbytes, size, is_root: (size - 1) * nbytes,
+    "gather": lambda nbytes, size, is_root: (size - 1) * nbytes if is_root else 0,
+    "reduce_scatter": lambda nbytes, size, is_root: nbytes // size,
+}
+
+
+def too_little(least: Sequence[int], calls: Calls) -> Problem | None:
+    """A rank that has received less than its result takes.
+
+    Args:
+        least: bytes that each rank must have received; empty where nothing depends on other ranks.
+        calls: of each rank.
+    """
+    for rank, (needed, got) in enumerate(zip(least, received(calls), strict=False)):
+        if got < needed:
+            expected = f"rank {rank}: at least {counted(needed, 'byte')} from other ranks, for what it has"
+            return Problem(NOT_RECEIVED, expected, counted(got, "byte"))
+    return None
+
+
+def received(calls: Calls) -> list[int]:
+    """Bytes that each rank has got from others."""
+    got = [sum(_got(rank, call) for call in own) for rank, own in enumerate(calls)]
+    for rank, own in enumerate(calls):
+        for call in own:
+            if call.op == "scatter" and call.root == rank:
+                for other in call.ranks:
+                    got[other] += call.nbytes // len(call.ranks) if other != rank else 0
+    for (_, receiver), nbytes in _messages(calls).items():
+        got[receiver] += nbytes
+    return got
+
+
+def _got(rank: int, call: Call) -> int:
+    if len(call.ranks) == 1 or call.op in POINT_TO_POINT:
+        return 0
+    if call.exchange is not None:
+        _, takes = call.exchange
+        return sum(nbytes for other, nbytes in zip(call.ranks, takes, strict=True) if other != rank)
+    got = _GOT.get(call.op.removesuffix("_single"))
+    return got(call.nbytes, len(call.ranks), call.root == rank) if got else 0
+
+
+def _messages(calls: Calls) -> Counter[tuple[int, int]]:
+    """Bytes of messages by sender and receiver, as far as both tell of them."""
+    sent: Counter[tuple[int, int]] = Counter()
+    came: Counter[tuple[int, int]] = Counter()
+    for rank, own in enumerate(calls):
+        for call in own:
+            if call.op == "send" and call.peer is not None:
+                sent[rank, call.peer] += call.nbytes
+            elif call.op == "recv" and call.peer is not None and call.end is not None:
+                came[call.peer, rank] += call.nbytes
+    return sent & came

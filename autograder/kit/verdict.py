@@ -1,0 +1,204 @@
+"""What a check shows: one line when all cases pass, else a small table and a hint.
+
+In a notebook it is a table of HTML, with the same as plain text beside it; everywhere else the text is
+enough. All that came out of a student's code is escaped.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from html import escape
+from textwrap import fill, indent
+from typing import TYPE_CHECKING
+
+from autograder.kit import hints
+from autograder.kit.policy import Problem, counted
+from autograder.kit.received import NOT_RECEIVED
+
+if TYPE_CHECKING:
+    from autograder.kit.judge import Case
+
+MAX_ROWS = 3
+_COLUMNS = ("case", "backend", "expected", "got")
+_CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
+_WIDTH = 100
+# A coloured bar beside text in the page's own colour: no red or green is readable in light and dark themes.
+_HEADLINE = "margin:.3em 0;padding-left:.5em;font-weight:600;border-left:.4em solid "
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case on one backend; no problem means that all is as it should be.
+
+    Attributes:
+        printed: what the ranks printed in a case that failed, as far as it may be shown.
+    """
+
+    case: Case
+    backend: str
+    problem: Problem | None
+    printed: str = ""
+
+
+class CheckFailed(AssertionError):
+    """A failed check; its text is the whole verdict, for nbgrader and for terminals."""
+
+    def __init__(self, verdict: Verdict, shown: bool) -> None:
+        super().__init__(str(verdict))
+        self.verdict = verdict
+        self._shown = shown
+
+    def _render_traceback_(self) -> list[str]:
+        """IPython prints these lines in place of a traceback; what is already on the page is not repeated."""
+        text = self.verdict.headline if self._shown else str(self.verdict)
+        return [f"\x1b[31mAssertionError\x1b[0m: {text}"]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of one check, ready to be shown.
+
+    Attributes:
+        not_run: cases that were left out after others had failed.
+    """
+
+    name: str
+    results: Sequence[Result]
+    seed: int
+    seconds: float
+    not_run: int = 0
+
+    @property
+    def failed(self) -> list[Result]:
+        return [result for result in self.results if result.problem is not None]
+
+    @property
+    def share(self) -> Fraction:
+        """Of the points: all or none, but what passed counts where some of it does so alone."""
+        passed = [result for result in self.results if result.problem is None]
+        if self.failed and not any(result.case.counts_alone for result in passed):
+            return Fraction(0)
+        return Fraction(len(passed), len(self.results) + self.not_run)
+
+    @property
+    def kind(self) -> str:
+        """The fault in the most telling case; data that nobody sent only where nothing else is wrong."""
+        return max(self.failed, key=_significance).problem.kind
+
+    @property
+    def hint(self) -> str:
+        return hints.choose(self.kind, self.failed, [result for result in self.results if not result.problem])
+
+    @property
+    def headline(self) -> str:
+        if self.failed:
+            share = f"{len(self.failed)} of {counted(len(self.results), 'case')}"
+            return f"{self.name}: {hints.title(self.kind)} ({share} failed)"
+        sizes = ", ".join(map(str, sorted({result.case.world_size for result in self.results})))
+        backends = ", ".join(dict.fromkeys(result.backend for result in self.results))
+        return (
+            f"{self.name}: passed, {counted(len(self.results), 'case')} "
+            f"({sizes} rank{'s' * (sizes != '1')}; {backends}; {self.seconds:.1f} s)"
+        )
+
+    def __str__(self) -> str:
+        if not self.failed:
+            return self.headline
+        parts = [self.headline]
+        for row in self._rows():
+            case, backend, expected, got = row
+            parts.append(f"\n  {case} ({backend})\n    expected  {expected}\n    got       {_indented(got)}")
+        if printed := self._printed:
+            title, text = printed
+            parts.append(f"\n  {title}\n{indent(text, '    ')}")
+        return "\n".join([*parts, "", *self._notes(wrap=True)])
+
+    def _repr_html_(self) -> str:
+        head = f'<p style="{_HEADLINE}{"#d9402f" if self.failed else "#268a4a"}">{escape(self.headline)}</p>'
+        if not self.failed:
+            return head
+        header = "".join(f'<th style="text-align:left">{column}</th>' for column in _COLUMNS)
+        body = "".join(map(_html_row, self._rows()))
+        notes = "".join(
+            f'<p style="margin:.3em 0">{_html_note(note)}</p>' for note in self._notes(wrap=False)
+        )
+        return f"{head}<table><tr>{header}</tr>{body}</table>{_html_printed(self._printed)}{notes}"
+
+    @property
+    def _shown(self) -> list[Result]:
+        """A few failed cases, the headline's kind first, empty tensors last; of long stories only one."""
+        telling = sorted(self.failed, key=lambda r: (r.problem.kind != self.kind, not r.case.weight[0]))
+        return telling[: 1 if "\n" in telling[0].problem.got else MAX_ROWS]
+
+    def _rows(self) -> list[tuple[str, str, str, str]]:
+        return [
+            (str(result.case), result.backend, result.problem.expected, result.problem.got)
+            for result in self._shown
+        ]
+
+    @property
+    def _printed(self) -> tuple[str, str] | None:
+        """What the ranks printed in the smallest failed case, and a title for it; empty tensors come last."""
+        printing = [result for result in self.failed if result.printed]
+        if not printing:
+            return None
+        smallest = min(printing, key=lambda result: (not result.case.weight[0], result.case.weight))
+        return f"Printed by the ranks ({smallest.case}, {smallest.backend}):", smallest.printed
+
+    def _notes(self, wrap: bool) -> list[str]:
+        more = len(self.failed) - len(self._shown)
+        notes = [f"{counted(more, 'more case')} failed."] if more > 0 else []
+        notes += [f"What passed is worth {float(self.share):.0%} of the points."] if self.share else []
+        notes += [f"Hint: {self.hint}", f"The inputs were drawn with seed={self.seed}."]
+        return [fill(note, _WIDTH) for note in notes] if wrap else notes
+
+
+def _significance(result: Result) -> tuple:
+    return result.problem.kind != NOT_RECEIVED, result.case.weight
+
+
+def show(verdict: Verdict) -> None:
+    """Shows the verdict where the reader is, and raises CheckFailed if a case failed."""
+    shell = _notebook()
+    if shell:
+        from IPython.display import display
+
+        display({"text/plain": str(verdict), "text/html": verdict._repr_html_()}, raw=True)
+    if verdict.failed:
+        raise CheckFailed(verdict, shown=shell)
+    if not shell:
+        print(verdict)
+
+
+def _notebook() -> bool:
+    """Whether this process shows what is displayed, as a notebook's kernel does."""
+    from IPython import get_ipython
+
+    return get_ipython() is not None
+
+
+def _html_row(row: tuple[str, ...]) -> str:
+    """One case; a story of several lines goes below it, over the whole width."""
+    *cells, got = row
+    first, _, story = got.partition("\n")
+    below = f'<tr><td colspan="{len(row)}" style="{_CELL}">{escape(story)}</td></tr>' if story else ""
+    line = "".join(f'<td style="{_CELL}">{escape(text)}</td>' for text in (*cells, first))
+    return f"<tr>{line}</tr>{below}"
+
+
+def _html_printed(printed: tuple[str, str] | None) -> str:
+    if printed is None:
+        return ""
+    title, text = map(escape, printed)
+    return f'<p style="margin:.3em 0">{title}</p><pre style="margin:.3em 0 .3em 1em">{text}</pre>'
+
+
+def _html_note(note: str) -> str:
+    return re.sub("`([^`]+)`", r"<code>\1</code>", escape(note))
+
+
+def _indented(text: str) -> str:
+    return text.replace("\n", "\n              ")

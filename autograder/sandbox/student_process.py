@@ -1,0 +1,296 @@
+"""A student's notebook in a process of its own, and handles to the functions that it defines.
+
+`broker` is what answers there. What it answers is checked here before it is used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any
+
+from autograder.inside import moments, recorded, wire
+from autograder.inside.drivers.calls import call
+from autograder.inside.moments import Moment
+from autograder.inside.runs import DIED, RAISED, TIMED_OUT, UNTOLD, WRONG_TYPE, Ran, RunFailed
+from autograder.kit.student import Function
+from autograder.sandbox import loopback
+from autograder.sandbox.launch import Launch, Launched, Unconfined, launch
+from fourranks.trace import Call
+
+STARTING = 60.0  # seconds for importing torch
+CELL = 120.0  # seconds for one cell
+MOST_TEXT = 2_000_000  # characters that all cells of a notebook may show
+MOST_PICTURES = 64 << 20  # and of pictures, as base64
+A_DISPLAY = 1_000  # characters that a display counts for besides its own: a page has to hold it
+LEFT_OUT = "What this cell showed is left out: the notebook shows too much.\n"
+LONGEST = 20_000  # characters of a message, or of a name
+LONGEST_LEFT_OUT = 200  # and where the notebook shows too much
+PICTURE = "image/png"
+GRACE = 15.0  # seconds beyond a call's own timeout for starting, freeing and ending its ranks
+
+_UNCONFINED = partial(launch, Unconfined)
+_REASONS = (RAISED, "deadlock", DIED, TIMED_OUT, WRONG_TYPE, UNTOLD)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What a cell showed: text, displays by kind of data, and the error that it ended in."""
+
+    text: str = ""
+    displays: tuple[dict[str, str], ...] = ()
+    error: dict[str, str] | None = None
+
+    @property
+    def pictures(self) -> int:
+        """Characters of its pictures."""
+        return sum(len(display.get(PICTURE, "")) for display in self.displays)
+
+    @property
+    def size(self) -> int:
+        """Characters of everything else, and the room that displays take up."""
+        parts = [self.error or {}, *self.displays]
+        everything = len(self.text) + sum(len(value) for part in parts for value in part.values())
+        return everything - self.pictures + A_DISPLAY * len(self.displays)
+
+
+class BrokerConnection:
+    """A process that was launched, and what it is asked."""
+
+    def __init__(self, launched: Launched) -> None:
+        self._connection, self.process = launched.connection, launched.process
+        self.close = launched.close
+        self._ready = False
+
+    def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """Its answer; without one it is of no more use, and should be closed.
+
+        Raises:
+            RunFailed: when there is none in time, or what arrives is no answer.
+        """
+        try:
+            if not self._ready:
+                wire.receive(self._connection, STARTING)
+                self._ready = True
+            self._connection.settimeout(timeout)
+            wire.send(self._connection, request)
+            answer = wire.receive(self._connection, timeout, wire.ANSWER)
+        except TimeoutError:
+            raise RunFailed(TIMED_OUT, f"no answer within {timeout:g} s") from None
+        except (EOFError, OSError):
+            ended = self.process.exceeded or "the process that runs the notebook ended"
+            raise RunFailed(DIED, ended) from None
+        except wire.WireError as error:
+            raise RunFailed(WRONG_TYPE, f"the answer cannot be read: {error}") from None
+        if not isinstance(answer, dict):
+            raise RunFailed(WRONG_TYPE, "the answer cannot be read")
+        return answer
+
+
+class StudentProcess:
+    """A notebook's cells, run one by one, and the functions that they defined.
+
+    When a cell or a call brings the process down, another one runs the same cells again, but for those that
+    did it.
+
+    Args:
+        cells: to begin with.
+        launch: starts a process for them.
+        forbidden: libraries that the notebook's exercise forbids.
+
+    Attributes:
+        deadline: a time.monotonic() from which on nothing is run any more.
+    """
+
+    def __init__(
+        self, cells: Sequence[str] = (), launch: Launch = _UNCONFINED, forbidden: Iterable[str] = ()
+    ) -> None:
+        self._cells = list(cells)
+        self._launch = launch
+        self._forbidden = frozenset(forbidden)
+        self._broker: BrokerConnection | None = None
+        self._room, self._room_for_pictures = MOST_TEXT, MOST_PICTURES
+        self.deadline = math.inf
+
+    def run(self, cell: str) -> Shown:
+        """Run one more cell; a cell that fails does not stop the next one."""
+        try:
+            shown = _shown(self._ask({"cell": cell}, CELL))
+        except RunFailed as failure:
+            return Shown(
+                error={"name": "CellFailed", "message": failure.message, "traceback": failure.message}
+            )
+        self._cells.append(cell)
+        self._room -= shown.size
+        self._room_for_pictures -= shown.pictures
+        if min(self._room, self._room_for_pictures) >= 0:
+            return shown
+        return Shown(text=LEFT_OUT, error=shown.error and _shortened(shown.error, LONGEST_LEFT_OUT))
+
+    def forbid(self, libraries: Iterable[str]) -> None:
+        """Take these libraries away. A process that was started with them is replaced."""
+        if not self._forbidden.issuperset(libraries):
+            self._forbidden |= frozenset(libraries)
+            self.close()
+
+    def function(self, name: str) -> RemoteFunction:
+        """The handle to the function of this name, which need not exist: then each run of it fails."""
+        return RemoteFunction(name, self)
+
+    def traffic(self) -> loopback.Traffic | None:
+        """What its ranks have moved so far, by Linux's count; None if it has no loopback of its own.
+
+        Raises:
+            RunFailed: when there is no time left.
+        """
+        return self._running().process.traffic()
+
+    def call(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        """The answer to a request about a function.
+
+        Raises:
+            RunFailed: when there is none in time, or what arrives is no answer.
+        """
+        return self._ask(request, timeout)
+
+    def release(self) -> None:
+        """End the ranks of all functions, so that no traffic of theirs is counted as another's."""
+        if self._broker is not None:
+            with contextlib.suppress(RunFailed):
+                self._ask({"release": True}, GRACE)
+
+    def close(self) -> None:
+        """End the process and its ranks."""
+        broker, self._broker = self._broker, None
+        if broker is not None:
+            broker.close()
+
+    def _ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
+        broker = self._running()
+        try:
+            return broker.ask(request, self._limited(timeout))
+        except RunFailed:
+            self.close()
+            raise
+
+    def _running(self) -> BrokerConnection:
+        """The process, in which all cells have run; one that brings it down is not run again."""
+        while self._broker is None:
+            self._broker = BrokerConnection(self._launch())
+            self._broker.ask({"forbidden": sorted(self._forbidden)}, self._limited(CELL))
+            for cell in list(self._cells):
+                try:
+                    self._broker.ask({"cell": cell}, self._limited(CELL))
+                except RunFailed:
+                    self.close()
+                    self._limited(CELL)
+                    self._cells.remove(cell)
+                    break
+        return self._broker
+
+    def _limited(self, timeout: float) -> float:
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            self.close()
+            raise RunFailed(TIMED_OUT, "the time for this submission is over")
+        return min(timeout, left)
+
+    def __enter__(self) -> StudentProcess:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _shown(answer: dict[str, Any]) -> Shown:
+    """What a cell showed, as far as it is text by name."""
+    match answer:
+        case {"text": str(text), "displays": list(displays), "error": error} if all(
+            map(_is_text, displays)
+        ) and (error is None or _is_text(error)):
+            return Shown(text, tuple(displays), error and _shortened(error))
+    raise RunFailed(WRONG_TYPE, "what a cell shows cannot be read")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, dict) and all(type(each) is str for pair in value.items() for each in pair)
+
+
+def _shortened(error: dict[str, str], most: int = LONGEST) -> dict[str, str]:
+    return {name: error[name][-most:] for name in ("name", "message", "traceback") if name in error}
+
+
+class RemoteFunction(Function):
+    """A function of a `StudentProcess`."""
+
+    def __init__(self, name: str, process: StudentProcess) -> None:
+        self.name = name
+        self._process = process
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> object:
+        """What it returns, on a rank of its own: for a test cell that asserts something and uses no check.
+
+        Raises:
+            RunFailed: when it returns nothing.
+        """
+        (outcome,) = self.run([(arguments, keywords)], driver=call)
+        return outcome.value
+
+    def backends(self, world_size: int) -> tuple[str, ...]:
+        """Gloo only in a sandbox, which has no GPU: NCCL moves bytes where Linux does not count them."""
+        return super().backends(world_size) if self._process.traffic() is None else ("gloo",)
+
+    @property
+    def measures(self) -> bool:
+        return self._process.traffic() is not None
+
+    def forbid(self, libraries: Iterable[str]) -> None:
+        self._process.forbid(libraries)
+
+    def _run_on_ranks(self, requests: list[bytes], backend: str) -> Ran:
+        before = self._process.traffic()
+        answer = self._process.call(
+            {"run": self.name, "requests": requests, "backend": backend, "timeout": self.timeout},
+            self.timeout + GRACE,
+        )
+        try:
+            calls = recorded.calls(answer.get("calls"), len(requests))
+        except ValueError as error:
+            raise RunFailed(WRONG_TYPE, f"the ranks' record cannot be read: {error}") from None
+        match answer:
+            case {"answers": list(answers), "moments": noted} if [type(a) for a in answers] == [bytes] * len(
+                requests
+            ):
+                if before is not None:
+                    _compare(calls, self._process.traffic() - before)
+                return Ran(answers, calls, _moments(noted, len(requests)))
+            case {"reason": str(reason), "message": str(message), "exception": str(exception)} if (
+                reason in _REASONS
+            ):
+                raise RunFailed(reason, message[:LONGEST], exception[:LONGEST], calls)
+        raise RunFailed(WRONG_TYPE, "the answer cannot be read")
+
+    def release(self) -> None:
+        """Its ranks serve the next check, too, until `StudentProcess.release` ends them."""
+
+
+def _moments(noted: object, world_size: int) -> list[list[Moment]] | None:
+    """What witnesses have noted of each rank; None where there are none."""
+    match noted:
+        case None:
+            return None
+        case list() if len(noted) == world_size and all(type(own) is list for own in noted):
+            return [moments.read(own) for own in noted]
+    raise RunFailed(WRONG_TYPE, "the moments of the ranks cannot be read")
+
+
+def _compare(calls: list[list[Call]], counted: loopback.Traffic) -> None:
+    if reason := loopback.contradiction(calls, counted):
+        raise RunFailed(UNTOLD, reason, calls=calls)

@@ -1,0 +1,1 @@
+"""The topics of the course: for each its checks, traffic rules, reference values and mistakes."""

@@ -1,0 +1,1 @@
+"""Topic 03: benchmarks of collectives, and the alpha-beta model."""

@@ -1,0 +1,304 @@
+"""The check of exercise 03's benchmark; those of its formulas are in `bandwidths`.
+
+`benchmark` runs on real ranks whose clocks are pretended (`inside.drivers.benchmarking`), so its answer
+has to be exact, and each frequent mistake has an answer of its own, by which it is known.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from autograder.inside.drivers import benchmarking as drivers
+from autograder.inside.forbidden import BENCHMARKING as BANNED
+from autograder.kit import hints
+from autograder.kit.judge import Trial, judge
+from autograder.kit.policy import Problem, counted, first
+from autograder.kit.student import Function, Outcome
+from autograder.kit.values import kind_of
+from fourranks.errors import name_ranks
+
+Mistakes = Mapping[str, float]  # what each mistake would answer, by its kind; the most telling ones first
+
+WORLD_SIZES = (1, 2, 3, 4, 5)
+_EXACT = 1e-6  # relative; loose enough for a clock in ns and for float32
+_SLACK = 0.1  # seconds that a busy machine may put off the reading of a real clock
+# Nobody leaves one of these before all have come.
+_MEETINGS = ("barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_all")
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """One benchmark: what its calls take on each rank that takes part, warm-up first."""
+
+    world_size: int
+    warmup: int
+    iterations: int
+    device: str
+    members: tuple[int, ...] | None
+    seconds: Sequence[Sequence[float]]
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return self.members or tuple(range(self.world_size))
+
+    @property
+    def timed(self) -> list[list[float]]:
+        """For each iteration the seconds of each rank."""
+        return [list(times) for times in zip(*self.seconds, strict=True)][self.warmup :]
+
+    @property
+    def answer(self) -> float:
+        return statistics.median(map(max, self.timed))
+
+    def mistakes(self) -> Mistakes:
+        """What benchmarks answer that make one mistake."""
+        slowest = [max(times) for times in self.timed]
+        by_rank = [own[self.warmup :] for own in self.seconds]
+        with_warmup = [max(times) for times in zip(*self.seconds, strict=True)]
+        mistakes = {
+            "warm-up timed": statistics.median(with_warmup),
+            "warm-up timed, mean": statistics.mean(with_warmup),
+            "fastest rank": statistics.median(map(min, self.timed)),
+            "first rank only": statistics.median(by_rank[0]),
+            "mean of the ranks": statistics.median(map(statistics.mean, self.timed)),
+            "mean of the iterations": statistics.mean(slowest),
+            "mean of the iterations, by rank": max(map(statistics.mean, by_rank)),
+            "median before the ranks meet": max(map(statistics.median, by_rank)),
+            "slowest iteration": max(slowest),
+            "fastest iteration": min(slowest),
+            "sum of the iterations": sum(slowest),
+            "one sample": slowest[0],
+            "one sample, the last": slowest[-1],
+        }
+        return {**self._mistakes_on_a_gpu(slowest), **mistakes} if self.device == "cuda" else mistakes
+
+    def _mistakes_on_a_gpu(self, slowest: Sequence[float]) -> Mistakes:
+        """What comes of not waiting for it: behind the call, or for the warm-up when the clock starts."""
+        first = max(sum(own[: self.warmup + 1]) - self.warmup * drivers.LAUNCH for own in self.seconds)
+        return {
+            "not synchronized": drivers.LAUNCH,
+            "unfinished before the clock": statistics.median([first, *slowest[1:]]),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class _BenchmarkTrial(Trial):
+    patterns: ClassVar = hints.benchmarking.PATTERNS
+    answered: ClassVar[str] = "the same number of seconds from every rank"
+
+    plan: _Plan
+
+
+def benchmark(
+    function: Callable | Function,
+    world_sizes: Sequence[int] = WORLD_SIZES,
+    seed: int = 0,
+) -> None:
+    """Checks `benchmark` under a pretended clock at every world size, and once by the real one.
+
+    Raises:
+        AssertionError: when a case fails; its text is a small table with a hint.
+    """
+    judge("benchmark", function, _benchmark_cases(world_sizes, seed), seed, BANNED)
+
+
+def _benchmark_cases(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
+    generator = random.Random(seed)
+    for world_size in world_sizes:
+        for warmup, iterations, device in ((2, 7, "cpu"), (0, 1, "cpu"), (3, 5, "cuda"), (2, 1, "cuda")):
+            yield _pretended(_drawn(generator, world_size, warmup, iterations, device))
+    largest = max(world_sizes, default=0)
+    if largest >= 3:  # without rank 0, so that a position in the group is never the global rank
+        yield _pretended(_drawn(generator, largest, 1, 5, "cpu", tuple(range(1, largest))))
+    yield _real(min(largest, 3))
+
+
+def _drawn(
+    generator: random.Random,
+    world_size: int,
+    warmup: int,
+    iterations: int,
+    device: str,
+    members: tuple[int, ...] | None = None,
+) -> _Plan:
+    """Calls of 1 to 9 ms, one in four of them much longer, as on a busy machine; those of the warm-up too."""
+
+    def call() -> float:
+        usual = generator.uniform(1e-3, 9e-3)
+        return usual * generator.uniform(5, 20) if generator.random() < 0.25 else usual
+
+    seconds = [
+        [generator.uniform(0.3, 0.6) for _ in range(warmup)] + [call() for _ in range(iterations)]
+        for _ in range(len(members or range(world_size)))
+    ]
+    return _Plan(world_size, warmup, iterations, device, members, seconds)
+
+
+def _pretended(plan: _Plan) -> Trial:
+    ranks = counted(plan.world_size, "rank")
+    group = f", group of {', '.join(map(str, plan.members))}" if plan.members else ""
+    device = ", device cuda (pretended)" if plan.device == "cuda" else ""
+    by_rank = dict(zip(plan.ranks, plan.seconds, strict=True))
+    return _BenchmarkTrial(
+        title=f"{ranks}{group}, warmup={plan.warmup}, iterations={plan.iterations}{device}",
+        inputs=[
+            (list(by_rank[rank]), plan.warmup, plan.iterations, plan.device) if rank in by_rank else None
+            for rank in range(plan.world_size)
+        ],
+        members=plan.members,
+        driver=drivers.pretended,
+        verify=lambda outcomes: _examine(plan, outcomes),
+        received=[4 * (rank in by_rank and len(by_rank) > 1) for rank in range(plan.world_size)],
+        backends=("gloo",),
+        size=plan.iterations,
+        plan=plan,
+    )
+
+
+def _examine(plan: _Plan, outcomes: Sequence[Outcome | None]) -> Problem | None:
+    answers = {rank: outcomes[rank] for rank in plan.ranks}
+    values = {rank: answer.value["value"] for rank, answer in answers.items()}
+    return (
+        _not_a_number(values)
+        or _first(_wrong_calls(plan, rank, answer) for rank, answer in answers.items())
+        or _wrong_seconds(plan, values)
+        or _first(_wrong_order(plan, rank, answer) for rank, answer in answers.items())
+        or _first(_wrong_device(plan, rank, answer) for rank, answer in answers.items())
+    )
+
+
+def _first(problems: Iterator[Problem | None]) -> Problem | None:
+    return first(problems)
+
+
+def _not_a_number(values: Mapping[int, object]) -> Problem | None:
+    for rank, value in values.items():
+        if type(value) not in (int, float):
+            return Problem("wrong type", f"a float returned on rank {rank}", kind_of(value))
+    return None
+
+
+def _wrong_calls(plan: _Plan, rank: int, answer: Outcome) -> Problem | None:
+    calls = [moment.name for moment in answer.moments].count("run")
+    wanted = plan.warmup + plan.iterations
+    if calls == wanted:
+        return None
+    expected = f"{plan.warmup} + {plan.iterations} calls of run on rank {rank}"
+    return Problem("calls of run", expected, counted(calls, "call"))
+
+
+def _wrong_seconds(plan: _Plan, values: Mapping[int, float]) -> Problem | None:
+    wrong = [(rank, value) for rank, value in values.items() if not _is(value, plan.answer)]
+    if not wrong:
+        return None
+    rank, value = wrong[0]
+    expected = f"rank {rank}: {_ms(plan.answer)}"
+    if not all(_is(other, value) for other in values.values()):
+        return Problem("ranks disagree", f"{_ms(plan.answer)} on {name_ranks(plan.ranks)}", _each(values))
+    for factor in (1e3, 1e6, 1e9):
+        if _is(value, plan.answer * factor):
+            return Problem("not in seconds", expected, f"{value:g} s")
+    for kind, seconds in plan.mistakes().items():
+        if _is(value, seconds):
+            return Problem(kind.partition(",")[0], expected, f"{_ms(value)} ({kind})")
+    return Problem("seconds", expected, _ms(value))
+
+
+def _is(value: float, other: float) -> bool:
+    return math.isclose(value, other, rel_tol=_EXACT)
+
+
+def _ms(seconds: float) -> str:
+    return f"{1000 * seconds:.6g} ms"
+
+
+def _each(values: Mapping[int, float]) -> str:
+    return ", ".join(f"rank {rank}: {_ms(value)}" for rank, value in values.items())
+
+
+def _wrong_order(plan: _Plan, rank: int, answer: Outcome) -> Problem | None:
+    """What was done around the calls: ranks have to meet before the clock starts, not before it stops."""
+    marked = [(moment.at, moment.name) for moment in answer.moments]
+    events = [*marked, *((call.start, call.op) for call in answer.calls)]
+    names = [name for _, name in sorted(events, key=lambda event: event[0])]
+    for iteration, between in enumerate(_between_calls(names)[plan.warmup :]):
+        where = f"rank {rank}, iteration {iteration + 1}"
+        before, on_the_clock = _at_clock(between.before)
+        met = next(filter(_is_meeting, [*on_the_clock, *between.until_clock]), None)
+        if met:
+            return Problem("barrier timed", f"{where}: a barrier, then the clock", f"dist.{met} on the clock")
+        if len(plan.ranks) > 1 and not any(map(_is_meeting, before)):
+            return Problem("no barrier", f"{where}: a barrier, then the clock", "no barrier")
+    return None
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What a rank did around one call of `run`: since the one before, and then until it read the clock."""
+
+    before: Sequence[str]
+    until_clock: Sequence[str]
+
+
+def _between_calls(names: Sequence[str]) -> list[_Around]:
+    """One `_Around` for each call, from the names of all that a rank did."""
+    first, *calls = _split(names, "run")
+    after = [_split(call, "ran")[1] for call in calls]
+    return [
+        _Around(before, own[: own.index("clock")] if "clock" in own else ())
+        for before, own in zip([first, *after], after, strict=False)
+    ]
+
+
+def _split(names: Sequence[str], at: str) -> list[Sequence[str]]:
+    """The stretches between the places of a name."""
+    places = [-1, *(place for place, name in enumerate(names) if name == at), len(names)]
+    return [names[start + 1 : end] for start, end in zip(places, places[1:], strict=False)]
+
+
+def _at_clock(names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """What comes before the last reading of the clock, and what after it."""
+    last = max((place for place, name in enumerate(names) if name == "clock"), default=len(names))
+    return names[:last], names[last:]
+
+
+def _is_meeting(name: str) -> bool:
+    return name.startswith(_MEETINGS)
+
+
+def _wrong_device(plan: _Plan, rank: int, answer: Outcome) -> Problem | None:
+    sent = [call.op for call in answer.calls if call.dtype.startswith(("float", "bfloat"))]
+    if plan.device != "cuda" or answer.value["on_device"] or not sent:
+        return None
+    expected = f"rank {rank}: a tensor on {plan.device} for dist.{sent[-1]}"
+    return Problem("not on the device", expected, "one on the CPU")
+
+
+def _real(world_size: int) -> Trial:
+    """Calls that take 4 ms more on each rank, by the real clock: on NCCL on the GPU, else asleep."""
+    warmup, iterations = 1, 5
+
+    def verify(outcomes: Sequence[Outcome | None]) -> Problem | None:
+        answers = [outcome.value for outcome in outcomes]
+        values = dict(enumerate(answer["value"] for answer in answers))
+        if problem := _not_a_number(values):
+            return problem
+        took = [answer["took"][warmup:] for answer in answers]
+        if any(len(times) != iterations for times in took):
+            return Problem("calls of run", f"{warmup} + {iterations} calls of run on each rank", "others")
+        truth = statistics.median(map(max, zip(*took, strict=True)))
+        off = [rank for rank, value in values.items() if not 0.9 * truth <= value <= truth + _SLACK]
+        return Problem("seconds", f"rank {off[0]}: about {_ms(truth)}", _ms(values[off[0]])) if off else None
+
+    return _BenchmarkTrial(
+        title=f"{counted(world_size, 'rank')}, by the real clock",
+        inputs=[(0.004 * (rank + 1), warmup, iterations) for rank in range(world_size)],
+        driver=drivers.real,
+        verify=verify,
+        plan=_Plan(world_size, warmup, iterations, "cpu", None, ()),
+    )

@@ -1,0 +1,1 @@
+"""Topic 02: collectives made of messages between two ranks."""

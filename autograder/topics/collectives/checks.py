@@ -1,0 +1,304 @@
+"""Checks of exercise 02: collectives built from messages between two ranks.
+
+Each check draws its inputs, says what every rank must hold afterwards, and what it may have sent. Copies
+are compared bit by bit. Sums too: the numbers to be added are small integers, whose sums are exact in every
+dtype and order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from autograder.kit.draws import Draws
+from autograder.kit.judge import judge
+from autograder.kit.policy import Budget
+from autograder.kit.student import Function
+from autograder.topics.collectives.in_place import RETURNED, InPlaceCase
+
+WORLD_SIZES = (1, 2, 3, 4, 5)
+NUMELS = (0, 1, 7, 1000)
+DTYPES = (torch.float32, torch.int64, torch.bfloat16, torch.float64)
+MATRIX = (4, 3)  # the shape of one case; all others have one dimension
+
+# Tensors of at most so many elements hold small numbers, whose sums can be followed by hand.
+_FEW = 12
+_LARGEST_BY_HAND = 40  # a number that `garbage` is not
+# The largest summand: so small that the sum of 16 of them is still an integer that the dtype holds exactly.
+_LARGEST_SUMMAND = {
+    torch.bfloat16: 1 << 4,
+    torch.float16: 1 << 7,
+    torch.float32: 1 << 20,
+    torch.float64: 1 << 30,
+    torch.int64: 1 << 30,
+    torch.int32: 1 << 20,
+}
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """What varies from case to case. `shape` is that of the tensor, or of a chunk where there are several."""
+
+    world_size: int
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    root_position: int
+    members: tuple[int, ...] | None
+    draws: Draws
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The global ranks that take part, in the order of the group."""
+        return self.members or tuple(range(self.world_size))
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def root(self) -> int:
+        return self.ranks[self.root_position]
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.numel * self.dtype.itemsize
+
+    def shape_of(self, parts: int) -> tuple[int, ...]:
+        """The shape of a tensor of `parts` chunks, one after another."""
+        return parts * self.shape[0], *self.shape[1:]
+
+    def draw(self, parts: int = 1) -> list[torch.Tensor]:
+        """For each rank that takes part, a tensor of `parts` chunks."""
+        high = _LARGEST_SUMMAND[self.dtype]
+        if self.numel <= _FEW:
+            high = min(high, _LARGEST_BY_HAND)
+        shape = (self.size, *self.shape_of(parts))
+        return list(self.draws.randint(-high, high + 1, shape, self.dtype).unbind())
+
+    def garbage(self, parts: int = 1) -> torch.Tensor:
+        """A buffer to be filled, whose contents are not the result by accident."""
+        return torch.full(self.shape_of(parts), 77, dtype=self.dtype)
+
+    def total(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The sum, exact: see `_LARGEST_SUMMAND`."""
+        total = tensors[0].to(torch.int64 if self.dtype == torch.int64 else torch.float64, copy=True)
+        for tensor in tensors[1:]:
+            total += tensor
+        return total.to(self.dtype)
+
+    def on_ranks(self, values: Sequence, elsewhere: object) -> list:
+        """`values`, one for each rank that takes part, as a list over all ranks of the world."""
+        return [values[self.ranks.index(r)] if r in self.ranks else elsewhere for r in range(self.world_size)]
+
+    def case(
+        self,
+        inputs: Sequence[tuple],
+        expected: Sequence[dict],
+        budget: Budget,
+        received: tuple[int, ...],
+        summands: Sequence[Sequence[torch.Tensor]] | None = None,
+        root_name: str | None = None,
+    ) -> InPlaceCase:
+        """The case with these inputs and expectations, one of each for every rank that takes part.
+
+        Args:
+            received: bytes that each rank of the world needs from others, where there are others.
+        """
+        return InPlaceCase(
+            shape=self.shape,
+            dtype=self.dtype,
+            inputs=self.on_ranks(inputs, None),
+            expected=self.on_ranks(expected, {}),
+            budget=budget,
+            members=self.members,
+            received=received if self.size > 1 else (),
+            root=self.root if root_name else None,
+            root_name=root_name or "",
+            summands=None if summands is None else self.on_ranks(summands, []),
+        )
+
+    def limits(self, at_root: int, elsewhere: int) -> tuple[int, ...]:
+        """A budget by rank that differs between the root and the others."""
+        return tuple(self.on_ranks([at_root if r == self.root else elsewhere for r in self.ranks], 0))
+
+    def each(self, nbytes: int) -> tuple[int, ...]:
+        """The same for all ranks that take part."""
+        return self.limits(nbytes, nbytes)
+
+    def tree(self) -> Budget:
+        rounds = (self.size - 1).bit_length()  # the base-2 logarithm, rounded up
+        return Budget("a tree", total_bytes=(self.size - 1) * self.nbytes, rounds=rounds)
+
+    def ring(self, steps: int, nbytes: int) -> Budget:
+        return Budget("a ring", self.each(steps * nbytes), self.each(steps), ring=self.ranks)
+
+
+def _settings(
+    world_sizes: Sequence[int],
+    numels: Sequence[int],
+    dtypes: Sequence[torch.dtype],
+    seed: int,
+    groups: bool = True,
+) -> Iterator[_Setting]:
+    """Every world size with every number of elements; dtypes and roots take turns. A matrix, then a group."""
+    draws = Draws(seed)
+    for world_size in world_sizes:
+        for turn, numel in enumerate(numels):
+            dtype = dtypes[(turn + world_size) % len(dtypes)]
+            yield _Setting(world_size, (numel,), dtype, turn % world_size, None, draws)
+    largest = max(world_sizes)
+    yield _Setting(largest, MATRIX, dtypes[0], 0, None, draws)
+    if groups and largest >= 3:
+        # Without rank 0, so that a position in the group is never the global rank.
+        members = tuple(range(1, largest))
+        yield _Setting(largest, (numels[-1],), dtypes[0], len(members) - 1, members, draws)
+
+
+def _check(
+    name: str,
+    make_case: Callable[[_Setting], InPlaceCase],
+    groups: bool = True,
+    world_sizes: Sequence[int] = WORLD_SIZES,
+) -> Callable[..., None]:
+    def check(
+        function: Callable | Function,
+        world_sizes: Sequence[int] = world_sizes,
+        numels: Sequence[int] = NUMELS,
+        dtypes: Sequence[torch.dtype] = DTYPES,
+        seed: int = 0,
+    ) -> None:
+        judge(name, function, map(make_case, _settings(world_sizes, numels, dtypes, seed, groups)), seed)
+
+    check.__name__ = check.__qualname__ = name
+    check.__doc__ = f"""Checks `{name}` for every world size and number of elements, values and budget.
+
+    Raises:
+        AssertionError: when a case fails; its text is a small table with a hint.
+    """
+    return check
+
+
+def _broadcast(setting: _Setting) -> InPlaceCase:
+    tensors = setting.draw()
+    inputs = [(tensor, setting.root) for tensor in tensors]
+    expected = [{0: tensors[setting.root_position]}] * setting.size
+    received = setting.limits(0, setting.nbytes)
+    return setting.case(inputs, expected, setting.tree(), received, root_name="src")
+
+
+def _reduce(setting: _Setting) -> InPlaceCase:
+    tensors = setting.draw()
+    inputs = [(tensor, setting.root) for tensor in tensors]
+    expected = [{0: setting.total(tensors)} if rank == setting.root else {} for rank in setting.ranks]
+    received = setting.limits(setting.nbytes, 0)
+    return setting.case(inputs, expected, setting.tree(), received, [tensors] * setting.size, root_name="dst")
+
+
+def _scatter(setting: _Setting) -> InPlaceCase:
+    parts = setting.draw()
+    inputs = [
+        (setting.garbage(), parts if rank == setting.root else None, setting.root) for rank in setting.ranks
+    ]
+    expected = [
+        {0: part, 1: parts} if rank == setting.root else {0: part}
+        for rank, part in zip(setting.ranks, parts, strict=True)
+    ]
+    others = setting.size - 1
+    budget = Budget("one part to each", setting.limits(others * setting.nbytes, 0), setting.limits(others, 0))
+    return setting.case(inputs, expected, budget, setting.limits(0, setting.nbytes), root_name="src")
+
+
+def _gather(setting: _Setting) -> InPlaceCase:
+    tensors = setting.draw()
+    empty = [setting.garbage() for _ in tensors]
+    inputs = [
+        (tensor, empty if rank == setting.root else None, setting.root)
+        for rank, tensor in zip(setting.ranks, tensors, strict=True)
+    ]
+    expected = [
+        {0: tensor, 1: tensors} if rank == setting.root else {0: tensor}
+        for rank, tensor in zip(setting.ranks, tensors, strict=True)
+    ]
+    budget = Budget("one message each", setting.limits(0, setting.nbytes), setting.limits(0, 1))
+    received = setting.limits((setting.size - 1) * setting.nbytes, 0)
+    return setting.case(inputs, expected, budget, received, root_name="dst")
+
+
+def _chunks(setting: _Setting, tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
+    """For each position p, what every rank has for it: chunk p of each tensor."""
+    split = [tensor.tensor_split(setting.size) for tensor in tensors]
+    return [tuple(chunks[position] for chunks in split) for position in range(setting.size)]
+
+
+def _ring_reduce_scatter(setting: _Setting) -> InPlaceCase:
+    tensors = setting.draw(setting.size)
+    chunks = _chunks(setting, tensors)
+    inputs = [(setting.garbage(), tensor) for tensor in tensors]
+    expected = [{0: setting.total(own), 1: tensor} for own, tensor in zip(chunks, tensors, strict=True)]
+    budget = setting.ring(setting.size - 1, setting.nbytes)
+    return setting.case(inputs, expected, budget, setting.each(setting.nbytes), chunks)
+
+
+def _ring_all_gather(setting: _Setting) -> InPlaceCase:
+    tensors = setting.draw()
+    inputs = [(setting.garbage(setting.size), tensor) for tensor in tensors]
+    expected = [{0: torch.cat(tensors), 1: tensor} for tensor in tensors]
+    others = setting.size - 1
+    received = setting.each(others * setting.nbytes)
+    return setting.case(inputs, expected, setting.ring(others, setting.nbytes), received)
+
+
+def _ring_all_reduce(setting: _Setting) -> InPlaceCase:
+    tensors = setting.draw()
+    chunk_nbytes = -(-setting.numel // setting.size) * setting.dtype.itemsize  # rounded up
+    expected = [{0: setting.total(tensors)}] * setting.size
+    budget = setting.ring(2 * (setting.size - 1), chunk_nbytes)
+    inputs, received = [(tensor,) for tensor in tensors], setting.each(setting.nbytes)
+    return setting.case(inputs, expected, budget, received, [tensors] * setting.size)
+
+
+def _all_to_all(setting: _Setting) -> InPlaceCase:
+    tensors = setting.draw(setting.size)
+    inputs = [(setting.garbage(setting.size), tensor) for tensor in tensors]
+    expected = [
+        {0: torch.cat(own), 1: tensor} for own, tensor in zip(_chunks(setting, tensors), tensors, strict=True)
+    ]
+    others = setting.size - 1
+    nbytes = others * setting.nbytes
+    budget = Budget("each chunk straight to its owner", setting.each(nbytes), setting.each(others))
+    return setting.case(inputs, expected, budget, setting.each(nbytes))
+
+
+def _exchange(setting: _Setting) -> InPlaceCase:
+    """First with last, second with last but one, …; the middle one of an odd world takes no part."""
+    tensors = setting.draw()
+    paired = [rank != setting.world_size - 1 - rank for rank in setting.ranks]
+    inputs = [
+        (tensor, setting.world_size - 1 - rank) if paired[rank] else None
+        for rank, tensor in enumerate(tensors)
+    ]
+    expected = [
+        {RETURNED: tensors[-1 - rank], 0: tensor} if paired[rank] else {}
+        for rank, tensor in enumerate(tensors)
+    ]
+    budget = Budget("one message each", setting.each(setting.nbytes), setting.each(1))
+    received = tuple(setting.nbytes * takes_part for takes_part in paired)
+    return setting.case(inputs, expected, budget, received)
+
+
+broadcast = _check("broadcast", _broadcast)
+reduce = _check("reduce", _reduce)
+scatter = _check("scatter", _scatter)
+gather = _check("gather", _gather)
+ring_reduce_scatter = _check("ring_reduce_scatter", _ring_reduce_scatter)
+ring_all_gather = _check("ring_all_gather", _ring_all_gather)
+ring_all_reduce = _check("ring_all_reduce", _ring_all_reduce)
+all_to_all = _check("all_to_all", _all_to_all)
+exchange = _check("exchange", _exchange, groups=False, world_sizes=(2, 3, 4, 5))

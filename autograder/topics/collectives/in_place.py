@@ -1,0 +1,222 @@
+"""Cases of functions that move tensors by messages and leave the result in their arguments.
+
+What exercise 02 is about: values are compared bit by bit, and traffic is held to a budget. A wrong result is
+diagnosed: untouched, shifted, unfilled, a summand missing or added twice.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import torch
+
+from autograder.inside import runs
+from autograder.inside.runs import RunFailed
+from autograder.kit import hints
+from autograder.kit.judge import Case
+from autograder.kit.policy import Budget, Problem, mismatched, sends, violation
+from autograder.kit.student import Outcome
+from autograder.kit.values import difference, kind_of, same
+
+RETURNED = "returned"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InPlaceCase(Case):
+    """One call on all ranks, and what it must leave in its arguments.
+
+    Attributes:
+        shape: of the tensor, or of a chunk where there are several.
+        expected: for each rank what must be found after the call, by position of the argument or RETURNED;
+            what is not named may be anything.
+        budget: what the ranks may send.
+        root: src or dst of a rooted operation.
+        summands: for each rank, what each rank contributes to the sum that it must end up with.
+    """
+
+    patterns: ClassVar = hints.collectives.PATTERNS
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    expected: Sequence[dict[int | str, object]]
+    budget: Budget
+    root: int | None = None
+    root_name: str = "src"
+    summands: Sequence[Sequence[torch.Tensor]] | None = None
+
+    def __str__(self) -> str:
+        ranks = f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
+        if self.members is not None:
+            ranks += f", group of {', '.join(map(str, self.members))}"
+        root = "" if self.root is None else f", {self.root_name}={self.root}"
+        shape = " × ".join(f"{size:,}" for size in self.shape)
+        return f"{ranks}{root}, {shape} × {str(self.dtype).removeprefix('torch.')}"
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        return self.numel, self.world_size
+
+    def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
+        return _first_problem(self, outcomes)
+
+    def explain(self, failure: RunFailed) -> Problem:
+        if failure.reason != runs.UNTOLD and (cause := mismatched(failure.calls)):  # else they are forged
+            return cause
+        if failure.reason in (runs.DEADLOCK, runs.TIMED_OUT):
+            if lost := _lost_message(failure):
+                expected = "a wait() for every isend and irecv"
+                return Problem("unwaited", expected, f"{lost}\n{failure.message}")
+            if _all_send(failure):
+                return Problem("all send first", self.answered, failure.message)
+            if _send_in_a_circle(failure):
+                return Problem("some send first", self.answered, failure.message)
+        return super().explain(failure)
+
+
+def _lost_message(failure: RunFailed) -> str:
+    """The isend that a rank waits for in vain, if any: without a wait, its message may never leave."""
+    for rank, own in enumerate(failure.calls):
+        for call in sends(own):
+            last = next(reversed(failure.calls[call.peer]), call)
+            if call.end is None and (last.op, last.peer, last.seq) == ("recv", rank, call.seq):
+                return f"none for the isend in line {call.line} on rank {rank}"
+    return ""
+
+
+def _all_send(failure: RunFailed) -> bool:
+    """Tell whether all ranks that called anything, odd and even ones, sent last, so that none received."""
+    last = {rank: own[-1].op for rank, own in enumerate(failure.calls) if own}
+    return set(last.values()) == {"send"} and {rank % 2 for rank in last} == {0, 1}
+
+
+def _send_in_a_circle(failure: RunFailed) -> bool:
+    """Whether ranks wait in sends to each other, at whichever others."""
+    receivers = {rank: own[-1].peer for rank, own in enumerate(failure.calls) if own and own[-1].op == "send"}
+    for first in receivers:
+        rank = first
+        for _ in receivers:
+            rank = receivers.get(rank)
+            if rank == first:
+                return True
+    return False
+
+
+def _first_problem(case: InPlaceCase, outcomes: Sequence[Outcome | None]) -> Problem | None:
+    calls = [outcome.calls if outcome else [] for outcome in outcomes]
+    broken = violation(case.budget, calls)
+    if broken and broken.kind == "forbidden":  # whatever it computed, it is not the student's work
+        return broken
+    for rank, outcome in enumerate(outcomes):
+        problem = outcome and (_wrong_type(case, rank, outcome) or _wrong_value(case, rank, outcome))
+        if problem and problem.kind == "untouched" and _only_the_source_is_wrong(case, rank, outcomes):
+            problem = replace(problem, kind="own part")
+        if problem:
+            return mismatched(calls) or problem  # which is reason enough for any wrong value
+    return broken
+
+
+def _only_the_source_is_wrong(case: InPlaceCase, rank: int, outcomes: Sequence[Outcome | None]) -> bool:
+    """Whether this is the rank that deals out what all others have received."""
+    others = [(other, own) for other, own in enumerate(outcomes) if own and other != rank]
+    is_source = case.root_name == "src" and rank == case.root
+    return is_source and bool(others) and not any(_wrong_value(case, *other) for other in others)
+
+
+def _wrong_type(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | None:
+    """A function that returns nothing may also return the tensor that it filled, as many do out of habit."""
+    expected = case.expected[rank]
+    if RETURNED in expected:
+        want = f"{kind_of(expected[RETURNED])} returned on rank {rank}"
+        if kind_of(outcome.value) != kind_of(expected[RETURNED]):
+            return Problem("wrong type", want, kind_of(outcome.value))
+        return None
+    if outcome.value is None or any(same(outcome.value, argument) for argument in outcome.arguments):
+        return None
+    if any(same(outcome.value, value) for value in expected.values()):
+        return Problem(
+            "not in place", f"the result in an argument on rank {rank}", "the result was returned instead"
+        )
+    return Problem("wrong type", f"None returned on rank {rank}", kind_of(outcome.value))
+
+
+def _wrong_value(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | None:
+    for place, want in case.expected[rank].items():
+        got = outcome.value if place == RETURNED else _argument(outcome, place)
+        if same(got, want):
+            continue
+        before = None if place == RETURNED else case.inputs[rank][place]
+        if want is before:
+            return Problem("modified", f"argument {place + 1} of rank {rank} as it was", "it was changed")
+        where, is_own = f"rank {rank}: ", False
+        if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
+            wrong = [at for at in range(len(want)) if not same(got[at], want[at])]
+            at = wrong[0]
+            is_own = len(want) > 1 and [(case.members or range(len(want)))[at] for at in wrong] == [rank]
+            where += f"item {at}: "
+            want, got, before = want[at], got[at], before[at]
+        if not _comparable(want, got):
+            return Problem("wrong type", where + kind_of(want), kind_of(got))
+        kind, remark = _diagnose(case, rank, place, want, got, before)
+        kind = "own part" if is_own and kind == "untouched" else kind
+        expected, found = difference(want, got)
+        return Problem(kind, where + expected, found + remark)
+    return None
+
+
+def _comparable(want: object, got: object) -> bool:
+    return isinstance(want, torch.Tensor) and kind_of(want) == kind_of(got)
+
+
+def _argument(outcome: Outcome, place: int) -> object:
+    return outcome.arguments[place] if place < len(outcome.arguments) else None
+
+
+def _diagnose(
+    case: InPlaceCase,
+    rank: int,
+    place: int | str,
+    want: torch.Tensor,
+    got: torch.Tensor,
+    before: torch.Tensor | None,
+) -> tuple[str, str]:
+    """The kind of a wrong value, and a remark for the table."""
+    if before is not None and same(got, before):
+        return "untouched", " (as before the call)"
+    for other, wanted in enumerate(case.expected):
+        if other != rank and place in wanted and same(got, wanted[place]):
+            return "shifted", f" (which belongs to rank {other})"
+    if (
+        before is not None
+        and got.shape == before.shape
+        and torch.equal(got[got != want], before[got != want])
+    ):
+        return "unfilled", " (the wrong ones are as before the call)"
+    if case.summands is not None:
+        return _summands(case, rank, got)
+    return "value", ""
+
+
+def _summands(case: InPlaceCase, rank: int, got: torch.Tensor) -> tuple[str, str]:
+    """Which contributions a wrong sum contains, where that can be told."""
+    parts = torch.stack([part.double().flatten() for part in case.summands[rank]])
+    total = got.double().flatten()
+    if parts.shape[1] != total.shape[0] or parts.shape[1] < 2 * parts.shape[0]:
+        return "value", ""
+    times = torch.linalg.lstsq(parts.T, total[:, None]).solution.round().flatten()
+    if not torch.equal(times @ parts, total):
+        return "value", ""
+    ranks = case.members or range(case.world_size)
+    missing = [str(member) for member, count in zip(ranks, times, strict=True) if count == 0]
+    repeated = [str(member) for member, count in zip(ranks, times, strict=True) if count > 1]
+    if missing:
+        return "missing summand", f" (the sum without rank {', '.join(missing)})"
+    if repeated:
+        return "repeated summand", f" (the sum with rank {', '.join(repeated)} more than once)"
+    return "value", ""

@@ -1,0 +1,1 @@
+"""Topic 04: data parallelism, checkpoints, and training with less communication."""

@@ -1,0 +1,116 @@
+"""States of a training run that checkpoints hold: drawn, moved on by a step, and compared bit by bit.
+
+`checks.checkpoints` calls it. Models and optimizers are those of `drivers.checkpoints`; states are plain
+data.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+
+from autograder.inside.drivers import checkpoints
+from autograder.kit.draws import Draws
+from autograder.kit.values import kind_of, same
+
+
+@dataclass
+class Draw:
+    """Draws what is saved, and where."""
+
+    folder: str
+    widths: Sequence[int]
+    seed: int
+    cases: int = 0
+    draws: Draws = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.draws = Draws(self.seed)
+
+    def path(self) -> str:
+        """Of a checkpoint in a folder that does not exist yet, another one each time."""
+        self.cases += 1
+        return str(Path(self.folder, f"case_{self.cases}", "run", "checkpoint.pt"))
+
+    def state(self, kind: str, widths: Sequence[int] = ()) -> dict[str, object]:
+        """A model and an optimizer in the midst of training, as plain data."""
+        model = checkpoints.make_model(list(widths or self.widths))
+        optimizer = checkpoints.make_optimizer(kind, model)
+        for value in model.state_dict().values():
+            value.copy_(self._like(value))
+        for gradients in (self.gradients(model) for _ in range(2)):
+            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                parameter.grad = gradient
+            optimizer.step()
+        for group in optimizer.param_groups:  # as a schedule does
+            group["lr"] = self.integer() / 1000
+        described = {"kind": kind, "widths": list(widths or self.widths), "step": self.integer()}
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        return described | checkpoints.plain(state)
+
+    def gradients(self, model: torch.nn.Module) -> list[torch.Tensor]:
+        return [self._like(parameter) for parameter in model.parameters()]
+
+    def random_states(self, world_size: int) -> list[torch.Tensor]:
+        """For each rank another state of torch's random numbers."""
+        seeds = self.draws.split()
+        return [torch.Generator().manual_seed(seeds.seed(rank)).get_state() for rank in range(world_size)]
+
+    def integer(self) -> int:
+        return int(self.draws.randint(1, 100_000))
+
+    def _like(self, value: torch.Tensor) -> torch.Tensor:
+        if not value.is_floating_point():
+            return torch.full_like(value, self.integer())
+        return self.draws.rand(value.shape, value.dtype) + 0.5
+
+
+def content_of(state: dict, random_states: Sequence[torch.Tensor] = ()) -> dict[str, object]:
+    """What the checkpoint of this state holds; without random states, what else it holds."""
+    content = {key: state[key] for key in ("model", "optimizer", "step")}
+    random = {"random_states": [{"cpu": random_state} for random_state in random_states]}
+    return content | random if random_states else content
+
+
+def one_step_later(state: dict, gradients: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The model's state after one more step with these gradients."""
+    model = checkpoints.make_model(state["widths"])
+    optimizer = checkpoints.make_optimizer(state["kind"], model)
+    model.load_state_dict(state["model"])
+    optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))  # which a step changes
+    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+        parameter.grad = gradient
+    optimizer.step()
+    return checkpoints.plain(model.state_dict())
+
+
+def difference(wanted: object, got: object, name: str = "") -> tuple[str, str] | None:
+    """The first place where two states differ: what is expected there, and what was found."""
+    wanted_leaves, got_leaves = dict(_leaves(wanted, name)), dict(_leaves(got, name))
+    for place, leaf in wanted_leaves.items():
+        if place not in got_leaves:
+            return place, "is missing"
+        if not same(got_leaves[place], leaf):
+            return f"{place} = {shown(leaf)}", shown(got_leaves[place])
+    return None
+
+
+def _leaves(value: object, name: str) -> Iterator[tuple[str, object]]:
+    """Each value of a nested state with its place in it."""
+    if not isinstance(value, (dict, list)):
+        yield name, value
+        return
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from _leaves(item, f"{name}[{key!r}]" if name else str(key))
+
+
+def shown(value: object) -> str:
+    """A value as a verdict shows it."""
+    if isinstance(value, torch.Tensor) and value.numel():
+        first = f"{value.flatten()[0].item():.7g}"
+        return first if value.numel() == 1 else f"{kind_of(value)}, {first} first"
+    return repr(value) if isinstance(value, (bool, int, float, str)) else kind_of(value)

@@ -1,0 +1,1 @@
+"""Topic 01: estimates of time and traffic, and the links of a machine."""

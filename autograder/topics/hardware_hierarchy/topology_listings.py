@@ -1,0 +1,144 @@
+"""The check of exercise 01's parser of `nvidia-smi topo -m`: listings of real machines, and other texts."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations
+
+from autograder.inside.drivers import hardware_hierarchy as drivers
+from autograder.kit.judge import Trial, judge
+from autograder.kit.policy import Problem
+from autograder.kit.student import Function, Outcome
+from fourranks import published
+
+Code = Callable | Function
+Outcomes = Sequence[Outcome | None]
+
+_NO_LISTINGS = {
+    "an empty text": "",
+    "no GPUs": "No devices were found\n",
+    "no driver": "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.\n",
+    "what `nvidia-smi topo -p2p r` prints": "\tGPU0\tGPU1\n GPU0\tX\tGNS\n GPU1\tGNS\tX\n\nLegend:\n",
+}
+
+
+def parse_topology(code: Code, names: Sequence[str] = tuple(published.TOPOLOGIES), seed: int = 0) -> None:
+    """Checks `parse_topology` on listings of real machines and one that is made up, and on other texts.
+
+    Each listing that is read right earns its part of the points.
+
+    Raises:
+        AssertionError: when a case fails; its text is a small table with a hint.
+    """
+    judge("parse_topology", code, _listing_trials(names, random.Random(seed)), seed)
+
+
+def _listing_trials(names: Sequence[str], draw: random.Random) -> Iterator[Trial]:
+    for name in names:
+        yield _listing(published.TOPOLOGIES[name], published.topology(name))
+    invented = _invented(draw)
+    yield _listing("a machine that is made up", invented)
+    yield _listing(
+        "the same, below the command that a shell shows",
+        f"$ nvidia-smi topo -m\n\n{invented}",
+        _table(invented),
+    )
+    yield _listing(
+        "the same, without the columns of affinities", _without_affinities(invented), _table(invented)
+    )
+    whole = published.topology("8_a100").splitlines(keepends=True)
+    torn = {
+        "a listing without its last rows": "".join(whole[:12]),
+        "a listing torn off in a row": "".join(whole[:20]) + whole[20][:31],
+    }
+    for title, text in {**_NO_LISTINGS, **torn}.items():
+        yield Trial(
+            title=f"no listing: {title}",
+            inputs=[(text,)],
+            driver=drivers.refuse_listing,
+            verify=_refused,
+            backends=("gloo",),
+        )
+
+
+def _listing(title: str, text: str, want: Mapping | None = None) -> Trial:
+    """The trial with this listing; `want` are its entries where it is not as nvidia-smi prints it."""
+    want = want or _table(text)
+
+    def verify(outcomes: Outcomes) -> Problem | None:
+        answer = outcomes[0].value
+        if answer["type"] != "dict":
+            return Problem("wrong type", "a dict", f"a {answer['type']}")
+        return _difference(dict(answer["entries"]), want)
+
+    return Trial(
+        title=title,
+        inputs=[(text,)],
+        driver=drivers.read_listing,
+        verify=verify,
+        backends=("gloo",),
+        size=len(want),
+        counts_alone=True,
+    )
+
+
+def _table(text: str) -> dict[tuple[str, str], str]:
+    """The entries of a listing that is known to be one: between its head and its first empty line."""
+    head, *rows = text.replace("\x1b[4m", "").partition("\n\n")[0].splitlines()
+    devices = head.partition("CPU Affinity")[0].split()
+    return {
+        (row.split()[0], column): entry
+        for row in rows
+        for column, entry in zip(devices, row.split()[1:], strict=False)
+    }
+
+
+def _without_affinities(text: str) -> str:
+    """The listing as older drivers print it."""
+    devices = len(text.partition("\tCPU Affinity")[0].split("\t"))
+    table, _, legend = text.partition("\n\n")
+    rows = ["\t".join(row.split("\t")[:devices]) for row in table.splitlines()]
+    return "\n".join(rows) + "\n\n" + legend
+
+
+def _difference(got: Mapping, want: Mapping) -> Problem | None:
+    for pair in want:
+        if pair not in got:
+            return Problem("entry missing", f"{len(want)} entries", f"none for {pair}")
+        if got[pair] != want[pair]:
+            return Problem("entry wrong", f"{pair}: {want[pair]!r}", f"{pair}: {got[pair]!r}")
+    extra = [key for key in got if key not in want]
+    if extra:
+        return Problem("entry too many", f"{len(want)} entries", f"one for {extra[0]}, too")
+    return None
+
+
+def _refused(outcomes: Outcomes) -> Problem | None:
+    error = outcomes[0].value
+    if not error["classes"]:
+        return Problem("not refused", "a ValueError", "an answer")
+    if "ValueError" not in error["classes"]:
+        return Problem("refused wrongly", "a ValueError", f"{error['classes'][0]}: {error['message']}")
+    if not error["message"].strip():
+        return Problem(
+            "refused silently", "a ValueError that says what is wrong", "a ValueError without a word"
+        )
+    return None
+
+
+def _invented(draw: random.Random) -> str:
+    """A listing of some GPUs and network cards, joined by chance."""
+    gpus = [f"GPU{number}" for number in range(draw.randrange(2, 17))]
+    cards = [draw.choice(("NIC{}", "mlx5_{}")).format(number) for number in range(draw.randrange(1, 13))]
+    devices = gpus + cards
+    links = {(device, device): " X " for device in devices}
+    for one, other in combinations(devices, 2):
+        nvlinks = [f"NV{draw.randrange(1, 19)}"] if other in gpus else []
+        links[one, other] = links[other, one] = draw.choice(["PIX", "PXB", "PHB", "NODE", "SYS", *nvlinks])
+    head = ["", *devices, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"]
+    rows = [
+        [one, *(links[one, other] for other in devices), *(("0-63", "0", "", "N/A") if one in gpus else ())]
+        for one in devices
+    ]
+    return "\n".join(["\t".join(row) for row in (head, *rows)] + ["", "Legend:", "", "  X    = Self", ""])

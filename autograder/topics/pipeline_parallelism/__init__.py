@@ -1,0 +1,1 @@
+"""Topic 07: schedules and training of pipelines."""

@@ -1,0 +1,130 @@
+"""Check of exercise 07's simulation: bubbles of known schedules, of drawn ones, of some that never end."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+
+from autograder.inside.forbidden import PIPELINE_PARALLELISM as BANNED
+from autograder.kit.judge import Trial, judge
+from autograder.kit.policy import Problem, counted
+from autograder.kit.student import Function
+from autograder.kit.values import kind_of
+from autograder.topics.pipeline_parallelism import reference_schedules as reference
+from autograder.topics.pipeline_parallelism.reference_schedules import in_words
+from autograder.topics.pipeline_parallelism.schedules import Schedule, described, pure_trial
+
+EXACT = 1e-9  # a few roundings of float64
+
+
+def bubble_fraction(
+    code: Callable | Function,
+    num_stages: Sequence[int] = (1, 2, 3, 4, 8),
+    num_chunks: Sequence[int] = (1,),
+    seed: int = 0,
+) -> None:
+    """Checks `bubble_fraction` on known schedules, on drawn ones, and on some that never end.
+
+    Args:
+        num_chunks: how many stages a rank has; more than 1 makes interleaved schedules.
+
+    Raises:
+        AssertionError: when a case fails; its text is a small table with a hint.
+    """
+    judge("bubble_fraction", code, _bubbles(num_stages, num_chunks, random.Random(seed)), seed, BANNED)
+
+
+def _bubbles(num_stages: Sequence[int], num_chunks: Sequence[int], draw: random.Random) -> Iterator[Trial]:
+    for stages in num_stages:
+        for chunks in num_chunks:
+            many = stages * draw.randrange(2, 4)
+            if chunks > 1:
+                yield _bubble_trial("interleaved", _interleaved(stages, many, chunks), (1.0, 2.0))
+            else:
+                yield _bubble_trial("GPipe", _all(reference.gpipe, stages, many), (1.0, 2.0))
+                yield _bubble_trial("1F1B", _all(reference.one_f_one_b, stages, many), (0.5, 0.75))
+                yield _bubble_trial("one microbatch", _all(reference.gpipe, stages, 1), (2.0, 1.0))
+            times = draw.uniform(0.1, 2), draw.uniform(0.1, 4)
+            yield _bubble_trial("any order", _drawn(stages, many, chunks, draw), times)
+    if num_chunks[0] == 1:
+        yield from _stuck_trials()
+
+
+def _all(schedule: Callable, stages: int, microbatches: int) -> list[Schedule]:
+    return [schedule(stage, stages, microbatches) for stage in range(stages)]
+
+
+def _interleaved(stages: int, microbatches: int, chunks: int) -> list[Schedule]:
+    return [reference.interleaved(rank, stages, microbatches, chunks) for rank in range(stages)]
+
+
+def _drawn(ranks: int, microbatches: int, chunks: int, draw: random.Random) -> list[Schedule]:
+    """Schedules that the ranks can run, in an order drawn step by step among those that are possible."""
+    num_stages = ranks * chunks
+    possible = [("F", microbatch, 0) for microbatch in range(microbatches)]
+    schedules: list[Schedule] = [[] for _ in range(ranks)]
+    while possible:
+        kind, microbatch, stage = possible.pop(draw.randrange(len(possible)))
+        schedules[stage % ranks].append((kind, microbatch))
+        if kind == "F":
+            last = stage == num_stages - 1
+            possible.append(("B", microbatch, stage) if last else ("F", microbatch, stage + 1))
+        elif stage:
+            possible.append(("B", microbatch, stage - 1))
+    return schedules
+
+
+def _bubble_trial(name: str, schedules: list[Schedule], times: tuple[float, float]) -> Trial:
+    want = reference.bubble_fraction(schedules, *times)
+    stages, microbatches = len(schedules), 1 + max(microbatch for _, microbatch in schedules[0])
+    title = f"{name}, {counted(stages, 'rank')}, {in_words(microbatches)}"
+    wrong = _wrong_bubbles(schedules, times, want)
+    calls = [(schedules, *times) if times != (1.0, 2.0) else (schedules,)]
+    return pure_trial(title, calls, lambda answers: _wrong_bubble(answers[0], want, wrong), size=stages)
+
+
+def _wrong_bubbles(schedules: list[Schedule], times: tuple[float, float], want: float) -> dict[str, float]:
+    """What frequent mistakes would answer, by their kind."""
+    busy, total = reference.busy_and_total(schedules, *times)
+    stages, microbatches = len(schedules), len(schedules[0]) // 2
+    return {
+        "share of the computation": want / (1 - want),
+        "share of time that is busy": 1 - want,
+        "bubble in seconds": total - busy[0],
+        "bubble in percent": 100 * want,
+        "all steps alike": reference.bubble_fraction(schedules, 1, 1),
+        "default times": reference.bubble_fraction(schedules, 1, 2),
+        "formula, not simulation": (stages - 1) / (microbatches + stages - 1),
+    }
+
+
+def _wrong_bubble(answer: dict, want: float, wrong: dict[str, float]) -> Problem | None:
+    expected = f"{want:.6g}"
+    if "refused" in answer:
+        return Problem("possible schedules refused", expected, described(answer))
+    value = answer["value"]
+    if type(value) not in (int, float):
+        return Problem("wrong type", f"{expected}, a float", kind_of(value))
+    if abs(value - want) <= EXACT:
+        return None
+    kinds = (kind for kind, mistaken in wrong.items() if abs(value - mistaken) <= EXACT * (1 + abs(mistaken)))
+    return Problem(next(kinds, "wrong bubble"), expected, f"{value:.6g}")
+
+
+def _stuck_trials() -> Iterator[Trial]:
+    for title, schedules in {
+        "a backward before its forward": [[("B", 0), ("F", 0)]],
+        "stages that disagree": [
+            [("F", 0), ("B", 0), ("F", 1), ("B", 1)],
+            [("F", 1), ("B", 1), ("F", 0), ("B", 0)],
+        ],
+        "a step that is missing": [[("F", 0), ("B", 0)], [("F", 0)]],
+        "a microbatch that never comes": [[("F", 0), ("B", 0)], [("F", 0), ("B", 0), ("F", 1), ("B", 1)]],
+    }.items():
+        yield pure_trial(title, [(schedules,)], _unnoticed, size=0)
+
+
+def _unnoticed(answers: list[dict]) -> Problem | None:
+    if "refused" in answers[0]:
+        return None
+    return Problem("endless wait unnoticed", "a ValueError", described(answers[0]))

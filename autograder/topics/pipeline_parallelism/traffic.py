@@ -1,0 +1,150 @@
+"""What a stage of a pipeline may send and when it may wait, and the first rule that its calls break.
+
+Pure functions over recorded calls and the moments at which the stage's steps began; called by the checks of
+exercise 07.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autograder.kit.policy import POINT_TO_POINT, Problem, counted
+from autograder.topics.pipeline_parallelism.reference_schedules import in_words
+from fourranks.errors import name_ranks
+from fourranks.trace import Call
+
+LOSS_BYTES = 8  # a message of at most so many is the loss on its way back
+
+
+@dataclass(frozen=True)
+class StepTaken:
+    """A forward or backward that a stage has done, and the moment at which it began."""
+
+    kind: str
+    began: float
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One rank's part of a run.
+
+    Attributes:
+        before, after: the global ranks of its neighbours; None at the ends of the pipeline.
+        nbytes: of the activations of all microbatches together, and as many of their gradients.
+        num_microbatches: how many there are.
+        steps: in the order in which they were done.
+        calls: what the rank communicated, in the order in which it issued them.
+    """
+
+    before: int | None
+    after: int | None
+    nbytes: int
+    num_microbatches: int
+    steps: Sequence[StepTaken]
+    calls: Sequence[Call]
+
+    def messages(self, op: str, peer: int | None) -> list[Call]:
+        """Activations or gradients that it sent to a neighbour ("send") or received from it ("recv")."""
+        return [
+            call for call in self.calls if call.op == op and call.peer == peer and call.nbytes > LOSS_BYTES
+        ]
+
+    def places(self, kind: str) -> list[int]:
+        """At which place among the steps the n-th forward or backward is."""
+        return [place for place, step in enumerate(self.steps) if step.kind == kind]
+
+
+def past_the_neighbours(stage: Stage, where: str) -> Problem | None:
+    """A collective, or a message to a rank that is no neighbour."""
+    neighbours = [rank for rank in (stage.before, stage.after) if rank is not None]
+    for call in stage.calls:
+        if call.moves_data and call.op not in POINT_TO_POINT:
+            got = f"dist.{call.op} in line {call.line}"
+            return Problem("collective in a pipeline", f"{where}: messages between neighbours only", got)
+        if call.op == "send" and call.peer not in neighbours:
+            expected = f"{where} sends to {name_ranks(neighbours)} only"
+            return Problem("not next door", expected, f"a message to rank {call.peer} in line {call.line}")
+    return None
+
+
+def too_much(stage: Stage, where: str) -> Problem | None:
+    """More messages to a neighbour than microbatches, or larger ones; the loss goes back besides."""
+    for peer, more, what in ((stage.after, 0, ""), (stage.before, 1, ", and the loss")):
+        sent = [call for call in stage.calls if call.op == "send" and call.peer == peer]
+        nbytes = sum(call.nbytes for call in sent)
+        if len(sent) > stage.num_microbatches + more:
+            expected = f"{where}: one message to rank {peer} for each microbatch{what}"
+            got = f"{counted(len(sent), 'message')} for {stage.num_microbatches}"
+            return Problem("more messages than microbatches", expected, got)
+        if nbytes > stage.nbytes + more * LOSS_BYTES:
+            expected = f"{where}: {counted(stage.nbytes, 'byte')} to rank {peer}{what}"
+            return Problem("more than activations", expected, counted(nbytes, "byte"))
+    return None
+
+
+def out_of_time(stage: Stage, where: str) -> Problem | None:
+    """A message that is sent late, or for which a rank stands still without need."""
+    forwards, backwards = stage.places("F"), stage.places("B")
+    for sends, places in (
+        (stage.messages("send", stage.after), forwards),
+        (stage.messages("send", stage.before), backwards),
+    ):
+        for number, (call, place) in enumerate(zip(sends, places, strict=False)):
+            name = f"{stage.steps[place].kind}{number}"
+            problem = _late(stage, call, place, f"{where}: what {name} computes") or _stands_still(
+                stage, call, f"{where}: what {name} computes"
+            )
+            if problem:
+                return problem
+    for receives, places in (
+        (stage.messages("recv", stage.before), forwards),
+        (stage.messages("recv", stage.after), backwards),
+    ):
+        for number, (call, place) in enumerate(zip(receives, places, strict=False)):
+            if problem := _early(
+                stage, call, place, f"{where}: what {stage.steps[place].kind}{number} needs"
+            ):
+                return problem
+    return None
+
+
+def _late(stage: Stage, call: Call, place: int, what: str) -> Problem | None:
+    following = stage.steps[place + 1 :]
+    if not following or call.start < following[0].began:
+        return None
+    behind = sum(step.began < call.start for step in following)
+    return Problem("sent late", f"{what} is sent before the next step", f"{counted(behind, 'step')} later")
+
+
+def _stands_still(stage: Stage, call: Call, what: str) -> Problem | None:
+    """A send whose end the rank awaits before it begins anything else, while there is more to compute."""
+    begun = [step.began for step in stage.steps] + [other.start for other in stage.calls]
+    meanwhile = any(call.start < moment < call.end for moment in begun)
+    if meanwhile or not any(step.began > call.end for step in stage.steps):
+        return None
+    how = "isend in line {} is waited for at once" if call.asynchronous else "send in line {} waits"
+    expected = f"{what} is under way while the rank goes on"
+    return Problem("blocking send", expected, how.format(call.line))
+
+
+def _early(stage: Stage, call: Call, place: int, what: str) -> Problem | None:
+    if place == 0 or call.end >= stage.steps[place - 1].began:
+        return None
+    ahead = sum(step.began > call.end for step in stage.steps[:place])
+    expected = f"{what} is waited for right before"
+    return Problem("awaited early", expected, f"{counted(ahead, 'step')} earlier, line {call.line}")
+
+
+def received_ahead(stage: Stage, limit: int, where: str) -> Problem | None:
+    """More activations or gradients asked for than the schedule keeps alive; one may be on its way."""
+    for source, what in ((stage.before, "activations"), (stage.after, "gradients")):
+        receives = stage.messages("recv", source)
+        done = 0
+        for step in stage.steps:
+            asked = sum(call.start < step.began for call in receives)
+            if asked - done > limit + 1:
+                expected = f"{where}: buffers for {what} of {in_words(limit)}, and one on its way"
+                return Problem("buffers ahead", expected, f"{asked - done}")
+            done += step.kind == "B"
+    return None

@@ -1,0 +1,1 @@
+"""Topic 05: data parallelism with sharded optimizers, gradients and parameters."""

@@ -1,0 +1,205 @@
+"""What exercise 05's checks ask of ranks whose memory is measured from outside.
+
+At the size of these cases a rank that shards takes tens of MiB less than one that does not, whatever it says
+of itself and wherever it keeps them. These cases run only in a sandbox, whose witness measures.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import torch
+
+from autograder.inside.drivers import held_memory as drivers
+from autograder.inside.drivers.held_memory import (
+    LAYER_BYTES,
+    NUM_LAYERS,
+    NUM_PARAMETERS,
+    NUMEL,
+    STEPS,
+    STEPS_KEPT,
+)
+from autograder.inside.drivers.small_models import loss
+from autograder.kit.draws import Draws
+from autograder.kit.policy import Problem
+from autograder.kit.received import too_little
+from autograder.kit.stretches import stretches
+from autograder.kit.student import Outcome
+from autograder.kit.training import Rule, Setting, Training, taking_part
+from autograder.kit.values import close, difference_beyond, kind_of
+from autograder.topics.sharded_data_parallelism.shard_traffic import (
+    COPIES,
+    GATHERS,
+    REDUCES,
+    broken_rules,
+    too_much,
+)
+from autograder.topics.sharded_data_parallelism.trials import Sharding
+
+SLACK = 16 << 20  # bytes that a rank may take besides what is asked of it: up to 7 MiB were seen
+TOLERANCE = 1e-3  # of sums and norms of float32
+_TOWER = NUM_LAYERS * LAYER_BYTES
+_HALF = _TOWER // 2
+
+
+def _measured(
+    setting: Setting,
+    what: str,
+    driver: Callable,
+    arguments: Callable,
+    *rules: Rule,
+    received: Callable[[int], int],
+) -> Training:
+    title = f"memory as Linux counts it, {what}"
+    trial = setting.trial(title, driver, arguments, *rules, kind=Sharding, received=received)
+    return replace(trial, measures=True, backends=("gloo",), size=0)
+
+
+def _held(taken: int, limit: int, kind: str, where: str) -> Problem | None:
+    """More memory than the limit."""
+    if taken <= limit + SLACK:
+        return None
+    expected = f"{where}: at most {_mib(limit)}, and {_mib(SLACK)} for everything else"
+    return Problem(kind, expected, _mib(taken))
+
+
+def _mib(nbytes: int) -> str:
+    return f"{nbytes / (1 << 20):.0f} MiB"
+
+
+def _other(want: torch.Tensor, got: object, kind: str, where: str) -> Problem | None:
+    """Other values than are wanted."""
+    if kind_of(got) != kind_of(want):
+        return Problem(kind, f"{where}: {kind_of(want)}", kind_of(got))
+    if close(got, want, TOLERANCE):
+        return None
+    expected, found = difference_beyond(TOLERANCE, want, got)
+    return Problem(kind, where + expected, found)
+
+
+# --- the optimizer
+
+
+def optimizer(seed: int) -> Training:
+    """Four ranks, and an optimizer whose state is many times its parameters."""
+    setting = Setting(4, None, Draws(seed))
+    gradients = setting.draws.seed("gradients")
+    one = 4 * NUMEL
+    whole = NUM_PARAMETERS * one
+    share = whole // setting.world_size + one
+    limit = STEPS_KEPT * share + 6 * whole  # parameters, gradients, what is on its way, and copies of that
+
+    @functools.cache
+    def wanted() -> torch.Tensor:
+        return drivers.follow(drivers.Remembering, gradients)
+
+    def rule(at: int, where: str, outcome: Outcome) -> Problem | None:
+        (run,) = stretches(outcome, "began", 1)
+        calls = [call for call in outcome.calls if call.moves_data]
+        return (
+            _other(wanted(), outcome.value, "wrong update", where)
+            or broken_rules(calls, COPIES, where)
+            or too_much(calls, COPIES, STEPS * whole, "parameters sent twice", "all", where)
+            or _held(run.taken_since("began"), limit, "state not sharded", where)
+        )
+
+    return _measured(
+        setting,
+        f"an optimizer's state of {_mib(STEPS_KEPT * whole)}",
+        drivers.optimizer_state,
+        lambda *_: (gradients,),
+        rule,
+        received=lambda _: STEPS * (whole - share),
+    )
+
+
+# --- gradients and parameters
+
+
+def gradients(seed: int) -> Training:
+    """Two ranks that both hold all parameters, and half of the gradients."""
+    others = 8 * LAYER_BYTES  # gradients at a time, as in the small model's case
+
+    def rule(at: int, where: str, outcome: Outcome) -> Problem | None:
+        (step,) = stretches(outcome, "began", 1)
+        return (
+            broken_rules(step.calls, REDUCES, where)
+            or too_much(step.calls, REDUCES, _TOWER, "gradients reduced twice", "reduces", where)
+            or _held(step.taken_since("began"), _TOWER + _HALF + others, "too many gradients at once", where)
+        )
+
+    return _one_step(seed, "gradients", rule, _HALF - LAYER_BYTES)
+
+
+def parameters(seed: int) -> Training:
+    """Two ranks that hold half of the parameters and of their gradients each, and gather half at most."""
+
+    def rule(at: int, where: str, outcome: Outcome) -> Problem | None:
+        (step,) = stretches(outcome, "began", 1)
+        turn = step.at("turned")
+        forward, backward = step.until("turned"), [call for call in step.calls if call.start >= turn]
+        regathers = any(call.op in GATHERS for call in backward)
+        return (
+            broken_rules(step.calls, (*GATHERS, *REDUCES), where)
+            or too_much(forward, GATHERS, _TOWER, "gathered twice", "all-gathers in forward", where)
+            or too_much(backward, GATHERS, _TOWER, "gathered twice", "all-gathers in backward", where)
+            or too_much(step.calls, REDUCES, _TOWER, "gradients reduced twice", "reduce-scatters", where)
+            or too_little([_HALF], [forward])
+            or _held(step.taken("began"), _HALF, "whole parameters held", where)
+            or _held(step.taken("turned"), 2 * _HALF, _kept(regathers, "forward"), where)
+            or _held(step.taken_since("began"), 3 * _HALF, _kept(regathers, "backward"), where)
+        )
+
+    return _one_step(seed, "parameters", rule, 2 * _HALF)
+
+
+def _kept(regathers: bool, when: str) -> str:
+    return f"not freed in {when}" if regathers else "kept for backward"
+
+
+def _one_step(seed: int, what: str, rule: Rule, received: int) -> Training:
+    """A forward and a backward on two ranks, which begin with parameters of their own.
+
+    Args:
+        rule: what each rank keeps to, besides computing what one process computes.
+        received: bytes that each rank needs, after all have the parameters of the first one.
+    """
+    setting = Setting(2, None, Draws(seed))
+    batches = setting.draws.randn((2, 2, drivers.WIDTH))
+
+    @functools.cache
+    def wanted() -> dict[str, torch.Tensor]:
+        module = drivers.tower(setting.model_seed(0))
+        losses = torch.stack([loss(module(batch)) for batch in batches])
+        losses.mean().backward()
+        return {"losses": losses.detach(), "norms": drivers.norms(module)}
+
+    def copied(at: int, where: str, outcome: Outcome) -> Problem | None:
+        (step,) = stretches(outcome, "began", 1)
+        before = [call for call in outcome.calls if call.start < step.at("began")]
+        return too_much(before, ("broadcast", *GATHERS), _TOWER, "copied twice", "copies", where)
+
+    trial = _measured(
+        setting,
+        f"{what} of {_mib(_TOWER)}",
+        drivers.one_step,
+        lambda position, rank: (setting.model_seed(rank), batches[position].clone()),
+        copied,
+        rule,
+        received=lambda position: received + _TOWER * (position > 0),
+    )
+    verify = trial.verify
+    return replace(
+        trial, verify=lambda outcomes: _other_results(wanted(), taking_part(outcomes)) or verify(outcomes)
+    )
+
+
+def _other_results(wanted: dict[str, torch.Tensor], ranks: Sequence[tuple[str, Outcome]]) -> Problem | None:
+    """Another loss on some rank, or another norm of a gradient, by what all ranks have of it."""
+    losses = torch.cat([outcome.value["loss"] for _, outcome in ranks])
+    norms = torch.stack([outcome.value["norms"] for _, outcome in ranks]).norm(dim=0)
+    return _other(wanted["losses"], losses, "parameters differ", "losses") or _other(
+        wanted["norms"], norms, "wrong gradient", "norms of gradients"
+    )

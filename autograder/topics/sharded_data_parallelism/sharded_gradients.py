@@ -1,0 +1,214 @@
+"""Check of exercise 05's ZeRO-2: every gradient ends up on one rank, in time, and is gone everywhere else."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+
+import torch
+
+from autograder.inside.drivers import data_parallelism as training
+from autograder.inside.drivers import sharded_data_parallelism as drivers
+from autograder.inside.drivers.small_models import build, model_bytes
+from autograder.inside.forbidden import SHARDED_DATA_PARALLELISM as BANNED
+from autograder.kit.judge import Trial, judge
+from autograder.kit.policy import Problem, counted, first
+from autograder.kit.stretches import Stretch, stretches
+from autograder.kit.student import Function, Outcome
+from autograder.kit.training import WORLD_SIZES, Setting, Training, settings, taking_part
+from autograder.topics.data_parallelism import gradient_traffic
+from autograder.topics.data_parallelism.gradients import (
+    Expected,
+    bytes_from_others,
+    expectations,
+    wrong_gradients,
+)
+from autograder.topics.data_parallelism.wrapping import wrong_start
+from autograder.topics.sharded_data_parallelism import held_memory, shard_traffic
+from autograder.topics.sharded_data_parallelism.trials import (
+    LAYER_BYTES,
+    NUM_LAYERS,
+    Sharding,
+    memory_setting,
+)
+
+Code = Callable | Function
+
+
+MODELS = {
+    "plain": "three layers",
+    "tied": "tied parameters",
+    "frozen": "frozen parameters",
+    "unused": "unused parameters",
+    "empty": "an empty parameter",
+    "mixed": "three dtypes",
+    "buffers": "buffers",
+}
+
+
+def sharded_gradients(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> None:
+    """Checks `ShardedGradients`: each gradient on one rank, reduced in time and once, and gone elsewhere.
+
+    Raises:
+        AssertionError: when a case fails; its text is a small table with a hint.
+    """
+    judge("ShardedGradients", code, _reducing(world_sizes, seed), seed, BANNED)
+
+
+def _reducing(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
+    for setting in settings(world_sizes, seed):
+        for number, model in enumerate(MODELS):
+            few = setting.world_size <= 3 or number % 2 == setting.world_size % 2
+            if model in ("plain", "unused") or (few and not setting.members):
+                yield _reduced_trial(setting, model)
+    yield _gradient_memory_trial(memory_setting(seed))
+    yield held_memory.gradients(seed)
+
+
+def _reduced_trial(setting: Setting, model: str) -> Training:
+    batches, model_seed = setting.draw(2), setting.model_seed(setting.ranks[0])
+    expected = expectations(model, model_seed, batches, learning_rate=0.0)
+    trial = setting.trial(
+        MODELS[model],
+        training.train,
+        lambda p, rank: (model, setting.model_seed(rank), batches[p], {}, 0.0),
+        lambda at, where, outcome: wrong_start(build(model, model_seed), outcome, where),
+        model=model,
+        kind=Sharding,
+        received=lambda p: _owned_bytes(expected, model, p) + (model_bytes(model) if p else 0),
+    )
+    reduced = partial(_wrong_reductions, expected, model)
+    return replace(trial, verify=lambda outcomes: trial.verify(outcomes) or reduced(taking_part(outcomes)))
+
+
+def _owned_bytes(expected: Sequence[Expected], model: str, position: int) -> int:
+    """Bytes of the gradients that a rank must own, and cannot know without the others."""
+    module = build(model, 0)
+    numels = [p.numel() * p.requires_grad for p in module.parameters()]
+    owners = shard_traffic.owners(numels, len(expected[0].local))
+    own = {
+        name for (name, _), owner in zip(module.named_parameters(), owners, strict=True) if owner == position
+    }
+    steps = [Expected({name: step.mean.get(name) for name in own}, step.local) for step in expected]
+    return bytes_from_others(steps, position)
+
+
+def _wrong_reductions(
+    expected: Sequence[Expected], model: str, outcomes: Sequence[tuple[str, Outcome]]
+) -> Problem | None:
+    """What is wrong with the steps, in what all ranks did before what each did too late."""
+    module = build(model, 0)
+    parts = [stretches(outcome, "began", len(expected)) for _, outcome in outcomes]
+    for number, step in enumerate(expected):
+        wheres = [f"{where}, step {number + 1}" for where, _ in outcomes]
+        held = [
+            (where, outcome.value["steps"][number]["gradients"])
+            for where, (_, outcome) in zip(wheres, outcomes, strict=True)
+        ]
+        each = [(where, own[number]) for where, own in zip(wheres, parts, strict=True)]
+        problems = itertools.chain(
+            (_heavy(part, module, where) for where, part in each),
+            (rule(step, held) for rule in (_wrong_owners, _unfair, partial(_other_owners, module))),
+            (_late(part, module, where) for where, part in each if model == "plain"),
+        )
+        if problem := first(problems):
+            return problem
+    return None
+
+
+def _heavy(step: Stretch, module: torch.nn.Module, where: str) -> Problem | None:
+    calls = [call for call in step.calls if call.moves_data]
+    trained = [p for p in module.parameters() if p.requires_grad]
+    scattered = any(call.op.startswith("reduce_scatter") for call in calls)
+    padding = sum(p.element_size() for p in trained) * shard_traffic.world_size(calls) * scattered
+    limit = sum(p.nbytes for p in trained) + padding
+    return shard_traffic.broken_rules(calls, shard_traffic.REDUCES, where) or shard_traffic.too_much(
+        calls, shard_traffic.REDUCES, limit, "gradients reduced twice", "reduces", where
+    )
+
+
+def _late(step: Stretch, module: torch.nn.Module, where: str) -> Problem | None:
+    """Only where there is a reduce for each gradient can be told which one is late; else memory tells."""
+    allowed = gradient_traffic.one_by_one(module)
+    calls = [call for call in step.calls if call.moves_data]
+    if len(calls) != len(allowed):
+        return None
+    return gradient_traffic.late(calls, allowed, step, where)
+
+
+def _wrong_owners(step: Expected, found: Sequence[tuple[str, dict]]) -> Problem | None:
+    """A gradient that is not the mean on one rank and gone on all others."""
+    for name, want in step.mean.items():
+        if want is None or not want.numel():
+            continue
+        holders = [at for at, (_, gradients) in enumerate(found) if gradients.get(name) is not None]
+        if not holders:
+            return Problem("no owner", f"{name}.grad on one rank", "None on all ranks")
+        only = Expected({name: want}, [{name: local[name]} for local in step.local])
+        wrong = [wrong_gradients(found[at][1], only, at, found[at][0]) for at in holders]
+        if all(wrong):
+            return wrong[0]
+        if len(holders) > 1:
+            where = found[holders[next(at for at, problem in enumerate(wrong) if problem or at)]][0]
+            return Problem(
+                "gradient kept", f"{where}: {name}.grad on its owner only", f"on {len(holders)} ranks"
+            )
+    return None
+
+
+def _unfair(step: Expected, found: Sequence[tuple[str, dict]]) -> Problem | None:
+    """A rank that has more than an equal share and one gradient."""
+    sizes = {name: want.nbytes for name, want in step.mean.items() if want is not None}
+    limit = sum(sizes.values()) // len(found) + max(sizes.values())
+    for where, gradients in found:
+        held = sum(
+            sizes[name] for name, gradient in gradients.items() if gradient is not None and name in sizes
+        )
+        if held > limit:
+            return Problem(
+                "unfair share", f"{where}: at most {counted(limit, 'byte')} of gradients", f"{held:,} bytes"
+            )
+    return None
+
+
+def _other_owners(
+    module: torch.nn.Module, step: Expected, found: Sequence[tuple[str, dict]]
+) -> Problem | None:
+    """A gradient on another rank than `assign_owner` says: an optimizer would look for it elsewhere."""
+    numels = [p.numel() * p.requires_grad for p in module.parameters()]
+    owners = shard_traffic.owners(numels, len(found))
+    for (name, parameter), owner in zip(module.named_parameters(), owners, strict=True):
+        if not parameter.numel() or step.mean.get(name) is None:
+            continue
+        where, gradients = found[owner]
+        if gradients.get(name) is None:
+            return Problem("another owner", f"{where}: {name}.grad", "it is on another rank")
+    return None
+
+
+def _gradient_memory_trial(setting: Setting) -> Training:
+    share = NUM_LAYERS * LAYER_BYTES // setting.world_size
+    limits = {
+        "left": share + 2 * LAYER_BYTES,
+        "peak": share + 8 * LAYER_BYTES,
+    }  # one, three, what else there is
+    batch = torch.ones(2, 48)
+
+    def verify(at: int, where: str, outcome: Outcome) -> Problem | None:
+        for name, when in {"peak": "in backward", "left": "after it"}.items():
+            if outcome.value[name] > limits[name]:
+                expected = f"{where}: at most {limits[name]:,} bytes of gradients at a time {when}"
+                return Problem("too many gradients at once", expected, f"{outcome.value[name]:,} bytes")
+        return None
+
+    trial = setting.trial(
+        f"memory, gradients of {NUM_LAYERS * LAYER_BYTES:,} bytes",
+        drivers.hold_gradients,
+        lambda _, rank: (setting.model_seed(rank), batch),
+        verify,
+        model="stack",
+        kind=Sharding,
+    )
+    return replace(trial, size=0)  # what else goes wrong tells more

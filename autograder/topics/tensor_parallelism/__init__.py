@@ -1,0 +1,1 @@
+"""Topic 06: layers and losses cut across ranks."""

@@ -1,0 +1,111 @@
+"""What tensor parallelism may communicate in one forward and one backward, and what a rank did beyond that.
+
+Pure functions over recorded calls; called by the checks of exercise 06. Bytes are those that a ring has to
+send from each rank, so that an all-reduce costs twice what a reduce-scatter does, whatever the backend makes
+of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autograder.kit.policy import Problem, counted
+from autograder.kit.stretches import stretches
+from autograder.kit.student import Outcome
+from fourranks.trace import Call
+from fourranks.trace.bandwidth import busbw_factor, message_size
+
+
+@dataclass(frozen=True)
+class Collective:
+    """One that is allowed.
+
+    Attributes:
+        nbytes: of the whole tensor, S of nccl-tests.
+        count: how many of them.
+    """
+
+    op: str
+    nbytes: int
+    count: int = 1
+
+    def __str__(self) -> str:
+        return f"{counted(self.count, self.op)} of {counted(self.nbytes, 'byte')}"
+
+
+@dataclass(frozen=True)
+class Traffic:
+    """What is allowed in each part of a step."""
+
+    forward: tuple[Collective, ...] = ()
+    backward: tuple[Collective, ...] = ()
+
+
+def least_received(traffic: Traffic, world_size: int) -> int:
+    """Bytes that each rank needs from others: half of those that these collectives bring, to be generous."""
+    if world_size == 1:
+        return 0
+    brings = {"all_reduce": 1.0, "all_gather": 1 - 1 / world_size, "reduce_scatter": 1 / world_size}
+    allowed = (*traffic.forward, *traffic.backward)
+    return int(sum(each.count * brings[each.op] * each.nbytes for each in allowed) / 2)
+
+
+def excess(traffic: Traffic, outcome: Outcome, world_size: int, where: str) -> Problem | None:
+    """More than is allowed, or an end that was not waited for.
+
+    Args:
+        outcome: of a driver that marks when forward `began` and `turned` into backward.
+        world_size: number of ranks in the group; alone, nobody communicates.
+    """
+    calls = [call for call in outcome.calls if call.moves_data]
+    if world_size == 1:
+        return None
+    for call in calls:
+        if call.end is None:
+            got = f"none for {_named(call)}"
+            return Problem("activations not waited for", f"{where}: a wait() for every handle", got)
+    (step,) = stretches(outcome, "began", 1)
+    early = [call for call in calls if call.start < step.at("began")]
+    if early:
+        expected = f"{where}: no communication in the constructor and in load_full"
+        return Problem("collectives before forward", expected, _named(early[0]))
+    turned = step.at("turned")
+    forward = [call for call in calls if call.start <= turned]
+    backward = [call for call in calls if call.start > turned]
+    return _excess("forward", traffic.forward, forward, world_size, where) or _excess(
+        "backward", traffic.backward, backward, world_size, where
+    )
+
+
+def _excess(
+    phase: str, allowed: Sequence[Collective], calls: Sequence[Call], world_size: int, where: str
+) -> Problem | None:
+    expected = f"{where}, {phase}: {' and '.join(map(str, allowed)) or 'no communication'}"
+    if len(calls) > sum(collective.count for collective in allowed):
+        return Problem(f"collectives in {phase}", expected, _listed(calls))
+    limit = sum(
+        collective.count * _sent(collective.op, collective.nbytes, world_size) for collective in allowed
+    )
+    sent = sum(
+        _sent(call.op, message_size(call.op, [call.nbytes] * world_size), world_size) for call in calls
+    )
+    if sent > limit + 0.5:  # bytes come in whole ones
+        got = f"{_listed(calls)}: {counted(round(sent), 'byte')} on the wire instead of {round(limit):,}"
+        return Problem(f"bytes in {phase}", expected, got)
+    return None
+
+
+def _sent(op: str, nbytes: int, world_size: int) -> float:
+    """Bytes that each rank sends when S is `nbytes`."""
+    return busbw_factor(op, world_size) * nbytes
+
+
+def _listed(calls: Sequence[Call]) -> str:
+    names = ", ".join(map(_named, calls[:3]))
+    return f"{counted(len(calls), 'call')}: {names}{', …' if len(calls) > 3 else ''}"
+
+
+def _named(call: Call) -> str:
+    """A call as the student wrote it."""
+    return f"dist.{call.op} in line {call.line}"

@@ -1,0 +1,97 @@
+"""Which part of a tensor belongs to which rank, and what is wrong with a part that a rank has instead.
+
+Called by the checks of exercise 06, in the notebook's process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from autograder.kit.policy import Problem
+from autograder.kit.values import close, kind_of, number
+
+# Sums over the ranks may come in any order, and a block is a few sums deep; all modules run in float64.
+TOLERANCE = 1e-9
+
+# --- which part is whose
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How a tensor is cut over ranks.
+
+    Attributes:
+        dim: along which it is cut; None when every rank has all of it.
+        blocks: so many equal blocks along `dim`, such as q, k and v, each of which is cut by itself.
+    """
+
+    dim: int | None
+    blocks: int = 1
+
+    def parts(self, tensor: torch.Tensor, num_parts: int) -> list[torch.Tensor]:
+        """What each rank has, by position in the group."""
+        if self.dim is None:
+            return [tensor] * num_parts
+        blocks = [block.chunk(num_parts, self.dim) for block in tensor.chunk(self.blocks, self.dim)]
+        return [torch.cat(parts, self.dim) for parts in zip(*blocks, strict=True)]
+
+
+WHOLE = Cut(None)
+
+
+# --- what is wrong with a tensor
+
+
+@dataclass(frozen=True)
+class Tensors:
+    """One tensor of each rank, by position in the group: what it has to be, and the usual mistakes.
+
+    Attributes:
+        mistakes: by kind of problem what each rank would have.
+        otherwise: kind of problem when it is none of these.
+    """
+
+    name: str
+    wanted: Sequence[torch.Tensor]
+    otherwise: str
+    mistakes: Sequence[tuple[str, Sequence[torch.Tensor]]] = ()
+    tolerance: float = TOLERANCE
+
+    def wrong(self, got: Sequence[object], ranks: Sequence[str]) -> Problem | None:
+        """The first rank's tensor that is not as it has to be."""
+        for at, want in enumerate(self.wanted):
+            found, label = got[at], f"{ranks[at]}, {self.name}"
+            if found is None:
+                return Problem("no gradient of a part", f"{label}: {kind_of(want)}", "None")
+            if not isinstance(found, torch.Tensor) or kind_of(found) != kind_of(want):
+                return Problem("another shape of a part", f"{label}: {kind_of(want)}", kind_of(found))
+            if not close(found, want, self.tolerance):
+                worst = int((found.double() - want.double()).abs().nan_to_num(torch.inf).argmax())
+                expected = f"{label}: [{worst}] = {number(want, worst)}"
+                return Problem(self._mistake(at, found), expected, number(found, worst))
+        return None
+
+    def _mistake(self, at: int, found: torch.Tensor) -> str:
+        """What a wrong tensor seems to be."""
+        for kind, tensors in self.mistakes:
+            if tensors[at].shape == found.shape and close(found, tensors[at].to(found.dtype), self.tolerance):
+                return kind
+        return self.otherwise
+
+
+def parts_of_a_sum(got: Sequence[object], want: torch.Tensor) -> bool:
+    """Whether the tensors of the ranks would be right if they were added up."""
+    if not all(isinstance(each, torch.Tensor) and each.shape == want.shape for each in got):
+        return False
+    return len(got) > 1 and close(torch.stack(list(got)).sum(0).to(want.dtype), want, TOLERANCE)
+
+
+def cut_all(
+    tensors: Mapping[str, torch.Tensor], cuts: Mapping[str, Cut], num_parts: int
+) -> list[dict[str, torch.Tensor]]:
+    """For each rank its parts of named tensors."""
+    parts = {name: cuts[name].parts(tensor, num_parts) for name, tensor in tensors.items()}
+    return [{name: each[at] for name, each in parts.items()} for at in range(num_parts)]
