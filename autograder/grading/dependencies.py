@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-CHECKS = "autograder.check"  # a list of all checks: a test cell depends on those that it names
+CHECKS = "autograder.check"  # all checks under one name: a test cell depends on those that it names
 # What runs them, outside of the sandbox and inside.
 ALWAYS = ("autograder.grading.referee", "autograder.inside.broker")
 
@@ -39,10 +39,16 @@ def checks(source: str) -> set[str]:
 
 
 @cache
+def _lists() -> frozenset[Path]:
+    """The files that only name the checks of a topic."""
+    return frozenset((ROOT / "autograder" / "topics").glob("*/__init__.py"))
+
+
+@cache
 def _defined_in() -> dict[str, str]:
     """The module that defines each check."""
-    tree = ast.parse(_file(CHECKS).read_text(encoding="utf-8"))
-    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    trees = [ast.parse(file.read_text(encoding="utf-8")) for file in _lists()]
+    imports = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     return {alias.name: node.module for node in imports for alias in node.names}
 
 
@@ -61,7 +67,7 @@ def _reached(modules: set[str]) -> set[Path]:
 def _imports(path: Path) -> tuple[Path, ...]:
     """The files of `autograder` that a file imports, or starts as a process of their own by their name."""
     names = set(_names(ast.parse(path.read_text(encoding="utf-8")))) - {CHECKS}
-    return tuple(file for name in names if (file := _file(name)))
+    return tuple(file for name in names if (file := _file(name)) and file not in _lists())
 
 
 def _names(tree: ast.Module) -> Iterator[str]:

@@ -15,16 +15,6 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NoReturn
 
-BENCHMARKING = ("fourranks.bench", "fourranks.alpha_beta", "fourranks.trace.bandwidth")
-DATA_PARALLELISM = ("torch.nn.parallel", "torch.distributed.fsdp", "torch.distributed.algorithms")
-SHARDED_DATA_PARALLELISM = ("torch.distributed.fsdp", "torch.distributed.optim", "torch.nn.parallel")
-TENSOR_PARALLELISM = (
-    "torch.distributed.tensor",
-    "torch.distributed.nn",
-    "torch.distributed._functional_collectives",
-)
-PIPELINE_PARALLELISM = ("torch.distributed.pipelining",)
-
 # Where else torch 2.13 has the same.
 ALSO = {
     "torch.nn.parallel": (

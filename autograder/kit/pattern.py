@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Any, Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from autograder.kit.judge import Case
 
-Rule = Callable[["Case"], bool]
+class OnRanks(Protocol):
+    """A case, as far as patterns of all topics look at it."""
+
+    @property
+    def world_size(self) -> int: ...
+
+
+C = TypeVar("C", bound=OnRanks)
+Rule = Callable[[Any], bool]  # of cases of one topic, whose fields it knows
 
 
 @dataclass(frozen=True)
-class Pattern:
+class Pattern(Generic[C]):
     """A property that may explain why cases fail.
 
     Attributes:
@@ -23,11 +29,11 @@ class Pattern:
             default any case does whose world size is that of a failed one.
     """
 
-    has: Rule
+    has: Callable[[C], bool]
     text: str
-    controls: Rule | None = None
+    controls: Callable[[C], bool] | None = None
 
-    def explains(self, failed: Sequence[Case], passed: Sequence[Case]) -> bool:
+    def explains(self, failed: Sequence[C], passed: Sequence[C]) -> bool:
         """Whether every failed case has the property, no passed one has it, and a control has passed."""
         if not all(map(self.has, failed)) or any(map(self.has, passed)):
             return False
@@ -35,6 +41,6 @@ class Pattern:
         return any(self.controls(c) if self.controls else c.world_size in world_sizes for c in passed)
 
 
-def single_rank(text: str) -> Pattern:
+def single_rank(text: str) -> Pattern[OnRanks]:
     """Only a single rank fails, and several ranks pass."""
     return Pattern(lambda case: case.world_size == 1, text, controls=lambda case: case.world_size > 1)

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from autograder.kit.policy import POINT_TO_POINT, Calls, Problem, counted
+from autograder.kit.mistakes import NOT_RECEIVED
+from autograder.kit.problem import Problem, counted
 from fourranks.trace import Call
 
-NOT_RECEIVED = "not received"
+Calls = Sequence[Sequence[Call]]
+POINT_TO_POINT = ("send", "recv")
 
 # By collective: the bytes that a rank must have got for its result, given those that it puts in, the size of
 # the group, and whether it is the root. What a rank gets of a scatter stands in the root's call.

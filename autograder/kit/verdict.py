@@ -12,14 +12,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
 from textwrap import fill, indent
-from typing import TYPE_CHECKING
 
 from autograder.kit import hints
-from autograder.kit.policy import Problem, counted
-from autograder.kit.received import NOT_RECEIVED
-
-if TYPE_CHECKING:
-    from autograder.kit.judge import Case
+from autograder.kit.case import Result
+from autograder.kit.mistakes import NOT_RECEIVED, Mistake
+from autograder.kit.problem import counted
 
 MAX_ROWS = 3
 _COLUMNS = ("case", "backend", "expected", "got")
@@ -27,20 +24,6 @@ _CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
 _WIDTH = 100
 # A coloured bar beside text in the page's own colour: no red or green is readable in light and dark themes.
 _HEADLINE = "margin:.3em 0;padding-left:.5em;font-weight:600;border-left:.4em solid "
-
-
-@dataclass(frozen=True)
-class Result:
-    """One case on one backend; no problem means that all is as it should be.
-
-    Attributes:
-        printed: what the ranks printed in a case that failed, as far as it may be shown.
-    """
-
-    case: Case
-    backend: str
-    problem: Problem | None
-    printed: str = ""
 
 
 class CheckFailed(AssertionError):
@@ -84,19 +67,21 @@ class Verdict:
         return Fraction(len(passed), len(self.results) + self.not_run)
 
     @property
-    def kind(self) -> str:
-        """The fault in the most telling case; data that nobody sent only where nothing else is wrong."""
-        return max(self.failed, key=_significance).problem.kind
+    def mistake(self) -> Mistake:
+        """The mistake in the most telling case; data that nobody sent only where nothing else is wrong."""
+        return max(self.failed, key=_significance).problem.mistake
 
     @property
     def hint(self) -> str:
-        return hints.choose(self.kind, self.failed, [result for result in self.results if not result.problem])
+        return hints.choose(
+            self.mistake, self.failed, [result for result in self.results if not result.problem]
+        )
 
     @property
     def headline(self) -> str:
         if self.failed:
             share = f"{len(self.failed)} of {counted(len(self.results), 'case')}"
-            return f"{self.name}: {hints.title(self.kind)} ({share} failed)"
+            return f"{self.name}: {self.mistake.title} ({share} failed)"
         sizes = ", ".join(map(str, sorted({result.case.world_size for result in self.results})))
         backends = ", ".join(dict.fromkeys(result.backend for result in self.results))
         return (
@@ -129,8 +114,10 @@ class Verdict:
 
     @property
     def _shown(self) -> list[Result]:
-        """A few failed cases, the headline's kind first, empty tensors last; of long stories only one."""
-        telling = sorted(self.failed, key=lambda r: (r.problem.kind != self.kind, not r.case.weight[0]))
+        """A few failed cases, the headline's mistake first, empty tensors last; of long stories only one."""
+        telling = sorted(
+            self.failed, key=lambda r: (r.problem.mistake is not self.mistake, not r.case.weight[0])
+        )
         return telling[: 1 if "\n" in telling[0].problem.got else MAX_ROWS]
 
     def _rows(self) -> list[tuple[str, str, str, str]]:
@@ -157,7 +144,7 @@ class Verdict:
 
 
 def _significance(result: Result) -> tuple:
-    return result.problem.kind != NOT_RECEIVED, result.case.weight
+    return result.problem.mistake is not NOT_RECEIVED, result.case.weight
 
 
 def show(verdict: Verdict) -> None:

@@ -8,8 +8,8 @@ from autograder.grading.referee import _SecretChecks
 from autograder.inside import wire
 from autograder.inside.runs import RunFailed
 from autograder.kit.draws import Draws
+from autograder.kit.settings import settings
 from autograder.kit.student import NotebookFunction
-from autograder.kit.training import settings
 from autograder.kit.verdict import CheckFailed
 
 SEED = 2**127 + 12345

@@ -9,19 +9,54 @@ from __future__ import annotations
 import math
 import random
 import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from autograder.inside.drivers import benchmarking as drivers
-from autograder.inside.forbidden import BENCHMARKING as BANNED
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem
+from autograder.kit.case import Trial
+from autograder.kit.judge import judge
+from autograder.kit.mistakes import WRONG_TYPE, Mistake
+from autograder.kit.problem import Problem
 from autograder.kit.student import Function, Outcome
 from autograder.kit.values import kind_of
+from autograder.topics.benchmarking.banned import BANNED
+from autograder.topics.benchmarking.mistakes import (
+    A_RATE,
+    ABSOLUTE_ERRORS,
+    ALGBW,
+    ANOTHER_VALUE,
+    BETA_AS_A_RATE,
+    DIVIDED,
+    FACTOR_OF_ALL_REDUCE,
+    HALF,
+    LATENCY_LEFT_OUT,
+    N_MINUS_1_DROPPED,
+    N_TIMES_TOO_LARGE,
+    NO_FIT_OF_ALPHA,
+    NOT_IN_BYTES_PER_SECOND,
+    PART_OF_ONE_RANK,
+    RECIPROCAL,
+    ROUNDS_NOT_ROUNDED,
+    SWAPPED,
+    TWICE,
+    TWO_POINTS,
+    UNCORRECTED,
+    UNKNOWN_ACCEPTED,
+    WHOLE_MESSAGES,
+)
 from fourranks import alpha_beta
 from fourranks.trace import bandwidth
 
 Floats = Sequence[float]
-Mistakes = Mapping[str, float]  # what each mistake would answer, by its kind; the most telling ones first
+
+
+class Wrong(NamedTuple):
+    """The answer of one mistake."""
+
+    mistake: Mistake
+    answer: float
+    unit: str = ""  # that it is in, if not the one that is asked for
+
 
 COLLECTIVES = (
     "all_reduce",
@@ -46,7 +81,7 @@ def algbw(function: Callable | Function, seed: int = 0) -> None:
     cases = []
     for _ in range(3):
         size, seconds = _size(generator), generator.uniform(1e-5, 1.0)
-        wrong = {"reciprocal": seconds / size, **_units(size / seconds)}
+        wrong = [Wrong(RECIPROCAL, seconds / size), *_units(size / seconds)]
         cases.append(_number("algbw", (size, seconds), size / seconds, wrong, size=1))
     judge("algbw", function, cases, seed, BANNED)
 
@@ -68,15 +103,15 @@ def _busbw(generator: random.Random, collective: str, n: int) -> Trial:
     size, seconds = _size(generator), generator.uniform(1e-5, 1.0)
     answer = bandwidth.busbw(collective, size, seconds, n)
     plain = size / seconds
-    wrong = {
-        "n − 1 dropped": 2 * plain / n,
-        "algbw": plain,
-        "n times too large": 2 * n * plain,
-        "one rank's part": answer / n,
-        "twice": 2 * answer,
-        "half": answer / 2,
-        **_units(answer),
-    }
+    wrong = [
+        Wrong(N_MINUS_1_DROPPED, 2 * plain / n),
+        Wrong(ALGBW, plain),
+        Wrong(N_TIMES_TOO_LARGE, 2 * n * plain),
+        Wrong(PART_OF_ONE_RANK, answer / n),
+        Wrong(TWICE, 2 * answer),
+        Wrong(HALF, answer / 2),
+        *_units(answer),
+    ]
     return _number("busbw", (collective, size, seconds, n), answer, wrong, size=n)
 
 
@@ -85,7 +120,7 @@ def _refused(arguments: tuple) -> Trial:
         raised = outcomes[0].value
         if raised == "ValueError":
             return None
-        return Problem("unknown accepted", "a ValueError", raised or "no exception")
+        return Problem(UNKNOWN_ACCEPTED, "a ValueError", raised or "no exception")
 
     title = f"busbw{arguments!r}"
     return Trial(title=title, inputs=[arguments], driver=drivers.error, verify=verify, backends=("gloo",))
@@ -99,13 +134,13 @@ def corrected_reduce_scatter_busbw(
     cases = []
     for n in world_sizes:
         reported = 70e9 if n == 4 else generator.uniform(1e9, 400e9)
-        wrong = {
-            "divided": reported / n,
-            "all-reduce's factor": reported * 2 * (n - 1) / n,
-            "all-reduce's factor, twice": reported * (n - 1),
-            "all-reduce's factor, undone": reported * n / max(1, n - 1),
-            "uncorrected": reported,
-        }
+        wrong = [
+            Wrong(DIVIDED, reported / n),
+            Wrong(FACTOR_OF_ALL_REDUCE, reported * 2 * (n - 1) / n),
+            Wrong(FACTOR_OF_ALL_REDUCE, reported * (n - 1)),
+            Wrong(FACTOR_OF_ALL_REDUCE, reported * n / max(1, n - 1)),
+            Wrong(UNCORRECTED, reported),
+        ]
         cases.append(_number("corrected_reduce_scatter_busbw", (reported, n), n * reported, wrong, size=n))
     judge("corrected_reduce_scatter_busbw", function, cases, seed, BANNED)
 
@@ -121,13 +156,16 @@ def crossover_bytes(
         answer = alpha_beta.crossover_bytes(n, alpha, beta)
         rounds, share = alpha_beta.rounds(n), (n - 1) / n
         real_rounds = math.log2(n)
-        wrong = {
-            "rounds not rounded": (n - 1 - real_rounds) * alpha / ((real_rounds - share) * beta),
-            "reciprocal": 1 / answer if answer else -1.0,
-            "beta as a rate": answer * beta**2,
-            "latency left out": alpha / beta,
-            "whole messages": (n - 1 - rounds) * alpha / ((rounds - (n - 1)) * beta) if answer else -1.0,
-        }
+        wrong = [
+            Wrong(ROUNDS_NOT_ROUNDED, (n - 1 - real_rounds) * alpha / ((real_rounds - share) * beta)),
+            Wrong(RECIPROCAL, 1 / answer if answer else -1.0),
+            Wrong(BETA_AS_A_RATE, answer * beta**2),
+            Wrong(LATENCY_LEFT_OUT, alpha / beta),
+            Wrong(
+                WHOLE_MESSAGES,
+                (n - 1 - rounds) * alpha / ((rounds - (n - 1)) * beta) if answer else -1.0,
+            ),
+        ]
         nothing = 0.0 if answer else 1e-9 * alpha / beta
         cases.append(_number("crossover_bytes", (n, alpha, beta), answer, wrong, size=n, nothing=nothing))
     judge("crossover_bytes", function, cases, seed, BANNED)
@@ -156,7 +194,7 @@ def _fit(title: str, sizes: Floats, seconds: Floats, answer: tuple[float, float]
     def verify(outcomes: Sequence[Outcome | None]) -> Problem | None:
         got = outcomes[0].value
         if not isinstance(got, (tuple, list)) or [type(number) for number in got] not in _PAIRS:
-            return Problem("wrong type", "a tuple of two floats", kind_of(got))
+            return Problem(WRONG_TYPE, "a tuple of two floats", kind_of(got))
         if _near(got, answer, tolerance):
             return None
         expected = "alpha = {:.3g} s, beta = {:.3g} s/byte".format(*answer)
@@ -176,14 +214,14 @@ def _fit(title: str, sizes: Floats, seconds: Floats, answer: tuple[float, float]
 def _fit_mistake(got: Floats, answer: tuple[float, float], sizes: Floats, seconds: Floats) -> str:
     alpha, beta = answer
     if _near(got, (beta, alpha), 0.1):
-        return "swapped"
+        return SWAPPED
     if _near(got, (alpha, 1 / beta), 0.1):
-        return "a rate"
+        return A_RATE
     if got[0] == 0 or math.isclose(got[0], min(seconds)):
-        return "no fit of alpha"
+        return NO_FIT_OF_ALPHA
     if _near(got, _ends(sizes, seconds), _EXACT):
-        return "two points"
-    return "absolute errors" if _near(got, _absolute_fit(sizes, seconds), 0.02) else "another value"
+        return TWO_POINTS
+    return ABSOLUTE_ERRORS if _near(got, _absolute_fit(sizes, seconds), 0.02) else ANOTHER_VALUE
 
 
 def _noisy(
@@ -218,14 +256,14 @@ def _size(generator: random.Random) -> int:
     return generator.randrange(1, 1 << 30)
 
 
-def _units(answer: float) -> Mistakes:
+def _units(answer: float) -> list[Wrong]:
     """The right number in another unit."""
     factors = {"GB/s": 1e9, "GiB/s": 2**30, "MB/s": 1e6, "MiB/s": 2**20}
-    return {f"not in bytes per second, {name}": answer / factor for name, factor in factors.items()}
+    return [Wrong(NOT_IN_BYTES_PER_SECOND, answer / factor, unit) for unit, factor in factors.items()]
 
 
 def _number(
-    name: str, arguments: tuple, answer: float, mistakes: Mistakes, size: int, nothing: float = 0.0
+    name: str, arguments: tuple, answer: float, wrong: Sequence[Wrong], size: int, nothing: float = 0.0
 ) -> Trial:
     """A call that has to return this number; `nothing` is a difference that does not count."""
 
@@ -235,12 +273,13 @@ def _number(
     def verify(outcomes: Sequence[Outcome | None]) -> Problem | None:
         got = outcomes[0].value
         if type(got) not in (int, float):
-            return Problem("wrong type", "a float", kind_of(got))
+            return Problem(WRONG_TYPE, "a float", kind_of(got))
         if equal(got, answer):
             return None
-        known = [kind for kind, wrong in mistakes.items() if equal(got, wrong) and not equal(wrong, answer)]
-        kind = known[0] if known else "another value"
-        return Problem(kind.partition(",")[0], f"{answer:.6g}", f"{got:.6g}{_named(kind)}")
+        known = (each for each in wrong if equal(got, each.answer) and not equal(each.answer, answer))
+        found = next(known, Wrong(ANOTHER_VALUE, got))
+        unit = f" (in {found.unit}?)" if found.unit else ""
+        return Problem(found.mistake, f"{answer:.6g}", f"{got:.6g}{unit}")
 
     return Trial(
         title=f"{name}({', '.join(_argument(argument) for argument in arguments)})",
@@ -250,11 +289,6 @@ def _number(
         backends=("gloo",),
         size=size,
     )
-
-
-def _named(kind: str) -> str:
-    unit = kind.partition(", ")[2]
-    return f" (in {unit}?)" if unit.endswith("/s") else ""
 
 
 def _argument(value: object) -> str:

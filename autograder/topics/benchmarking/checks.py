@@ -14,15 +14,38 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autograder.inside.drivers import benchmarking as drivers
-from autograder.inside.forbidden import BENCHMARKING as BANNED
-from autograder.kit import hints
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem, counted, first
+from autograder.kit.case import Trial
+from autograder.kit.judge import judge
+from autograder.kit.mistakes import WRONG_TYPE, Mistake
+from autograder.kit.problem import Problem, counted, first
 from autograder.kit.student import Function, Outcome
 from autograder.kit.values import kind_of
+from autograder.topics.benchmarking.banned import BANNED
+from autograder.topics.benchmarking.mistakes import (
+    BARRIER_TIMED,
+    CALLS_OF_RUN,
+    FASTEST_ITERATION,
+    FASTEST_RANK,
+    FIRST_RANK_ONLY,
+    MEAN_OF_THE_ITERATIONS,
+    MEAN_OF_THE_RANKS,
+    MEDIAN_BEFORE_THE_RANKS_MEET,
+    NO_BARRIER,
+    NOT_IN_SECONDS,
+    NOT_ON_THE_DEVICE,
+    NOT_SYNCHRONIZED,
+    ONE_SAMPLE,
+    PATTERNS,
+    RANKS_DISAGREE,
+    SECONDS,
+    SLOWEST_ITERATION,
+    SUM_OF_THE_ITERATIONS,
+    UNFINISHED_BEFORE_THE_CLOCK,
+    WARM_UP_TIMED,
+)
 from fourranks.errors import name_ranks
 
-Mistakes = Mapping[str, float]  # what each mistake would answer, by its kind; the most telling ones first
+Mistakes = Mapping[str, tuple[Mistake, float]]  # and what each would answer; the most telling ones first
 
 WORLD_SIZES = (1, 2, 3, 4, 5)
 _EXACT = 1e-6  # relative; loose enough for a clock in ns and for float32
@@ -61,19 +84,22 @@ class _Plan:
         by_rank = [own[self.warmup :] for own in self.seconds]
         with_warmup = [max(times) for times in zip(*self.seconds, strict=True)]
         mistakes = {
-            "warm-up timed": statistics.median(with_warmup),
-            "warm-up timed, mean": statistics.mean(with_warmup),
-            "fastest rank": statistics.median(map(min, self.timed)),
-            "first rank only": statistics.median(by_rank[0]),
-            "mean of the ranks": statistics.median(map(statistics.mean, self.timed)),
-            "mean of the iterations": statistics.mean(slowest),
-            "mean of the iterations, by rank": max(map(statistics.mean, by_rank)),
-            "median before the ranks meet": max(map(statistics.median, by_rank)),
-            "slowest iteration": max(slowest),
-            "fastest iteration": min(slowest),
-            "sum of the iterations": sum(slowest),
-            "one sample": slowest[0],
-            "one sample, the last": slowest[-1],
+            "warm-up timed": (WARM_UP_TIMED, statistics.median(with_warmup)),
+            "warm-up timed, mean": (WARM_UP_TIMED, statistics.mean(with_warmup)),
+            "fastest rank": (FASTEST_RANK, statistics.median(map(min, self.timed))),
+            "first rank only": (FIRST_RANK_ONLY, statistics.median(by_rank[0])),
+            "mean of the ranks": (MEAN_OF_THE_RANKS, statistics.median(map(statistics.mean, self.timed))),
+            "mean of the iterations": (MEAN_OF_THE_ITERATIONS, statistics.mean(slowest)),
+            "mean of the iterations, by rank": (MEAN_OF_THE_ITERATIONS, max(map(statistics.mean, by_rank))),
+            "median before the ranks meet": (
+                MEDIAN_BEFORE_THE_RANKS_MEET,
+                max(map(statistics.median, by_rank)),
+            ),
+            "slowest iteration": (SLOWEST_ITERATION, max(slowest)),
+            "fastest iteration": (FASTEST_ITERATION, min(slowest)),
+            "sum of the iterations": (SUM_OF_THE_ITERATIONS, sum(slowest)),
+            "one sample": (ONE_SAMPLE, slowest[0]),
+            "one sample, the last": (ONE_SAMPLE, slowest[-1]),
         }
         return {**self._mistakes_on_a_gpu(slowest), **mistakes} if self.device == "cuda" else mistakes
 
@@ -81,14 +107,17 @@ class _Plan:
         """What comes of not waiting for it: behind the call, or for the warm-up when the clock starts."""
         first = max(sum(own[: self.warmup + 1]) - self.warmup * drivers.LAUNCH for own in self.seconds)
         return {
-            "not synchronized": drivers.LAUNCH,
-            "unfinished before the clock": statistics.median([first, *slowest[1:]]),
+            "not synchronized": (NOT_SYNCHRONIZED, drivers.LAUNCH),
+            "unfinished before the clock": (
+                UNFINISHED_BEFORE_THE_CLOCK,
+                statistics.median([first, *slowest[1:]]),
+            ),
         }
 
 
 @dataclass(frozen=True, kw_only=True)
 class _BenchmarkTrial(Trial):
-    patterns: ClassVar = hints.benchmarking.PATTERNS
+    patterns: ClassVar = PATTERNS
     answered: ClassVar[str] = "the same number of seconds from every rank"
 
     plan: _Plan
@@ -179,7 +208,7 @@ def _first(problems: Iterator[Problem | None]) -> Problem | None:
 def _not_a_number(values: Mapping[int, object]) -> Problem | None:
     for rank, value in values.items():
         if type(value) not in (int, float):
-            return Problem("wrong type", f"a float returned on rank {rank}", kind_of(value))
+            return Problem(WRONG_TYPE, f"a float returned on rank {rank}", kind_of(value))
     return None
 
 
@@ -189,7 +218,7 @@ def _wrong_calls(plan: _Plan, rank: int, answer: Outcome) -> Problem | None:
     if calls == wanted:
         return None
     expected = f"{plan.warmup} + {plan.iterations} calls of run on rank {rank}"
-    return Problem("calls of run", expected, counted(calls, "call"))
+    return Problem(CALLS_OF_RUN, expected, counted(calls, "call"))
 
 
 def _wrong_seconds(plan: _Plan, values: Mapping[int, float]) -> Problem | None:
@@ -199,14 +228,14 @@ def _wrong_seconds(plan: _Plan, values: Mapping[int, float]) -> Problem | None:
     rank, value = wrong[0]
     expected = f"rank {rank}: {_ms(plan.answer)}"
     if not all(_is(other, value) for other in values.values()):
-        return Problem("ranks disagree", f"{_ms(plan.answer)} on {name_ranks(plan.ranks)}", _each(values))
+        return Problem(RANKS_DISAGREE, f"{_ms(plan.answer)} on {name_ranks(plan.ranks)}", _each(values))
     for factor in (1e3, 1e6, 1e9):
         if _is(value, plan.answer * factor):
-            return Problem("not in seconds", expected, f"{value:g} s")
-    for kind, seconds in plan.mistakes().items():
+            return Problem(NOT_IN_SECONDS, expected, f"{value:g} s")
+    for name, (mistake, seconds) in plan.mistakes().items():
         if _is(value, seconds):
-            return Problem(kind.partition(",")[0], expected, f"{_ms(value)} ({kind})")
-    return Problem("seconds", expected, _ms(value))
+            return Problem(mistake, expected, f"{_ms(value)} ({name})")
+    return Problem(SECONDS, expected, _ms(value))
 
 
 def _is(value: float, other: float) -> bool:
@@ -231,9 +260,9 @@ def _wrong_order(plan: _Plan, rank: int, answer: Outcome) -> Problem | None:
         before, on_the_clock = _at_clock(between.before)
         met = next(filter(_is_meeting, [*on_the_clock, *between.until_clock]), None)
         if met:
-            return Problem("barrier timed", f"{where}: a barrier, then the clock", f"dist.{met} on the clock")
+            return Problem(BARRIER_TIMED, f"{where}: a barrier, then the clock", f"dist.{met} on the clock")
         if len(plan.ranks) > 1 and not any(map(_is_meeting, before)):
-            return Problem("no barrier", f"{where}: a barrier, then the clock", "no barrier")
+            return Problem(NO_BARRIER, f"{where}: a barrier, then the clock", NO_BARRIER)
     return None
 
 
@@ -276,7 +305,7 @@ def _wrong_device(plan: _Plan, rank: int, answer: Outcome) -> Problem | None:
     if plan.device != "cuda" or answer.value["on_device"] or not sent:
         return None
     expected = f"rank {rank}: a tensor on {plan.device} for dist.{sent[-1]}"
-    return Problem("not on the device", expected, "one on the CPU")
+    return Problem(NOT_ON_THE_DEVICE, expected, "one on the CPU")
 
 
 def _real(world_size: int) -> Trial:
@@ -290,10 +319,10 @@ def _real(world_size: int) -> Trial:
             return problem
         took = [answer["took"][warmup:] for answer in answers]
         if any(len(times) != iterations for times in took):
-            return Problem("calls of run", f"{warmup} + {iterations} calls of run on each rank", "others")
+            return Problem(CALLS_OF_RUN, f"{warmup} + {iterations} calls of run on each rank", "others")
         truth = statistics.median(map(max, zip(*took, strict=True)))
         off = [rank for rank, value in values.items() if not 0.9 * truth <= value <= truth + _SLACK]
-        return Problem("seconds", f"rank {off[0]}: about {_ms(truth)}", _ms(values[off[0]])) if off else None
+        return Problem(SECONDS, f"rank {off[0]}: about {_ms(truth)}", _ms(values[off[0]])) if off else None
 
     return _BenchmarkTrial(
         title=f"{counted(world_size, 'rank')}, by the real clock",

@@ -15,8 +15,8 @@ import torch
 
 from autograder.kit.draws import Draws
 from autograder.kit.judge import judge
-from autograder.kit.policy import Budget
 from autograder.kit.student import Function
+from autograder.topics.collectives.budget import Budget
 from autograder.topics.collectives.in_place import RETURNED, InPlaceCase
 
 WORLD_SIZES = (1, 2, 3, 4, 5)

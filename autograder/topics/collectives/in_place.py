@@ -15,11 +15,27 @@ import torch
 
 from autograder.inside import runs
 from autograder.inside.runs import RunFailed
-from autograder.kit import hints
-from autograder.kit.judge import Case
-from autograder.kit.policy import Budget, Problem, mismatched, sends, violation
+from autograder.kit.case import Case
+from autograder.kit.mistakes import MODIFIED, WRONG_TYPE
+from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import difference, kind_of, same
+from autograder.topics.collectives.budget import Budget, mismatched, sends, violation
+from autograder.topics.collectives.mistakes import (
+    ALL_SEND_FIRST,
+    FORBIDDEN,
+    MISSING_SUMMAND,
+    NOT_IN_PLACE,
+    OWN_PART,
+    PATTERNS,
+    REPEATED_SUMMAND,
+    SHIFTED,
+    SOME_SEND_FIRST,
+    UNFILLED,
+    UNTOUCHED,
+    UNWAITED,
+    VALUE,
+)
 
 RETURNED = "returned"
 
@@ -37,7 +53,7 @@ class InPlaceCase(Case):
         summands: for each rank, what each rank contributes to the sum that it must end up with.
     """
 
-    patterns: ClassVar = hints.collectives.PATTERNS
+    patterns: ClassVar = PATTERNS
 
     shape: tuple[int, ...]
     dtype: torch.dtype
@@ -72,11 +88,11 @@ class InPlaceCase(Case):
         if failure.reason in (runs.DEADLOCK, runs.TIMED_OUT):
             if lost := _lost_message(failure):
                 expected = "a wait() for every isend and irecv"
-                return Problem("unwaited", expected, f"{lost}\n{failure.message}")
+                return Problem(UNWAITED, expected, f"{lost}\n{failure.message}")
             if _all_send(failure):
-                return Problem("all send first", self.answered, failure.message)
+                return Problem(ALL_SEND_FIRST, self.answered, failure.message)
             if _send_in_a_circle(failure):
-                return Problem("some send first", self.answered, failure.message)
+                return Problem(SOME_SEND_FIRST, self.answered, failure.message)
         return super().explain(failure)
 
 
@@ -111,12 +127,12 @@ def _send_in_a_circle(failure: RunFailed) -> bool:
 def _first_problem(case: InPlaceCase, outcomes: Sequence[Outcome | None]) -> Problem | None:
     calls = [outcome.calls if outcome else [] for outcome in outcomes]
     broken = violation(case.budget, calls)
-    if broken and broken.kind == "forbidden":  # whatever it computed, it is not the student's work
+    if broken and broken.mistake is FORBIDDEN:  # whatever it computed, it is not the student's work
         return broken
     for rank, outcome in enumerate(outcomes):
         problem = outcome and (_wrong_type(case, rank, outcome) or _wrong_value(case, rank, outcome))
-        if problem and problem.kind == "untouched" and _only_the_source_is_wrong(case, rank, outcomes):
-            problem = replace(problem, kind="own part")
+        if problem and problem.mistake is UNTOUCHED and _only_the_source_is_wrong(case, rank, outcomes):
+            problem = replace(problem, mistake=OWN_PART)
         if problem:
             return mismatched(calls) or problem  # which is reason enough for any wrong value
     return broken
@@ -135,15 +151,15 @@ def _wrong_type(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | Non
     if RETURNED in expected:
         want = f"{kind_of(expected[RETURNED])} returned on rank {rank}"
         if kind_of(outcome.value) != kind_of(expected[RETURNED]):
-            return Problem("wrong type", want, kind_of(outcome.value))
+            return Problem(WRONG_TYPE, want, kind_of(outcome.value))
         return None
     if outcome.value is None or any(same(outcome.value, argument) for argument in outcome.arguments):
         return None
     if any(same(outcome.value, value) for value in expected.values()):
         return Problem(
-            "not in place", f"the result in an argument on rank {rank}", "the result was returned instead"
+            NOT_IN_PLACE, f"the result in an argument on rank {rank}", "the result was returned instead"
         )
-    return Problem("wrong type", f"None returned on rank {rank}", kind_of(outcome.value))
+    return Problem(WRONG_TYPE, f"None returned on rank {rank}", kind_of(outcome.value))
 
 
 def _wrong_value(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | None:
@@ -153,7 +169,7 @@ def _wrong_value(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | No
             continue
         before = None if place == RETURNED else case.inputs[rank][place]
         if want is before:
-            return Problem("modified", f"argument {place + 1} of rank {rank} as it was", "it was changed")
+            return Problem(MODIFIED, f"argument {place + 1} of rank {rank} as it was", "it was changed")
         where, is_own = f"rank {rank}: ", False
         if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
             wrong = [at for at in range(len(want)) if not same(got[at], want[at])]
@@ -162,9 +178,9 @@ def _wrong_value(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | No
             where += f"item {at}: "
             want, got, before = want[at], got[at], before[at]
         if not _comparable(want, got):
-            return Problem("wrong type", where + kind_of(want), kind_of(got))
+            return Problem(WRONG_TYPE, where + kind_of(want), kind_of(got))
         kind, remark = _diagnose(case, rank, place, want, got, before)
-        kind = "own part" if is_own and kind == "untouched" else kind
+        kind = OWN_PART if is_own and kind is UNTOUCHED else kind
         expected, found = difference(want, got)
         return Problem(kind, where + expected, found + remark)
     return None
@@ -188,19 +204,19 @@ def _diagnose(
 ) -> tuple[str, str]:
     """The kind of a wrong value, and a remark for the table."""
     if before is not None and same(got, before):
-        return "untouched", " (as before the call)"
+        return UNTOUCHED, " (as before the call)"
     for other, wanted in enumerate(case.expected):
         if other != rank and place in wanted and same(got, wanted[place]):
-            return "shifted", f" (which belongs to rank {other})"
+            return SHIFTED, f" (which belongs to rank {other})"
     if (
         before is not None
         and got.shape == before.shape
         and torch.equal(got[got != want], before[got != want])
     ):
-        return "unfilled", " (the wrong ones are as before the call)"
+        return UNFILLED, " (the wrong ones are as before the call)"
     if case.summands is not None:
         return _summands(case, rank, got)
-    return "value", ""
+    return VALUE, ""
 
 
 def _summands(case: InPlaceCase, rank: int, got: torch.Tensor) -> tuple[str, str]:
@@ -208,15 +224,15 @@ def _summands(case: InPlaceCase, rank: int, got: torch.Tensor) -> tuple[str, str
     parts = torch.stack([part.double().flatten() for part in case.summands[rank]])
     total = got.double().flatten()
     if parts.shape[1] != total.shape[0] or parts.shape[1] < 2 * parts.shape[0]:
-        return "value", ""
+        return VALUE, ""
     times = torch.linalg.lstsq(parts.T, total[:, None]).solution.round().flatten()
     if not torch.equal(times @ parts, total):
-        return "value", ""
+        return VALUE, ""
     ranks = case.members or range(case.world_size)
     missing = [str(member) for member, count in zip(ranks, times, strict=True) if count == 0]
     repeated = [str(member) for member, count in zip(ranks, times, strict=True) if count > 1]
     if missing:
-        return "missing summand", f" (the sum without rank {', '.join(missing)})"
+        return MISSING_SUMMAND, f" (the sum without rank {', '.join(missing)})"
     if repeated:
-        return "repeated summand", f" (the sum with rank {', '.join(repeated)} more than once)"
-    return "value", ""
+        return REPEATED_SUMMAND, f" (the sum with rank {', '.join(repeated)} more than once)"
+    return VALUE, ""

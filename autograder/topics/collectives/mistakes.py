@@ -4,96 +4,101 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from autograder.kit.mistakes import Mistake
 from autograder.kit.pattern import Pattern, single_rank
 
 if TYPE_CHECKING:
-    from autograder.kit.judge import Case
+    from autograder.kit.case import Case
 
-BY_KIND = {
-    "all send first": (
-        "a deadlock, every rank sends first",
-        "Every rank sends first, and a send returns only when its message is received. Let one side "
-        "receive first, or use isend, then recv, then wait for the send.",
-    ),
-    "some send first": (
-        "a deadlock, ranks send to each other",
-        "Ranks that exchange messages all send first, and a send returns only when its message is received. "
-        "To order them by odd and even fails where both are odd or both even. Let the lower rank of a pair "
-        "send first, or use isend, then recv, then wait for the send.",
-    ),
-    "mismatch": (
-        "a buffer that does not fit its message",
-        "Compare shape and dtype of what is sent with the buffer it is received into. empty_like and "
-        "new_empty make buffers of a tensor's own dtype.",
-    ),
-    "forbidden": (
-        "a call that is not allowed here",
-        "Build it from send, recv, isend, irecv or batch_isend_irecv: that is what this exercise is about.",
-    ),
-    "untouched": (
-        "no result in the argument",
-        "The result has to be written into the argument itself (copy_, or receiving into it). An "
-        "assignment such as `tensor = ...` or `tensor = tensor + ...` only renames something inside the "
-        "function.",
-    ),
-    "own part": (
-        "the root leaves itself out",
-        "All other ranks are right. The root's own part does not travel: copy it (copy_).",
-    ),
-    "unfilled": (
-        "a result with gaps",
-        "Some places were never written. Does this rank's own part go there too, and do all N−1 steps "
-        "happen?",
-    ),
-    "not in place": (
-        "the result is returned, not in place",
-        "Copy the result into the argument (copy_) instead of returning it.",
-    ),
-    "shifted": (
-        "values in the wrong place",
-        "The right values are on the wrong rank or in the wrong place: an index is off. Follow one chunk "
-        "on paper, step by step, from where it starts to where it has to end.",
-    ),
-    "missing summand": (
-        "a contribution is missing",
-        "A contribution is lost on the way. Is every received tensor added before the next one arrives or "
-        "the sum is passed on, and is every message waited for first?",
-    ),
-    "repeated summand": (
-        "a contribution is counted twice",
-        "A contribution is added twice: what arrives already contains the sums made further up.",
-    ),
-    "value": (
-        "wrong values",
-        "Try the smallest failing case by hand. Two frequent reasons: a tensor read before its wait(), "
-        "and a buffer received into while it is still being sent.",
-    ),
-    "unwaited": (
-        "a message without its wait()",
-        "isend and irecv return before anything has moved. Keep what they return, and call wait() on each "
-        "before the tensor is used again and before you return.",
-    ),
-    "bytes": (
-        "right, but too many bytes",
-        "Too much is sent. Send partial results instead of whole tensors, and nothing that the other rank "
-        "does not need or has already.",
-    ),
-    "messages": (
-        "right, but too many messages",
-        "Send what goes to the same rank in one piece.",
-    ),
-    "rounds": (
-        "right, but too many rounds",
-        "Several ranks can send in the same round: each round doubles the number of ranks that have the "
-        "data, or halves the number of those that still have something to add.",
-    ),
-    "neighbours": (
-        "right, but past the neighbours",
-        "A ring sends to a neighbour only: let data travel on from rank to rank.",
-    ),
-}
+ALL_SEND_FIRST = Mistake(
+    "a deadlock, every rank sends first",
+    "Every rank sends first, and a send returns only when its message is received. Let one side "
+    "receive first, or use isend, then recv, then wait for the send.",
+)
+SOME_SEND_FIRST = Mistake(
+    "a deadlock, ranks send to each other",
+    "Ranks that exchange messages all send first, and a send returns only when its message is received. "
+    "To order them by odd and even fails where both are odd or both even. Let the lower rank of a pair "
+    "send first, or use isend, then recv, then wait for the send.",
+)
+MISMATCH = Mistake(
+    "a buffer that does not fit its message",
+    "Compare shape and dtype of what is sent with the buffer it is received into. empty_like and "
+    "new_empty make buffers of a tensor's own dtype.",
+)
+FORBIDDEN = Mistake(
+    "a call that is not allowed here",
+    "Build it from send, recv, isend, irecv or batch_isend_irecv: that is what this exercise is about.",
+)
+UNTOUCHED = Mistake(
+    "no result in the argument",
+    "The result has to be written into the argument itself (copy_, or receiving into it). An "
+    "assignment such as `tensor = ...` or `tensor = tensor + ...` only renames something inside the "
+    "function.",
+    follows_patterns=True,
+    needs_no_hint=True,  # other cases are filled, so filling is understood
+)
+OWN_PART = Mistake(
+    "the root leaves itself out",
+    "All other ranks are right. The root's own part does not travel: copy it (copy_).",
+)
+UNFILLED = Mistake(
+    "a result with gaps",
+    "Some places were never written. Does this rank's own part go there too, and do all N−1 steps happen?",
+    follows_patterns=True,
+    needs_no_hint=True,  # other cases are filled, so filling is understood
+)
+NOT_IN_PLACE = Mistake(
+    "the result is returned, not in place",
+    "Copy the result into the argument (copy_) instead of returning it.",
+)
+SHIFTED = Mistake(
+    "values in the wrong place",
+    "The right values are on the wrong rank or in the wrong place: an index is off. Follow one chunk "
+    "on paper, step by step, from where it starts to where it has to end.",
+    follows_patterns=True,
+)
+MISSING_SUMMAND = Mistake(
+    "a contribution is missing",
+    "A contribution is lost on the way. Is every received tensor added before the next one arrives or "
+    "the sum is passed on, and is every message waited for first?",
+    follows_patterns=True,
+)
+REPEATED_SUMMAND = Mistake(
+    "a contribution is counted twice",
+    "A contribution is added twice: what arrives already contains the sums made further up.",
+    follows_patterns=True,
+)
+VALUE = Mistake(
+    "wrong values",
+    "Try the smallest failing case by hand. Two frequent reasons: a tensor read before its wait(), "
+    "and a buffer received into while it is still being sent.",
+    follows_patterns=True,
+)
+UNWAITED = Mistake(
+    "a message without its wait()",
+    "isend and irecv return before anything has moved. Keep what they return, and call wait() on each "
+    "before the tensor is used again and before you return.",
+)
+BYTES = Mistake(
+    "right, but too many bytes",
+    "Too much is sent. Send partial results instead of whole tensors, and nothing that the other rank "
+    "does not need or has already.",
+)
+MESSAGES = Mistake(
+    "right, but too many messages",
+    "Send what goes to the same rank in one piece.",
+)
+ROUNDS = Mistake(
+    "right, but too many rounds",
+    "Several ranks can send in the same round: each round doubles the number of ranks that have the "
+    "data, or halves the number of those that still have something to add.",
+)
+NEIGHBOURS = Mistake(
+    "right, but past the neighbours",
+    "A ring sends to a neighbour only: let data travel on from rank to rank.",
+)
 
-PATTERN_KINDS = {"untouched", "unfilled", "shifted", "missing summand", "repeated summand", "value"}
 
 PATTERNS: tuple[Pattern, ...] = (
     Pattern(

@@ -10,15 +10,34 @@ import torch
 
 from autograder.inside.drivers import data_parallelism as drivers
 from autograder.inside.drivers.small_models import WIDTH, build, gradients
-from autograder.inside.forbidden import DATA_PARALLELISM as BANNED
+from autograder.kit.case import Trial
 from autograder.kit.draws import Draws
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem, counted
+from autograder.kit.judge import judge
+from autograder.kit.mistakes import WRONG_TYPE
+from autograder.kit.problem import Problem, counted
+from autograder.kit.settings import WORLD_SIZES, settings
 from autograder.kit.student import Function, Outcome
-from autograder.kit.training import WORLD_SIZES, settings
 from autograder.kit.values import difference, kind_of, same
 from autograder.topics.data_parallelism import gradient_traffic as traffic
+from autograder.topics.data_parallelism.banned import BANNED
 from autograder.topics.data_parallelism.gradients import Expected, wrong_gradients
+from autograder.topics.data_parallelism.mistakes import (
+    ATTACHED,
+    COPIED,
+    FINISHED_TOO_OFTEN,
+    GRAPHS_HELD,
+    LOSSES_SUMMED,
+    LOSSES_UNWEIGHTED,
+    NEVER_SYNCHRONIZED,
+    NOT_FINISHED,
+    REFUSED,
+    SYNCHRONIZED_TOO_OFTEN,
+    UNCLEAR_REFUSAL,
+    UNEVEN_BATCH,
+    WRONG_LOSS,
+    WRONG_SAMPLES,
+)
+from autograder.topics.data_parallelism.training import Training
 
 MICROBATCHES = ((3, 3, 3), (4, 3, 1), (5,))
 SHARDS = (  # samples for each rank, shape of a sample, dtype
@@ -64,16 +83,16 @@ def _sharding_trial(batch: torch.Tensor, world_size: int, verify: Callable) -> T
 def _wrong_shards(expected: torch.Tensor, outcome: Outcome) -> Problem | None:
     if "refused" in outcome.value:
         return Problem(
-            "refused", f"{counted(len(expected[0]), 'sample')} for each rank", outcome.value["refused"]
+            REFUSED, f"{counted(len(expected[0]), 'sample')} for each rank", outcome.value["refused"]
         )
     for rank, (want, got) in enumerate(zip(expected, outcome.value["shards"], strict=True)):
         if kind_of(got) != kind_of(want):
-            return Problem("wrong samples", f"rank {rank}: {kind_of(want)}", kind_of(got))
+            return Problem(WRONG_SAMPLES, f"rank {rank}: {kind_of(want)}", kind_of(got))
         if not same(got, want):
             wanted, found = difference(want, got)
-            return Problem("wrong samples", f"rank {rank}: {wanted}", found)
+            return Problem(WRONG_SAMPLES, f"rank {rank}: {wanted}", found)
     if not outcome.value["views"]:
-        return Problem("copied", "views of the batch", "tensors with memory of their own")
+        return Problem(COPIED, "views of the batch", "tensors with memory of their own")
     return _called(outcome)
 
 
@@ -84,11 +103,11 @@ def _called(outcome: Outcome) -> Problem | None:
 def _no_refusal(size: int, world_size: int, outcome: Outcome) -> Problem | None:
     expected = f"a ValueError that names {size} and {world_size}"
     if "refused" not in outcome.value:
-        return Problem("uneven batch", expected, ", ".join(map(kind_of, outcome.value["shards"])))
+        return Problem(UNEVEN_BATCH, expected, ", ".join(map(kind_of, outcome.value["shards"])))
     message = outcome.value["refused"]
     if str(size) in message and str(world_size) in message:
         return None
-    return Problem("unclear refusal", expected, message or "a ValueError without a text")
+    return Problem(UNCLEAR_REFUSAL, expected, message or "a ValueError without a text")
 
 
 def accumulate(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> None:
@@ -111,6 +130,7 @@ def _accumulating(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
                 drivers.accumulate,
                 lambda p, _, seed=model_seed, own=microbatches: ("plain", seed, own[p]),
                 partial(_accumulated, expected),
+                kind=Training,
             )
 
 
@@ -149,15 +169,15 @@ def _backward(seed: int, microbatches: Sequence[Sequence[torch.Tensor]]) -> tupl
 def _accumulated(expected: _Accumulated, at: int, where: str, outcome: Outcome) -> Problem | None:
     value = outcome.value
     if (count := value["synchronizations"]) != 1:
-        kind = "synchronized too often" if count else "never synchronized"
+        kind = SYNCHRONIZED_TOO_OFTEN if count else NEVER_SYNCHRONIZED
         return Problem(kind, f"{where}: one synchronization for all microbatches", f"{count}")
     if value["graphs"] > 1:
         graphs = f"those of {value['graphs']}"
-        return Problem("graphs held", f"{where}: activations of one microbatch at a time", graphs)
+        return Problem(GRAPHS_HELD, f"{where}: activations of one microbatch at a time", graphs)
     if problem := wrong_gradients(value["gradients"], expected.gradients, at, where):
         return _scaled_wrongly(value["gradients"], expected, at) or problem
     if (count := value["finished"]) != 1:
-        kind = "finished too often" if count else "not finished"
+        kind = FINISHED_TOO_OFTEN if count else NOT_FINISHED
         return Problem(kind, f"{where}: finish_gradient_synchronization() is called once", f"{count} times")
     return _wrong_loss(value, expected.losses[at], where)
 
@@ -165,8 +185,8 @@ def _accumulated(expected: _Accumulated, at: int, where: str, outcome: Outcome) 
 def _scaled_wrongly(got: dict, expected: _Accumulated, at: int) -> Problem | None:
     """When the gradients are those of another sum of the same losses."""
     for kind, wrong, text in (
-        ("losses summed", expected.summed, "the sum of the microbatches' mean losses"),
-        ("losses unweighted", expected.unweighted, "the mean of the microbatches' mean losses"),
+        (LOSSES_SUMMED, expected.summed, "the sum of the microbatches' mean losses"),
+        (LOSSES_UNWEIGHTED, expected.unweighted, "the mean of the microbatches' mean losses"),
     ):
         if wrong_gradients(got, wrong, at, "") is None:
             return Problem(kind, "gradients of the mean loss over all samples", f"those of {text}")
@@ -176,9 +196,9 @@ def _scaled_wrongly(got: dict, expected: _Accumulated, at: int) -> Problem | Non
 def _wrong_loss(value: dict, want: float, where: str) -> Problem | None:
     expected = f"{where}: {want:.6g} returned, the mean loss over this rank's samples"
     if not isinstance(value["loss"], float):
-        return Problem("wrong type", expected, kind_of(value["loss"]))
+        return Problem(WRONG_TYPE, expected, kind_of(value["loss"]))
     if abs(value["loss"] - want) > 1e-5 * (1 + abs(want)):
-        return Problem("wrong loss", expected, f"{value['loss']:.6g}")
+        return Problem(WRONG_LOSS, expected, f"{value['loss']:.6g}")
     if value["attached"]:
-        return Problem("attached", f"{where}: a loss without a graph", "it still requires a gradient")
+        return Problem(ATTACHED, f"{where}: a loss without a graph", "it still requires a gradient")
     return None

@@ -16,13 +16,37 @@ import torch
 
 from autograder.inside import runs
 from autograder.inside.drivers import checkpoints as drivers
-from autograder.inside.forbidden import DATA_PARALLELISM as BANNED
 from autograder.inside.runs import RunFailed
 from autograder.kit import student
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem
+from autograder.kit.case import Trial
+from autograder.kit.judge import judge
+from autograder.kit.problem import Problem
 from autograder.kit.student import Function, Outcome
 from autograder.kit.values import close, kind_of, same
+from autograder.topics.data_parallelism.banned import BANNED
+from autograder.topics.data_parallelism.checkpoint_mistakes import (
+    ACCEPTED,
+    DID_NOT_WAIT,
+    EXECUTED,
+    HALF_LOADED,
+    LEFT_OVER,
+    LEFT_WAITING,
+    LOST,
+    NAMES_OF_THE_WRAPPER,
+    NO_FILE,
+    NOT_ON_THE_DISK,
+    NOT_WHOLE,
+    OPTIMIZER_OF_ANOTHER_MODEL,
+    RANDOM_STATE_NOT_RESTORED,
+    RANDOM_STATES,
+    RETURNED_THE_STEP,
+    SECOND_WRITER,
+    TOO_LARGE,
+    UNNAMED,
+    UNNOTICED,
+    UNREADABLE,
+    WRITTEN_OVER,
+)
 from autograder.topics.data_parallelism.training_state import (
     Draw,
     content_of,
@@ -95,7 +119,7 @@ class _SaveTrial(Trial):
 
     def explain(self, failure: RunFailed) -> Problem:
         if failure.exception == drivers.SecondWriter.__name__:
-            return Problem("second writer", "files written by rank 0 only", failure.message.split(": ")[-1])
+            return Problem(SECOND_WRITER, "files written by rank 0 only", failure.message.split(": ")[-1])
         if failure.reason == runs.DEADLOCK:
             return Problem(self.stuck, "save_checkpoint ends on every rank", failure.message)
         return super().explain(failure)
@@ -145,18 +169,18 @@ def _wrong_file(wanted: dict, report: dict) -> Problem | None:
     content = report["content"]
     if "unreadable" in report:
         expected = "a file that torch.load(path, weights_only=True) reads"
-        return Problem("unreadable", expected, report["unreadable"])
+        return Problem(UNREADABLE, expected, report["unreadable"])
     if content is None:
-        return Problem("no file", "a file at the path", "there is none")
+        return Problem(NO_FILE, "a file at the path", "there is none")
     if not isinstance(content, dict) or not set(wanted) <= set(content):
         found = f"the keys {', '.join(map(repr, content))}" if isinstance(content, dict) else kind_of(content)
-        return Problem("not whole", f"a dict with the keys {', '.join(map(repr, wanted))}", found)
+        return Problem(NOT_WHOLE, f"a dict with the keys {', '.join(map(repr, wanted))}", found)
     names = list(content["model"]) if isinstance(content["model"], dict) else []
     if names and str(names[0]).startswith("module."):
         expected = f"names such as {next(iter(wanted['model']))!r}"
-        return Problem("names of the wrapper", expected, repr(names[0]))
+        return Problem(NAMES_OF_THE_WRAPPER, expected, repr(names[0]))
     if differing := difference(wanted, content):
-        kind = "random states" if differing[0].startswith("random_states") else "not whole"
+        kind = RANDOM_STATES if differing[0].startswith("random_states") else NOT_WHOLE
         return Problem(kind, *differing)
     return None
 
@@ -165,20 +189,20 @@ def _returned_early(reports: Sequence[dict]) -> Problem | None:
     for rank, report in enumerate(reports):
         if report["seen"][::2] != report["seen"][1::2]:
             got = f"rank {rank} returned before it was there"
-            return Problem("did not wait", "the checkpoint is there when save_checkpoint returns", got)
+            return Problem(DID_NOT_WAIT, "the checkpoint is there when save_checkpoint returns", got)
     return None
 
 
 def _written_over(report: dict) -> Problem | None:
     if report["written_over"]:
         got = "the new one was written into the earlier one's file"
-        return Problem("written over", "the earlier checkpoint stays whole until the new one is", got)
+        return Problem(WRITTEN_OVER, "the earlier checkpoint stays whole until the new one is", got)
     return None
 
 
 def _left_over(report: dict) -> Problem | None:
     if report["left_over"]:
-        return Problem("left over", "one file, at the path", f"also {', '.join(report['left_over'])}")
+        return Problem(LEFT_OVER, "one file, at the path", f"also {', '.join(report['left_over'])}")
     return None
 
 
@@ -186,14 +210,14 @@ def _too_large(wanted: dict, report: dict) -> Problem | None:
     torch.save(wanted, file := io.BytesIO())
     nbytes = file.getbuffer().nbytes
     if report["nbytes"] > SLACK * nbytes:
-        return Problem("too large", f"a file of about {nbytes:,} bytes", f"{report['nbytes']:,}")
+        return Problem(TOO_LARGE, f"a file of about {nbytes:,} bytes", f"{report['nbytes']:,}")
     return None
 
 
 def _not_on_disk(report: dict) -> Problem | None:
     if not report["on disk"]:
         expected = "the whole file is on the disk before it gets its name"
-        return Problem("not on the disk", expected, "it may still be in memory")
+        return Problem(NOT_ON_THE_DISK, expected, "it may still be in memory")
     return None
 
 
@@ -204,7 +228,7 @@ def _saved_on_a_full_disk(draw: Draw, world_size: int) -> Trial:
         inputs=[(path, states)] * world_size,
         driver=drivers.save_on_a_full_disk,
         verify=lambda outcomes: _lost(states[:1], outcomes[0].value) or _unnoticed(outcomes),
-        stuck="left waiting",
+        stuck=LEFT_WAITING,
     )
 
 
@@ -212,7 +236,7 @@ def _unnoticed(outcomes: Outcomes) -> Problem | None:
     for rank, outcome in enumerate(outcomes):
         if outcome.value["failure"] is None:
             got = f"save_checkpoint returned on rank {rank} as if all were well"
-            return Problem("unnoticed", "an exception on every rank", got)
+            return Problem(UNNOTICED, "an exception on every rank", got)
     return None
 
 
@@ -220,9 +244,9 @@ def _lost(states: Sequence[dict], report: dict) -> Problem | None:
     """The problem when none of these states can be read any more."""
     if any(not difference(content_of(state), report["content"]) for state in states):
         return None
-    found = "no file" if report["content"] is None else "another one"
+    found = NO_FILE if report["content"] is None else "another one"
     return Problem(
-        "lost",
+        LOST,
         "the earlier checkpoint, whole",
         "a file that cannot be read" if "unreadable" in report else found,
     )
@@ -286,18 +310,18 @@ def _wrong_load(saved: dict, random_states: Sequence, later: dict, outcomes: Out
     for rank, report in enumerate(outcome.value for outcome in outcomes):
         where = f"rank {rank}: "
         if type(report["step"]) is not int or report["step"] != saved["step"]:
-            returned = "returned the step"
+            returned = RETURNED_THE_STEP
             return Problem(returned, f"{where}{saved['step']} is returned", shown(report["step"]))
         for part in ("model", "optimizer"):
             if differing := difference(saved[part], report[part], name=part):
                 return Problem(f"{part} not restored", where + differing[0], differing[1])
         if rank < len(random_states) and not same(report["random state"], random_states[rank]):
             expected = f"{where}the random numbers go on as they would have on rank {rank}"
-            return Problem("random state not restored", expected, "others are drawn")
+            return Problem(RANDOM_STATE_NOT_RESTORED, expected, "others are drawn")
         for name, wanted in later.items():
             if not close(report["one step later"][name], wanted, 1e-5):
                 expected = f"{where}optimizer.step() changes model[{name!r}] afterwards"
-                return Problem("optimizer of another model", expected, "it does not, or in another way")
+                return Problem(OPTIMIZER_OF_ANOTHER_MODEL, expected, "it does not, or in another way")
     return None
 
 
@@ -316,7 +340,7 @@ def _misfits(draw: Draw, world_size: int) -> Iterator[_Misfit]:
         return content_of(draw.state("SGD", widths), draw.random_states(world_size))
 
     fitting, first, *rest = content(draw.widths), *draw.widths
-    yield _Misfit("no file", None)
+    yield _Misfit(NO_FILE, None)
     yield _Misfit("empty file", b"", 0.0)
     yield _Misfit("file cut short at 50 %", fitting, 0.5)
     yield _Misfit("file cut short at 99 %", fitting, 0.99)
@@ -350,17 +374,17 @@ def _harm(state: dict, random_state: torch.Tensor, outcomes: Outcomes) -> Proble
     for rank, report in enumerate(outcome.value for outcome in outcomes):
         where = f"rank {rank}: "
         if report["executed"]:
-            return Problem("executed", "nothing in a file is executed", "its code was run")
+            return Problem(EXECUTED, "nothing in a file is executed", "its code was run")
         if report["error"] is None:
-            return Problem("accepted", f"{where}an exception", "load_checkpoint returned as if all were well")
+            return Problem(ACCEPTED, f"{where}an exception", "load_checkpoint returned as if all were well")
         for part in ("model", "optimizer"):
             if differing := difference(state[part], report[part], name=part):
-                return Problem("half loaded", f"{where}as before: {differing[0]}", differing[1])
+                return Problem(HALF_LOADED, f"{where}as before: {differing[0]}", differing[1])
         if not same(report["random state"], random_state):
-            return Problem("half loaded", f"{where}random numbers as before", "others are drawn")
+            return Problem(HALF_LOADED, f"{where}random numbers as before", "others are drawn")
         name, text = report["error"]
         if "checkpoint.pt" not in text:
-            return Problem("unnamed", f"{where}an exception that names the file", f"{name}: {text[:200]}")
+            return Problem(UNNAMED, f"{where}an exception that names the file", f"{name}: {text[:200]}")
     return None
 
 

@@ -14,14 +14,15 @@ import torch
 
 from autograder.inside.drivers import data_parallelism as drivers
 from autograder.inside.drivers.small_models import build, contents, model_bytes
-from autograder.inside.forbidden import DATA_PARALLELISM as BANNED
+from autograder.kit.case import Trial
 from autograder.kit.draws import Draws
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem, first
+from autograder.kit.judge import judge
+from autograder.kit.problem import Problem, first
+from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import Stretch, stretches
 from autograder.kit.student import Function, Outcome
-from autograder.kit.training import WORLD_SIZES, Setting, Training, settings
 from autograder.topics.data_parallelism import gradient_traffic as traffic
+from autograder.topics.data_parallelism.banned import BANNED
 from autograder.topics.data_parallelism.gradients import (
     Expected,
     bytes_from_others,
@@ -29,6 +30,17 @@ from autograder.topics.data_parallelism.gradients import (
     sum_of,
     wrong_gradients,
 )
+from autograder.topics.data_parallelism.mistakes import (
+    LOST_IN_NO_SYNC,
+    MEMORY,
+    MEMORY_GROWS,
+    NO_SYNC_STAYS_ON,
+    PARTLY_AVERAGED,
+    READY_TWICE,
+    SENT_IN_NO_SYNC,
+    WEIGHTS_MOVED,
+)
+from autograder.topics.data_parallelism.training import Training, draw_batches
 from autograder.topics.data_parallelism.wrapping import different, wrong_start
 
 STEPS = 3
@@ -67,7 +79,7 @@ def average_gradients(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, 
 def _averaging(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
     for setting in settings(world_sizes, seed):
         for model in KIND_OF_MODEL if not setting.members else ("plain", "unused"):
-            batches, model_seed = setting.draw(1), setting.model_seed(0)
+            batches, model_seed = draw_batches(setting, 1), setting.model_seed(0)
             steps = expectations(model, model_seed, batches)
             yield setting.trial(
                 KIND_OF_MODEL[model],
@@ -76,6 +88,7 @@ def _averaging(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
                 partial(_averaged, steps[0], model, model_seed),
                 model=model,
                 received=partial(bytes_from_others, steps),
+                kind=Training,
             )
 
 
@@ -86,7 +99,7 @@ def _averaged(step: Expected, model: str, seed: int, at: int, where: str, outcom
         traffic.broken_rules(calls, where)
         or traffic.too_much(calls, allowed, where)
         or wrong_gradients(outcome.value["gradients"], step, at, where)
-        or different(contents(build(model, seed))[0], outcome.value["parameters"], "weights moved", where)
+        or different(contents(build(model, seed))[0], outcome.value["parameters"], WEIGHTS_MOVED, where)
         or traffic.too_many(calls, allowed, where)
     )
 
@@ -193,7 +206,7 @@ class _Run:
 
 def _training_trial(setting: Setting, model: str, bucket_bytes: int | None) -> Training:
     steps = STEPS if model == "plain" else 2
-    batches, model_seed = setting.draw(steps), setting.model_seed(setting.ranks[0])
+    batches, model_seed = draw_batches(setting, steps), setting.model_seed(setting.ranks[0])
     options = _options(bucket_bytes)
     size = f", buckets of {bucket_bytes} bytes" if options else ""
     run = _Run(model, model_seed, expectations(model, model_seed, batches), bucket_bytes)
@@ -205,11 +218,12 @@ def _training_trial(setting: Setting, model: str, bucket_bytes: int | None) -> T
         run.trained,
         model=model,
         received=lambda p: bytes_from_others(run.expected, p) + (model_bytes(model) if p else 0),
+        kind=Training,
     )
 
 
 def _pause_trial(setting: Setting, options: dict) -> Training:
-    batches, model_seed = setting.draw(STEPS), setting.model_seed(setting.ranks[0])
+    batches, model_seed = draw_batches(setting, STEPS), setting.model_seed(setting.ranks[0])
     expected = expectations("plain", model_seed, batches, learning_rate=0.0)
     return setting.trial(
         f"no_sync for {STEPS - 1} of {STEPS} backwards",
@@ -217,6 +231,7 @@ def _pause_trial(setting: Setting, options: dict) -> Training:
         lambda p, rank: ("plain", setting.model_seed(rank), batches[p], options),
         partial(_paused, expected),
         received=partial(bytes_from_others, expected[:2]),  # two of the steps are averaged
+        kind=Training,
     )
 
 
@@ -225,22 +240,22 @@ def _paused(expected: Sequence[Expected], at: int, where: str, outcome: Outcome)
     (paused,) = stretches(outcome, "paused", 1)
     sent = paused.until("resumed")
     if sent:
-        return Problem("sent in no_sync", f"{where}: nothing is sent in no_sync()", traffic.named(sent[0]))
+        return Problem(SENT_IN_NO_SYNC, f"{where}: nothing is sent in no_sync()", traffic.named(sent[0]))
     *earlier, last = expected
     inside = Expected.total(earlier)
     if problem := wrong_gradients(value["inside"], Expected(inside.local[at], inside.local), at, where):
-        return Problem("lost in no_sync", f"{problem.expected} in no_sync()", problem.got)
+        return Problem(LOST_IN_NO_SYNC, f"{problem.expected} in no_sync()", problem.got)
     if problem := wrong_gradients(value["after"], Expected.total(expected), at, f"{where}, after no_sync"):
         partly = sum_of([inside.local[at], last.mean])
         if wrong_gradients(value["after"], Expected(partly, inside.local), at, where) is None:
-            return Problem("partly averaged", problem.expected, problem.got)
+            return Problem(PARTLY_AVERAGED, problem.expected, problem.got)
         return problem
     after = f"{where}, after an exception in no_sync"
     if problem := wrong_gradients(value["recovered"], expected[0], at, after):
-        return Problem("no_sync stays on", problem.expected, problem.got)
+        return Problem(NO_SYNC_STAYS_ON, problem.expected, problem.got)
     if not value["refused"]:
         asked = f"{where}: a RuntimeError when backward runs twice before finish_gradient_synchronization()"
-        return Problem("ready twice", asked, "no error")
+        return Problem(READY_TWICE, asked, "no error")
     return None
 
 
@@ -253,6 +268,7 @@ def _memory_trial(setting: Setting, held: int) -> Training:
         lambda _, rank: (setting.model_seed(rank), batch, options),
         partial(_held, held),
         model="deep",
+        kind=Training,
     )
 
 
@@ -260,9 +276,9 @@ def _held(limit: int, at: int, where: str, outcome: Outcome) -> Problem | None:
     earlier, held = outcome.value
     if held - earlier >= DEEP_BYTES:
         expected = f"{where}: {earlier:,} bytes held, also after {drivers.REPEATS} more steps"
-        return Problem("memory grows", expected, f"{held:,} bytes")
+        return Problem(MEMORY_GROWS, expected, f"{held:,} bytes")
     if held > limit + SLACK_BYTES:
         what = "one copy of the gradients" if limit else "nothing"
         expected = f"{where}: {what} held between steps, {limit:,} bytes"
-        return Problem("memory", expected, f"{held:,} bytes")
+        return Problem(MEMORY, expected, f"{held:,} bytes")
     return None

@@ -14,8 +14,21 @@ import torch
 from torch import nn
 
 from autograder.inside.moments import Unmarked
-from autograder.kit.policy import Problem, counted
+from autograder.kit.problem import Problem, counted
 from autograder.kit.stretches import Stretch
+from autograder.topics.data_parallelism.mistakes import (
+    ALL_REDUCES,
+    BUCKET_ORDER,
+    BUCKET_TOO_LARGE,
+    CAST,
+    COPIED_TWICE,
+    LATE,
+    NO_OVERLAP,
+    NO_WAIT,
+    SENT_TWICE,
+    TOO_MANY_BUCKETS,
+    UNEXPECTED_CALL,
+)
 from fourranks.trace import Call
 
 
@@ -64,16 +77,16 @@ def named(call: Call) -> str:
 
 def unexpected(call: Call) -> Problem:
     """This call has no place here."""
-    return Problem("unexpected call", "no other communication", named(call))
+    return Problem(UNEXPECTED_CALL, "no other communication", named(call))
 
 
 def broken_rules(calls: Sequence[Call], where: str) -> Problem | None:
     """A call that is no all-reduce, or whose handle was not waited for."""
     for call in calls:
         if call.op != "all_reduce":
-            return Problem("unexpected call", f"{where}: all-reduces only", named(call))
+            return Problem(UNEXPECTED_CALL, f"{where}: all-reduces only", named(call))
         if call.end is None:
-            return Problem("no wait", f"{where}: a wait() for every handle", f"none for {named(call)}")
+            return Problem(NO_WAIT, f"{where}: a wait() for every handle", f"none for {named(call)}")
     return None
 
 
@@ -83,7 +96,7 @@ def too_much(calls: Sequence[Call], allowed: Sequence[AllReduce], where: str) ->
     missing = [dtype for dtype in limits if not sent[dtype]]
     for dtype, nbytes in sent.items():
         if nbytes > limits[dtype]:
-            kind = "cast" if missing else "sent twice"
+            kind = CAST if missing else SENT_TWICE
             expected = f"{where}: {counted(limits[dtype], 'byte')} of {dtype} gradients"
             return Problem(kind, expected, f"{counted(nbytes, 'byte')} of {dtype} in all-reduces")
     return None
@@ -104,14 +117,14 @@ def copied_twice(module: nn.Module, calls: Sequence[Call], until: float, where: 
     if sent <= limit:
         return None
     expected = f"{where}: {counted(limit, 'byte')} of parameters and buffers"
-    return Problem("copied twice", expected, f"{counted(sent, 'byte')} in broadcasts")
+    return Problem(COPIED_TWICE, expected, f"{counted(sent, 'byte')} in broadcasts")
 
 
 def too_many(calls: Sequence[Call], allowed: Sequence[AllReduce], where: str) -> Problem | None:
     """More all-reduces than gradients."""
     if len(calls) <= len(allowed):
         return None
-    return Problem("all-reduces", f"{where}: at most {len(allowed)} all-reduces", f"{len(calls)}")
+    return Problem(ALL_REDUCES, f"{where}: at most {len(allowed)} all-reduces", f"{len(calls)}")
 
 
 def wrong_number(calls: Sequence[Call], allowed: Sequence[AllReduce], where: str) -> Problem | None:
@@ -120,7 +133,7 @@ def wrong_number(calls: Sequence[Call], allowed: Sequence[AllReduce], where: str
     if len(calls) == len(allowed):
         return None
     return Problem(
-        "all-reduces", f"{where}: {len(allowed)} all-reduces, one for each gradient", f"{len(calls)}"
+        ALL_REDUCES, f"{where}: {len(allowed)} all-reduces, one for each gradient", f"{len(calls)}"
     )
 
 
@@ -138,13 +151,13 @@ def wrong_buckets(
     got, want = [call.nbytes for call in calls], [reduce.nbytes for reduce in allowed]
     if max(got, default=0) > limit:
         return Problem(
-            "bucket too large", f"{where}: buckets of at most {limit:,} bytes", f"{max(got):,} bytes"
+            BUCKET_TOO_LARGE, f"{where}: buckets of at most {limit:,} bytes", f"{max(got):,} bytes"
         )
     if len(got) > len(want) + (not ordered):
-        return Problem("too many buckets", f"{where}: {counted(len(want), 'bucket')}", f"{len(got)}")
+        return Problem(TOO_MANY_BUCKETS, f"{where}: {counted(len(want), 'bucket')}", f"{len(got)}")
     if ordered and got != want:
         expected = f"{where}: buckets of {_listed(want)} bytes, the last layer's first"
-        return Problem("bucket order", expected, f"{_listed(got)} bytes")
+        return Problem(BUCKET_ORDER, expected, f"{_listed(got)} bytes")
     return None
 
 
@@ -164,10 +177,10 @@ def late(calls: Sequence[Call], allowed: Sequence[AllReduce], step: Stretch, whe
         name = f"{where}: {call.op.replace('_', '-')} {number}"
         if len(upcoming) > 1 and call.start > upcoming[1]:
             behind = sum(moment < call.start for moment in upcoming)
-            return Problem("late", f"{name} starts when its gradient is ready", f"{behind} gradients later")
+            return Problem(LATE, f"{name} starts when its gradient is ready", f"{behind} gradients later")
         if upcoming and call.end < upcoming[0]:
             return Problem(
-                "no overlap", f"{name} is under way while backward goes on", "backward waited for it"
+                NO_OVERLAP, f"{name} is under way while backward goes on", "backward waited for it"
             )
     return None
 

@@ -12,8 +12,16 @@ import torch
 
 from autograder.inside.drivers.data_parallelism import LEARNING_RATE
 from autograder.inside.drivers.small_models import build, descend, gradients, loss
-from autograder.kit.policy import Problem
+from autograder.kit.problem import Problem
 from autograder.kit.values import close, kind_of, number
+from autograder.topics.data_parallelism.mistakes import (
+    DIVIDED_TWICE,
+    DIVIDED_WRONGLY,
+    NO_GRADIENT,
+    OWN_GRADIENT,
+    SUMMED,
+    WRONG_GRADIENT,
+)
 
 Gradients = dict[str, torch.Tensor | None]
 
@@ -94,7 +102,7 @@ def wrong_gradients(got: Gradients, expected: Expected, at: int, where: str) -> 
             continue
         label = f"{where}, {name}.grad"
         if found is None or found.shape != want.shape or found.dtype != want.dtype:
-            return Problem("no gradient", f"{label}: {kind_of(want)}", kind_of(found))
+            return Problem(NO_GRADIENT, f"{label}: {kind_of(want)}", kind_of(found))
         kind, remark = _diagnose(found, want, expected.local[at][name], len(expected.local))
         worst = int((found.double() - want.double()).abs().nan_to_num(torch.inf).argmax())
         return Problem(kind, f"{label}: [{worst}] = {number(want, worst)}", f"{number(found, worst)}{remark}")
@@ -113,12 +121,12 @@ def _diagnose(
 ) -> tuple[str, str]:
     if world_size > 1:
         if local is not None and _equal(got, local):
-            return "own gradient", " (this rank's own gradient)"
+            return OWN_GRADIENT, " (this rank's own gradient)"
         if _equal(got, want * world_size):
-            return "summed", f" (the sum over {world_size} ranks)"
+            return SUMMED, f" (the sum over {world_size} ranks)"
         if _equal(got, want / world_size):
-            return "divided twice", f" (the mean, divided by {world_size} once more)"
+            return DIVIDED_TWICE, f" (the mean, divided by {world_size} once more)"
         factor = float((got * want).sum() / (want * want).sum())
         if abs(factor) > 1e-3 and _equal(got, want * factor):
-            return "divided wrongly", f" ({factor:.3g} times the mean)"
-    return "wrong gradient", ""
+            return DIVIDED_WRONGLY, f" ({factor:.3g} times the mean)"
+    return WRONG_GRADIENT, ""

@@ -13,14 +13,33 @@ from typing import ClassVar
 import torch
 
 from autograder.inside.drivers import less_communication as drivers
-from autograder.inside.forbidden import DATA_PARALLELISM as BANNED
-from autograder.kit import hints
+from autograder.kit.case import Trial
 from autograder.kit.draws import Draws
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem
+from autograder.kit.judge import judge
+from autograder.kit.problem import Problem
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Function, Outcome
 from autograder.kit.values import close, difference_beyond, kind_of, same
+from autograder.topics.collectives.mistakes import PATTERNS, UNTOUCHED
+from autograder.topics.data_parallelism.banned import BANNED
+from autograder.topics.data_parallelism.less_communication_mistakes import (
+    COINCIDING_ELEMENTS,
+    COMMUNICATION_BETWEEN_LOCAL_STEPS,
+    GRADIENTS_ADD_UP,
+    GRADIENTS_ONE_BY_ONE,
+    LARGEST_BY_VALUE,
+    MORE_THAN_THE_LARGEST,
+    MORE_THAN_THE_WEIGHTS,
+    NO_ERROR_FEEDBACK,
+    NOT_AVERAGED,
+    NOT_COMPRESSED,
+    SENT_AND_KEPT,
+    SUMMED_GRADIENTS,
+    SUMMED_WEIGHTS,
+    WEIGHTS_OF_ONE_RANK,
+    WRONG_COMPRESSED_GRADIENTS,
+    WRONG_WEIGHTS_AFTER_A_ROUND,
+)
 from autograder.topics.data_parallelism.simulations import Compression, LocalSgd, mean
 from fourranks.trace import Call
 
@@ -66,7 +85,7 @@ def top_k_compressor(
 class _Trial(Trial):
     """A trial that may be the only one of a group that is not the default one."""
 
-    patterns: ClassVar = hints.collectives.PATTERNS[:1]
+    patterns: ClassVar = PATTERNS[:1]
 
 
 def _worlds(world_sizes: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...] | None]]:
@@ -92,11 +111,11 @@ def _title(world_size: int, members: tuple[int, ...] | None, what: str) -> str:
 
 # The usual mistakes: how the values of all ranks are combined, and when gradients are cleared.
 _ROUND_MISTAKES: Sequence[tuple[str, Callable, str]] = (
-    ("not averaged", lambda values, rank: values[rank], "before"),
-    ("summed weights", lambda values, rank: torch.stack(values).sum(0), "before"),
-    ("weights of one rank", lambda values, rank: values[0], "before"),
-    ("gradients add up", mean, "never"),
-    ("gradients add up", mean, "after"),
+    (NOT_AVERAGED, lambda values, rank: values[rank], "before"),
+    (SUMMED_WEIGHTS, lambda values, rank: torch.stack(values).sum(0), "before"),
+    (WEIGHTS_OF_ONE_RANK, lambda values, rank: values[0], "before"),
+    (GRADIENTS_ADD_UP, mean, "never"),
+    (GRADIENTS_ADD_UP, mean, "after"),
 )
 
 
@@ -142,7 +161,7 @@ def _talked_early(ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
             for call in part.calls:
                 if call.start < last:
                     got = f"rank {rank} calls {call.op} in line {call.line} before its last step"
-                    kind = "communication between local steps"
+                    kind = COMMUNICATION_BETWEEN_LOCAL_STEPS
                     return Problem(kind, f"round {number}: local steps only", got)
     return None
 
@@ -165,7 +184,7 @@ def _round_mistake(local: LocalSgd, number: int, found: list[dict]) -> str:
         made = list(local.simulate(*mistake))[number]
         if all(map(_alike, found, made)):
             return kind
-    return "wrong weights after a round"
+    return WRONG_WEIGHTS_AFTER_A_ROUND
 
 
 def _heavy_rounds(local: LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
@@ -175,7 +194,7 @@ def _heavy_rounds(local: LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -> 
         nbytes, budget = _nbytes(outcome.calls), ROUNDS * local.nbytes
         if nbytes > budget:
             expected = f"at most {budget:,} bytes in {ROUNDS} rounds: the trained weights, once a round"
-            return Problem("more than the weights", expected, f"{nbytes:,} bytes on rank {rank}")
+            return Problem(MORE_THAN_THE_WEIGHTS, expected, f"{nbytes:,} bytes on rank {rank}")
     return None
 
 
@@ -183,13 +202,13 @@ def _heavy_rounds(local: LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -> 
 
 
 _COMPRESSION_MISTAKES: dict[str, dict[str, object]] = {
-    "no error feedback": {"keeps": "nothing"},
-    "sent and kept": {"keeps": "everything"},
-    "summed gradients": {"averages": False},
-    "largest by value": {"by_magnitude": False},
-    "coinciding elements": {"adds": False},
-    "gradients one by one": {"together": False},
-    "not compressed": {"ratio": 1.0},
+    NO_ERROR_FEEDBACK: {"keeps": "nothing"},
+    SENT_AND_KEPT: {"keeps": "everything"},
+    SUMMED_GRADIENTS: {"averages": False},
+    LARGEST_BY_VALUE: {"by_magnitude": False},
+    COINCIDING_ELEMENTS: {"adds": False},
+    GRADIENTS_ONE_BY_ONE: {"together": False},
+    NOT_COMPRESSED: {"ratio": 1.0},
 }
 _NUM_STEPS, _NUM_COMPRESSORS = 3, 2
 
@@ -249,7 +268,7 @@ def _wrong_compression(
         nbytes = _nbytes(outcomes[rank].calls)
         if nbytes > budget:
             expected = f"at most {budget:,} bytes: the values sent and their places"
-            return Problem("more than the largest", expected, f"{nbytes:,} bytes on rank {rank}")
+            return Problem(MORE_THAN_THE_LARGEST, expected, f"{nbytes:,} bytes on rank {rank}")
     return None
 
 
@@ -265,7 +284,7 @@ def _wrong_gradients(
                 expected, shown = _differing(want, got)
                 place = f"step {number + 1}, rank {rank}, gradient {index + 1}: "
                 untouched = all(map(same, found[number], given[number]))
-                kind = "untouched" if untouched else _compression_mistake(compression, number, found)
+                kind = UNTOUCHED if untouched else _compression_mistake(compression, number, found)
                 return Problem(kind, place + expected, shown)
     return None
 
@@ -277,7 +296,7 @@ def _compression_mistake(
         made = list(dataclasses.replace(compression, **changes).simulate())[number]
         if all(map(_equal, found[number], made)):
             return kind
-    return "wrong compressed gradients"
+    return WRONG_COMPRESSED_GRADIENTS
 
 
 # --- both

@@ -9,11 +9,13 @@ import torch
 from torch import nn
 
 from autograder.inside.drivers.small_models import contents
-from autograder.kit.policy import Problem
+from autograder.kit.mistakes import Mistake
+from autograder.kit.problem import Problem
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
 from autograder.kit.values import difference, kind_of, same
 from autograder.topics.data_parallelism import gradient_traffic as traffic
+from autograder.topics.data_parallelism.mistakes import BUFFERS_DIFFER, NAMES, PARAMETERS_DIFFER
 
 
 def wrong_start(module: nn.Module, outcome: Outcome, where: str) -> Problem | None:
@@ -29,23 +31,23 @@ def wrong_start(module: nn.Module, outcome: Outcome, where: str) -> Problem | No
     if not value["kept"] or value["names"] != names:
         others = sorted(set(value["names"]) ^ set(names))[:3]
         got = f"differing: {', '.join(others)}" if others else "another model in it"
-        return Problem("names", f"{where}: the model in .module, its names such as {names[0]}", got)
+        return Problem(NAMES, f"{where}: the model in .module, its names such as {names[0]}", got)
     parameters, buffers = contents(module)
     return (
-        different(parameters, value["parameters"], "parameters differ", where)
-        or different(buffers, value["buffers"], "buffers differ", where)
+        different(parameters, value["parameters"], PARAMETERS_DIFFER, where)
+        or different(buffers, value["buffers"], BUFFERS_DIFFER, where)
         or traffic.copied_twice(module, outcome.calls, first.at("began"), where)
     )
 
 
 def different(
-    expected: dict[str, torch.Tensor], got: dict[str, torch.Tensor], kind: str, where: str
+    expected: dict[str, torch.Tensor], got: dict[str, torch.Tensor], mistake: Mistake, where: str
 ) -> Problem | None:
     """The first tensor that is not what is expected, bit by bit, as a problem of this kind."""
     for name, want in expected.items():
         if kind_of(got.get(name)) != kind_of(want):
-            return Problem(kind, f"{where}, {name}: {kind_of(want)}", kind_of(got.get(name)))
+            return Problem(mistake, f"{where}, {name}: {kind_of(want)}", kind_of(got.get(name)))
         if not same(got[name], want):
             wanted, found = difference(want, got[name])
-            return Problem(kind, f"{where}, {name}{wanted}", found)
+            return Problem(mistake, f"{where}, {name}{wanted}", found)
     return None

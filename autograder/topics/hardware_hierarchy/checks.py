@@ -16,11 +16,41 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autograder.inside.drivers import hardware_hierarchy as drivers
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem, counted
+from autograder.kit.case import Trial
+from autograder.kit.judge import judge
+from autograder.kit.mistakes import MODIFIED
+from autograder.kit.problem import Problem, counted
 from autograder.kit.student import Function, Outcome
 from autograder.kit.values import kind_of, same
-from autograder.topics.hardware_hierarchy.mistakes import TRANSFER_PATTERNS
+from autograder.topics.hardware_hierarchy.mistakes import (
+    ADDED,
+    ALWAYS_THE_PEAK,
+    AS_IF_NOT_PIPELINED,
+    AS_IF_PIPELINED,
+    BITS,
+    COPY_SIZE,
+    ELEMENT_SIZE,
+    FASTEST_HOP,
+    FEW_COPIES,
+    MULTIPLY_ADD,
+    NO_CLOCK,
+    NO_COPY,
+    NO_LATENCY,
+    NOT_A_NUMBER,
+    NOT_CAPPED,
+    NOT_THIS_MACHINE,
+    NUMBER,
+    ONE_DIRECTION,
+    ONE_LATENCY,
+    RESULT_NOT_WRITTEN,
+    RESULT_READ,
+    ROUNDED,
+    SLOW_COPIES,
+    SLOWEST_HOP_ONLY,
+    TRANSFER_PATTERNS,
+    UNIT,
+    UPSIDE_DOWN,
+)
 from fourranks import published
 
 Code = Callable | Function
@@ -50,12 +80,12 @@ def _intensity_trials(cases: int, seed: int) -> Iterator[Trial]:
     for m, n, k, size in (*known, *drawn):
         operations, elements = 2 * m * n * k, m * k + k * n + m * n
         mistakes = {
-            "multiply-add": operations / 2 / (elements * size),
-            "result not written": operations / ((m * k + k * n) * size) if k else math.nan,
-            "result read": operations / ((elements + m * n) * size),
-            "element size": operations / elements,
-            "upside down": elements * size / operations if operations else math.nan,
-            "rounded": operations // (elements * size),
+            MULTIPLY_ADD: operations / 2 / (elements * size),
+            RESULT_NOT_WRITTEN: operations / ((m * k + k * n) * size) if k else math.nan,
+            RESULT_READ: operations / ((elements + m * n) * size),
+            ELEMENT_SIZE: operations / elements,
+            UPSIDE_DOWN: elements * size / operations if operations else math.nan,
+            ROUNDED: operations // (elements * size),
         }
         yield _formula((m, n, k, size), operations / (elements * size), mistakes, "m, n, k, bytes: {}")
 
@@ -79,9 +109,9 @@ def _roofline_trials(cases: int, seed: int) -> Iterator[Trial]:
         intensity = ridge * (draw.uniform(0.01, 0.9), draw.uniform(1.1, 50), 0.0, 1.0)[turn % 4]
         slope = intensity * bandwidth
         mistakes = {
-            "not capped": slope,
-            "always the peak": peak,
-            "added": slope + peak,
+            NOT_CAPPED: slope,
+            ALWAYS_THE_PEAK: peak,
+            ADDED: slope + peak,
         }
         yield _formula(
             (intensity, peak, bandwidth), min(slope, peak), mistakes, "intensity, peak, bandwidth: {}"
@@ -129,15 +159,15 @@ def _transfer_trial(num_bytes: int, hops: list[tuple[float, float]], pipelined: 
     one_by_one, slowest = latencies + sum(each), latencies + max(each, default=0.0)
     expected = slowest if pipelined else one_by_one
     mistakes = {
-        "as if pipelined": slowest,
-        "as if not pipelined": one_by_one,
-        "no latency": max(each, default=0.0) if pipelined else sum(each),
-        "one latency": expected - latencies + (hops[0][0] if hops else 0.0),
-        "slowest hop only": max(
+        AS_IF_PIPELINED: slowest,
+        AS_IF_NOT_PIPELINED: one_by_one,
+        NO_LATENCY: max(each, default=0.0) if pipelined else sum(each),
+        ONE_LATENCY: expected - latencies + (hops[0][0] if hops else 0.0),
+        SLOWEST_HOP_ONLY: max(
             (latency + time for (latency, _), time in zip(hops, each, strict=True)), default=0.0
         ),
-        "bits": latencies + 8 * (expected - latencies),
-        "fastest hop": latencies + min(each, default=0.0),
+        BITS: latencies + 8 * (expected - latencies),
+        FASTEST_HOP: latencies + min(each, default=0.0),
     }
     arguments = (num_bytes, hops, True) if pipelined else (num_bytes, hops)
     title = f"{num_bytes:,} bytes over {counted(len(hops), 'hop')}{', pipelined' if pipelined else ''}"
@@ -161,9 +191,9 @@ def _formula(
             close = (
                 name for name, value in mistakes.items() if math.isclose(outcome.value, value, rel_tol=EXACT)
             )
-            return Problem(next(close, "number"), f"{expected:.9g}", f"{outcome.value:.9g}")
+            return Problem(next(close, NUMBER), f"{expected:.9g}", f"{outcome.value:.9g}")
         if not all(map(_equal, outcome.arguments, arguments)):
-            return Problem("modified", "the arguments as they were", f"{outcome.arguments}")
+            return Problem(MODIFIED, "the arguments as they were", f"{outcome.arguments}")
         return None
 
     shown = ", ".join(
@@ -193,7 +223,7 @@ def _equal(got: object, want: object) -> bool:
 def _not_a_number(value: object) -> Problem | None:
     if type(value) in (int, float):
         return None
-    return Problem("not a number", "a float", kind_of(value))
+    return Problem(NOT_A_NUMBER, "a float", kind_of(value))
 
 
 # --- measure_copy_bandwidth -------------------------------------------------------------------------------
@@ -232,7 +262,7 @@ def _on_fake_machine(num_bytes: int, copy_seconds: float) -> Trial:
         if problem:
             return problem
         if not seen["readings"]:
-            return Problem("no clock", "time.perf_counter() before and after each copy", "no clock was read")
+            return Problem(NO_CLOCK, "time.perf_counter() before and after each copy", "no clock was read")
         return _wrong_rate(seen["answer"], bandwidth, copy_seconds)
 
     return Trial(
@@ -248,13 +278,13 @@ def _on_fake_machine(num_bytes: int, copy_seconds: float) -> Trial:
 def _wrong_copies(copies: Sequence[int], num_bytes: int) -> Problem | None:
     """What is wrong with the copies that were seen, by their bytes."""
     if not copies:
-        return Problem("no copy", f"destination.copy_(source) with {num_bytes:,} bytes", "no such copy")
+        return Problem(NO_COPY, f"destination.copy_(source) with {num_bytes:,} bytes", "no such copy")
     size, _ = Counter(copies).most_common(1)[0]
     if size != num_bytes:
-        return Problem("copy size", f"copies of {num_bytes:,} bytes", f"copies of {size:,} bytes")
+        return Problem(COPY_SIZE, f"copies of {num_bytes:,} bytes", f"copies of {size:,} bytes")
     if len(copies) < 5:
         return Problem(
-            "few copies",
+            FEW_COPIES,
             "the median of at least 5 copies",
             f"{len(copies)} of them",
         )
@@ -271,11 +301,11 @@ def _wrong_rate(answer: float, bandwidth: float, copy_seconds: float) -> Problem
         sign * power for power in (1e-3, 1e-6, 1e-9, 2**-10, 2**-20, 2**-30, 1e3) for sign in (1, 0.5)
     ]
     if near(bandwidth / 2):
-        kind = "one direction"
+        kind = ONE_DIRECTION
     elif near(copy_seconds) or any(near(bandwidth * unit) for unit in units):
-        kind = "unit"
+        kind = UNIT
     else:
-        kind = "slow copies" if 0 < answer < bandwidth else "number"
+        kind = SLOW_COPIES if 0 < answer < bandwidth else NUMBER
     return Problem(kind, f"{bandwidth:,.0f} bytes/s", f"{answer:,.9g}")
 
 
@@ -288,4 +318,4 @@ def _near_our_own(outcomes: Outcomes) -> Problem | None:
     if any(slowest / REAL <= answer <= fastest * REAL for answer in seen["answers"]):
         return None
     expected = f"about {slowest:.2g} to {fastest:.2g} bytes/s, as we measured"
-    return Problem("not this machine", expected, f"{statistics.median(seen['answers']):.2g} bytes/s")
+    return Problem(NOT_THIS_MACHINE, expected, f"{statistics.median(seen['answers']):.2g} bytes/s")

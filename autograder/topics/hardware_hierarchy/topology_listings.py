@@ -7,9 +7,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from autograder.inside.drivers import hardware_hierarchy as drivers
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem
+from autograder.kit.case import Trial
+from autograder.kit.judge import judge
+from autograder.kit.mistakes import WRONG_TYPE
+from autograder.kit.problem import Problem
 from autograder.kit.student import Function, Outcome
+from autograder.topics.hardware_hierarchy.mistakes import (
+    ENTRY_MISSING,
+    ENTRY_TOO_MANY,
+    ENTRY_WRONG,
+    NOT_REFUSED,
+    REFUSED_SILENTLY,
+    REFUSED_WRONGLY,
+)
 from fourranks import published
 
 Code = Callable | Function
@@ -69,7 +79,7 @@ def _listing(title: str, text: str, want: Mapping | None = None) -> Trial:
     def verify(outcomes: Outcomes) -> Problem | None:
         answer = outcomes[0].value
         if answer["type"] != "dict":
-            return Problem("wrong type", "a dict", f"a {answer['type']}")
+            return Problem(WRONG_TYPE, "a dict", f"a {answer['type']}")
         return _difference(dict(answer["entries"]), want)
 
     return Trial(
@@ -105,24 +115,24 @@ def _without_affinities(text: str) -> str:
 def _difference(got: Mapping, want: Mapping) -> Problem | None:
     for pair in want:
         if pair not in got:
-            return Problem("entry missing", f"{len(want)} entries", f"none for {pair}")
+            return Problem(ENTRY_MISSING, f"{len(want)} entries", f"none for {pair}")
         if got[pair] != want[pair]:
-            return Problem("entry wrong", f"{pair}: {want[pair]!r}", f"{pair}: {got[pair]!r}")
+            return Problem(ENTRY_WRONG, f"{pair}: {want[pair]!r}", f"{pair}: {got[pair]!r}")
     extra = [key for key in got if key not in want]
     if extra:
-        return Problem("entry too many", f"{len(want)} entries", f"one for {extra[0]}, too")
+        return Problem(ENTRY_TOO_MANY, f"{len(want)} entries", f"one for {extra[0]}, too")
     return None
 
 
 def _refused(outcomes: Outcomes) -> Problem | None:
     error = outcomes[0].value
     if not error["classes"]:
-        return Problem("not refused", "a ValueError", "an answer")
+        return Problem(NOT_REFUSED, "a ValueError", "an answer")
     if "ValueError" not in error["classes"]:
-        return Problem("refused wrongly", "a ValueError", f"{error['classes'][0]}: {error['message']}")
+        return Problem(REFUSED_WRONGLY, "a ValueError", f"{error['classes'][0]}: {error['message']}")
     if not error["message"].strip():
         return Problem(
-            "refused silently", "a ValueError that says what is wrong", "a ValueError without a word"
+            REFUSED_SILENTLY, "a ValueError that says what is wrong", "a ValueError without a word"
         )
     return None
 

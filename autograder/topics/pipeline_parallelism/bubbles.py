@@ -5,12 +5,26 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from autograder.inside.forbidden import PIPELINE_PARALLELISM as BANNED
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem, counted
+from autograder.kit.case import Trial
+from autograder.kit.judge import judge
+from autograder.kit.mistakes import WRONG_TYPE
+from autograder.kit.problem import Problem, counted
 from autograder.kit.student import Function
 from autograder.kit.values import kind_of
 from autograder.topics.pipeline_parallelism import reference_schedules as reference
+from autograder.topics.pipeline_parallelism.banned import BANNED
+from autograder.topics.pipeline_parallelism.mistakes import (
+    ALL_STEPS_ALIKE,
+    BUBBLE_IN_PERCENT,
+    BUBBLE_IN_SECONDS,
+    DEFAULT_TIMES,
+    ENDLESS_WAIT_UNNOTICED,
+    FORMULA_NOT_SIMULATION,
+    POSSIBLE_SCHEDULES_REFUSED,
+    SHARE_OF_THE_COMPUTATION,
+    SHARE_OF_TIME_THAT_IS_BUSY,
+    WRONG_BUBBLE,
+)
 from autograder.topics.pipeline_parallelism.reference_schedules import in_words
 from autograder.topics.pipeline_parallelism.schedules import Schedule, described, pure_trial
 
@@ -88,27 +102,27 @@ def _wrong_bubbles(schedules: list[Schedule], times: tuple[float, float], want: 
     busy, total = reference.busy_and_total(schedules, *times)
     stages, microbatches = len(schedules), len(schedules[0]) // 2
     return {
-        "share of the computation": want / (1 - want),
-        "share of time that is busy": 1 - want,
-        "bubble in seconds": total - busy[0],
-        "bubble in percent": 100 * want,
-        "all steps alike": reference.bubble_fraction(schedules, 1, 1),
-        "default times": reference.bubble_fraction(schedules, 1, 2),
-        "formula, not simulation": (stages - 1) / (microbatches + stages - 1),
+        SHARE_OF_THE_COMPUTATION: want / (1 - want),
+        SHARE_OF_TIME_THAT_IS_BUSY: 1 - want,
+        BUBBLE_IN_SECONDS: total - busy[0],
+        BUBBLE_IN_PERCENT: 100 * want,
+        ALL_STEPS_ALIKE: reference.bubble_fraction(schedules, 1, 1),
+        DEFAULT_TIMES: reference.bubble_fraction(schedules, 1, 2),
+        FORMULA_NOT_SIMULATION: (stages - 1) / (microbatches + stages - 1),
     }
 
 
 def _wrong_bubble(answer: dict, want: float, wrong: dict[str, float]) -> Problem | None:
     expected = f"{want:.6g}"
     if "refused" in answer:
-        return Problem("possible schedules refused", expected, described(answer))
+        return Problem(POSSIBLE_SCHEDULES_REFUSED, expected, described(answer))
     value = answer["value"]
     if type(value) not in (int, float):
-        return Problem("wrong type", f"{expected}, a float", kind_of(value))
+        return Problem(WRONG_TYPE, f"{expected}, a float", kind_of(value))
     if abs(value - want) <= EXACT:
         return None
     kinds = (kind for kind, mistaken in wrong.items() if abs(value - mistaken) <= EXACT * (1 + abs(mistaken)))
-    return Problem(next(kinds, "wrong bubble"), expected, f"{value:.6g}")
+    return Problem(next(kinds, WRONG_BUBBLE), expected, f"{value:.6g}")
 
 
 def _stuck_trials() -> Iterator[Trial]:
@@ -127,4 +141,4 @@ def _stuck_trials() -> Iterator[Trial]:
 def _unnoticed(answers: list[dict]) -> Problem | None:
     if "refused" in answers[0]:
         return None
-    return Problem("endless wait unnoticed", "a ValueError", described(answers[0]))
+    return Problem(ENDLESS_WAIT_UNNOTICED, "a ValueError", described(answers[0]))

@@ -17,17 +17,36 @@ from torch import nn
 from autograder.inside import runs
 from autograder.inside.drivers import pipeline_parallelism as drivers
 from autograder.inside.drivers.pipeline_parallelism import Layer, Weights, mean_loss
-from autograder.inside.forbidden import PIPELINE_PARALLELISM as BANNED
 from autograder.inside.moments import Unmarked
 from autograder.inside.runs import RunFailed
-from autograder.kit import hints
+from autograder.kit.case import Trial
 from autograder.kit.draws import Draws
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem, counted, unwaited
+from autograder.kit.judge import judge
+from autograder.kit.problem import Problem, counted
 from autograder.kit.student import Function, Outcome
 from autograder.kit.values import close, kind_of, number
+from autograder.topics.collectives.budget import unwaited
 from autograder.topics.pipeline_parallelism import reference_schedules as reference
 from autograder.topics.pipeline_parallelism import traffic
+from autograder.topics.pipeline_parallelism.banned import BANNED
+from autograder.topics.pipeline_parallelism.mistakes import (
+    ACTIVATIONS_ALIVE,
+    ACTIVATIONS_KEPT,
+    ANOTHER_SCHEDULE,
+    DATA_OF_ANOTHER_STAGE,
+    FROZEN_STAGE_TRAINED,
+    LOSS_NOT_PASSED_BACK,
+    LOSSES_OF_MICROBATCHES_SUMMED,
+    MICROBATCHES_COUNT_THE_SAME,
+    NO_LOSS,
+    ONE_MICROBATCH_ONLY,
+    PATTERNS,
+    PIPELINE_DEADLOCK,
+    SENT_WITH_GAPS,
+    STAGE_WITHOUT_GRADIENTS,
+    WRONG_MEAN_LOSS,
+    WRONG_STAGE_GRADIENTS,
+)
 from autograder.topics.pipeline_parallelism.reference_schedules import Step, in_words
 from autograder.topics.pipeline_parallelism.traffic import Stage, StepTaken
 from fourranks.errors import name_ranks
@@ -55,7 +74,7 @@ def run_pipeline(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed:
 class _PipelineTrial(Trial):
     """A trial whose failures may have in common how many ranks or microbatches there are."""
 
-    patterns: ClassVar = hints.pipeline_parallelism.PATTERNS
+    patterns: ClassVar = PATTERNS
     answered: ClassVar = "a loss from every rank"
 
     num_microbatches: int
@@ -63,9 +82,9 @@ class _PipelineTrial(Trial):
 
     def explain(self, failure: RunFailed) -> Problem:
         if failure.reason == runs.DEADLOCK:
-            return Problem("pipeline deadlock", self.answered, failure.message)
+            return Problem(PIPELINE_DEADLOCK, self.answered, failure.message)
         if failure.reason == runs.RAISED and "contiguous" in failure.message:
-            return Problem("sent with gaps", self.answered, failure.message)
+            return Problem(SENT_WITH_GAPS, self.answered, failure.message)
         return super().explain(failure)
 
 
@@ -150,9 +169,9 @@ class _Run:
         shares, alike = [size / sum(sizes) for size in sizes], [1 / len(sizes)] * len(sizes)
         loss, gradients = _serial(layers, frozen, microbatches, shares)
         wrong = {
-            "losses of microbatches summed": _serial(layers, frozen, microbatches, [1.0] * len(sizes)),
-            "microbatches count the same": _serial(layers, frozen, microbatches, alike),
-            "one microbatch only": _serial(layers, frozen, microbatches[-1:], shares[-1:]),
+            LOSSES_OF_MICROBATCHES_SUMMED: _serial(layers, frozen, microbatches, [1.0] * len(sizes)),
+            MICROBATCHES_COUNT_THE_SAME: _serial(layers, frozen, microbatches, alike),
+            ONE_MICROBATCH_ONLY: _serial(layers, frozen, microbatches[-1:], shares[-1:]),
         }
         return cls(
             name,
@@ -203,25 +222,25 @@ class _Run:
     def _loss(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         got, expected = outcome.value["loss"], f"{where}: {self.loss:.6g} returned"
         if type(got) is not float:
-            return Problem("no loss", f"{expected}, a float", kind_of(got))
+            return Problem(NO_LOSS, f"{expected}, a float", kind_of(got))
         tolerance = TOLERANCE[self.microbatches[0][0].dtype]
         if abs(got - self.loss) <= tolerance * (1 + abs(self.loss)):
             return None
         if got != got:
-            return Problem("data of another stage", expected, "nan")
+            return Problem(DATA_OF_ANOTHER_STAGE, expected, "nan")
         last = stage == len(self.ranks) - 1
-        return Problem("wrong mean loss" if last else "loss not passed back", expected, f"{got:.6g}")
+        return Problem(WRONG_MEAN_LOSS if last else LOSS_NOT_PASSED_BACK, expected, f"{got:.6g}")
 
     def _gradients(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         for at, (got, want) in enumerate(zip(outcome.value["gradients"], self.gradients[stage], strict=True)):
             name = f"{where}, layer {at // 2}, {('weight', 'bias')[at % 2]}.grad"
             if want is None and got is not None and got.any():
-                return Problem("frozen stage trained", f"{name}: None", kind_of(got))
+                return Problem(FROZEN_STAGE_TRAINED, f"{name}: None", kind_of(got))
             if want is None or (got is not None and _close(got, want)):
                 continue
             if got is None:
-                return Problem("stage without gradients", f"{name}: {kind_of(want)}", "None")
-            kind = "data of another stage" if got.isnan().any() else self._mistake(stage, outcome)
+                return Problem(STAGE_WITHOUT_GRADIENTS, f"{name}: {kind_of(want)}", "None")
+            kind = DATA_OF_ANOTHER_STAGE if got.isnan().any() else self._mistake(stage, outcome)
             worst = int((got - want).abs().nan_to_num(torch.inf).argmax())
             expected = f"{name}: [{worst}] = {number(want, worst)}"
             return Problem(kind, expected, number(got, worst))
@@ -233,7 +252,7 @@ class _Run:
             pairs = zip(got, mistaken[stage], strict=True)
             if all(want is None or (own is not None and _close(own, want)) for own, want in pairs):
                 return kind
-        return "wrong stage gradients"
+        return WRONG_STAGE_GRADIENTS
 
     def _steps(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         """Whether the schedule was followed; a frozen first stage has no backward to be seen."""
@@ -242,7 +261,7 @@ class _Run:
         want = [step for step in self.schedules[stage] if step[0] == "F" or self._goes_back(stage)]
         if seen == want:
             return None
-        return Problem("another schedule", f"{where}: {_text(want)}", _text(seen))
+        return Problem(ANOTHER_SCHEDULE, f"{where}: {_text(want)}", _text(seen))
 
     def _traffic(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         return traffic.too_much(self._seen(stage, outcome), where) or unwaited([outcome.calls])
@@ -251,10 +270,10 @@ class _Run:
         limit = reference.most_in_flight(self.schedules[stage])
         if outcome.value["graphs"] > limit:
             expected = f"{where}: activations of {in_words(limit)} alive at most"
-            return Problem("activations alive", expected, f"{outcome.value['graphs']}")
+            return Problem(ACTIVATIONS_ALIVE, expected, f"{outcome.value['graphs']}")
         if outcome.value["kept"] > limit + 1:  # a name may still hold what the step before has used
             expected = f"{where}: tensors of {in_words(limit)} held, and of one more"
-            return Problem("activations kept", expected, f"{outcome.value['kept']}")
+            return Problem(ACTIVATIONS_KEPT, expected, f"{outcome.value['kept']}")
         if not self._goes_back(stage):
             return None
         return traffic.received_ahead(self._seen(stage, outcome), limit, where)

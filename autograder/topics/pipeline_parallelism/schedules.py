@@ -11,12 +11,32 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
 from autograder.inside.drivers import pipeline_schedules as drivers
-from autograder.inside.forbidden import PIPELINE_PARALLELISM as BANNED
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem, counted
+from autograder.kit.case import Trial
+from autograder.kit.judge import judge
+from autograder.kit.problem import Problem, counted
 from autograder.kit.student import Function
 from autograder.kit.values import kind_of
 from autograder.topics.pipeline_parallelism import reference_schedules as reference
+from autograder.topics.pipeline_parallelism.banned import BANNED
+from autograder.topics.pipeline_parallelism.mistakes import (
+    ANOTHER_ORDER_OF_STEPS,
+    BACKWARD_BEFORE_FORWARD,
+    EMPTY_STAGES_ACCEPTED,
+    LAYERS_MISSING,
+    LAYERS_OUT_OF_ORDER,
+    LAYERS_TWICE,
+    LAYERS_UNEVEN,
+    LONGER_STAGES_ELSEWHERE,
+    NO_RANGE,
+    NO_SCHEDULE,
+    POSSIBLE_LAYERS_REFUSED,
+    REFUSAL_WITHOUT_NUMBERS,
+    STAGES_STUCK,
+    STEPS_MISCOUNTED,
+    TOO_FEW_IN_FLIGHT,
+    TOO_MANY_IN_FLIGHT,
+    UNEVEN_ROUNDS_ACCEPTED,
+)
 from autograder.topics.pipeline_parallelism.reference_schedules import Step, Stuck, in_words
 
 NUM_STAGES = (1, 2, 3, 4, 8)
@@ -50,7 +70,7 @@ def _refusal_trial(title: str, arguments: Sequence, accepted: str, names: Sequen
         message = answer["refused"]
         if all(str(number) in message for number in names):
             return None
-        return Problem("refusal without numbers", expected, message or "a ValueError without a text")
+        return Problem(REFUSAL_WITHOUT_NUMBERS, expected, message or "a ValueError without a text")
 
     return pure_trial(title, [arguments], verify, size=0)
 
@@ -86,7 +106,7 @@ def _assigning(num_stages: Sequence[int], seed: int) -> Iterator[Trial]:
             yield _refusal_trial(
                 f"{counted(stages - 1, 'layer')} on {counted(stages, 'stage')}",
                 arguments,
-                "empty stages accepted",
+                EMPTY_STAGES_ACCEPTED,
                 arguments[:2],
             )
 
@@ -94,7 +114,7 @@ def _assigning(num_stages: Sequence[int], seed: int) -> Iterator[Trial]:
 def _misassigned(answers: list[dict], num_layers: int) -> Problem | None:
     for stage, answer in enumerate(answers):
         if answer.get("type") != "range":
-            kind = "possible layers refused" if "refused" in answer else "no range"
+            kind = POSSIBLE_LAYERS_REFUSED if "refused" in answer else NO_RANGE
             return Problem(kind, f"stage {stage}: a range", described(answer))
     assigned = [answer["value"] for answer in answers]
     want = _evenly(num_layers, len(answers))
@@ -116,11 +136,11 @@ def _evenly(num_layers: int, num_stages: int) -> list[list[int]]:
 def _misassignment(assigned: list[list[int]], want: list[list[int]]) -> str:
     given, wanted = Counter(sum(assigned, [])), Counter(sum(want, []))
     if given != wanted:
-        return "layers twice" if given - wanted else "layers missing"
+        return LAYERS_TWICE if given - wanted else LAYERS_MISSING
     if sum(assigned, []) != sum(want, []):
-        return "layers out of order"
+        return LAYERS_OUT_OF_ORDER
     sizes = [len(own) for own in assigned]
-    return "layers uneven" if max(sizes) - min(sizes) > 1 else "longer stages elsewhere"
+    return LAYERS_UNEVEN if max(sizes) - min(sizes) > 1 else LONGER_STAGES_ELSEWHERE
 
 
 def _layers(layers: list[int]) -> str:
@@ -174,7 +194,7 @@ def _interleaving(num_stages: Sequence[int], num_chunks: Sequence[int]) -> Itera
         if stages > 1:
             arguments = 0, stages, 2 * stages - 1, num_chunks[0]
             title = f"{counted(stages, 'rank')}, {in_words(2 * stages - 1)}"
-            yield _refusal_trial(title, arguments, "uneven rounds accepted", (stages, 2 * stages - 1))
+            yield _refusal_trial(title, arguments, UNEVEN_ROUNDS_ACCEPTED, (stages, 2 * stages - 1))
 
 
 def _schedule_trial(schedule: Callable, numbers: tuple[int, ...]) -> Trial:
@@ -193,7 +213,7 @@ def _misscheduled(answers: list[dict], want: list[Schedule]) -> Problem | None:
     for stage, (answer, wanted) in enumerate(zip(answers, want, strict=True)):
         schedule = _read(answer)
         if schedule is None:
-            return Problem("no schedule", f'stage {stage}: a list of ("F" or "B", microbatch)', _raw(answer))
+            return Problem(NO_SCHEDULE, f'stage {stage}: a list of ("F" or "B", microbatch)', _raw(answer))
         if problem := _wrong_steps(schedule, wanted, stage):
             return problem
         got.append(schedule)
@@ -226,13 +246,13 @@ def _wrong_steps(schedule: Schedule, want: Schedule, stage: int) -> Problem | No
         named = [f"{_names(missing)} missing"] if missing else []
         named += [f"{_names(extra)} too much"] if extra else []
         expected = f"stage {stage}: a forward and a backward of each microbatch, {len(want)} steps"
-        return Problem("steps miscounted", expected, "; ".join(named))
+        return Problem(STEPS_MISCOUNTED, expected, "; ".join(named))
     open_forwards: Counter[int] = Counter()
     for kind, microbatch in schedule:
         open_forwards[microbatch] += 1 if kind == "F" else -1
         if open_forwards[microbatch] < 0:
             got = _text(schedule)
-            return Problem("backward before forward", f"stage {stage}: F{microbatch} before its B", got)
+            return Problem(BACKWARD_BEFORE_FORWARD, f"stage {stage}: F{microbatch} before its B", got)
     return None
 
 
@@ -242,15 +262,15 @@ def _wrong_order(got: list[Schedule], want: list[Schedule]) -> Problem:
     try:
         reference.busy_and_total(got, 1, 2)
     except Stuck as stuck:
-        return Problem("stages stuck", expected, f"{found}: {stuck}, for ever")
+        return Problem(STAGES_STUCK, expected, f"{found}: {stuck}, for ever")
     for stage, wanted in enumerate(want):
         limit, most = reference.most_in_flight(wanted), reference.most_in_flight(got[stage])
         if most != limit:
-            kind = "too many in flight" if most > limit else "too few in flight"
+            kind = TOO_MANY_IN_FLIGHT if most > limit else TOO_FEW_IN_FLIGHT
             return Problem(
                 kind, f"stage {stage}: {limit} in flight, {_text(wanted)}", f"{most}, {_text(got[stage])}"
             )
-    return Problem("another order of steps", expected, found)
+    return Problem(ANOTHER_ORDER_OF_STEPS, expected, found)
 
 
 def _names(steps: Counter[Step]) -> str:

@@ -10,12 +10,24 @@ from torch import nn
 
 from autograder.inside.drivers import split_backward as drivers
 from autograder.inside.drivers.pipeline_parallelism import gradients
-from autograder.inside.forbidden import PIPELINE_PARALLELISM as BANNED
+from autograder.kit.case import Trial
 from autograder.kit.draws import Draws
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem, counted
+from autograder.kit.judge import judge
+from autograder.kit.mistakes import Mistake
+from autograder.kit.problem import Problem, counted
 from autograder.kit.student import Function
 from autograder.kit.values import close, kind_of, number
+from autograder.topics.pipeline_parallelism.banned import BANNED
+from autograder.topics.pipeline_parallelism.mistakes import (
+    COMPUTED_TWICE,
+    INPUTS_KEPT,
+    NOT_SPLIT,
+    NOTHING_LEFT_TO_DO,
+    OTHER_PARAMETERS,
+    WRONG_INPUT_GRADIENTS,
+    WRONG_OUTPUTS,
+    WRONG_WEIGHT_GRADIENTS,
+)
 from autograder.topics.pipeline_parallelism.reference_schedules import in_words
 
 TOLERANCE = 1e-9  # of float64, for another order of summation
@@ -87,7 +99,7 @@ class _Split:
         want = [name for name, _ in layer.named_parameters()]
         if value["names"] == want:
             return None
-        return Problem("other parameters", f"the parameters of nn.Linear: {want}", f"{value['names']}")
+        return Problem(OTHER_PARAMETERS, f"the parameters of nn.Linear: {want}", f"{value['names']}")
 
     def _wrong_tensors(self, layer: nn.Linear, value: dict) -> Problem | None:
         none = [None] * len(value["before"])
@@ -96,14 +108,14 @@ class _Split:
             output = layer(leaf)
             output.square().sum().backward()
             for kind, name, got, want in (
-                ("wrong outputs", "output", value["outputs"][at], output.detach()),
-                ("wrong input gradients", "input's gradient", value["input_gradients"][at], leaf.grad),
+                (WRONG_OUTPUTS, "output", value["outputs"][at], output.detach()),
+                (WRONG_INPUT_GRADIENTS, "input's gradient", value["input_gradients"][at], leaf.grad),
             ):
                 if got is None or not _close(got, want):
                     return _differing(kind, f"microbatch {at}, {name}", got, want)
             if not _all_close(value["before"], none):
                 got = "they are there after the backward"
-                return Problem("not split", "no gradients of the parameters before backward_weight()", got)
+                return Problem(NOT_SPLIT, "no gradients of the parameters before backward_weight()", got)
             if not _all_close(value["after"][at], gradients(layer)):
                 return self._wrong_weights(layer, value, at)
         return None
@@ -112,7 +124,7 @@ class _Split:
         pairs = enumerate(zip(value["after"][at], gradients(layer), strict=True))
         which, got, want = next((n, a, b) for n, (a, b) in pairs if not _all_close([a], [b]))
         name = f"{('weight', 'bias')[which]}.grad after {at + 1} of {len(self.inputs)} backward_weight()"
-        return _differing("wrong weight gradients", name, got, want)
+        return _differing(WRONG_WEIGHT_GRADIENTS, name, got, want)
 
     def _wrong_price(self, value: dict) -> Problem | None:
         one = sum(inputs.numel() for inputs in self.inputs) * len(self.weights[0])  # a matrix multiplication
@@ -121,7 +133,7 @@ class _Split:
         for name, limit, got in zip(names, limits, value["multiply_adds"], strict=True):
             if got > limit:
                 expected = f"at most {counted(limit, 'multiply-add')} in {name}"
-                return Problem("computed twice", expected, f"{got:,}")
+                return Problem(COMPUTED_TWICE, expected, f"{got:,}")
         return None
 
     def _wrong_memory(self, value: dict) -> Problem | None:
@@ -129,9 +141,9 @@ class _Split:
             left = len(self.inputs) - done
             if held > left:
                 expected = f"inputs of {in_words(left)} held after {done} backward_weight()"
-                return Problem("inputs kept", expected, f"{held}")
+                return Problem(INPUTS_KEPT, expected, f"{held}")
         if not value["refused"]:
-            return Problem("nothing left to do", "a RuntimeError when no microbatch waits", "no exception")
+            return Problem(NOTHING_LEFT_TO_DO, "a RuntimeError when no microbatch waits", "no exception")
         return None
 
 
@@ -145,8 +157,8 @@ def _all_close(got: Gradients, want: Gradients) -> bool:
     )
 
 
-def _differing(kind: str, name: str, got: object, want: torch.Tensor | None) -> Problem:
+def _differing(mistake: Mistake, name: str, got: object, want: torch.Tensor | None) -> Problem:
     if kind_of(got) != kind_of(want):
-        return Problem(kind, f"{name}: {kind_of(want)}", kind_of(got))
+        return Problem(mistake, f"{name}: {kind_of(want)}", kind_of(got))
     worst = int((got - want).abs().nan_to_num(torch.inf).argmax())
-    return Problem(kind, f"{name}: [{worst}] = {number(want, worst)}", number(got, worst))
+    return Problem(mistake, f"{name}: [{worst}] = {number(want, worst)}", number(got, worst))

@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autograder.kit.policy import POINT_TO_POINT, Problem, counted
+from autograder.kit.problem import Problem, counted
+from autograder.topics.collectives.budget import POINT_TO_POINT
+from autograder.topics.pipeline_parallelism.mistakes import (
+    AWAITED_EARLY,
+    BLOCKING_SEND,
+    BUFFERS_AHEAD,
+    COLLECTIVE_IN_A_PIPELINE,
+    MORE_MESSAGES_THAN_MICROBATCHES,
+    MORE_THAN_ACTIVATIONS,
+    NOT_NEXT_DOOR,
+    SENT_LATE,
+)
 from autograder.topics.pipeline_parallelism.reference_schedules import in_words
 from fourranks.errors import name_ranks
 from fourranks.trace import Call
@@ -61,10 +72,10 @@ def past_the_neighbours(stage: Stage, where: str) -> Problem | None:
     for call in stage.calls:
         if call.moves_data and call.op not in POINT_TO_POINT:
             got = f"dist.{call.op} in line {call.line}"
-            return Problem("collective in a pipeline", f"{where}: messages between neighbours only", got)
+            return Problem(COLLECTIVE_IN_A_PIPELINE, f"{where}: messages between neighbours only", got)
         if call.op == "send" and call.peer not in neighbours:
             expected = f"{where} sends to {name_ranks(neighbours)} only"
-            return Problem("not next door", expected, f"a message to rank {call.peer} in line {call.line}")
+            return Problem(NOT_NEXT_DOOR, expected, f"a message to rank {call.peer} in line {call.line}")
     return None
 
 
@@ -76,10 +87,10 @@ def too_much(stage: Stage, where: str) -> Problem | None:
         if len(sent) > stage.num_microbatches + more:
             expected = f"{where}: one message to rank {peer} for each microbatch{what}"
             got = f"{counted(len(sent), 'message')} for {stage.num_microbatches}"
-            return Problem("more messages than microbatches", expected, got)
+            return Problem(MORE_MESSAGES_THAN_MICROBATCHES, expected, got)
         if nbytes > stage.nbytes + more * LOSS_BYTES:
             expected = f"{where}: {counted(stage.nbytes, 'byte')} to rank {peer}{what}"
-            return Problem("more than activations", expected, counted(nbytes, "byte"))
+            return Problem(MORE_THAN_ACTIVATIONS, expected, counted(nbytes, "byte"))
     return None
 
 
@@ -114,7 +125,7 @@ def _late(stage: Stage, call: Call, place: int, what: str) -> Problem | None:
     if not following or call.start < following[0].began:
         return None
     behind = sum(step.began < call.start for step in following)
-    return Problem("sent late", f"{what} is sent before the next step", f"{counted(behind, 'step')} later")
+    return Problem(SENT_LATE, f"{what} is sent before the next step", f"{counted(behind, 'step')} later")
 
 
 def _stands_still(stage: Stage, call: Call, what: str) -> Problem | None:
@@ -125,7 +136,7 @@ def _stands_still(stage: Stage, call: Call, what: str) -> Problem | None:
         return None
     how = "isend in line {} is waited for at once" if call.asynchronous else "send in line {} waits"
     expected = f"{what} is under way while the rank goes on"
-    return Problem("blocking send", expected, how.format(call.line))
+    return Problem(BLOCKING_SEND, expected, how.format(call.line))
 
 
 def _early(stage: Stage, call: Call, place: int, what: str) -> Problem | None:
@@ -133,7 +144,7 @@ def _early(stage: Stage, call: Call, place: int, what: str) -> Problem | None:
         return None
     ahead = sum(step.began > call.end for step in stage.steps[:place])
     expected = f"{what} is waited for right before"
-    return Problem("awaited early", expected, f"{counted(ahead, 'step')} earlier, line {call.line}")
+    return Problem(AWAITED_EARLY, expected, f"{counted(ahead, 'step')} earlier, line {call.line}")
 
 
 def received_ahead(stage: Stage, limit: int, where: str) -> Problem | None:
@@ -145,6 +156,6 @@ def received_ahead(stage: Stage, limit: int, where: str) -> Problem | None:
             asked = sum(call.start < step.began for call in receives)
             if asked - done > limit + 1:
                 expected = f"{where}: buffers for {what} of {in_words(limit)}, and one on its way"
-                return Problem("buffers ahead", expected, f"{asked - done}")
+                return Problem(BUFFERS_AHEAD, expected, f"{asked - done}")
             done += step.kind == "B"
     return None

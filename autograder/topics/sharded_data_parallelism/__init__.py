@@ -1,1 +1,12 @@
 """Topic 05: data parallelism with sharded optimizers, gradients and parameters."""
+
+from autograder.topics.sharded_data_parallelism.fully_sharded import fully_sharded_data_parallel
+from autograder.topics.sharded_data_parallelism.sharded_gradients import sharded_gradients
+from autograder.topics.sharded_data_parallelism.sharded_optimizers import sharded_optimizer, training_bytes
+
+__all__ = [
+    "fully_sharded_data_parallel",
+    "sharded_gradients",
+    "sharded_optimizer",
+    "training_bytes",
+]

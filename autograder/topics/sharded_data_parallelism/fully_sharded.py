@@ -16,17 +16,41 @@ from torch.func import functional_call
 from autograder.inside.drivers import sharded_data_parallelism as drivers
 from autograder.inside.drivers.data_parallelism import LEARNING_RATE
 from autograder.inside.drivers.small_models import build, contents, descend, gradients, loss, others
-from autograder.inside.forbidden import SHARDED_DATA_PARALLELISM as BANNED
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem, first
+from autograder.kit.case import Trial
+from autograder.kit.judge import judge
+from autograder.kit.mistakes import WRONG_TYPE
+from autograder.kit.problem import Problem, first
+from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import Stretch, stretches
 from autograder.kit.student import Function, Outcome
-from autograder.kit.training import WORLD_SIZES, Setting, Training, settings
 from autograder.kit.values import kind_of
 from autograder.topics.data_parallelism import gradient_traffic
 from autograder.topics.data_parallelism.gradients import Expected, Gradients, sum_of, wrong_gradients
+from autograder.topics.data_parallelism.mistakes import (
+    BUFFERS_DIFFER,
+    NAMES,
+    PARAMETERS_DIFFER,
+    WEIGHTS_MOVED,
+)
+from autograder.topics.data_parallelism.training import Training, draw_batches
 from autograder.topics.data_parallelism.wrapping import different
 from autograder.topics.sharded_data_parallelism import held_memory, shard_traffic
+from autograder.topics.sharded_data_parallelism.banned import BANNED
+from autograder.topics.sharded_data_parallelism.mistakes import (
+    ALL_REDUCED,
+    GATHERED_TWICE,
+    GRADIENTS_REDUCED_TWICE,
+    KEPT_FOR_BACKWARD,
+    LEFT_OVER_AFTER_THE_STEP,
+    MASTERS_NOT_KEPT,
+    NAMES_OF_THE_STATE,
+    NOT_FREED_IN_BACKWARD,
+    NOT_FREED_IN_FORWARD,
+    NOT_SHARDED,
+    NOT_THE_WHOLE_STATE,
+    SMALL_PARAMETER_SHARDED,
+    WHOLE_PARAMETERS_HELD,
+)
 from autograder.topics.sharded_data_parallelism.shard_traffic import ALL_REDUCES, GATHERS, REDUCES, Shards
 from autograder.topics.sharded_data_parallelism.trials import (
     LAYER_BYTES,
@@ -99,7 +123,7 @@ def _cases(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
 
 
 def _training_trial(setting: Setting, kind: _Kind) -> Training:
-    drawn = [_with_signs(own) for own in setting.draw(kind.steps * kind.backwards)]
+    drawn = [_with_signs(own) for own in draw_batches(setting, kind.steps * kind.backwards)]
     steps = [[own[at : at + kind.backwards] for at in range(0, len(own), kind.backwards)] for own in drawn]
     seed = setting.model_seed(setting.ranks[0])
     run = _Run(kind, seed, len(setting.ranks), _expected(kind, seed, steps))
@@ -187,8 +211,8 @@ class _Run:
         state = module.state_dict()
         return (
             first(_other_names(state, got, where) for got in value["states"])
-            or different(_without(state, buffers), value["states"][0], "parameters differ", where)
-            or different(_only(state, buffers), value["states"][0], "buffers differ", where)
+            or different(_without(state, buffers), value["states"][0], PARAMETERS_DIFFER, where)
+            or different(_only(state, buffers), value["states"][0], BUFFERS_DIFFER, where)
             or gradient_traffic.copied_twice(module, outcome.calls, began, where)
             or self._wrong_shards(value, where)
         )
@@ -202,18 +226,18 @@ class _Run:
         if set(held) != set(parameters) or not value["kept"]:
             others = sorted(set(held) ^ set(parameters))[:3]
             got = f"differing: {', '.join(others)}" if others else "no module in .module"
-            return Problem("names", f"{where}: parameters() with the names of the module's own", got)
+            return Problem(NAMES, f"{where}: parameters() with the names of the module's own", got)
         for name, parameter in parameters.items():
             shape, dtype = held[name]
             if dtype != str(parameter.dtype):
-                return Problem("masters not kept", f"{where}, {name}: {parameter.dtype}", dtype)
+                return Problem(MASTERS_NOT_KEPT, f"{where}, {name}: {parameter.dtype}", dtype)
             if shape != list(parameter.shape) and not shards.shards(parameter):
                 expected = f"{where}, {name}: shape {list(parameter.shape)}, as it was"
-                return Problem("small parameter sharded", expected, f"shape {shape}")
+                return Problem(SMALL_PARAMETER_SHARDED, expected, f"shape {shape}")
         total = sum(math.prod(shape) for shape, _ in held.values())
         if total > shards.held:
             expected = f"{where}: {shards.held} elements in shards and small parameters"
-            return Problem("not sharded", expected, f"{total} elements")
+            return Problem(NOT_SHARDED, expected, f"{total} elements")
         return None
 
     def trained(self, at: int, where: str, outcome: Outcome) -> Problem | None:
@@ -244,7 +268,7 @@ class _Run:
         return (
             shard_traffic.broken_rules(own, (*GATHERS, *REDUCES, *ALL_REDUCES), where)
             or self._wrong_gradients(got, want, at, where)
-            or different(_only(before, self._still()), after, "weights moved", where)
+            or different(_only(before, self._still()), after, WEIGHTS_MOVED, where)
             or self._masters(step, where)
             or self._heavy(forward, backward, where)
         )
@@ -270,7 +294,7 @@ class _Run:
         dtypes = {f"module.{name}": str(p.dtype) for name, p in self.module().named_parameters()}
         for name, (_, dtype) in step["gradients"].items():
             if dtype != dtypes[name]:
-                return Problem("masters not kept", f"{where}, {name}.grad: {dtypes[name]}", dtype)
+                return Problem(MASTERS_NOT_KEPT, f"{where}, {name}.grad: {dtypes[name]}", dtype)
         return None
 
     def _heavy(self, forward: Sequence[Call], backward: Sequence[Call], where: str) -> Problem | None:
@@ -280,17 +304,17 @@ class _Run:
         times = 3 if self.kind.model == "names" else 1  # as often as one of its parameters is used
         both = [*forward, *backward]
         return (
-            shard_traffic.too_much(both, ALL_REDUCES, shards.small, "all-reduced", "all-reduces", where)
+            shard_traffic.too_much(both, ALL_REDUCES, shards.small, ALL_REDUCED, "all-reduces", where)
             or self._other_dtype(both, where)
             or shard_traffic.too_large(both, shards.layer, where)
             or shard_traffic.too_much(
-                forward, GATHERS, times * shards.sharded, "gathered twice", "all-gathers in forward", where
+                forward, GATHERS, times * shards.sharded, GATHERED_TWICE, "all-gathers in forward", where
             )
             or shard_traffic.too_much(
-                backward, GATHERS, times * shards.sharded, "gathered twice", "all-gathers in backward", where
+                backward, GATHERS, times * shards.sharded, GATHERED_TWICE, "all-gathers in backward", where
             )
             or shard_traffic.too_much(
-                both, REDUCES, times * shards.trained, "gradients reduced twice", "reduce-scatters", where
+                both, REDUCES, times * shards.trained, GRADIENTS_REDUCED_TWICE, "reduce-scatters", where
             )
         )
 
@@ -304,15 +328,15 @@ class _Run:
 def _other_names(state: dict, got: object, where: str) -> Problem | None:
     """A state dict that is not of the wrapped module: names, or shapes and dtypes."""
     if not isinstance(got, dict):
-        return Problem("wrong type", f"{where}: a dict from full_state_dict()", kind_of(got))
+        return Problem(WRONG_TYPE, f"{where}: a dict from full_state_dict()", kind_of(got))
     if set(got) != set(state):
         others = ", ".join(sorted(set(got) ^ set(state))[:3])
         return Problem(
-            "names of the state", f"{where}: names such as {next(iter(state))}", f"differing: {others}"
+            NAMES_OF_THE_STATE, f"{where}: names such as {next(iter(state))}", f"differing: {others}"
         )
     for name, want in state.items():
         if kind_of(got[name]) != kind_of(want):
-            return Problem("not the whole state", f"{where}, {name}: {kind_of(want)}", kind_of(got[name]))
+            return Problem(NOT_THE_WHOLE_STATE, f"{where}, {name}: {kind_of(want)}", kind_of(got[name]))
     return None
 
 
@@ -352,10 +376,10 @@ def _memory_trial(setting: Setting, model: str) -> Training:
         turn = second.at("backward")
         gathers = [call for call in second.calls if call.op in GATHERS and call.start >= turn]
         kinds = {
-            "held": "whole parameters held",
-            "forward": "not freed in forward" if gathers else "kept for backward",
-            "backward": "not freed in backward" if gathers else "kept for backward",
-            "left": "left over after the step",
+            "held": WHOLE_PARAMETERS_HELD,
+            "forward": NOT_FREED_IN_FORWARD if gathers else KEPT_FOR_BACKWARD,
+            "backward": NOT_FREED_IN_BACKWARD if gathers else KEPT_FOR_BACKWARD,
+            "left": LEFT_OVER_AFTER_THE_STEP,
         }
         for name, kind in kinds.items():
             if value[name] > limits[name]:
@@ -363,7 +387,7 @@ def _memory_trial(setting: Setting, model: str) -> Training:
                 expected = f"{where}: {what}, at most {limits[name]:,} of {whole:,} bytes"
                 return Problem(kind, expected, f"{value[name]:,} bytes")
         step = [call for call in second.calls if call.moves_data]
-        return shard_traffic.too_much_under_way(step, limits["backward"], "not freed in backward", where)
+        return shard_traffic.too_much_under_way(step, limits["backward"], NOT_FREED_IN_BACKWARD, where)
 
     trial = setting.trial(
         f"memory, {'frozen ' * (model != 'stack')}parameters of {whole:,} bytes",

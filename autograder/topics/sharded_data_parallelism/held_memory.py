@@ -23,12 +23,25 @@ from autograder.inside.drivers.held_memory import (
 )
 from autograder.inside.drivers.small_models import loss
 from autograder.kit.draws import Draws
-from autograder.kit.policy import Problem
+from autograder.kit.mistakes import Mistake
+from autograder.kit.problem import Problem
 from autograder.kit.received import too_little
+from autograder.kit.settings import Rule, Setting, taking_part
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
-from autograder.kit.training import Rule, Setting, Training, taking_part
 from autograder.kit.values import close, difference_beyond, kind_of
+from autograder.topics.data_parallelism.mistakes import COPIED_TWICE, PARAMETERS_DIFFER, WRONG_GRADIENT
+from autograder.topics.data_parallelism.training import Training
+from autograder.topics.sharded_data_parallelism.mistakes import (
+    GATHERED_TWICE,
+    GRADIENTS_REDUCED_TWICE,
+    KEPT_FOR_BACKWARD,
+    PARAMETERS_SENT_TWICE,
+    STATE_NOT_SHARDED,
+    TOO_MANY_GRADIENTS_AT_ONCE,
+    WHOLE_PARAMETERS_HELD,
+    WRONG_UPDATE,
+)
 from autograder.topics.sharded_data_parallelism.shard_traffic import (
     COPIES,
     GATHERS,
@@ -57,26 +70,26 @@ def _measured(
     return replace(trial, measures=True, backends=("gloo",), size=0)
 
 
-def _held(taken: int, limit: int, kind: str, where: str) -> Problem | None:
+def _held(taken: int, limit: int, mistake: Mistake, where: str) -> Problem | None:
     """More memory than the limit."""
     if taken <= limit + SLACK:
         return None
     expected = f"{where}: at most {_mib(limit)}, and {_mib(SLACK)} for everything else"
-    return Problem(kind, expected, _mib(taken))
+    return Problem(mistake, expected, _mib(taken))
 
 
 def _mib(nbytes: int) -> str:
     return f"{nbytes / (1 << 20):.0f} MiB"
 
 
-def _other(want: torch.Tensor, got: object, kind: str, where: str) -> Problem | None:
+def _other(want: torch.Tensor, got: object, mistake: Mistake, where: str) -> Problem | None:
     """Other values than are wanted."""
     if kind_of(got) != kind_of(want):
-        return Problem(kind, f"{where}: {kind_of(want)}", kind_of(got))
+        return Problem(mistake, f"{where}: {kind_of(want)}", kind_of(got))
     if close(got, want, TOLERANCE):
         return None
     expected, found = difference_beyond(TOLERANCE, want, got)
-    return Problem(kind, where + expected, found)
+    return Problem(mistake, where + expected, found)
 
 
 # --- the optimizer
@@ -99,10 +112,10 @@ def optimizer(seed: int) -> Training:
         (run,) = stretches(outcome, "began", 1)
         calls = [call for call in outcome.calls if call.moves_data]
         return (
-            _other(wanted(), outcome.value, "wrong update", where)
+            _other(wanted(), outcome.value, WRONG_UPDATE, where)
             or broken_rules(calls, COPIES, where)
-            or too_much(calls, COPIES, STEPS * whole, "parameters sent twice", "all", where)
-            or _held(run.taken_since("began"), limit, "state not sharded", where)
+            or too_much(calls, COPIES, STEPS * whole, PARAMETERS_SENT_TWICE, "all", where)
+            or _held(run.taken_since("began"), limit, STATE_NOT_SHARDED, where)
         )
 
     return _measured(
@@ -126,8 +139,8 @@ def gradients(seed: int) -> Training:
         (step,) = stretches(outcome, "began", 1)
         return (
             broken_rules(step.calls, REDUCES, where)
-            or too_much(step.calls, REDUCES, _TOWER, "gradients reduced twice", "reduces", where)
-            or _held(step.taken_since("began"), _TOWER + _HALF + others, "too many gradients at once", where)
+            or too_much(step.calls, REDUCES, _TOWER, GRADIENTS_REDUCED_TWICE, "reduces", where)
+            or _held(step.taken_since("began"), _TOWER + _HALF + others, TOO_MANY_GRADIENTS_AT_ONCE, where)
         )
 
     return _one_step(seed, "gradients", rule, _HALF - LAYER_BYTES)
@@ -143,11 +156,11 @@ def parameters(seed: int) -> Training:
         regathers = any(call.op in GATHERS for call in backward)
         return (
             broken_rules(step.calls, (*GATHERS, *REDUCES), where)
-            or too_much(forward, GATHERS, _TOWER, "gathered twice", "all-gathers in forward", where)
-            or too_much(backward, GATHERS, _TOWER, "gathered twice", "all-gathers in backward", where)
-            or too_much(step.calls, REDUCES, _TOWER, "gradients reduced twice", "reduce-scatters", where)
+            or too_much(forward, GATHERS, _TOWER, GATHERED_TWICE, "all-gathers in forward", where)
+            or too_much(backward, GATHERS, _TOWER, GATHERED_TWICE, "all-gathers in backward", where)
+            or too_much(step.calls, REDUCES, _TOWER, GRADIENTS_REDUCED_TWICE, "reduce-scatters", where)
             or too_little([_HALF], [forward])
-            or _held(step.taken("began"), _HALF, "whole parameters held", where)
+            or _held(step.taken("began"), _HALF, WHOLE_PARAMETERS_HELD, where)
             or _held(step.taken("turned"), 2 * _HALF, _kept(regathers, "forward"), where)
             or _held(step.taken_since("began"), 3 * _HALF, _kept(regathers, "backward"), where)
         )
@@ -156,7 +169,7 @@ def parameters(seed: int) -> Training:
 
 
 def _kept(regathers: bool, when: str) -> str:
-    return f"not freed in {when}" if regathers else "kept for backward"
+    return f"not freed in {when}" if regathers else KEPT_FOR_BACKWARD
 
 
 def _one_step(seed: int, what: str, rule: Rule, received: int) -> Training:
@@ -179,7 +192,7 @@ def _one_step(seed: int, what: str, rule: Rule, received: int) -> Training:
     def copied(at: int, where: str, outcome: Outcome) -> Problem | None:
         (step,) = stretches(outcome, "began", 1)
         before = [call for call in outcome.calls if call.start < step.at("began")]
-        return too_much(before, ("broadcast", *GATHERS), _TOWER, "copied twice", "copies", where)
+        return too_much(before, ("broadcast", *GATHERS), _TOWER, COPIED_TWICE, "copies", where)
 
     trial = _measured(
         setting,
@@ -200,6 +213,6 @@ def _other_results(wanted: dict[str, torch.Tensor], ranks: Sequence[tuple[str, O
     """Another loss on some rank, or another norm of a gradient, by what all ranks have of it."""
     losses = torch.cat([outcome.value["loss"] for _, outcome in ranks])
     norms = torch.stack([outcome.value["norms"] for _, outcome in ranks]).norm(dim=0)
-    return _other(wanted["losses"], losses, "parameters differ", "losses") or _other(
-        wanted["norms"], norms, "wrong gradient", "norms of gradients"
+    return _other(wanted["losses"], losses, PARAMETERS_DIFFER, "losses") or _other(
+        wanted["norms"], norms, WRONG_GRADIENT, "norms of gradients"
     )

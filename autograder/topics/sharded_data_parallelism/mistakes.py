@@ -2,234 +2,227 @@
 
 from __future__ import annotations
 
+from autograder.kit.mistakes import Mistake
 from autograder.kit.pattern import Pattern, Rule, single_rank
 
-BY_KIND = {
-    # training_bytes
-    "everything sharded": (
-        "all 16 bytes are divided by the ranks",
-        "Only stage 3 shards everything. Stage 1 shards the 12 bytes of master weight and moments, stage 2 "
-        "the 2 of the gradient, too.",
-    ),
-    "nothing sharded": (
-        "nothing is divided by the ranks",
-        "From stage 1 on the 12 bytes of master weight and moments are divided by world_size.",
-    ),
-    "stage off by one": (
-        "the bytes of another stage",
-        "Stage 0 shards nothing, stage 1 master weights and moments, stage 2 gradients too, stage 3 "
-        "everything.",
-    ),
-    "float32 training": (
-        "the bytes of training in float32",
-        "In mixed precision weights and gradients have 2 bytes each, and the master weight belongs to what "
-        "stage 1 shards: 2 + 2 + 12.",
-    ),
-    "no master weights": (
-        "a part of the optimizer's state is missing",
-        "Three numbers of 4 bytes: the master weight in float32, and Adam's two moments.",
-    ),
-    "gradients in float32": (
-        "gradients of 4 bytes",
-        "In mixed precision gradients have 16 bits, as the weights they come from.",
-    ),
-    "bytes of all ranks": (
-        "the bytes of all ranks together",
-        "What one rank holds is asked for.",
-    ),
-    "not in bytes": (
-        "not in bytes",
-        "Return bytes. GB and GiB are for where numbers are shown.",
-    ),
-    "rounded bytes": (
-        "a rounded number",
-        "Divide with /, not with //: the result is a float.",
-    ),
-    "wrong bytes": (
-        "another number of bytes",
-        "Add up three terms, of 2, 2 and 12 bytes a parameter, and divide those by world_size that the stage "
-        "shards.",
-    ),
-    "unknown stage": (
-        "a stage that does not exist is accepted",
-        "There are stages 0 to 3. For others raise a ValueError that names them.",
-    ),
-    # ShardedOptimizer
-    "not cleared": (
-        "zero_grad() leaves gradients",
-        "Call super().__init__(params, kwargs): it makes self.param_groups of all parameters, which are what "
-        "zero_grad() clears.",
-    ),
-    "loss not returned": (
-        "step does not return the loss",
-        "step(closure) calls the closure once, with gradients enabled, and returns what it returned; without "
-        "a closure it returns None.",
-    ),
-    "averaged again": (
-        "gradients are communicated in step()",
-        "They have been averaged before step() is called. What has to travel is the new parameters, from "
-        "their owners.",
-    ),
-    "another collective": (
-        "a collective that has no place here",
-        "Read the budget of this part: it names the collectives that a step needs.",
-    ),
-    "closure without gradients": (
-        "the closure is called without gradients",
-        "A closure makes gradients: call it under torch.enable_grad(), as every optimizer does, and the rest "
-        "of step() without.",
-    ),
-    "closure called late": (
-        "the closure is called too late",
-        "step(closure) calls the closure first, once: the gradients to update with are those that it makes.",
-    ),
-    "another owner": (
-        "another owner than the contract has",
-        "Ask assign_owner(loads, parameter) for all parameters, frozen ones too, in their order, with loads "
-        "that begin at 0. Then a gradient ends up where the optimizer looks for it.",
-    ),
-    "parameters sent twice": (
-        "right, but more is sent than the parameters",
-        "Each parameter is sent once, by its owner, and a frozen one never changes. Nothing else has to "
-        "travel: who owns what, every rank can compute. And what pads an all-gather is sent, too.",
-    ),
-    "learning rate unchanged": (
-        "a schedule has no effect",
-        "A schedule changes the lr in optimizer.param_groups. Copy the options of your groups to the inner "
-        "optimizer's before each step.",
-    ),
-    "group options lost": (
-        "the options of a group are lost",
-        "A group is a dict: besides its params it may have an lr of its own. Give the inner optimizer groups "
-        "with the same options.",
-    ),
-    "group not added": (
-        "a group that comes later is not trained",
-        "add_param_group() is called in the midst of training, too: give the new parameters owners, and add "
-        "them to the inner optimizer.",
-    ),
-    "not sent by its owner": (
-        "a parameter stays as it was",
-        "Its owner has updated it, and this rank has to get it: broadcast every parameter from its owner, "
-        "src=owner, on all ranks in the same order. Or does nobody own it?",
-    ),
-    "wrong update": (
-        "another update than one process makes",
-        "Each parameter is updated by exactly one optimizer with the options of its group, once a step, and "
-        "one without a gradient is left alone.",
-    ),
-    "state not sharded": (
-        "right, but a rank holds too much optimizer state",
-        "The inner optimizer of a rank gets only what this rank owns, and owners are chosen by elements, not "
-        "in turn: assign_owner(loads, parameter).",
-    ),
-    # ShardedGradients
-    "all-reduced": (
-        "an all-reduce where half of it is enough",
-        "An all-reduce brings the sum to everyone. Here only the rank that holds the parameter needs it: "
-        "reduce, or reduce-scatter.",
-    ),
-    "gradients reduced twice": (
-        "right, but more is sent than the gradients",
-        "A gradient travels once in a step. A tied parameter is one parameter, and a frozen one has no "
-        "gradient.",
-    ),
-    "no owner": (
-        "a gradient that nobody has",
-        "The owner keeps its gradient after the reduce; only the others set theirs to None.",
-    ),
-    "gradient kept": (
-        "right on its owner, but kept elsewhere",
-        "Who does not own a parameter sets its grad to None, as soon as the reduce is through.",
-    ),
-    "unfair share": (
-        "a rank owns too much",
-        "Owners are chosen by elements, not in turn: assign_owner(loads, parameter), in the order of "
-        "module.parameters().",
-    ),
-    "too many gradients at once": (
-        "right, but too many gradients are alive at once",
-        "Let go of a gradient while backward goes on: before a hook starts another reduce, wait for an "
-        "earlier one, and set parameter.grad = None there where this rank is not the owner. Nor may a list "
-        "of handles or copies hold on to it.",
-    ),
-    # FullyShardedDataParallel
-    "masters not kept": (
-        "parameters or gradients in another dtype",
-        "Shards and their gradients stay in the parameter's own dtype. Cast to compute_dtype what is "
-        "gathered, and cast the reduced gradient back.",
-    ),
-    "small parameter sharded": (
-        "a small parameter is sharded",
-        "A parameter of fewer than min_shard_numel elements stays whole on every rank: gathering it would "
-        "cost a latency for a few bytes. An empty one does, too, whatever min_shard_numel is.",
-    ),
-    "not sharded": (
-        "right, but a rank holds more than its shards",
-        "What parameters() gives are shards of ⌈numel / N⌉ elements; the whole parameter is registered "
-        "nowhere.",
-    ),
-    "whole parameters held": (
-        "right, but a rank holds whole parameters",
-        "A part of a tensor is a view, which keeps the memory of the whole: clone() makes a shard of it. And "
-        "memory that is kept to gather into is held all the time. Nor is anything gathered before a forward.",
-    ),
-    "names of the state": (
-        "a state dict with other names",
-        "full_state_dict() has the names of the wrapped module's own state_dict(), without a prefix, with "
-        "both names of a tied parameter, and with its buffers.",
-    ),
-    "not the whole state": (
-        "a state dict with other tensors",
-        "full_state_dict() gathers every shard, in its own dtype, cuts the padding off and gives it its "
-        "shape.",
-    ),
-    "gathered twice": (
-        "right, but gathered more than once",
-        "A module reads self.weight several times in one forward. Keep what has been gathered until its "
-        "forward, or its backward, is over. What is prefetched has to be used.",
-    ),
-    "all at once": (
-        "right, but all layers are gathered at once",
-        "Gather layer by layer: what is gathered for one is freed before the next but one comes.",
-    ),
-    "not in compute_dtype": (
-        "another dtype is sent",
-        "Cast the shard before it is gathered, not afterwards: that is what halves the traffic. Gradients "
-        "are reduced in this dtype, too.",
-    ),
-    "not freed in forward": (
-        "right, but layers are not freed in forward",
-        "When a layer's forward is over, drop every reference to its gathered parameter: in your own lists "
-        "and dicts, and what autograd saves for backward (saved_tensors_hooks).",
-    ),
-    "kept for backward": (
-        "right, but parameters are kept for backward",
-        "Autograd saves the weight of every matrix product. Let pack return something small for a gathered "
-        "parameter and its views, and let unpack gather it again.",
-    ),
-    "not freed in backward": (
-        "right, but layers are not freed in backward",
-        "When a parameter's gradient arrives, its last user is through: free the parameter, and start the "
-        "reduce-scatter. Wait for an earlier one first, so that full gradients do not pile up. A frozen one "
-        "is through as soon as it is unpacked.",
-    ),
-    "left over after the step": (
-        "memory that is left over after the step",
-        "When the step is over, a rank holds its shards and their gradients. Forget handles, gathered "
-        "parameters and full gradients.",
-    ),
-}
+# training_bytes
+EVERYTHING_SHARDED = Mistake(
+    "all 16 bytes are divided by the ranks",
+    "Only stage 3 shards everything. Stage 1 shards the 12 bytes of master weight and moments, stage 2 "
+    "the 2 of the gradient, too.",
+)
+NOTHING_SHARDED = Mistake(
+    "nothing is divided by the ranks",
+    "From stage 1 on the 12 bytes of master weight and moments are divided by world_size.",
+)
+STAGE_OFF_BY_ONE = Mistake(
+    "the bytes of another stage",
+    "Stage 0 shards nothing, stage 1 master weights and moments, stage 2 gradients too, stage 3 everything.",
+)
+FLOAT32_TRAINING = Mistake(
+    "the bytes of training in float32",
+    "In mixed precision weights and gradients have 2 bytes each, and the master weight belongs to what "
+    "stage 1 shards: 2 + 2 + 12.",
+)
+NO_MASTER_WEIGHTS = Mistake(
+    "a part of the optimizer's state is missing",
+    "Three numbers of 4 bytes: the master weight in float32, and Adam's two moments.",
+)
+GRADIENTS_IN_FLOAT32 = Mistake(
+    "gradients of 4 bytes",
+    "In mixed precision gradients have 16 bits, as the weights they come from.",
+)
+BYTES_OF_ALL_RANKS = Mistake(
+    "the bytes of all ranks together",
+    "What one rank holds is asked for.",
+)
+NOT_IN_BYTES = Mistake(
+    "not in bytes",
+    "Return bytes. GB and GiB are for where numbers are shown.",
+)
+ROUNDED_BYTES = Mistake(
+    "a rounded number",
+    "Divide with /, not with //: the result is a float.",
+)
+WRONG_BYTES = Mistake(
+    "another number of bytes",
+    "Add up three terms, of 2, 2 and 12 bytes a parameter, and divide those by world_size that the stage "
+    "shards.",
+)
+UNKNOWN_STAGE = Mistake(
+    "a stage that does not exist is accepted",
+    "There are stages 0 to 3. For others raise a ValueError that names them.",
+)
 
-PATTERN_KINDS = {
-    "no owner",
-    "gradient kept",
-    "not sharded",
-    "gathered twice",
-    "gradients reduced twice",
-    "weights moved",
-    "names",
-}
+# ShardedOptimizer
+NOT_CLEARED = Mistake(
+    "zero_grad() leaves gradients",
+    "Call super().__init__(params, kwargs): it makes self.param_groups of all parameters, which are what "
+    "zero_grad() clears.",
+)
+LOSS_NOT_RETURNED = Mistake(
+    "step does not return the loss",
+    "step(closure) calls the closure once, with gradients enabled, and returns what it returned; without "
+    "a closure it returns None.",
+)
+AVERAGED_AGAIN = Mistake(
+    "gradients are communicated in step()",
+    "They have been averaged before step() is called. What has to travel is the new parameters, from "
+    "their owners.",
+)
+ANOTHER_COLLECTIVE = Mistake(
+    "a collective that has no place here",
+    "Read the budget of this part: it names the collectives that a step needs.",
+)
+CLOSURE_WITHOUT_GRADIENTS = Mistake(
+    "the closure is called without gradients",
+    "A closure makes gradients: call it under torch.enable_grad(), as every optimizer does, and the rest "
+    "of step() without.",
+)
+CLOSURE_CALLED_LATE = Mistake(
+    "the closure is called too late",
+    "step(closure) calls the closure first, once: the gradients to update with are those that it makes.",
+)
+ANOTHER_OWNER = Mistake(
+    "another owner than the contract has",
+    "Ask assign_owner(loads, parameter) for all parameters, frozen ones too, in their order, with loads "
+    "that begin at 0. Then a gradient ends up where the optimizer looks for it.",
+)
+PARAMETERS_SENT_TWICE = Mistake(
+    "right, but more is sent than the parameters",
+    "Each parameter is sent once, by its owner, and a frozen one never changes. Nothing else has to "
+    "travel: who owns what, every rank can compute. And what pads an all-gather is sent, too.",
+)
+LEARNING_RATE_UNCHANGED = Mistake(
+    "a schedule has no effect",
+    "A schedule changes the lr in optimizer.param_groups. Copy the options of your groups to the inner "
+    "optimizer's before each step.",
+)
+GROUP_OPTIONS_LOST = Mistake(
+    "the options of a group are lost",
+    "A group is a dict: besides its params it may have an lr of its own. Give the inner optimizer groups "
+    "with the same options.",
+)
+GROUP_NOT_ADDED = Mistake(
+    "a group that comes later is not trained",
+    "add_param_group() is called in the midst of training, too: give the new parameters owners, and add "
+    "them to the inner optimizer.",
+)
+NOT_SENT_BY_ITS_OWNER = Mistake(
+    "a parameter stays as it was",
+    "Its owner has updated it, and this rank has to get it: broadcast every parameter from its owner, "
+    "src=owner, on all ranks in the same order. Or does nobody own it?",
+)
+WRONG_UPDATE = Mistake(
+    "another update than one process makes",
+    "Each parameter is updated by exactly one optimizer with the options of its group, once a step, and "
+    "one without a gradient is left alone.",
+)
+STATE_NOT_SHARDED = Mistake(
+    "right, but a rank holds too much optimizer state",
+    "The inner optimizer of a rank gets only what this rank owns, and owners are chosen by elements, not "
+    "in turn: assign_owner(loads, parameter).",
+)
+
+# ShardedGradients
+ALL_REDUCED = Mistake(
+    "an all-reduce where half of it is enough",
+    "An all-reduce brings the sum to everyone. Here only the rank that holds the parameter needs it: "
+    "reduce, or reduce-scatter.",
+)
+GRADIENTS_REDUCED_TWICE = Mistake(
+    "right, but more is sent than the gradients",
+    "A gradient travels once in a step. A tied parameter is one parameter, and a frozen one has no gradient.",
+    follows_patterns=True,
+)
+NO_OWNER = Mistake(
+    "a gradient that nobody has",
+    "The owner keeps its gradient after the reduce; only the others set theirs to None.",
+    follows_patterns=True,
+)
+GRADIENT_KEPT = Mistake(
+    "right on its owner, but kept elsewhere",
+    "Who does not own a parameter sets its grad to None, as soon as the reduce is through.",
+    follows_patterns=True,
+)
+UNFAIR_SHARE = Mistake(
+    "a rank owns too much",
+    "Owners are chosen by elements, not in turn: assign_owner(loads, parameter), in the order of "
+    "module.parameters().",
+)
+TOO_MANY_GRADIENTS_AT_ONCE = Mistake(
+    "right, but too many gradients are alive at once",
+    "Let go of a gradient while backward goes on: before a hook starts another reduce, wait for an "
+    "earlier one, and set parameter.grad = None there where this rank is not the owner. Nor may a list "
+    "of handles or copies hold on to it.",
+)
+
+# FullyShardedDataParallel
+MASTERS_NOT_KEPT = Mistake(
+    "parameters or gradients in another dtype",
+    "Shards and their gradients stay in the parameter's own dtype. Cast to compute_dtype what is "
+    "gathered, and cast the reduced gradient back.",
+)
+SMALL_PARAMETER_SHARDED = Mistake(
+    "a small parameter is sharded",
+    "A parameter of fewer than min_shard_numel elements stays whole on every rank: gathering it would "
+    "cost a latency for a few bytes. An empty one does, too, whatever min_shard_numel is.",
+)
+NOT_SHARDED = Mistake(
+    "right, but a rank holds more than its shards",
+    "What parameters() gives are shards of ⌈numel / N⌉ elements; the whole parameter is registered nowhere.",
+    follows_patterns=True,
+)
+WHOLE_PARAMETERS_HELD = Mistake(
+    "right, but a rank holds whole parameters",
+    "A part of a tensor is a view, which keeps the memory of the whole: clone() makes a shard of it. And "
+    "memory that is kept to gather into is held all the time. Nor is anything gathered before a forward.",
+)
+NAMES_OF_THE_STATE = Mistake(
+    "a state dict with other names",
+    "full_state_dict() has the names of the wrapped module's own state_dict(), without a prefix, with "
+    "both names of a tied parameter, and with its buffers.",
+)
+NOT_THE_WHOLE_STATE = Mistake(
+    "a state dict with other tensors",
+    "full_state_dict() gathers every shard, in its own dtype, cuts the padding off and gives it its shape.",
+)
+GATHERED_TWICE = Mistake(
+    "right, but gathered more than once",
+    "A module reads self.weight several times in one forward. Keep what has been gathered until its "
+    "forward, or its backward, is over. What is prefetched has to be used.",
+    follows_patterns=True,
+)
+ALL_AT_ONCE = Mistake(
+    "right, but all layers are gathered at once",
+    "Gather layer by layer: what is gathered for one is freed before the next but one comes.",
+)
+NOT_IN_COMPUTE_DTYPE = Mistake(
+    "another dtype is sent",
+    "Cast the shard before it is gathered, not afterwards: that is what halves the traffic. Gradients "
+    "are reduced in this dtype, too.",
+)
+NOT_FREED_IN_FORWARD = Mistake(
+    "right, but layers are not freed in forward",
+    "When a layer's forward is over, drop every reference to its gathered parameter: in your own lists "
+    "and dicts, and what autograd saves for backward (saved_tensors_hooks).",
+)
+KEPT_FOR_BACKWARD = Mistake(
+    "right, but parameters are kept for backward",
+    "Autograd saves the weight of every matrix product. Let pack return something small for a gathered "
+    "parameter and its views, and let unpack gather it again.",
+)
+NOT_FREED_IN_BACKWARD = Mistake(
+    "right, but layers are not freed in backward",
+    "When a parameter's gradient arrives, its last user is through: free the parameter, and start the "
+    "reduce-scatter. Wait for an earlier one first, so that full gradients do not pile up. A frozen one "
+    "is through as soon as it is unpacked.",
+)
+LEFT_OVER_AFTER_THE_STEP = Mistake(
+    "memory that is left over after the step",
+    "When the step is over, a rank holds its shards and their gradients. Forget handles, gathered "
+    "parameters and full gradients.",
+)
 
 
 def _model(name: str) -> Rule:

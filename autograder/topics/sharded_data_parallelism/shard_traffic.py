@@ -10,8 +10,16 @@ from collections.abc import Sequence
 
 from torch import nn
 
-from autograder.kit.policy import Problem, counted
+from autograder.kit.mistakes import Mistake
+from autograder.kit.problem import Problem, counted
 from autograder.topics.data_parallelism.gradient_traffic import named
+from autograder.topics.data_parallelism.mistakes import NO_WAIT
+from autograder.topics.sharded_data_parallelism.mistakes import (
+    ALL_AT_ONCE,
+    ALL_REDUCED,
+    ANOTHER_COLLECTIVE,
+    NOT_IN_COMPUTE_DTYPE,
+)
 from fourranks.trace import Call
 
 REDUCES = ("reduce", "reduce_scatter", "reduce_scatter_single")
@@ -24,11 +32,11 @@ def broken_rules(calls: Sequence[Call], allowed: Sequence[str], where: str) -> P
     """A call that is none of the allowed ones, or whose handle was not waited for."""
     for call in calls:
         if call.op not in allowed:
-            kind = "all-reduced" if call.op in ALL_REDUCES else "another collective"
+            mistake = ALL_REDUCED if call.op in ALL_REDUCES else ANOTHER_COLLECTIVE
             names = ", ".join(f"dist.{op}" for op in allowed if not op.endswith("_single"))
-            return Problem(kind, f"{where}: no other collectives than {names}", named(call))
+            return Problem(mistake, f"{where}: no other collectives than {names}", named(call))
         if call.end is None:
-            return Problem("no wait", f"{where}: a wait() for every handle", f"none for {named(call)}")
+            return Problem(NO_WAIT, f"{where}: a wait() for every handle", f"none for {named(call)}")
     return None
 
 
@@ -56,13 +64,13 @@ def _whole(call: Call) -> int:
 
 
 def too_much(
-    calls: Sequence[Call], ops: Sequence[str], limit: int, kind: str, what: str, where: str
+    calls: Sequence[Call], ops: Sequence[str], limit: int, mistake: Mistake, what: str, where: str
 ) -> Problem | None:
     """More bytes than the limit in these collectives, as a problem of this kind."""
     sent = whole_bytes(calls, ops)
     if sent <= limit:
         return None
-    return Problem(kind, f"{where}: at most {counted(limit, 'byte')} in {what}", counted(sent, "byte"))
+    return Problem(mistake, f"{where}: at most {counted(limit, 'byte')} in {what}", counted(sent, "byte"))
 
 
 def too_large(calls: Sequence[Call], limit: int, where: str) -> Problem | None:
@@ -71,16 +79,16 @@ def too_large(calls: Sequence[Call], limit: int, where: str) -> Problem | None:
     if largest is None or _whole(largest) <= limit:
         return None
     expected = f"{where}: one layer at a time, at most {counted(limit, 'byte')}"
-    return Problem("all at once", expected, f"{counted(_whole(largest), 'byte')} in {named(largest)}")
+    return Problem(ALL_AT_ONCE, expected, f"{counted(_whole(largest), 'byte')} in {named(largest)}")
 
 
-def too_much_under_way(calls: Sequence[Call], limit: int, kind: str, where: str) -> Problem | None:
+def too_much_under_way(calls: Sequence[Call], limit: int, mistake: Mistake, where: str) -> Problem | None:
     """More bytes than the limit in calls that have been issued, but not waited for, at one moment."""
     most = max((_under_way(calls, call.start) for call in calls), default=0)
     if most <= limit:
         return None
     expected = f"{where}: at most {counted(limit, 'byte')} in collectives that nobody has waited for yet"
-    return Problem(kind, expected, counted(most, "byte"))
+    return Problem(mistake, expected, counted(most, "byte"))
 
 
 def _under_way(calls: Sequence[Call], moment: float) -> int:
@@ -94,7 +102,7 @@ def other_dtypes(calls: Sequence[Call], dtype: str, where: str) -> Problem | Non
     for call in calls:
         if call.nbytes and call.dtype != dtype:
             return Problem(
-                "not in compute_dtype", f"{where}: {dtype} is sent", f"{call.dtype} in {named(call)}"
+                NOT_IN_COMPUTE_DTYPE, f"{where}: {dtype} is sent", f"{call.dtype} in {named(call)}"
             )
     return None
 

@@ -12,12 +12,12 @@ import torch
 from autograder.inside.drivers import data_parallelism as training
 from autograder.inside.drivers import sharded_data_parallelism as drivers
 from autograder.inside.drivers.small_models import build, model_bytes
-from autograder.inside.forbidden import SHARDED_DATA_PARALLELISM as BANNED
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem, counted, first
+from autograder.kit.case import Trial
+from autograder.kit.judge import judge
+from autograder.kit.problem import Problem, counted, first
+from autograder.kit.settings import WORLD_SIZES, Setting, settings, taking_part
 from autograder.kit.stretches import Stretch, stretches
 from autograder.kit.student import Function, Outcome
-from autograder.kit.training import WORLD_SIZES, Setting, Training, settings, taking_part
 from autograder.topics.data_parallelism import gradient_traffic
 from autograder.topics.data_parallelism.gradients import (
     Expected,
@@ -25,8 +25,18 @@ from autograder.topics.data_parallelism.gradients import (
     expectations,
     wrong_gradients,
 )
+from autograder.topics.data_parallelism.training import Training, draw_batches
 from autograder.topics.data_parallelism.wrapping import wrong_start
 from autograder.topics.sharded_data_parallelism import held_memory, shard_traffic
+from autograder.topics.sharded_data_parallelism.banned import BANNED
+from autograder.topics.sharded_data_parallelism.mistakes import (
+    ANOTHER_OWNER,
+    GRADIENT_KEPT,
+    GRADIENTS_REDUCED_TWICE,
+    NO_OWNER,
+    TOO_MANY_GRADIENTS_AT_ONCE,
+    UNFAIR_SHARE,
+)
 from autograder.topics.sharded_data_parallelism.trials import (
     LAYER_BYTES,
     NUM_LAYERS,
@@ -68,7 +78,7 @@ def _reducing(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
 
 
 def _reduced_trial(setting: Setting, model: str) -> Training:
-    batches, model_seed = setting.draw(2), setting.model_seed(setting.ranks[0])
+    batches, model_seed = draw_batches(setting, 2), setting.model_seed(setting.ranks[0])
     expected = expectations(model, model_seed, batches, learning_rate=0.0)
     trial = setting.trial(
         MODELS[model],
@@ -125,7 +135,7 @@ def _heavy(step: Stretch, module: torch.nn.Module, where: str) -> Problem | None
     padding = sum(p.element_size() for p in trained) * shard_traffic.world_size(calls) * scattered
     limit = sum(p.nbytes for p in trained) + padding
     return shard_traffic.broken_rules(calls, shard_traffic.REDUCES, where) or shard_traffic.too_much(
-        calls, shard_traffic.REDUCES, limit, "gradients reduced twice", "reduces", where
+        calls, shard_traffic.REDUCES, limit, GRADIENTS_REDUCED_TWICE, "reduces", where
     )
 
 
@@ -145,7 +155,7 @@ def _wrong_owners(step: Expected, found: Sequence[tuple[str, dict]]) -> Problem 
             continue
         holders = [at for at, (_, gradients) in enumerate(found) if gradients.get(name) is not None]
         if not holders:
-            return Problem("no owner", f"{name}.grad on one rank", "None on all ranks")
+            return Problem(NO_OWNER, f"{name}.grad on one rank", "None on all ranks")
         only = Expected({name: want}, [{name: local[name]} for local in step.local])
         wrong = [wrong_gradients(found[at][1], only, at, found[at][0]) for at in holders]
         if all(wrong):
@@ -153,7 +163,7 @@ def _wrong_owners(step: Expected, found: Sequence[tuple[str, dict]]) -> Problem 
         if len(holders) > 1:
             where = found[holders[next(at for at, problem in enumerate(wrong) if problem or at)]][0]
             return Problem(
-                "gradient kept", f"{where}: {name}.grad on its owner only", f"on {len(holders)} ranks"
+                GRADIENT_KEPT, f"{where}: {name}.grad on its owner only", f"on {len(holders)} ranks"
             )
     return None
 
@@ -168,7 +178,7 @@ def _unfair(step: Expected, found: Sequence[tuple[str, dict]]) -> Problem | None
         )
         if held > limit:
             return Problem(
-                "unfair share", f"{where}: at most {counted(limit, 'byte')} of gradients", f"{held:,} bytes"
+                UNFAIR_SHARE, f"{where}: at most {counted(limit, 'byte')} of gradients", f"{held:,} bytes"
             )
     return None
 
@@ -184,7 +194,7 @@ def _other_owners(
             continue
         where, gradients = found[owner]
         if gradients.get(name) is None:
-            return Problem("another owner", f"{where}: {name}.grad", "it is on another rank")
+            return Problem(ANOTHER_OWNER, f"{where}: {name}.grad", "it is on another rank")
     return None
 
 
@@ -200,7 +210,7 @@ def _gradient_memory_trial(setting: Setting) -> Training:
         for name, when in {"peak": "in backward", "left": "after it"}.items():
             if outcome.value[name] > limits[name]:
                 expected = f"{where}: at most {limits[name]:,} bytes of gradients at a time {when}"
-                return Problem("too many gradients at once", expected, f"{outcome.value[name]:,} bytes")
+                return Problem(TOO_MANY_GRADIENTS_AT_ONCE, expected, f"{outcome.value[name]:,} bytes")
         return None
 
     trial = setting.trial(

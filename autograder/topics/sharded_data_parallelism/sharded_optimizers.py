@@ -16,14 +16,44 @@ import torch
 
 from autograder.inside.drivers import benchmarking as calling
 from autograder.inside.drivers import sharded_data_parallelism as drivers
-from autograder.inside.forbidden import SHARDED_DATA_PARALLELISM as BANNED
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem, first
+from autograder.kit.case import Trial
+from autograder.kit.judge import judge
+from autograder.kit.mistakes import WRONG_TYPE
+from autograder.kit.problem import Problem, first
+from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Function, Outcome
-from autograder.kit.training import WORLD_SIZES, Setting, Training, settings
 from autograder.kit.values import close, difference, kind_of
+from autograder.topics.data_parallelism.training import Training
 from autograder.topics.sharded_data_parallelism import held_memory, shard_traffic
+from autograder.topics.sharded_data_parallelism.banned import BANNED
+from autograder.topics.sharded_data_parallelism.mistakes import (
+    ALL_REDUCED,
+    ANOTHER_OWNER,
+    AVERAGED_AGAIN,
+    BYTES_OF_ALL_RANKS,
+    CLOSURE_CALLED_LATE,
+    CLOSURE_WITHOUT_GRADIENTS,
+    EVERYTHING_SHARDED,
+    FLOAT32_TRAINING,
+    GRADIENTS_IN_FLOAT32,
+    GROUP_NOT_ADDED,
+    GROUP_OPTIONS_LOST,
+    LEARNING_RATE_UNCHANGED,
+    LOSS_NOT_RETURNED,
+    NO_MASTER_WEIGHTS,
+    NOT_CLEARED,
+    NOT_IN_BYTES,
+    NOT_SENT_BY_ITS_OWNER,
+    NOTHING_SHARDED,
+    PARAMETERS_SENT_TWICE,
+    ROUNDED_BYTES,
+    STAGE_OFF_BY_ONE,
+    STATE_NOT_SHARDED,
+    UNKNOWN_STAGE,
+    WRONG_BYTES,
+    WRONG_UPDATE,
+)
 from autograder.topics.sharded_data_parallelism.trials import Sharding
 from fourranks.trace import Call
 
@@ -65,21 +95,21 @@ def _bytes_trial(num_params: int, n: int, stage: int) -> Trial:
     costs = partial(_costs, num_params, n)
     answer = costs(stage)
     mistakes = {
-        "everything sharded": costs(3),
-        "nothing sharded": costs(0),
-        "float32 training": costs(stage, 4, 4, 8),
-        "no master weights": [costs(stage, 2, 2, 8), costs(stage, 2, 2, 4)],
-        "gradients in float32": costs(stage, 2, 4, 12),
-        "stage off by one": [costs(stage - 1), costs(stage + 1)],
-        "bytes of all ranks": n * answer,
-        "not in bytes": [answer / unit for unit in (1e9, 2**30, 1e6, 2**20)],
-        "rounded bytes": [math.floor(answer), num_params // n * 16],
+        EVERYTHING_SHARDED: costs(3),
+        NOTHING_SHARDED: costs(0),
+        FLOAT32_TRAINING: costs(stage, 4, 4, 8),
+        NO_MASTER_WEIGHTS: [costs(stage, 2, 2, 8), costs(stage, 2, 2, 4)],
+        GRADIENTS_IN_FLOAT32: costs(stage, 2, 4, 12),
+        STAGE_OFF_BY_ONE: [costs(stage - 1), costs(stage + 1)],
+        BYTES_OF_ALL_RANKS: n * answer,
+        NOT_IN_BYTES: [answer / unit for unit in (1e9, 2**30, 1e6, 2**20)],
+        ROUNDED_BYTES: [math.floor(answer), num_params // n * 16],
     }
 
     def verify(outcomes: Outcomes) -> Problem | None:
         got = outcomes[0].value
         if type(got) not in (int, float):
-            return Problem("wrong type", "a float", kind_of(got))
+            return Problem(WRONG_TYPE, "a float", kind_of(got))
         if math.isclose(got, answer, rel_tol=1e-12):
             return None
         return Problem(_bytes_mistake(got, answer, mistakes), f"{answer:,.2f}", f"{got:,.2f}")
@@ -99,14 +129,14 @@ def _bytes_mistake(got: float, answer: float, mistakes: Mapping[str, float | lis
         for value in wrong if isinstance(wrong, list) else [wrong]:
             if math.isclose(got, value, rel_tol=1e-6) and not math.isclose(value, answer, rel_tol=1e-12):
                 return kind
-    return "rounded bytes" if math.isclose(got, answer, rel_tol=1e-6) else "wrong bytes"
+    return ROUNDED_BYTES if math.isclose(got, answer, rel_tol=1e-6) else WRONG_BYTES
 
 
 def _refused_trial(arguments: tuple[int, int, int]) -> Trial:
     def verify(outcomes: Outcomes) -> Problem | None:
         raised = outcomes[0].value
         return (
-            None if raised == "ValueError" else Problem("unknown stage", "a ValueError", raised or "a number")
+            None if raised == "ValueError" else Problem(UNKNOWN_STAGE, "a ValueError", raised or "a number")
         )
 
     title = f"training_bytes{arguments!r}"
@@ -144,9 +174,9 @@ _OWNED = _PLAN | {"groups": [[_ALL, {}]], "owned": True}
 _NO_GRADIENT = 3  # the parameter that has none in the second step
 # What the usual mistakes make of a plan.
 _PLAN_MISTAKES: dict[str, Callable[[dict], dict]] = {
-    "learning rate unchanged": lambda plan: plan | {"factor": 1},
-    "group options lost": lambda plan: plan | {"groups": [[places, {}] for places, _ in plan["groups"]]},
-    "group not added": lambda plan: plan | {"groups": plan["groups"][:1], "late": False},
+    LEARNING_RATE_UNCHANGED: lambda plan: plan | {"factor": 1},
+    GROUP_OPTIONS_LOST: lambda plan: plan | {"groups": [[places, {}] for places, _ in plan["groups"]]},
+    GROUP_NOT_ADDED: lambda plan: plan | {"groups": plan["groups"][:1], "late": False},
 }
 
 
@@ -232,33 +262,33 @@ def _wrong_optimizer(
 
 def _forbidden(calls: Sequence[Call], where: str) -> Problem | None:
     problem = shard_traffic.broken_rules(calls, shard_traffic.COPIES, where)
-    return replace(problem, kind="averaged again") if problem and problem.kind == "all-reduced" else problem
+    return replace(problem, mistake=AVERAGED_AGAIN) if problem and problem.mistake == ALL_REDUCED else problem
 
 
 def _not_cleared(plan: dict, report: dict, where: str) -> Problem | None:
     if all(report["cleared"]):
         return None
-    return Problem("not cleared", f"{where}: zero_grad() clears all gradients", "some are left")
+    return Problem(NOT_CLEARED, f"{where}: zero_grad() clears all gradients", "some are left")
 
 
 def _without_gradients(plan: dict, report: dict, where: str) -> Problem | None:
     if all(report["enabled"]):
         return None
-    return Problem("closure without gradients", f"{where}: closure() where gradients are enabled", "disabled")
+    return Problem(CLOSURE_WITHOUT_GRADIENTS, f"{where}: closure() where gradients are enabled", "disabled")
 
 
 def _lost_loss(plan: dict, report: dict, where: str) -> Problem | None:
     if report["losses"] == [float(number) if plan["closure"] else None for number in range(STEPS)]:
         return None
     returned = "the loss from step(closure)" if plan["closure"] else "None from step()"
-    return Problem("loss not returned", f"{where}: {returned}", repr(report["losses"][-1]))
+    return Problem(LOSS_NOT_RETURNED, f"{where}: {returned}", repr(report["losses"][-1]))
 
 
 def _heavy(calls: Sequence[Call], limit: int, where: str) -> Problem | None:
     gathered = any(call.op in shard_traffic.GATHERS for call in calls)
     padding = len(SHAPES) * shard_traffic.world_size(calls) * 4 * gathered
     return shard_traffic.too_much(
-        calls, shard_traffic.COPIES, limit + padding, "parameters sent twice", "all", where
+        calls, shard_traffic.COPIES, limit + padding, PARAMETERS_SENT_TWICE, "all", where
     )
 
 
@@ -274,7 +304,7 @@ def _wrong_weights(
             expected, shown = difference(want, got)
             stayed = " (as before the step)" if torch.equal(got, before[at]) else ""
             kind = _plan_mistake(plan, weights, gradients, report["weights"])
-            kind = _standstill(plan, before, found) if stayed and kind == "wrong update" else kind
+            kind = _standstill(plan, before, found) if stayed and kind == WRONG_UPDATE else kind
             return Problem(kind, f"{where}, step {number + 1}, parameter {at + 1}{expected}", shown + stayed)
         before = found
     return None
@@ -283,8 +313,8 @@ def _wrong_weights(
 def _standstill(plan: dict, before: Sequence, found: Sequence) -> str:
     """Why a parameter stays as it was."""
     if plan["closure"] and all(map(torch.equal, before, found)):
-        return "closure called late"
-    return "another owner" if plan["owned"] else "not sent by its owner"
+        return CLOSURE_CALLED_LATE
+    return ANOTHER_OWNER if plan["owned"] else NOT_SENT_BY_ITS_OWNER
 
 
 def _plan_mistake(plan: dict, weights: Sequence, gradients: Sequence, found: Sequence) -> str:
@@ -296,7 +326,7 @@ def _plan_mistake(plan: dict, weights: Sequence, gradients: Sequence, found: Seq
             for g, m in zip(step, other, strict=True)
         ):
             return kind
-    return "wrong update"
+    return WRONG_UPDATE
 
 
 def _state_trial(setting: Setting) -> Training:
@@ -307,7 +337,7 @@ def _state_trial(setting: Setting) -> Training:
         if outcome.value <= limit:
             return None
         expected = f"{where}: at most {limit:,} bytes of state, 1/{setting.world_size} and one parameter's"
-        return Problem("state not sharded", expected, f"{outcome.value:,} of {whole:,} bytes")
+        return Problem(STATE_NOT_SHARDED, expected, f"{outcome.value:,} of {whole:,} bytes")
 
     title = f"memory, AdamW's state of {whole:,} bytes"
     trial = setting.trial(title, drivers.optimizer_state, lambda *_: (list(UNEVEN),), verify, kind=Sharding)

@@ -10,10 +10,12 @@ from typing import ClassVar
 
 from autograder.inside.drivers.small_models import build
 from autograder.inside.runs import DEADLOCK, DIED, RunFailed
-from autograder.kit import hints
 from autograder.kit.draws import Draws
-from autograder.kit.policy import Problem
-from autograder.kit.training import Setting, Training
+from autograder.kit.problem import Problem
+from autograder.kit.settings import Setting
+from autograder.topics.data_parallelism.mistakes import OUT_OF_STEP
+from autograder.topics.data_parallelism.training import Training
+from autograder.topics.sharded_data_parallelism.mistakes import PATTERNS
 
 _layers = build("stack", 0)
 NUM_LAYERS, LAYER_BYTES = len(_layers), _layers[0].weight.nbytes  # of the model that memory is measured with
@@ -23,11 +25,11 @@ NUM_LAYERS, LAYER_BYTES = len(_layers), _layers[0].weight.nbytes  # of the model
 class Sharding(Training):
     """A trial in which ranks hold shards, and may get out of step."""
 
-    patterns: ClassVar = hints.sharded_data_parallelism.PATTERNS
+    patterns: ClassVar = PATTERNS
 
     def explain(self, failure: RunFailed) -> Problem:
         if failure.reason in (DEADLOCK, DIED):
-            return Problem("out of step", "the same collectives in the same order", failure.message)
+            return Problem(OUT_OF_STEP, "the same collectives in the same order", failure.message)
         return super().explain(failure)
 
 

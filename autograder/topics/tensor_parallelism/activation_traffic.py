@@ -10,9 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autograder.kit.policy import Problem, counted
+from autograder.kit.problem import Problem, counted
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
+from autograder.topics.tensor_parallelism.mistakes import (
+    ACTIVATIONS_NOT_WAITED_FOR,
+    COLLECTIVES_BEFORE_FORWARD,
+)
 from fourranks.trace import Call
 from fourranks.trace.bandwidth import busbw_factor, message_size
 
@@ -64,12 +68,12 @@ def excess(traffic: Traffic, outcome: Outcome, world_size: int, where: str) -> P
     for call in calls:
         if call.end is None:
             got = f"none for {_named(call)}"
-            return Problem("activations not waited for", f"{where}: a wait() for every handle", got)
+            return Problem(ACTIVATIONS_NOT_WAITED_FOR, f"{where}: a wait() for every handle", got)
     (step,) = stretches(outcome, "began", 1)
     early = [call for call in calls if call.start < step.at("began")]
     if early:
         expected = f"{where}: no communication in the constructor and in load_full"
-        return Problem("collectives before forward", expected, _named(early[0]))
+        return Problem(COLLECTIVES_BEFORE_FORWARD, expected, _named(early[0]))
     turned = step.at("turned")
     forward = [call for call in calls if call.start <= turned]
     backward = [call for call in calls if call.start > turned]

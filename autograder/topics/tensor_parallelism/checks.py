@@ -13,16 +13,32 @@ import torch
 from torch import nn
 
 from autograder.inside.drivers import tensor_parallelism as drivers
-from autograder.inside.forbidden import TENSOR_PARALLELISM as BANNED
+from autograder.kit.case import Trial
 from autograder.kit.draws import Draws
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem, first
+from autograder.kit.judge import judge
+from autograder.kit.problem import Problem, first
+from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.student import Function, Outcome
-from autograder.kit.training import WORLD_SIZES, Setting, settings
 from autograder.topics.tensor_parallelism import blocks
 from autograder.topics.tensor_parallelism.activation_traffic import excess, least_received
+from autograder.topics.tensor_parallelism.banned import BANNED
 from autograder.topics.tensor_parallelism.blocks import Block
 from autograder.topics.tensor_parallelism.differentiable_collectives import refusal
+from autograder.topics.tensor_parallelism.mistakes import (
+    ANOTHER_OUTPUT,
+    BIAS_ADDED_BY_EVERY_RANK,
+    CUT_ACROSS_HEADS,
+    CUT_GRAPH,
+    GRADIENT_OF_EVERY_RANK_ADDED,
+    GRADIENT_OF_ONE_PART,
+    NAMES_OF_SHARDS,
+    PARTIAL_OUTPUT,
+    REPLACED_BY_LOAD_FULL,
+    WHOLE_WEIGHT_HELD,
+    WHOLE_WEIGHT_MADE,
+    WRONG_PART_OF_A_GRADIENT,
+    WRONG_SHARD,
+)
 from autograder.topics.tensor_parallelism.shards import WHOLE, Cut, Tensors, cut_all, parts_of_a_sum
 from autograder.topics.tensor_parallelism.trials import by_rank, names, trial
 
@@ -190,12 +206,12 @@ def _wrong_parameters(block: Block, state: dict[str, torch.Tensor], outcomes: Ou
     for at, (rank, outcome) in enumerate(outcomes):
         loaded = outcome.value["loaded"]
         if loaded.keys() != state.keys():
-            return Problem("names of shards", f"{rank}: {', '.join(state)}", ", ".join(loaded) or "none")
+            return Problem(NAMES_OF_SHARDS, f"{rank}: {', '.join(state)}", ", ".join(loaded) or "none")
         if not outcome.value["kept"]:
-            return Problem("replaced by load_full", f"{rank}: the same parameters after load_full", "others")
+            return Problem(REPLACED_BY_LOAD_FULL, f"{rank}: the same parameters after load_full", "others")
         for name in state:
-            mistakes = (("cut across heads", [naive[at][name]]),) if block.cuts[name].blocks > 1 else ()
-            tensors = Tensors(f"{name} after load_full", [wanted[at][name]], "wrong shard", mistakes)
+            mistakes = ((CUT_ACROSS_HEADS, [naive[at][name]]),) if block.cuts[name].blocks > 1 else ()
+            tensors = Tensors(f"{name} after load_full", [wanted[at][name]], WRONG_SHARD, mistakes)
             if problem := tensors.wrong([loaded[name]], [rank]):
                 return problem
     return None
@@ -205,7 +221,7 @@ def _whole_weight(block: Block, state: dict[str, torch.Tensor], outcomes: Outcom
     """More elements in one tensor than the largest part has: a weight that was not cut."""
     largest = max(part.numel() for part in cut_all(state, block.cuts, len(outcomes))[0].values())
     for rank, outcome in outcomes:
-        for key, kind in (("held", "whole weight held"), ("made", "whole weight made")):
+        for key, kind in (("held", WHOLE_WEIGHT_HELD), ("made", WHOLE_WEIGHT_MADE)):
             if outcome.value[key] > largest:
                 expected = f"{rank}: tensors of at most {largest:,} elements, as its largest shard"
                 return Problem(kind, expected, f"one of {outcome.value[key]:,}")
@@ -217,15 +233,15 @@ def _wrong_output(
 ) -> Problem | None:
     n, found = len(outcomes), by_rank(outcomes, "output")
     too_often = output + (n - 1) * state[block.added_once] if block.added_once else output
-    mistakes = [("bias added by every rank", block.output_cut.parts(too_often, n))]
+    mistakes = [(BIAS_ADDED_BY_EVERY_RANK, block.output_cut.parts(too_often, n))]
     partial_sums = block.output_cut is WHOLE and any(parts_of_a_sum(found, s) for s in (output, too_often))
-    otherwise = "partial output" if partial_sums else "another output"
+    otherwise = PARTIAL_OUTPUT if partial_sums else ANOTHER_OUTPUT
     tensors = Tensors("output", block.output_cut.parts(output, n), otherwise, mistakes)
     if problem := tensors.wrong(found, names(outcomes)):
         return problem
     for rank, outcome in outcomes:
         if not outcome.value["differentiable"]:
-            return Problem("cut graph", f"{rank}: an output with a grad_fn", "one without")
+            return Problem(CUT_GRAPH, f"{rank}: an output with a grad_fn", "one without")
     return None
 
 
@@ -247,6 +263,6 @@ def _wrong_gradient(
 ) -> Problem | None:
     n, parts = len(outcomes), cut.parts(want, len(outcomes))
     partial_sums = cut is WHOLE and parts_of_a_sum(found, want)
-    otherwise = "gradient of one part" if partial_sums else "wrong part of a gradient"
-    mistakes = [("gradient of every rank added", [each * n for each in parts])]
+    otherwise = GRADIENT_OF_ONE_PART if partial_sums else WRONG_PART_OF_A_GRADIENT
+    mistakes = [(GRADIENT_OF_EVERY_RANK_ADDED, [each * n for each in parts])]
     return Tensors(name, parts, otherwise, mistakes).wrong(found, names(outcomes))

@@ -13,16 +13,34 @@ from functools import partial
 import torch
 
 from autograder.inside.drivers import tensor_parallelism as drivers
-from autograder.inside.forbidden import TENSOR_PARALLELISM as BANNED
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem, first
+from autograder.kit.case import Trial
+from autograder.kit.judge import judge
+from autograder.kit.mistakes import MODIFIED
+from autograder.kit.problem import Problem, first
+from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.student import Function, Outcome
-from autograder.kit.training import WORLD_SIZES, Setting, settings
 from autograder.topics.tensor_parallelism.activation_traffic import (
     Collective,
     Traffic,
     excess,
     least_received,
+)
+from autograder.topics.tensor_parallelism.banned import BANNED
+from autograder.topics.tensor_parallelism.mistakes import (
+    AVERAGED,
+    CUT_GRAPH,
+    GRADIENT_OVERWRITTEN,
+    INDIVISIBLE_ACCEPTED,
+    NOT_GATHERED_IN_BACKWARD,
+    NOT_SUMMED_IN_BACKWARD,
+    NOT_SUMMED_IN_FORWARD,
+    PART_OF_ANOTHER_RANK,
+    PARTS_IN_ANOTHER_ORDER,
+    SCALED_NEEDLESSLY,
+    SUMMED_NEEDLESSLY,
+    VAGUE_REFUSAL,
+    WRONG_BACKWARD,
+    WRONG_FORWARD,
 )
 from autograder.topics.tensor_parallelism.shards import Cut, Tensors
 from autograder.topics.tensor_parallelism.trials import by_rank, names, trial
@@ -190,11 +208,11 @@ def refusal(setting: Setting, arguments: list, options: dict, *numbers: int) -> 
     def verify(outcomes: Sequence[tuple[str, Outcome]]) -> Problem | None:
         rank, outcome = outcomes[0]
         if not outcome.value:
-            return Problem("indivisible accepted", f"{rank}: a ValueError", "none")
+            return Problem(INDIVISIBLE_ACCEPTED, f"{rank}: a ValueError", "none")
         missing = [each for each in (*numbers, num_ranks) if str(each) not in outcome.value]
         if missing:
             expected = f"{rank}: a message that names {' and '.join(map(str, (*numbers, num_ranks)))}"
-            return Problem("vague refusal", expected, outcome.value)
+            return Problem(VAGUE_REFUSAL, expected, outcome.value)
         return None
 
     what = f"{' and '.join(map(str, numbers))} cannot be shared by {num_ranks} ranks"
@@ -209,10 +227,10 @@ def _copied(x: list[Tensor], gradient: list[Tensor]) -> Expected:
     return Expected(
         output=x,
         gradient=total,
-        output_mistakes={"summed needlessly": _same_for_all(sum(x), len(x))},
+        output_mistakes={SUMMED_NEEDLESSLY: _same_for_all(sum(x), len(x))},
         gradient_mistakes={
-            "not summed in backward": gradient,
-            "averaged": _same_for_all(sum(gradient) / len(x), len(x)),
+            NOT_SUMMED_IN_BACKWARD: gradient,
+            AVERAGED: _same_for_all(sum(gradient) / len(x), len(x)),
         },
         traffic=Traffic(backward=(Collective("all_reduce", gradient[0].nbytes),)),
     )
@@ -223,10 +241,10 @@ def _reduced(x: list[Tensor], gradient: list[Tensor]) -> Expected:
     return Expected(
         output=_same_for_all(sum(x), n),
         gradient=gradient,
-        output_mistakes={"not summed in forward": x, "averaged": _same_for_all(sum(x) / n, n)},
+        output_mistakes={NOT_SUMMED_IN_FORWARD: x, AVERAGED: _same_for_all(sum(x) / n, n)},
         gradient_mistakes={
-            "summed needlessly": _same_for_all(sum(gradient), n),
-            "scaled needlessly": [each * n for each in gradient],
+            SUMMED_NEEDLESSLY: _same_for_all(sum(gradient), n),
+            SCALED_NEEDLESSLY: [each * n for each in gradient],
         },
         traffic=Traffic(forward=(Collective("all_reduce", x[0].nbytes),)),
     )
@@ -238,10 +256,10 @@ def _gathered(x: list[Tensor], gradient: list[Tensor], dim: int) -> Expected:
     return Expected(
         output=_same_for_all(whole, n),
         gradient=[cut.parts(each, n)[at] for at, each in enumerate(gradient)],
-        output_mistakes={"parts in another order": _same_for_all(torch.cat(x[::-1], dim), n)},
+        output_mistakes={PARTS_IN_ANOTHER_ORDER: _same_for_all(torch.cat(x[::-1], dim), n)},
         gradient_mistakes={
-            "summed needlessly": cut.parts(sum(gradient), n),
-            "another rank's part": [cut.parts(each, n)[0] for each in gradient],
+            SUMMED_NEEDLESSLY: cut.parts(sum(gradient), n),
+            PART_OF_ANOTHER_RANK: [cut.parts(each, n)[0] for each in gradient],
         },
         traffic=Traffic(forward=(Collective("all_gather", whole.nbytes),)),
     )
@@ -260,12 +278,12 @@ def _scattered(x: list[Tensor], gradient: list[Tensor], dim: int) -> Expected:
         output=[cut.parts(each, n)[at] for at, each in enumerate(x)],
         gradient=_same_for_all(whole, n),
         output_mistakes={
-            "another rank's part": [cut.parts(each, n)[0] for each in x],
-            "summed needlessly": cut.parts(sum(x), n),
+            PART_OF_ANOTHER_RANK: [cut.parts(each, n)[0] for each in x],
+            SUMMED_NEEDLESSLY: cut.parts(sum(x), n),
         },
         gradient_mistakes={
-            "not gathered in backward": alone,
-            "parts in another order": _same_for_all(torch.cat(gradient[::-1], dim), n),
+            NOT_GATHERED_IN_BACKWARD: alone,
+            PARTS_IN_ANOTHER_ORDER: _same_for_all(torch.cat(gradient[::-1], dim), n),
         },
         traffic=Traffic(backward=(Collective("all_gather", whole.nbytes),)),
     )
@@ -283,23 +301,23 @@ def _examine(
 ) -> Problem | None:
     ranks = names(outcomes)
     forward = (
-        (x, "input", "the input after the call", "modified", {}),
-        (expected.output, "output", "output", "wrong forward", expected.output_mistakes),
+        (x, "input", "the input after the call", MODIFIED, {}),
+        (expected.output, "output", "output", WRONG_FORWARD, expected.output_mistakes),
     )
     if problem := first(_compare(outcomes, *each) for each in forward):
         return problem
     for rank, outcome in outcomes:
         if not outcome.value["differentiable"]:
-            return Problem("cut graph", f"{rank}: an output with a grad_fn", "one without")
+            return Problem(CUT_GRAPH, f"{rank}: an output with a grad_fn", "one without")
     compared = (
         (
             expected.gradient,
             "gradient",
             "gradient of the input",
-            "wrong backward",
+            WRONG_BACKWARD,
             expected.gradient_mistakes,
         ),
-        (gradient, "neighbour", "gradient of something else that was added", "gradient overwritten", {}),
+        (gradient, "neighbour", "gradient of something else that was added", GRADIENT_OVERWRITTEN, {}),
     )
     problem = first(_compare(outcomes, *each) for each in compared)
     return problem or first(excess(expected.traffic, outcome, len(ranks), rank) for rank, outcome in outcomes)

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import torch
 
-from autograder.kit.policy import Problem
+from autograder.kit.problem import Problem
 from autograder.kit.values import close, kind_of, number
+from autograder.topics.tensor_parallelism.mistakes import ANOTHER_SHAPE_OF_A_PART, NO_GRADIENT_OF_A_PART
 
 # Sums over the ranks may come in any order, and a block is a few sums deep; all modules run in float64.
 TOLERANCE = 1e-9
@@ -65,9 +66,9 @@ class Tensors:
         for at, want in enumerate(self.wanted):
             found, label = got[at], f"{ranks[at]}, {self.name}"
             if found is None:
-                return Problem("no gradient of a part", f"{label}: {kind_of(want)}", "None")
+                return Problem(NO_GRADIENT_OF_A_PART, f"{label}: {kind_of(want)}", "None")
             if not isinstance(found, torch.Tensor) or kind_of(found) != kind_of(want):
-                return Problem("another shape of a part", f"{label}: {kind_of(want)}", kind_of(found))
+                return Problem(ANOTHER_SHAPE_OF_A_PART, f"{label}: {kind_of(want)}", kind_of(found))
             if not close(found, want, self.tolerance):
                 worst = int((found.double() - want.double()).abs().nan_to_num(torch.inf).argmax())
                 expected = f"{label}: [{worst}] = {number(want, worst)}"

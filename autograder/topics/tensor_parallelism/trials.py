@@ -11,11 +11,11 @@ from typing import ClassVar
 
 from autograder.inside import runs
 from autograder.inside.runs import RunFailed
-from autograder.kit import hints
-from autograder.kit.judge import Trial
-from autograder.kit.policy import Problem
+from autograder.kit.case import Trial
+from autograder.kit.problem import Problem
+from autograder.kit.settings import Setting, taking_part
 from autograder.kit.student import Outcome
-from autograder.kit.training import Setting, taking_part
+from autograder.topics.tensor_parallelism.mistakes import PATTERNS, UNEVEN_COLLECTIVES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +26,14 @@ class ShardedTrial(Trial):
         traits: what may be special about it, for the hint.
     """
 
-    patterns: ClassVar = hints.tensor_parallelism.PATTERNS
+    patterns: ClassVar = PATTERNS
 
     traits: tuple[str, ...] = ()
 
     def explain(self, failure: RunFailed) -> Problem:
         if failure.reason in (runs.DEADLOCK, runs.DIED):
             expected = "the same collectives on every rank of the group"
-            return Problem("uneven collectives", expected, failure.message)
+            return Problem(UNEVEN_COLLECTIVES, expected, failure.message)
         return super().explain(failure)
 
 

@@ -12,17 +12,29 @@ import torch
 from torch.nn import functional as F
 
 from autograder.inside.drivers import tensor_parallelism as drivers
-from autograder.inside.forbidden import TENSOR_PARALLELISM as BANNED
+from autograder.kit.case import Trial
 from autograder.kit.draws import Draws
-from autograder.kit.judge import Trial, judge
-from autograder.kit.policy import Problem, first
+from autograder.kit.judge import judge
+from autograder.kit.problem import Problem, first
+from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.student import Function, Outcome
-from autograder.kit.training import WORLD_SIZES, Setting, settings
 from autograder.topics.tensor_parallelism.activation_traffic import (
     Collective,
     Traffic,
     excess,
     least_received,
+)
+from autograder.topics.tensor_parallelism.banned import BANNED
+from autograder.topics.tensor_parallelism.mistakes import (
+    CROSS_ENTROPY_NOT_FINITE,
+    CUT_GRAPH,
+    GRADIENT_NOT_SCALED,
+    GRADIENT_OF_EVERY_RANK_ADDED,
+    LOSSES_ADDED_UP,
+    OWN_LOGITS_ONLY,
+    PADDING_COUNTED,
+    WRONG_CROSS_ENTROPY,
+    WRONG_GRADIENT_OF_LOGITS,
 )
 from autograder.topics.tensor_parallelism.shards import Cut, Tensors
 from autograder.topics.tensor_parallelism.trials import by_rank, names, trial
@@ -108,13 +120,13 @@ def _examine(
         return problem
     for rank, outcome in outcomes:
         if not outcome.value["differentiable"]:
-            return Problem("cut graph", f"{rank}: a loss with a grad_fn", "one without")
+            return Problem(CUT_GRAPH, f"{rank}: a loss with a grad_fn", "one without")
     parts = VOCABULARY.parts(gradient, n)
     mistakes = [
-        ("gradient of every rank added", [part * n for part in parts]),
-        ("gradient not scaled", [part / drivers.SCALE for part in parts]),
+        (GRADIENT_OF_EVERY_RANK_ADDED, [part * n for part in parts]),
+        (GRADIENT_NOT_SCALED, [part / drivers.SCALE for part in parts]),
     ]
-    wrong_gradient = Tensors("gradient of the logits", parts, "wrong gradient of logits", mistakes)
+    wrong_gradient = Tensors("gradient of the logits", parts, WRONG_GRADIENT_OF_LOGITS, mistakes)
     traffic = _traffic(logits, target)
     return wrong_gradient.wrong(by_rank(outcomes, "gradient"), ranks) or first(
         excess(traffic, outcome, n, rank) for rank, outcome in outcomes
@@ -123,7 +135,7 @@ def _examine(
 
 def _kind(found: Sequence[object]) -> str:
     finite = all(isinstance(loss, torch.Tensor) and bool(loss.isfinite().all()) for loss in found)
-    return "wrong cross-entropy" if finite else "cross-entropy not finite"
+    return WRONG_CROSS_ENTROPY if finite else CROSS_ENTROPY_NOT_FINITE
 
 
 def _mistakes(
@@ -136,7 +148,7 @@ def _mistakes(
         ((shard.logsumexp(-1) - of_target) * (target >= 0)).sum() / (target >= 0).sum() for shard in shards
     ]
     return [
-        ("padding counted", [total / target.numel()] * num_ranks),
-        ("losses added up", [total] * num_ranks),
-        ("own logits only", own),
+        (PADDING_COUNTED, [total / target.numel()] * num_ranks),
+        (LOSSES_ADDED_UP, [total] * num_ranks),
+        (OWN_LOGITS_ONLY, own),
     ]

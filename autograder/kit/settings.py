@@ -1,50 +1,27 @@
-"""Trials in which all ranks train one model: who takes part, with what random numbers, on which batches.
-
-Called by the checks of exercises 04 and 05.
-"""
+"""The settings that trials of several topics share: every world size, and a group of some ranks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import ClassVar
+from typing import Any, TypeVar
 
-import torch
-
-from autograder.inside import runs
-from autograder.inside.drivers.small_models import WIDTH
-from autograder.inside.runs import RunFailed
-from autograder.kit import hints
+from autograder.kit.case import Trial
 from autograder.kit.draws import Draws
-from autograder.kit.judge import Trial
-from autograder.kit.policy import Problem, counted, first
+from autograder.kit.problem import Problem, counted, first
 from autograder.kit.student import Outcome
 from fourranks.errors import name_ranks
 
 WORLD_SIZES = (1, 2, 3, 4, 5)
 # What is wrong on one rank: gets its position in the group, the rank in words, and its outcome.
 Rule = Callable[[int, str, Outcome], Problem | None]
-SAMPLES = 4  # of each rank in each step
-
-
-@dataclass(frozen=True, kw_only=True)
-class Training(Trial):
-    """A trial on a model, with ranks that may get out of step."""
-
-    patterns: ClassVar = hints.data_parallelism.PATTERNS
-
-    model: str = "plain"
-
-    def explain(self, failure: RunFailed) -> Problem:
-        if failure.reason in (runs.DEADLOCK, runs.DIED):
-            return Problem("out of step", "the same all-reduces in the same order", failure.message)
-        return super().explain(failure)
+T = TypeVar("T", bound=Trial)
 
 
 @dataclass(frozen=True)
 class Setting:
-    """Who trains, and with what random numbers."""
+    """Which ranks take part in a trial, and the random numbers of its inputs."""
 
     world_size: int
     members: tuple[int, ...] | None
@@ -57,14 +34,6 @@ class Setting:
     def model_seed(self, rank: int) -> int:
         """Another one on every rank, so that a missing broadcast shows."""
         return self.draws.seed(rank)
-
-    def draw(self, steps: int) -> list[list[torch.Tensor]]:
-        """For each rank that takes part a batch for each step; the first sign of it takes turns."""
-        batches = self.draws.randn((len(self.ranks), steps, SAMPLES, WIDTH))
-        for position, own in enumerate(batches):
-            for step, batch in enumerate(own):
-                batch[0, 0] = batch[0, 0].abs() * (-1) ** (position + step)
-        return [[batch.clone() for batch in own] for own in batches]
 
     def title(self, what: str) -> str:
         """Of a trial, for the student."""
@@ -84,10 +53,10 @@ class Setting:
         driver: Callable,
         arguments: Callable,
         *rules: Rule,
-        model: str = "plain",
-        kind: type[Training] = Training,
+        kind: type[T] = Trial,
         received: Callable[[int], int] = lambda position: 0,
-    ) -> Training:
+        **fields: Any,
+    ) -> T:
         """A trial whose outcomes must keep the rules, on every rank the first before the second.
 
         Args:
@@ -95,6 +64,7 @@ class Setting:
             arguments: of the driver, by position in the group and rank.
             kind: of trial.
             received: bytes that a rank needs from others where there are others, by position in the group.
+            fields: more of the trial's own.
         """
         positions = {rank: position for position, rank in enumerate(self.ranks)}
         return kind(
@@ -104,11 +74,11 @@ class Setting:
             driver=driver,
             verify=partial(_first_problem, rules),
             size=1,
-            model=model,
             received=[
                 received(positions[rank]) if rank in positions and len(positions) > 1 else 0
                 for rank in range(self.world_size)
             ],
+            **fields,
         )
 
 

@@ -1,41 +1,28 @@
 """What an operation may communicate: calls that are allowed, and budgets of bytes, messages and rounds.
 
-Pure functions over the calls that ranks recorded (`fourranks.trace.Call`, one list a rank); `judge` calls
-them for every case. What a budget is for which operation is said in `checks`.
+Pure functions over the calls that ranks recorded (`fourranks.trace.Call`, one list a rank). What a budget is
+for which operation is said in `checks`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autograder.kit.text import shortened, visible
-from fourranks.errors import name_ranks, plain
+from autograder.kit.mistakes import Mistake
+from autograder.kit.problem import Problem, counted
+from autograder.kit.received import POINT_TO_POINT, Calls
+from autograder.topics.collectives.mistakes import (
+    BYTES,
+    FORBIDDEN,
+    MESSAGES,
+    MISMATCH,
+    NEIGHBOURS,
+    ROUNDS,
+    UNWAITED,
+)
+from fourranks.errors import name_ranks
 from fourranks.trace import Call
-
-Calls = Sequence[Sequence[Call]]
-POINT_TO_POINT = ("send", "recv")
-MAX_GOT = 10_000  # characters: the longest story of a deadlock on eight ranks takes a third of it
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What is wrong in one case: its kind (a key of `hints`), what was expected, and what was found.
-
-    Much of what was found is a student's text: it is kept as far as people read it, and all of it visible.
-    """
-
-    kind: str
-    expected: str
-    got: str
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "got", visible(shortened(plain(self.got), MAX_GOT)))
-
-
-def first(problems: Iterable[Problem | None]) -> Problem | None:
-    """The first problem that there is."""
-    return next(filter(None, problems), None)
 
 
 @dataclass(frozen=True)
@@ -77,7 +64,7 @@ def unwaited(calls: Calls) -> Problem | None:
         for call in own:
             if call.op in POINT_TO_POINT and call.end is None:
                 got = f"none for the i{call.op} in line {call.line} on rank {rank}"
-                return Problem("unwaited", "a wait() for every isend and irecv", got)
+                return Problem(UNWAITED, "a wait() for every isend and irecv", got)
     return None
 
 
@@ -95,18 +82,13 @@ def mismatched(calls: Calls) -> Problem | None:
             if (sent.nbytes, sent.dtype) != (buffer.nbytes, buffer.dtype):
                 expected = f"room for the {_described(sent)} that rank {rank} sends in line {sent.line}"
                 return Problem(
-                    "mismatch", expected, f"{_described(buffer)} on rank {receiver} in line {buffer.line}"
+                    MISMATCH, expected, f"{_described(buffer)} on rank {receiver} in line {buffer.line}"
                 )
     return None
 
 
 def _described(call: Call) -> str:
     return f"{counted(call.nbytes, 'byte')} of {call.dtype}"
-
-
-def counted(number: int, noun: str) -> str:
-    """The number and its noun, as in "1 round" and "1,000 bytes"."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def sends(calls: Sequence[Call]) -> list[Call]:
@@ -126,7 +108,7 @@ def _forbidden(calls: Calls) -> Problem | None:
     if not found:
         return None
     text = ", ".join(f"dist.{op} in line {line}" for op, line in list(found)[:3])
-    return Problem("forbidden", "only messages between two ranks", text)
+    return Problem(FORBIDDEN, "only messages between two ranks", text)
 
 
 def _bytes(budget: Budget, calls: Calls) -> Problem | None:
@@ -134,10 +116,10 @@ def _bytes(budget: Budget, calls: Calls) -> Problem | None:
     if budget.bytes_by_rank is not None:
         over = [rank for rank, limit in enumerate(budget.bytes_by_rank) if sent[rank] > limit]
         if over:
-            return _too_much("byte", budget, sent, budget.bytes_by_rank, over)
+            return _too_much(BYTES, "byte", budget, sent, budget.bytes_by_rank, over)
     if budget.total_bytes is not None and sum(sent) > budget.total_bytes:
         expected = f"{budget.name}: at most {budget.total_bytes:,} bytes in all"
-        return Problem("bytes", expected, f"{sum(sent):,} bytes in all")
+        return Problem(BYTES, expected, f"{sum(sent):,} bytes in all")
     return None
 
 
@@ -146,17 +128,17 @@ def _messages(budget: Budget, calls: Calls) -> Problem | None:
         return None
     sent = [len(sends(own)) for own in calls]
     over = [rank for rank, limit in enumerate(budget.messages_by_rank) if sent[rank] > limit]
-    return _too_much("message", budget, sent, budget.messages_by_rank, over) if over else None
+    return _too_much(MESSAGES, "message", budget, sent, budget.messages_by_rank, over) if over else None
 
 
 def _too_much(
-    unit: str, budget: Budget, sent: list[int], limits: tuple[int, ...], over: list[int]
+    mistake: Mistake, unit: str, budget: Budget, sent: list[int], limits: tuple[int, ...], over: list[int]
 ) -> Problem:
     worst = max(over, key=lambda rank: sent[rank] - limits[rank])
     where = name_ranks([rank for rank in over if (sent[rank], limits[rank]) == (sent[worst], limits[worst])])
     expected = f"{budget.name}: at most {counted(limits[worst], unit)} from {where} ({sum(limits):,} in all)"
     got = f"{counted(sent[worst], unit)} from {where} ({sum(sent):,} in all)"
-    return Problem(f"{unit}s", expected, got)
+    return Problem(mistake, expected, got)
 
 
 def _rounds(budget: Budget, calls: Calls) -> Problem | None:
@@ -166,7 +148,7 @@ def _rounds(budget: Budget, calls: Calls) -> Problem | None:
     if needed <= budget.rounds:
         return None
     allowed = counted(budget.rounds, "round")
-    return Problem("rounds", f"{budget.name}: at most {allowed}", counted(needed, "round"))
+    return Problem(ROUNDS, f"{budget.name}: at most {allowed}", counted(needed, "round"))
 
 
 def _ring(budget: Budget, calls: Calls) -> Problem | None:
@@ -178,7 +160,7 @@ def _ring(budget: Budget, calls: Calls) -> Problem | None:
         for call in sends(calls[rank]):
             if call.peer not in neighbours:
                 return Problem(
-                    "neighbours",
+                    NEIGHBOURS,
                     f"rank {rank} sends to {name_ranks(sorted(set(neighbours)))} only",
                     f"a message to rank {call.peer} in line {call.line}",
                 )

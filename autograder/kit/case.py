@@ -1,0 +1,123 @@
+"""A case of a check: one call of a student's code on all ranks, and what has to come of it."""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from autograder.inside import runs
+from autograder.inside.runs import RunFailed
+from autograder.kit import mistakes
+from autograder.kit.mistakes import NO_SUCH_RANK
+from autograder.kit.pattern import Pattern
+from autograder.kit.problem import Problem
+from autograder.kit.student import Outcome
+
+_NO_SUCH_RANK = re.compile(r"There is no rank -?\d+ in this group of \d+")  # `fourranks.rank.wrong_rank` says
+_OF_FAILURES = {
+    runs.RAISED: mistakes.RAISED,
+    runs.DEADLOCK: mistakes.DEADLOCK,
+    runs.DIED: mistakes.DIED,
+    runs.TIMED_OUT: mistakes.TIMED_OUT,
+    runs.WRONG_TYPE: mistakes.WRONG_TYPE,
+    runs.UNTOLD: mistakes.UNTOLD_TRAFFIC,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case(ABC):
+    """One call on all ranks, and what has to come of it; `str` names it for the student.
+
+    Attributes:
+        inputs: the arguments for each rank; None where nothing is called.
+        members: ranks of the process group that is passed, if not the default one.
+        driver: a function of `inside.drivers` that uses the student's code; by default it is just called.
+        backends: those that it runs on, where there are GPUs enough.
+        received: bytes that each rank must have got from others to have its result; empty where nothing
+            depends on other ranks.
+        measures: whether it is about what Linux says of the ranks' memory; it is run only where somebody
+            asks Linux.
+        counts_alone: whether its check earns a part of the points when this passes and others fail: each
+            case that passes the same.
+    """
+
+    # What failing cases may have in common, the most telling first.
+    patterns: ClassVar[Sequence[Pattern[Any]]] = ()
+    answered: ClassVar[str] = "an answer from every rank"
+
+    inputs: Sequence[tuple | None]
+    members: tuple[int, ...] | None = None
+    driver: Callable | None = None
+    backends: Sequence[str] = ("gloo", "nccl")
+    received: Sequence[int] = ()
+    measures: bool = False
+    counts_alone: bool = False
+
+    @property
+    def world_size(self) -> int:
+        return len(self.inputs)
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        """How telling its failure is: in small cases much is right, or wrong, by accident."""
+        return 0, self.world_size
+
+    @property
+    def peculiarities(self) -> set[Pattern[Any]]:
+        """What is special about it; an ordinary case has the fewest."""
+        return {pattern for pattern in self.patterns if pattern.has(self)}
+
+    @abstractmethod
+    def __str__(self) -> str: ...
+
+    @abstractmethod
+    def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
+        """What is wrong with what the call left behind on each rank."""
+
+    def explain(self, failure: RunFailed) -> Problem:
+        """What is wrong when there was no outcome."""
+        no_such_rank = _NO_SUCH_RANK.search(failure.message)
+        mistake = NO_SUCH_RANK if no_such_rank else _OF_FAILURES[failure.reason]
+        return Problem(mistake, self.answered, failure.message)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial(Case):
+    """A case whose outcomes a function of the check examines.
+
+    Attributes:
+        title: what the student reads.
+        verify: finds what is wrong with the outcomes, one for each rank (None where nothing was called).
+        size: how telling its failure is, among the trials of its check.
+    """
+
+    title: str
+    verify: Callable[[Sequence[Outcome | None]], Problem | None]
+    size: int = 0
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        return self.size, self.world_size
+
+    def __str__(self) -> str:
+        return self.title
+
+    def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
+        return self.verify(outcomes)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One case on one backend; no problem means that all is as it should be.
+
+    Attributes:
+        printed: what the ranks printed in a case that failed, as far as it may be shown.
+    """
+
+    case: Case
+    backend: str
+    problem: Problem | None
+    printed: str = ""

@@ -1,0 +1,37 @@
+"""What is wrong in one case of a check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from autograder.kit.mistakes import Mistake
+from autograder.kit.text import shortened, visible
+from fourranks.errors import plain
+
+MAX_GOT = 10_000  # characters: the longest story of a deadlock on eight ranks takes a third of it
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is wrong in one case: the mistake, what was expected, and what was found.
+
+    Much of what was found is a student's text: it is kept as far as people read it, and all of it visible.
+    """
+
+    mistake: Mistake
+    expected: str
+    got: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "got", visible(shortened(plain(self.got), MAX_GOT)))
+
+
+def first(problems: Iterable[Problem | None]) -> Problem | None:
+    """The first problem that there is."""
+    return next(filter(None, problems), None)
+
+
+def counted(number: int, noun: str) -> str:
+    """The number and its noun, as in "1 round" and "1,000 bytes"."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
