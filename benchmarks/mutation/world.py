@@ -170,7 +170,7 @@ def verdict(exercise: Exercise, mutant: Mutant | None, timeout: float) -> Verdic
     except StartError:
         raise  # no fault of the mutant's
     except CheckFailed as failure:
-        return Verdict(where, failure.verdict.kind, str(failure))
+        return Verdict(where, failure.verdict.mistake.title, str(failure))
     except Exception as error:
         return Verdict(where, type(error).__name__, f"{type(error).__name__}: {error}", is_told=False)
     return Verdict()

@@ -1,11 +1,12 @@
 """The exercises' solutions, and a shelf of wrong ones, as the checks of a notebook get them.
 
 `wrong_solutions/NN_topic/` has one module for each check of the topic, with one mistake in each function or
-class of it, and `common.py` with helpers that are right. A module's `FAILS_AS` says what the check must call
-each mistake (some depend on which rank comes first) and a phrase of the hint. Modules and solutions are
+class of it, and `common.py` with helpers that are right. A module's `FAILS_AS` names the mistake that the
+check must find (some depend on which rank comes first) and a phrase of the hint. Modules and solutions are
 executed as a notebook's cells are, so that ranks get the code by value.
 """
 
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import jupytext
 import pytest
 
 from autograder import check
+from autograder.kit.mistakes import Mistake
 from autograder.kit.student import NotebookFunction
 from autograder.kit.verdict import CheckFailed
 
@@ -70,3 +72,9 @@ def failure_of(operation: str, *code: object, **limits: object) -> CheckFailed:
     with pytest.raises(CheckFailed) as caught:
         getattr(check, operation)(*code, **limits)
     return caught.value
+
+
+def name_of(mistake: Mistake) -> str:
+    """The constant that holds this mistake."""
+    modules = (module for name, module in sys.modules.items() if name.endswith("mistakes"))
+    return next(name for module in modules for name, value in vars(module).items() if value is mistake)

@@ -141,12 +141,12 @@ def _raise(*arguments, **keywords):
 
 
 MISBEHAVIOUR = {
-    "dies": (_die, "died"),
-    "never ends": (_never_end, "timed out"),
-    "raises": (_raise, "raised"),
-    "returns a handle": (lambda *arguments, **keywords: _raise, "wrong type"),
-    "returns nan": (lambda *arguments, **keywords: float("nan"), "calls of run"),
-    "takes no arguments": (lambda: None, "raised"),
+    "dies": (_die, "DIED"),
+    "never ends": (_never_end, "TIMED_OUT"),
+    "raises": (_raise, "RAISED"),
+    "returns a handle": (lambda *arguments, **keywords: _raise, "WRONG_TYPE"),
+    "returns nan": (lambda *arguments, **keywords: float("nan"), "CALLS_OF_RUN"),
+    "takes no arguments": (lambda: None, "RAISED"),
 }
 
 
@@ -155,4 +155,4 @@ def test_a_benchmark_that_misbehaves_fails_its_check(function, kind):
     function.__module__ = "__main__"  # by value, as a notebook's
     handle = student.NotebookFunction(function)
     handle.timeout = 4.0 if function is _never_end else 20.0
-    assert failure_of("benchmark", handle, world_sizes=(2,)).verdict.kind == kind
+    assert shelf.name_of(failure_of("benchmark", handle, world_sizes=(2,)).verdict.mistake) == kind

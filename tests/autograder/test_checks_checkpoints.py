@@ -33,12 +33,12 @@ def test_a_function_that_never_ends_and_one_that_dies_fail_their_checks():
     def die(*arguments):
         os._exit(3)
 
-    for function, kind in ((never_end, "timed out"), (die, "died")):
+    for function, kind in ((never_end, "TIMED_OUT"), (die, "DIED")):
         function.__module__ = "__main__"  # reaches the ranks by value, as a notebook's functions do
         for operation in OPERATIONS:
             handle = student.NotebookFunction(function)
             handle.timeout = 2.0 if function is never_end else 20.0
-            assert failure_of(operation, handle, **FEW).verdict.kind == kind
+            assert shelf.name_of(failure_of(operation, handle, **FEW).verdict.mistake) == kind
 
 
 def test_a_checkpoint_that_a_killed_rank_leaves_behind_is_shown_as_what_new_ranks_find():

@@ -190,16 +190,16 @@ def _needs_a_lock(*arguments, group=None):
 
 
 MISBEHAVIOUR = {
-    "raises": (_raise, "raised"),
-    "sends past the last rank": (_send_to_the_next, "no such rank"),
-    "dies": (_die, "died"),
-    "never ends": (_never_end, "timed out"),
-    "returns a handle": (_return_a_handle, "wrong type"),
-    "recurses": (_call_itself, "raised"),
-    "cannot be sent": (_needs_a_lock, "raised"),
-    "takes no arguments": (lambda: None, "raised"),
-    "resizes": (lambda tensor, group=None: (tensor.resize_(3), None)[1], "wrong type"),
-    "returns 42": (lambda tensor, group=None: 42, "wrong type"),
+    "raises": (_raise, "RAISED"),
+    "sends past the last rank": (_send_to_the_next, "NO_SUCH_RANK"),
+    "dies": (_die, "DIED"),
+    "never ends": (_never_end, "TIMED_OUT"),
+    "returns a handle": (_return_a_handle, "WRONG_TYPE"),
+    "recurses": (_call_itself, "RAISED"),
+    "cannot be sent": (_needs_a_lock, "RAISED"),
+    "takes no arguments": (lambda: None, "RAISED"),
+    "resizes": (lambda tensor, group=None: (tensor.resize_(3), None)[1], "WRONG_TYPE"),
+    "returns 42": (lambda tensor, group=None: 42, "WRONG_TYPE"),
 }
 
 
@@ -210,7 +210,10 @@ def test_a_function_that_misbehaves_fails_its_check_and_leaves_the_next_one_work
     # The functions of this file reach the ranks by value, as a notebook's do.
     handle = student.NotebookFunction(_by_value(function))
     handle.timeout = 5.0
-    assert failure_of("ring_all_reduce", handle, world_sizes=(3,), numels=(5,)).verdict.kind == kind
+    assert (
+        shelf.name_of(failure_of("ring_all_reduce", handle, world_sizes=(3,), numels=(5,)).verdict.mistake)
+        == kind
+    )
     check.ring_all_reduce(solutions["ring_all_reduce"], world_sizes=(3,), numels=(5,))
 
 

@@ -28,11 +28,11 @@ def test_code_that_never_ends_or_dies_fails_its_check(operation):
     def die(*arguments, group=None):
         os._exit(3)
 
-    for function, kind in ((never_end, "timed out"), (die, "died")):
+    for function, kind in ((never_end, "TIMED_OUT"), (die, "DIED")):
         function.__module__ = "__main__"  # reaches the ranks by value, as a notebook's functions do
         handle = student.NotebookFunction(function)
         handle.timeout = 2.0 if function is never_end else 20.0
-        assert failure_of(operation, handle, **FEW).verdict.kind == kind
+        assert shelf.name_of(failure_of(operation, handle, **FEW).verdict.mistake) == kind
 
 
 def test_an_all_reduce_of_zeros_is_told_how_many_bytes_it_moved_and_how_many_there_had_to_be():

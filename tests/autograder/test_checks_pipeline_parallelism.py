@@ -63,7 +63,7 @@ def test_neighbours_that_both_send_first_are_named_with_their_lines():
 def test_a_message_past_the_neighbours_is_told_with_its_destination():
     straight = shelf.wrong_solutions(TOPIC, "run_pipeline")["straight_to_the_first"]
     failure = failure_of("run_pipeline", straight, world_sizes=(3,))
-    assert failure.verdict.kind == "not next door"
+    assert shelf.name_of(failure.verdict.mistake) == "NOT_NEXT_DOOR"
     assert "rank 2 sends to rank 1 only" in str(failure)
     assert "a message to rank 0" in str(failure)
 
@@ -155,11 +155,11 @@ def _return_a_number(*arguments, **keywords):
 @pytest.mark.parametrize("operation", PURE)
 def test_code_that_misbehaves_ends_in_a_verdict(operation):
     for function, kinds in (
-        (_raise, "possible layers refused or no schedule or possible schedules refused"),
-        (_return_a_number, "no range or no schedule or wrong bubble"),
+        (_raise, "POSSIBLE_LAYERS_REFUSED or NO_SCHEDULE or POSSIBLE_SCHEDULES_REFUSED"),
+        (_return_a_number, "NO_RANGE or NO_SCHEDULE or WRONG_BUBBLE"),
     ):
         function.__module__ = "__main__"  # so that ranks get it by value, as a notebook's
-        assert failure_of(operation, function).verdict.kind in kinds.split(" or ")
+        assert shelf.name_of(failure_of(operation, function).verdict.mistake) in kinds.split(" or ")
 
 
 def test_a_pipeline_that_never_ends_or_dies_fails_its_check():
@@ -170,8 +170,8 @@ def test_a_pipeline_that_never_ends_or_dies_fails_its_check():
     def die(*arguments, group=None):
         os._exit(3)
 
-    for function, kind in ((never_end, "timed out"), (die, "died"), (_return_a_number, "no loss")):
+    for function, kind in ((never_end, "TIMED_OUT"), (die, "DIED"), (_return_a_number, "NO_LOSS")):
         function.__module__ = "__main__"
         handle = student.NotebookFunction(function)
         handle.timeout = 2.0 if function is never_end else 20.0
-        assert failure_of("run_pipeline", handle, world_sizes=(2,)).verdict.kind == kind
+        assert shelf.name_of(failure_of("run_pipeline", handle, world_sizes=(2,)).verdict.mistake) == kind

@@ -155,13 +155,13 @@ def _return_a_number(*arguments, **keywords):
 @pytest.mark.parametrize("operation", OPERATIONS)
 @pytest.mark.parametrize(
     ("function", "kinds"),
-    [(_raise, "raised"), (_return_a_number, "raised or wrong bytes")],
+    [(_raise, "RAISED"), (_return_a_number, "RAISED or WRONG_BYTES")],
     ids=["raises", "returns 42"],
 )
 def test_code_that_misbehaves_ends_in_a_verdict(operation, function, kinds):
     function.__module__ = "__main__"  # so that ranks get it by value, as a notebook's
     verdict = failure_of(operation, function, **FEW).verdict
-    assert verdict.kind in kinds.split(" or "), verdict
+    assert shelf.name_of(verdict.mistake) in kinds.split(" or "), verdict
 
 
 def test_what_linux_counts_is_judged_only_where_somebody_asks_it():
@@ -176,9 +176,9 @@ def test_what_linux_counts_is_judged_only_where_somebody_asks_it():
 
     def problems():
         results, _ = judge._run(Handle(), held_memory.gradients(seed=0))
-        return [result.problem.kind for result in results]
+        return [shelf.name_of(result.problem.mistake) for result in results]
 
     assert problems() == []
     Handle.measures = True
-    assert problems() == ["raised"]
+    assert problems() == ["RAISED"]
     assert Handle.timeout == 20.0

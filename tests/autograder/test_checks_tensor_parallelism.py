@@ -123,4 +123,4 @@ def _return_a_number(*arguments, **keywords):
 def test_code_that_misbehaves_ends_in_a_verdict(operation, function):
     function.__module__ = "__main__"  # so that ranks get it by value, as a notebook's
     verdict = failure_of(operation, function, **FEW).verdict
-    assert verdict.kind in ("raised", "another shape of a part"), verdict
+    assert shelf.name_of(verdict.mistake) in ("RAISED", "ANOTHER_SHAPE_OF_A_PART"), verdict

@@ -8,17 +8,24 @@ import fourranks
 from autograder.inside import forbidden
 from autograder.kit.student import NotebookFunction
 from autograder.sandbox.student_process import StudentProcess
+from autograder.topics import (
+    benchmarking,
+    data_parallelism,
+    pipeline_parallelism,
+    sharded_data_parallelism,
+    tensor_parallelism,
+)
 from fourranks.errors import RankError
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
 from tests.autograder.test_checks import CHECKS, PARTS
 
 LISTS = {
-    "03_benchmarking": forbidden.BENCHMARKING,
-    "04_data_parallelism": forbidden.DATA_PARALLELISM,
-    "05_sharded_data_parallelism": forbidden.SHARDED_DATA_PARALLELISM,
-    "06_tensor_parallelism": forbidden.TENSOR_PARALLELISM,
-    "07_pipeline_parallelism": forbidden.PIPELINE_PARALLELISM,
+    "03_benchmarking": benchmarking.banned.BANNED,
+    "04_data_parallelism": data_parallelism.banned.BANNED,
+    "05_sharded_data_parallelism": sharded_data_parallelism.banned.BANNED,
+    "06_tensor_parallelism": tensor_parallelism.banned.BANNED,
+    "07_pipeline_parallelism": pipeline_parallelism.banned.BANNED,
 }
 SETUP = "import torch\nimport torch.distributed as dist\nfrom torch import nn"
 
@@ -27,7 +34,7 @@ SETUP = "import torch\nimport torch.distributed as dist\nfrom torch import nn"
 def rank():
     """A world of one rank from which exercise 05's libraries have been taken."""
     with fourranks.start(world_size=1) as world:
-        world.run(forbidden.hide, forbidden.SHARDED_DATA_PARALLELISM)
+        world.run(forbidden.hide, sharded_data_parallelism.banned.BANNED)
         yield world
 
 
@@ -160,7 +167,7 @@ def process():
 def test_a_check_says_which_line_uses_what(process):
     process.run(CHEAT)
     failure = failure_of("average_gradients", process.function("average_gradients"), world_sizes=(2,))
-    assert failure.verdict.kind == "forbidden library"
+    assert shelf.name_of(failure.verdict.mistake) == "FORBIDDEN_LIBRARY"
     assert "in line 2 (nn.parallel.DistributedDataParallel(model))" in str(failure)
 
 
@@ -174,5 +181,5 @@ def test_at_home_the_notebook_keeps_what_its_checks_do_without():
 
 def test_a_name_that_nothing_defines_is_told_as_such(process):
     failure = failure_of("average_gradients", process.function("nothing"), world_sizes=(2,))
-    assert failure.verdict.kind == "not defined"
+    assert shelf.name_of(failure.verdict.mistake) == "NOT_DEFINED"
     assert "the notebook defines no function nothing" in str(failure)

@@ -1,22 +1,14 @@
-"""The hints as a whole: each kind of problem has one meaning, and hints speak of what was run."""
-
-from collections import Counter
-from types import ModuleType
+"""Hints speak of what was run."""
 
 import pytest
 import torch
 
 from autograder.kit import hints
-from autograder.kit.policy import Budget, Problem
-from autograder.kit.verdict import Result
+from autograder.kit.case import Result
+from autograder.kit.mistakes import DEADLOCK, NO_SUCH_RANK, RAISED, WRONG_TYPE, Mistake
+from autograder.kit.problem import Problem
+from autograder.topics.collectives.budget import Budget
 from autograder.topics.collectives.in_place import InPlaceCase
-
-
-def test_no_two_topics_call_different_problems_alike():
-    topics = [module for module in vars(hints).values() if hasattr(module, "BY_KIND")]
-    kinds = Counter(kind for topic in topics for kind in topic.BY_KIND)
-    assert all(isinstance(topic, ModuleType) for topic in topics) and len(topics) > 3
-    assert [kind for kind, count in kinds.items() if count > 1] == []
 
 
 def case(world_size: int, numel: int, root: int = 0, dtype: torch.dtype = torch.float32) -> InPlaceCase:
@@ -31,9 +23,9 @@ def case(world_size: int, numel: int, root: int = 0, dtype: torch.dtype = torch.
 
 
 def hint(failed: list[InPlaceCase], passed: list[InPlaceCase]) -> str:
-    problem = Problem("deadlock", "an answer", "none")
+    problem = Problem(DEADLOCK, "an answer", "none")
     results = [Result(each, "gloo", problem) for each in failed]
-    return hints.choose("deadlock", results, [Result(each, "gloo", None) for each in passed])
+    return hints.choose(DEADLOCK, results, [Result(each, "gloo", None) for each in passed])
 
 
 ALONE = [case(1, 1), case(1, 1000)]  # a single rank passes nearly always
@@ -74,23 +66,23 @@ def test_what_failing_cases_have_in_common_is_told_when_the_others_passed(failed
     assert told in hint(failed, passed)
 
 
-def hint_of(kind: str, got: str) -> str:
-    return hints.choose(kind, [Result(case(3, 4), "gloo", Problem(kind, "an answer", got))], [])
+def hint_of(mistake: Mistake, got: str) -> str:
+    return hints.choose(mistake, [Result(case(3, 4), "gloo", Problem(mistake, "an answer", got))], [])
 
 
 def test_a_deadlock_in_collectives_is_not_blamed_on_messages():
     stuck = "Rank 0 waits in barrier (benchmark, line 6).\nRanks 1-2 wait in all_reduce (benchmark, line 9)."
-    assert "the lists must be equal" in hint_of("deadlock", stuck)
-    assert "every send needs its receive" in hint_of("deadlock", "Rank 0 waits in recv from rank 1 (line 2).")
+    assert "the lists must be equal" in hint_of(DEADLOCK, stuck)
+    assert "every send needs its receive" in hint_of(DEADLOCK, "Rank 0 waits in recv from rank 1 (line 2).")
 
 
 def test_a_partner_beyond_the_last_rank_is_told_for_trees_and_for_rings():
     raised = "rank 1 raised ValueError in line 7: There is no rank 3 in this group of 3."
-    told = hint_of("no such rank", raised)
+    told = hint_of(NO_SUCH_RANK, raised)
     assert "In a tree" in told and "In a ring" in told
-    assert "In a tree" not in hint_of("raised", "rank 1 raised KeyError in line 7: 'x'")
+    assert "In a tree" not in hint_of(RAISED, "rank 1 raised KeyError in line 7: 'x'")
 
 
 def test_a_missing_return_is_named_where_nothing_came_back():
-    results = [Result(case(2, 4), "gloo", Problem("wrong type", "a float32 tensor", "None"))]
-    assert "without `return`" in hints.choose("wrong type", results, [])
+    results = [Result(case(2, 4), "gloo", Problem(WRONG_TYPE, "a float32 tensor", "None"))]
+    assert "without `return`" in hints.choose(WRONG_TYPE, results, [])

@@ -7,7 +7,7 @@ TRY = """
 import os, time
 import fcntl, resource, socket
 import ctypes, mmap, select, threading
-from autograder.sandbox import system_calls
+from autograder.inside import system_calls
 from autograder.inside.isolation import keep_apart, keep_memory_in_sight, leave_no_traces
 def call(name, *arguments):
     numbers = (system_calls.REFUSED | system_calls.REFUSED_TO_RANKS)[name]

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from autograder.inside import forbidden
+from autograder.topics import data_parallelism, tensor_parallelism
 from fourranks import landlock
 
 pytestmark = pytest.mark.skipif(landlock.version() < landlock.NEEDED, reason="needs Landlock")
@@ -16,8 +16,8 @@ TRIALS = """
 import ctypes, gc, glob, importlib.util, json, os, subprocess, sys
 import torch, torch.distributed as dist
 from torch import nn
-from autograder import forbidden
-from autograder.sandbox import masking
+from autograder.inside import forbidden
+from autograder.inside import masking
 
 ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)  # as in a sandbox: nothing that is started gets more rights
 kept = nn.parallel.DistributedDataParallel, nn.parallel.scatter_gather.scatter
@@ -137,9 +137,9 @@ WITHOUT_DTENSOR = {
 
 @pytest.mark.parametrize("trial", WITHOUT_DDP)
 def test_of_ddp_nothing_is_left_and_all_else_is_there(tried, trial):
-    assert tried(forbidden.DATA_PARALLELISM, WITHOUT_DDP)[trial] == WITHOUT_DDP[trial]
+    assert tried(data_parallelism.banned.BANNED, WITHOUT_DDP)[trial] == WITHOUT_DDP[trial]
 
 
 @pytest.mark.parametrize("trial", WITHOUT_DTENSOR)
 def test_of_dtensor_nothing_is_left_and_all_else_is_there(tried, trial):
-    assert tried(forbidden.TENSOR_PARALLELISM, WITHOUT_DTENSOR)[trial] == WITHOUT_DTENSOR[trial]
+    assert tried(tensor_parallelism.banned.BANNED, WITHOUT_DTENSOR)[trial] == WITHOUT_DTENSOR[trial]

@@ -3,7 +3,8 @@
 import pytest
 
 from autograder.grading import outputs
-from autograder.kit.policy import MAX_GOT, Problem
+from autograder.kit.mistakes import RAISED
+from autograder.kit.problem import MAX_GOT, Problem
 from autograder.sandbox.student_process import Shown
 
 
@@ -29,5 +30,5 @@ def test_what_a_cell_shows_at_a_time_is_cut(shown):
 
 
 def test_what_a_check_found_is_cut_and_visible():
-    got = Problem("wrong values", "1", "\x1b[31m2\x1b[0m" + "\u202e" + "x" * 4_000_000).got
+    got = Problem(RAISED, "1", "\x1b[31m2\x1b[0m" + "\u202e" + "x" * 4_000_000).got
     assert got.startswith("2\\u202exxx") and len(got) < MAX_GOT + 100

@@ -11,8 +11,9 @@ from autograder.grading import gradebook, records, structures
 from autograder.grading.records import Cell, Record
 from autograder.grading.report import report
 from autograder.grading.structures import alike
-from autograder.kit.judge import Trial
-from autograder.kit.policy import Problem
+from autograder.kit.case import Trial
+from autograder.kit.mistakes import RAISED
+from autograder.kit.problem import Problem
 from autograder.kit.verdict import Result, Verdict
 from tests.classroom import COURSE, as_bytes
 
@@ -39,7 +40,7 @@ def share(values: torch.Tensor, group=None) -> torch.Tensor:
 def failed(got):
     """The outputs of a test cell whose check failed, and what it quotes of the student's."""
     case = Trial(inputs=[()], title=NASTY, verify=lambda outcomes: None)
-    verdict = Verdict("share", [Result(case, "gloo", Problem("raised", "an answer", got))], 7, 0.1)
+    verdict = Verdict("share", [Result(case, "gloo", Problem(RAISED, "an answer", got))], 7, 0.1)
     shown = {"text/plain": str(verdict), "text/html": verdict._repr_html_()}
     return [
         new_output("display_data", data=shown),

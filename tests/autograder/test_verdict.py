@@ -7,9 +7,12 @@ from nbclient import NotebookClient
 from nbformat.v4 import new_code_cell, new_notebook
 from traitlets.config import Config
 
-from autograder.kit.policy import Budget, Problem
+from autograder.kit.mistakes import DEADLOCK, RAISED
+from autograder.kit.problem import Problem
 from autograder.kit.verdict import CheckFailed, Result, Verdict, show
+from autograder.topics.collectives.budget import Budget
 from autograder.topics.collectives.in_place import InPlaceCase
+from autograder.topics.collectives.mistakes import VALUE
 
 CELLS = [
     "import torch, torch.distributed as dist\nfrom autograder import check",
@@ -79,7 +82,7 @@ def test_outside_a_notebook_a_passed_check_prints_one_line(capsys):
 
 def test_outside_a_notebook_a_failed_check_prints_nothing_and_raises_an_assertion_error(capsys):
     with pytest.raises(AssertionError) as caught:
-        show(verdict(None, Problem("value", "1", "2")))
+        show(verdict(None, Problem(VALUE, "1", "2")))
     assert capsys.readouterr() == ("", "")
     assert isinstance(caught.value, CheckFailed)
     assert str(caught.value).startswith(
@@ -92,23 +95,23 @@ def test_outside_a_notebook_a_failed_check_prints_nothing_and_raises_an_assertio
 
 
 def test_many_failed_cases_are_counted_and_only_a_few_shown():
-    text = str(verdict(*[Problem("value", str(number), "?") for number in range(9)]))
+    text = str(verdict(*[Problem(VALUE, str(number), "?") for number in range(9)]))
     assert text.count("expected") == 3
     assert "6 more cases failed." in text
 
 
 def test_of_long_stories_only_one_is_told():
-    text = str(verdict(*[Problem("deadlock", "an answer", "first\nsecond")] * 3))
+    text = str(verdict(*[Problem(DEADLOCK, "an answer", "first\nsecond")] * 3))
     assert text.count("first") == 1
     assert "    got       first\n              second" in text
 
 
 def test_the_headline_has_the_pages_own_colour_which_is_readable_in_light_and_in_dark():
-    for one in (verdict(Problem("value", "1", "2")), verdict(None)):
+    for one in (verdict(Problem(VALUE, "1", "2")), verdict(None)):
         style = one._repr_html_().partition('style="')[2].partition('"')[0]
         assert "border-left" in style and ";color" not in style
 
 
 def test_what_came_from_a_students_code_is_escaped():
-    html = verdict(Problem("raised", "<i>", "<script>alert(1)</script>"))._repr_html_()
+    html = verdict(Problem(RAISED, "<i>", "<script>alert(1)</script>"))._repr_html_()
     assert "<script>" not in html and "&lt;script&gt;" in html and "&lt;i&gt;" in html

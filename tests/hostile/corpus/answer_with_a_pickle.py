@@ -1,9 +1,9 @@
 """A rank that answers with a pickle: whoever reads it would from then on let every function pass."""
 
 CODE = """
-from autograder import student, wire
+from autograder.inside import wire, worlds
 open('/tmp/got_unpickled', 'w').close()
-student.NotebookFunction._run_on_ranks = lambda self, requests, backend: (
+worlds.Worlds.run = lambda self, function, requests, *_: (
     [wire.encode({"value": wire.decode(r)[0][0], "arguments": wire.decode(r)[0]}) for r in requests[::-1]],
     [[] for _ in requests],
 )

@@ -1,11 +1,11 @@
 FAILS_AS = {
-    "never_reaches_the_peak": ("not capped", "no more than the peak"),
-    "always_at_the_peak": ("always the peak", "Below the ridge"),
-    "takes_the_larger_limit": ("always the peak", "Below the ridge"),
-    "adds_both_limits": ("added", "at the same time"),
-    "divides_by_the_bandwidth": ("number", "with units"),
-    "returns_a_share_of_the_peak": ("number", "with units"),
-    "says_which_limit_it_is": ("not a number", "Python float"),
+    "never_reaches_the_peak": ("NOT_CAPPED", "no more than the peak"),
+    "always_at_the_peak": ("ALWAYS_THE_PEAK", "Below the ridge"),
+    "takes_the_larger_limit": ("ALWAYS_THE_PEAK", "Below the ridge"),
+    "adds_both_limits": ("ADDED", "at the same time"),
+    "divides_by_the_bandwidth": ("NUMBER", "with units"),
+    "returns_a_share_of_the_peak": ("NUMBER", "with units"),
+    "says_which_limit_it_is": ("NOT_A_NUMBER", "Python float"),
 }
 
 

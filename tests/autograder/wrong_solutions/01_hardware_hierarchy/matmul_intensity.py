@@ -1,15 +1,15 @@
 FAILS_AS = {
-    "counts_multiplications_only": ("multiply-add", "*and* k additions"),
-    "forgets_the_result": ("result not written", "the result is written"),
-    "reads_the_result_too": ("result read", "only written"),
-    "counts_elements": ("element size", "how many bytes"),
-    "divides_the_wrong_way": ("upside down", "operations per byte"),
-    "divides_integers": ("rounded", "Divide by `/`"),
-    "returns_a_tensor": ("not a number", ".item()"),
-    "returns_nothing": ("not a number", "`return`"),
-    "returns_nan": ("number", "with units"),
-    "fails_without_operations": ("raised", "line that the message names"),
-    "counts_bits": ("number", "with units"),
+    "counts_multiplications_only": ("MULTIPLY_ADD", "*and* k additions"),
+    "forgets_the_result": ("RESULT_NOT_WRITTEN", "the result is written"),
+    "reads_the_result_too": ("RESULT_READ", "only written"),
+    "counts_elements": ("ELEMENT_SIZE", "how many bytes"),
+    "divides_the_wrong_way": ("UPSIDE_DOWN", "operations per byte"),
+    "divides_integers": ("ROUNDED", "Divide by `/`"),
+    "returns_a_tensor": ("NOT_A_NUMBER", ".item()"),
+    "returns_nothing": ("NOT_A_NUMBER", "`return`"),
+    "returns_nan": ("NUMBER", "with units"),
+    "fails_without_operations": ("RAISED", "line that the message names"),
+    "counts_bits": ("NUMBER", "with units"),
 }
 
 

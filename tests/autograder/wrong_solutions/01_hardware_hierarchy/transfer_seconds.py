@@ -1,16 +1,16 @@
 FAILS_AS = {
-    "is_always_pipelined": ("as if pipelined", "all times add up"),
-    "is_never_pipelined": ("as if not pipelined", "narrowest"),
-    "forgets_latency": ("no latency", "however few bytes"),
-    "pays_the_first_latency_only": ("one latency", "has to pass every hop"),
-    "takes_the_slowest_hop": ("slowest hop only or one latency", "has to pass"),
-    "counts_bits": ("bits", "multiplied by 8"),
-    "takes_the_widest_pipe": ("fastest hop", "lowest bandwidth"),
-    "adds_bandwidths": ("number", "with units"),
-    "fails_without_hops": ("raised", "Only a way without hops"),
-    "sorts_the_hops": ("modified", "belongs to the caller"),
-    "returns_milliseconds": ("number", "with units"),
-    "pays_latency_once_more": ("number", "on paper"),
+    "is_always_pipelined": ("AS_IF_PIPELINED", "all times add up"),
+    "is_never_pipelined": ("AS_IF_NOT_PIPELINED", "narrowest"),
+    "forgets_latency": ("NO_LATENCY", "however few bytes"),
+    "pays_the_first_latency_only": ("ONE_LATENCY", "has to pass every hop"),
+    "takes_the_slowest_hop": ("SLOWEST_HOP_ONLY or ONE_LATENCY", "has to pass"),
+    "counts_bits": ("BITS", "multiplied by 8"),
+    "takes_the_widest_pipe": ("FASTEST_HOP", "lowest bandwidth"),
+    "adds_bandwidths": ("NUMBER", "with units"),
+    "fails_without_hops": ("RAISED", "Only a way without hops"),
+    "sorts_the_hops": ("MODIFIED", "belongs to the caller"),
+    "returns_milliseconds": ("NUMBER", "with units"),
+    "pays_latency_once_more": ("NUMBER", "on paper"),
 }
 
 

@@ -1,14 +1,14 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "everybody_serves_rank_0_first": ("all send first", "receive first"),
-    "stores_by_destination": ("value", "With 2 ranks all is well"),
-    "sends_whole_inputs": ("bytes", "does not need"),
-    "by_way_of_rank_0": ("bytes", "Too much is sent"),
-    "forgets_its_own": ("unfilled", "own part"),
-    "calls_the_collective": ("forbidden", "send, recv"),
-    "cannot_be_empty": ("raised", "empty tensors"),
-    "swaps_in_the_input": ("modified", "belongs to the caller"),
-    "returns_the_work": ("wrong type", "contract"),
+    "everybody_serves_rank_0_first": ("ALL_SEND_FIRST", "receive first"),
+    "stores_by_destination": ("VALUE", "With 2 ranks all is well"),
+    "sends_whole_inputs": ("BYTES", "does not need"),
+    "by_way_of_rank_0": ("BYTES", "Too much is sent"),
+    "forgets_its_own": ("UNFILLED", "own part"),
+    "calls_the_collective": ("FORBIDDEN", "send, recv"),
+    "cannot_be_empty": ("RAISED", "empty tensors"),
+    "swaps_in_the_input": ("MODIFIED", "belongs to the caller"),
+    "returns_the_work": ("WRONG_TYPE", "contract"),
 }
 
 

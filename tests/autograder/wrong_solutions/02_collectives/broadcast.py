@@ -1,15 +1,15 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "one_after_another": ("rounds", "in the same round"),
-    "along_a_chain": ("rounds", "in the same round"),
-    "sends_everything_twice": ("bytes", "Too much is sent"),
-    "always_from_rank_0": ("untouched", "other than rank 0"),
-    "needs_a_power_of_two": ("deadlock", "no power of two"),
-    "forgets_the_group": ("raised or deadlock", "pass group="),
-    "calls_the_collective": ("forbidden", "send, recv"),
-    "receives_elsewhere": ("untouched", "into the argument itself"),
-    "does_not_wait": ("unwaited", "wait()"),
-    "receives_at_the_source_too": ("deadlock", "nobody sends"),
+    "one_after_another": ("ROUNDS", "in the same round"),
+    "along_a_chain": ("ROUNDS", "in the same round"),
+    "sends_everything_twice": ("BYTES", "Too much is sent"),
+    "always_from_rank_0": ("UNTOUCHED", "other than rank 0"),
+    "needs_a_power_of_two": ("DEADLOCK", "no power of two"),
+    "forgets_the_group": ("RAISED or DEADLOCK", "pass group="),
+    "calls_the_collective": ("FORBIDDEN", "send, recv"),
+    "receives_elsewhere": ("UNTOUCHED", "into the argument itself"),
+    "does_not_wait": ("UNWAITED", "wait()"),
+    "receives_at_the_source_too": ("DEADLOCK", "nobody sends"),
 }
 
 

@@ -1,15 +1,15 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "both_send_first": ("all send first", "receive first"),
-    "both_receive_first": ("deadlock", "nobody sends"),
-    "returns_its_own": ("shifted", "an index is off"),
-    "receives_in_place": ("wrong type", "contract"),
-    "does_not_wait": ("unwaited", "wait()"),
-    "sends_twice": ("bytes", "Too much is sent"),
-    "receives_as_float32": ("mismatch", "shape and dtype"),
-    "orders_by_odd_and_even": ("some send first", "the lower rank"),
-    "only_rank_0_sends_first": ("deadlock", "nobody sends"),
-    "overwrites_its_own": ("modified", "belongs to the caller"),
+    "both_send_first": ("ALL_SEND_FIRST", "receive first"),
+    "both_receive_first": ("DEADLOCK", "nobody sends"),
+    "returns_its_own": ("SHIFTED", "an index is off"),
+    "receives_in_place": ("WRONG_TYPE", "contract"),
+    "does_not_wait": ("UNWAITED", "wait()"),
+    "sends_twice": ("BYTES", "Too much is sent"),
+    "receives_as_float32": ("MISMATCH", "shape and dtype"),
+    "orders_by_odd_and_even": ("SOME_SEND_FIRST", "the lower rank"),
+    "only_rank_0_sends_first": ("DEADLOCK", "nobody sends"),
+    "overwrites_its_own": ("MODIFIED", "belongs to the caller"),
 }
 
 

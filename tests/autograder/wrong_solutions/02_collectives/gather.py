@@ -1,14 +1,14 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "forgets_its_own": ("own part", "does not travel"),
-    "appends_to_the_list": ("wrong type", "contract"),
-    "off_by_one": ("value", "smallest failing case"),
-    "everybody_to_everybody": ("bytes", "Too much is sent"),
-    "does_not_wait": ("unwaited", "wait()"),
-    "calls_the_collective": ("forbidden", "send, recv"),
-    "always_to_rank_0": ("raised", "other than rank 0"),
-    "in_halves": ("messages", "in one piece"),
-    "adds_to_the_tensor": ("modified", "belongs to the caller"),
+    "forgets_its_own": ("OWN_PART", "does not travel"),
+    "appends_to_the_list": ("WRONG_TYPE", "contract"),
+    "off_by_one": ("VALUE", "smallest failing case"),
+    "everybody_to_everybody": ("BYTES", "Too much is sent"),
+    "does_not_wait": ("UNWAITED", "wait()"),
+    "calls_the_collective": ("FORBIDDEN", "send, recv"),
+    "always_to_rank_0": ("RAISED", "other than rank 0"),
+    "in_halves": ("MESSAGES", "in one piece"),
+    "adds_to_the_tensor": ("MODIFIED", "belongs to the caller"),
 }
 
 

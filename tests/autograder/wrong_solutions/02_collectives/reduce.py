@@ -1,15 +1,15 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "everybody_to_the_destination": ("rounds", "in the same round"),
-    "always_to_rank_0": ("untouched", "other than rank 0"),
-    "needs_a_power_of_two": ("deadlock", "no power of two"),
-    "passes_on_its_own_only": ("missing summand", "lost on the way"),
-    "adds_its_own_twice": ("repeated summand", "added twice"),
-    "receives_as_float32": ("mismatch", "shape and dtype"),
-    "calls_the_collective": ("forbidden", "send, recv"),
-    "rebinds_the_argument": ("untouched", "into the argument itself"),
-    "adds_before_it_waits": ("missing summand", "waited for first"),
-    "forwards_every_tensor": ("bytes", "partial results"),
+    "everybody_to_the_destination": ("ROUNDS", "in the same round"),
+    "always_to_rank_0": ("UNTOUCHED", "other than rank 0"),
+    "needs_a_power_of_two": ("DEADLOCK", "no power of two"),
+    "passes_on_its_own_only": ("MISSING_SUMMAND", "lost on the way"),
+    "adds_its_own_twice": ("REPEATED_SUMMAND", "added twice"),
+    "receives_as_float32": ("MISMATCH", "shape and dtype"),
+    "calls_the_collective": ("FORBIDDEN", "send, recv"),
+    "rebinds_the_argument": ("UNTOUCHED", "into the argument itself"),
+    "adds_before_it_waits": ("MISSING_SUMMAND", "waited for first"),
+    "forwards_every_tensor": ("BYTES", "partial results"),
 }
 
 

@@ -1,15 +1,15 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "forgets_its_own": ("unfilled", "own part"),
-    "always_sends_its_own": ("value", "With 2 ranks all is well"),
-    "backwards": ("value", "With 2 ranks all is well"),
-    "sends_whole_outputs": ("bytes", "Too much is sent"),
-    "straight_to_everybody": ("neighbours", "from rank to rank"),
-    "sends_before_it_receives": ("all send first", "receive first"),
-    "stops_one_step_early": ("unfilled", "all N−1 steps"),
-    "calls_the_collective": ("forbidden", "send, recv"),
-    "scales_the_input": ("modified", "belongs to the caller"),
-    "element_by_element": ("messages", "in one piece"),
+    "forgets_its_own": ("UNFILLED", "own part"),
+    "always_sends_its_own": ("VALUE", "With 2 ranks all is well"),
+    "backwards": ("VALUE", "With 2 ranks all is well"),
+    "sends_whole_outputs": ("BYTES", "Too much is sent"),
+    "straight_to_everybody": ("NEIGHBOURS", "from rank to rank"),
+    "sends_before_it_receives": ("ALL_SEND_FIRST", "receive first"),
+    "stops_one_step_early": ("UNFILLED", "all N−1 steps"),
+    "calls_the_collective": ("FORBIDDEN", "send, recv"),
+    "scales_the_input": ("MODIFIED", "belongs to the caller"),
+    "element_by_element": ("MESSAGES", "in one piece"),
 }
 
 

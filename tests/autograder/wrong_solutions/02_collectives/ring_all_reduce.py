@@ -1,16 +1,16 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "gathers_everything_and_adds": ("bytes", "partial results"),
-    "passes_whole_tensors_round": ("bytes", "partial results"),
-    "drops_the_remainder": ("unfilled", "do not divide"),
-    "needs_a_multiple": ("raised", "do not divide"),
-    "only_the_first_half": ("value", "smallest failing case"),
-    "averages": ("value", "smallest failing case"),
-    "returns_the_sum": ("not in place", "copy_"),
-    "calls_the_collective": ("forbidden", "send, recv"),
-    "by_way_of_rank_0": ("bytes", "partial results"),
-    "only_in_one_dimension": ("raised", "several dimensions"),
-    "sums_in_float32": ("value", "smallest failing case"),
+    "gathers_everything_and_adds": ("BYTES", "partial results"),
+    "passes_whole_tensors_round": ("BYTES", "partial results"),
+    "drops_the_remainder": ("UNFILLED", "do not divide"),
+    "needs_a_multiple": ("RAISED", "do not divide"),
+    "only_the_first_half": ("VALUE", "smallest failing case"),
+    "averages": ("VALUE", "smallest failing case"),
+    "returns_the_sum": ("NOT_IN_PLACE", "copy_"),
+    "calls_the_collective": ("FORBIDDEN", "send, recv"),
+    "by_way_of_rank_0": ("BYTES", "partial results"),
+    "only_in_one_dimension": ("RAISED", "several dimensions"),
+    "sums_in_float32": ("VALUE", "smallest failing case"),
 }
 
 

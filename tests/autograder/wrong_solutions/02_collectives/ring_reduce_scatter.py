@@ -1,15 +1,15 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "starts_one_chunk_off": ("shifted", "an index is off"),
-    "adds_into_the_input": ("modified", "belongs to the caller"),
-    "sends_before_it_receives": ("all send first", "receive first"),
-    "passes_whole_inputs": ("bytes", "partial results"),
-    "straight_to_the_owner": ("neighbours", "from rank to rank"),
-    "stops_one_step_early": ("missing summand", "lost on the way"),
-    "forgets_its_own_chunk": ("missing summand", "lost on the way"),
-    "cannot_be_empty": ("raised", "empty tensors"),
-    "calls_the_collective": ("forbidden", "send, recv"),
-    "forgets_the_group": ("deadlock", "pass group="),
+    "starts_one_chunk_off": ("SHIFTED", "an index is off"),
+    "adds_into_the_input": ("MODIFIED", "belongs to the caller"),
+    "sends_before_it_receives": ("ALL_SEND_FIRST", "receive first"),
+    "passes_whole_inputs": ("BYTES", "partial results"),
+    "straight_to_the_owner": ("NEIGHBOURS", "from rank to rank"),
+    "stops_one_step_early": ("MISSING_SUMMAND", "lost on the way"),
+    "forgets_its_own_chunk": ("MISSING_SUMMAND", "lost on the way"),
+    "cannot_be_empty": ("RAISED", "empty tensors"),
+    "calls_the_collective": ("FORBIDDEN", "send, recv"),
+    "forgets_the_group": ("DEADLOCK", "pass group="),
 }
 
 

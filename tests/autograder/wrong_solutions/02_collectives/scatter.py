@@ -1,14 +1,14 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "sends_to_itself": ("raised", "line that the message names"),
-    "sends_the_whole_list": ("bytes", "Too much is sent"),
-    "off_by_one": ("shifted", "an index is off"),
-    "leaves_the_source_out": ("own part", "does not travel"),
-    "indexes_by_global_rank": ("raised", "pass group="),
-    "clears_the_list": ("modified", "belongs to the caller"),
-    "calls_the_collective": ("forbidden", "send, recv"),
-    "always_from_rank_0": ("raised", "other than rank 0"),
-    "returns_the_part": ("not in place", "copy_"),
+    "sends_to_itself": ("RAISED", "line that the message names"),
+    "sends_the_whole_list": ("BYTES", "Too much is sent"),
+    "off_by_one": ("SHIFTED", "an index is off"),
+    "leaves_the_source_out": ("OWN_PART", "does not travel"),
+    "indexes_by_global_rank": ("RAISED", "pass group="),
+    "clears_the_list": ("MODIFIED", "belongs to the caller"),
+    "calls_the_collective": ("FORBIDDEN", "send, recv"),
+    "always_from_rank_0": ("RAISED", "other than rank 0"),
+    "returns_the_part": ("NOT_IN_PLACE", "copy_"),
 }
 
 

@@ -1,10 +1,10 @@
 FAILS_AS = {
-    "upside_down": ("reciprocal", "reciprocal"),
-    "in_GB": ("not in bytes per second", "Bytes in, bytes per second out"),
-    "in_GiB": ("not in bytes per second", "7 % more"),
-    "in_MiB": ("not in bytes per second", "where numbers are shown"),
-    "in_bits": ("another value", "smallest numbers"),
-    "prints_it": ("wrong type", "what the function returns"),
+    "upside_down": ("RECIPROCAL", "reciprocal"),
+    "in_GB": ("NOT_IN_BYTES_PER_SECOND", "Bytes in, bytes per second out"),
+    "in_GiB": ("NOT_IN_BYTES_PER_SECOND", "7 % more"),
+    "in_MiB": ("NOT_IN_BYTES_PER_SECOND", "where numbers are shown"),
+    "in_bits": ("ANOTHER_VALUE", "smallest numbers"),
+    "prints_it": ("WRONG_TYPE", "what the function returns"),
 }
 
 

@@ -1,17 +1,17 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "algbw_for_all": ("algbw", "has to leave each rank"),
-    "drops_n_minus_1": ("n − 1 dropped", "n − 1 of them travel"),
-    "counts_what_all_ranks_send": ("n times too large", "divide by the number"),
-    "counts_the_output_of_reduce_scatter": ("one rank's part", "S is the whole array"),
-    "adds_what_is_received": ("twice", "both ways at once"),
-    "one_phase_for_all_reduce": ("half", "How many phases"),
-    "in_GiB": ("not in bytes per second", "7 % more"),
-    "scatter_without_its_share": ("algbw", "has to leave each rank"),
-    "share_for_broadcast": ("another value", "smallest numbers"),
-    "accepts_any_name": ("unknown accepted", "raise a ValueError"),
-    "divides_by_zero_with_one_rank": ("raised", "line that the message names"),
-    "knows_only_all_reduce": ("raised", "line that the message names"),
+    "algbw_for_all": ("ALGBW", "has to leave each rank"),
+    "drops_n_minus_1": ("N_MINUS_1_DROPPED", "n − 1 of them travel"),
+    "counts_what_all_ranks_send": ("N_TIMES_TOO_LARGE", "divide by the number"),
+    "counts_the_output_of_reduce_scatter": ("PART_OF_ONE_RANK", "S is the whole array"),
+    "adds_what_is_received": ("TWICE", "both ways at once"),
+    "one_phase_for_all_reduce": ("HALF", "How many phases"),
+    "in_GiB": ("NOT_IN_BYTES_PER_SECOND", "7 % more"),
+    "scatter_without_its_share": ("ALGBW", "has to leave each rank"),
+    "share_for_broadcast": ("ANOTHER_VALUE", "smallest numbers"),
+    "accepts_any_name": ("UNKNOWN_ACCEPTED", "raise a ValueError"),
+    "divides_by_zero_with_one_rank": ("RAISED", "line that the message names"),
+    "knows_only_all_reduce": ("RAISED", "line that the message names"),
 }
 
 

@@ -1,11 +1,11 @@
 FAILS_AS = {
-    "divides": ("divided", "too low"),
-    "leaves_it": ("uncorrected", "the output"),
-    "undoes_the_factor": ("all-reduce's factor", "in the reported figure already"),
-    "multiplies_by_n_minus_1": ("all-reduce's factor", "in the reported figure already"),
-    "doubles": ("another value", "smallest numbers"),
-    "uses_the_factor_of_all_reduce": ("all-reduce's factor", "in the reported figure already"),
-    "always_four_ranks": ("another value", "smallest numbers"),
+    "divides": ("DIVIDED", "too low"),
+    "leaves_it": ("UNCORRECTED", "the output"),
+    "undoes_the_factor": ("FACTOR_OF_ALL_REDUCE", "in the reported figure already"),
+    "multiplies_by_n_minus_1": ("FACTOR_OF_ALL_REDUCE", "in the reported figure already"),
+    "doubles": ("ANOTHER_VALUE", "smallest numbers"),
+    "uses_the_factor_of_all_reduce": ("FACTOR_OF_ALL_REDUCE", "in the reported figure already"),
+    "always_four_ranks": ("ANOTHER_VALUE", "smallest numbers"),
 }
 
 

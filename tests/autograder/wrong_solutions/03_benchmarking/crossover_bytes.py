@@ -1,13 +1,13 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "rounds_not_rounded": ("rounds not rounded", "round up"),
-    "latency_over_bandwidth": ("latency left out", "set them equal"),
-    "beta_is_a_bandwidth": ("beta as a rate", "seconds per byte"),
-    "upside_down": ("reciprocal", "reciprocal"),
-    "ring_sends_whole_tensors": ("whole messages", "S / n bytes"),
-    "twice_the_size": ("another value", "smallest numbers"),
-    "one_phase_of_the_ring": ("another value", "smallest numbers"),
-    "none_for_few_ranks": ("wrong type", "what the function returns"),
+    "rounds_not_rounded": ("ROUNDS_NOT_ROUNDED", "round up"),
+    "latency_over_bandwidth": ("LATENCY_LEFT_OUT", "set them equal"),
+    "beta_is_a_bandwidth": ("BETA_AS_A_RATE", "seconds per byte"),
+    "upside_down": ("RECIPROCAL", "reciprocal"),
+    "ring_sends_whole_tensors": ("WHOLE_MESSAGES", "S / n bytes"),
+    "twice_the_size": ("ANOTHER_VALUE", "smallest numbers"),
+    "one_phase_of_the_ring": ("ANOTHER_VALUE", "smallest numbers"),
+    "none_for_few_ranks": ("WRONG_TYPE", "what the function returns"),
 }
 
 

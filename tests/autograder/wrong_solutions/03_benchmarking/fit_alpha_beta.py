@@ -1,14 +1,14 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "absolute_errors": ("absolute errors", "Divide each equation"),
-    "beta_first": ("swapped", "Return (alpha, beta)"),
-    "bandwidth_instead_of_beta": ("a rate", "reciprocal of the bandwidth"),
-    "smallest_time_is_alpha": ("no fit of alpha", "Let all points decide"),
-    "no_latency": ("no fit of alpha", "Let all points decide"),
-    "first_and_last": ("two points", "all points decide"),
-    "returns_tensors": ("wrong type", "what the function returns"),
-    "two_neighbours": ("another value", "smallest numbers"),
-    "calls_ours": ("forbidden library", "cell of your own"),
+    "absolute_errors": ("ABSOLUTE_ERRORS", "Divide each equation"),
+    "beta_first": ("SWAPPED", "Return (alpha, beta)"),
+    "bandwidth_instead_of_beta": ("A_RATE", "reciprocal of the bandwidth"),
+    "smallest_time_is_alpha": ("NO_FIT_OF_ALPHA", "Let all points decide"),
+    "no_latency": ("NO_FIT_OF_ALPHA", "Let all points decide"),
+    "first_and_last": ("TWO_POINTS", "all points decide"),
+    "returns_tensors": ("WRONG_TYPE", "what the function returns"),
+    "two_neighbours": ("ANOTHER_VALUE", "smallest numbers"),
+    "calls_ours": ("FORBIDDEN_LIBRARY", "cell of your own"),
 }
 
 

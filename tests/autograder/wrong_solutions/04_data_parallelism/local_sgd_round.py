@@ -2,21 +2,21 @@ import torch
 import torch.distributed as dist
 
 FAILS_AS = {
-    "averages_every_gradient": ("communication between local steps", "after the last one"),
-    "averages_after_every_step": ("communication between local steps", "after the last one"),
-    "does_not_average": ("not averaged", "keep their own weights"),
-    "averages_copies": ("not averaged", "only renames"),
-    "sums": ("summed weights", "divided by the number of ranks"),
-    "takes_the_weights_of_one_rank": ("weights of one rank", "average their weights"),
-    "never_clears_gradients": ("gradients add up", "before each step"),
-    "clears_after_the_step": ("gradients add up", "the first one too"),
-    "averages_over_all_ranks": ("deadlock", "pass group="),
-    "divides_by_the_world_size": ("wrong weights after a round", "Only a group"),
-    "steps_once_for_all_batches": ("wrong weights after a round", "its own step"),
-    "forgets_the_last_batch": ("wrong weights after a round", "one batch a rank"),
-    "averages_the_momenta_too": ("wrong weights after a round", "keeps its own state"),
-    "gathers_everything": ("more than the weights", "one all-reduce"),
-    "averages_frozen_weights_too": ("more than the weights", "Frozen ones"),
+    "averages_every_gradient": ("COMMUNICATION_BETWEEN_LOCAL_STEPS", "after the last one"),
+    "averages_after_every_step": ("COMMUNICATION_BETWEEN_LOCAL_STEPS", "after the last one"),
+    "does_not_average": ("NOT_AVERAGED", "keep their own weights"),
+    "averages_copies": ("NOT_AVERAGED", "only renames"),
+    "sums": ("SUMMED_WEIGHTS", "divided by the number of ranks"),
+    "takes_the_weights_of_one_rank": ("WEIGHTS_OF_ONE_RANK", "average their weights"),
+    "never_clears_gradients": ("GRADIENTS_ADD_UP", "before each step"),
+    "clears_after_the_step": ("GRADIENTS_ADD_UP", "the first one too"),
+    "averages_over_all_ranks": ("DEADLOCK", "pass group="),
+    "divides_by_the_world_size": ("WRONG_WEIGHTS_AFTER_A_ROUND", "Only a group"),
+    "steps_once_for_all_batches": ("WRONG_WEIGHTS_AFTER_A_ROUND", "its own step"),
+    "forgets_the_last_batch": ("WRONG_WEIGHTS_AFTER_A_ROUND", "one batch a rank"),
+    "averages_the_momenta_too": ("WRONG_WEIGHTS_AFTER_A_ROUND", "keeps its own state"),
+    "gathers_everything": ("MORE_THAN_THE_WEIGHTS", "one all-reduce"),
+    "averages_frozen_weights_too": ("MORE_THAN_THE_WEIGHTS", "Frozen ones"),
 }
 
 

@@ -1,17 +1,17 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "drops_the_remainder": ("uneven batch", "Raise a ValueError"),
-    "last_rank_takes_the_rest": ("uneven batch", "Raise a ValueError"),
-    "rounds_up": ("uneven batch", "Raise a ValueError"),
-    "deals_out_in_turn": ("wrong samples", "contiguous"),
-    "clones": ("copied", "a view"),
-    "indexes": ("copied", "a view"),
-    "asks_for_its_own_rank": ("wrong samples", "not dist.get_rank()"),
-    "says_nothing": ("unclear refusal", "both numbers"),
-    "asserts": ("raised", "Read the line"),
-    "refuses_no_samples": ("refused", "0 samples"),
-    "counts_elements": ("wrong samples", "Rank r takes"),
-    "scatters": ("unexpected call", "all-reduces of gradients"),
+    "drops_the_remainder": ("UNEVEN_BATCH", "Raise a ValueError"),
+    "last_rank_takes_the_rest": ("UNEVEN_BATCH", "Raise a ValueError"),
+    "rounds_up": ("UNEVEN_BATCH", "Raise a ValueError"),
+    "deals_out_in_turn": ("WRONG_SAMPLES", "contiguous"),
+    "clones": ("COPIED", "a view"),
+    "indexes": ("COPIED", "a view"),
+    "asks_for_its_own_rank": ("WRONG_SAMPLES", "not dist.get_rank()"),
+    "says_nothing": ("UNCLEAR_REFUSAL", "both numbers"),
+    "asserts": ("RAISED", "Read the line"),
+    "refuses_no_samples": ("REFUSED", "0 samples"),
+    "counts_elements": ("WRONG_SAMPLES", "Rank r takes"),
+    "scatters": ("UNEXPECTED_CALL", "all-reduces of gradients"),
 }
 
 

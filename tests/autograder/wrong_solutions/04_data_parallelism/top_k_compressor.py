@@ -4,21 +4,21 @@ import torch
 import torch.distributed as dist
 
 FAILS_AS = {
-    "ForgetsTheRest": ("no error feedback", "Keep what you do not send"),
-    "KeepsWhatItSends": ("sent and kept", "to zero"),
-    "Sums": ("summed gradients", "divided by the number of ranks"),
-    "ComparesValues": ("largest by value", "absolute value"),
-    "SendsMagnitudes": ("wrong compressed gradients", "by hand"),
-    "AssignsWhatArrives": ("coinciding elements", "index_add_"),
-    "ChoosesFromEachGradient": ("gradients one by one", "all gradients together"),
-    "SendsEverything": ("not compressed", "the largest ones"),
-    "SendsZerosToo": ("more than the largest", "moves the zeros"),
-    "RoundsDown": ("wrong compressed gradients", "by hand"),
-    "ReturnsNewGradients": ("untouched", "into the argument itself"),
-    "PutsThemIntoTheList": ("untouched", "into the argument itself"),
-    "SharesTheRest": ("wrong compressed gradients", "its own rest"),
-    "DividesByTheWorldSize": ("wrong compressed gradients", "Only a group"),
-    "KeepsTheFirstRest": ("wrong compressed gradients", "what is kept"),
+    "ForgetsTheRest": ("NO_ERROR_FEEDBACK", "Keep what you do not send"),
+    "KeepsWhatItSends": ("SENT_AND_KEPT", "to zero"),
+    "Sums": ("SUMMED_GRADIENTS", "divided by the number of ranks"),
+    "ComparesValues": ("LARGEST_BY_VALUE", "absolute value"),
+    "SendsMagnitudes": ("WRONG_COMPRESSED_GRADIENTS", "by hand"),
+    "AssignsWhatArrives": ("COINCIDING_ELEMENTS", "index_add_"),
+    "ChoosesFromEachGradient": ("GRADIENTS_ONE_BY_ONE", "all gradients together"),
+    "SendsEverything": ("NOT_COMPRESSED", "the largest ones"),
+    "SendsZerosToo": ("MORE_THAN_THE_LARGEST", "moves the zeros"),
+    "RoundsDown": ("WRONG_COMPRESSED_GRADIENTS", "by hand"),
+    "ReturnsNewGradients": ("UNTOUCHED", "into the argument itself"),
+    "PutsThemIntoTheList": ("UNTOUCHED", "into the argument itself"),
+    "SharesTheRest": ("WRONG_COMPRESSED_GRADIENTS", "its own rest"),
+    "DividesByTheWorldSize": ("WRONG_COMPRESSED_GRADIENTS", "Only a group"),
+    "KeepsTheFirstRest": ("WRONG_COMPRESSED_GRADIENTS", "what is kept"),
 }
 
 

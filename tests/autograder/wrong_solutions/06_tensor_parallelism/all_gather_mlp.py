@@ -1,17 +1,17 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "all_reduces_between_layers": ("bytes in backward", "half the bytes"),
-    "takes_its_part_of_gradients": ("wrong part of a gradient", "has to be summed"),
-    "gathers_without_gradients": ("no gradient of a part", "Which step has no backward"),
-    "forgets_the_last_gelu": ("another output", "one by one"),
-    "same_rows_everywhere": ("wrong shard", "Rank r takes"),
-    "sums_at_the_end_too": ("gradient of every rank added", "one loss, not N"),
-    "makes_a_whole_mlp": ("whole weight made", "shard's shape at once"),
-    "forgets_the_first_copy": ("gradient of one part", "copy_to_ranks does the adding"),
-    "accepts_any_layers": ("indivisible accepted", "Raise a ValueError"),
-    "returns_its_part": ("another shape of a part", "Compare with the table"),
-    "gathers_everything_twice": ("collectives in forward", "nothing is to be"),
-    "shares_one_layer": ("names of shards", "named as the whole parameter"),
+    "all_reduces_between_layers": ("BYTES_IN_BACKWARD", "half the bytes"),
+    "takes_its_part_of_gradients": ("WRONG_PART_OF_A_GRADIENT", "has to be summed"),
+    "gathers_without_gradients": ("NO_GRADIENT_OF_A_PART", "Which step has no backward"),
+    "forgets_the_last_gelu": ("ANOTHER_OUTPUT", "one by one"),
+    "same_rows_everywhere": ("WRONG_SHARD", "Rank r takes"),
+    "sums_at_the_end_too": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
+    "makes_a_whole_mlp": ("WHOLE_WEIGHT_MADE", "shard's shape at once"),
+    "forgets_the_first_copy": ("GRADIENT_OF_ONE_PART", "copy_to_ranks does the adding"),
+    "accepts_any_layers": ("INDIVISIBLE_ACCEPTED", "Raise a ValueError"),
+    "returns_its_part": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
+    "gathers_everything_twice": ("COLLECTIVES_IN_FORWARD", "nothing is to be"),
+    "shares_one_layer": ("NAMES_OF_SHARDS", "named as the whole parameter"),
 }
 
 

@@ -1,18 +1,18 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "returns_its_input": ("not summed in backward", "parts are summed"),
-    "sums_forward_too": ("summed needlessly", "already"),
-    "averages_gradients": ("averaged", "nothing is divided"),
-    "sums_the_gradient_in_place": ("gradient overwritten", "clone() always"),
-    "sums_a_contiguous_gradient": ("gradient overwritten", "contiguous() only sometimes"),
-    "copies_without_history": ("cut graph", "torch.autograd.Function"),
-    "gathers_and_adds_gradients": ("bytes in backward", "half the bytes"),
-    "sums_in_the_default_group": ("uneven collectives or timed out", "Only a group"),
-    "keeps_strides": ("wrong backward", "Only tensors that are not contiguous"),
-    "takes_the_largest_gradient": ("wrong backward", "Forward is right"),
-    "broadcasts": ("wrong forward", "two ranks"),
-    "sums_twice_as_much": ("collectives in backward", "mirrors"),
-    "does_not_wait": ("activations not waited for", "async_op=True"),
+    "returns_its_input": ("NOT_SUMMED_IN_BACKWARD", "parts are summed"),
+    "sums_forward_too": ("SUMMED_NEEDLESSLY", "already"),
+    "averages_gradients": ("AVERAGED", "nothing is divided"),
+    "sums_the_gradient_in_place": ("GRADIENT_OVERWRITTEN", "clone() always"),
+    "sums_a_contiguous_gradient": ("GRADIENT_OVERWRITTEN", "contiguous() only sometimes"),
+    "copies_without_history": ("CUT_GRAPH", "torch.autograd.Function"),
+    "gathers_and_adds_gradients": ("BYTES_IN_BACKWARD", "half the bytes"),
+    "sums_in_the_default_group": ("UNEVEN_COLLECTIVES or TIMED_OUT", "Only a group"),
+    "keeps_strides": ("WRONG_BACKWARD", "Only tensors that are not contiguous"),
+    "takes_the_largest_gradient": ("WRONG_BACKWARD", "Forward is right"),
+    "broadcasts": ("WRONG_FORWARD", "two ranks"),
+    "sums_twice_as_much": ("COLLECTIVES_IN_BACKWARD", "mirrors"),
+    "does_not_wait": ("ACTIVATIONS_NOT_WAITED_FOR", "async_op=True"),
 }
 
 

@@ -1,16 +1,16 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "gathers_without_history": ("cut graph", "torch.autograd.Function"),
-    "sums_gathered_gradients": ("summed needlessly", "as many times too large"),
-    "stacks": ("another shape of a part", "Compare with the table"),
-    "gathers_along_the_last": ("another shape of a part", "Only another dimension"),
-    "passes_the_first_part_back": ("another rank's part", "position in the group"),
-    "counts_ranks_of_the_world": ("raised or another rank's part or wrong backward", "Only a group"),
-    "adds_up_zeros": ("bytes in forward", "where parts would do"),
-    "gathers_in_the_default_group": ("uneven collectives or timed out", "Only a group"),
-    "last_rank_first": ("parts in another order", "first rank comes first"),
-    "passes_all_back": ("raised", "Read the line"),
-    "calls_torch_s": ("forbidden library", "cell of your own"),
+    "gathers_without_history": ("CUT_GRAPH", "torch.autograd.Function"),
+    "sums_gathered_gradients": ("SUMMED_NEEDLESSLY", "as many times too large"),
+    "stacks": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
+    "gathers_along_the_last": ("ANOTHER_SHAPE_OF_A_PART", "Only another dimension"),
+    "passes_the_first_part_back": ("PART_OF_ANOTHER_RANK", "position in the group"),
+    "counts_ranks_of_the_world": ("RAISED or PART_OF_ANOTHER_RANK or WRONG_BACKWARD", "Only a group"),
+    "adds_up_zeros": ("BYTES_IN_FORWARD", "where parts would do"),
+    "gathers_in_the_default_group": ("UNEVEN_COLLECTIVES or TIMED_OUT", "Only a group"),
+    "last_rank_first": ("PARTS_IN_ANOTHER_ORDER", "first rank comes first"),
+    "passes_all_back": ("RAISED", "Read the line"),
+    "calls_torch_s": ("FORBIDDEN_LIBRARY", "cell of your own"),
 }
 
 

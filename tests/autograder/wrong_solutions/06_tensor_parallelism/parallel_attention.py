@@ -1,18 +1,18 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "cuts_qkv_as_one": ("cut across heads", "every rank takes its heads"),
-    "takes_every_nth_head": ("wrong shard", "equal parts along it"),
-    "uses_all_heads": ("another output", "one by one"),
-    "forgets_causal": ("another output", "one by one"),
-    "always_causal": ("another output", "one by one"),
-    "scales_by_the_width": ("another output", "one by one"),
-    "copies_for_q_k_and_v": ("collectives in backward", "handed to the ranks once"),
-    "accepts_any_number_of_heads": ("indivisible accepted", "Raise a ValueError"),
-    "reorders_the_whole": ("whole weight made", "cut the loaded tensor before"),
-    "projects_parts_apart": ("partial output", "Who adds them up"),
-    "puts_heads_in_the_sequence": ("another output", "one by one"),
-    "attends_with_copied_x": ("gradient of every rank added", "one loss, not N"),
-    "gathers_heads": ("collectives in forward", "one layer's output is the next one's input"),
+    "cuts_qkv_as_one": ("CUT_ACROSS_HEADS", "every rank takes its heads"),
+    "takes_every_nth_head": ("WRONG_SHARD", "equal parts along it"),
+    "uses_all_heads": ("ANOTHER_OUTPUT", "one by one"),
+    "forgets_causal": ("ANOTHER_OUTPUT", "one by one"),
+    "always_causal": ("ANOTHER_OUTPUT", "one by one"),
+    "scales_by_the_width": ("ANOTHER_OUTPUT", "one by one"),
+    "copies_for_q_k_and_v": ("COLLECTIVES_IN_BACKWARD", "handed to the ranks once"),
+    "accepts_any_number_of_heads": ("INDIVISIBLE_ACCEPTED", "Raise a ValueError"),
+    "reorders_the_whole": ("WHOLE_WEIGHT_MADE", "cut the loaded tensor before"),
+    "projects_parts_apart": ("PARTIAL_OUTPUT", "Who adds them up"),
+    "puts_heads_in_the_sequence": ("ANOTHER_OUTPUT", "one by one"),
+    "attends_with_copied_x": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
+    "gathers_heads": ("COLLECTIVES_IN_FORWARD", "one layer's output is the next one's input"),
 }
 
 

@@ -1,21 +1,21 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "two_columns": ("another shape of a part", "Compare with the table"),
-    "gathers_in_between": ("collectives in forward", "nothing is to be gathered in between"),
-    "forgets_the_gelu": ("another output", "one by one"),
-    "gelu_of_summands": ("another output", "one by one"),
-    "approximates_gelu": ("another output", "one by one"),
-    "sums_what_is_summed": ("another output", "one by one"),
-    "copies_what_is_copied": ("gradient of every rank added", "one loss, not N"),
-    "loads_without_prefix": ("raised", "Read the line"),
-    "cuts_the_width_too": ("raised", "Read the line"),
+    "two_columns": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
+    "gathers_in_between": ("COLLECTIVES_IN_FORWARD", "nothing is to be gathered in between"),
+    "forgets_the_gelu": ("ANOTHER_OUTPUT", "one by one"),
+    "gelu_of_summands": ("ANOTHER_OUTPUT", "one by one"),
+    "approximates_gelu": ("ANOTHER_OUTPUT", "one by one"),
+    "sums_what_is_summed": ("ANOTHER_OUTPUT", "one by one"),
+    "copies_what_is_copied": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
+    "loads_without_prefix": ("RAISED", "Read the line"),
+    "cuts_the_width_too": ("RAISED", "Read the line"),
     "forgets_the_group": (
-        "uneven collectives or timed out or raised or another shape of a part",
+        "UNEVEN_COLLECTIVES or TIMED_OUT or RAISED or ANOTHER_SHAPE_OF_A_PART",
         "Only a group",
     ),
-    "rows_then_columns": ("another shape of a part", "Compare with the table"),
-    "sums_the_gradients_of_weights": ("collectives in backward", "stay where the weights are"),
-    "keeps_whole_weights_to_load": ("whole weight held", "do not keep the state dict"),
+    "rows_then_columns": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
+    "sums_the_gradients_of_weights": ("COLLECTIVES_IN_BACKWARD", "stay where the weights are"),
+    "keeps_whole_weights_to_load": ("WHOLE_WEIGHT_HELD", "do not keep the state dict"),
 }
 
 

@@ -1,18 +1,18 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "sums_backward_too": ("summed needlessly", "as many times too large"),
-    "sums_its_argument_in_place": ("modified", "Work on a copy"),
-    "averages": ("averaged", "nothing is divided"),
-    "forgets_to_sum": ("not summed in forward", "all of them need the sum"),
-    "scales_the_gradient": ("scaled needlessly", "no factor"),
-    "sums_without_history": ("cut graph", "torch.autograd.Function"),
-    "by_way_of_the_first_rank": ("collectives in forward", "nothing is to be"),
-    "gathers_and_adds": ("bytes in forward", "A sum is an all-reduce"),
-    "reduces_in_the_default_group": ("uneven collectives or timed out", "Only a group"),
-    "takes_the_largest": ("wrong forward", "two ranks"),
-    "sums_as_float32": ("another shape of a part", "keeps the dtype"),
-    "needs_contiguous_memory": ("wrong forward", "Only tensors that are not contiguous"),
-    "calls_a_functional_collective": ("forbidden library", "cell of your own"),
+    "sums_backward_too": ("SUMMED_NEEDLESSLY", "as many times too large"),
+    "sums_its_argument_in_place": ("MODIFIED", "Work on a copy"),
+    "averages": ("AVERAGED", "nothing is divided"),
+    "forgets_to_sum": ("NOT_SUMMED_IN_FORWARD", "all of them need the sum"),
+    "scales_the_gradient": ("SCALED_NEEDLESSLY", "no factor"),
+    "sums_without_history": ("CUT_GRAPH", "torch.autograd.Function"),
+    "by_way_of_the_first_rank": ("COLLECTIVES_IN_FORWARD", "nothing is to be"),
+    "gathers_and_adds": ("BYTES_IN_FORWARD", "A sum is an all-reduce"),
+    "reduces_in_the_default_group": ("UNEVEN_COLLECTIVES or TIMED_OUT", "Only a group"),
+    "takes_the_largest": ("WRONG_FORWARD", "two ranks"),
+    "sums_as_float32": ("ANOTHER_SHAPE_OF_A_PART", "keeps the dtype"),
+    "needs_contiguous_memory": ("WRONG_FORWARD", "Only tensors that are not contiguous"),
+    "calls_a_functional_collective": ("FORBIDDEN_LIBRARY", "cell of your own"),
 }
 
 sums_backward_too = made_of(summed, summed)

@@ -1,16 +1,16 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "takes_a_slice": ("not gathered in backward", "all ranks put their parts together"),
-    "scatters_from_the_first_rank": ("wrong forward", "two ranks"),
-    "accepts_a_remainder": ("indivisible accepted", "Raise a ValueError"),
-    "asserts_that_it_divides": ("raised", "Read the line"),
-    "refuses_without_reason": ("vague refusal", "Name the size"),
-    "takes_the_first_part": ("another rank's part", "dist.get_rank(group)"),
-    "sums_padded_gradients": ("bytes in backward", "half the bytes"),
-    "deals_out_in_turn": ("wrong forward", "two ranks"),
-    "takes_its_part_of_the_world": ("raised or another rank's part or wrong forward", "Only a group"),
-    "puts_parts_in_reverse": ("parts in another order", "comes first"),
-    "sums_first": ("summed needlessly", "already"),
+    "takes_a_slice": ("NOT_GATHERED_IN_BACKWARD", "all ranks put their parts together"),
+    "scatters_from_the_first_rank": ("WRONG_FORWARD", "two ranks"),
+    "accepts_a_remainder": ("INDIVISIBLE_ACCEPTED", "Raise a ValueError"),
+    "asserts_that_it_divides": ("RAISED", "Read the line"),
+    "refuses_without_reason": ("VAGUE_REFUSAL", "Name the size"),
+    "takes_the_first_part": ("PART_OF_ANOTHER_RANK", "dist.get_rank(group)"),
+    "sums_padded_gradients": ("BYTES_IN_BACKWARD", "half the bytes"),
+    "deals_out_in_turn": ("WRONG_FORWARD", "two ranks"),
+    "takes_its_part_of_the_world": ("RAISED or PART_OF_ANOTHER_RANK or WRONG_FORWARD", "Only a group"),
+    "puts_parts_in_reverse": ("PARTS_IN_ANOTHER_ORDER", "comes first"),
+    "sums_first": ("SUMMED_NEEDLESSLY", "already"),
 }
 
 

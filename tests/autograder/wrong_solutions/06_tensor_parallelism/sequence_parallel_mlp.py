@@ -1,17 +1,17 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "forgets_the_gradients_of_the_norm": ("gradient of one part", "every rank uses this tensor"),
-    "forgets_the_gradient_of_the_bias": ("gradient of one part", "every rank uses this tensor"),
-    "adds_the_bias_to_summands": ("bias added by every rank", "after the sum"),
-    "sums_for_everybody": ("bytes in forward", "a reduce-scatter"),
-    "gathers_for_all_alike": ("wrong part of a gradient", "has to be summed"),
-    "hands_on_all_tokens": ("another shape of a part", "Compare with the table"),
-    "copies_gathered_tokens": ("gradient of every rank added", "one loss, not N"),
-    "cuts_gradients": ("wrong part of a gradient", "what is whole must not be"),
-    "forgets_the_norm": ("another output", "one by one"),
-    "accepts_any_hidden_width": ("indivisible accepted", "Raise a ValueError"),
-    "gathers_again": ("collectives in forward", "nothing is to be gathered"),
-    "copies_each_use": ("collectives in backward", "mirrors"),
+    "forgets_the_gradients_of_the_norm": ("GRADIENT_OF_ONE_PART", "every rank uses this tensor"),
+    "forgets_the_gradient_of_the_bias": ("GRADIENT_OF_ONE_PART", "every rank uses this tensor"),
+    "adds_the_bias_to_summands": ("BIAS_ADDED_BY_EVERY_RANK", "after the sum"),
+    "sums_for_everybody": ("BYTES_IN_FORWARD", "a reduce-scatter"),
+    "gathers_for_all_alike": ("WRONG_PART_OF_A_GRADIENT", "has to be summed"),
+    "hands_on_all_tokens": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
+    "copies_gathered_tokens": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
+    "cuts_gradients": ("WRONG_PART_OF_A_GRADIENT", "what is whole must not be"),
+    "forgets_the_norm": ("ANOTHER_OUTPUT", "one by one"),
+    "accepts_any_hidden_width": ("INDIVISIBLE_ACCEPTED", "Raise a ValueError"),
+    "gathers_again": ("COLLECTIVES_IN_FORWARD", "nothing is to be gathered"),
+    "copies_each_use": ("COLLECTIVES_IN_BACKWARD", "mirrors"),
 }
 
 

@@ -1,16 +1,16 @@
 FAILS_AS = {
-    "drops_the_remainder": ("layers missing", "divmod"),
-    "gives_the_remainder_to_the_last": ("layers uneven", "first stages"),
-    "rounds_up": ("layers uneven", "first stages"),
-    "longer_stages_last": ("longer stages elsewhere", "tensor_split"),
-    "rounds_the_bounds": ("longer stages elsewhere", "tensor_split"),
-    "forgets_what_came_before": ("layers twice", "begins where the one before it ends"),
-    "deals_out_in_turn": ("layers out of order", "send to another rank"),
-    "returns_a_list": ("no range", "range("),
-    "returns_both_ends": ("no range", "range("),
-    "accepts_empty_stages": ("empty stages accepted", "more stages than layers"),
-    "refuses_a_remainder": ("possible layers refused", "need not divide"),
-    "says_no": ("refusal without numbers", "both numbers"),
+    "drops_the_remainder": ("LAYERS_MISSING", "divmod"),
+    "gives_the_remainder_to_the_last": ("LAYERS_UNEVEN", "first stages"),
+    "rounds_up": ("LAYERS_UNEVEN", "first stages"),
+    "longer_stages_last": ("LONGER_STAGES_ELSEWHERE", "tensor_split"),
+    "rounds_the_bounds": ("LONGER_STAGES_ELSEWHERE", "tensor_split"),
+    "forgets_what_came_before": ("LAYERS_TWICE", "begins where the one before it ends"),
+    "deals_out_in_turn": ("LAYERS_OUT_OF_ORDER", "send to another rank"),
+    "returns_a_list": ("NO_RANGE", "range("),
+    "returns_both_ends": ("NO_RANGE", "range("),
+    "accepts_empty_stages": ("EMPTY_STAGES_ACCEPTED", "more stages than layers"),
+    "refuses_a_remainder": ("POSSIBLE_LAYERS_REFUSED", "need not divide"),
+    "says_no": ("REFUSAL_WITHOUT_NUMBERS", "both numbers"),
 }
 
 

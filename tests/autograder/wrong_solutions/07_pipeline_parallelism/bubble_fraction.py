@@ -1,18 +1,18 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "relative_to_the_computation": ("share of the computation", "computing and waiting together"),
-    "share_that_is_busy": ("share of time that is busy", "1 minus"),
-    "seconds": ("bubble in seconds", "Divide by all the time"),
-    "percent": ("bubble in percent", "between 0 and 1"),
-    "formula": ("formula, not simulation", "step by step"),
-    "ignores_the_times": ("default times", "only the defaults"),
-    "all_steps_take_a_second": ("all steps alike", "`forward` seconds"),
-    "until_each_rank_is_done": ("wrong bubble", "the last rank is done"),
-    "until_the_first_rank_is_done": ("wrong bubble", "the last rank is done"),
-    "needs_nothing_of_others": ("wrong bubble", "what it needs is there"),
-    "backward_needs_only_the_forward": ("wrong bubble", "what it needs is there"),
-    "leaves_out_what_is_stuck": ("endless wait unnoticed", "raise a ValueError"),
-    "returns_a_tensor": ("wrong type", "the contract"),
+    "relative_to_the_computation": ("SHARE_OF_THE_COMPUTATION", "computing and waiting together"),
+    "share_that_is_busy": ("SHARE_OF_TIME_THAT_IS_BUSY", "1 minus"),
+    "seconds": ("BUBBLE_IN_SECONDS", "Divide by all the time"),
+    "percent": ("BUBBLE_IN_PERCENT", "between 0 and 1"),
+    "formula": ("FORMULA_NOT_SIMULATION", "step by step"),
+    "ignores_the_times": ("DEFAULT_TIMES", "only the defaults"),
+    "all_steps_take_a_second": ("ALL_STEPS_ALIKE", "`forward` seconds"),
+    "until_each_rank_is_done": ("WRONG_BUBBLE", "the last rank is done"),
+    "until_the_first_rank_is_done": ("WRONG_BUBBLE", "the last rank is done"),
+    "needs_nothing_of_others": ("WRONG_BUBBLE", "what it needs is there"),
+    "backward_needs_only_the_forward": ("WRONG_BUBBLE", "what it needs is there"),
+    "leaves_out_what_is_stuck": ("ENDLESS_WAIT_UNNOTICED", "raise a ValueError"),
+    "returns_a_tensor": ("WRONG_TYPE", "the contract"),
 }
 
 

@@ -1,13 +1,13 @@
 FAILS_AS = {
-    "goes_back_at_once": ("too few in flight", "without work"),
-    "goes_back_from_the_last": ("another order of steps", "the drawing"),
-    "only_forward": ("steps miscounted", "a backward of each"),
-    "as_many_microbatches_as_stages": ("steps miscounted", "of each microbatch"),
-    "counts_from_one": ("steps miscounted", "of each microbatch"),
-    "waits_in_the_list": ("no schedule", "Waiting is no step"),
-    "strings": ("no schedule", "a list of pairs"),
-    "all_stages_at_once": ("no schedule", "a list of pairs"),
-    "backward_first": ("backward before forward", "gone through"),
+    "goes_back_at_once": ("TOO_FEW_IN_FLIGHT", "without work"),
+    "goes_back_from_the_last": ("ANOTHER_ORDER_OF_STEPS", "the drawing"),
+    "only_forward": ("STEPS_MISCOUNTED", "a backward of each"),
+    "as_many_microbatches_as_stages": ("STEPS_MISCOUNTED", "of each microbatch"),
+    "counts_from_one": ("STEPS_MISCOUNTED", "of each microbatch"),
+    "waits_in_the_list": ("NO_SCHEDULE", "Waiting is no step"),
+    "strings": ("NO_SCHEDULE", "a list of pairs"),
+    "all_stages_at_once": ("NO_SCHEDULE", "a list of pairs"),
+    "backward_first": ("BACKWARD_BEFORE_FORWARD", "gone through"),
 }
 
 

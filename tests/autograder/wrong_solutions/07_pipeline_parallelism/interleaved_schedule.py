@@ -1,16 +1,16 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "warm_up_of_1f1b": ("stages stuck", "under way"),
-    "one_step_less_for_each_rank": ("too few in flight", "without work"),
-    "twice_the_warm_up": ("stages stuck", "Simulate it"),
-    "one_chunk_after_the_other": ("stages stuck", "Simulate it"),
-    "every_microbatch_round_by_itself": ("stages stuck", "Simulate it"),
-    "one_chunk_only": ("steps miscounted", "of each microbatch"),
-    "always_two_chunks": ("steps miscounted", "of each microbatch"),
-    "warm_up_without_a_limit": ("steps miscounted", "cannot be longer than"),
-    "names_the_chunk": ("no schedule", "a list of pairs"),
-    "accepts_any_number": ("uneven rounds accepted", "does not divide"),
-    "says_no": ("refusal without numbers", "both numbers"),
+    "warm_up_of_1f1b": ("STAGES_STUCK", "under way"),
+    "one_step_less_for_each_rank": ("TOO_FEW_IN_FLIGHT", "without work"),
+    "twice_the_warm_up": ("STAGES_STUCK", "Simulate it"),
+    "one_chunk_after_the_other": ("STAGES_STUCK", "Simulate it"),
+    "every_microbatch_round_by_itself": ("STAGES_STUCK", "Simulate it"),
+    "one_chunk_only": ("STEPS_MISCOUNTED", "of each microbatch"),
+    "always_two_chunks": ("STEPS_MISCOUNTED", "of each microbatch"),
+    "warm_up_without_a_limit": ("STEPS_MISCOUNTED", "cannot be longer than"),
+    "names_the_chunk": ("NO_SCHEDULE", "a list of pairs"),
+    "accepts_any_number": ("UNEVEN_ROUNDS_ACCEPTED", "does not divide"),
+    "says_no": ("REFUSAL_WITHOUT_NUMBERS", "both numbers"),
 }
 
 

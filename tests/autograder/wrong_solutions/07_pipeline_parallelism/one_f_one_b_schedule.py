@@ -1,16 +1,16 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "one_forward_too_many": ("too many in flight", "stages behind it"),
-    "one_forward_too_few": ("too few in flight", "without work"),
-    "the_same_warm_up_for_all": ("too many in flight", "stages behind it"),
-    "counts_the_stages_before": ("stages stuck", "under way"),
-    "no_warm_up": ("too few in flight", "without work"),
-    "gpipe": ("too many in flight", "stages behind it"),
-    "warm_up_without_a_limit": ("steps miscounted", "cannot be longer than"),
-    "forgets_the_end": ("steps miscounted", "come back"),
-    "starts_again_at_the_end": ("steps miscounted", "come back"),
-    "backward_of_the_latest": ("another order of steps", "the drawing"),
-    "goes_back_from_the_last": ("another order of steps", "the drawing"),
+    "one_forward_too_many": ("TOO_MANY_IN_FLIGHT", "stages behind it"),
+    "one_forward_too_few": ("TOO_FEW_IN_FLIGHT", "without work"),
+    "the_same_warm_up_for_all": ("TOO_MANY_IN_FLIGHT", "stages behind it"),
+    "counts_the_stages_before": ("STAGES_STUCK", "under way"),
+    "no_warm_up": ("TOO_FEW_IN_FLIGHT", "without work"),
+    "gpipe": ("TOO_MANY_IN_FLIGHT", "stages behind it"),
+    "warm_up_without_a_limit": ("STEPS_MISCOUNTED", "cannot be longer than"),
+    "forgets_the_end": ("STEPS_MISCOUNTED", "come back"),
+    "starts_again_at_the_end": ("STEPS_MISCOUNTED", "come back"),
+    "backward_of_the_latest": ("ANOTHER_ORDER_OF_STEPS", "the drawing"),
+    "goes_back_from_the_last": ("ANOTHER_ORDER_OF_STEPS", "the drawing"),
 }
 
 

@@ -1,19 +1,19 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "Linear": ("raised", "Read the line"),
-    "PlainBackward": ("not split", "return None for weight and bias"),
-    "ComputesTwice": ("computed twice", "one matrix multiplication each"),
-    "LatestFirst": ("wrong weight gradients", "whose backward was first"),
-    "InOrderOfForwards": ("wrong weight gradients", "whose backward was first"),
-    "AllAtOnce": ("wrong weight gradients", "is for one microbatch"),
-    "Overwrites": ("wrong weight gradients", "adds to what is there"),
-    "MultipliesTheOtherWay": ("wrong input gradients", "times the weight"),
-    "ForgetsTheBias": ("wrong weight gradients", "bias.grad"),
-    "SumsTheLastDimension": ("raised", "Read the line"),
-    "TrainsFrozenWeights": ("wrong weight gradients", "weight.grad"),
-    "KeepsInputs": ("inputs kept", "Forget"),
-    "AcceptsOneMore": ("nothing left to do", "RuntimeError"),
-    "RegistersMore": ("other parameters", "register nothing"),
+    "Linear": ("RAISED", "Read the line"),
+    "PlainBackward": ("NOT_SPLIT", "return None for weight and bias"),
+    "ComputesTwice": ("COMPUTED_TWICE", "one matrix multiplication each"),
+    "LatestFirst": ("WRONG_WEIGHT_GRADIENTS", "whose backward was first"),
+    "InOrderOfForwards": ("WRONG_WEIGHT_GRADIENTS", "whose backward was first"),
+    "AllAtOnce": ("WRONG_WEIGHT_GRADIENTS", "is for one microbatch"),
+    "Overwrites": ("WRONG_WEIGHT_GRADIENTS", "adds to what is there"),
+    "MultipliesTheOtherWay": ("WRONG_INPUT_GRADIENTS", "times the weight"),
+    "ForgetsTheBias": ("WRONG_WEIGHT_GRADIENTS", "bias.grad"),
+    "SumsTheLastDimension": ("RAISED", "Read the line"),
+    "TrainsFrozenWeights": ("WRONG_WEIGHT_GRADIENTS", "weight.grad"),
+    "KeepsInputs": ("INPUTS_KEPT", "Forget"),
+    "AcceptsOneMore": ("NOTHING_LEFT_TO_DO", "RuntimeError"),
+    "RegistersMore": ("OTHER_PARAMETERS", "register nothing"),
 }
 
 

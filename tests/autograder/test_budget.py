@@ -2,7 +2,8 @@
 
 import pytest
 
-from autograder.kit.policy import Budget, mismatched, rounds, unwaited, violation
+from autograder.topics.collectives.budget import Budget, mismatched, rounds, unwaited, violation
+from autograder.topics.collectives.mistakes import BYTES, FORBIDDEN, MESSAGES, NEIGHBOURS, ROUNDS, UNWAITED
 from fourranks.trace import Call
 
 
@@ -77,28 +78,28 @@ def test_what_keeps_the_budget_is_no_violation():
 
 
 @pytest.mark.parametrize(
-    ("budget", "kind", "expected", "got"),
+    ("budget", "mistake", "expected", "got"),
     [
         (
             Budget("a ring", bytes_by_rank=(8, 8, 8)),
-            "bytes",
+            BYTES,
             "a ring: at most 8 bytes from rank 0 (24 in all)",
             "16 bytes from rank 0 (24 in all)",
         ),
-        (Budget("a tree", total_bytes=16), "bytes", "a tree: at most 16 bytes in all", "24 bytes in all"),
+        (Budget("a tree", total_bytes=16), BYTES, "a tree: at most 16 bytes in all", "24 bytes in all"),
         (
             Budget("a ring", messages_by_rank=(1, 1, 1)),
-            "messages",
+            MESSAGES,
             "a ring: at most 1 message from rank 0 (3 in all)",
             "2 messages from rank 0 (3 in all)",
         ),
-        (Budget("a tree", rounds=1), "rounds", "a tree: at most 1 round", "3 rounds"),
+        (Budget("a tree", rounds=1), ROUNDS, "a tree: at most 1 round", "3 rounds"),
     ],
     ids=["bytes of a rank", "bytes in all", "messages", "rounds"],
 )
-def test_a_broken_budget_says_what_was_allowed_and_what_was_found(budget, kind, expected, got):
+def test_a_broken_budget_says_what_was_allowed_and_what_was_found(budget, mistake, expected, got):
     found = violation(budget, record(3, (0, 1), (0, 2), (1, 2)))
-    assert (found.kind, found.expected, found.got) == (kind, expected, got)
+    assert (found.mistake, found.expected, found.got) == (mistake, expected, got)
 
 
 def test_in_a_ring_only_neighbours_get_messages():
@@ -111,7 +112,7 @@ def test_in_a_ring_only_neighbours_get_messages():
 def test_the_ring_of_a_smaller_group_is_in_the_order_of_the_group():
     budget = Budget("a ring", ring=(1, 4, 5, 7))
     assert violation(budget, record(8, (4, 5), (7, 1))) is None
-    assert violation(budget, record(8, (1, 5))).kind == "neighbours"
+    assert violation(budget, record(8, (1, 5))).mistake is NEIGHBOURS
 
 
 def test_a_collective_is_named_with_its_line_and_comes_before_every_budget():
@@ -119,7 +120,7 @@ def test_a_collective_is_named_with_its_line_and_comes_before_every_budget():
     mixed.message(0, 1, nbytes=100)
     mixed.call(1, "all_gather")
     found = violation(Budget("nothing", bytes_by_rank=(0, 0)), mixed.calls)
-    assert (found.kind, found.got) == ("forbidden", "dist.all_gather in line 7")
+    assert (found.mistake, found.got) == (FORBIDDEN, "dist.all_gather in line 7")
 
 
 def test_a_buffer_of_another_size_or_dtype_than_its_message_is_found():
@@ -134,6 +135,6 @@ def test_a_buffer_of_another_size_or_dtype_than_its_message_is_found():
 def test_a_message_without_wait_is_a_violation_even_within_the_budget():
     careless = Record(2)
     careless.message(0, 1, waited=False)
-    assert violation(Budget("anything"), careless.calls).kind == "unwaited"
+    assert violation(Budget("anything"), careless.calls).mistake is UNWAITED
     assert unwaited(careless.calls).got == "none for the isend in line 7 on rank 0"
     assert unwaited(record(2, (0, 1))) is None
