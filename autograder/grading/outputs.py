@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 MAX_TEXT = 100_000  # characters of what a cell prints or displays at a time
 MAX_ERROR = 20_000  # and of an error's message, and of its traceback
 TERMINAL = "\n\t\r\b\x1b"  # what a page shows as a terminal does: progress bars and colours
+VERDICT = "verdict"  # where the metadata of a table say what a check found
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
@@ -67,26 +68,29 @@ class Failure:
 
     Attributes:
         name: of the exception's class; CheckFailed of a check, also if it gave some of the points.
+        message: what it says; of a check its headline.
+        mistake: what a check found to be wrong.
     """
 
     name: str
     message: str
+    mistake: str = ""
 
 
 def failure(outputs: Sequence[dict[str, Any]]) -> Failure | None:
     """What a cell with these outputs failed by, if it did."""
     by_kind = {output["output_type"]: output for output in outputs}  # of an error there is one, the last
+    if verdict := by_kind.get("display_data", {}).get("metadata", {}).get(VERDICT):
+        return Failure("CheckFailed", **verdict)
     if "error" in by_kind:
         return Failure(by_kind["error"]["ename"], by_kind["error"]["evalue"])
-    if "execute_result" in by_kind and "display_data" in by_kind:
-        headline, _, _ = by_kind["display_data"]["data"]["text/plain"].partition("\n")
-        return Failure("CheckFailed", headline)
     return None
 
 
 def _table(verdict: Verdict) -> NotebookNode:
     shown = {"text/plain": plain(str(verdict)), "text/html": verdict._repr_html_()}
-    return new_output("display_data", data=shown)
+    told = {"message": verdict.headline, "mistake": verdict.mistake.title}
+    return new_output("display_data", data=shown, metadata={VERDICT: told})
 
 
 def _legible(text: str, most: int, keep: str = "\n\t") -> str:

@@ -6,7 +6,6 @@ nothing but themselves.
 
 from __future__ import annotations
 
-import re
 import shutil
 import statistics
 from collections import Counter, defaultdict
@@ -29,7 +28,6 @@ from autograder.grading.submission import SubmissionError, name_of
 FOLDER = "report"
 BARS = 10  # of the histogram
 MOST = 10  # submissions that are named for being slow, and groups for being alike, of each kind
-HEADLINE = re.compile(r"\w+: (?P<kind>.*) \(\d+ of [^()]* failed\)")
 
 
 @dataclass(frozen=True)
@@ -166,10 +164,7 @@ def _failure(cell: Cell) -> Failure | None:
 
 def _reason(cell: Cell) -> str:
     failure = _failure(cell)
-    if failure is None:
-        return ""
-    headline = HEADLINE.fullmatch(failure.message)
-    return headline["kind"] if headline else failure.name
+    return failure.mistake or failure.name if failure else ""
 
 
 # --- what is shown ----------------------------------------------------------------------------------------

@@ -16,6 +16,8 @@ import torch.distributed as dist
 from IPython import get_ipython
 
 from autograder.inside import moments, wire
+from autograder.inside.runs import RAISED, RunFailed
+from fourranks import parcel
 from fourranks.rank import frames
 
 DRIVERS = b"autograder.inside.drivers."  # where drivers are, as requests name them
@@ -26,13 +28,29 @@ class StudentError(Exception):
     """What a student's function raised, as four lines: class, file, line number, message."""
 
 
-def call_on_rank(function: Callable, request: memoryview) -> pickle.PickleBuffer:
+def by_value(function: Callable) -> bytes:
+    """Pickle a function of a notebook with all that it refers to.
+
+    Raises:
+        RunFailed: something in it cannot travel.
+    """
+    try:
+        return parcel.dumps(function)
+    except Exception as error:
+        message = (
+            f"the function cannot be sent to the ranks ({error}). Open files, locks and other live objects "
+            "cannot travel: make them on the ranks instead."
+        )
+        raise RunFailed(RAISED, message, type(error).__name__) from None
+
+
+def call_on_rank(pickled: memoryview, request: memoryview) -> pickle.PickleBuffer:
     """Runs on a rank: makes the group, calls the function, answers with what it returned and left behind.
 
-    Request and answer may be large: they travel beside the pickles, not in them.
+    All of it may be large: it travels beside the pickles of calls and answers, not in them.
     """
     frames.count_as_library(Path(__file__).parent)
-    return pickle.PickleBuffer(_answer(function, request))
+    return pickle.PickleBuffer(_answer(pickle.loads(pickled), request))
 
 
 def _answer(function: Callable, request: memoryview) -> bytes:

@@ -18,8 +18,8 @@ from IPython.core.interactiveshell import InteractiveShell
 from traitlets.config import Config
 
 from autograder.inside import wire
-from autograder.inside.runs import NotDefined
-from fourranks import parcel
+from autograder.inside.call_on_rank import by_value
+from autograder.inside.runs import NotDefined, RunFailed
 from fourranks.shipping import notebook_sources
 
 MAX_TEXT = 100_000  # characters of a cell's text that are kept
@@ -48,13 +48,9 @@ def _shipped(name: str, function: object) -> dict[str, Any]:
     if not callable(function):
         return {"failure": f"the notebook defines no function {name}", "exception": NotDefined.__name__}
     try:
-        return {"function": parcel.dumps(function), "sources": notebook_sources()}
-    except Exception as error:
-        message = (
-            f"the function cannot be sent to the ranks ({error}). Open files, locks and other live objects "
-            "cannot travel: make them on the ranks instead."
-        )
-        return {"failure": message, "exception": type(error).__name__}
+        return {"function": by_value(function), "sources": notebook_sources()}
+    except RunFailed as failure:
+        return {"failure": failure.message, "exception": failure.exception}
 
 
 class _QuietShell(InteractiveShell):

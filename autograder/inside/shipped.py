@@ -84,7 +84,7 @@ def _kind(requests: Sequence[bytes]) -> str:
     return next((kind for name, kind in _KINDS.items() if any(name in request for request in requests)), "")
 
 
-def _call(pickled: bytes, request: memoryview) -> pickle.PickleBuffer:
+def _call(pickled: memoryview, request: memoryview) -> pickle.PickleBuffer:
     if os.environ.get(KIND) == IS_MEASURED:
         WitnessedProcessGroup.witness.ask({"measure": True}).wait()
-    return call_on_rank(pickle.loads(pickled), request)
+    return call_on_rank(pickled, request)

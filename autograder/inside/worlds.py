@@ -5,6 +5,7 @@ from __future__ import annotations
 import linecache
 import pickle
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import fourranks
 from autograder.inside.call_on_rank import DRIVERS, StudentError, call_on_rank
@@ -20,7 +21,7 @@ class Worlds:
     """A world for each number of ranks and each backend, started when it is first needed.
 
     Args:
-        entry: what each rank is to call, with the function and the rank's request.
+        entry: what each rank is to call, with the pickled function and the rank's request.
 
     Attributes:
         transcript: what the ranks printed in the last run; None before it.
@@ -36,8 +37,8 @@ class Worlds:
         """Take these libraries away from ranks that are started from now on."""
         self._forbidden = libraries
 
-    def run(self, function: object, requests: Sequence[bytes], backend: str, timeout: float) -> Ran:
-        """Call a function on one rank for each of `requests`.
+    def run(self, pickled: bytes, requests: Sequence[bytes], backend: str, timeout: float) -> Ran:
+        """Call a function, as `by_value` has pickled it, on one rank for each of `requests`.
 
         Raises:
             RunFailed: the ranks are without an answer, after `timeout` seconds at the latest.
@@ -46,6 +47,7 @@ class Worlds:
         self.transcript = None
         with world.trace() as trace:
             try:
+                function = pickle.PickleBuffer(pickled)
                 inputs = [(function, pickle.PickleBuffer(request)) for request in requests]
                 answers = world.map(self._entry, inputs, timeout, self._keep)
                 return Ran(answers, trace.calls)
@@ -61,9 +63,10 @@ class Worlds:
         return self._worlds[world_size, backend].pids
 
     def release(self) -> None:
-        """End all ranks."""
-        while self._worlds:
-            self._worlds.popitem()[1].stop()
+        """End all ranks, of all worlds at the same time: most of it is Linux taking back their memory."""
+        ending = [self._worlds.popitem()[1] for _ in range(len(self._worlds))]
+        with ThreadPoolExecutor(len(ending) or 1) as pool:
+            list(pool.map(fourranks.RankGroup.stop, ending))
 
     def _world(self, requests: Sequence[bytes], backend: str) -> fourranks.RankGroup:
         key = (len(requests), backend)
@@ -93,10 +96,7 @@ def _failure(error: FourRanksError, timeout: float) -> RunFailed:
         case StartError():
             raise error  # no fault of the student's
         case _:
-            what = (
-                f"{call_on_rank.__name__} and its arguments"  # as the error has it: nothing a student knows
-            )
-            return RunFailed(RAISED, str(error).replace(what, "the function"), type(error).__name__)
+            return RunFailed(RAISED, str(error), type(error).__name__)
 
 
 def _event(error: FourRanksError) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import torch
 
 from autograder.inside import moments, wire
+from autograder.inside.call_on_rank import by_value
 from autograder.inside.moments import Moment
 from autograder.inside.runs import WRONG_TYPE, Ran, RunFailed
 from autograder.inside.worlds import Worlds
@@ -134,13 +135,15 @@ class NotebookFunction(Function):
     def __init__(self, function: Callable) -> None:
         self.name = getattr(function, "__name__", type(function).__name__)
         self._function = function
+        self._pickled = b""  # when it has been called once
         self._worlds = Worlds()
 
     def forbid(self, libraries: Sequence[str]) -> None:
         self._worlds.forbid(libraries)
 
     def _run_on_ranks(self, requests: list[bytes], backend: str) -> Ran:
-        return self._worlds.run(self._function, requests, backend, self.timeout)
+        self._pickled = self._pickled or by_value(self._function)
+        return self._worlds.run(self._pickled, requests, backend, self.timeout)
 
     @property
     def printed(self) -> str:

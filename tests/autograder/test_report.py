@@ -7,7 +7,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from nbgrader.api import Gradebook
 
-from autograder.grading import gradebook, records, structures
+from autograder.grading import gradebook, outputs, records, structures
 from autograder.grading.records import Cell, Record
 from autograder.grading.report import report
 from autograder.grading.structures import alike
@@ -41,11 +41,7 @@ def failed(got):
     """The outputs of a test cell whose check failed, and what it quotes of the student's."""
     case = Trial(inputs=[()], title=NASTY, verify=lambda outcomes: None)
     verdict = Verdict("share", [Result(case, "gloo", Problem(RAISED, "an answer", got))], 7, 0.1)
-    shown = {"text/plain": str(verdict), "text/html": verdict._repr_html_()}
-    return [
-        new_output("display_data", data=shown),
-        new_output("error", ename="CheckFailed", evalue=verdict.headline),
-    ]
+    return outputs.failed(verdict)
 
 
 PASSED = [new_output("stream", name="stdout", text="share: passed, 9 cases\n")]
