@@ -211,7 +211,7 @@ def _fit(title: str, sizes: Floats, seconds: Floats, answer: tuple[float, float]
     )
 
 
-def _fit_mistake(got: Floats, answer: tuple[float, float], sizes: Floats, seconds: Floats) -> str:
+def _fit_mistake(got: Floats, answer: tuple[float, float], sizes: Floats, seconds: Floats) -> Mistake:
     alpha, beta = answer
     if _near(got, (beta, alpha), 0.1):
         return SWAPPED

@@ -262,7 +262,7 @@ def _wrong_order(plan: _Plan, rank: int, answer: Outcome) -> Problem | None:
         if met:
             return Problem(BARRIER_TIMED, f"{where}: a barrier, then the clock", f"dist.{met} on the clock")
         if len(plan.ranks) > 1 and not any(map(_is_meeting, before)):
-            return Problem(NO_BARRIER, f"{where}: a barrier, then the clock", NO_BARRIER)
+            return Problem(NO_BARRIER, f"{where}: a barrier, then the clock", "no barrier")
     return None
 
 

@@ -16,7 +16,7 @@ import torch
 from autograder.inside import runs
 from autograder.inside.runs import RunFailed
 from autograder.kit.case import Case
-from autograder.kit.mistakes import MODIFIED, WRONG_TYPE
+from autograder.kit.mistakes import MODIFIED, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import difference, kind_of, same
@@ -179,10 +179,10 @@ def _wrong_value(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | No
             want, got, before = want[at], got[at], before[at]
         if not _comparable(want, got):
             return Problem(WRONG_TYPE, where + kind_of(want), kind_of(got))
-        kind, remark = _diagnose(case, rank, place, want, got, before)
-        kind = OWN_PART if is_own and kind is UNTOUCHED else kind
+        mistake, remark = _diagnose(case, rank, place, want, got, before)
+        mistake = OWN_PART if is_own and mistake is UNTOUCHED else mistake
         expected, found = difference(want, got)
-        return Problem(kind, where + expected, found + remark)
+        return Problem(mistake, where + expected, found + remark)
     return None
 
 
@@ -201,8 +201,8 @@ def _diagnose(
     want: torch.Tensor,
     got: torch.Tensor,
     before: torch.Tensor | None,
-) -> tuple[str, str]:
-    """The kind of a wrong value, and a remark for the table."""
+) -> tuple[Mistake, str]:
+    """What a wrong value is a sign of, and a remark for the table."""
     if before is not None and same(got, before):
         return UNTOUCHED, " (as before the call)"
     for other, wanted in enumerate(case.expected):
@@ -219,7 +219,7 @@ def _diagnose(
     return VALUE, ""
 
 
-def _summands(case: InPlaceCase, rank: int, got: torch.Tensor) -> tuple[str, str]:
+def _summands(case: InPlaceCase, rank: int, got: torch.Tensor) -> tuple[Mistake, str]:
     """Which contributions a wrong sum contains, where that can be told."""
     parts = torch.stack([part.double().flatten() for part in case.summands[rank]])
     total = got.double().flatten()

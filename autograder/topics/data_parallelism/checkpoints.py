@@ -20,6 +20,7 @@ from autograder.inside.runs import RunFailed
 from autograder.kit import student
 from autograder.kit.case import Trial
 from autograder.kit.judge import judge
+from autograder.kit.mistakes import DEADLOCK, Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.student import Function, Outcome
 from autograder.kit.values import close, kind_of, same
@@ -32,10 +33,12 @@ from autograder.topics.data_parallelism.checkpoint_mistakes import (
     LEFT_OVER,
     LEFT_WAITING,
     LOST,
+    MODEL_NOT_RESTORED,
     NAMES_OF_THE_WRAPPER,
     NO_FILE,
     NOT_ON_THE_DISK,
     NOT_WHOLE,
+    OPTIMIZER_NOT_RESTORED,
     OPTIMIZER_OF_ANOTHER_MODEL,
     RANDOM_STATE_NOT_RESTORED,
     RANDOM_STATES,
@@ -112,10 +115,10 @@ class _SaveTrial(Trial):
     """A trial that knows what it means when a save does not end well.
 
     Attributes:
-        stuck: the kind of problem that a deadlock is.
+        stuck: what a deadlock is a sign of.
     """
 
-    stuck: str = runs.DEADLOCK
+    stuck: Mistake = DEADLOCK
 
     def explain(self, failure: RunFailed) -> Problem:
         if failure.exception == drivers.SecondWriter.__name__:
@@ -244,7 +247,7 @@ def _lost(states: Sequence[dict], report: dict) -> Problem | None:
     """The problem when none of these states can be read any more."""
     if any(not difference(content_of(state), report["content"]) for state in states):
         return None
-    found = NO_FILE if report["content"] is None else "another one"
+    found = "no file" if report["content"] is None else "another one"
     return Problem(
         LOST,
         "the earlier checkpoint, whole",
@@ -312,9 +315,9 @@ def _wrong_load(saved: dict, random_states: Sequence, later: dict, outcomes: Out
         if type(report["step"]) is not int or report["step"] != saved["step"]:
             returned = RETURNED_THE_STEP
             return Problem(returned, f"{where}{saved['step']} is returned", shown(report["step"]))
-        for part in ("model", "optimizer"):
+        for part, not_restored in (("model", MODEL_NOT_RESTORED), ("optimizer", OPTIMIZER_NOT_RESTORED)):
             if differing := difference(saved[part], report[part], name=part):
-                return Problem(f"{part} not restored", where + differing[0], differing[1])
+                return Problem(not_restored, where + differing[0], differing[1])
         if rank < len(random_states) and not same(report["random state"], random_states[rank]):
             expected = f"{where}the random numbers go on as they would have on rank {rank}"
             return Problem(RANDOM_STATE_NOT_RESTORED, expected, "others are drawn")
@@ -340,7 +343,7 @@ def _misfits(draw: Draw, world_size: int) -> Iterator[_Misfit]:
         return content_of(draw.state("SGD", widths), draw.random_states(world_size))
 
     fitting, first, *rest = content(draw.widths), *draw.widths
-    yield _Misfit(NO_FILE, None)
+    yield _Misfit("no file", None)
     yield _Misfit("empty file", b"", 0.0)
     yield _Misfit("file cut short at 50 %", fitting, 0.5)
     yield _Misfit("file cut short at 99 %", fitting, 0.99)

@@ -12,6 +12,7 @@ import torch
 
 from autograder.inside.drivers.data_parallelism import LEARNING_RATE
 from autograder.inside.drivers.small_models import build, descend, gradients, loss
+from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.values import close, kind_of, number
 from autograder.topics.data_parallelism.mistakes import (
@@ -103,9 +104,11 @@ def wrong_gradients(got: Gradients, expected: Expected, at: int, where: str) -> 
         label = f"{where}, {name}.grad"
         if found is None or found.shape != want.shape or found.dtype != want.dtype:
             return Problem(NO_GRADIENT, f"{label}: {kind_of(want)}", kind_of(found))
-        kind, remark = _diagnose(found, want, expected.local[at][name], len(expected.local))
+        mistake, remark = _diagnose(found, want, expected.local[at][name], len(expected.local))
         worst = int((found.double() - want.double()).abs().nan_to_num(torch.inf).argmax())
-        return Problem(kind, f"{label}: [{worst}] = {number(want, worst)}", f"{number(found, worst)}{remark}")
+        return Problem(
+            mistake, f"{label}: [{worst}] = {number(want, worst)}", f"{number(found, worst)}{remark}"
+        )
     return None
 
 
@@ -118,7 +121,7 @@ def _equal(got: torch.Tensor | None, want: torch.Tensor | None) -> bool:
 
 def _diagnose(
     got: torch.Tensor, want: torch.Tensor, local: torch.Tensor | None, world_size: int
-) -> tuple[str, str]:
+) -> tuple[Mistake, str]:
     if world_size > 1:
         if local is not None and _equal(got, local):
             return OWN_GRADIENT, " (this rank's own gradient)"

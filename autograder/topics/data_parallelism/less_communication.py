@@ -16,6 +16,7 @@ from autograder.inside.drivers import less_communication as drivers
 from autograder.kit.case import Trial
 from autograder.kit.draws import Draws
 from autograder.kit.judge import judge
+from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Function, Outcome
@@ -110,7 +111,7 @@ def _title(world_size: int, members: tuple[int, ...] | None, what: str) -> str:
 
 
 # The usual mistakes: how the values of all ranks are combined, and when gradients are cleared.
-_ROUND_MISTAKES: Sequence[tuple[str, Callable, str]] = (
+_ROUND_MISTAKES: Sequence[tuple[Mistake, Callable, str]] = (
     (NOT_AVERAGED, lambda values, rank: values[rank], "before"),
     (SUMMED_WEIGHTS, lambda values, rank: torch.stack(values).sum(0), "before"),
     (WEIGHTS_OF_ONE_RANK, lambda values, rank: values[0], "before"),
@@ -161,8 +162,9 @@ def _talked_early(ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
             for call in part.calls:
                 if call.start < last:
                     got = f"rank {rank} calls {call.op} in line {call.line} before its last step"
-                    kind = COMMUNICATION_BETWEEN_LOCAL_STEPS
-                    return Problem(kind, f"round {number}: local steps only", got)
+                    return Problem(
+                        COMMUNICATION_BETWEEN_LOCAL_STEPS, f"round {number}: local steps only", got
+                    )
     return None
 
 
@@ -179,11 +181,11 @@ def _wrong_weights(local: LocalSgd, ranks: Sequence[int], outcomes: Outcomes) ->
     return None
 
 
-def _round_mistake(local: LocalSgd, number: int, found: list[dict]) -> str:
-    for kind, *mistake in _ROUND_MISTAKES:
-        made = list(local.simulate(*mistake))[number]
+def _round_mistake(local: LocalSgd, number: int, found: list[dict]) -> Mistake:
+    for mistake, *way in _ROUND_MISTAKES:
+        made = list(local.simulate(*way))[number]
         if all(map(_alike, found, made)):
-            return kind
+            return mistake
     return WRONG_WEIGHTS_AFTER_A_ROUND
 
 
@@ -201,7 +203,7 @@ def _heavy_rounds(local: LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -> 
 # --- TopKCompressor
 
 
-_COMPRESSION_MISTAKES: dict[str, dict[str, object]] = {
+_COMPRESSION_MISTAKES: dict[Mistake, dict[str, object]] = {
     NO_ERROR_FEEDBACK: {"keeps": "nothing"},
     SENT_AND_KEPT: {"keeps": "everything"},
     SUMMED_GRADIENTS: {"averages": False},
@@ -284,18 +286,18 @@ def _wrong_gradients(
                 expected, shown = _differing(want, got)
                 place = f"step {number + 1}, rank {rank}, gradient {index + 1}: "
                 untouched = all(map(same, found[number], given[number]))
-                kind = UNTOUCHED if untouched else _compression_mistake(compression, number, found)
-                return Problem(kind, place + expected, shown)
+                mistake = UNTOUCHED if untouched else _compression_mistake(compression, number, found)
+                return Problem(mistake, place + expected, shown)
     return None
 
 
 def _compression_mistake(
     compression: Compression, number: int, found: Sequence[Sequence[torch.Tensor]]
-) -> str:
-    for kind, changes in _COMPRESSION_MISTAKES.items():
+) -> Mistake:
+    for mistake, changes in _COMPRESSION_MISTAKES.items():
         made = list(dataclasses.replace(compression, **changes).simulate())[number]
         if all(map(_equal, found[number], made)):
-            return kind
+            return mistake
     return WRONG_COMPRESSED_GRADIENTS
 
 

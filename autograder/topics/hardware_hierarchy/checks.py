@@ -18,7 +18,7 @@ from typing import ClassVar
 from autograder.inside.drivers import hardware_hierarchy as drivers
 from autograder.kit.case import Trial
 from autograder.kit.judge import judge
-from autograder.kit.mistakes import MODIFIED
+from autograder.kit.mistakes import MODIFIED, Mistake
 from autograder.kit.problem import Problem, counted
 from autograder.kit.student import Function, Outcome
 from autograder.kit.values import kind_of, same
@@ -177,11 +177,11 @@ def _transfer_trial(num_bytes: int, hops: list[tuple[float, float]], pipelined: 
 def _formula(
     arguments: tuple,
     expected: float,
-    mistakes: Mapping[str, float],
+    mistakes: Mapping[Mistake, float],
     title: str,
     kind: type[Trial] = Trial,
 ) -> Trial:
-    """A call that must return `expected`; `mistakes` says what the problem is called with other numbers."""
+    """A call that must return `expected`; `mistakes` has the numbers of frequent mistakes."""
 
     def verify(outcomes: Outcomes) -> Problem | None:
         outcome = outcomes[0]
@@ -189,7 +189,7 @@ def _formula(
             return problem
         if not math.isclose(outcome.value, expected, rel_tol=EXACT):
             close = (
-                name for name, value in mistakes.items() if math.isclose(outcome.value, value, rel_tol=EXACT)
+                each for each, value in mistakes.items() if math.isclose(outcome.value, value, rel_tol=EXACT)
             )
             return Problem(next(close, NUMBER), f"{expected:.9g}", f"{outcome.value:.9g}")
         if not all(map(_equal, outcome.arguments, arguments)):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from autograder.kit.case import Trial
 from autograder.kit.judge import judge
-from autograder.kit.mistakes import WRONG_TYPE
+from autograder.kit.mistakes import WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem, counted
 from autograder.kit.student import Function
 from autograder.kit.values import kind_of
@@ -97,8 +97,10 @@ def _bubble_trial(name: str, schedules: list[Schedule], times: tuple[float, floa
     return pure_trial(title, calls, lambda answers: _wrong_bubble(answers[0], want, wrong), size=stages)
 
 
-def _wrong_bubbles(schedules: list[Schedule], times: tuple[float, float], want: float) -> dict[str, float]:
-    """What frequent mistakes would answer, by their kind."""
+def _wrong_bubbles(
+    schedules: list[Schedule], times: tuple[float, float], want: float
+) -> dict[Mistake, float]:
+    """What frequent mistakes would answer."""
     busy, total = reference.busy_and_total(schedules, *times)
     stages, microbatches = len(schedules), len(schedules[0]) // 2
     return {
@@ -112,7 +114,7 @@ def _wrong_bubbles(schedules: list[Schedule], times: tuple[float, float], want: 
     }
 
 
-def _wrong_bubble(answer: dict, want: float, wrong: dict[str, float]) -> Problem | None:
+def _wrong_bubble(answer: dict, want: float, wrong: dict[Mistake, float]) -> Problem | None:
     expected = f"{want:.6g}"
     if "refused" in answer:
         return Problem(POSSIBLE_SCHEDULES_REFUSED, expected, described(answer))
@@ -121,8 +123,8 @@ def _wrong_bubble(answer: dict, want: float, wrong: dict[str, float]) -> Problem
         return Problem(WRONG_TYPE, f"{expected}, a float", kind_of(value))
     if abs(value - want) <= EXACT:
         return None
-    kinds = (kind for kind, mistaken in wrong.items() if abs(value - mistaken) <= EXACT * (1 + abs(mistaken)))
-    return Problem(next(kinds, WRONG_BUBBLE), expected, f"{value:.6g}")
+    made = (each for each, mistaken in wrong.items() if abs(value - mistaken) <= EXACT * (1 + abs(mistaken)))
+    return Problem(next(made, WRONG_BUBBLE), expected, f"{value:.6g}")
 
 
 def _stuck_trials() -> Iterator[Trial]:

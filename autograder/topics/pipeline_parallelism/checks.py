@@ -22,6 +22,7 @@ from autograder.inside.runs import RunFailed
 from autograder.kit.case import Trial
 from autograder.kit.draws import Draws
 from autograder.kit.judge import judge
+from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted
 from autograder.kit.student import Function, Outcome
 from autograder.kit.values import close, kind_of, number
@@ -134,7 +135,7 @@ class _Run:
         layers: for each stage its layers.
         frozen: the stage that is not trained, if there is one.
         gradients: for each stage those of its parameters.
-        wrong: gradients that frequent mistakes make, by their kind.
+        wrong: gradients that frequent mistakes make.
     """
 
     name: str
@@ -146,7 +147,7 @@ class _Run:
     transposed: bool
     loss: float
     gradients: list[Gradients]
-    wrong: dict[str, list[Gradients]]
+    wrong: dict[Mistake, list[Gradients]]
 
     @classmethod
     def draw(
@@ -183,7 +184,7 @@ class _Run:
             transposed,
             loss,
             gradients,
-            {kind: mistaken for kind, (_, mistaken) in wrong.items()},
+            {mistake: mistaken for mistake, (_, mistaken) in wrong.items()},
         )
 
     def inputs(self, stage: int) -> tuple:
@@ -240,18 +241,18 @@ class _Run:
                 continue
             if got is None:
                 return Problem(STAGE_WITHOUT_GRADIENTS, f"{name}: {kind_of(want)}", "None")
-            kind = DATA_OF_ANOTHER_STAGE if got.isnan().any() else self._mistake(stage, outcome)
+            mistake = DATA_OF_ANOTHER_STAGE if got.isnan().any() else self._mistake(stage, outcome)
             worst = int((got - want).abs().nan_to_num(torch.inf).argmax())
             expected = f"{name}: [{worst}] = {number(want, worst)}"
-            return Problem(kind, expected, number(got, worst))
+            return Problem(mistake, expected, number(got, worst))
         return None
 
-    def _mistake(self, stage: int, outcome: Outcome) -> str:
+    def _mistake(self, stage: int, outcome: Outcome) -> Mistake:
         got = outcome.value["gradients"]
-        for kind, mistaken in self.wrong.items():
+        for mistake, mistaken in self.wrong.items():
             pairs = zip(got, mistaken[stage], strict=True)
             if all(want is None or (own is not None and _close(own, want)) for own, want in pairs):
-                return kind
+                return mistake
         return WRONG_STAGE_GRADIENTS
 
     def _steps(self, stage: int, outcome: Outcome, where: str) -> Problem | None:

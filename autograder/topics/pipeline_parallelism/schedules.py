@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from autograder.inside.drivers import pipeline_schedules as drivers
 from autograder.kit.case import Trial
 from autograder.kit.judge import judge
+from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted
 from autograder.kit.student import Function
 from autograder.kit.values import kind_of
@@ -59,7 +60,7 @@ def pure_trial(title: str, calls: Sequence[Sequence], verify: Verify, size: int 
     )
 
 
-def _refusal_trial(title: str, arguments: Sequence, accepted: str, names: Sequence[int]) -> Trial:
+def _refusal_trial(title: str, arguments: Sequence, accepted: Mistake, names: Sequence[int]) -> Trial:
     """A call that has to end in a ValueError that names these numbers."""
     expected = f"a ValueError that names {' and '.join(map(str, names))}"
 
@@ -114,8 +115,8 @@ def _assigning(num_stages: Sequence[int], seed: int) -> Iterator[Trial]:
 def _misassigned(answers: list[dict], num_layers: int) -> Problem | None:
     for stage, answer in enumerate(answers):
         if answer.get("type") != "range":
-            kind = POSSIBLE_LAYERS_REFUSED if "refused" in answer else NO_RANGE
-            return Problem(kind, f"stage {stage}: a range", described(answer))
+            mistake = POSSIBLE_LAYERS_REFUSED if "refused" in answer else NO_RANGE
+            return Problem(mistake, f"stage {stage}: a range", described(answer))
     assigned = [answer["value"] for answer in answers]
     want = _evenly(num_layers, len(answers))
     if assigned == want:
@@ -133,7 +134,7 @@ def _evenly(num_layers: int, num_stages: int) -> list[list[int]]:
     return [list(range(*bounds)) for bounds in zip(starts, starts[1:], strict=False)]
 
 
-def _misassignment(assigned: list[list[int]], want: list[list[int]]) -> str:
+def _misassignment(assigned: list[list[int]], want: list[list[int]]) -> Mistake:
     given, wanted = Counter(sum(assigned, [])), Counter(sum(want, []))
     if given != wanted:
         return LAYERS_TWICE if given - wanted else LAYERS_MISSING

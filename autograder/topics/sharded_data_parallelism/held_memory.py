@@ -36,6 +36,8 @@ from autograder.topics.sharded_data_parallelism.mistakes import (
     GATHERED_TWICE,
     GRADIENTS_REDUCED_TWICE,
     KEPT_FOR_BACKWARD,
+    NOT_FREED_IN_BACKWARD,
+    NOT_FREED_IN_FORWARD,
     PARAMETERS_SENT_TWICE,
     STATE_NOT_SHARDED,
     TOO_MANY_GRADIENTS_AT_ONCE,
@@ -161,15 +163,15 @@ def parameters(seed: int) -> Training:
             or too_much(step.calls, REDUCES, _TOWER, GRADIENTS_REDUCED_TWICE, "reduce-scatters", where)
             or too_little([_HALF], [forward])
             or _held(step.taken("began"), _HALF, WHOLE_PARAMETERS_HELD, where)
-            or _held(step.taken("turned"), 2 * _HALF, _kept(regathers, "forward"), where)
-            or _held(step.taken_since("began"), 3 * _HALF, _kept(regathers, "backward"), where)
+            or _held(step.taken("turned"), 2 * _HALF, _kept(regathers, NOT_FREED_IN_FORWARD), where)
+            or _held(step.taken_since("began"), 3 * _HALF, _kept(regathers, NOT_FREED_IN_BACKWARD), where)
         )
 
     return _one_step(seed, "parameters", rule, 2 * _HALF)
 
 
-def _kept(regathers: bool, when: str) -> str:
-    return f"not freed in {when}" if regathers else KEPT_FOR_BACKWARD
+def _kept(regathers: bool, not_freed: Mistake) -> Mistake:
+    return not_freed if regathers else KEPT_FOR_BACKWARD
 
 
 def _one_step(seed: int, what: str, rule: Rule, received: int) -> Training:

@@ -18,7 +18,7 @@ from autograder.inside.drivers import benchmarking as calling
 from autograder.inside.drivers import sharded_data_parallelism as drivers
 from autograder.kit.case import Trial
 from autograder.kit.judge import judge
-from autograder.kit.mistakes import WRONG_TYPE
+from autograder.kit.mistakes import WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import stretches
@@ -94,7 +94,7 @@ def _costs(
 def _bytes_trial(num_params: int, n: int, stage: int) -> Trial:
     costs = partial(_costs, num_params, n)
     answer = costs(stage)
-    mistakes = {
+    mistakes: dict[Mistake, float | list[float]] = {
         EVERYTHING_SHARDED: costs(3),
         NOTHING_SHARDED: costs(0),
         FLOAT32_TRAINING: costs(stage, 4, 4, 8),
@@ -124,11 +124,11 @@ def _bytes_trial(num_params: int, n: int, stage: int) -> Trial:
     )
 
 
-def _bytes_mistake(got: float, answer: float, mistakes: Mapping[str, float | list[float]]) -> str:
-    for kind, wrong in mistakes.items():
+def _bytes_mistake(got: float, answer: float, mistakes: Mapping[Mistake, float | list[float]]) -> Mistake:
+    for mistake, wrong in mistakes.items():
         for value in wrong if isinstance(wrong, list) else [wrong]:
             if math.isclose(got, value, rel_tol=1e-6) and not math.isclose(value, answer, rel_tol=1e-12):
-                return kind
+                return mistake
     return ROUNDED_BYTES if math.isclose(got, answer, rel_tol=1e-6) else WRONG_BYTES
 
 
@@ -173,7 +173,7 @@ PLANS: dict[str, dict] = {
 _OWNED = _PLAN | {"groups": [[_ALL, {}]], "owned": True}
 _NO_GRADIENT = 3  # the parameter that has none in the second step
 # What the usual mistakes make of a plan.
-_PLAN_MISTAKES: dict[str, Callable[[dict], dict]] = {
+_PLAN_MISTAKES: dict[Mistake, Callable[[dict], dict]] = {
     LEARNING_RATE_UNCHANGED: lambda plan: plan | {"factor": 1},
     GROUP_OPTIONS_LOST: lambda plan: plan | {"groups": [[places, {}] for places, _ in plan["groups"]]},
     GROUP_NOT_ADDED: lambda plan: plan | {"groups": plan["groups"][:1], "late": False},
@@ -262,7 +262,7 @@ def _wrong_optimizer(
 
 def _forbidden(calls: Sequence[Call], where: str) -> Problem | None:
     problem = shard_traffic.broken_rules(calls, shard_traffic.COPIES, where)
-    return replace(problem, mistake=AVERAGED_AGAIN) if problem and problem.mistake == ALL_REDUCED else problem
+    return replace(problem, mistake=AVERAGED_AGAIN) if problem and problem.mistake is ALL_REDUCED else problem
 
 
 def _not_cleared(plan: dict, report: dict, where: str) -> Problem | None:
@@ -303,29 +303,32 @@ def _wrong_weights(
                 continue
             expected, shown = difference(want, got)
             stayed = " (as before the step)" if torch.equal(got, before[at]) else ""
-            kind = _plan_mistake(plan, weights, gradients, report["weights"])
-            kind = _standstill(plan, before, found) if stayed and kind == WRONG_UPDATE else kind
-            return Problem(kind, f"{where}, step {number + 1}, parameter {at + 1}{expected}", shown + stayed)
+            mistake = _plan_mistake(plan, weights, gradients, report["weights"])
+            if stayed and mistake is WRONG_UPDATE:
+                mistake = _standstill(plan, before, found)
+            return Problem(
+                mistake, f"{where}, step {number + 1}, parameter {at + 1}{expected}", shown + stayed
+            )
         before = found
     return None
 
 
-def _standstill(plan: dict, before: Sequence, found: Sequence) -> str:
+def _standstill(plan: dict, before: Sequence, found: Sequence) -> Mistake:
     """Why a parameter stays as it was."""
     if plan["closure"] and all(map(torch.equal, before, found)):
         return CLOSURE_CALLED_LATE
     return ANOTHER_OWNER if plan["owned"] else NOT_SENT_BY_ITS_OWNER
 
 
-def _plan_mistake(plan: dict, weights: Sequence, gradients: Sequence, found: Sequence) -> str:
-    for kind, change in _PLAN_MISTAKES.items():
+def _plan_mistake(plan: dict, weights: Sequence, gradients: Sequence, found: Sequence) -> Mistake:
+    for mistake, change in _PLAN_MISTAKES.items():
         made = _serial(change(plan), weights, gradients)
         if all(
             close(g, m, 1e-6)
             for step, other in zip(found, made, strict=True)
             for g, m in zip(step, other, strict=True)
         ):
-            return kind
+            return mistake
     return WRONG_UPDATE
 
 

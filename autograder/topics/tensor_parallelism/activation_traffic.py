@@ -10,12 +10,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
 from autograder.topics.tensor_parallelism.mistakes import (
     ACTIVATIONS_NOT_WAITED_FOR,
+    BYTES_IN_BACKWARD,
+    BYTES_IN_FORWARD,
     COLLECTIVES_BEFORE_FORWARD,
+    COLLECTIVES_IN_BACKWARD,
+    COLLECTIVES_IN_FORWARD,
 )
 from fourranks.trace import Call
 from fourranks.trace.bandwidth import busbw_factor, message_size
@@ -77,17 +82,30 @@ def excess(traffic: Traffic, outcome: Outcome, world_size: int, where: str) -> P
     turned = step.at("turned")
     forward = [call for call in calls if call.start <= turned]
     backward = [call for call in calls if call.start > turned]
-    return _excess("forward", traffic.forward, forward, world_size, where) or _excess(
-        "backward", traffic.backward, backward, world_size, where
+    return _excess(_FORWARD, traffic.forward, forward, world_size, where) or _excess(
+        _BACKWARD, traffic.backward, backward, world_size, where
     )
 
 
+@dataclass(frozen=True)
+class _Phase:
+    """A half of a step, and the mistakes of too many collectives and too many bytes in it."""
+
+    name: str
+    too_many: Mistake
+    too_much: Mistake
+
+
+_FORWARD = _Phase("forward", COLLECTIVES_IN_FORWARD, BYTES_IN_FORWARD)
+_BACKWARD = _Phase("backward", COLLECTIVES_IN_BACKWARD, BYTES_IN_BACKWARD)
+
+
 def _excess(
-    phase: str, allowed: Sequence[Collective], calls: Sequence[Call], world_size: int, where: str
+    phase: _Phase, allowed: Sequence[Collective], calls: Sequence[Call], world_size: int, where: str
 ) -> Problem | None:
-    expected = f"{where}, {phase}: {' and '.join(map(str, allowed)) or 'no communication'}"
+    expected = f"{where}, {phase.name}: {' and '.join(map(str, allowed)) or 'no communication'}"
     if len(calls) > sum(collective.count for collective in allowed):
-        return Problem(f"collectives in {phase}", expected, _listed(calls))
+        return Problem(phase.too_many, expected, _listed(calls))
     limit = sum(
         collective.count * _sent(collective.op, collective.nbytes, world_size) for collective in allowed
     )
@@ -96,7 +114,7 @@ def _excess(
     )
     if sent > limit + 0.5:  # bytes come in whole ones
         got = f"{_listed(calls)}: {counted(round(sent), 'byte')} on the wire instead of {round(limit):,}"
-        return Problem(f"bytes in {phase}", expected, got)
+        return Problem(phase.too_much, expected, got)
     return None
 
 

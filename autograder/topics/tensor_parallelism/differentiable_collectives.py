@@ -15,7 +15,7 @@ import torch
 from autograder.inside.drivers import tensor_parallelism as drivers
 from autograder.kit.case import Trial
 from autograder.kit.judge import judge
-from autograder.kit.mistakes import MODIFIED
+from autograder.kit.mistakes import MODIFIED, Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.student import Function, Outcome
@@ -49,7 +49,7 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16)
 LARGEST = 8  # of the numbers drawn, so that bfloat16 is exact for the sum over 8 ranks
 
 Tensor = torch.Tensor
-Mistakes = dict[str, Sequence[Tensor]]
+Mistakes = dict[Mistake, Sequence[Tensor]]
 
 
 @dataclass(frozen=True)
@@ -328,7 +328,7 @@ def _compare(
     wanted: Sequence[Tensor],
     key: str,
     name: str,
-    otherwise: str,
+    otherwise: Mistake,
     mistakes: Mistakes,
 ) -> Problem | None:
     tensors = Tensors(name, wanted, otherwise, tuple(mistakes.items()), tolerance=0.0)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import torch
 
+from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.values import close, kind_of, number
 from autograder.topics.tensor_parallelism.mistakes import ANOTHER_SHAPE_OF_A_PART, NO_GRADIENT_OF_A_PART
@@ -51,14 +52,14 @@ class Tensors:
     """One tensor of each rank, by position in the group: what it has to be, and the usual mistakes.
 
     Attributes:
-        mistakes: by kind of problem what each rank would have.
-        otherwise: kind of problem when it is none of these.
+        mistakes: what each rank would have.
+        otherwise: what is wrong when it is none of these.
     """
 
     name: str
     wanted: Sequence[torch.Tensor]
-    otherwise: str
-    mistakes: Sequence[tuple[str, Sequence[torch.Tensor]]] = ()
+    otherwise: Mistake
+    mistakes: Sequence[tuple[Mistake, Sequence[torch.Tensor]]] = ()
     tolerance: float = TOLERANCE
 
     def wrong(self, got: Sequence[object], ranks: Sequence[str]) -> Problem | None:
@@ -75,11 +76,11 @@ class Tensors:
                 return Problem(self._mistake(at, found), expected, number(found, worst))
         return None
 
-    def _mistake(self, at: int, found: torch.Tensor) -> str:
+    def _mistake(self, at: int, found: torch.Tensor) -> Mistake:
         """What a wrong tensor seems to be."""
-        for kind, tensors in self.mistakes:
+        for mistake, tensors in self.mistakes:
             if tensors[at].shape == found.shape and close(found, tensors[at].to(found.dtype), self.tolerance):
-                return kind
+                return mistake
         return self.otherwise
 
 

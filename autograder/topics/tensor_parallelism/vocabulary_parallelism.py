@@ -15,6 +15,7 @@ from autograder.inside.drivers import tensor_parallelism as drivers
 from autograder.kit.case import Trial
 from autograder.kit.draws import Draws
 from autograder.kit.judge import judge
+from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.student import Function, Outcome
@@ -115,7 +116,7 @@ def _examine(
 ) -> Problem | None:
     n, ranks = len(outcomes), names(outcomes)
     found = by_rank(outcomes, "loss")
-    wrong_loss = Tensors("loss", [loss] * n, _kind(found), _mistakes(logits, target, n))
+    wrong_loss = Tensors("loss", [loss] * n, _otherwise(found), _mistakes(logits, target, n))
     if problem := wrong_loss.wrong(found, ranks):
         return problem
     for rank, outcome in outcomes:
@@ -133,14 +134,14 @@ def _examine(
     )
 
 
-def _kind(found: Sequence[object]) -> str:
+def _otherwise(found: Sequence[object]) -> Mistake:
     finite = all(isinstance(loss, torch.Tensor) and bool(loss.isfinite().all()) for loss in found)
     return WRONG_CROSS_ENTROPY if finite else CROSS_ENTROPY_NOT_FINITE
 
 
 def _mistakes(
     logits: torch.Tensor, target: torch.Tensor, num_ranks: int
-) -> list[tuple[str, Sequence[torch.Tensor]]]:
+) -> list[tuple[Mistake, Sequence[torch.Tensor]]]:
     total = _loss(logits, target, "sum")
     shards = VOCABULARY.parts(logits, num_ranks)
     of_target = logits.gather(-1, target.clamp(min=0).unsqueeze(-1)).squeeze(-1)
