@@ -45,14 +45,15 @@ mutation: install ## count small faults in solutions that checks catch, into ben
 	@$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ --requirement $< && touch $@ || \
 	echo "The peers could not be installed; pip's reason is above. Their lines will be empty." >&2
 
-lint: install ## look for mistakes and unformatted code
+lint: install ## look for mistakes, unformatted code and wrong types
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
 
 format: install ## format the code, sort the imports
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
 clean: ## remove .venv and everything else that git ignores and make makes again
-	rm -rf .venv *.egg-info .pytest_cache .ruff_cache
+	rm -rf .venv *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -30,8 +30,8 @@ def test_every_direct_dependency_is_pinned_within_its_range():
     assert [name for name, pin in pins.items() if pin not in declared[name]] == []
 
 
-def test_the_code_has_no_lint_and_is_formatted():
-    for command in (["ruff", "check"], ["ruff", "format", "--check"]):
+def test_the_code_has_no_lint_is_formatted_and_keeps_its_types():
+    for command in (["ruff", "check"], ["ruff", "format", "--check"], ["mypy"]):
         checked = subprocess.run(command, cwd=COURSE, capture_output=True, text=True)
         assert checked.returncode == 0, checked.stdout
 

@@ -48,9 +48,9 @@ class Case(ABC):
     patterns: ClassVar[Sequence[Pattern[Any]]] = ()
     answered: ClassVar[str] = "an answer from every rank"
 
-    inputs: Sequence[tuple | None]
+    inputs: Sequence[tuple[Any, ...] | None]
     members: tuple[int, ...] | None = None
-    driver: Callable | None = None
+    driver: Callable[..., Any] | None = None
     backends: Sequence[str] = ("gloo", "nccl")
     received: Sequence[int] = ()
     measures: bool = False
@@ -121,3 +121,9 @@ class Result:
     backend: str
     problem: Problem | None
     printed: str = ""
+
+    @property
+    def fault(self) -> Problem:
+        """What is wrong in a case that failed."""
+        assert self.problem is not None
+        return self.problem

@@ -20,7 +20,7 @@ def choose(mistake: Mistake, failed: Sequence[Result], passed: Sequence[Result])
     pattern = _pattern(failed, passed) if mistake.follows_patterns else ""
     if pattern and mistake.needs_no_hint:
         return pattern
-    told = [result.problem.got for result in failed if result.problem]
+    told = [result.fault.got for result in failed]
     return " ".join(filter(None, (pattern, _hint(mistake, told))))
 
 

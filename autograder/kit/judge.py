@@ -10,6 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from autograder.inside import runs
 from autograder.inside.forbidden import ForbiddenLibrary
@@ -32,7 +33,11 @@ TIMES_TO_MEASURE = 6  # the usual time: such a case moves tens of MiB, also wher
 
 
 def judge(
-    name: str, code: Callable | Function, cases: Iterable[Case], seed: int, banned: Sequence[str] = ()
+    name: str,
+    code: Callable[..., Any] | Function,
+    cases: Iterable[Case],
+    seed: int,
+    banned: Sequence[str] = (),
 ) -> None:
     """Run the cases on every backend there is, and show the verdict.
 
@@ -51,13 +56,13 @@ def judge(
         AssertionError: when a case fails, with the verdict as its text.
     """
     began = time.perf_counter()
-    cases = _Counted(cases)
+    drawn = _Counted(cases)
     with student.handle(code) as handle:
         handle.forbid(banned)
-        results = _results(handle, cases)
-        results = list(_until_failure(results) if handle.until_failure else results)
+        running = _results(handle, drawn)
+        results = list(_until_failure(running) if handle.until_failure else running)
     seconds = time.perf_counter() - began
-    verdict.show(Verdict(name, results, seed, seconds, cases.not_in(results)))
+    verdict.show(Verdict(name, results, seed, seconds, drawn.not_in(results)))
 
 
 class _Counted:
@@ -97,7 +102,7 @@ def _results(handle: Function, cases: Iterable[Case]) -> Iterator[Result]:
             yield from results
             if failure is None or failure.reason == runs.WRONG_TYPE:
                 continue
-            if failure.reason == runs.TIMED_OUT or results[-1].problem.mistake in _AT_ONCE:
+            if failure.reason == runs.TIMED_OUT or results[-1].fault.mistake in _AT_ONCE:
                 return
             unanswered[world_size] += 1
             waiting = iter(_unlike(case, waiting))
@@ -129,15 +134,15 @@ def _run(handle: Function, case: Case) -> tuple[list[Result], RunFailed | None]:
 
 
 def _run_everywhere(handle: Function, case: Case) -> tuple[list[Result], RunFailed | None]:
-    results = []
+    results: list[Result] = []
     for backend in [b for b in handle.backends(case.world_size) if b in case.backends]:
         try:
             outcomes = handle.run(case.inputs, members=case.members, backend=backend, driver=case.driver)
         except RunFailed as failure:
             problem = _without_outcome(case, failure)
             return [*results, Result(case, backend, problem, handle.printed)], failure
-        problem = _examined(case, outcomes)
-        results.append(Result(case, backend, problem, handle.printed if problem else ""))
+        found = _examined(case, outcomes)
+        results.append(Result(case, backend, found, handle.printed if found else ""))
     return results, None
 
 

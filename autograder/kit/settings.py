@@ -40,7 +40,7 @@ class Setting:
         group = f", group of {name_ranks(list(self.members))}" if self.members else ""
         return f"{counted(self.world_size, 'rank')}{group}, {what}"
 
-    def inputs(self, arguments: Callable[[int, int], tuple]) -> list[tuple | None]:
+    def inputs(self, arguments: Callable[[int, int], tuple[Any, ...]]) -> list[tuple[Any, ...] | None]:
         """For each rank that takes part its arguments, by position in the group and rank."""
         positions = {rank: position for position, rank in enumerate(self.ranks)}
         return [
@@ -50,10 +50,10 @@ class Setting:
     def trial(
         self,
         what: str,
-        driver: Callable,
-        arguments: Callable,
+        driver: Callable[..., Any],
+        arguments: Callable[[int, int], tuple[Any, ...]],
         *rules: Rule,
-        kind: type[T] = Trial,
+        kind: type[T] = Trial,  # type: ignore[assignment]  # mypy issue 3737: defaults of type variables
         received: Callable[[int], int] = lambda position: 0,
         **fields: Any,
     ) -> T:

@@ -13,6 +13,7 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -34,8 +35,8 @@ MAX_REASON = 1_000  # characters of what a rank says of a value that it cannot s
 class Outcome:
     """What one rank's call left behind."""
 
-    value: object  # what the function returned
-    arguments: list  # its arguments after the call
+    value: Any  # what the function returned; a check looks what it is before it uses it
+    arguments: list[Any]  # its arguments after the call
     calls: list[Call]  # what this rank communicated
     moments: Sequence[Moment] = ()  # that the driver marked
 
@@ -56,24 +57,19 @@ class Function(ABC):
         timeout: seconds for one call on all ranks; the slowest case of a reference takes a tenth of it on
             two cores.
         until_failure: whether a check may stop at the first case that fails, as nobody reads more of it.
-        printed: the first lines that the ranks printed in the last run, where they may be shown. In grading
-            they may not: code can print the inputs of hidden tests.
-        measures: whether the memory of its ranks is measured from outside where a case asks for it.
     """
 
     name: str
     timeout: float = 20.0
     until_failure: bool = False
-    printed: str = ""
-    measures: bool = False
 
     def run(
         self,
-        inputs: Sequence[tuple | None],
+        inputs: Sequence[tuple[Any, ...] | None],
         *,
         members: tuple[int, ...] | None = None,
         backend: str = "gloo",
-        driver: Callable | None = None,
+        driver: Callable[..., Any] | None = None,
     ) -> list[Outcome | None]:
         """Calls the function on one rank for each of `inputs`, at the same time.
 
@@ -118,6 +114,19 @@ class Function(ABC):
     def _run_on_ranks(self, requests: list[bytes], backend: str) -> Ran:
         """Hand each rank its request."""
 
+    @property
+    def measures(self) -> bool:
+        """Whether the memory of its ranks is measured from outside where a case asks for it."""
+        return False
+
+    @property
+    def printed(self) -> str:
+        """The first lines that the ranks printed in the last run, where they may be shown.
+
+        In grading they may not: code can print the inputs of hidden tests.
+        """
+        return ""
+
     @abstractmethod
     def release(self) -> None:
         """Ends the ranks that earlier runs left ready for the next one."""
@@ -132,7 +141,7 @@ class Function(ABC):
 class NotebookFunction(Function):
     """A function of this process, shipped by value to ranks."""
 
-    def __init__(self, function: Callable) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self.name = getattr(function, "__name__", type(function).__name__)
         self._function = function
         self._pickled = b""  # when it has been called once
@@ -165,7 +174,7 @@ def _excerpt(transcript: Transcript) -> str:
     return "\n".join(lines)
 
 
-def handle(function: Callable | Function) -> Function:
+def handle(function: Callable[..., Any] | Function) -> Function:
     """The handle to a student's function; a handle is returned as it is.
 
     Raises:
@@ -181,8 +190,7 @@ def handle(function: Callable | Function) -> Function:
 
 def _outcome(rank: int, answer: bytes | memoryview, calls: list[Call]) -> Outcome | None:
     try:
-        answer = wire.decode(answer)
-        match answer:
+        match wire.decode(answer):
             case None:
                 return None
             case {"unsendable": str(reason)}:

@@ -9,9 +9,9 @@ def same(got: object, want: object) -> bool:
     """Equal in type, dtype, shape and every element."""
     if type(got) is not type(want):
         return False
-    if isinstance(want, torch.Tensor):
+    if isinstance(got, torch.Tensor) and isinstance(want, torch.Tensor):
         return got.dtype == want.dtype and got.shape == want.shape and torch.equal(got, want)
-    if isinstance(want, (list, tuple)):
+    if isinstance(got, (list, tuple)) and isinstance(want, (list, tuple)):
         return len(got) == len(want) and all(map(same, got, want))
     return got == want
 

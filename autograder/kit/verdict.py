@@ -69,7 +69,7 @@ class Verdict:
     @property
     def mistake(self) -> Mistake:
         """The mistake in the most telling case; data that nobody sent only where nothing else is wrong."""
-        return max(self.failed, key=_significance).problem.mistake
+        return max(self.failed, key=_significance).fault.mistake
 
     @property
     def hint(self) -> str:
@@ -116,13 +116,13 @@ class Verdict:
     def _shown(self) -> list[Result]:
         """A few failed cases, the headline's mistake first, empty tensors last; of long stories only one."""
         telling = sorted(
-            self.failed, key=lambda r: (r.problem.mistake is not self.mistake, not r.case.weight[0])
+            self.failed, key=lambda r: (r.fault.mistake is not self.mistake, not r.case.weight[0])
         )
-        return telling[: 1 if "\n" in telling[0].problem.got else MAX_ROWS]
+        return telling[: 1 if "\n" in telling[0].fault.got else MAX_ROWS]
 
     def _rows(self) -> list[tuple[str, str, str, str]]:
         return [
-            (str(result.case), result.backend, result.problem.expected, result.problem.got)
+            (str(result.case), result.backend, result.fault.expected, result.fault.got)
             for result in self._shown
         ]
 
@@ -143,8 +143,8 @@ class Verdict:
         return [fill(note, _WIDTH) for note in notes] if wrap else notes
 
 
-def _significance(result: Result) -> tuple:
-    return result.problem.mistake is not NOT_RECEIVED, result.case.weight
+def _significance(result: Result) -> tuple[bool, tuple[int, int]]:
+    return result.fault.mistake is not NOT_RECEIVED, result.case.weight
 
 
 def show(verdict: Verdict) -> None:
