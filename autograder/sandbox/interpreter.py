@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from autograder import wire
-from autograder.sandbox import bubblewrap, isolation, limits, masking, recorded
+from autograder.sandbox import bubblewrap, forked_zygote, isolation, limits, masking, recorded
 from autograder.sandbox.ledger import Ledger
 from autograder.sandbox.shipped import ShippedFunction
 from autograder.sandbox.witness import Meeting, become_witnessed_rank
 from autograder.student import RAISED, WRONG_TYPE, RunFailed
-from fourranks import forked_zygote, zygote
+from fourranks import zygote
 from fourranks.trace import Call
 
 IDLE = 0.2  # seconds without a request: whoever waits for this process asks at once

@@ -30,12 +30,11 @@ import torch
 import torch.distributed as dist
 
 from autograder.moments import GREW, Moment
-from autograder.sandbox import frames, isolation
+from autograder.sandbox import forked_zygote, frames, isolation
 from autograder.sandbox.arguments import dense, from_plain
 from autograder.sandbox.footprint import Footprint, Watch
 from autograder.sandbox.ledger import Ledger
 from autograder.sandbox.witnessed import Unconnected, WitnessedGroup
-from fourranks import forked_zygote
 from fourranks.messages import Channel, Settings
 from fourranks.rank import rescue
 from fourranks.rank.arguments import call_on, describe, tensors_in

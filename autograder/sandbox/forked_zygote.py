@@ -1,6 +1,6 @@
 """A zygote that is forked from this process, in place of one that imports torch once more.
 
-For a process that has imported torch and done nothing else with it: see `zygote` for why.
+For a process that has imported torch and done nothing else with it: see `fourranks.zygote` for why.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from . import zygote
-from .rank.main import become_rank
+from fourranks import zygote
+from fourranks.rank.main import become_rank
 
 _TICK = 0.01  # seconds between looks whether it has ended
 
