@@ -15,7 +15,7 @@ from .current import world
 from .errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, StartError
 from .group import RankGroup, run, start
 from .magics import load_ipython_extension, unload_ipython_extension
-from .progress import progress
+from .progress_bar import progress
 
 __all__ = [
     "CellTimeout",

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import RemoteError
-from .messages import Clear, Display, Done, Interrupt, Report, Rescue, State, Stream
-from .rank.places import Place
-from .rank.progress import Progress
+from .protocol.messages import Clear, Display, Done, Interrupt, Report, Rescue, State, Stream
+from .protocol.places import Place
+from .protocol.progress import Progress
 from .transcript import Transcript
 from .watch import Deadlock, RankView, Watch, in_step
 from .workers import Workers

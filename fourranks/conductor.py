@@ -15,7 +15,7 @@ from . import zygote
 from .cell import Cell, Output, Stop, deferred_interrupt
 from .errors import FourRanksError, RankDied, StartError
 from .hardware import place
-from .messages import Complete, Form, Inspect
+from .protocol.messages import Complete, Form, Inspect
 from .verdict import Aftermath, verdict
 from .workers import Workers
 

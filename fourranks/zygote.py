@@ -26,7 +26,7 @@ from typing import Any
 
 from .errors import StartError
 from .hardware import Gpus, find_gpus
-from .messages import Channel, Settings
+from .protocol.messages import Channel, Settings
 
 PARENT_CHECK = 1.0  # seconds; how soon the zygote notices a notebook that is gone but left the socket open
 

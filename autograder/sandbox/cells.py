@@ -19,7 +19,7 @@ from traitlets.config import Config
 
 from autograder import wire
 from autograder.student import NotDefined
-from fourranks import parcel
+from fourranks.protocol import parcel
 from fourranks.shipping import notebook_sources
 
 MAX_TEXT = 100_000  # characters of a cell's text that are kept

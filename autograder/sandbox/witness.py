@@ -35,7 +35,7 @@ from autograder.sandbox.arguments import dense, from_plain
 from autograder.sandbox.footprint import Footprint, Watch
 from autograder.sandbox.ledger import Ledger
 from autograder.sandbox.witnessed import Unconnected, WitnessedGroup
-from fourranks.messages import Channel, Settings
+from fourranks.protocol.messages import Channel, Settings
 from fourranks.rank import rescue
 from fourranks.rank.arguments import call_on, describe, tensors_in
 from fourranks.rank.main import become_rank

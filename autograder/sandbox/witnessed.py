@@ -25,7 +25,7 @@ from autograder import moments
 from autograder.moments import Marks, Moment
 from autograder.sandbox import frames
 from autograder.sandbox.arguments import to_plain
-from fourranks.messages import Settings
+from fourranks.protocol.messages import Settings
 from fourranks.rank import waits
 from fourranks.rank.arguments import tensors_in
 from fourranks.rank.default_group import DefaultGroup

@@ -15,7 +15,7 @@ import psutil
 from packaging.requirements import Requirement
 
 from .. import hardware, landlock
-from ..messages import LOOPBACK
+from ..protocol.messages import LOOPBACK
 from .report import Finding, Verdict
 from .tool import NoAnswer, ask
 

@@ -10,8 +10,8 @@ import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from ..trace import Call
-from .board import Board
+from ..protocol.board import Board
+from ..protocol.calls import Call
 
 Counts = Mapping[tuple[str, int | None, int], int]  # receives so far, by (group, peer, tag)
 

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..trace import Call
+from ..protocol.calls import Call
 from .frames import own_caller
 from .methods import Arguments, Operation
 

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import _rendezvous_handlers
 
-from ..messages import LOOPBACK, Settings
+from ..protocol.messages import LOOPBACK, Settings
 from . import gloo, kept, loopback, rescue, waits
 from .arguments import call_on
 from .process_group import RecordingProcessGroup

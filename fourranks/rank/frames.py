@@ -19,7 +19,7 @@ from typing import NamedTuple
 import IPython
 import torch
 
-from .places import Line
+from ..protocol.places import Line
 
 MOST_KNOWN = 1024  # ways to a call whose callers are kept
 MAX_CALLERS = 6  # lines of the reader's that are kept for a call, besides the one that made it

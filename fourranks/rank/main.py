@@ -25,7 +25,10 @@ import torch.distributed as dist
 from IPython.core.error import UsageError
 
 from ..hardware import threads_per_rank
-from ..messages import (
+from ..progress_bar import collect
+from ..protocol.board import Board
+from ..protocol.calls import Call, Record, Tracing
+from ..protocol.messages import (
     Answer,
     Channel,
     Complete,
@@ -42,20 +45,17 @@ from ..messages import (
     Settings,
     State,
 )
-from ..parcel import Parcel, pack
-from ..progress import collect
-from ..trace import Call, Record, Tracing
+from ..protocol.parcel import Parcel, pack
+from ..protocol.places import cells_among, place
 from . import cuda, process_group
-from .board import Board
 from .default_group import DefaultGroup
 from .frames import Owner, caller, owner
-from .places import cells_among, place
 from .profiling import Profiler
 from .recorder import Recorder
 from .script import Script, environment
 from .shell import shell
 from .threads import Helper
-from .values import Variable
+from .variable import Variable
 
 IMPORT_TICK = 0.05  # seconds between looks at an import whose end an interrupt waits for
 IMPORT_PATIENCE = 3.0  # seconds that it waits for a module of the reader's, which may be a whole program

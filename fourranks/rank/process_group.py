@@ -19,11 +19,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from ..trace import Call
+from ..protocol.calls import Call
+from ..protocol.places import place
 from . import futures, gloo, loopback, rescue, stores, waits
 from .arguments import call_on, describe, tensors_in
 from .methods import OPERATIONS, Operation, read
-from .places import place
 from .recorder import Recorder, from_connection
 from .refusals import is_refused
 from .uncompiled import leave_uncompiled

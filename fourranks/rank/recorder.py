@@ -14,13 +14,13 @@ from collections import defaultdict, deque
 from collections.abc import Callable, MutableSequence
 from typing import TypeAlias
 
-from ..trace import MAX_CALLS, Call
+from ..protocol.board import Board
+from ..protocol.calls import MAX_CALLS, Call
+from ..protocol.progress import Progress
 from .agreement import Agreement
 from .backward import Awaited, BackwardWait
-from .board import Board
-from .progress import Progress
 from .threads import standing
-from .values import Variable
+from .variable import Variable
 
 RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead
 GROUPS = 256  # calls of new_group that it carries: who left one out gets stuck in a later one, cells after

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ..trace import Call
+from ..protocol.calls import Call
 from .arguments import call_on
 from .recorder import Recorder
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import format_ranks
-from . import Call, Profile, Record, Trace
+from ..protocol.calls import Call, Profile, Record
+from . import Trace
 from .operations import MESSAGE, Operation
 from .spans import RankSpans
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from ..rank.values import MOST_VALUES, count, flat
+from ..protocol.looks import MOST_VALUES, count, flat
 from .cells import (
     LABELS,
     PAGE,

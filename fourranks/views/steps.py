@@ -1,7 +1,7 @@
 """An algorithm round by round: who sent what to whom, and what every rank held before and after.
 
-`Trace.steps` and `%%ranks --steps` call it. The figure has all rounds; where scripts run, a slider goes
-through them one by one.
+`DrawableTrace.steps` and `%%ranks --steps` call it. The figure has all rounds; where scripts run, a slider
+goes through them one by one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
-from ..rank.values import MOST_VALUES
+from ..protocol.looks import MOST_VALUES
 from ..trace import Trace
 from .cells import (
     LABELS,

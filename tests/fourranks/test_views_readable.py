@@ -13,7 +13,7 @@ from matplotlib.text import Text
 
 from fourranks import published
 from fourranks.doctor.topology import Topology
-from fourranks.rank.values import Look
+from fourranks.protocol.looks import Look
 from fourranks.views import compare, curves, deadlock, links, placements, schedule, show, steps, timeline
 from fourranks.views.bench import calls, ratios, sizes
 from fourranks.views.hardware import copies, ladder, roofline, topology
