@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any, NoReturn
 
-BENCHMARKING = ("fourranks.bench", "fourranks.alpha_beta", "fourranks.trace.bandwidth")
+BENCHMARKING = ("fourranks.bench", "fourranks.figures.alpha_beta", "fourranks.trace.bandwidth")
 DATA_PARALLELISM = ("torch.nn.parallel", "torch.distributed.fsdp", "torch.distributed.algorithms")
 SHARDED_DATA_PARALLELISM = ("torch.distributed.fsdp", "torch.distributed.optim", "torch.nn.parallel")
 TENSOR_PARALLELISM = (

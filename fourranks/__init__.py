@@ -39,6 +39,6 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     if name != "show":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .views import show  # matplotlib takes a while to import
+    from .views.collective import show  # matplotlib takes a while to import
 
     return show

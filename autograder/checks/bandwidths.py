@@ -17,7 +17,7 @@ from autograder.judge import Trial, judge
 from autograder.policy import Problem
 from autograder.student import Function, Outcome
 from autograder.values import kind_of
-from fourranks import alpha_beta
+from fourranks.figures import alpha_beta
 from fourranks.trace import bandwidth
 
 Floats = Sequence[float]

@@ -21,7 +21,7 @@ from autograder.judge import Trial, judge
 from autograder.policy import Problem, counted
 from autograder.student import Function, Outcome
 from autograder.values import kind_of, same
-from fourranks import published
+from fourranks.figures import published
 
 Code = Callable | Function
 Outcomes = Sequence[Outcome | None]

@@ -10,7 +10,7 @@ from autograder.drivers import hardware_hierarchy as drivers
 from autograder.judge import Trial, judge
 from autograder.policy import Problem
 from autograder.student import Function, Outcome
-from fourranks import published
+from fourranks.figures import published
 
 Code = Callable | Function
 Outcomes = Sequence[Outcome | None]

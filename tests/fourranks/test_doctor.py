@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fourranks import doctor, published
+from fourranks import doctor
 from fourranks.doctor import gpus, system, topology, worlds
 from fourranks.doctor.report import Check, Finding, Verdict, report
 from fourranks.doctor.tool import NoAnswer, ask
+from fourranks.figures import published
 
 DATA = Path(__file__).parent / "data"
 TOPOLOGIES = Path(published.__file__).parent / "topologies"

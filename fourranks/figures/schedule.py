@@ -11,8 +11,8 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from .picture import in_words
-from .style import BLANK, FAINT_INK, INK, LEGIBLE_TINT, PAPER, Figure, ink_on, rank_colour, tint
+from ..views.picture import in_words
+from ..views.style import BLANK, FAINT_INK, INK, LEGIBLE_TINT, PAPER, Figure, ink_on, rank_colour, tint
 
 _WIDTH = 9.0  # inches
 _ROW = 0.36  # inches for a rank with one chunk

@@ -166,4 +166,4 @@ def topology(name: str) -> str:
     """
     if name not in TOPOLOGIES:
         raise KeyError(f"there is no listing {name!r}; choose one of {', '.join(TOPOLOGIES)}")
-    return (files("fourranks") / "topologies" / f"{name}.txt").read_text()
+    return (files(__package__) / "topologies" / f"{name}.txt").read_text()
