@@ -31,11 +31,11 @@ from autograder import moments, wire
 from autograder.forbidden import hide
 from autograder.moments import Moment
 from fourranks import zygote
+from fourranks.aftermath import Aftermath
 from fourranks.errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, StartError
 from fourranks.rank import frames
 from fourranks.trace import Call
 from fourranks.transcript import Transcript
-from fourranks.verdict import Aftermath
 
 _RANK_NAMES = ("rank", "world_size", "device", "torch", "dist")
 _DRIVERS = b"autograder.drivers."  # where drivers are, as requests name them

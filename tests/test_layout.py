@@ -1,8 +1,9 @@
-"""Imports go one way: read from the import statements of all files, lazy and type-checking ones included."""
+"""Imports of `fourranks` go one way, lazy ones, too; each of its classes has a name of its own."""
 
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -88,6 +89,16 @@ def test_no_modules_of_fourranks_import_each_other():
 
 def test_imports_of_fourranks_go_one_way():
     assert forbidden(graph(COURSE)) == []
+
+
+def test_the_name_of_a_class_has_one_meaning_in_fourranks():
+    names = Counter(
+        node.name
+        for path in (COURSE / "fourranks").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 @pytest.fixture

@@ -37,9 +37,9 @@ from autograder.sandbox.ledger import Ledger
 from autograder.sandbox.witnessed import Unconnected, WitnessedGroup
 from fourranks.protocol.messages import Channel, Settings
 from fourranks.rank import rescue
-from fourranks.rank.arguments import call_on, describe, tensors_in
+from fourranks.rank.describe import call_on, describe, tensors_in
 from fourranks.rank.main import become_rank
-from fourranks.rank.methods import OPERATIONS, read
+from fourranks.rank.methods import METHODS, read
 from fourranks.trace import Call
 
 KIND = "FOUR_RANKS_KIND"  # of a rank, in its environment: one of these, or none of them
@@ -284,7 +284,7 @@ class Witness:
         if name == "monitored_barrier":
             self._later(number, self._monitored_barrier, group, arguments)
             return
-        operation = OPERATIONS[name]
+        operation = METHODS[name]
         meant = read(operation, tuple(arguments), keywords)
         if meant is None:
             self._answer(number, {"error": f"{name}: invalid arguments", "exception": "ValueError"})

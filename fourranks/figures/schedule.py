@@ -33,15 +33,15 @@ class Job(NamedTuple):
     chunk: int = 0  # which of the rank's parts of the model
 
 
-class _Look(NamedTuple):
+class _JobLook(NamedTuple):
     label: str  # in the legend
     strength: float  # of the rank's colour
 
 
 _LOOKS = {
-    "F": _Look("forward", 0.2),
-    "B": _Look("backward", LEGIBLE_TINT),
-    "W": _Look("gradients of weights", 0.42),
+    "F": _JobLook("forward", 0.2),
+    "B": _JobLook("backward", LEGIBLE_TINT),
+    "W": _JobLook("gradients of weights", 0.42),
 }
 
 

@@ -120,7 +120,7 @@ class Inspect:
 
 
 @dataclass(slots=True)
-class Report:
+class Probe:
     """Answer at once with a `State`, even while the main thread is busy."""
 
     number: int  # for the answer to repeat

@@ -37,9 +37,9 @@ from ..protocol.messages import (
     Form,
     Inspect,
     Interrupt,
+    Probe,
     Pull,
     Push,
-    Report,
     Rescue,
     Run,
     Settings,
@@ -205,7 +205,7 @@ class Rank:
 
     def _take(self, message: Any) -> None:
         match message:
-            case Report(number, detailed):
+            case Probe(number, detailed):
                 self._channel.send(self._state(number, detailed))
             case Interrupt():
                 self._shell.given_up = True

@@ -27,7 +27,7 @@ class Aftermath(Enum):
     DEAD = "The other ranks keep their variables. `%ranks restart` starts all of them again."
 
 
-def verdict(
+def error_of(
     workers: Workers, cell: Cell, stop: Stop | None, errors: dict[int, RemoteError], aftermath: Aftermath
 ) -> BaseException | None:
     """The exception to raise for this cell, None if all is well.
