@@ -68,4 +68,4 @@ class Scene:
 
 def stack(call: Call) -> tuple[Line, ...]:
     """The reader's lines that led to a call, the outermost first."""
-    return (*reversed(call.callers), Line(call.file, call.line, call.function))
+    return (*reversed(call.callers), call.at)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 COURSE = Path(__file__).parents[1]
-STARTERS = {"fourranks.zygote", "fourranks.spawn"}  # their processes become ranks
+STARTERS = {"fourranks.zygote_process", "fourranks.spawn"}  # their processes become ranks
 # What a reader calls: it hands out what the views make. All else computes, and does not know how it is shown.
 FRONT = {"fourranks", "fourranks.magics", "fourranks.group"}
 SHOWS = ("fourranks.views", "fourranks.figures")

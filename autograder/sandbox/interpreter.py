@@ -24,7 +24,7 @@ from autograder.sandbox.ledger import Ledger
 from autograder.sandbox.shipped import ShippedFunction
 from autograder.sandbox.witness import Meeting, become_witnessed_rank
 from autograder.student import RAISED, WRONG_TYPE, RunFailed
-from fourranks import zygote
+from fourranks import zygote_process
 from fourranks.trace import Call
 
 IDLE = 0.2  # seconds without a request: whoever waits for this process asks at once
@@ -43,7 +43,7 @@ def main(descriptor: int) -> None:
     wire.send(connection, {"ready": True})
     with contextlib.suppress(EOFError, OSError, wire.WireError):
         if not select.select([connection], [], [], IDLE)[0]:  # it was started ahead of time
-            zygote.render_a_traceback()
+            zygote_process.render_a_traceback()
         calls = _start(wire.receive(connection)["forbidden"])
         wire.send(connection, {})
         while True:

@@ -56,6 +56,11 @@ class Call:
     broke_group: bool = False  # whether that error has closed the connections of its group
 
     @property
+    def at(self) -> Line:
+        """The line of the reader's code that issued it."""
+        return Line(self.file, self.line, self.function)
+
+    @property
     def is_point_to_point(self) -> bool:
         return self.op in ("send", "recv")
 

@@ -28,7 +28,10 @@ _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(__file__).parents[1])
 _STANDARD_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), "<frozen ")
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_BELOW_THE_READER = (str(Path(IPython.__file__).parent), str(Path(__file__).with_name("main.py")))
+_BELOW_THE_READER = (
+    str(Path(IPython.__file__).parent),
+    *(str(Path(__file__).with_name(name)) for name in ("main.py", "interrupts.py")),
+)
 _GENERATED = str(Path(tempfile.gettempdir(), "torchinductor_"))  # code that torch.compile has written
 _PARTS_OF_TORCH = {
     "nn/parallel/distributed.py": "DistributedDataParallel",

@@ -164,7 +164,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         """Raise an error for a call that names a rank outside the group."""
         group, ranks = self.identity()
         call = call_on(method.name, group, ranks)
-        where = place(call.file, call.line, call.function)
+        where = place(*call.at)
         explanation = no_such_rank(named, self.rank(), ranks, where)
         if method.message:  # Gloo would wait for that rank, and nothing could free it
             raise ValueError(explanation)
