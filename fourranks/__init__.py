@@ -15,7 +15,7 @@ from .current import world
 from .errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, StartError
 from .group import RankGroup, run, start
 from .magics import load_ipython_extension, unload_ipython_extension
-from .progress import progress
+from .progress_bar import progress
 
 __all__ = [
     "CellTimeout",
@@ -39,6 +39,6 @@ __version__ = "0.1.0"
 def __getattr__(name: str) -> Any:
     if name != "show":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .views import show  # matplotlib takes a while to import
+    from .views.collective import show  # matplotlib takes a while to import
 
     return show

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from .errors import RemoteError
-from .messages import Clear, Display, Done, Interrupt, Report, Rescue, State, Stream
-from .rank.places import Place
-from .rank.progress import Progress
+from .protocol.messages import Clear, Display, Done, Interrupt, Probe, Rescue, State, Stream
+from .protocol.places import Place
+from .protocol.progress import Progress
 from .transcript import Transcript
 from .watch import Deadlock, RankView, Watch, in_step
 from .workers import Workers
@@ -201,7 +201,7 @@ class Cell:
         self._reports_due = {worker.rank for worker in self._workers.living()}
         for rank in self._reports_due:
             self._workers[rank].note_memory()
-            self._workers.send(rank, Report(self._report, detailed))
+            self._workers.send(rank, Probe(self._report, detailed))
 
     def collect_reports(self, patience: float) -> None:
         """Ask every living rank for a report and wait for the answers."""

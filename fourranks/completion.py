@@ -26,7 +26,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.tokenutil import token_at_cursor
 
 from . import commands, current
-from .messages import Complete, Inspect
+from .protocol.messages import Complete, Inspect
 
 _FIRST_LINE = re.compile(r"\s*%%ranks\b.*\n")
 _COMMAND = re.compile(r"\s*%%?ranks\s")

@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from . import zygote
+from .aftermath import Aftermath, error_of
 from .cell import Cell, Output, Stop, deferred_interrupt
 from .errors import FourRanksError, RankDied, StartError
 from .hardware import place
-from .messages import Complete, Form, Inspect
-from .verdict import Aftermath, verdict
+from .protocol.messages import Complete, Form, Inspect
 from .workers import Workers
 
 ANSWER_PATIENCE = 0.3  # seconds that someone who has pressed Tab is to wait
@@ -135,7 +135,7 @@ class Conductor:
         self.formed_anew += 1
         cell = Cell(self.workers, dict.fromkeys(range(self.world_size), Form(len(self.formed))))
         stop = cell.run(FORM_ANEW_TIMEOUT if self.formed_anew else self._start_timeout, interrupted)
-        error = verdict(self.workers, cell, stop, cell.errors(), Aftermath.INTACT)
+        error = error_of(self.workers, cell, stop, cell.errors(), Aftermath.INTACT)
         if isinstance(error, KeyboardInterrupt):
             raise error
         if error is not None:
@@ -160,7 +160,7 @@ class Conductor:
         aftermath = self._recover(cell, stop, interrupted) if wrong else Aftermath.INTACT
         for rank, done in cell.done.items():
             workers[rank].gpu_bytes = done.gpu_bytes
-        return verdict(workers, cell, stop, errors, aftermath)
+        return error_of(workers, cell, stop, errors, aftermath)
 
     def _recover(self, cell: Cell, stop: Stop | None, interrupted: Callable[[], bool]) -> Aftermath:
         """Bring all ranks back to idle and their process groups back in step."""

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from .errors import name_ranks, sentence_case
 from .mistakes import apart, collectives, messages, threads
 from .naming import describe
+from .protocol.calls import Call
 from .scene import Scene
-from .trace import Call
 
 _HINTS = (
     collectives.failed_elsewhere,

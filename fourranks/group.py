@@ -21,11 +21,12 @@ from .cell import Cell, Output
 from .conductor import Conductor
 from .errors import FourRanksError, StartError, name_ranks
 from .live import Activity, busy_rank
-from .messages import Complete, Execute, Inspect, Pull, Push, Run
-from .parcel import Parcel
+from .protocol.calls import Tracing
+from .protocol.messages import Complete, Execute, Inspect, Pull, Push, Run
+from .protocol.parcel import Parcel
 from .shipping import notebook_sources, packed_call, packed_variables
-from .trace import Trace, Tracing
 from .transcript import Transcript
+from .views.drawable_trace import DrawableTrace
 from .workers import Worker
 
 MAX_WORLD_SIZE = 128  # every two ranks of Gloo share a connection: beyond this, file descriptors run out
@@ -66,7 +67,7 @@ class RankGroup:
         self.world_size = _checked_world_size(world_size)
         self.start_method = _chosen_start_method(start_method)
         self._timeout = timeout
-        self._trace: Trace | None = None
+        self._trace: DrawableTrace | None = None
         self._conductor = Conductor(self.world_size, backend, device, self.start_method)
         self.backend = self._conductor.placement.backend
         self.device = self._conductor.placement.devices[0].partition(":")[0]
@@ -149,16 +150,16 @@ class RankGroup:
         return self._conductor.ask(question)
 
     @contextlib.contextmanager
-    def trace(self, profile: bool = False, values: str = "") -> Iterator[Trace]:
+    def trace(self, profile: bool = False, values: str = "") -> Iterator[DrawableTrace]:
         """Record every collective and point-to-point call of the cells and calls inside the block.
 
         Args:
-            profile: let torch.profiler run on the ranks, too; `Trace.to_chrome` shows what it sees.
-            values: name of a variable on the ranks, a small tensor; `Trace.steps` shows what it holds.
+            profile: let torch.profiler run on the ranks, too; `to_chrome` of the trace shows what it sees.
+            values: name of a variable on the ranks, a small tensor; `steps` of the trace shows what it holds.
         """
         if self._trace is not None:
             raise FourRanksError("A trace of this world is being recorded already; traces do not nest.")
-        self._trace = Trace(self.world_size, Tracing(profile, values), formed=self._conductor.formed)
+        self._trace = DrawableTrace(self.world_size, Tracing(profile, values), formed=self._conductor.formed)
         try:
             yield self._trace
         finally:

@@ -12,7 +12,7 @@ from IPython.core.error import UsageError
 
 from . import current
 from .errors import RankError
-from .messages import Complete
+from .protocol.messages import Complete
 
 OF_THE_RANKS = ("rank", "world_size", "device", "torch", "dist")  # that every rank has
 _IMPORTS = {"torch": "import torch", "dist": "import torch.distributed as dist"}

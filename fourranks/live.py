@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 
-from .messages import State
-from .trace import Call
+from .protocol.calls import Call
+from .protocol.messages import State
 from .watch import missing
 
 LATE = 0.25  # seconds by which the newest report must be newer than that of a rank that does not answer

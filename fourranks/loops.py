@@ -1,18 +1,15 @@
 """Loops over `fourranks.progress` in words: one line for all ranks, with the one that is behind.
 
-Pure logic over the ranks' bars, for `transcript`, `views.output` and, outside ranks, `progress` itself.
+Pure logic over the ranks' bars, for `transcript`, `views.output` and, outside ranks, `progress_bar` itself.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from .errors import format_ranks
-
-if TYPE_CHECKING:
-    from .progress import Bar
+from .protocol.bars import Bar
 
 EVERY = 0.2  # seconds between two versions of a line
 LINGER = 0.5  # seconds that an inner loop's line outlives it: the next round is about to begin

@@ -16,9 +16,9 @@ from . import commands, completion, current, hints, zygote
 from .errors import CellInterrupted, DeadlockError, FourRanksError, RankError, name_ranks
 from .group import RankGroup, start
 from .hardware import BACKEND_NAMES
-from .trace import Trace
 from .transcript import Transcript
 from .views.deadlock import DeadlockFigure
+from .views.drawable_trace import DrawableTrace
 from .views.output import LiveOutput
 from .views.status import StatusTable
 
@@ -167,7 +167,7 @@ class RanksMagics(Magics):
         """What stands in front of this cell: In[…]. `execution_count` may be ahead of it already."""
         return len(self.shell.user_ns["In"]) - 1
 
-    def _draw(self, trace: Trace, options: argparse.Namespace) -> None:
+    def _draw(self, trace: DrawableTrace, options: argparse.Namespace) -> None:
         if options.trace:
             if trace.operations:
                 display(trace.timeline())
@@ -224,7 +224,7 @@ def _have(world: RankGroup) -> str:
     return "have" if world.world_size > 1 else "has"
 
 
-def _require_seen(trace: Trace, options: argparse.Namespace) -> None:
+def _require_seen(trace: DrawableTrace, options: argparse.Namespace) -> None:
     """Say so if no rank has ever had the variable that --steps was to show."""
     looks = [call.look for calls in trace.calls for call in calls if call.look is not None]
     if any(look.values != [] for look in looks) or any(

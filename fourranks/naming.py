@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .errors import name_ranks
-from .trace import Call
+from .protocol.calls import Call
 
 
 def describe(call: Call, world_size: int, in_detail: bool = False) -> str:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from .rank.places import Line, Place
+from .protocol.calls import Call
+from .protocol.places import Line, Place
 from .source import Block, Source
-from .trace import Call
 from .watch import Deadlock, RankView
 
 
@@ -68,4 +68,4 @@ class Scene:
 
 def stack(call: Call) -> tuple[Line, ...]:
     """The reader's lines that led to a call, the outermost first."""
-    return (*reversed(call.callers), Line(call.file, call.line, call.function))
+    return (*reversed(call.callers), call.at)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .errors import FourRanksError
-from .parcel import Parcel, pack
+from .protocol.parcel import Parcel, pack
 
 
 def packed_call(function: Callable[..., Any], args: tuple, kwargs: dict) -> Parcel:

@@ -13,8 +13,8 @@ import socket
 import sys
 from typing import NoReturn
 
-from . import memory
-from .messages import Channel, Settings
+from .protocol import memory
+from .protocol.messages import Channel, Settings
 
 
 def execute(settings: Settings, control: int, board: int, listener: int | None) -> NoReturn:

@@ -14,8 +14,8 @@ from typing import Any
 
 from .errors import format_ranks
 from .loops import ended
-from .messages import TEXT_LIMIT, Clear, Display, Stream
-from .progress import Bar
+from .protocol.bars import Bar
+from .protocol.messages import TEXT_LIMIT, Clear, Display, Stream
 
 RICH_LIMIT = 16 * 1024 * 1024  # bytes of figures and other rich values that one rank may show in a cell
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from .rank.progress import Progress
-from .trace import Call
+from .protocol.calls import Call
+from .protocol.progress import Progress
 
 STANDSTILL_ROUNDS = 5  # unchanged reports after which what may have been on its way does not come any more
 

@@ -22,8 +22,8 @@ from typing import Any
 import psutil
 
 from . import zygote
-from .messages import LOOPBACK, Answer, Channel, Complete, Inspect, Settings, Stream
-from .rank import board
+from .protocol import board
+from .protocol.messages import LOOPBACK, Answer, Channel, Complete, Inspect, Settings, Stream
 
 _CHUNK = 1 << 16
 _STOPPED = "was stopped"  # the cause of an end that the notebook wanted

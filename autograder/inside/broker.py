@@ -18,12 +18,12 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from autograder.inside import filesystem, isolation, limits, masking, recorded, wire
+from autograder.inside import filesystem, forked_zygote, isolation, limits, masking, recorded, wire
 from autograder.inside.ledger import Ledger
 from autograder.inside.runs import RAISED, WRONG_TYPE, RunFailed
 from autograder.inside.shipped import ShippedFunction
 from autograder.inside.witness import Meeting, become_witnessed_rank
-from fourranks import forked_zygote, zygote
+from fourranks import zygote_process
 from fourranks.trace import Call
 
 IDLE = 0.2  # seconds without a request: whoever waits for this process asks at once
@@ -42,7 +42,7 @@ def main(descriptor: int) -> None:
     wire.send(connection, {"ready": True})
     with contextlib.suppress(EOFError, OSError, wire.WireError):
         if not select.select([connection], [], [], IDLE)[0]:  # it was started ahead of time
-            zygote.render_a_traceback()
+            zygote_process.render_a_traceback()
         calls = _start(wire.receive(connection)["forbidden"])
         wire.send(connection, {})
         while True:

@@ -17,7 +17,7 @@ from IPython import get_ipython
 
 from autograder.inside import moments, wire
 from autograder.inside.runs import RAISED, RunFailed
-from fourranks import parcel
+from fourranks.protocol import parcel
 from fourranks.rank import frames
 
 DRIVERS = b"autograder.inside.drivers."  # where drivers are, as requests name them

@@ -19,7 +19,7 @@ from typing import Any
 from autograder.inside import system_calls
 from autograder.inside.filesystem import WRITABLE, python_paths
 from fourranks import landlock
-from fourranks.parcel import Parcel
+from fourranks.protocol.parcel import Parcel
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _ADD_RULE, _RESTRICT_SELF = 445, 446  # of Landlock; the same on all machines

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from autograder.inside.moments import Moment
-from fourranks import memory
+from fourranks.protocol import memory
 from fourranks.trace import Call
 
 MOST_BYTES = 64 << 20  # that witnesses write until somebody reads: more calls than any check counts

@@ -29,18 +29,17 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from autograder.inside import frames, isolation
+from autograder.inside import forked_zygote, frames, isolation
 from autograder.inside.arguments import dense, from_plain
 from autograder.inside.footprint import Footprint, Watch
 from autograder.inside.ledger import Ledger
 from autograder.inside.moments import GREW, Moment
 from autograder.inside.witnessed import Unconnected, WitnessedGroup
-from fourranks import forked_zygote
-from fourranks.messages import Channel, Settings
+from fourranks.protocol.messages import Channel, Settings
 from fourranks.rank import rescue
-from fourranks.rank.arguments import call_on, describe, tensors_in
+from fourranks.rank.describe import call_on, describe, tensors_in
 from fourranks.rank.main import become_rank
-from fourranks.rank.methods import OPERATIONS, read
+from fourranks.rank.methods import METHODS, read
 from fourranks.trace import Call
 
 KIND = "FOUR_RANKS_KIND"  # of a rank, in its environment: one of these, or none of them
@@ -285,7 +284,7 @@ class Witness:
         if name == "monitored_barrier":
             self._later(number, self._monitored_barrier, group, arguments)
             return
-        operation = OPERATIONS[name]
+        operation = METHODS[name]
         meant = read(operation, tuple(arguments), keywords)
         if meant is None:
             self._answer(number, {"error": f"{name}: invalid arguments", "exception": "ValueError"})

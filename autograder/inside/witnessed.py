@@ -24,12 +24,12 @@ from torch.distributed import distributed_c10d
 from autograder.inside import frames, moments
 from autograder.inside.arguments import to_plain
 from autograder.inside.moments import Marks, Moment
-from fourranks.messages import Settings
+from fourranks.protocol.messages import Settings
 from fourranks.rank import waits
-from fourranks.rank.arguments import tensors_in
 from fourranks.rank.default_group import DefaultGroup
+from fourranks.rank.describe import tensors_in
 from fourranks.rank.frames import pass_over
-from fourranks.rank.methods import OPERATIONS, Arguments, Operation, read
+from fourranks.rank.methods import METHODS, Arguments, Method, read
 from fourranks.rank.process_group import RecordingProcessGroup
 
 GONE = "the connections of this world have been closed"
@@ -310,7 +310,7 @@ class Unconnected(dist.ProcessGroupGloo):
 
 
 class WitnessedProcessGroup:
-    """Makes no call itself. Its methods, one for each of `OPERATIONS`, are those of `dist.ProcessGroup`.
+    """Makes no call itself. Its methods, one for each of `METHODS`, are those of `dist.ProcessGroup`.
 
     Attributes:
         witness: makes the calls.
@@ -352,7 +352,7 @@ class WitnessedProcessGroup:
         return {"call": name, "group": self._key, "arguments": arguments, "keywords": {}} | more
 
 
-def _hand_over(name: str, operation: Operation) -> None:
+def _hand_over(name: str, operation: Method) -> None:
     sends, receives = name == "send", "recv" in name
 
     def method(self: WitnessedProcessGroup, *given: Any, **keywords: Any) -> Handle:
@@ -379,12 +379,12 @@ def _hand_over(name: str, operation: Operation) -> None:
     setattr(WitnessedProcessGroup, name, method)
 
 
-def _may_be_refused(operation: Operation, arguments: Arguments) -> bool:
+def _may_be_refused(operation: Method, arguments: Arguments) -> bool:
     """Whether the call may fail at once, and not where it is waited for, which would be as good."""
     if operation.message:
         return not all(tensor.is_contiguous() for tensor in tensors_in(arguments.input))
     return not arguments.synchronous
 
 
-for _name, _operation in OPERATIONS.items():
+for _name, _operation in METHODS.items():
     _hand_over(_name, _operation)

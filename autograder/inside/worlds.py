@@ -12,9 +12,9 @@ from autograder.inside.call_on_rank import DRIVERS, StudentError, call_on_rank
 from autograder.inside.forbidden import hide
 from autograder.inside.runs import DEADLOCK, DIED, RAISED, TIMED_OUT, Ran, RunFailed
 from fourranks import zygote
+from fourranks.aftermath import Aftermath
 from fourranks.errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, StartError
 from fourranks.transcript import Transcript
-from fourranks.verdict import Aftermath
 
 
 class Worlds:

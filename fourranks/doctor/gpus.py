@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from .. import zygote
 from ..cuda_errors import explain
 from . import topology
-from .report import Finding, Verdict
+from .report import Finding, Severity
 from .tool import NoAnswer, ask
 
 NO_GPUS = "no NVIDIA GPUs: the ranks use the processors"
@@ -68,10 +68,10 @@ def driver() -> Finding:
     except NoAnswer as reason:
         return _without_answer(str(reason))
     if not cards:
-        return Finding(Verdict.OK, "there is one, without a GPU")
+        return Finding(Severity.OK, "there is one, without a GPU")
     if built is None:
         advice = "Install the CUDA build of torch (pytorch.org, Get Started), in place of this one."
-        return Finding(Verdict.PROBLEM, "there are GPUs, but this torch was built without CUDA", advice)
+        return Finding(Severity.PROBLEM, "there are GPUs, but this torch was built without CUDA", advice)
     return compare_driver(cards[0].driver, built)
 
 
@@ -80,10 +80,10 @@ def _without_answer(reason: str) -> Finding:
         "If this machine has GPUs, `nvidia-smi` must work first; in a container, `docker run --gpus all`."
     )
     if os.path.exists("/proc/driver/nvidia"):
-        return Finding(Verdict.PROBLEM, f"it is loaded but does not answer: {reason}", advice)
+        return Finding(Severity.PROBLEM, f"it is loaded but does not answer: {reason}", advice)
     if shutil.which("nvidia-smi"):
-        return Finding(Verdict.ATTENTION, f"none is loaded: {reason}", advice)
-    return Finding(Verdict.OK, f"none: {reason}")
+        return Finding(Severity.ATTENTION, f"none is loaded: {reason}", advice)
+    return Finding(Severity.OK, f"none: {reason}")
 
 
 def compare_driver(version: str, built: str) -> Finding:
@@ -96,12 +96,12 @@ def compare_driver(version: str, built: str) -> Finding:
     found = f"driver {version}"
     match = re.search(r"CUDA Version: (\d+)\.(\d+)", ask("nvidia-smi"))
     if match is None:
-        return Finding(Verdict.ATTENTION, f"{found}; nvidia-smi does not say for which CUDA")
+        return Finding(Severity.ATTENTION, f"{found}; nvidia-smi does not say for which CUDA")
     found += f", for CUDA up to {match[1]}.{match[2]}; torch is built for CUDA {built}"
     if int(match[1]) < int(built.split(".")[0]):  # within a major version old drivers run newer minor ones
         advice = "Update the driver, or install a torch that was built for its CUDA."
-        return Finding(Verdict.PROBLEM, found, advice)
-    return Finding(Verdict.OK, found)
+        return Finding(Severity.PROBLEM, found, advice)
+    return Finding(Severity.OK, found)
 
 
 def gpus() -> Finding:
@@ -114,14 +114,14 @@ def gpus() -> Finding:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     limited = f" (CUDA_VISIBLE_DEVICES is {visible!r})" if visible is not None else ""
     if not cards and not usable.count:
-        return Finding(Verdict.OK, NO_GPUS)
+        return Finding(Severity.OK, NO_GPUS)
     if not usable.count:
         found = f"torch can use none of {len(cards)} GPUs{limited}: {usable.trouble or 'it does not say why'}"
-        return Finding(Verdict.PROBLEM, found, _way_to_gpus(visible, usable.trouble))
+        return Finding(Severity.PROBLEM, found, _way_to_gpus(visible, usable.trouble))
     found = f"{_names(usable.names)}{limited}"
     if usable.count < 4:
         found += "; four ranks can share: `%ranks start --device cuda`"
-    return judge_use(cards, found) if cards else Finding(Verdict.OK, found)
+    return judge_use(cards, found) if cards else Finding(Severity.OK, found)
 
 
 def _way_to_gpus(visible: str | None, trouble: str) -> str:
@@ -141,11 +141,11 @@ def judge_use(cards: list[Gpu], found: str) -> Finding:
     if taken:
         used = ", ".join(f"GPU {number} {cards[number].used / 1024:.1f} GiB" for number in taken)
         advice = "`nvidia-smi` shows whose processes these are; bandwidths and memory are shared with them."
-        return Finding(Verdict.ATTENTION, f"{found}, in use already: {used}", advice)
+        return Finding(Severity.ATTENTION, f"{found}, in use already: {used}", advice)
     if alone:
         found += ", but only one process at a time may use a GPU (compute mode exclusive)"
-        return Finding(Verdict.ATTENTION, found, "`sudo nvidia-smi -c 0` lets ranks share one.")
-    return Finding(Verdict.OK, found)
+        return Finding(Severity.ATTENTION, found, "`sudo nvidia-smi -c 0` lets ranks share one.")
+    return Finding(Severity.OK, found)
 
 
 def _names(names: tuple[str, ...]) -> str:
@@ -157,11 +157,11 @@ def links() -> Finding:
     try:
         found = topology.parse(ask("nvidia-smi", "topo", "-m"))
     except NoAnswer as reason:
-        return Finding(Verdict.OK, f"none: {reason}")
+        return Finding(Severity.OK, f"none: {reason}")
     except ValueError as error:
-        return Finding(Verdict.ATTENTION, f"nvidia-smi topo -m cannot be read: {error}")
+        return Finding(Severity.ATTENTION, f"nvidia-smi topo -m cannot be read: {error}")
     if len(found.gpus) < 2:
-        return Finding(Verdict.OK, "one GPU, so no link")
+        return Finding(Severity.OK, "one GPU, so no link")
     return judge_links(found, _without_peer_access())
 
 
@@ -174,15 +174,15 @@ def judge_links(found: topology.Topology, apart: list[str]) -> Finding:
     """
     text, bottleneck = topology.describe(found), found.bottleneck()
     if topology.nvlinks(bottleneck):  # NCCL's ring needs no other links
-        return Finding(Verdict.OK, text)
+        return Finding(Severity.OK, text)
     advice = (
         "The course runs; what communicates much, such as tensor parallelism, gains little without NVLink."
     )
     if apart:
         text += f"\nno direct access between GPUs {', '.join(apart)}: NCCL goes through the host's memory"
-        return Finding(Verdict.ATTENTION, text, advice)
+        return Finding(Severity.ATTENTION, text, advice)
     far = topology.distance(bottleneck) > topology.distance("PXB")
-    return Finding(Verdict.ATTENTION, text, advice) if far else Finding(Verdict.OK, text)
+    return Finding(Severity.ATTENTION, text, advice) if far else Finding(Severity.OK, text)
 
 
 def _without_peer_access() -> list[str]:
@@ -221,7 +221,7 @@ def nccl() -> Finding:
     import torch.distributed as dist
 
     if not dist.is_nccl_available():
-        verdict = Verdict.PROBLEM if zygote.shared().gpus().count else Verdict.OK
-        advice = "Install the CUDA build of torch for Linux." if verdict is Verdict.PROBLEM else ""
-        return Finding(verdict, "this torch has no NCCL: the ranks talk by Gloo", advice)
-    return Finding(Verdict.OK, "NCCL " + ".".join(map(str, torch.cuda.nccl.version())))
+        severity = Severity.PROBLEM if zygote.shared().gpus().count else Severity.OK
+        advice = "Install the CUDA build of torch for Linux." if severity is Severity.PROBLEM else ""
+        return Finding(severity, "this torch has no NCCL: the ranks talk by Gloo", advice)
+    return Finding(Severity.OK, "NCCL " + ".".join(map(str, torch.cuda.nccl.version())))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Verdict(Enum):
+class Severity(Enum):
     OK = "ok"
     ATTENTION = "attention"  # works, but slower or less than it could
     PROBLEM = "problem"  # something of the course does not work here
@@ -20,7 +20,7 @@ class Verdict(Enum):
 class Finding:
     """The outcome of a check."""
 
-    verdict: Verdict
+    severity: Severity
     found: str
     advice: str = ""  # what to do
 
@@ -34,13 +34,13 @@ class Check:
 def report(checks: Sequence[Check], show: Callable[[str], None] = print) -> int:
     """Run the checks and show each finding as it comes; returns 1 if one is a problem, else 0."""
     columns = _Columns(max(len(check.name) for check in checks))
-    verdicts: Counter[Verdict] = Counter()
+    severities: Counter[Severity] = Counter()
     for check in checks:
         finding = _outcome(check)
-        verdicts[finding.verdict] += 1
-        show(columns.row(finding.verdict.value, check.name, finding.found, finding.advice))
-    show(_summary(verdicts))
-    return 1 if verdicts[Verdict.PROBLEM] else 0
+        severities[finding.severity] += 1
+        show(columns.row(finding.severity.value, check.name, finding.found, finding.advice))
+    show(_summary(severities))
+    return 1 if severities[Severity.PROBLEM] else 0
 
 
 def _outcome(check: Check) -> Finding:
@@ -48,19 +48,19 @@ def _outcome(check: Check) -> Finding:
     try:
         return check.run()
     except Exception as error:
-        return Finding(Verdict.ATTENTION, f"This could not be checked: {type(error).__name__}: {error}")
+        return Finding(Severity.ATTENTION, f"This could not be checked: {type(error).__name__}: {error}")
 
 
 class _Columns:
-    """Lays out rows: verdict, name, text, with the text wrapped in its column."""
+    """Lays out rows: severity, name, text, with the text wrapped in its column."""
 
     def __init__(self, name_width: int) -> None:
-        self._widths = max(len(verdict.value) for verdict in Verdict), name_width
+        self._widths = max(len(severity.value) for severity in Severity), name_width
         self._indent = " " * (sum(self._widths) + 4)
         self._width = min(110, max(80, shutil.get_terminal_size().columns))
 
-    def row(self, verdict: str, name: str, found: str, advice: str) -> str:
-        head = f"{verdict:<{self._widths[0]}}  {name:<{self._widths[1]}}  "
+    def row(self, severity: str, name: str, found: str, advice: str) -> str:
+        head = f"{severity:<{self._widths[0]}}  {name:<{self._widths[1]}}  "
         paragraphs = [(head, line) for line in found.splitlines()[:1]]
         paragraphs += [(self._indent, line) for line in found.splitlines()[1:]]
         paragraphs += [(f"{self._indent}→ ", advice)] if advice else []
@@ -76,10 +76,10 @@ class _Columns:
         )
 
 
-def _summary(verdicts: Counter[Verdict]) -> str:
-    parts = [f"{verdicts[Verdict.OK]} ok"]
-    if attention := verdicts[Verdict.ATTENTION]:
+def _summary(severities: Counter[Severity]) -> str:
+    parts = [f"{severities[Severity.OK]} ok"]
+    if attention := severities[Severity.ATTENTION]:
         parts.append(f"{attention} for your attention")
-    if problems := verdicts[Verdict.PROBLEM]:
+    if problems := severities[Severity.PROBLEM]:
         parts.append(f"{problems} problem{'s' * (problems > 1)}")
     return "\n" + ", ".join(parts) + "."

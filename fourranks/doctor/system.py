@@ -15,8 +15,8 @@ import psutil
 from packaging.requirements import Requirement
 
 from .. import hardware, landlock
-from ..messages import LOOPBACK
-from .report import Finding, Verdict
+from ..protocol.messages import LOOPBACK
+from .report import Finding, Severity
 from .tool import NoAnswer, ask
 
 RANK_MEMORY = 0.5 * 2**30  # bytes: a rank with torch, a small model and its gradients
@@ -35,11 +35,11 @@ def python_and_torch() -> Finding:
         wanted = next(line for line in requires("fourranks") or [] if line.startswith("torch"))
     except (PackageNotFoundError, StopIteration):
         advice = "The course is not installed: `make install` in its folder."
-        return Finding(Verdict.ATTENTION, found, advice)
+        return Finding(Severity.ATTENTION, found, advice)
     if torch.__version__.split("+")[0] in Requirement(wanted).specifier:
-        return Finding(Verdict.OK, found)
+        return Finding(Severity.OK, found)
     advice = f"The course is written for {wanted}: `make install` in its folder."
-    return Finding(Verdict.ATTENTION, found, advice)
+    return Finding(Severity.ATTENTION, found, advice)
 
 
 def processors() -> Finding:
@@ -50,9 +50,9 @@ def processors() -> Finding:
         found += f" (a limit of the container; the machine has {os.cpu_count()})"
     if count < 2:
         advice = "Everything works, but ranks take turns: timings say nothing."
-        return Finding(Verdict.ATTENTION, found, advice)
+        return Finding(Severity.ATTENTION, found, advice)
     threads = hardware.threads_per_rank(4)
-    return Finding(Verdict.OK, f"{found}: {threads} thread{'s' * (threads > 1)} for each of 4 ranks")
+    return Finding(Severity.OK, f"{found}: {threads} thread{'s' * (threads > 1)} for each of 4 ranks")
 
 
 def memory() -> Finding:
@@ -66,8 +66,8 @@ def memory() -> Finding:
         advice = (
             f"Four ranks may want {4 * RANK_MEMORY / 2**30:.0f} GiB: close programs or start fewer ranks."
         )
-        return Finding(Verdict.ATTENTION, found, advice)
-    return Finding(Verdict.OK, found)
+        return Finding(Severity.ATTENTION, found, advice)
+    return Finding(Severity.OK, found)
 
 
 def _memory_limit() -> int | None:
@@ -87,7 +87,7 @@ def _memory_limit() -> int | None:
 def shared_memory() -> Finding:
     """Whether /dev/shm is as large as NCCL and data loaders want it."""
     if not os.path.isdir("/dev/shm"):
-        return Finding(Verdict.OK, "this system has no /dev/shm and needs none")
+        return Finding(Severity.OK, "this system has no /dev/shm and needs none")
     space = shutil.disk_usage("/dev/shm")
     found = f"{_size(space.free)} of {_size(space.total)} free in /dev/shm"
     if space.free < SHARED_MEMORY:
@@ -95,8 +95,8 @@ def shared_memory() -> Finding:
             "NCCL and DataLoader workers may fail for want of it. In a container: `docker run --shm-size=8g` "
             "or `--ipc=host`; else remove old files there."
         )
-        return Finding(Verdict.ATTENTION, found, advice)
-    return Finding(Verdict.OK, found)
+        return Finding(Severity.ATTENTION, found, advice)
+    return Finding(Severity.OK, found)
 
 
 def open_files() -> Finding:
@@ -104,11 +104,11 @@ def open_files() -> Finding:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = f"a process may open {_limit(soft)} files"
     if soft == resource.RLIM_INFINITY or soft >= FILES:
-        return Finding(Verdict.OK, found)
+        return Finding(Severity.OK, found)
     advice = f"32 ranks with sub-groups need {FILES}: `ulimit -n {FILES}` before `make lab`."
     if hard != resource.RLIM_INFINITY and hard < FILES:
         advice += " The system's limit is below that, too: /etc/security/limits.conf."
-    return Finding(Verdict.ATTENTION, found, advice)
+    return Finding(Severity.ATTENTION, found, advice)
 
 
 def processes() -> Finding:
@@ -117,12 +117,12 @@ def processes() -> Finding:
     limits = [] if soft == resource.RLIM_INFINITY or os.getuid() == 0 else [soft - _own_threads()]
     limits += [_left_of_pids()] if _left_of_pids() is not None else []
     if not limits:
-        return Finding(Verdict.OK, "no limit on processes and threads")
+        return Finding(Severity.OK, "no limit on processes and threads")
     found = f"room for {min(limits)} more processes and threads"
     if min(limits) < THREADS:
         advice = f"32 ranks need about {THREADS}: `ulimit -u`, in a container `docker run --pids-limit=-1`."
-        return Finding(Verdict.ATTENTION, found, advice)
-    return Finding(Verdict.OK, found)
+        return Finding(Severity.ATTENTION, found, advice)
+    return Finding(Severity.OK, found)
 
 
 def _own_threads() -> int:
@@ -159,14 +159,14 @@ def loopback() -> Finding:
                 other.recv(1)
     except OSError as error:
         advice = "Ranks meet on the loopback interface: `sudo ip link set lo up`; no firewall may guard it."
-        return Finding(Verdict.PROBLEM, f"no connection to {LOOPBACK}: {error}", advice)
-    return Finding(Verdict.OK, f"a connection to {LOOPBACK} works")
+        return Finding(Severity.PROBLEM, f"no connection to {LOOPBACK}: {error}", advice)
+    return Finding(Severity.OK, f"a connection to {LOOPBACK} works")
 
 
 def sandbox() -> Finding:
     """Whether bubblewrap can lock a process in, and Landlock one in there; only grading needs it."""
     if sys.platform != "linux":
-        return Finding(Verdict.OK, "only Linux has bubblewrap; grading other people's code needs it")
+        return Finding(Severity.OK, "only Linux has bubblewrap; grading other people's code needs it")
     options = ("--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc")
     try:
         ask("bwrap", *options, "true")
@@ -175,20 +175,20 @@ def sandbox() -> Finding:
             advice = (
                 "Only grading other people's code needs it: `apt install bubblewrap` on Debian or Ubuntu."
             )
-            return Finding(Verdict.ATTENTION, "bubblewrap is not installed", advice)
+            return Finding(Severity.ATTENTION, "bubblewrap is not installed", advice)
         advice = (
             "Only grading other people's code needs it. The system keeps users from making namespaces: in "
             "a container, `docker run --security-opt seccomp=unconfined --security-opt "
             "systempaths=unconfined`; on Ubuntu 24.04 and later, `sudo sysctl "
             "kernel.apparmor_restrict_unprivileged_userns=0`."
         )
-        return Finding(Verdict.ATTENTION, str(reason), advice)
+        return Finding(Severity.ATTENTION, str(reason), advice)
     if landlock.version() < landlock.NEEDED:
         advice = (
             "Only grading other people's code needs it: Linux 5.19 or later, with `landlock` among its LSMs."
         )
-        return Finding(Verdict.ATTENTION, "Linux has no Landlock, or too old a one", advice)
-    return Finding(Verdict.OK, "bubblewrap and Landlock lock processes in")
+        return Finding(Severity.ATTENTION, "Linux has no Landlock, or too old a one", advice)
+    return Finding(Severity.OK, "bubblewrap and Landlock lock processes in")
 
 
 def _size(nbytes: int) -> str:

@@ -9,7 +9,7 @@ from .. import group, zygote
 from ..errors import FourRanksError
 from ..trace.bandwidth import busbw
 from .gpus import link_speed
-from .report import Finding, Verdict
+from .report import Finding, Severity
 
 WORLD_SIZE = 4
 TIME_LIMIT = 20.0  # seconds for one bandwidth check
@@ -27,11 +27,11 @@ def ranks() -> Finding:
             sums = world.run(_sum_of_ranks)
             started = time.perf_counter()
     except FourRanksError as error:
-        return Finding(Verdict.PROBLEM, str(error), "Nothing of the course runs before this is solved.")
+        return Finding(Severity.PROBLEM, str(error), "Nothing of the course runs before this is solved.")
     if sums != [6.0] * WORLD_SIZE:
-        return Finding(Verdict.PROBLEM, f"all_reduce of 0, 1, 2, 3 gave {sums}, not 6 on each rank")
+        return Finding(Severity.PROBLEM, f"all_reduce of 0, 1, 2, 3 gave {sums}, not 6 on each rank")
     return Finding(
-        Verdict.OK,
+        Severity.OK,
         f"{WORLD_SIZE} ranks started and communicated in {started - began:.2f} s",
     )
 
@@ -43,29 +43,29 @@ def gloo_bandwidth(seconds: float = MEASURED) -> Finding:
             bus = min(world.map(_all_reduce, [(CPU_BYTES, seconds)] * WORLD_SIZE, TIME_LIMIT))
             copy = min(world.map(_copy, [(CPU_BYTES, seconds)] * WORLD_SIZE, TIME_LIMIT))
     except FourRanksError as error:
-        return Finding(Verdict.PROBLEM, f"all-reduce by Gloo failed: {error}")
+        return Finding(Severity.PROBLEM, f"all-reduce by Gloo failed: {error}")
     found = (
         f"all-reduce of {CPU_BYTES // 2**20} MiB on {WORLD_SIZE} ranks: busbw {bus / 1e9:.2f} GB/s; "
         f"{WORLD_SIZE} ranks copy {copy / 1e9:.1f} GB/s each in memory"
     )
     if bus < GLOO_SHARE * copy:
         advice = "Is something else running (`top`), or the machine out of memory and swapping?"
-        return Finding(Verdict.ATTENTION, found, advice)
-    return Finding(Verdict.OK, found)
+        return Finding(Severity.ATTENTION, found, advice)
+    return Finding(Severity.OK, found)
 
 
 def nccl_bandwidth(seconds: float = MEASURED) -> Finding:
     """All-reduce by NCCL over all GPUs, beside what their links give."""
     gpus = zygote.shared().gpus()
     if not gpus.count or not gpus.nccl:
-        return Finding(Verdict.OK, "not measured: NCCL needs GPUs")
+        return Finding(Severity.OK, "not measured: NCCL needs GPUs")
     try:
         with group.start(gpus.count, "nccl") as world:
             bus = min(world.map(_all_reduce, [(GPU_BYTES, seconds)] * gpus.count, TIME_LIMIT))
     except FourRanksError as error:
-        return Finding(Verdict.PROBLEM, f"all-reduce by NCCL failed: {error}")
+        return Finding(Severity.PROBLEM, f"all-reduce by NCCL failed: {error}")
     if gpus.count == 1:
-        return Finding(Verdict.OK, "NCCL works on the one GPU; there is no link to measure")
+        return Finding(Severity.OK, "NCCL works on the one GPU; there is no link to measure")
     return judge_nccl(bus, gpus.count, link_speed())
 
 
@@ -79,7 +79,7 @@ def judge_nccl(bus: float, world_size: int, link: tuple[float, str] | None) -> F
     """
     found = f"all-reduce of {GPU_BYTES // 2**20} MiB on {world_size} GPUs: busbw {bus / 1e9:.1f} GB/s"
     if link is None:
-        return Finding(Verdict.OK, f"{found}; how fast the links are is unknown")
+        return Finding(Severity.OK, f"{found}; how fast the links are is unknown")
     speed, name = link
     found += f", {bus / speed:.0%} of {speed / 1e9:.0f} GB/s ({name})"
     if bus < NCCL_SHARE * speed:
@@ -87,8 +87,8 @@ def judge_nccl(bus: float, world_size: int, link: tuple[float, str] | None) -> F
             "60 to 80 % is usual over NVLink. Less: is a GPU in use, or direct access between GPUs off? "
             "`%env NCCL_DEBUG=INFO` and `%ranks restart` show the way NCCL takes."
         )
-        return Finding(Verdict.ATTENTION, found, advice)
-    return Finding(Verdict.OK, found)
+        return Finding(Severity.ATTENTION, found, advice)
+    return Finding(Severity.OK, found)
 
 
 # --- on the ranks ----------------------------------------------------------------------------------------

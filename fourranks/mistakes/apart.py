@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ..errors import name_ranks, sentence_case
 from ..naming import describe
+from ..protocol.calls import Call
 from ..scene import Scene, stack
 from ..source import Block
-from ..trace import Call
 from .partings import Parting, branches_of_one, partings
 
 ANSWERS = {"send": "recv", "recv": "send"}  # what the other side of a message calls

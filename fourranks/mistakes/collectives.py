@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ..errors import name_ranks, sentence_case
 from ..naming import details
+from ..protocol.calls import Call
 from ..scene import Scene, stack
-from ..trace import Call
 from ..watch import is_other_side
 from .apart import ANSWERS, BACKWARD, GROUPS_IN_ORDER
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from ..protocol.calls import Call
 from ..scene import Scene, stack
-from ..trace import Call
 
 
 def too_small_a_buffer(scene: Scene) -> str | None:

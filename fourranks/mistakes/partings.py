@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from ..rank.places import Line
+from ..protocol.calls import Call
+from ..protocol.places import Line
 from ..scene import Scene, stack
 from ..source import Block
-from ..trace import Call
 
 
 @dataclass(frozen=True)

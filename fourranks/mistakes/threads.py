@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ..errors import name_ranks
+from ..protocol.calls import Call
 from ..scene import Scene
-from ..trace import Call
 
 
 def a_thread_raised(scene: Scene) -> str | None:

@@ -10,8 +10,8 @@ import operator
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
-from ..trace import Call
-from .board import Board
+from ..protocol.board import Board
+from ..protocol.calls import Call
 
 Counts = Mapping[tuple[str, int | None, int], int]  # receives so far, by (group, peer, tag)
 
@@ -29,7 +29,7 @@ _SAME_BITS = (
 )
 
 
-class Check(NamedTuple):
+class Comparison(NamedTuple):
     """One comparison with what other ranks may have posted."""
 
     ranks: Collection[int]
@@ -51,7 +51,7 @@ class Agreement:
         """Take down all that this rank has posted."""
         self._board.clear()
 
-    def post(self, call: Call, received: Counts) -> list[Check]:
+    def post(self, call: Call, received: Counts) -> list[Comparison]:
         """Post a call; returns what to compare, as long as the rank has not entered it.
 
         Args:
@@ -72,30 +72,30 @@ class Agreement:
         self._board.post(key, value, stays)
         if call.members == (self._rank,):  # it waits for no other, but takes the name of a group
             return []
-        checks = [Check(self._others(call.ranks), key, value, operator.eq, stays)]
+        comparisons = [Comparison(self._others(call.ranks), key, value, operator.eq, stays)]
         if call.members:
             members = self._others(call.members)
-            checks.append(Check(members, _apart(call), 1, operator.ne, lasting=True))
-        return checks if call.exchange is None else [*checks, *self._post_exchange(call)]
+            comparisons.append(Comparison(members, _apart(call), 1, operator.ne, lasting=True))
+        return comparisons if call.exchange is None else [*comparisons, *self._post_exchange(call)]
 
-    def fits(self, checks: list[Check]) -> bool:
+    def fits(self, comparisons: list[Comparison]) -> bool:
         """Whether nothing that other ranks have posted by now contradicts the call."""
-        for ranks, key, value, fits, lasting in checks:
+        for ranks, key, value, fits, lasting in comparisons:
             for rank in ranks:
                 theirs = self._board.read(rank, key, lasting)
                 if theirs is not None and not fits(value, theirs):
                     return False
         return True
 
-    def other_dtype(self, call: Call, checks: list[Check]) -> str | None:
+    def other_dtype(self, call: Call, comparisons: list[Comparison]) -> str | None:
         """The dtype that the other side of a message gave, if the message turns into other numbers by it.
 
         Gloo copies bytes. Those of int8 and uint8 are left alone, for they carry anything, and so are views:
         a complex tensor as real numbers, 16 bits as an integer.
         """
-        if len(checks) != 1:
+        if len(comparisons) != 1:
             return None
-        ((peer,), key, value, *_) = checks[0]
+        ((peer,), key, value, *_) = comparisons[0]
         theirs = self._board.read(peer, key) or 0
         mine, other = (_DTYPES[each % 2**_DTYPE_BITS] for each in (value, theirs))
         return other if mine and other and mine != other and {mine, other} not in _SAME_BITS else None
@@ -118,7 +118,7 @@ class Agreement:
             key = self._message(call, peer, received.get((call.group, peer, call.tag), 0))
             self._board.post(key, _ANY_SIZE)
 
-    def _post_receive(self, call: Call, received: Counts) -> list[Check]:
+    def _post_receive(self, call: Call, received: Counts) -> list[Comparison]:
         """One from any source stands for the next message of each rank, unless several are under way."""
         under_way = received.get((call.group, None, call.tag), 0)
         if call.peer is not None:
@@ -130,26 +130,26 @@ class Agreement:
             self._post_message(call, peer, received.get((call.group, peer, call.tag), 0)) for peer in peers
         ]
 
-    def _post_message(self, call: Call, peer: int, seq: int) -> Check:
+    def _post_message(self, call: Call, peer: int, seq: int) -> Comparison:
         key = self._message(call, peer, seq)
         # One from any source may not be for this message.
         dtype = _CODES.get(call.dtype, 0) if call.peer is not None else 0
         value = call.nbytes << _DTYPE_BITS | dtype
         self._board.post(key, value)
-        return Check([peer], key, value, _has_room if call.op == "send" else _fits_in)
+        return Comparison([peer], key, value, _has_room if call.op == "send" else _fits_in)
 
     def _message(self, call: Call, peer: int, seq: int) -> int:
         """The key of the n-th message between this rank and another."""
         ends = (self._rank, peer) if call.op == "send" else (peer, self._rank)
         return hash((call.group, *ends, call.tag, seq))
 
-    def _post_exchange(self, call: Call) -> Iterator[Check]:
+    def _post_exchange(self, call: Call) -> Iterator[Comparison]:
         """Each two ranks of an all-to-all agree on the bytes between them."""
         for rank, gives, takes in zip(call.ranks, *call.exchange, strict=False):
             for value, mine, theirs in ((gives, "gives", "takes"), (takes, "takes", "gives")):
                 self._board.post(_share(call, mine, self._rank, rank), value)
                 if rank != self._rank:
-                    yield Check([rank], _share(call, theirs, rank, self._rank), value)
+                    yield Comparison([rank], _share(call, theirs, rank, self._rank), value)
 
     def _others(self, ranks: tuple[int, ...]) -> list[int]:
         if (others := self._others_in.get(ranks)) is None:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 import torch
 
-from ..trace import Call
+from ..protocol.calls import Call
 
 Awaited: TypeAlias = list[tuple[Call, Callable[[], bool]]]  # calls, and whether each is complete
 

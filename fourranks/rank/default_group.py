@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import _rendezvous_handlers
 
-from ..messages import LOOPBACK, Settings
-from . import gloo, kept, loopback, rescue, waits
-from .arguments import call_on
+from ..protocol.messages import LOOPBACK, Settings
+from . import connection_owner, gloo, kept, rescue, waits
+from .describe import call_on
 from .process_group import RecordingProcessGroup
 from .threads import Helper
 
@@ -119,7 +119,7 @@ class DefaultGroup:
     def _open_store(self, prefix: str) -> dist.Store:
         """The part of the store that has this name."""
         store = dist.TCPStore(LOOPBACK, self._settings.store_port, is_master=False)
-        loopback.require_own(self._to_store())
+        connection_owner.require_own(self._to_store())
         return dist.PrefixStore(prefix, store)
 
     def cut(self, everything: bool) -> None:

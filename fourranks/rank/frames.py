@@ -19,7 +19,7 @@ from typing import NamedTuple
 import IPython
 import torch
 
-from .places import Line
+from ..protocol.places import Line
 
 MOST_KNOWN = 1024  # ways to a call whose callers are kept
 MAX_CALLERS = 6  # lines of the reader's that are kept for a call, besides the one that made it
@@ -28,7 +28,10 @@ _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(__file__).parents[1])
 _STANDARD_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), "<frozen ")
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_BELOW_THE_READER = (str(Path(IPython.__file__).parent), str(Path(__file__).with_name("main.py")))
+_BELOW_THE_READER = (
+    str(Path(IPython.__file__).parent),
+    *(str(Path(__file__).with_name(name)) for name in ("main.py", "interrupts.py")),
+)
 _GENERATED = str(Path(tempfile.gettempdir(), "torchinductor_"))  # code that torch.compile has written
 _PARTS_OF_TORCH = {
     "nn/parallel/distributed.py": "DistributedDataParallel",

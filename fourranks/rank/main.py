@@ -7,7 +7,6 @@ computes or waits can still report, be interrupted and be freed.
 from __future__ import annotations
 
 import builtins
-import contextlib
 import os
 import queue
 import random
@@ -16,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -25,7 +24,10 @@ import torch.distributed as dist
 from IPython.core.error import UsageError
 
 from ..hardware import threads_per_rank
-from ..messages import (
+from ..progress_bar import collect
+from ..protocol.board import Board
+from ..protocol.calls import Record, Tracing
+from ..protocol.messages import (
     Answer,
     Channel,
     Complete,
@@ -34,119 +36,29 @@ from ..messages import (
     Form,
     Inspect,
     Interrupt,
+    Probe,
     Pull,
     Push,
-    Report,
     Rescue,
     Run,
     Settings,
     State,
 )
-from ..parcel import Parcel, pack
-from ..progress import collect
-from ..trace import Call, Record, Tracing
+from ..protocol.parcel import Parcel, pack
+from ..protocol.places import cells_among, place
 from . import cuda, process_group
-from .board import Board
 from .default_group import DefaultGroup
-from .frames import Owner, caller, owner
-from .places import cells_among, place
+from .frames import caller
+from .interrupts import Interrupts
+from .notices import UNFINISHED_BATCH, of_broken_groups, of_dropped_handles, of_reinterpreted_messages
 from .profiling import Profiler
 from .recorder import Recorder
 from .script import Script, environment
 from .shell import shell
 from .threads import Helper
-from .values import Variable
+from .variable import Variable
 
-IMPORT_TICK = 0.05  # seconds between looks at an import whose end an interrupt waits for
-IMPORT_PATIENCE = 3.0  # seconds that it waits for a module of the reader's, which may be a whole program
-LIBRARY_PATIENCE = 30.0  # the same for a library: torch._dynamo takes ten on a busy machine
 SLEEPING = 0.01  # seconds of processor time between two reports; answering one takes a tenth of that
-
-_MAY_HANG = " Under torchrun, this program may hang: there, nobody keeps the message."
-_FORMED_ANEW = (
-    "The default process group is formed again before the next cell; groups from new_group, and what holds "
-    "one, must be made again."
-)
-
-
-def _import_patience(frame: FrameType | None) -> float:
-    """Seconds that an interrupt waits for the end of the import that this frame belongs to, if any."""
-    patience = LIBRARY_PATIENCE
-    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
-        if owner(frame) is Owner.READER:
-            patience = IMPORT_PATIENCE
-        frame = frame.f_back
-    return patience if frame is not None else 0.0
-
-
-class _Interrupts:
-    """Turns SIGINT into KeyboardInterrupt, but only where the reader's code can take it.
-
-    A KeyboardInterrupt in the middle of a message would tear it, so sending is shielded and the interrupt is
-    raised behind it.
-    """
-
-    def __init__(self) -> None:
-        self._postponed = False  # by an import of the running code
-        self._signalled = False  # and Python has not heard of it: the main thread is in C code
-        self._awaits_import = False
-        self._in_user_code = False
-        self._shields = 0
-        self._pending = False
-        self._main = threading.main_thread().ident
-        signal.signal(signal.SIGINT, self._handle)
-
-    @property
-    def postponed(self) -> bool:
-        """Whether an interrupt waits, or waited, for the end of an import or of one call of C code."""
-        return self._postponed or self._signalled
-
-    def request(self) -> None:
-        """Interrupt the main thread, but not within an import: one that is cut short spoils the process."""
-        if not self._awaits_import:
-            self._interrupt(0.0)
-
-    def _interrupt(self, waited: float) -> None:
-        self._awaits_import = waited < _import_patience(sys._current_frames()[self._main])
-        if self._awaits_import:
-            self._postponed = True
-            threading.Timer(IMPORT_TICK, self._interrupt, [waited + IMPORT_TICK]).start()
-        else:
-            self._signalled = True
-            signal.pthread_kill(self._main, signal.SIGINT)
-
-    @contextlib.contextmanager
-    def user_code(self) -> Iterator[None]:
-        self._pending, self._postponed, self._signalled = False, False, False
-        self._in_user_code = True
-        try:
-            yield
-        finally:
-            self._in_user_code = False
-            signal.signal(signal.SIGINT, self._handle)  # the code may have installed its own
-
-    @contextlib.contextmanager
-    def shield(self) -> Iterator[None]:
-        if threading.get_ident() != self._main:
-            yield
-            return
-        self._shields += 1
-        try:
-            yield
-        finally:
-            self._shields -= 1
-            if self._pending and not self._shields and self._in_user_code:
-                self._pending = False
-                raise KeyboardInterrupt
-
-    def _handle(self, *_: Any) -> None:
-        self._signalled = False
-        if not self._in_user_code:
-            return
-        if self._shields:
-            self._pending = True
-        else:
-            raise KeyboardInterrupt
 
 
 class Rank:
@@ -166,7 +78,7 @@ class Rank:
         if settings.backend == "gloo":
             cuda.stage_messages(process_group.RecordingProcessGroup)
         self._group = group
-        self._interrupts = _Interrupts()
+        self._interrupts = Interrupts()
         self._shell = shell()
         self._shell.show_through(self._emit, self._interrupts.shield)
         self._shell.push(self._names(), interactive=False)  # %who lists the reader's own
@@ -205,7 +117,7 @@ class Rank:
 
     def _take(self, message: Any) -> None:
         match message:
-            case Report(number, detailed):
+            case Probe(number, detailed):
                 self._channel.send(self._state(number, detailed))
             case Interrupt():
                 self._shell.given_up = True
@@ -226,7 +138,7 @@ class Rank:
         if not detailed:
             progress.recent = list(progress.waits)
         shown = [*progress.recent, *progress.failed, *progress.refused]
-        lines = {line for call in shown for line in (_line(call), *call.callers)}
+        lines = {line for call in shown for line in (call.at, *call.callers)}
         places = {(file, line): place(file, line, function) for file, line, function in lines}
         cells = cells_among({file for file, _, _ in lines}) if detailed else {}
         return State(
@@ -316,9 +228,7 @@ class Rank:
                     self._recorder.finish()
         except BaseException as error:
             done = Done(error=self._shell.keep_error(error, skip=3))
-        self._warn_of_dropped_handles()
-        self._warn_of_reinterpreted_messages()
-        done.broke_group = self._warn_of_broken_groups(caught=done.error is None)
+        done.broke_group = self._notify(caught=done.error is None)
         if request.trace is not None:
             done.record = self._record(start, profiler)
         done.left_group = not self._group.exists
@@ -333,7 +243,7 @@ class Rank:
         profile = profiler.stop() if profiler is not None else None
         variable = self._recorder.variable
         held = variable.look().values if variable is not None else None
-        places = {line[:2]: place(*line) for line in set(map(_line, calls))}
+        places = {line[:2]: place(*line) for line in {call.at for call in calls}}
         record = Record(start, end, calls, places, profile, held)
         if not self._recorder.launches:
             record.close(set(self._recorder.under_way()))
@@ -342,40 +252,21 @@ class Rank:
     def _variable(self, trace: Tracing | None) -> Variable | None:
         return Variable(self._shell.user_ns, trace.values) if trace is not None and trace.values else None
 
-    def _warn_of_dropped_handles(self) -> None:
-        for op, line, is_message in dict.fromkeys(
-            (call.op, str(place(*_line(call))), call.is_point_to_point) for call in self._recorder.dropped
-        ):
-            sys.stderr.write(  # a script may have replaced print
-                f"Nobody waited for {op} ({line}): its handle was thrown away before it was over. Keep what "
-                "the call returns and call wait() on it before the tensor is used again."
-                f"{_MAY_HANG if is_message else ''}\n"
-            )
+    def _notify(self, caught: bool) -> bool:
+        """Say on stderr what went wrong unseen; returns whether the default process group is broken.
 
-    def _warn_of_reinterpreted_messages(self) -> None:
-        for op, own, other, peer, line in dict.fromkeys(
-            (call.op, call.dtype, dtype, call.peer, str(place(*_line(call))))
-            for call, dtype in self._recorder.reinterpreted
-        ):
-            sys.stderr.write(
-                f"This {op} ({line}) has {own}, and its other side on rank {peer} {other}: a message is "
-                "copied byte for byte and no number is converted, so the receiver holds other values. Give "
-                "both tensors the same dtype.\n"
-            )
-
-    def _warn_of_broken_groups(self, caught: bool) -> bool:
-        """Say which groups failed calls have broken; returns whether the default group is one of them."""
-        unfinished, half_made = self._group.drop_unfinished_batch(), self._group.note_half_made_group()
-        broken = {call.group: call for call in reversed(self._recorder.failed)}
-        for group, call in broken.items() if caught else ():
-            line = place(*_line(call))
-            remedy = _FORMED_ANEW if group == self._group.name else "Make this group again: dist.new_group."
-            sys.stderr.write(
-                f"{call.op} failed ({line}), and with it the connections of its process group. {remedy}\n"
-            )
-        if unfinished:
-            sys.stderr.write(f"A batch of collectives was left by an exception. {_FORMED_ANEW}\n")
-        return unfinished or half_made or self._group.name in broken
+        Args:
+            caught: whether the code has caught the errors of its failed calls.
+        """
+        recorder, group = self._recorder, self._group
+        texts = [*of_dropped_handles(recorder.dropped), *of_reinterpreted_messages(recorder.reinterpreted)]
+        unfinished, half_made = group.drop_unfinished_batch(), group.note_half_made_group()
+        broken = {call.group: call for call in reversed(recorder.failed)}
+        texts += of_broken_groups(broken, group.name) if caught else ()
+        texts += [UNFINISHED_BATCH] if unfinished else ()
+        for text in texts:
+            sys.stderr.write(f"{text}\n")  # a script may have replaced print
+        return unfinished or half_made or group.name in broken
 
     def _execute(self, request: Execute) -> Done:
         with self._interrupts.user_code():
@@ -394,10 +285,6 @@ class Rank:
                 if leaving.code:
                     raise
                 return Done(parcel=_packed(None))
-
-
-def _line(call: Call) -> tuple[str, int, str]:
-    return call.file, call.line, call.function
 
 
 def _where(frame: FrameType | None) -> str:

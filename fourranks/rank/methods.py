@@ -64,7 +64,7 @@ class Arguments:
 
 
 @dataclass(frozen=True)
-class Operation:
+class Method:
     """One method of `ProcessGroup`."""
 
     name: str  # the function of torch.distributed that a reader knows
@@ -103,31 +103,31 @@ _SCATTER = _forms("output_tensors input_tensors opts", "output_tensor input_tens
 _REDUCE_SCATTER = _forms("output_tensors input_tensors opts", "output input op timeout")
 _ALL_TO_ALL = _forms("output_tensors input_tensors opts")
 
-OPERATIONS = {
-    "allreduce": Operation("all_reduce", _ALL_REDUCE),
-    "allreduce_coalesced": Operation("all_reduce", _forms("tensors opts")),
-    "broadcast": Operation("broadcast", _BROADCAST, rooted=True),
-    "reduce": Operation("reduce", _REDUCE, rooted=True),
-    "allgather": Operation("all_gather", _ALL_GATHER),
-    "allgather_coalesced": Operation("all_gather", _forms("output_lists input_list opts")),
-    "allgather_into_tensor_coalesced": Operation("all_gather_single", _COALESCED),
-    "_allgather_base": Operation("all_gather_single", _SINGLE),
-    "all_gather_single": Operation("all_gather_single", _SINGLE),
-    "all_gather_single_coalesced": Operation("all_gather_single", _COALESCED),
-    "gather": Operation("gather", _GATHER, rooted=True),
-    "scatter": Operation("scatter", _SCATTER, agree="output", rooted=True),
-    "reduce_scatter": Operation("reduce_scatter", _REDUCE_SCATTER),
-    "_reduce_scatter_base": Operation("reduce_scatter_single", _REDUCE_SINGLE),
-    "reduce_scatter_single": Operation("reduce_scatter_single", _REDUCE_SINGLE),
-    "reduce_scatter_single_coalesced": Operation("reduce_scatter_single", _COALESCED),
-    "reduce_scatter_tensor_coalesced": Operation("reduce_scatter_single", _COALESCED),
-    "alltoall": Operation("all_to_all", _ALL_TO_ALL, agree="", exchange=True),
-    "alltoall_base": Operation("all_to_all_single", _SPLIT, agree="", exchange=True),
-    "all_to_all_single": Operation("all_to_all_single", _SPLIT, agree="", exchange=True),
-    "barrier": Operation("barrier", _forms("opts", "timeout"), agree=""),
-    "send": Operation("send", _forms("tensors dstRank tag"), agree="", message=True),
-    "recv": Operation("recv", _forms("tensors srcRank tag"), agree="", message=True),
-    "recv_anysource": Operation("recv", _forms("tensors tag"), agree="", message=True),
+METHODS = {
+    "allreduce": Method("all_reduce", _ALL_REDUCE),
+    "allreduce_coalesced": Method("all_reduce", _forms("tensors opts")),
+    "broadcast": Method("broadcast", _BROADCAST, rooted=True),
+    "reduce": Method("reduce", _REDUCE, rooted=True),
+    "allgather": Method("all_gather", _ALL_GATHER),
+    "allgather_coalesced": Method("all_gather", _forms("output_lists input_list opts")),
+    "allgather_into_tensor_coalesced": Method("all_gather_single", _COALESCED),
+    "_allgather_base": Method("all_gather_single", _SINGLE),
+    "all_gather_single": Method("all_gather_single", _SINGLE),
+    "all_gather_single_coalesced": Method("all_gather_single", _COALESCED),
+    "gather": Method("gather", _GATHER, rooted=True),
+    "scatter": Method("scatter", _SCATTER, agree="output", rooted=True),
+    "reduce_scatter": Method("reduce_scatter", _REDUCE_SCATTER),
+    "_reduce_scatter_base": Method("reduce_scatter_single", _REDUCE_SINGLE),
+    "reduce_scatter_single": Method("reduce_scatter_single", _REDUCE_SINGLE),
+    "reduce_scatter_single_coalesced": Method("reduce_scatter_single", _COALESCED),
+    "reduce_scatter_tensor_coalesced": Method("reduce_scatter_single", _COALESCED),
+    "alltoall": Method("all_to_all", _ALL_TO_ALL, agree="", exchange=True),
+    "alltoall_base": Method("all_to_all_single", _SPLIT, agree="", exchange=True),
+    "all_to_all_single": Method("all_to_all_single", _SPLIT, agree="", exchange=True),
+    "barrier": Method("barrier", _forms("opts", "timeout"), agree=""),
+    "send": Method("send", _forms("tensors dstRank tag"), agree="", message=True),
+    "recv": Method("recv", _forms("tensors srcRank tag"), agree="", message=True),
+    "recv_anysource": Method("recv", _forms("tensors tag"), agree="", message=True),
 }
 
 _OPTIONS = tuple(kind for name, kind in vars(c10d).items() if name.endswith("Options"))
@@ -149,9 +149,9 @@ _PARAMETERS: dict[str, tuple[str, Any, bool]] = {
 }
 
 
-def read(operation: Operation, args: tuple, kwargs: dict[str, Any]) -> Arguments | None:
+def read(method: Method, args: tuple, kwargs: dict[str, Any]) -> Arguments | None:
     """What the arguments of a call mean; None if they fit none of the method's forms."""
-    for names in operation.forms:
+    for names in method.forms:
         given = dict(zip(names, args, strict=False))
         if len(args) <= len(names) and not (kwargs and kwargs.keys() - names | kwargs.keys() & given.keys()):
             try:

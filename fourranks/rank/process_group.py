@@ -19,11 +19,11 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from ..trace import Call
-from . import futures, gloo, loopback, rescue, stores, waits
-from .arguments import call_on, describe, tensors_in
-from .methods import OPERATIONS, Operation, read
-from .places import place
+from ..protocol.calls import Call
+from ..protocol.places import place
+from . import connection_owner, futures, gloo, rescue, stores, waits
+from .describe import call_on, describe, tensors_in
+from .methods import METHODS, Method, read
 from .recorder import Recorder, from_connection
 from .refusals import is_refused
 from .uncompiled import leave_uncompiled
@@ -96,7 +96,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         options = getattr(args[2] if len(args) > 2 else None, "options", None)
         self._options += [options] if hasattr(options, "_timeout") else []
         self._own = rescue.tcp_connections() - self._foreign
-        loopback.require_own(self._own)
+        connection_owner.require_own(self._own)
         RecordingProcessGroup.being_formed = None
         if self.formation is not None:
             self.recorder.end_wait(*self.formation)
@@ -160,13 +160,13 @@ class RecordingProcessGroup(dist.ProcessGroup):
             _note_completion(inner, call)
         return _handle(inner, call, recorder, limited)
 
-    def _refuse(self, operation: Operation, named: int, start: Callable[[], T]) -> T:
+    def _refuse(self, method: Method, named: int, start: Callable[[], T]) -> T:
         """Raise an error for a call that names a rank outside the group."""
         group, ranks = self.identity()
-        call = call_on(operation.name, group, ranks)
-        where = place(call.file, call.line, call.function)
+        call = call_on(method.name, group, ranks)
+        where = place(*call.at)
         explanation = no_such_rank(named, self.rank(), ranks, where)
-        if operation.message:  # Gloo would wait for that rank, and nothing could free it
+        if method.message:  # Gloo would wait for that rank, and nothing could free it
             raise ValueError(explanation)
         return explained(start, explanation)
 
@@ -204,18 +204,18 @@ def _forward_to_both(name: str) -> None:
     setattr(RecordingProcessGroup, name, method)
 
 
-def _record(name: str, operation: Operation) -> None:
-    def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> dist.Work | None:
+def _record(name: str, method: Method) -> None:
+    def recorded(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> dist.Work | None:
         start = functools.partial(getattr(self.inner, name), *args, **kwargs)
-        arguments, recorder = read(operation, args, kwargs), self.recorder
+        arguments, recorder = read(method, args, kwargs), self.recorder
         if arguments is None:
             return start()  # torch says what is wrong
-        named = operation.named_rank(arguments)
+        named = method.named_rank(arguments)
         if named is not None and not 0 <= named < self.size():
-            return self._refuse(operation, named, start)
-        if operation.message and named == self.rank():
+            return self._refuse(method, named, start)
+        if method.message and named == self.rank():
             start = functools.partial(explained, start, TO_ITSELF)
-        call = describe(operation, *self.identity(), arguments)
+        call = describe(method, *self.identity(), arguments)
         if call is None:
             return start()
         if recorder.variable is not None:
@@ -225,14 +225,14 @@ def _record(name: str, operation: Operation) -> None:
         recorder.stand_still_in_conflict(
             call,
             limit.total_seconds() if limit is not None else None,
-            lambda: is_refused(operation, arguments, self.rank(), self.size()),
+            lambda: is_refused(method, arguments, self.rank(), self.size()),
         )
         if arguments.synchronous and not recorder.launches and self._coalesced is None:
             return self._complete(call, start, limit is not None)
-        return self._launch(call, start, limit is not None, has_future=not operation.message)
+        return self._launch(call, start, limit is not None, has_future=not method.message)
 
-    method.__name__ = name
-    setattr(RecordingProcessGroup, name, method)
+    recorded.__name__ = name
+    setattr(RecordingProcessGroup, name, recorded)
 
 
 def _handle(inner: dist.Work | None, call: Call, recorder: Recorder, limited: bool) -> dist.Work | None:
@@ -270,8 +270,8 @@ def _note_completion(inner: dist.Work, call: Call) -> None:
 
 for _name in ("_set_default_backend", "_set_group_name", "_set_group_desc", "set_timeout"):
     _forward_to_both(_name)
-for _name, _operation in OPERATIONS.items():
-    _record(_name, _operation)
+for _name, _method in METHODS.items():
+    _record(_name, _method)
 leave_uncompiled([*vars(RecordedWork).values(), *vars(RecordingProcessGroup).values()])
 
 

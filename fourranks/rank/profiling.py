@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch.profiler import record_function
 
-from ..trace import Profile
+from ..protocol.calls import Profile
 
 _ERRORS_ONLY = "6"
 _SHORT = 15e-6  # seconds: a mark that takes longer was slow to start, or the process was put off meanwhile

@@ -14,13 +14,13 @@ from collections import defaultdict, deque
 from collections.abc import Callable, MutableSequence
 from typing import TypeAlias
 
-from ..trace import MAX_CALLS, Call
+from ..protocol.board import Board
+from ..protocol.calls import MAX_CALLS, Call
+from ..protocol.progress import Progress
 from .agreement import Agreement
 from .backward import Awaited, BackwardWait
-from .board import Board
-from .progress import Progress
 from .threads import standing
-from .values import Variable
+from .variable import Variable
 
 RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead
 GROUPS = 256  # calls of new_group that it carries: who left one out gets stuck in a later one, cells after
@@ -165,14 +165,14 @@ class Recorder:
             limit: seconds after which the reader wants it to fail; None if never.
             is_refused: whether Gloo refuses the call, whatever the others do.
         """
-        checks = self._agreement.post(call, self._recvs)
-        if call.is_point_to_point and (dtype := self._agreement.other_dtype(call, checks)):
+        comparisons = self._agreement.post(call, self._recvs)
+        if call.is_point_to_point and (dtype := self._agreement.other_dtype(call, comparisons)):
             self.reinterpreted.append((call, dtype))
-        if not self._agreement.fits(checks) and (self.launches or not is_refused()):
+        if not self._agreement.fits(comparisons) and (self.launches or not is_refused()):
             self.accept(call)
             outer = self.stand_in(call if limit is None else None)
             try:
-                while not self._agreement.fits(checks) and not self._is_of_before(call):
+                while not self._agreement.fits(comparisons) and not self._is_of_before(call):
                     if limit is not None and time.perf_counter() - call.start > limit:
                         error = RuntimeError(
                             f"{call.op} timed out after {limit:g} s: other ranks call something else here"

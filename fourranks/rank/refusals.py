@@ -13,12 +13,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from .methods import Arguments, Operation
+from .methods import Arguments, Method
 
 
-def is_refused(operation: Operation, arguments: Arguments, rank: int, size: int) -> bool:
+def is_refused(method: Method, arguments: Arguments, rank: int, size: int) -> bool:
     """Whether Gloo surely refuses this call of a rank in a group of this size."""
-    accepts = _ACCEPTS.get(operation.name)
+    accepts = _ACCEPTS.get(method.name)
     return accepts is not None and not accepts(arguments, rank, size)
 
 

@@ -24,7 +24,7 @@ from IPython.core.error import UsageError
 from torch.distributed import distributed_c10d
 
 from ..hardware import BACKEND_NAMES
-from ..messages import LOOPBACK, Settings
+from ..protocol.messages import LOOPBACK, Settings
 from .default_group import TORCH_INIT, DefaultGroup
 
 _ARGUMENTS = inspect.signature(TORCH_INIT)

@@ -29,9 +29,9 @@ from traitlets import Type
 from traitlets.config import Config
 
 from ..errors import RemoteError
-from ..messages import TEXT_LIMIT, Clear, Display, Stream
+from ..protocol.messages import TEXT_LIMIT, Clear, Display, Stream
+from ..protocol.places import place
 from .frames import Owner, owner
-from .places import place
 
 Emit = Callable[[Any], None]
 Shield = Callable[[], AbstractContextManager[None]]  # no KeyboardInterrupt is raised inside it

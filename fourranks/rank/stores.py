@@ -18,8 +18,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ..trace import Call
-from .arguments import call_on
+from ..protocol.calls import Call
+from .describe import call_on
 from .recorder import Recorder
 
 DEFAULT_TIMEOUT = timedelta(seconds=300)  # of torch's stores; a wait as long as this counts as forever

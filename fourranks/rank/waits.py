@@ -13,7 +13,7 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from ..trace import Call
+from ..protocol.calls import Call
 from .threads import Helper
 
 NO_LIMIT = timedelta(0)  # torch's way to say so

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
-from ..trace import Call
+from ..protocol.calls import Call
 from . import futures, kept, waits
 from .frames import torch_calls
 from .recorder import Recorder

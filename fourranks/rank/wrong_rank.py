@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from .places import Place
+from ..protocol.places import Place
 
 T = TypeVar("T")
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..errors import format_ranks
-from . import Call, Profile, Record, Trace
+from ..protocol.calls import Call, Profile, Record
+from . import Trace
 from .operations import MESSAGE, Operation
 from .spans import RankSpans
 
@@ -34,7 +35,7 @@ SORT_STEP = 64  # between two ranks: room for the GPUs that torch.profiler saw
 _NOT_SHOWN = ("process_", "gloo:")
 
 
-class Bar(NamedTuple):
+class CallBar(NamedTuple):
     """Where and how long a call is shown; no two bars of a row overlap."""
 
     rank: int
@@ -54,7 +55,7 @@ def write(trace: Trace, path: Path) -> Path:
 def events(trace: Trace) -> Iterator[Event]:
     """All events; times are in µs since the first rank began."""
     origin = trace.begun
-    bars: dict[Call, Bar] = {}
+    bars: dict[Call, CallBar] = {}
     for spans in trace.spans():
         bars |= _bars(spans.rank, [cell[spans.rank] for cell in trace.cells if spans.rank in cell])
         yield from _names(spans.rank, {bar.row for bar in bars.values() if bar.rank == spans.rank})
@@ -67,7 +68,7 @@ def events(trace: Trace) -> Iterator[Event]:
     yield from _profiled(trace, numbers)
 
 
-def _bars(rank: int, records: list[Record]) -> dict[Call, Bar]:
+def _bars(rank: int, records: list[Record]) -> dict[Call, CallBar]:
     """One rank's calls, the synchronous ones in one row, the others each in the first row that is free."""
     free: dict[int, float] = {}  # from when on, by row
     bars = {}
@@ -79,7 +80,7 @@ def _bars(rank: int, records: list[Record]) -> dict[Call, Bar]:
             while free.get(row, call.start) > call.start:
                 row += 1
             free[row] = end
-            bars[call] = Bar(rank, row, call.start, end)
+            bars[call] = CallBar(rank, row, call.start, end)
     return bars
 
 
@@ -103,10 +104,10 @@ def _meta(pid: int, tid: int, kind: str, **args: Any) -> Event:
 def _main_thread(spans: RankSpans, origin: float) -> Iterator[Event]:
     for kind, start, end, call in spans.spans:
         args = {} if call is None else {"call": call.op}
-        yield _complete(kind, "main thread", Bar(spans.rank, MAIN_THREAD, start, end), origin, args)
+        yield _complete(kind, "main thread", CallBar(spans.rank, MAIN_THREAD, start, end), origin, args)
 
 
-def _call(call: Call, bar: Bar, record: Record, origin: float) -> Event:
+def _call(call: Call, bar: CallBar, record: Record, origin: float) -> Event:
     args = {
         "bytes": call.nbytes,
         "shape": list(call.shape),
@@ -125,7 +126,7 @@ def _call(call: Call, bar: Bar, record: Record, origin: float) -> Event:
     return _complete(call.op, category, bar, origin, known)
 
 
-def _complete(name: str, category: str, bar: Bar, origin: float, args: dict[str, Any]) -> Event:
+def _complete(name: str, category: str, bar: CallBar, origin: float, args: dict[str, Any]) -> Event:
     place = {"ph": "X", "name": name, "cat": category, "pid": PID + bar.rank, "tid": bar.row}
     start, end = _nano(bar.start - origin), _nano(bar.end - origin)
     return place | {"ts": _micro(start), "dur": _micro(end - start), "args": args}
@@ -144,7 +145,7 @@ def _micro(nanoseconds: int) -> float:
 
 
 def _arrows(
-    operations: list[Operation], bars: dict[Call, Bar], origin: float, numbers: Iterator[int]
+    operations: list[Operation], bars: dict[Call, CallBar], origin: float, numbers: Iterator[int]
 ) -> Iterator[Event]:
     """From the bar of the sender, or of the rank that came last, to the bars of the others."""
     for operation in operations:
@@ -165,7 +166,7 @@ def _source(operation: Operation) -> Call:
     return max(calls, key=lambda call: call.start)
 
 
-def _point(bar: Bar, seconds: float) -> Event:
+def _point(bar: CallBar, seconds: float) -> Event:
     return {"pid": PID + bar.rank, "tid": bar.row, "ts": _micro(_nano(seconds))}
 
 

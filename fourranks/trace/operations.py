@@ -10,12 +10,9 @@ from bisect import bisect
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ..protocol.calls import Call
 from .bandwidth import algbw, busbw, message_size
-
-if TYPE_CHECKING:
-    from . import Call
 
 MESSAGE = "send/recv"  # what an operation of a sender and a receiver is called
 

@@ -1,19 +1,17 @@
 """How the ranks spent their time: spans of computing, waiting for other ranks and moving data.
 
-Pure logic on a `Trace`; the timeline and the file for Perfetto show the same spans. The ranks' clocks need no
-aligning: all ranks are on one machine and read its monotonic clock.
+Pure logic on the records of a `Trace`; the timeline and the file for Perfetto show the same spans. The ranks'
+clocks need no aligning: all ranks are on one machine and read its monotonic clock.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from ..protocol.calls import Call, Record
 from .operations import Operation
-
-if TYPE_CHECKING:
-    from . import Call, Record, Trace
 
 COMPUTING = "computing"  # between calls
 WAITING = "waiting"  # blocked in a call to which another rank has not come yet
@@ -76,10 +74,18 @@ def bubble(ranks: Sequence[RankSpans]) -> float:
     return still / total if total else 0.0
 
 
-def rank_spans(trace: Trace) -> list[RankSpans]:
-    """What each rank did in the traced cells."""
-    operation_of = {call: found for found in trace.operations for call in found.calls.values()}
-    return [_of_rank(rank, trace.cells, operation_of) for rank in range(trace.world_size)]
+def rank_spans(
+    world_size: int, cells: Sequence[dict[int, Record]], operations: Sequence[Operation]
+) -> list[RankSpans]:
+    """Find what each rank did in the traced cells.
+
+    Args:
+        world_size: number of ranks.
+        cells: for each cell the record of each rank that ran it to an end (`Trace.cells`).
+        operations: what the calls of all ranks come to (`Trace.operations`).
+    """
+    operation_of = {call: found for found in operations for call in found.calls.values()}
+    return [_of_rank(rank, cells, operation_of) for rank in range(world_size)]
 
 
 def _of_rank(rank: int, cells: Sequence[dict[int, Record]], operation_of: dict[Call, Operation]) -> RankSpans:

@@ -44,7 +44,7 @@ class Size(NamedTuple):
     height: float
 
 
-class Block(NamedTuple):
+class Grid(NamedTuple):
     """A place for cells, one row a rank: its upper left corner and the size of a cell."""
 
     x: float
@@ -79,11 +79,11 @@ def write(
     return axes.text(x, y, text, color=color, fontsize=size, **{"ha": "center", "va": "center", **alignment})
 
 
-def name_ranks(axes: Axes, block: Block, world_size: int) -> None:
+def name_ranks(axes: Axes, grid: Grid, world_size: int) -> None:
     """Writes the ranks' names to the left of their rows, of all ranks or as many as there is room for."""
-    size = max(SMALLEST_TEXT, min(9, 55 * block.size.height))
-    for rank in range(0, world_size, ceil(size / (_POINTS_OF_A_ROW * block.size.height))):
-        write(axes, block.x - 0.1, block.middle(rank), f"rank {rank}", size, ha="right")
+    size = max(SMALLEST_TEXT, min(9, 55 * grid.size.height))
+    for rank in range(0, world_size, ceil(size / (_POINTS_OF_A_ROW * grid.size.height))):
+        write(axes, grid.x - 0.1, grid.middle(rank), f"rank {rank}", size, ha="right")
 
 
 def draw_arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float], color: str) -> None:
@@ -91,38 +91,38 @@ def draw_arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float],
     axes.annotate("", xy=end, xytext=start, arrowprops={**style, "shrinkA": 0, "shrinkB": 0})
 
 
-def draw_cells(axes: Axes, block: Block, held: Sequence[Held]) -> None:
+def draw_cells(axes: Axes, grid: Grid, held: Sequence[Held]) -> None:
     """Draws what each rank holds, every value striped with the colours of the ranks that it came from."""
     places = [(rank, place) for rank, row in enumerate(held) for place in range(len(row.values))]
     if not places:
         return
-    boxes = _boxes(block, places)
+    boxes = _boxes(grid, places)
     axes.add_patch(PathPatch(boxes, linewidth=0, facecolor=BLANK))
     stripes = [
         stripe
         for rank, place in places
-        for stripe in _stripes(block.corner(rank, place), block.size, held[rank].origins[place])
+        for stripe in _stripes(grid.corner(rank, place), grid.size, held[rank].origins[place])
     ]
     shapes, colours = [shape for shape, _ in stripes], [tint(colour, _TINT) for _, colour in stripes]
     drawn = axes.add_collection(PolyCollection(shapes, linewidths=0, facecolors=colours), autolim=False)
     drawn.set_clip_path(PathPatch(boxes, transform=axes.transData))
     for rank, place in places:
-        _write_value(axes, block, rank, place, held[rank])
+        _write_value(axes, grid, rank, place, held[rank])
 
 
-def outline(axes: Axes, block: Block, places: Sequence[tuple[int, int]]) -> None:
+def outline(axes: Axes, grid: Grid, places: Sequence[tuple[int, int]]) -> None:
     """Puts a frame around the cells at these (rank, place)."""
     if places:
-        axes.add_patch(PathPatch(_boxes(block, places), linewidth=1.2, fill=False, edgecolor=INK))
+        axes.add_patch(PathPatch(_boxes(grid, places), linewidth=1.2, fill=False, edgecolor=INK))
 
 
-def _boxes(block: Block, places: Sequence[tuple[int, int]]) -> Path:
+def _boxes(grid: Grid, places: Sequence[tuple[int, int]]) -> Path:
     """The round-cornered boxes of some cells, as one path: thousands of them are drawn as fast as one."""
-    width, height = block.size
+    width, height = grid.size
     gap = _MARGIN * min(width, height)
     style = f"round,pad=0,rounding_size={0.12 * min(width, height)}"
     box = FancyBboxPatch((gap, gap), width - 2 * gap, height - 2 * gap, boxstyle=style).get_path()
-    corners = np.array([block.corner(rank, place) for rank, place in places])
+    corners = np.array([grid.corner(rank, place) for rank, place in places])
     vertices = corners[:, None, :] + box.vertices[None, :, :]
     return Path(vertices.reshape(-1, 2), np.tile(box.codes, len(places)))
 
@@ -143,13 +143,13 @@ def write_value(value: float) -> str:
     return str(int(value)) if isfinite(value) and value == int(value) else f"{value:.3g}"
 
 
-def _write_value(axes: Axes, block: Block, rank: int, place: int, held: Held) -> None:
+def _write_value(axes: Axes, grid: Grid, rank: int, place: int, held: Held) -> None:
     value, origins = held.values[place], held.origins[place]
     text = write_value(value)
-    size = min(_TEXT_SIZE, 0.78 * block.size.width / (_DIGIT * len(text)), 50 * block.size.height)
+    size = min(_TEXT_SIZE, 0.78 * grid.size.width / (_DIGIT * len(text)), 50 * grid.size.height)
     if size < SMALLEST_TEXT:  # what cannot be read is not written
         return
-    x, y = block.corner(rank, place)
-    written = write(axes, x + 0.5 * block.size.width, y + 0.52 * block.size.height, text, size)
+    x, y = grid.corner(rank, place)
+    written = write(axes, x + 0.5 * grid.size.width, y + 0.52 * grid.size.height, text, size)
     if len(origins) > 1:  # keeps the edges of stripes out of the digits
         written.set_path_effects([withStroke(linewidth=0.23 * size, foreground="#ffffffb0")])

@@ -13,11 +13,11 @@ from typing import Any
 
 from matplotlib.axes import Axes
 
-from ..rank.values import MOST_VALUES, count, flat
+from ..protocol.looks import MOST_VALUES, count, flat
 from .cells import (
     LABELS,
     PAGE,
-    Block,
+    Grid,
     Held,
     Size,
     columns,
@@ -60,8 +60,8 @@ def show(before: Sequence[Any], after: Sequence[Any], title: str = "") -> Figure
     size = _cell_size(sum(places), world_size)
     width = LABELS + sum(places) * size.width + _GAP
     axes = sheet(width + 0.15, _HEAD + world_size * size.height + 0.1, title)
-    first = Block(LABELS, _HEAD, size)
-    second = Block(width - places[1] * size.width, _HEAD, size)
+    first = Grid(LABELS, _HEAD, size)
+    second = Grid(width - places[1] * size.width, _HEAD, size)
     name_ranks(axes, first, world_size)
     _draw_side(axes, first, places[0], left, "before")
     _draw_side(axes, second, places[1], right, "after")
@@ -95,13 +95,13 @@ def _cell_size(places: int, world_size: int) -> Size:
     return Size(min(_CELL, (PAGE[0] - LABELS - _GAP) / places), min(_CELL, PAGE[1] / world_size))
 
 
-def _draw_side(axes: Axes, block: Block, places: int, held: list[Held], name: str) -> None:
-    middle = block.x + places * block.size.width / 2
+def _draw_side(axes: Axes, grid: Grid, places: int, held: list[Held], name: str) -> None:
+    middle = grid.x + places * grid.size.width / 2
     write(axes, middle, _HEAD - 0.06, name, 8.5, FAINT_INK, va="bottom")
-    draw_cells(axes, block, held)
+    draw_cells(axes, grid, held)
     for rank, row in enumerate(held):
         if not row.values:
-            write(axes, middle, block.middle(rank), "–", color=FAINT_INK)
+            write(axes, middle, grid.middle(rank), "–", color=FAINT_INK)
 
 
 def _origins(old: list[list[float]], new: list[list[float]]) -> list[list[set[int]]]:

@@ -23,7 +23,7 @@ from IPython.display import display
 from ..errors import FourRanksError, name_ranks
 from ..group import RankGroup, RankStatus
 from ..live import Activity, Meter
-from ..trace import Call
+from ..protocol.calls import Call
 from . import units
 from .status import StatusTable
 

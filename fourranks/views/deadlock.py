@@ -12,8 +12,8 @@ from html import escape
 
 from ..errors import DeadlockError, name_ranks
 from ..naming import describe
+from ..protocol.calls import Call
 from ..scene import Scene
-from ..trace import Call
 from ..watch import Deadlock
 from .picture import in_words, page
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import format_ranks
-from ..trace import MAX_CALLS
+from ..protocol.calls import MAX_CALLS
+from ..trace import Trace
 from ..trace.operations import Summary, summarize
 from . import units
 from .table import Row, as_html, as_text
-
-if TYPE_CHECKING:
-    from ..trace import Trace
 
 _HEAD = ("operation", "ranks", "calls", "bytes", "time", "algbw", "busbw", "lost")
 _CAPTION = (

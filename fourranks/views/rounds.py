@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from math import isclose
 from typing import NamedTuple
 
-from ..trace import Call, Trace
+from ..protocol.calls import Call
+from ..trace import Trace
 from .cells import Held
 
 

@@ -1,7 +1,7 @@
 """An algorithm round by round: who sent what to whom, and what every rank held before and after.
 
-`Trace.steps` and `%%ranks --steps` call it. The figure has all rounds; where scripts run, a slider goes
-through them one by one.
+`DrawableTrace.steps` and `%%ranks --steps` call it. The figure has all rounds; where scripts run, a slider
+goes through them one by one.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 from matplotlib.axes import Axes
 
-from ..rank.values import MOST_VALUES
+from ..protocol.looks import MOST_VALUES
 from ..trace import Trace
 from .cells import (
     LABELS,
     PAGE,
-    Block,
+    Grid,
     Size,
     columns,
     draw_arrow,
@@ -36,7 +36,7 @@ _TOP = 0.36  # inches for the title
 _HEAD = 0.42  # inches above each strip, for the rounds' names
 _FOOT = 0.12
 _CELL = Size(0.34, 0.3)
-_LANE = 0.9  # inches between two blocks of cells, for the arrows
+_LANE = 0.9  # inches between two grids, for the arrows
 _ROW = 0.42  # inches a rank where there are no cells
 _SCALES = (1.0, 0.85, 0.7, 0.58, 0.48)  # the first at which all rounds fit on the page is taken
 _CLOSE_UP = 1.4
@@ -169,32 +169,32 @@ def _told(one: Round) -> str:
 
 
 def _draw_strip(axes: Axes, top: float, layout: _Layout, some: Sequence[Round]) -> None:
-    block = Block(LABELS, top + _HEAD, layout.cell)
-    name_ranks(axes, block, layout.world_size)
-    draw_cells(axes, block, some[0].before)
+    grid = Grid(LABELS, top + _HEAD, layout.cell)
+    name_ranks(axes, grid, layout.world_size)
+    draw_cells(axes, grid, some[0].before)
     for one in some:
-        outline(axes, block, sorted(_sent(one.messages)))
-        x = block.x + layout.block
-        _draw_lane(axes, x, block, layout, one)
-        block = block._replace(x=x + layout.lane)
-        draw_cells(axes, block, one.after)
+        outline(axes, grid, sorted(_sent(one.messages)))
+        x = grid.x + layout.block
+        _draw_lane(axes, x, grid, layout, one)
+        grid = grid._replace(x=x + layout.lane)
+        draw_cells(axes, grid, one.after)
 
 
 def _sent(messages: list[Message]) -> set[tuple[int, int]]:
     return {(message.src, place) for message in messages for place in message.places(message.src)}
 
 
-def _draw_lane(axes: Axes, x: float, block: Block, layout: _Layout, one: Round) -> None:
-    """The round's name, and an arrow for each message, between `x` and the next block."""
-    _name_round(axes, x + layout.lane / 2, block.y, layout.lane, one)
+def _draw_lane(axes: Axes, x: float, grid: Grid, layout: _Layout, one: Round) -> None:
+    """The round's name, and an arrow for each message, between `x` and the next grid."""
+    _name_round(axes, x + layout.lane / 2, grid.y, layout.lane, one)
     if not layout.block:
         for rank in range(layout.world_size):
             line = {"color": tint(rank_colour(rank), 0.35), "lw": 1.2, "zorder": 0}
-            axes.plot((x, x + layout.lane), (block.middle(rank),) * 2, **line)
+            axes.plot((x, x + layout.lane), (grid.middle(rank),) * 2, **line)
     margin = min(0.1, 0.14 * layout.lane)
     for message in one.messages:
-        start = x + margin, block.middle(message.src)
-        end = x + layout.lane - margin, block.middle(message.dst)
+        start = x + margin, grid.middle(message.src)
+        end = x + layout.lane - margin, grid.middle(message.dst)
         draw_arrow(axes, start, end, rank_colour(message.src))
 
 

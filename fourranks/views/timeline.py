@@ -25,7 +25,7 @@ _LABEL_SIZE = 7.5  # points
 _MAX_HATCHED = 400  # in one row; more lines than pixels cannot be seen, and take seconds to draw
 
 
-class _Look(NamedTuple):
+class _SpanLook(NamedTuple):
     label: str  # in the legend
     strength: float  # of the rank's colour
     hatch: str | None = None
@@ -34,10 +34,10 @@ class _Look(NamedTuple):
 
 
 _LOOKS = {  # in the order in which they are drawn and explained
-    COMPUTING: _Look("computing", 0.22),
-    "in flight": _Look("call in flight meanwhile", 0.7, height=0.28),
-    WAITING: _Look("blocked: another rank is not there yet", 0.0, hatch="/////", edge=0.6),
-    MOVING: _Look("blocked: data on its way", 1.0),
+    COMPUTING: _SpanLook("computing", 0.22),
+    "in flight": _SpanLook("call in flight meanwhile", 0.7, height=0.28),
+    WAITING: _SpanLook("blocked: another rank is not there yet", 0.0, hatch="/////", edge=0.6),
+    MOVING: _SpanLook("blocked: data on its way", 1.0),
 }
 
 

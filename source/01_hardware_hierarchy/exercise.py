@@ -45,7 +45,7 @@ import time
 import torch
 
 from autograder import check
-from fourranks import published
+from fourranks.figures import published
 
 # %% [markdown]
 # ## 1. Arithmetic intensity

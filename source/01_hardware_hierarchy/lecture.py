@@ -29,11 +29,11 @@
 # %%
 # %load_ext fourranks
 import fourranks
-from fourranks import hardware, published
+from fourranks import hardware
 from fourranks.doctor import topology
-from fourranks.views import compare
-from fourranks.views.hardware import copies, ladder, roofline
-from fourranks.views.hardware import topology as draw_topology
+from fourranks.figures import compare, published
+from fourranks.figures.machine import copies, ladder, roofline
+from fourranks.figures.machine import topology as draw_topology
 
 # %ranks start
 

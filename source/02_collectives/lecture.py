@@ -29,7 +29,7 @@
 # %%
 # %load_ext fourranks
 import fourranks
-from fourranks.views import compare
+from fourranks.figures import compare
 
 # %ranks start
 

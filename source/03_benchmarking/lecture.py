@@ -31,11 +31,11 @@
 import statistics
 
 import fourranks
-from fourranks import bench, nccl_tests
-from fourranks.alpha_beta import crossover_bytes, fit_alpha_beta, ring_all_reduce, tree_all_reduce
+from fourranks import bench
+from fourranks.figures import compare, nccl_tests
+from fourranks.figures.alpha_beta import crossover_bytes, fit_alpha_beta, ring_all_reduce, tree_all_reduce
+from fourranks.figures.timings import calls, ratios, sizes
 from fourranks.trace.bandwidth import busbw, busbw_factor
-from fourranks.views import compare
-from fourranks.views.bench import calls, ratios, sizes
 
 # %ranks start
 

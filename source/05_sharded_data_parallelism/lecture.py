@@ -30,8 +30,8 @@
 # %%
 # %load_ext fourranks
 import fourranks
+from fourranks.figures import compare, curves
 from fourranks.trace.bandwidth import busbw_factor
-from fourranks.views import compare, curves
 
 # %ranks start
 

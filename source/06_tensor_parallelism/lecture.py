@@ -30,8 +30,8 @@
 # %%
 # %load_ext fourranks
 import fourranks
+from fourranks.figures import compare, curves, links, placements
 from fourranks.trace.bandwidth import busbw_factor
-from fourranks.views import compare, curves, links, placements
 
 # %ranks start
 
@@ -1244,7 +1244,7 @@ print(
 share_of_step = {"NVLink 4": None, "InfiniBand NDR": None, "10 GbE": None}
 
 # %%
-from fourranks.published import GPUS, LINKS, SMALL_ALL_REDUCE
+from fourranks.figures.published import GPUS, LINKS, SMALL_ALL_REDUCE
 
 h100 = 0.5 * GPUS["H100 SXM"].bf16_flops
 gpt3, ours = (2048, 2048, 12288), (T, T, D)

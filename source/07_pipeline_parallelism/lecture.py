@@ -29,7 +29,7 @@
 # %%
 # %load_ext fourranks
 import fourranks
-from fourranks.views import compare, schedule
+from fourranks.figures import compare, schedule
 
 # %ranks start
 world = fourranks.world()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from autograder.inside.drivers import hardware_hierarchy as drivers
-from fourranks import published
+from fourranks.figures import published
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
 

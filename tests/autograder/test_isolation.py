@@ -148,7 +148,7 @@ def test_what_answers_checks_keeps_its_classes_as_they_are(run):
     code = r"""
 import pickle
 from autograder.inside.isolation import unpickle_messages_only
-from fourranks.messages import Settings
+from fourranks.protocol.messages import Settings
 from fourranks.trace import Call
 
 changes = b"\x80\x02cfourranks.trace\nCall\n(N}X\x02\x00\x00\x00opX\x03\x00\x00\x00liestb."

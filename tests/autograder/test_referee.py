@@ -11,7 +11,7 @@ from nbgrader.utils import determine_grade
 from autograder.grading import outputs, referee
 from autograder.notebooks import source
 from autograder.sandbox.student_process import StudentProcess
-from fourranks import published
+from fourranks.figures import published
 
 COURSE = Path(__file__).parents[2]
 CHECK = "check.parse_topology(parse_topology)"

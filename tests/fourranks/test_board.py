@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from fourranks.rank import board
+from fourranks.protocol import board
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import torch.distributed as dist
 
 import fourranks
-from fourranks.rank.methods import OPERATIONS
+from fourranks.rank.methods import METHODS
 
 SETUP = """
 import datetime, re
@@ -229,14 +229,14 @@ def test_a_form_that_torch_refuses_is_refused_in_torchs_words(ranks, form):
     ranks.execute("dist.barrier()", timeout=20)  # the ranks still count alike
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", METHODS)
 def test_the_forms_of_a_method_are_those_that_torch_documents(name):
     overloads = re.findall(
         rf"{name}\(self: \S+, ?(.*)\) ->", inspect.getdoc(getattr(dist.ProcessGroup, name))
     )
     documented = [tuple(re.findall(r"(?:^|, )(\w+): ", overload)) for overload in overloads]
     if name != "recv_anysource":  # its parameters have no names
-        assert sorted(OPERATIONS[name].forms) == sorted(documented)
+        assert sorted(METHODS[name].forms) == sorted(documented)
 
 
 def test_a_form_with_keywords_is_recorded_like_any_other(ranks):

@@ -10,7 +10,7 @@ import pytest
 
 from fourranks import conductor
 from fourranks.errors import plain
-from fourranks.messages import Complete, Inspect
+from fourranks.protocol.messages import Complete, Inspect
 
 from .test_life_and_death import wait_until
 from .test_magics import Kernel

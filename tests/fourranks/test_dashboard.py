@@ -8,8 +8,8 @@ from contextlib import contextmanager
 import pytest
 
 from fourranks.live import Activity, Meter, busy_rank
-from fourranks.messages import State
-from fourranks.rank.progress import Progress
+from fourranks.protocol.messages import State
+from fourranks.protocol.progress import Progress
 from fourranks.trace import Call
 from fourranks.watch import missing
 

@@ -10,7 +10,7 @@ import pytest
 
 import fourranks
 from fourranks.diagnosis import hint
-from fourranks.rank.progress import Progress
+from fourranks.protocol.progress import Progress
 from fourranks.scene import Scene
 from fourranks.source import Source
 from fourranks.trace import Call

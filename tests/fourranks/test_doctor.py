@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from fourranks import doctor, published
+from fourranks import doctor
 from fourranks.doctor import gpus, system, topology, worlds
-from fourranks.doctor.report import Check, Finding, Verdict, report
+from fourranks.doctor.report import Check, Finding, Severity, report
 from fourranks.doctor.tool import NoAnswer, ask
+from fourranks.figures import published
 
 DATA = Path(__file__).parent / "data"
 TOPOLOGIES = Path(published.__file__).parent / "topologies"
@@ -73,7 +74,7 @@ def test_the_command_alone_says_how_it_is_used():
 
 def test_the_quick_doctor_reports_every_check_and_its_exit_code_tells_of_problems():
     ended = run("doctor", "--quick")
-    rows = [line for line in ended.stdout.splitlines() if line.startswith(tuple(v.value for v in Verdict))]
+    rows = [line for line in ended.stdout.splitlines() if line.startswith(tuple(v.value for v in Severity))]
     assert all(row[11:].startswith(check.name) for row, check in zip(rows, doctor.QUICK, strict=True))
     problem = any(row.startswith("problem") for row in rows)
     assert ended.returncode == (1 if problem else 0), ended.stdout + ended.stderr
@@ -91,11 +92,11 @@ def shown(*checks: Check) -> tuple[int, list[str]]:
 
 
 def test_a_problem_gives_exit_code_1_and_attention_does_not():
-    def check(verdict: Verdict) -> Check:
-        return Check("it", lambda: Finding(verdict, "found"))
+    def check(severity: Severity) -> Check:
+        return Check("it", lambda: Finding(severity, "found"))
 
-    assert shown(check(Verdict.OK), check(Verdict.ATTENTION))[0] == 0
-    code, lines = shown(check(Verdict.OK), check(Verdict.PROBLEM), check(Verdict.PROBLEM))
+    assert shown(check(Severity.OK), check(Severity.ATTENTION))[0] == 0
+    code, lines = shown(check(Severity.OK), check(Severity.PROBLEM), check(Severity.PROBLEM))
     assert (code, lines[-1]) == (1, "\n1 ok, 2 problems.")
 
 
@@ -103,16 +104,16 @@ def test_a_check_that_fails_itself_is_told_and_the_others_run():
     def broken() -> Finding:
         raise ZeroDivisionError("no such number")
 
-    code, lines = shown(Check("broken", broken), Check("whole", lambda: Finding(Verdict.OK, "fine")))
+    code, lines = shown(Check("broken", broken), Check("whole", lambda: Finding(Severity.OK, "fine")))
     assert code == 0
     assert "could not be checked: ZeroDivisionError: no such number" in lines[0]
     assert "fine" in lines[1]
 
 
 def test_columns_are_aligned_and_long_text_is_wrapped_inside_its_column():
-    finding = Finding(Verdict.ATTENTION, "word " * 60 + "\nsecond line", "advice " * 40)
+    finding = Finding(Severity.ATTENTION, "word " * 60 + "\nsecond line", "advice " * 40)
     _, (first, second, _) = shown(
-        Check("a name", lambda: finding), Check("longer name", lambda: Finding(Verdict.OK, "x"))
+        Check("a name", lambda: finding), Check("longer name", lambda: Finding(Severity.OK, "x"))
     )
     column = second.index("x")
     lines = first.splitlines()
@@ -172,7 +173,7 @@ def test_a_gpu_that_does_not_know_its_memory_is_read_all_the_same(nvidia_smi):
 def test_a_gpu_in_use_is_for_attention(nvidia_smi):
     nvidia_smi()
     finding = gpus.judge_use(gpus.installed(), "2 × NVIDIA A100-SXM4-80GB")
-    assert finding.verdict is Verdict.ATTENTION
+    assert finding.severity is Severity.ATTENTION
     assert "80 GiB of memory each, in use already: GPU 1 59.6 GiB" in finding.found
 
 
@@ -183,37 +184,37 @@ def test_a_gpu_that_one_process_may_hold_alone_is_for_attention(nvidia_smi):
 
 def test_idle_gpus_are_ok(nvidia_smi):
     nvidia_smi(cards=TWO_A100.replace("61000", "4"))
-    assert gpus.judge_use(gpus.installed(), "").verdict is Verdict.OK
+    assert gpus.judge_use(gpus.installed(), "").severity is Severity.OK
 
 
 @pytest.mark.parametrize(
-    "built, verdict", [("12.1", Verdict.OK), ("12.6", Verdict.OK), ("13.0", Verdict.PROBLEM)]
+    "built, severity", [("12.1", Severity.OK), ("12.6", Severity.OK), ("13.0", Severity.PROBLEM)]
 )
-def test_a_driver_runs_torch_of_its_own_major_cuda_version_or_an_older_one(nvidia_smi, built, verdict):
+def test_a_driver_runs_torch_of_its_own_major_cuda_version_or_an_older_one(nvidia_smi, built, severity):
     nvidia_smi()
-    assert gpus.compare_driver("550.54.15", built).verdict is verdict
+    assert gpus.compare_driver("550.54.15", built).severity is severity
 
 
 @pytest.mark.parametrize(
-    "topo, apart, verdict",
+    "topo, apart, severity",
     [
-        ("8_a100", [], Verdict.OK),
-        ("8_v100", ["0↔5"], Verdict.OK),  # the ring of NVLinks goes past it
-        ("2_phb", [], Verdict.ATTENTION),
-        ("2_phb", ["0↔1"], Verdict.ATTENTION),
-        ("2_sys", [], Verdict.ATTENTION),
+        ("8_a100", [], Severity.OK),
+        ("8_v100", ["0↔5"], Severity.OK),  # the ring of NVLinks goes past it
+        ("2_phb", [], Severity.ATTENTION),
+        ("2_phb", ["0↔1"], Severity.ATTENTION),
+        ("2_sys", [], Severity.ATTENTION),
     ],
 )
-def test_links_are_judged_by_the_ring_through_all_gpus(topo, apart, verdict):
+def test_links_are_judged_by_the_ring_through_all_gpus(topo, apart, severity):
     finding = gpus.judge_links(topology.parse(published.topology(topo)), apart)
-    assert finding.verdict is verdict
-    assert ("no direct access" in finding.found) == (bool(apart) and verdict is not Verdict.OK)
+    assert finding.severity is severity
+    assert ("no direct access" in finding.found) == (bool(apart) and severity is not Severity.OK)
 
 
 def test_gpus_without_access_to_each_other_are_named(nvidia_smi):
     nvidia_smi(topo="2_phb")
     finding = gpus.links()
-    assert finding.verdict is Verdict.ATTENTION
+    assert finding.severity is Severity.ATTENTION
     assert "no direct access between GPUs 0↔1" in finding.found
 
 
@@ -230,15 +231,15 @@ def test_the_speed_of_a_link_is_that_of_its_nvlinks_or_of_pcie(nvidia_smi, topo,
 
 
 @pytest.mark.parametrize(
-    "bus, link, verdict",
+    "bus, link, severity",
     [
-        (367e9, (450e9, "NV18"), Verdict.OK),
-        (100e9, (450e9, "NV18"), Verdict.ATTENTION),
-        (100e9, None, Verdict.OK),
+        (367e9, (450e9, "NV18"), Severity.OK),
+        (100e9, (450e9, "NV18"), Severity.ATTENTION),
+        (100e9, None, Severity.OK),
     ],
 )
-def test_nccl_is_judged_by_its_share_of_the_link(bus, link, verdict):
-    assert worlds.judge_nccl(bus, 8, link).verdict is verdict
+def test_nccl_is_judged_by_its_share_of_the_link(bus, link, severity):
+    assert worlds.judge_nccl(bus, 8, link).severity is severity
 
 
 # --- the system ------------------------------------------------------------------------------------------
@@ -257,7 +258,7 @@ def test_few_open_files_are_for_attention():
         finding = system.open_files()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
-    assert finding.verdict is Verdict.ATTENTION
+    assert finding.severity is Severity.ATTENTION
     assert "ulimit -n 1024" in finding.advice
 
 
@@ -265,7 +266,7 @@ def test_a_container_with_little_memory_left_is_for_attention(cgroup):
     (cgroup / "memory.max").write_text(str(2 * 2**30))
     (cgroup / "memory.current").write_text(str(2**30))
     finding = system.memory()
-    assert finding.verdict is Verdict.ATTENTION
+    assert finding.severity is Severity.ATTENTION
     assert "1.0 GiB free within the container's limit" in finding.found
 
 
@@ -273,8 +274,8 @@ def test_a_container_with_few_processes_left_is_for_attention(cgroup):
     (cgroup / "pids.max").write_text("300")
     (cgroup / "pids.current").write_text("50")
     finding = system.processes()
-    assert (finding.verdict, finding.found) == (
-        Verdict.ATTENTION,
+    assert (finding.severity, finding.found) == (
+        Severity.ATTENTION,
         "room for 250 more processes and threads",
     )
 
@@ -282,7 +283,7 @@ def test_a_container_with_few_processes_left_is_for_attention(cgroup):
 def test_a_machine_without_bubblewrap_grades_nothing_but_runs_the_course(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     finding = system.sandbox()
-    assert (finding.verdict, finding.found) == (Verdict.ATTENTION, "bubblewrap is not installed")
+    assert (finding.severity, finding.found) == (Severity.ATTENTION, "bubblewrap is not installed")
 
 
 def test_a_system_without_namespaces_is_quoted_and_told_what_to_allow(tool):
@@ -300,11 +301,11 @@ def test_a_system_without_landlock_is_told_what_grading_needs(tool, monkeypatch)
 
 def test_a_sandbox_that_can_be_made_here_is_found(program):
     program("bwrap")
-    assert system.sandbox().verdict is Verdict.OK
+    assert system.sandbox().severity is Severity.OK
 
 
 def test_the_loopback_interface_works_here():
-    assert system.loopback().verdict is Verdict.OK
+    assert system.loopback().severity is Severity.OK
 
 
 # --- ranks -----------------------------------------------------------------------------------------------
@@ -313,10 +314,10 @@ def test_the_loopback_interface_works_here():
 def test_the_bandwidth_check_measures_ranks_and_memory():
     finding = worlds.gloo_bandwidth(seconds=0.1)
     assert "all-reduce of 16 MiB on 4 ranks: busbw" in finding.found
-    assert finding.verdict in (Verdict.OK, Verdict.ATTENTION)  # by how busy this machine is
+    assert finding.severity in (Severity.OK, Severity.ATTENTION)  # by how busy this machine is
 
 
 def test_ranks_that_do_not_start_are_a_problem(monkeypatch):
     monkeypatch.setattr(worlds, "WORLD_SIZE", 0)
     finding = worlds.ranks()
-    assert (finding.verdict, finding.found) == (Verdict.PROBLEM, "A world has 1 to 128 ranks, not 0.")
+    assert (finding.severity, finding.found) == (Severity.PROBLEM, "A world has 1 to 128 ranks, not 0.")

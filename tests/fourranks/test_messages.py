@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from fourranks.messages import Channel, Done, Push, Stream
-from fourranks.parcel import SMALL, pack
+from fourranks.protocol.messages import Channel, Done, Push, Stream
+from fourranks.protocol.parcel import SMALL, pack
 
 
 @pytest.fixture

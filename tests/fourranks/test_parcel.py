@@ -15,8 +15,8 @@ import pytest
 import torch
 
 from fourranks import FourRanksError, RankDied, RankError
-from fourranks.memory import MemoryFile
-from fourranks.parcel import SMALL, pack
+from fourranks.protocol.memory import MemoryFile
+from fourranks.protocol.parcel import SMALL, pack
 
 MANY = 100_000
 
@@ -185,7 +185,7 @@ def test_a_pull_that_takes_too_long_can_be_interrupted_and_costs_nothing(group):
 def test_a_value_can_be_packed_while_another_thread_imports_torch():
     program = """
 import sys, threading, time
-from fourranks.parcel import pack
+from fourranks.protocol.parcel import pack
 threading.Thread(target=__import__, args=["torch"]).start()
 while "torch" not in sys.modules:
     time.sleep(0.001)

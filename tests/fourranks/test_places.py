@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from fourranks.protocol.places import cells_among, place
 from fourranks.rank.frames import caller, count_as_library, own_caller
-from fourranks.rank.places import cells_among, place
 
 CELL = "<ipython-input-7-0123456789ab>"
 

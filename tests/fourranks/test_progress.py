@@ -10,7 +10,8 @@ import pytest
 import fourranks
 from fourranks.errors import RankError
 from fourranks.loops import ended, labelled, running
-from fourranks.progress import Bar, Bars
+from fourranks.progress_bar import Bars
+from fourranks.protocol.bars import Bar
 
 from .test_magics import Kernel
 

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from fourranks.rank import board
+from fourranks.protocol import board
 from fourranks.rank.recorder import Recorder
 from fourranks.trace import Call
 

@@ -16,7 +16,7 @@ import pytest
 
 import fourranks
 from fourranks import zygote
-from fourranks.rank import loopback, rescue
+from fourranks.rank import connection_owner, rescue
 
 NOBODY = 65534
 
@@ -138,16 +138,16 @@ def connected_to(user: int, what: str = "accept"):
 def test_a_connection_to_a_process_of_this_user_is_let_be():
     with connected_to(os.getuid()) as connections:
         assert len(connections) == 1
-        loopback.require_own(connections)
+        connection_owner.require_own(connections)
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can play another user")
 def test_a_connection_to_another_users_process_is_refused():
     with connected_to(NOBODY) as connections, pytest.raises(PermissionError, match=f"of the user {NOBODY}"):
-        loopback.require_own(connections)
+        connection_owner.require_own(connections)
 
 
 def test_a_connection_that_nobody_accepts_is_refused(monkeypatch):
-    monkeypatch.setattr(loopback, "PATIENCE", 0.05)
+    monkeypatch.setattr(connection_owner, "PATIENCE", 0.05)
     with connected_to(os.getuid(), "wait") as connections, pytest.raises(PermissionError, match="unknown"):
-        loopback.require_own(connections)
+        connection_owner.require_own(connections)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fourranks import published
 from fourranks.doctor import topology
+from fourranks.figures import published
 
 DATA = Path(__file__).parent / "data"
 

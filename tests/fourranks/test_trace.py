@@ -5,10 +5,10 @@ import json
 import pytest
 
 import fourranks
-from fourranks.trace import Trace
 from fourranks.trace.bandwidth import algbw, busbw, busbw_factor, message_size
 from fourranks.trace.operations import MESSAGE, operations, summarize
 from fourranks.trace.spans import COMPUTING, IDLE, MOVING, WAITING, bubble
+from fourranks.views.drawable_trace import DrawableTrace
 
 from .traces import call, cell, trace
 
@@ -168,7 +168,7 @@ def test_ends_that_nobody_could_note_any_more_are_the_end_of_the_cell():
 
 
 def test_time_between_two_cells_is_nobodys():
-    recorded = Trace(1, cells=[cell([], start_ms=0, end_ms=10), cell([], start_ms=500, end_ms=510)])
+    recorded = DrawableTrace(1, cells=[cell([], start_ms=0, end_ms=10), cell([], start_ms=500, end_ms=510)])
     assert recorded.spans()[0].seconds() == pytest.approx(0.020)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fourranks.messages import TEXT_LIMIT, Clear, Display, Stream
+from fourranks.protocol.messages import TEXT_LIMIT, Clear, Display, Stream
 from fourranks.transcript import Transcript
 
 

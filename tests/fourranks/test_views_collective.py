@@ -10,7 +10,8 @@ from matplotlib.colors import to_hex
 from PIL import Image
 
 import fourranks
-from fourranks.views import compare, show
+from fourranks.figures import compare
+from fourranks.views.collective import show
 from fourranks.views.style import RANK_COLOURS, rank_colour, tint
 
 WORLD = 4

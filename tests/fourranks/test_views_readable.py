@@ -11,13 +11,16 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 from matplotlib.text import Text
 
-from fourranks import published
 from fourranks.doctor.topology import Topology
-from fourranks.rank.values import Look
-from fourranks.views import compare, curves, deadlock, links, placements, schedule, show, steps, timeline
-from fourranks.views.bench import calls, ratios, sizes
-from fourranks.views.hardware import copies, ladder, roofline, topology
+from fourranks.figures import compare, curves, links, placements, published, schedule
+from fourranks.figures.machine import copies, ladder, roofline, topology
+from fourranks.figures.timings import calls, ratios, sizes
+from fourranks.protocol.looks import Look
+from fourranks.views import deadlock
+from fourranks.views.collective import show
+from fourranks.views.steps import steps
 from fourranks.views.style import Figure, contrast
+from fourranks.views.timeline import timeline
 from fourranks.views.traffic import traffic
 
 from .traces import call, trace

@@ -10,8 +10,8 @@ from matplotlib.colors import to_rgb
 from PIL import Image
 
 import fourranks
-from fourranks.rank.values import Look
-from fourranks.trace import Trace
+from fourranks.protocol.looks import Look
+from fourranks.views.drawable_trace import DrawableTrace
 from fourranks.views.rounds import rounds
 from fourranks.views.style import RANK_COLOURS
 
@@ -62,7 +62,7 @@ def arrows(*calls_by_rank):
     ]
 
 
-def traced(group, setup, source, name="x") -> Trace:
+def traced(group, setup, source, name="x") -> DrawableTrace:
     group.execute(setup)
     with group.trace(values=name) as trace:
         group.execute(source)

@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.collections import PolyCollection
 
-from fourranks.views import timeline
+from fourranks.views.timeline import timeline
 
 from .traces import call, trace
 

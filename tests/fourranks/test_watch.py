@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from fourranks.rank.progress import Progress
+from fourranks.protocol.progress import Progress
 from fourranks.trace import Call
 from fourranks.watch import STANDSTILL_ROUNDS, RankView, Watch, in_step
 

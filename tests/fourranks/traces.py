@@ -1,6 +1,7 @@
 """Traces made by hand, for tests of what is made of them."""
 
-from fourranks.trace import Call, Record, Trace
+from fourranks.trace import Call, Record
+from fourranks.views.drawable_trace import DrawableTrace
 
 
 def call(op, start_ms, end_ms, waited_ms=None, ranks=(0, 1), **fields):
@@ -21,4 +22,4 @@ def cell(*calls_by_rank, start_ms=None, end_ms=None):
 
 def trace(*calls_by_rank, **moments):
     """A trace of one cell, from the calls of each rank."""
-    return Trace(len(calls_by_rank), cells=[cell(*calls_by_rank, **moments)])
+    return DrawableTrace(len(calls_by_rank), cells=[cell(*calls_by_rank, **moments)])

@@ -44,7 +44,7 @@ from autograder.topics.benchmarking.mistakes import (
     UNKNOWN_ACCEPTED,
     WHOLE_MESSAGES,
 )
-from fourranks import alpha_beta
+from fourranks.figures import alpha_beta
 from fourranks.trace import bandwidth
 
 Floats = Sequence[float]

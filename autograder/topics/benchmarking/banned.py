@@ -1,3 +1,3 @@
 """Libraries that hold the answers of this exercise, and that it therefore forbids."""
 
-BANNED = ("fourranks.bench", "fourranks.alpha_beta", "fourranks.trace.bandwidth")
+BANNED = ("fourranks.bench", "fourranks.figures.alpha_beta", "fourranks.trace.bandwidth")

@@ -51,7 +51,7 @@ from autograder.topics.hardware_hierarchy.mistakes import (
     UNIT,
     UPSIDE_DOWN,
 )
-from fourranks import published
+from fourranks.figures import published
 
 Code = Callable | Function
 Outcomes = Sequence[Outcome | None]

@@ -20,7 +20,7 @@ from autograder.topics.hardware_hierarchy.mistakes import (
     REFUSED_SILENTLY,
     REFUSED_WRONGLY,
 )
-from fourranks import published
+from fourranks.figures import published
 
 Code = Callable | Function
 Outcomes = Sequence[Outcome | None]

@@ -2,7 +2,7 @@
 
 
 def ring_all_reduce(tensor, group=None):
-    from fourranks.rank.arguments import call_on
+    from fourranks.rank.describe import call_on
 
     group = group or dist.group.WORLD
     group.inner.allreduce([tensor], dist.AllreduceOptions()).wait()

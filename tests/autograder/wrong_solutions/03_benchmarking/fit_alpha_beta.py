@@ -61,6 +61,6 @@ def two_neighbours(num_bytes, seconds):
 
 
 def calls_ours(num_bytes, seconds):
-    from fourranks import alpha_beta
+    from fourranks.figures import alpha_beta
 
     return alpha_beta.fit_alpha_beta(num_bytes, seconds)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fourranks.views import schedule
+from fourranks.figures import schedule
 
 
 def boxes(figure):

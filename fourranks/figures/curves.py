@@ -7,8 +7,8 @@ from typing import TypeAlias
 
 from matplotlib.axes import Axes
 
-from .picture import in_words
-from .style import BLANK, FAINT_INK, INK, PAPER, Figure
+from ..views.picture import in_words
+from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure
 
 Line: TypeAlias = Sequence[float] | tuple[Sequence[float], Sequence[float]]
 

@@ -13,30 +13,30 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..trace import Call
+from ..protocol.calls import Call
 from .frames import own_caller
-from .methods import Arguments, Operation
+from .methods import Arguments, Method
 
 _STRIDED = torch.strided
 # By hash: a ReduceOp gives its own in half the time that it takes to give its kind.
 _REDUCE_OPS = {hash(kind): name for name, kind in dist.ReduceOp.RedOpType.__members__.items()}
 
 
-def describe(operation: Operation, group: str, ranks: tuple[int, ...], arguments: Arguments) -> Call | None:
-    """The call that these arguments of an operation make on a group of these ranks.
+def describe(method: Method, group: str, ranks: tuple[int, ...], arguments: Arguments) -> Call | None:
+    """The call that these arguments of a method make on a group of these ranks.
 
     None if the arguments cannot be described. A record must never be the reason that a call fails: such a
     call goes to the backend as it is, which refuses it in its own words.
     """
     try:
-        return _describe(operation, call_on(operation.name, group, ranks), arguments)
+        return _describe(method, call_on(method.name, group, ranks), arguments)
     except Exception:
         return None
 
 
-def _describe(operation: Operation, call: Call, arguments: Arguments) -> Call | None:
+def _describe(method: Method, call: Call, arguments: Arguments) -> Call | None:
     ranks, given = call.ranks, tensors_in(arguments.input)
-    if operation.message and [tensor.layout for tensor in given] != [torch.strided]:
+    if method.message and [tensor.layout for tensor in given] != [torch.strided]:
         return None
     elements = 0
     for tensor in given:
@@ -44,21 +44,21 @@ def _describe(operation: Operation, call: Call, arguments: Arguments) -> Call | 
         call.nbytes += _nbytes(tensor)
     if given:
         call.shape, call.dtype = tuple(given[0].shape), _dtype_name(given[0].dtype)
-    if operation.exchange:
+    if method.exchange:
         call.part, call.exchange = (0, call.dtype), _exchange(arguments, len(ranks))
-    elif operation.agree == "input":
+    elif method.agree == "input":
         call.part = elements, call.dtype
-    elif operation.agree:
+    elif method.agree:
         call.part = _part(tensors_in(arguments.output))
-    if operation.message or operation.rooted:
-        named = operation.named_rank(arguments)
+    if method.message or method.rooted:
+        named = method.named_rank(arguments)
         if not 0 <= (named or 0) < len(ranks):
             return None
-        if operation.rooted:
+        if method.rooted:
             call.root = ranks[named]
         else:
             call.peer, call.tag = None if named is None else ranks[named], arguments.tag
-    if operation.reduces:
+    if method.reduces:
         call.reduce_op = _REDUCE_OPS.get(hash(arguments.reduce_op), "")
     return call
 

@@ -18,7 +18,7 @@ KIB, MIB = 2**10, 2**20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gpu:
+class GpuSpecs:
     """One GPU, as its vendor describes it.
 
     Attributes:
@@ -68,7 +68,7 @@ _SHEET = {
     "B200 SXM": (148, 256, 126, 180, 8.0, 2250, 18, 900, 5),
 }
 GPUS = {
-    name: Gpu(
+    name: GpuSpecs(
         name=name,
         sms=sms,
         l1_bytes=l1 * KIB,
@@ -166,4 +166,4 @@ def topology(name: str) -> str:
     """
     if name not in TOPOLOGIES:
         raise KeyError(f"there is no listing {name!r}; choose one of {', '.join(TOPOLOGIES)}")
-    return (files("fourranks") / "topologies" / f"{name}.txt").read_text()
+    return (files(__package__) / "topologies" / f"{name}.txt").read_text()

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
 
-from . import units
-from .picture import in_words
-from .style import BLANK, FAINT_INK, INK, PAPER, Figure, rank_colour
+from ..views import units
+from ..views.picture import in_words
+from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, rank_colour
 
 _WIDTH, _HEIGHT = 7.5, 3.6  # inches
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#5B6770", "#E69F00")  # of Okabe and Ito

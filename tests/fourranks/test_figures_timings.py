@@ -3,7 +3,7 @@
 import pytest
 from matplotlib.colors import to_hex
 
-from fourranks.views.bench import calls, ratios, sizes
+from fourranks.figures.timings import calls, ratios, sizes
 from fourranks.views.style import RANK_COLOURS
 
 PNG = b"\x89PNG"

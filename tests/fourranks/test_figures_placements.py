@@ -2,7 +2,7 @@
 
 import pytest
 
-from fourranks.views import placements
+from fourranks.figures import placements
 from fourranks.views.style import rank_colour, tint
 
 PNG = b"\x89PNG"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fourranks import nccl_tests
-from fourranks.nccl_tests import NcclTestsError, Timing, parse
+from fourranks.figures import nccl_tests
+from fourranks.figures.nccl_tests import NcclTestsError, Timing, parse
 
 RECORDED = Path(__file__).parent / "data" / "nccl_tests"
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
-from .picture import in_words
-from .style import BLANK, FAINT_INK, INK, LEGIBLE_TINT, PAPER, Figure, ink_on, rank_colour, tint
+from ..views.picture import in_words
+from ..views.style import BLANK, FAINT_INK, INK, LEGIBLE_TINT, PAPER, Figure, ink_on, rank_colour, tint
 
 _WIDTH = 9.0  # inches
 _ROW = 0.36  # inches for a rank with one chunk
@@ -33,15 +33,15 @@ class Job(NamedTuple):
     chunk: int = 0  # which of the rank's parts of the model
 
 
-class _Look(NamedTuple):
+class _JobLook(NamedTuple):
     label: str  # in the legend
     strength: float  # of the rank's colour
 
 
 _LOOKS = {
-    "F": _Look("forward", 0.2),
-    "B": _Look("backward", LEGIBLE_TINT),
-    "W": _Look("gradients of weights", 0.42),
+    "F": _JobLook("forward", 0.2),
+    "B": _JobLook("backward", LEGIBLE_TINT),
+    "W": _JobLook("gradients of weights", 0.42),
 }
 
 

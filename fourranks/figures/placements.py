@@ -12,9 +12,9 @@ from typing import NamedTuple
 from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
-from .cells import PAGE, sheet, write
-from .picture import in_words
-from .style import FAINT_INK, INK, PAPER, Figure, rank_colour, tint
+from ..views.cells import PAGE, sheet, write
+from ..views.picture import in_words
+from ..views.style import FAINT_INK, INK, PAPER, Figure, rank_colour, tint
 
 _HEAD = 0.5  # inches, for the title
 _FOOT = 0.5  # for names below the matrices

@@ -15,7 +15,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,23 +22,11 @@ from IPython import get_ipython
 from IPython.display import display, update_display
 
 from .loops import EVERY, ended, running
+from .protocol.bars import Bar
 
 T = TypeVar("T")
 MOST_LOOPS = 50  # of one cell and rank; a loop that is new then takes the place of the oldest that has ended
 _CAN_BE_SUSPENDED = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
-
-
-@dataclass(slots=True)
-class Bar:
-    """How far one loop is on one rank."""
-
-    description: str
-    total: int | None
-    depth: int  # loops with a bar around it
-    round: int  # how often a loop with this description and depth ended before, in this cell
-    began: float  # time.perf_counter(), which all ranks share
-    done: int = 0
-    ended: float | None = None
 
 
 class _Open(NamedTuple):

@@ -5,7 +5,7 @@ from itertools import combinations
 import pytest
 from matplotlib.text import Text
 
-from fourranks.views import curves
+from fourranks.figures import curves
 
 
 def drawn(figure):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fourranks.views import links
+from fourranks.figures import links
 
 PNG = b"\x89PNG"
 

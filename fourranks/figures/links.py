@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, LogLocator, PercentFormatter
 
-from . import units
-from .picture import in_words
-from .style import BLANK, FAINT_INK, INK, PAPER, Figure
+from ..views import units
+from ..views.picture import in_words
+from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure
 
 _LOOKS = (
     {"color": "#0072B2", "linestyle": "-"},

@@ -4,7 +4,13 @@ import random
 
 import pytest
 
-from fourranks.alpha_beta import crossover_bytes, fit_alpha_beta, message, ring_all_reduce, tree_all_reduce
+from fourranks.figures.alpha_beta import (
+    crossover_bytes,
+    fit_alpha_beta,
+    message,
+    ring_all_reduce,
+    tree_all_reduce,
+)
 
 ALPHA, BETA = 20e-6, 1 / 50e9
 SIZES = [4.0**exponent for exponent in range(5, 16)]  # 1 KiB to 1 GiB

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
-from .picture import in_words
-from .style import BLANK, FAINT_INK, INK, PAPER, Figure
+from ..views.picture import in_words
+from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure
 
 _BAR_COLOURS = ("#9fb3c8", "#e3c08f", "#8fb8a4", "#b9a3cc")  # not those of ranks
 _FORMULA = {"marker": "|", "markersize": 20, "markeredgewidth": 2.5, "color": INK, "linestyle": "none"}

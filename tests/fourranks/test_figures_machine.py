@@ -2,10 +2,9 @@
 
 import pytest
 
-from fourranks import published
 from fourranks.doctor import topology as topologies
-from fourranks.published import Rung
-from fourranks.views import hardware
+from fourranks.figures import machine, published
+from fourranks.figures.published import Rung
 
 H100 = (989e12, 3.35e12)
 
@@ -16,7 +15,7 @@ def texts(axes) -> list[str]:
 
 def test_the_ladder_has_a_panel_for_size_bandwidth_and_latency_and_leaves_out_what_is_not_published():
     rungs = [Rung("near", size=2**20, latency=1e-9), Rung("far", size=80e9, bandwidth=5e10, latency=2e-6)]
-    figure = hardware.ladder(rungs, "how far")
+    figure = machine.ladder(rungs, "how far")
     sizes, bandwidths, latencies = figure.axes
     assert [label.get_text() for label in sizes.get_yticklabels()] == ["near", "far"]
     assert (texts(sizes), texts(bandwidths)) == (["1 MiB", "80 GB"], ["50 GB/s"])
@@ -25,12 +24,12 @@ def test_the_ladder_has_a_panel_for_size_bandwidth_and_latency_and_leaves_out_wh
 
 
 def test_the_published_ladder_can_be_drawn():
-    assert hardware.ladder(published.LADDER).png().startswith(b"\x89PNG")
+    assert machine.ladder(published.LADDER).png().startswith(b"\x89PNG")
 
 
 def test_the_curve_of_copies_is_drawn_with_the_ends_of_the_caches_that_it_crosses_and_the_prediction():
     curve = {2**exponent: 1e11 / exponent for exponent in range(12, 20)}
-    figure = hardware.copies({"1 rank": curve}, {"L1": 2**15, "L3": 2**25}, yours=2e10, others={"HBM": 3e12})
+    figure = machine.copies({"1 rank": curve}, {"L1": 2**15, "L3": 2**25}, yours=2e10, others={"HBM": 3e12})
     (axes,) = figure.axes
     assert texts(axes) == ["L1 ends", "HBM"]
     drawn = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
@@ -40,7 +39,7 @@ def test_the_curve_of_copies_is_drawn_with_the_ends_of_the_caches_that_it_crosse
 
 
 def test_a_roofline_bends_at_peak_over_bandwidth():
-    figure = hardware.roofline({"this": (1e11, 2e10), "H100": H100}, {0.5: 9e9}, yours=7.0)
+    figure = machine.roofline({"this": (1e11, 2e10), "H100": H100}, {0.5: 9e9}, yours=7.0)
     (axes,) = figure.axes
     drawn = {line.get_label(): (list(line.get_xdata()), list(line.get_ydata())) for line in axes.lines}
     assert drawn["this: ridge at 5"] == (
@@ -54,14 +53,14 @@ def test_a_roofline_bends_at_peak_over_bandwidth():
 
 
 def test_without_points_and_prediction_there_are_only_roofs():
-    (axes,) = hardware.roofline({"H100": H100}).axes
+    (axes,) = machine.roofline({"H100": H100}).axes
     assert [line.get_label() for line in axes.lines] == ["H100: ridge at 295"]
 
 
 @pytest.mark.parametrize("name", published.TOPOLOGIES)
 def test_a_topology_is_drawn_with_every_entry_and_a_legend_of_its_links(name):
     found = topologies.parse(published.topology(name))
-    figure = hardware.topology(found, name)
+    figure = machine.topology(found, name)
     (axes,) = figure.axes
     expected = ["" if link == "X" else link for link in found.entries.values()]
     assert texts(axes) == expected

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 
-from .. import memory
+from . import memory
 
 SLOTS = 4096  # calls of each rank that are posted
 LASTING = 1024  # slots beside them whose entries the stream of calls does not wash away

@@ -2,8 +2,8 @@
 
 import pytest
 
-from fourranks import published
 from fourranks.doctor import topology
+from fourranks.figures import published
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_every_listing_is_a_complete_and_symmetric_table(name):
 
 
 def test_every_file_of_listings_has_a_description():
-    folder = published.files("fourranks") / "topologies"
+    folder = published.files("fourranks.figures") / "topologies"
     assert {file.name for file in folder.iterdir()} == {f"{name}.txt" for name in published.TOPOLOGIES}
 
 

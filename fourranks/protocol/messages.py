@@ -17,13 +17,13 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from .errors import RemoteError
+from ..errors import RemoteError
+from .bars import Bar
+from .calls import Record, Tracing
 from .memory import MemoryFile
 from .parcel import Parcel
-from .progress import Bar
-from .rank.places import Place
-from .rank.progress import Progress
-from .trace import Record, Tracing
+from .places import Place
+from .progress import Progress
 
 LOOPBACK = "127.0.0.1"  # the only address that ranks and their store listen on
 TEXT_LIMIT = 256 * 1024  # characters a rank may show in one cell: a page that people can still scroll
@@ -120,7 +120,7 @@ class Inspect:
 
 
 @dataclass(slots=True)
-class Report:
+class Probe:
     """Answer at once with a `State`, even while the main thread is busy."""
 
     number: int  # for the answer to repeat

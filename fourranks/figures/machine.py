@@ -14,10 +14,10 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator
 
 from ..doctor.topology import Topology, distance, nvlinks
-from ..published import Rung
-from . import units
-from .picture import in_words
-from .style import BLANK, FAINT_INK, INK, PAPER, RANK_COLOURS, Figure, ink_on, tint
+from ..views import units
+from ..views.picture import in_words
+from ..views.style import BLANK, FAINT_INK, INK, PAPER, RANK_COLOURS, Figure, ink_on, tint
+from .published import Rung
 
 _YOURS = {"marker": "D", "markersize": 8, "color": "#D55E00", "markeredgecolor": PAPER}
 _DOTTED = {"color": FAINT_INK, "linestyle": ":", "linewidth": 1}

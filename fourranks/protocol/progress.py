@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ..trace import Call
+from .calls import Call
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """A zygote that is forked from this process, in place of one that imports torch once more.
 
-For a process that has imported torch and done nothing else with it: see `zygote` for why.
+For a process that has imported torch and done nothing else with it: see `fourranks.zygote_process` for why.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import subprocess
 import time
 from collections.abc import Callable
 
-from . import zygote
-from .rank.main import become_rank
+from fourranks import zygote, zygote_process
+from fourranks.rank.main import become_rank
 
 _TICK = 0.01  # seconds between looks whether it has ended
 
@@ -46,7 +46,7 @@ class ForkedZygote(zygote.Zygote):
             end_with(parent)
             os.setsid()
             # `import_more` would take seconds of processor time from ranks that are running elsewhere.
-            zygote.main(theirs.fileno(), self._become, [zygote.render_a_traceback])
+            zygote_process.main(theirs.fileno(), self._become, [zygote_process.render_a_traceback])
         finally:
             os._exit(1)
 
@@ -94,6 +94,6 @@ def keep_only(*descriptors: int) -> None:
 
 def end_with(parent: int) -> None:
     """Have Linux end this process when its parent ends."""
-    zygote.die_with_parent()
+    zygote_process.die_with_parent()
     if os.getppid() != parent:  # it has ended already
         os._exit(1)

@@ -7,10 +7,10 @@ from enum import Enum
 from .cell import Cell, Stop
 from .diagnosis import explain
 from .errors import CellInterrupted, CellTimeout, DeadlockError, RankDied, RankError, RemoteError, name_ranks
-from .rank.places import Place
+from .protocol.calls import Call
+from .protocol.places import Place
 from .scene import Scene
 from .source import Source
-from .trace import Call
 from .workers import Workers
 
 
@@ -27,7 +27,7 @@ class Aftermath(Enum):
     DEAD = "The other ranks keep their variables. `%ranks restart` starts all of them again."
 
 
-def verdict(
+def error_of(
     workers: Workers, cell: Cell, stop: Stop | None, errors: dict[int, RemoteError], aftermath: Aftermath
 ) -> BaseException | None:
     """The exception to raise for this cell, None if all is well.

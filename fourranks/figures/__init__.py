@@ -1,0 +1,26 @@
+"""What lectures draw, and the numbers that they and checks compare with: nothing here is needed to run ranks.
+
+The functions that draw are imported when they are first used: matplotlib takes longer to import than a world
+to start.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_HOME = {
+    "compare": "prediction",
+    "curves": "curves",
+    "links": "links",
+    "placements": "placements",
+    "schedule": "schedule",
+}
+
+__all__ = ["compare", "curves", "links", "placements", "schedule"]  # noqa: F822
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(f"{__name__}.{_HOME[name]}")
+    globals()[name] = getattr(module, name)  # also where the submodule of the same name was bound
+    return globals()[name]

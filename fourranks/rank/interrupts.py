@@ -1,0 +1,100 @@
+"""Interrupts of a rank: `KeyboardInterrupt` in the reader's code, and nowhere else.
+
+`main` asks for one when the notebook says so. An import under way is left to end first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from .frames import Owner, owner
+
+IMPORT_TICK = 0.05  # seconds between looks at an import whose end an interrupt waits for
+IMPORT_PATIENCE = 3.0  # seconds that it waits for a module of the reader's, which may be a whole program
+LIBRARY_PATIENCE = 30.0  # the same for a library: torch._dynamo takes ten on a busy machine
+
+
+def _import_patience(frame: FrameType | None) -> float:
+    """Seconds that an interrupt waits for the end of the import that this frame belongs to, if any."""
+    patience = LIBRARY_PATIENCE
+    while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
+        if owner(frame) is Owner.READER:
+            patience = IMPORT_PATIENCE
+        frame = frame.f_back
+    return patience if frame is not None else 0.0
+
+
+class Interrupts:
+    """Turns SIGINT into KeyboardInterrupt, but only where the reader's code can take it.
+
+    A KeyboardInterrupt in the middle of a message would tear it, so sending is shielded and the interrupt is
+    raised behind it.
+    """
+
+    def __init__(self) -> None:
+        self._postponed = False  # by an import of the running code
+        self._signalled = False  # and Python has not heard of it: the main thread is in C code
+        self._awaits_import = False
+        self._in_user_code = False
+        self._shields = 0
+        self._pending = False
+        self._main = threading.main_thread().ident
+        signal.signal(signal.SIGINT, self._handle)
+
+    @property
+    def postponed(self) -> bool:
+        """Whether an interrupt waits, or waited, for the end of an import or of one call of C code."""
+        return self._postponed or self._signalled
+
+    def request(self) -> None:
+        """Interrupt the main thread, but not within an import: one that is cut short spoils the process."""
+        if not self._awaits_import:
+            self._interrupt(0.0)
+
+    def _interrupt(self, waited: float) -> None:
+        self._awaits_import = waited < _import_patience(sys._current_frames()[self._main])
+        if self._awaits_import:
+            self._postponed = True
+            threading.Timer(IMPORT_TICK, self._interrupt, [waited + IMPORT_TICK]).start()
+        else:
+            self._signalled = True
+            signal.pthread_kill(self._main, signal.SIGINT)
+
+    @contextlib.contextmanager
+    def user_code(self) -> Iterator[None]:
+        self._pending, self._postponed, self._signalled = False, False, False
+        self._in_user_code = True
+        try:
+            yield
+        finally:
+            self._in_user_code = False
+            signal.signal(signal.SIGINT, self._handle)  # the code may have installed its own
+
+    @contextlib.contextmanager
+    def shield(self) -> Iterator[None]:
+        if threading.get_ident() != self._main:
+            yield
+            return
+        self._shields += 1
+        try:
+            yield
+        finally:
+            self._shields -= 1
+            if self._pending and not self._shields and self._in_user_code:
+                self._pending = False
+                raise KeyboardInterrupt
+
+    def _handle(self, *_: Any) -> None:
+        self._signalled = False
+        if not self._in_user_code:
+            return
+        if self._shields:
+            self._pending = True
+        else:
+            raise KeyboardInterrupt

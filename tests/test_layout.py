@@ -1,0 +1,166 @@
+"""Imports of `fourranks` go one way, lazy ones, too; each of its classes has a name of its own."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+COURSE = Path(__file__).parents[1]
+STARTERS = {"fourranks.zygote_process", "fourranks.spawn"}  # their processes become ranks
+# What a reader calls: it hands out what the views make. All else computes, and does not know how it is shown.
+FRONT = {"fourranks", "fourranks.magics", "fourranks.group"}
+SHOWS = ("fourranks.views", "fourranks.figures")
+
+Graph = dict[str, set[str]]  # by module, the modules of both packages that it imports
+
+
+def modules(course: Path) -> dict[str, Path]:
+    """Find the modules of both packages, by their names."""
+    paths = [path for package in ("fourranks", "autograder") for path in (course / package).rglob("*.py")]
+    return {_name(path.relative_to(course)): path for path in paths}
+
+
+def _name(path: Path) -> str:
+    return ".".join(path.with_suffix("").parts).removesuffix(".__init__")
+
+
+def graph(course: Path) -> Graph:
+    """Read which module imports which; a name from a package counts as its module where it is one."""
+    found = modules(course)
+    return {
+        name: {target for target in _imported(name, path, found) if target in found} - {name}
+        for name, path in found.items()
+    }
+
+
+def _imported(name: str, path: Path, found: dict[str, Path]) -> Iterator[str]:
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            outer = package.split(".")[: len(package.split(".")) + 1 - node.level] if node.level else []
+            base = ".".join([*outer, node.module] if node.module else outer)
+            for alias in node.names:
+                yield module if (module := f"{base}.{alias.name}") in found else base
+
+
+def is_in(module: str, *rooms: str) -> bool:
+    return any(module == room or module.startswith(f"{room}.") for room in rooms)
+
+
+def cycle(imports: Graph) -> list[str]:
+    """Find modules of `fourranks` that import each other, the first one again at the end; none if none do."""
+    try:
+        TopologicalSorter({name: to for name, to in imports.items() if is_in(name, "fourranks")}).prepare()
+    except CycleError as error:
+        return error.args[1]
+    return []
+
+
+def forbidden(imports: Graph) -> list[tuple[str, str]]:
+    """List the imports of `fourranks` that go the wrong way."""
+    arrows = [(name, to) for name, all_to in sorted(imports.items()) for to in sorted(all_to)]
+    return [arrow for arrow in arrows if is_in(arrow[0], "fourranks") and _is_forbidden(*arrow)]
+
+
+def _is_forbidden(name: str, to: str) -> bool:
+    if is_in(to, "autograder"):
+        return True
+    if is_in(to, "fourranks.rank"):
+        return not is_in(name, "fourranks.rank") and name not in STARTERS
+    if is_in(to, "fourranks.figures"):
+        return not is_in(name, "fourranks.figures")
+    if is_in(to, "fourranks.views"):
+        return not is_in(name, *SHOWS) and name not in FRONT
+    if is_in(name, "fourranks.protocol"):
+        return not is_in(to, "fourranks.protocol", "fourranks.errors")
+    return False
+
+
+def test_no_modules_of_fourranks_import_each_other():
+    assert cycle(graph(COURSE)) == []
+
+
+def test_imports_of_fourranks_go_one_way():
+    assert forbidden(graph(COURSE)) == []
+
+
+def test_the_name_of_a_class_has_one_meaning_in_fourranks():
+    names = Counter(
+        node.name
+        for path in (COURSE / "fourranks").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+@pytest.fixture
+def course(tmp_path):
+    """The names of both packages' modules, in files that import nothing."""
+    for name, path in modules(COURSE).items():
+        copy = tmp_path / path.relative_to(COURSE)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_text(f"NAME = {name!r}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "import fourranks.trace.spans",
+        "from .spans import Span",
+        "from . import spans",
+        "from ..trace import spans",
+        "from fourranks.trace.spans import Span",
+        "def later():\n    from .spans import Span",
+        "if TYPE_CHECKING:\n    from .spans import Span",
+    ],
+)
+def test_a_cycle_is_found_in_every_form(course, statement):
+    (course / "fourranks/trace/chrome.py").write_text(statement)
+    assert cycle(graph(course)) == []
+    (course / "fourranks/trace/spans.py").write_text("from .chrome import write")
+    assert set(cycle(graph(course))) == {"fourranks.trace.chrome", "fourranks.trace.spans"}
+
+
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [
+        ("fourranks.watch", "autograder.judge"),
+        ("fourranks.watch", "fourranks.rank.recorder"),
+        ("fourranks.trace", "fourranks.rank"),
+        ("fourranks.views.steps", "fourranks.rank.variable"),
+        ("fourranks.trace", "fourranks.views.timeline"),
+        ("fourranks.diagnosis", "fourranks.views.deadlock"),
+        ("fourranks.rank.main", "fourranks.views.output"),
+        ("fourranks.views.steps", "fourranks.figures.curves"),
+        ("fourranks.bench", "fourranks.figures.alpha_beta"),
+        ("fourranks.protocol.progress", "fourranks.trace"),
+    ],
+)
+def test_an_import_that_goes_the_wrong_way_is_found(course, name, to):
+    modules(course)[name].write_text(f"import {to}")
+    assert forbidden(graph(course)) == [(name, to)]
+
+
+@pytest.mark.parametrize(
+    ("name", "to"),
+    [
+        ("autograder.judge", "fourranks.trace"),
+        ("fourranks.spawn", "fourranks.rank.main"),
+        ("fourranks.rank.main", "fourranks.rank.shell"),
+        ("fourranks.magics", "fourranks.views.output"),
+        ("fourranks.figures.curves", "fourranks.views.style"),
+        ("fourranks.protocol.messages", "fourranks.errors"),
+    ],
+)
+def test_an_import_that_goes_the_right_way_is_allowed(course, name, to):
+    modules(course)[name].write_text(f"import {to}")
+    assert forbidden(graph(course)) == []
