@@ -59,7 +59,7 @@ def text(topic: str, judgements: Sequence[Judgement], command: str) -> str:
             *_list(
                 "Listed as equivalent, but caught",
                 (j for j in judgements if j.is_caught and equivalents.reason(j.mutant)),
-                lambda j: j.verdict.kind,
+                lambda j: j.verdict.mistake,
             ),
             *_list("Equivalent", filter(is_equivalent, judgements), lambda j: equivalents.reason(j.mutant)),
             "",

@@ -32,13 +32,13 @@ class Verdict:
 
     Attributes:
         test: the cell that failed; "" when none did.
-        kind: the kind of the check's problem; what was raised, when no check said what is wrong.
+        mistake: the title of what a check found; what was raised, when no check said what is wrong.
         text: what a student would read.
         is_told: whether it was a check that failed, as it should be.
     """
 
     test: str = ""
-    kind: str = ""
+    mistake: str = ""
     text: str = ""
     is_told: bool = True
 
@@ -52,7 +52,7 @@ class Judgement:
 
     @property
     def is_caught(self) -> bool:
-        return self.verdict.kind != ""
+        return self.verdict.mistake != ""
 
 
 class Handle(NotebookFunction):
@@ -111,7 +111,7 @@ class Lane:
             self._connection.send((exercise, mutant))
             if self._connection.poll(self._patience):
                 return self._connection.recv()
-            failure = Verdict(kind=HUNG, text=HUNG, is_told=False)
+            failure = Verdict(mistake=HUNG, text=HUNG, is_told=False)
         except (EOFError, OSError):  # short of memory, or ended by somebody: that catches nothing
             failure = Verdict(text=ENDED, is_told=False)
         self.close()

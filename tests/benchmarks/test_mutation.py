@@ -6,6 +6,8 @@ import textwrap
 import psutil
 import pytest
 
+from autograder.kit.mistakes import TIMED_OUT
+from autograder.topics.collectives.mistakes import UNWAITED
 from benchmarks.mutation import equivalents, exercise, report, world
 from benchmarks.mutation.exercise import Cell, Exercise
 from benchmarks.mutation.mutants import Mutant, mutants
@@ -132,10 +134,10 @@ def test_an_exercise_is_tested_by_the_cells_that_come_to_a_function():
     assert lines[read.solutions[0].line - 1].startswith("def exchange(")
 
 
-def test_the_reference_passes_and_a_mutant_is_caught_by_the_check_and_its_kind(lane):
+def test_the_reference_passes_and_a_mutant_is_caught_by_the_check_and_its_mistake(lane):
     assert verdict_on(lane, EXCHANGE) == Verdict()
     caught = verdict_on(lane, EXCHANGE.replace("sending.wait()", "pass"))
-    assert (caught.test, caught.kind, caught.is_told) == ("test_0", "unwaited", True)
+    assert (caught.test, caught.mistake, caught.is_told) == ("test_0", UNWAITED.title, True)
 
 
 def test_a_mutant_survives_a_test_that_does_not_look_for_it(lane):
@@ -150,7 +152,9 @@ def test_an_error_in_place_of_a_verdict_is_told_apart(lane):
 
 
 def test_a_mutant_that_never_ends_is_caught_by_the_timeout(lane):
-    assert verdict_on(lane, EXCHANGE.replace("return received", "while True: pass")).kind == "timed out"
+    assert (
+        verdict_on(lane, EXCHANGE.replace("return received", "while True: pass")).mistake == TIMED_OUT.title
+    )
     assert verdict_on(lane, EXCHANGE) == Verdict()
 
 
@@ -158,7 +162,7 @@ def test_tests_that_never_end_cost_a_process_and_no_more(lane):
     verdict_on(lane, EXCHANGE)  # whose process stays
     before = set(psutil.Process().children(recursive=True))
     short = Lane(patience=1)
-    assert verdict_on(short, EXCHANGE, "exchange\nwhile True: pass").kind == world.HUNG
+    assert verdict_on(short, EXCHANGE, "exchange\nwhile True: pass").mistake == world.HUNG
     assert verdict_on(short, EXCHANGE, "exchange\nimport os; os._exit(3)").text == world.ENDED
     assert verdict_on(short, EXCHANGE, "raise KeyError(exchange.name)") == Verdict(
         "test_0", "KeyError", "KeyError: 'exchange'", False

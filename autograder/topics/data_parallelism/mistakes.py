@@ -81,6 +81,7 @@ WRONG_GRADIENT = Mistake(
 WEIGHTS_MOVED = Mistake(
     "the weights were changed",
     "Averaging is for gradients. The optimizer moves the weights, on every rank alike.",
+    follows_patterns=True,
 )
 PARAMETERS_DIFFER = Mistake(
     "parameters that are not rank 0's",
@@ -96,6 +97,7 @@ NAMES = Mistake(
     "names other than with PyTorch's wrapper",
     "Keep the wrapped model in self.module, and register nothing else: parameters are then named "
     "module.0.weight and so on, and a checkpoint fits.",
+    follows_patterns=True,
 )
 SENT_TWICE = Mistake(
     "right, but more is sent than the gradients",
