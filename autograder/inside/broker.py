@@ -1,8 +1,8 @@
 """What answers checks in the sandbox: has cells run, and functions that they define called on ranks.
 
 `student_process` asks over a socket, in frames of `wire`. No student's code runs in this process: cells run
-in another one (`cells`), and what they define passes through here as bytes. So each rank gets its own inputs,
-from here, and nobody sees those of all ranks.
+in another one (`cells`), and what they define passes through here as bytes. Each rank gets its own inputs
+from here, so that no student's code sees those of all ranks.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ class ShippedFunction:
 
     Args:
         pickled: what cloudpickle made of it.
-        ledger: what witnesses note of its ranks, which are kept from passing each other anything but by
-            calls; None where nobody is kept from anything.
+        ledger: what witnesses note of its ranks, which can exchange data through calls only;
+            None where ranks are not confined.
         forbidden: libraries that its ranks may not have.
     """
 
@@ -61,7 +61,7 @@ class ShippedFunction:
             raise RunFailed(UNTOLD, str(contradiction), calls=ran.calls) from None
 
     def _prepare(self, kind: str) -> None:
-        """Have ranks started anew where those of another kind, or code of a student's, have been."""
+        """End ranks that cannot serve the next run: of another kind, or whose memory is to be measured."""
         if kind != self._kind or kind == IS_MEASURED:
             self.release()
         if kind == IS_MEASURED and len(self._pickled) > MOST_MEASURED:

@@ -64,7 +64,8 @@ class Worlds:
 
     def release(self) -> None:
         """End all ranks, of all worlds at the same time: most of it is Linux taking back their memory."""
-        ending = [self._worlds.popitem()[1] for _ in range(len(self._worlds))]
+        ending = list(self._worlds.values())
+        self._worlds.clear()
         with ThreadPoolExecutor(len(ending) or 1) as pool:
             list(pool.map(fourranks.RankGroup.stop, ending))
 

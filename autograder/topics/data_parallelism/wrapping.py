@@ -43,7 +43,7 @@ def wrong_start(module: nn.Module, outcome: Outcome, where: str) -> Problem | No
 def different(
     expected: dict[str, torch.Tensor], got: dict[str, torch.Tensor], mistake: Mistake, where: str
 ) -> Problem | None:
-    """The first tensor that is not what is expected, bit by bit, as a problem of this kind."""
+    """The first tensor that is not what is expected, bit by bit, as a problem with this mistake."""
     for name, want in expected.items():
         if kind_of(got.get(name)) != kind_of(want):
             return Problem(mistake, f"{where}, {name}: {kind_of(want)}", kind_of(got.get(name)))

@@ -66,7 +66,7 @@ def _whole(call: Call) -> int:
 def too_much(
     calls: Sequence[Call], ops: Sequence[str], limit: int, mistake: Mistake, what: str, where: str
 ) -> Problem | None:
-    """More bytes than the limit in these collectives, as a problem of this kind."""
+    """More bytes than the limit in these collectives, as a problem with this mistake."""
     sent = whole_bytes(calls, ops)
     if sent <= limit:
         return None
