@@ -16,6 +16,7 @@ from .errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankEr
 from .group import RankGroup, run, start
 from .magics import load_ipython_extension, unload_ipython_extension
 from .progress_bar import progress
+from .virtual import VirtualRank, run_virtual
 
 __all__ = [
     "CellTimeout",
@@ -25,9 +26,11 @@ __all__ = [
     "RankError",
     "RankGroup",
     "StartError",
+    "VirtualRank",
     "load_ipython_extension",
     "progress",
     "run",
+    "run_virtual",
     "show",
     "start",
     "unload_ipython_extension",

@@ -1,32 +1,64 @@
-"""`python -m fourranks`: what can be done from a shell."""
+"""The command `fourranks`, also `python -m fourranks`: what can be done from a shell."""
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
+
+from . import __version__
+from .plan.command import add_options as add_plan_options
+from .plan.command import main as plan_main
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code."""
-    parser = argparse.ArgumentParser(prog="python -m fourranks", description="Four Ranks, from a shell.")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
-    doctor = commands.add_parser(
-        "doctor",
-        help="check whether this machine is fit for the course",
-        description="Check whether this machine is fit for the course, and say what to do where it is not.",
-    )
-    doctor.add_argument("--quick", action="store_true", help="leave out the bandwidth checks (20 s)")
-    doctor.set_defaults(command=_doctor)
-    options = parser.parse_args(arguments)
-    if not hasattr(options, "command"):
+    """Run one command.
+
+    Returns:
+        The exit code; 2 if the command cannot be read.
+    """
+    words = sys.argv[1:] if arguments is None else list(arguments)
+    parser, commands = _parser()
+    named = next((word for word in words if not word.startswith("-")), None)
+    if named is not None and named not in commands:
+        parser.error(_no_such_command(named, commands))
+    options = parser.parse_args(words)
+    if options.command is None:
         parser.print_help()
         return 0
-    return options.command(options)
+    return commands[options.command](options)
+
+
+def _parser() -> tuple[argparse.ArgumentParser, dict[str, Callable[[argparse.Namespace], int]]]:
+    """Describe the command line; returns its parser, and what each command calls."""
+    parser = argparse.ArgumentParser(prog="fourranks", description="Four Ranks, from a shell.")
+    parser.add_argument("--version", action="version", version=f"fourranks {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", dest="command")
+    doctor = commands.add_parser(
+        "doctor",
+        help="check whether this machine is fit for ranks and for the course",
+        description="Check whether this machine is fit for ranks, and say what to do where it is not. "
+        "The exit code is 1 if there is a problem.",
+    )
+    doctor.add_argument("--quick", action="store_true", help="leave out the bandwidth checks (20 s)")
+    plan = commands.add_parser(
+        "plan",
+        help="predict step time and memory of a model on a cluster, without one",
+        description="List the best plans for a model on a cluster, or predict a table of runs.",
+    )
+    add_plan_options(plan)
+    return parser, {"doctor": _doctor, "plan": plan_main}
+
+
+def _no_such_command(named: str, commands: Collection[str]) -> str:
+    alike = difflib.get_close_matches(named, commands, n=1)
+    suggestion = f" Did you mean `fourranks {alike[0]}`?" if alike else ""
+    return f"there is no command {named!r}.{suggestion} `fourranks --help` lists the commands."
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from . import doctor  # only when asked for: it imports torch
+    from . import doctor  # only when asked for: its checks take a while to import
 
     return doctor.main(options.quick)
 

@@ -67,7 +67,7 @@ def benchmark(
     group: dist.ProcessGroup | None = None,
     calls: int = 1,
 ) -> float:
-    """Seconds of one `run()`: the median over iterations of the slowest rank, the same on every rank.
+    """Return the seconds of one `run()`: the median over iterations of the slowest rank, alike on all ranks.
 
     Every rank of the group must call it, with the same numbers.
 
@@ -91,7 +91,7 @@ def samples(
     group: dist.ProcessGroup | None = None,
     calls: int = 1,
 ) -> list[float]:
-    """The slowest rank's seconds of each iteration, alike on every rank; arguments as in `benchmark`."""
+    """Return the slowest rank's seconds of each iteration, on every rank; arguments as in `benchmark`."""
     for _ in range(warmup):
         run()
     seconds = [_seconds(run, device, group, calls) for _ in range(iterations)]
@@ -101,7 +101,7 @@ def samples(
 
 
 def _seconds(run: Run, device: Device, group: dist.ProcessGroup | None, calls: int) -> float:
-    """This rank's seconds of one call, begun together with the others'."""
+    """Return this rank's seconds of one call, begun together with the others'."""
     synchronize(device)
     dist.barrier(group)
     began = time.perf_counter()
@@ -136,7 +136,7 @@ class _Buffers:
         return torch.zeros_like(self.whole[: len(self.whole) // self.size])
 
     def at_root(self) -> list[torch.Tensor] | None:
-        """A list of parts on the first rank of the group, None on the others."""
+        """Return a list of parts on the first rank of the group, None on the others."""
         return list(self.whole.chunk(self.size)) if dist.get_rank(self.group) == 0 else None
 
 

@@ -10,25 +10,36 @@ import itertools
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
-from .errors import RemoteError
-from .protocol.messages import Clear, Display, Done, Interrupt, Probe, Rescue, State, Stream
+from .protocol.messages import (
+    Clear,
+    Display,
+    Done,
+    FromRank,
+    Interrupt,
+    Probe,
+    Request,
+    Rescue,
+    State,
+    Stream,
+)
 from .protocol.places import Place
 from .protocol.progress import Progress
+from .protocol.remote_error import RemoteError
 from .transcript import Transcript
-from .watch import Deadlock, RankView, Watch, in_step
+from .watch import Deadlock, End, Ended, RankView, Watch, in_step
 from .workers import Workers
 
 TICK = 0.05  # seconds between looks at the clock while nothing arrives
 QUIET = 0.25  # seconds before the first report is asked for: most cells are over by then
 REPORT_EVERY = 0.1
 REPORT_PATIENCE = 2.0  # seconds after which a report is asked for again
-GRACE = 0.5  # seconds that ranks still on their way get, once others wait forever, to come where they belong
-TELLING_GRACE = 5.0  # the same while one tells of its error, which says more than any proof
+GRACE = 0.5  # seconds for ranks that still move, once others are proven to wait forever
+TELLING_GRACE = 5.0  # the same while a rank reports its error, which says more than any proof
 TOLD_PATIENCE = 0.1  # seconds for all ranks to hear of the end before the first cut raises errors on others
 FREE_PATIENCE = (0.3, 1.0, 3.0)  # seconds that ranks get after each attempt to free them
 LEAVING_PATIENCE = 30.0  # seconds for ranks that are free when an import or a call is over
@@ -42,7 +53,7 @@ Output = Callable[[Transcript], None]
 class Stop:
     """Why a cell must end before all ranks have answered."""
 
-    reason: str  # "deadlock", "died", "timeout" or "interrupt"
+    reason: Literal["deadlock", "died", "timeout", "interrupt"]
     deadlock: Deadlock | None = None
 
 
@@ -58,7 +69,9 @@ class Cell:
         cells: the text of the cells that these lines are in, by file.
     """
 
-    def __init__(self, workers: Workers, requests: dict[int, Any], on_output: Output | None = None) -> None:
+    def __init__(
+        self, workers: Workers, requests: Mapping[int, Request], on_output: Output | None = None
+    ) -> None:
         self._workers = workers
         self._requests = requests
         self.began = time.perf_counter()  # by the clock of reports
@@ -83,9 +96,13 @@ class Cell:
         return [rank for rank in self._requests if rank not in self.done and self._workers[rank].alive]
 
     @property
-    def died(self) -> list[int]:
-        """Ranks of this cell that died without an answer."""
-        return [rank for rank in self._requests if rank not in self.done and self._workers[rank].died]
+    def died(self) -> dict[int, str]:
+        """Ranks of this cell that died without an answer, and how each did."""
+        return {
+            rank: cause
+            for rank in self._requests
+            if rank not in self.done and (cause := self._workers[rank].death) is not None
+        }
 
     @property
     def left_group(self) -> bool:
@@ -122,8 +139,14 @@ class Cell:
             if proof := self._look(now):
                 return Stop("deadlock", proof)
 
+    def value(self, rank: int) -> Any:
+        """Return the value that a Run returned or a Pull found on this rank."""
+        parcel = self.done[rank].parcel
+        assert parcel is not None, "only a Run or a Pull without an error has a value"
+        return parcel.unpack()
+
     def errors(self) -> dict[int, RemoteError]:
-        """What ranks have raised so far."""
+        """Return what ranks have raised so far."""
         return {rank: done.error for rank, done in self.done.items() if done.error is not None}
 
     def free(self, cut: bool, interrupted: Callable[[], bool]) -> bool:
@@ -166,11 +189,11 @@ class Cell:
 
     def _whereabouts(self, rank: int) -> str:
         if ended := self._ended(rank):
-            return ended
+            return str(ended)
         state = self.states.get(rank)
         if state is None:
             return "has not said where it is"
-        calls = dict.fromkeys(call.op for call in state.progress.waits)
+        calls = dict.fromkeys(call.name for call in state.progress.waits)
         return f"{state.where} (waits in {', '.join(calls)})" if calls else state.where
 
     def _look(self, now: float) -> Deadlock | None:
@@ -211,7 +234,7 @@ class Cell:
             self._take(TICK)
 
     def in_step(self) -> bool:
-        """Whether all ranks have communicated equally far, so that the next cell finds them together."""
+        """Return whether all ranks have communicated equally far, so that the next cell finds them level."""
         self.collect_reports(FREE_PATIENCE[-1])
         return not self._reports_due and in_step({r: state.progress for r, state in self.states.items()})
 
@@ -229,7 +252,7 @@ class Cell:
         self._reports_due = {rank for rank in self._reports_due if self._workers[rank].alive}
         self._on_output(self.transcript)
 
-    def _dispatch(self, rank: int, message: Any) -> None:
+    def _dispatch(self, rank: int, message: FromRank) -> None:
         match message:
             case Stream(name="stderr", is_raw=True) if self._cut and self._workers[rank].alive:
                 pass  # torch's C++ code complains of connections that were cut on purpose
@@ -263,21 +286,21 @@ class Cell:
             return RankView(progress)  # a report from before the end lacks the rank's last calls
         return RankView(progress, ended)
 
-    def _ended(self, rank: int) -> str | None:
+    def _ended(self, rank: int) -> Ended | None:
         """How the cell ended on this rank; None while it runs there."""
         if not self._workers[rank].alive:
-            return "died"
+            return Ended(End.DIED)
         if rank not in self._requests:
-            return "took no part in this cell"
+            return Ended(End.AWAY)
         if rank not in self.done:
             return None
         error = self.done[rank].error
-        return f"raised {error.name}" if error else "finished the cell"
+        return Ended(End.RAISED, error.name) if error else Ended(End.FINISHED)
 
 
 @contextmanager
 def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Within this block Ctrl-C (Jupyter's interrupt button) raises nothing; the block asks whether it came.
+    """Let Ctrl-C (Jupyter's interrupt button) raise nothing within this block, which asks whether it came.
 
     The answer is True once for each interrupt. A KeyboardInterrupt at an arbitrary place would leave messages
     half sent and ranks running.

@@ -11,6 +11,8 @@ import functools
 import keyword
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NoReturn
 
 from IPython.core.error import UsageError
 
@@ -27,6 +29,10 @@ TABLE = (
         "brings `loss` back as a list, one entry a rank; `%ranks push x` sends a variable",
     ),
     (
+        "`%%ranks --save-script train.py`",
+        "runs the cell and saves it as a program for torchrun, with nothing of this package in it",
+    ),
+    (
         "`%ranks dashboard`",
         "shows live what each rank does and waits for; its buttons work in the middle of a cell; with "
         "`--side` it stands beside the notebook, in JupyterLab",
@@ -35,6 +41,10 @@ TABLE = (
     (
         "`%ranks start -n 8 --device cuda`",
         "eight ranks; with fewer GPUs than ranks these share them, over Gloo",
+    ),
+    (
+        "`%ranks start --backend nccl`",
+        "ranks on NCCL; with fewer GPUs than ranks these share them, from NCCL 2.30 on",
     ),
     ("`%ranks`, `%ranks restart`, `%ranks stop`", "lists the ranks, starts them afresh, ends them"),
     ("`%ranks last`", "shows again what the last cell showed, for instance after its tab was closed"),
@@ -91,7 +101,7 @@ def _choices(option: argparse.Action) -> str:
 
 
 def asks_for_help(line: str) -> bool:
-    """Whether a line asks for help as command lines do."""
+    """Return whether a line asks for help as command lines do."""
     return bool({"-h", "--help"} & set(_words(line)))
 
 
@@ -101,7 +111,7 @@ def _words(line: str) -> list[str]:
 
 
 class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> None:
+    def error(self, message: str) -> NoReturn:
         raise UsageError(f"{self.prog}: {message}. `%ranks help` shows all options.")
 
 
@@ -136,6 +146,12 @@ def _cell_parser() -> _Parser:
         type=_parse_name,
         metavar="NAME",
         help="show round by round who sent what to whom, and what this variable held",
+    )
+    parser.add_argument(
+        "--save-script",
+        type=_parse_file,
+        metavar="FILE",
+        help="save the cell as a program that torchrun starts, and run it",
     )
     return parser
 
@@ -209,11 +225,13 @@ def completions(before: str, notebook: Names, ranks: Names) -> tuple[str, list[s
     words = [each for each in words if each]
     parser = _cell_parser() if magic == "%%ranks" else _line_parser()
     found = parser._option_string_actions.get(words[-1]) if words else None
-    takes_value = found is not None and found.nargs != 0
-    if takes_value and found.dest in ("out", "steps"):
+    offered: Iterable[str]
+    if found is not None and found.nargs == 0:  # it takes no value
+        found = None
+    if found is not None and found.dest in ("out", "steps"):
         word = word.rpartition(",")[2]
         offered = ranks(word)
-    elif takes_value:
+    elif found is not None:
         offered = found.choices or ()
     elif word.startswith("-"):
         taken = parser._option_string_actions
@@ -267,6 +285,12 @@ def _parse_name(text: str) -> str:
     if not text.isidentifier() or keyword.iskeyword(text):
         raise argparse.ArgumentTypeError(f"{text!r} does not name a variable; write for instance x")
     return text
+
+
+def _parse_file(text: str) -> Path:
+    if not text.endswith(".py"):
+        raise argparse.ArgumentTypeError(f"{text!r} does not name a program; write for instance train.py")
+    return Path(text)
 
 
 def _parse_names(text: str) -> list[str]:

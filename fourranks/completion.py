@@ -49,7 +49,8 @@ def remove(shell: InteractiveShell) -> None:
         vars(getattr(shell, "kernel", None) or _match).pop("do_inspect", None)
 
 
-@context_matcher(priority=1000)  # first, so that others need not run in vain
+# Both first, so that others need not run in vain. IPython's decorator has no types.
+@context_matcher(priority=1000)  # type: ignore[untyped-decorator]
 def _match(context: CompletionContext) -> SimpleMatcherResult:
     """IPython's completion: what rank 0 would offer, and that only."""
     cursor = cursor_to_position(context.full_text, context.cursor_line, context.cursor_position)
@@ -58,7 +59,7 @@ def _match(context: CompletionContext) -> SimpleMatcherResult:
     return SimpleMatcherResult(completions=offered, matched_fragment=fragment, suppress=bool(offered))
 
 
-@context_matcher(priority=1000)
+@context_matcher(priority=1000)  # type: ignore[untyped-decorator]
 def _match_command(context: CompletionContext) -> SimpleMatcherResult:
     """IPython's completion of a `%ranks` or `%%ranks` line."""
     line = context.full_text.split("\n")[context.cursor_line][: context.cursor_position]
@@ -73,7 +74,9 @@ def _match_command(context: CompletionContext) -> SimpleMatcherResult:
 
 
 def _names_of_the_notebook(beginning: str) -> list[str]:
-    return get_ipython().run_line_magic("who_ls", "")
+    shell = get_ipython()
+    names: list[str] = shell.run_line_magic("who_ls", "") if shell is not None else []
+    return names
 
 
 def _names_of_the_ranks(beginning: str) -> list[str]:
@@ -92,7 +95,7 @@ def _inspect(
     detail_level: int = 0,
     omit_sections: Any = (),
 ) -> dict[str, Any]:
-    """The kernel's `do_inspect`: what rank 0 knows of the name at the cursor."""
+    """Answer the kernel's `do_inspect` with what rank 0 knows of the name at the cursor."""
 
     def question(source: str, cursor: int) -> Inspect:
         return Inspect(token_at_cursor(source, cursor), detail_level, tuple(omit_sections))

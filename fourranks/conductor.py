@@ -1,4 +1,4 @@
-"""Conducts the ranks of one world: starts them, runs one cell at a time, brings them back in step, ends them.
+"""The conductor of a world starts its ranks, runs one cell at a time, gets ranks back in step, and ends them.
 
 Any thread may ask for that, whatever the code on the ranks does meanwhile. `group` is what readers call.
 """
@@ -8,42 +8,45 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from . import zygote
-from .aftermath import Aftermath, error_of
 from .cell import Cell, Output, Stop, deferred_interrupt
-from .errors import FourRanksError, RankDied, StartError
-from .hardware import place
-from .protocol.messages import Complete, Form, Inspect
+from .ending import error_of
+from .errors import Aftermath, CellInterrupted, FourRanksError, RankDied, StartError
+from .hardware import Placement, place, preferred_backend
+from .protocol.messages import Complete, Form, Inspect, Request
 from .workers import Workers
 
-ANSWER_PATIENCE = 0.3  # seconds that someone who has pressed Tab is to wait
+ANSWER_PATIENCE = 0.3  # seconds that a reader waits after pressing Tab
 FORM_TIMEOUT = 60.0  # seconds to connect all ranks; 128 ranks on two cores need a few
 FORM_ANEW_TIMEOUT = 15.0  # the same when they have been connected before; then all are started again
 IMPORT_TIMEOUT = 5.0  # seconds more for each rank that has to import torch first
 
 
 class Conductor:
-    """Whoever runs the ranks of one world.
+    """Owns the processes of one world and runs one cell at a time on them.
 
     Args:
         world_size: number of ranks.
         backend: "gloo", "nccl" or "auto".
         device: "cpu", "cuda" or "auto".
         start_method: "fork" or "spawn".
+        capacity: the largest size that `resize` can give the world.
 
     Attributes:
+        world_size: number of ranks.
         placement: the backend, and the device of each rank.
         workers: the processes; None once the world has ended.
         cell: the one that runs.
-        formed: when the default process group was formed, and formed anew.
+        formed: when the default process group was formed, for the first time and again.
         formed_anew: how often it was formed again since the ranks were started.
     """
 
-    def __init__(self, world_size: int, backend: str, device: str, start_method: str) -> None:
-        self.world_size, self.start_method = world_size, start_method
+    def __init__(self, world_size: int, backend: str, device: str, start_method: str, capacity: int) -> None:
+        self.world_size, self.start_method, self.capacity = world_size, start_method, capacity
+        backend = preferred_backend(backend, device)
         self.placement = place(world_size, backend, device, lambda: zygote.shared().gpus())
         self.workers: Workers | None = None
         self.cell: Cell | None = None
@@ -56,8 +59,8 @@ class Conductor:
         self._start()
 
     def conduct(
-        self, requests: dict[int, Any], timeout: float | None, on_output: Output | None = None
-    ) -> tuple[Cell, BaseException | None]:
+        self, requests: Mapping[int, Request], timeout: float | None, on_output: Output | None = None
+    ) -> tuple[Cell, FourRanksError | CellInterrupted | None]:
         """Run one request a rank to its end, leaving the world usable; returns the error to raise, if any."""
         with deferred_interrupt() as came:
             with self._gate:
@@ -65,16 +68,16 @@ class Conductor:
             if not begun:
                 raise FourRanksError("The ranks are busy with another cell; wait for it or interrupt it.")
             try:
-                self._require_living(requests)
+                workers = self._require_living(requests)
                 self._interrupt_asked = False
-                self.cell = cell = Cell(self.workers, requests, on_output)
-                return cell, self._run(cell, timeout, came)
+                self.cell = cell = Cell(workers, requests, on_output)
+                return cell, self._run(cell, workers, timeout, came)
             finally:
                 self.cell = None
                 self._lock.release()
 
     def ask(self, question: Complete | Inspect) -> Any:
-        """Rank 0's answer to a question about its variables; None if it cannot give one at once."""
+        """Return rank 0's answer to a question about its variables; None if it cannot give one at once."""
         with deferred_interrupt():
             if not self._lock.acquire(blocking=False):  # a cell runs; its thread reads all messages
                 return None
@@ -92,6 +95,28 @@ class Conductor:
         with self._alone():
             self._restart()
 
+    def resize(self, world_size: int) -> None:
+        """Make this a world of so many ranks, in a default process group of their own.
+
+        Ranks that are there already keep their variables. After an error the world has ended.
+        """
+        placement = self._placement_of(world_size)
+        with self._alone() as interrupted:
+            workers = self._require_living(())
+            try:
+                workers.resize(placement)
+                self.placement, self.world_size = placement, world_size
+                self._form(workers, interrupted)
+            except BaseException:
+                self._end()
+                raise
+
+    def reserve(self, world_size: int) -> None:
+        """Start the ranks that a world of so many would need besides."""
+        placement = self._placement_of(world_size)
+        with self._alone():
+            self._require_living(()).reserve(placement)
+
     def end(self) -> None:
         """End all ranks and everything that they started; a cell of another thread ends first."""
         with self._alone():
@@ -99,12 +124,23 @@ class Conductor:
 
     # --- life --------------------------------------------------------------------------------------------
 
+    def _placement_of(self, world_size: int) -> Placement:
+        """Return where the ranks of this world are if it has so many.
+
+        Raises:
+            StartError: they are more than its capacity.
+        """
+        if world_size > self.capacity:
+            raise StartError(f"This world was started with room for {self.capacity} ranks, not {world_size}.")
+        backend, device = self.placement.backend, self.placement.devices[0].partition(":")[0]
+        return place(world_size, backend, device, lambda: zygote.shared().gpus())
+
     def _start(self) -> None:
         self.formed_anew = -1
         with deferred_interrupt() as interrupted:
-            self.workers = Workers(self.placement.backend, self.placement.devices, self.start_method)
+            self.workers = Workers(self.placement, self.start_method, self.capacity)
             try:
-                self._form(interrupted)
+                self._form(self.workers, interrupted)
             except BaseException:
                 self._end()
                 raise
@@ -119,23 +155,24 @@ class Conductor:
             workers.kill()
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _alone(self) -> Iterator[Callable[[], bool]]:
         """Make the thread that runs a cell leave it, and let no other one begin meanwhile."""
-        with deferred_interrupt(), self._gate:
+        with deferred_interrupt() as interrupted, self._gate:
             self._ending = True
             try:
                 with self._lock:
-                    yield
+                    yield interrupted
             finally:
                 self._ending = False
 
-    def _form(self, interrupted: Callable[[], bool]) -> None:
-        """Form the default process group, anew if there was one."""
+    def _form(self, workers: Workers, interrupted: Callable[[], bool]) -> None:
+        """Form the default process group, again if there was one."""
         self.formed.append(time.perf_counter())
         self.formed_anew += 1
-        cell = Cell(self.workers, dict.fromkeys(range(self.world_size), Form(len(self.formed))))
+        form = Form(len(self.formed), self.world_size)
+        cell = Cell(workers, dict.fromkeys(range(self.world_size), form))
         stop = cell.run(FORM_ANEW_TIMEOUT if self.formed_anew else self._start_timeout, interrupted)
-        error = error_of(self.workers, cell, stop, cell.errors(), Aftermath.INTACT)
+        error = error_of(workers, cell, stop, cell.errors(), Aftermath.INTACT)
         if isinstance(error, KeyboardInterrupt):
             raise error
         if error is not None:
@@ -148,21 +185,24 @@ class Conductor:
 
     # --- one cell ----------------------------------------------------------------------------------------
 
-    def _run(self, cell: Cell, timeout: float | None, came: Callable[[], bool]) -> BaseException | None:
+    def _run(
+        self, cell: Cell, workers: Workers, timeout: float | None, came: Callable[[], bool]
+    ) -> FourRanksError | CellInterrupted | None:
         def interrupted() -> bool:
             asked, self._interrupt_asked = self._interrupt_asked, False
             return came() or asked or self._ending
 
-        workers = self.workers
         stop = cell.run(timeout, interrupted)
         errors = cell.errors()
         wrong = stop or errors or cell.left_group or cell.broke_group
-        aftermath = self._recover(cell, stop, interrupted) if wrong else Aftermath.INTACT
+        aftermath = self._recover(cell, workers, stop, interrupted) if wrong else Aftermath.INTACT
         for rank, done in cell.done.items():
             workers[rank].gpu_bytes = done.gpu_bytes
         return error_of(workers, cell, stop, errors, aftermath)
 
-    def _recover(self, cell: Cell, stop: Stop | None, interrupted: Callable[[], bool]) -> Aftermath:
+    def _recover(
+        self, cell: Cell, workers: Workers, stop: Stop | None, interrupted: Callable[[], bool]
+    ) -> Aftermath:
         """Bring all ranks back to idle and their process groups back in step."""
         if self._ending:
             return Aftermath.ENDED
@@ -178,13 +218,14 @@ class Conductor:
         if intact and not cell.left_group:
             return Aftermath.INTACT
         try:
-            self._form(interrupted)
+            self._form(workers, interrupted)
             return Aftermath.INTACT if intact else Aftermath.FORMED_ANEW
         except (StartError, KeyboardInterrupt):
             self._restart()
             return Aftermath.RESTARTED
 
-    def _require_living(self, ranks: Iterable[int]) -> None:
+    def _require_living(self, ranks: Iterable[int]) -> Workers:
+        """Return the processes of the world, if those of these ranks live."""
         if self.workers is None:
             raise FourRanksError(
                 "This world was stopped. Start a new one with `%ranks start` or fourranks.start()."
@@ -194,3 +235,4 @@ class Conductor:
             if cause := self.workers[rank].cause:
                 message = f"Rank {rank} is gone: it {cause}. `%ranks restart` starts all ranks again."
                 raise RankDied(rank, cause, message)
+        return self.workers

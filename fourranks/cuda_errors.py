@@ -12,10 +12,12 @@ _RESTART = "CUDA is unusable on this rank from now on: `%ranks restart` starts a
 # (words of the message, what it means and what to do); the first that fits is taken
 _EXPLANATIONS = [
     (
-        r"Duplicate GPU detected",
+        r"Duplicate GPU detected|Multiple Ranks are using the same GPU",
         """
-Two ranks are on one GPU, which NCCL does not allow. Each rank has a GPU of its own, `device`: do not choose
-another with torch.cuda.set_device. Gloo lets ranks share: `%ranks start --backend gloo --device cuda`.""",
+Two ranks are on one GPU, which NCCL refuses unless it is told to expect it. Each rank has a GPU of its own,
+`device`: do not choose another with torch.cuda.set_device. Ranks share a GPU where more of them are started
+than there are GPUs: by `%ranks start --backend nccl` from NCCL 2.30 on, by `--backend gloo --device cuda`
+always.""",
     ),
     (
         r"Error while creating shared memory segment|failed to extend /dev/shm/nccl",
@@ -127,5 +129,5 @@ _COMPILED = [(re.compile(words), meaning.strip()) for words, meaning in _EXPLANA
 
 
 def explain(message: str) -> str | None:
-    """What an error message of NCCL or CUDA means and what to do; None if no such error is known."""
+    """Explain an error message of NCCL or CUDA and say what to do; None if no such error is known."""
     return next((meaning for words, meaning in _COMPILED if words.search(message)), None)

@@ -1,4 +1,4 @@
-"""The world that a notebook's `%%ranks` cells run on."""
+"""The current world is the one that a notebook's `%%ranks` cells run on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ _world: RankGroup | None = None
 
 
 def world() -> RankGroup:
-    """The world that `%%ranks` cells run on; the default one is started if there is none."""
+    """Return the world that `%%ranks` cells run on; the default one is started if there is none."""
     global _world
     if _world is None or not _world.running:
         _world = start()
@@ -24,10 +24,10 @@ def set_world(group: RankGroup) -> None:
 
 
 def last_world() -> RankGroup | None:
-    """The world that `%%ranks` cells ran on last, also when it was stopped; None if there was none."""
+    """Return the world that `%%ranks` cells ran on last, also when it was stopped; None if there was none."""
     return _world
 
 
 def has_world() -> bool:
-    """Whether `%%ranks` cells have a world already."""
+    """Return whether `%%ranks` cells have a world already."""
     return _world is not None and _world.running

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .errors import name_ranks, sentence_case
 from .mistakes import apart, collectives, messages, threads
-from .naming import describe
+from .naming import describe, name_ranks, sentence_case
 from .protocol.calls import Call
 from .scene import Scene
 
@@ -37,12 +36,12 @@ _HINTS = (
 
 
 def explain(scene: Scene) -> str:
-    """Who waits where for whom, and what to look for."""
+    """Say which rank waits where for which other, and what to look for."""
     return "\n".join([*_waits(scene), "", hint(scene)])
 
 
 def hint(scene: Scene) -> str:
-    """The likely mistake, and how to correct it."""
+    """Name the likely mistake, and how to correct it."""
     for find in _HINTS:
         if found := find(scene):
             return found
@@ -60,22 +59,16 @@ def _waits(scene: Scene) -> Iterator[str]:
         what = f"{describe(call, size, in_detail)} ({scene.place(call)})"
         named = call.peer is not None or deadlock.conflicts
         whom = f", for {name_ranks(missing)}" if missing and not named else ""
-        verb = "called" if _is_over(ranks[0], scene) else "wait in" if len(ranks) > 1 else "waits in"
+        verb = "called" if ranks[0] not in scene.waits else "wait in" if len(ranks) > 1 else "waits in"
         yield f"  {sentence_case(name_ranks(ranks))} {verb} {what}{whom}."
     for ranks in _alike(scene, deadlock.failed):
         call = deadlock.failed[ranks[0]]
         how = "failed" if call.broke_group or not call.nbytes else "was refused"
         words = call.error.rstrip(".")
         yield f"  On {name_ranks(ranks)} the {call.op} {how} ({scene.place(call)}): {words}."
-    for how in sorted(set(deadlock.ended.values())):
-        ranks = [rank for rank, ended in deadlock.ended.items() if ended == how]
+    for how in sorted(set(map(str, deadlock.ended.values()))):
+        ranks = [rank for rank, ended in deadlock.ended.items() if str(ended) == how]
         yield f"  {sentence_case(name_ranks(ranks))} {how}."
-
-
-def _is_over(rank: int, scene: Scene) -> bool:
-    """Whether the rank is no longer in the call that contradicts the others."""
-    deadlock = scene.deadlock
-    return rank not in deadlock.blocked and deadlock.conflicts[rank].end is not None
 
 
 def _alike(scene: Scene, calls: dict[int, Call]) -> list[list[int]]:

@@ -14,10 +14,14 @@ from __future__ import annotations
 
 import re
 import textwrap
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Mapping
+from enum import Enum
 
 from .cuda_errors import explain
+from .naming import name_ranks, sentence_case
+from .protocol.remote_error import RemoteError
+from .scene import Scene
+from .transcript import Transcript
 
 MAX_WIDTH = 100  # characters of a line of an error's own text
 MAX_TRACEBACKS = 4  # different tracebacks shown in full; the rest are counted
@@ -25,34 +29,18 @@ MAX_TRACEBACKS = 4  # different tracebacks shown in full; the rest are counted
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def format_ranks(ranks: list[int] | tuple[int, ...]) -> str:
-    """Ranks as people write them: `[0, 1, 2, 5]` becomes "0-2,5"."""
-    spans: list[list[int]] = []
-    for rank in sorted(ranks):
-        if spans and rank == spans[-1][1] + 1:
-            spans[-1][1] = rank
-        else:
-            spans.append([rank, rank])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
-
-
-def name_ranks(ranks: list[int] | tuple[int, ...]) -> str:
-    """`[2]` becomes "rank 2", `[0, 1, 3]` becomes "ranks 0-1,3"."""
-    return f"rank{'s' if len(ranks) != 1 else ''} {format_ranks(ranks)}"
-
-
-def sentence_case(text: str) -> str:
-    """The text with a capital at its beginning."""
-    return text[:1].upper() + text[1:]
-
-
 def plain(text: str) -> str:
-    """The text without terminal colours."""
+    """Return the text without terminal colours."""
     return _ANSI.sub("", text)
 
 
+def joined(*parts: str) -> str:
+    """Put those of these parts that say something below each other."""
+    return "\n".join(part for part in parts if part)
+
+
 def _wrapped(text: str) -> str:
-    """The text in lines that a notebook need not break: JupyterLab does so inside words."""
+    """Break the text into lines that a notebook need not break: JupyterLab does so inside words."""
     return "\n".join(_wrapped_line(line) if len(line) > MAX_WIDTH else line for line in text.split("\n"))
 
 
@@ -63,14 +51,43 @@ def _wrapped_line(line: str) -> str:
     )
 
 
-class FourRanksError(Exception):
-    """Base of all errors of this package.
+class Aftermath(Enum):
+    """What a cell that went wrong leaves behind, as told to the reader."""
+
+    INTACT = ""
+    FORMED_ANEW = (
+        "All ranks are free again and keep their variables. The default process group was formed\n"
+        "anew; sub-groups from new_group, and what holds one, must be made again."
+    )
+    RESTARTED = "Some ranks could not be freed, so all were started again: their variables are lost."
+    ENDED = "The ranks were restarted or stopped while it ran: their variables are lost."
+    DEAD = "The other ranks keep their variables. `%ranks restart` starts all of them again."
+
+
+class Explained(BaseException):
+    """What each error of this package says, as data; its text is put together when it is shown.
 
     Attributes:
-        transcript: what the ranks had shown, if they ran a cell or a call (`transcript.Transcript`).
+        explanation: what happened.
+        aftermath: what became of the world.
+        transcript: what the ranks had shown, if they ran a cell or a call.
     """
 
-    transcript: Any = None
+    def __init__(
+        self,
+        explanation: str,
+        aftermath: Aftermath = Aftermath.INTACT,
+        transcript: Transcript | None = None,
+    ) -> None:
+        # Without BaseException's __init__: `args` are what the error was made of, so that it can be pickled.
+        self.explanation, self.aftermath, self.transcript = explanation, aftermath, transcript
+
+    def __str__(self) -> str:
+        return joined(self.explanation, self.aftermath.value and f"\n{self.aftermath.value}")
+
+
+class FourRanksError(Explained, Exception):
+    """Base of all errors of this package."""
 
     def _render_traceback_(self) -> list[str]:
         """IPython shows these lines in place of a traceback through our own frames."""
@@ -82,30 +99,30 @@ class StartError(FourRanksError):
 
 
 class CellTimeout(FourRanksError):
-    """A cell was stopped because it took longer than its timeout."""
-
-
-class CellInterrupted(KeyboardInterrupt):
-    """A cell was interrupted; the message says where the ranks were.
+    """A cell was stopped because it took longer than its timeout.
 
     Attributes:
-        transcript: what the ranks had shown (`transcript.Transcript`).
+        whereabouts: where the ranks were then, and what some had raised.
+        errors: the exception of each rank that had raised one.
     """
 
-    transcript: Any = None
+    def __init__(
+        self,
+        whereabouts: str,
+        aftermath: Aftermath = Aftermath.INTACT,
+        transcript: Transcript | None = None,
+        errors: Mapping[int, RemoteError] | None = None,
+    ) -> None:
+        what = "The cell took longer than its timeout and was stopped."
+        super().__init__(joined(what, whereabouts), aftermath, transcript)
+        self.whereabouts, self.errors = whereabouts, errors or {}
+
+
+class CellInterrupted(Explained, KeyboardInterrupt):
+    """A cell was interrupted; the explanation says where the ranks were."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"\x1b[31mKeyboardInterrupt\x1b[0m: {self}"]
-
-
-@dataclass(frozen=True)
-class RemoteError:
-    """An exception that was raised on a rank, as text."""
-
-    name: str  # of the exception's class
-    message: str
-    traceback: str  # as IPython formats it, with the cell's own lines
-    undefined: str = ""  # the name that a NameError misses
 
 
 class RankError(FourRanksError):
@@ -113,30 +130,45 @@ class RankError(FourRanksError):
 
     Attributes:
         errors: the exception of each rank that raised one.
+        meanwhile: what the other ranks waited for, if it was in vain.
+        hint: what to do about it.
     """
 
-    def __init__(self, errors: dict[int, RemoteError], note: str = "") -> None:
-        self.errors = errors
-        self.note = note
-        super().__init__(errors, note)
+    def __init__(
+        self,
+        errors: dict[int, RemoteError],
+        aftermath: Aftermath = Aftermath.INTACT,
+        transcript: Transcript | None = None,
+        meanwhile: str = "",
+    ) -> None:
+        self._told = list(_raised(errors))
+        super().__init__(plain("\n".join(self._told)), aftermath, transcript)
+        self.errors, self.meanwhile, self.hint = errors, meanwhile, ""
 
     def __str__(self) -> str:
         return plain("\n".join(self._render_traceback_()))
 
     def _render_traceback_(self) -> list[str]:
-        alike: dict[tuple[str, str], list[int]] = {}
-        for rank, error in sorted(self.errors.items()):
-            alike.setdefault((error.name, plain(error.traceback)), []).append(rank)
-        lines = []
-        for (name, _), ranks in list(alike.items())[:MAX_TRACEBACKS]:
-            lines.append(f"\x1b[31m{sentence_case(name_ranks(ranks))} raised {name}\x1b[0m")
-            lines.append(self.errors[ranks[0]].traceback)
-            if meaning := explain(self.errors[ranks[0]].message):
-                lines.append(meaning)
-        if len(alike) > MAX_TRACEBACKS:
-            rest = [rank for ranks in list(alike.values())[MAX_TRACEBACKS:] for rank in ranks]
-            lines.append(f"… and different tracebacks on {name_ranks(rest)}.")
-        return lines + ([self.note] if self.note else [])
+        ending = self.aftermath.value
+        if self.meanwhile:
+            ending = joined("Meanwhile:", self.meanwhile, ending and f"\n{ending}")
+        note = joined(self.hint, ending)
+        return [*self._told, note] if note else self._told
+
+
+def _raised(errors: Mapping[int, RemoteError]) -> Iterator[str]:
+    """Tell of exceptions, of equal ones once, with the ranks that raised them."""
+    alike: dict[tuple[str, str], list[int]] = {}
+    for rank, error in sorted(errors.items()):
+        alike.setdefault((error.name, plain(error.traceback)), []).append(rank)
+    for (name, _), ranks in list(alike.items())[:MAX_TRACEBACKS]:
+        yield f"\x1b[31m{sentence_case(name_ranks(ranks))} raised {name}\x1b[0m"
+        yield errors[ranks[0]].traceback
+        if meaning := explain(errors[ranks[0]].message):
+            yield meaning
+    if len(alike) > MAX_TRACEBACKS:
+        rest = [rank for ranks in list(alike.values())[MAX_TRACEBACKS:] for rank in ranks]
+        yield f"… and different tracebacks on {name_ranks(rest)}."
 
 
 class RankDied(FourRanksError):
@@ -147,18 +179,34 @@ class RankDied(FourRanksError):
         cause: how it ended, for instance "was killed by SIGKILL".
     """
 
-    def __init__(self, rank: int, cause: str, message: str) -> None:
+    def __init__(
+        self,
+        rank: int,
+        cause: str,
+        explanation: str,
+        aftermath: Aftermath = Aftermath.INTACT,
+        transcript: Transcript | None = None,
+    ) -> None:
+        super().__init__(explanation, aftermath, transcript)
         self.rank, self.cause = rank, cause
-        super().__init__(message)
+
+    def __str__(self) -> str:
+        return joined(self.explanation, self.aftermath.value)
 
 
 class DeadlockError(FourRanksError):
-    """Ranks wait for something that provably cannot come; the message says who waits where for whom.
+    """Ranks wait for something that provably cannot come; the explanation says who waits where for whom.
 
     Attributes:
-        scene: the proof and the code that led there (`scene.Scene`), from which a notebook draws a figure.
+        scene: the proof and the code that led there, from which a notebook draws a figure.
     """
 
-    def __init__(self, message: str, scene: Any = None) -> None:
+    def __init__(
+        self,
+        explanation: str,
+        aftermath: Aftermath = Aftermath.INTACT,
+        transcript: Transcript | None = None,
+        scene: Scene | None = None,
+    ) -> None:
+        super().__init__(explanation, aftermath, transcript)
         self.scene = scene
-        super().__init__(message)

@@ -1,35 +1,34 @@
-"""`RankGroup`: a world of ranks that a notebook, a test or a script runs code on.
+"""A group is the handle of a world, which is a set of ranks with one default process group: run code on it.
 
     group = fourranks.start(world_size=4)
     group.execute("x = torch.ones(2); dist.all_reduce(x)")
     group.pull("x")
 
 The ranks are worker processes (`workers`), forked from a warm one (`zygote`). Whatever the code on them does,
-a call here ends: with a result, or with an error of `errors` that says what happened, and the world stays
-usable.
+a call of a `RankGroup` ends: with a result, or with an error of `errors` that says what happened, and the
+world stays usable.
 """
 
 from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .cell import Cell, Output
 from .conductor import Conductor
-from .errors import FourRanksError, StartError, name_ranks
+from .errors import CellInterrupted, FourRanksError, StartError
 from .live import Activity, busy_rank
+from .naming import name_ranks
 from .protocol.calls import Tracing
-from .protocol.messages import Complete, Execute, Inspect, Pull, Push, Run
+from .protocol.messages import Complete, Execute, Inspect, Pull, Push, Request, Run, Virtualize
 from .protocol.parcel import Parcel
 from .shipping import notebook_sources, packed_call, packed_variables
 from .transcript import Transcript
 from .views.drawable_trace import DrawableTrace
-from .workers import Worker
-
-MAX_WORLD_SIZE = 128  # every two ranks of Gloo share a connection: beyond this, file descriptors run out
+from .workers import MAX_WORLD_SIZE, Worker
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,6 @@ class RankGroup:
     """One world of ranks. Use `fourranks.start` to make one.
 
     Attributes:
-        world_size: number of ranks.
         backend: "gloo" or "nccl".
         device: "cpu" or "cuda", what the ranks compute on.
         start_method: "fork" or "spawn".
@@ -63,12 +61,13 @@ class RankGroup:
         timeout: float | None = None,
         device: str = "auto",
         start_method: str = "auto",
+        capacity: int | None = None,
     ) -> None:
-        self.world_size = _checked_world_size(world_size)
         self.start_method = _chosen_start_method(start_method)
+        self.capacity = max(_checked_world_size(world_size), capacity or 0)
         self._timeout = timeout
         self._trace: DrawableTrace | None = None
-        self._conductor = Conductor(self.world_size, backend, device, self.start_method)
+        self._conductor = Conductor(world_size, backend, device, self.start_method, self.capacity)
         self.backend = self._conductor.placement.backend
         self.device = self._conductor.placement.devices[0].partition(":")[0]
 
@@ -114,7 +113,7 @@ class RankGroup:
     def map(
         self,
         function: Callable[..., Any],
-        inputs: Sequence[tuple],
+        inputs: Sequence[tuple[Any, ...]],
         timeout: float | None = None,
         on_output: Output | None = None,
     ) -> list[Any]:
@@ -140,13 +139,13 @@ class RankGroup:
         self._conduct(dict.fromkeys(self._checked_ranks(ranks), request), None)
 
     def pull(self, expression: str, ranks: Sequence[int] | None = None) -> list[Any]:
-        """The value of a variable, or of an expression, on each rank (all by default)."""
+        """Return the value of a variable, or of an expression, on each rank (all by default)."""
         chosen = self._checked_ranks(ranks)
         cell = self._conduct(dict.fromkeys(chosen, Pull(expression)), None)
-        return [cell.done[rank].parcel.unpack() for rank in chosen]
+        return [cell.value(rank) for rank in chosen]
 
     def ask(self, question: Complete | Inspect) -> Any:
-        """Rank 0's answer to a question about its variables; None if it cannot give one at once."""
+        """Return rank 0's answer to a question about its variables; None if it cannot give one at once."""
         return self._conductor.ask(question)
 
     @contextlib.contextmanager
@@ -168,7 +167,7 @@ class RankGroup:
     # --- life and death ----------------------------------------------------------------------------------
 
     def status(self) -> list[RankStatus]:
-        """What each rank is: process, device, state and memory."""
+        """Return the process, device, state and memory of each rank."""
         workers, placement = self._conductor.workers, self._conductor.placement
         if workers is None:
             return []
@@ -190,7 +189,7 @@ class RankGroup:
         ]
 
     def snapshot(self) -> list[Activity]:
-        """What each rank is doing now; any thread may ask while another one runs a cell."""
+        """Return what each rank is doing now; any thread may ask while another one runs a cell."""
         cell, workers = self._conductor.cell, self._conductor.workers
         if workers is None:
             return []
@@ -201,8 +200,18 @@ class RankGroup:
         return [_activity(worker, cell) for worker in workers.all]
 
     @property
+    def world_size(self) -> int:
+        """Number of ranks."""
+        return self._conductor.world_size
+
+    @property
+    def ranks_per_gpu(self) -> int:
+        """Number of ranks on the GPU that has most of them; 0 on CPUs."""
+        return self._conductor.placement.ranks_per_gpu
+
+    @property
     def pids(self) -> list[int]:
-        """Of each rank's process; empty when the world is stopped."""
+        """Process ID of each rank; empty when the world is stopped."""
         workers = self._conductor.workers
         return [] if workers is None else [worker.pid for worker in workers.all]
 
@@ -225,6 +234,25 @@ class RankGroup:
         """Stop the cell that another thread runs on this world, as the notebook's interrupt button does."""
         self._conductor.interrupt()
 
+    def resize(self, world_size: int) -> None:
+        """Make this a world of so many ranks, up to its capacity.
+
+        The default process group is formed again. Ranks that are there already keep their variables, also
+        those that a smaller world leaves in reserve.
+
+        Raises:
+            StartError: the ranks could not form a group; the world has ended.
+        """
+        self._conductor.resize(_checked_world_size(world_size))
+
+    def reserve(self, world_size: int) -> None:
+        """Start the ranks ahead that a later `resize` to so many needs; it does not wait for them."""
+        self._conductor.reserve(_checked_world_size(world_size))
+
+    def virtualize(self, rank: int, world_size: int) -> None:
+        """Make the only rank one of a larger world whose other ranks are not there, as `run_virtual` does."""
+        self._conduct({0: Virtualize(rank, world_size)}, None)
+
     def restart(self) -> None:
         """Replace all ranks by fresh ones; their variables are gone, and a cell of another thread ends."""
         self._conductor.restart()
@@ -240,7 +268,7 @@ class RankGroup:
         self.stop()
 
     def __del__(self) -> None:
-        """A world that nobody can reach any more ends: a notebook's cell may be run again and again."""
+        """End a world that nothing refers to any more: a notebook's cell may be run again and again."""
         with contextlib.suppress(Exception):
             self.stop()
 
@@ -255,18 +283,18 @@ class RankGroup:
     ) -> list[Any]:
         sources = notebook_sources()
         requests = {rank: Run(parcel, sources, self._tracing) for rank, parcel in parcels.items()}
-        shown: dict[str, Transcript] = {}
         try:
-            cell = self._conduct(
-                requests, timeout, on_output or (lambda transcript: shown.update(last=transcript))
-            )
-        finally:
-            if shown and (text := str(shown["last"])):
-                print(text)
-        return [cell.done[rank].parcel.unpack() for rank in sorted(requests)]
+            cell = self._conduct(requests, timeout, on_output)
+        except (FourRanksError, CellInterrupted) as error:
+            if on_output is None and error.transcript is not None:
+                _print(error.transcript)
+            raise
+        if on_output is None:
+            _print(cell.transcript)
+        return [cell.value(rank) for rank in sorted(requests)]
 
     def _conduct(
-        self, requests: dict[int, Any], timeout: float | None, on_output: Output | None = None
+        self, requests: Mapping[int, Request], timeout: float | None, on_output: Output | None = None
     ) -> Cell:
         """Run one request a rank to its end, whatever that is, and leave the world usable."""
         cell, error = self._conductor.conduct(
@@ -274,7 +302,6 @@ class RankGroup:
         )
         self._keep_records(cell)
         if error is not None:
-            error.transcript = cell.transcript
             raise error
         return cell
 
@@ -305,21 +332,25 @@ def start(
     timeout: float | None = None,
     device: str = "auto",
     start_method: str = "auto",
+    capacity: int | None = None,
 ) -> RankGroup:
     """Start a world of ranks.
 
     Args:
         world_size: number of ranks.
-        backend: "gloo", "nccl", or "auto": NCCL when there is a GPU for each rank, else Gloo.
+        backend: "gloo", "nccl", or "auto": what the environment has as FOURRANKS_BACKEND, else NCCL when
+            there is a GPU for each rank, else Gloo.
         timeout: seconds that each cell or call may take, unless it says otherwise; unlimited by default.
-        device: "cpu", "cuda", or "auto": GPUs with NCCL, CPUs with Gloo. With Gloo ranks can share GPUs.
-        start_method: "fork", "spawn" (each rank imports torch anew: seconds, and more memory, but what fails
+        device: "cpu", "cuda", or "auto": GPUs with NCCL, CPUs with Gloo. With Gloo ranks can share GPUs, with
+            NCCL from its version 2.30 on.
+        start_method: "fork", "spawn" (each rank imports torch again: seconds, and more memory, but what fails
             in a forked process works), or "auto": "spawn" on macOS, else "fork".
+        capacity: the largest size that `resize` can give the world later; `world_size` by default.
 
     Raises:
         StartError: the world cannot be started; the message says why.
     """
-    return RankGroup(world_size, backend, timeout, device, start_method)
+    return RankGroup(world_size, backend, timeout, device, start_method, capacity)
 
 
 def _chosen_start_method(start_method: str) -> str:
@@ -342,6 +373,11 @@ def run(
     """Start a world for one call of `function` on every rank; returns its results in rank order."""
     with start(world_size, backend, timeout, device) as group:
         return group.run(function, *args, **kwargs)
+
+
+def _print(transcript: Transcript) -> None:
+    if text := str(transcript):
+        print(text)
 
 
 def _activity(worker: Worker, cell: Cell | None) -> Activity:

@@ -6,6 +6,7 @@ The zygote finds the GPUs (`find_gpus`); `place` decides, from what was found an
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import json
 import math
 import os
@@ -18,19 +19,21 @@ from pathlib import Path
 from .errors import StartError
 
 BACKEND_NAMES = {"gloo": "Gloo", "nccl": "NCCL"}  # as people write them
+BACKEND_VARIABLE = "FOURRANKS_BACKEND"  # of the environment: what "auto" stands for
+SHARING_NCCL = (2, 30)  # the first NCCL with NCCL_MULTI_RANK_GPU_ENABLE
 _CGROUP = Path("/sys/fs/cgroup")
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 FIND_PATIENCE = 60  # seconds for the CUDA driver to start; without persistence mode it takes a few a GPU
 
 
 def processors() -> int:
-    """Processors that this process may use at once."""
+    """Return the number of processors that this process may use at once."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min(count, math.ceil(processor_quota() or count)))
 
 
 def processor_quota() -> float | None:
-    """The share of processor time that a container is limited to, in processors; None without a limit.
+    """Return how many processors' time a container is limited to; None without a limit.
 
     A process sees all processors of the machine even then, and one thread for each would be held up.
     """
@@ -38,18 +41,18 @@ def processor_quota() -> float | None:
         quota, period = (_CGROUP / "cpu.max").read_text().split()
         return int(quota) / int(period)
     with contextlib.suppress(OSError, ValueError, ZeroDivisionError):  # cgroups of version 1
-        quota = int((_CGROUP / "cpu/cpu.cfs_quota_us").read_text())
-        return quota / int((_CGROUP / "cpu/cpu.cfs_period_us").read_text()) if quota > 0 else None
+        share = int((_CGROUP / "cpu/cpu.cfs_quota_us").read_text())
+        return share / int((_CGROUP / "cpu/cpu.cfs_period_us").read_text()) if share > 0 else None
     return None
 
 
 def threads_per_rank(world_size: int) -> int:
-    """Threads for each rank's tensor operations, so that all ranks together fill the machine once."""
+    """Return the threads for each rank's tensor operations: all ranks together fill the machine once."""
     return max(1, processors() // world_size)
 
 
 def caches() -> dict[str, int]:
-    """Bytes that each data cache of a processor holds, from "L1" on; empty where the system does not say."""
+    """Return the bytes of a processor's data caches, from "L1" on; empty where the system does not say."""
     sizes = {}
     for folder in sorted(_CACHES.glob("index*")):
         with contextlib.suppress(OSError, ValueError):
@@ -64,8 +67,9 @@ class Gpus:
     """The GPUs that torch can use under one setting of CUDA_VISIBLE_DEVICES."""
 
     names: tuple[str, ...] = ()  # in the order of torch's device numbers
-    nccl: bool = False  # whether this build of torch has NCCL
+    nccl: tuple[int, ...] = ()  # version of the NCCL that torch loads; empty if this build has none
     trouble: str = ""  # why there are none, where that is known
+    cuda: str = ""  # version of the CUDA that torch is built for
 
     @property
     def count(self) -> int:
@@ -95,7 +99,7 @@ def find_gpus(visible: str | None) -> Gpus:
     if not answer:
         return Gpus(trouble=f"the CUDA driver crashed or did not start within {FIND_PATIENCE} s")
     found = json.loads(answer)
-    return Gpus(tuple(found["names"]), found["nccl"], found["trouble"])
+    return Gpus(tuple(found["names"]), tuple(found["nccl"]), found["trouble"], found["cuda"])
 
 
 def _answer(writer: int, visible: str | None) -> None:
@@ -113,16 +117,38 @@ def _answer(writer: int, visible: str | None) -> None:
 def _ask_torch() -> Gpus:
     import torch
 
-    nccl = torch.distributed.is_nccl_available()
+    nccl, cuda = nccl_version(), torch.version.cuda or ""
     with warnings.catch_warnings(record=True) as caught:  # torch warns where it does not raise
         warnings.simplefilter("always")
         try:
             count = torch.cuda.device_count() if torch.cuda.is_available() else 0
             names = tuple(torch.cuda.get_device_name(index) for index in range(count))
         except RuntimeError as error:
-            return Gpus((), nccl, str(error).splitlines()[0])
+            return Gpus((), nccl, str(error).splitlines()[0], cuda)
     said = " ".join(str(warning.message).split(" (Triggered internally")[0] for warning in caught)
-    return Gpus(names, nccl, "" if names else said)
+    return Gpus(names, nccl, "" if names else said, cuda)
+
+
+def nccl_version() -> tuple[int, ...]:
+    """Return the version of the NCCL that torch has loaded into this process; empty if torch has none.
+
+    `torch.cuda.nccl.version()` is the one that torch was compiled with, even where a newer one is installed.
+    """
+    import torch
+
+    if not torch.distributed.is_nccl_available():
+        return ()
+    code = ctypes.c_int()
+    try:
+        ctypes.CDLL("libnccl.so.2", os.RTLD_NOLOAD).ncclGetVersion(ctypes.byref(code))
+    except OSError:  # it is part of torch's own library
+        return tuple(torch.cuda.nccl.version()[:3])
+    return code.value // 10_000, code.value // 100 % 100, code.value % 100
+
+
+def dotted(version: tuple[int, ...]) -> str:
+    """Write a version as people do."""
+    return ".".join(map(str, version))
 
 
 @dataclass(frozen=True)
@@ -139,15 +165,38 @@ class Placement:
     devices: tuple[str, ...]
     gpu_names: tuple[str, ...]
 
+    @property
+    def gpu_count(self) -> int:
+        """Number of GPUs that the ranks are on."""
+        return len(set(self.devices) - {"cpu"})
+
+    @property
+    def ranks_per_gpu(self) -> int:
+        """Number of ranks on the GPU that has most of them; 0 on CPUs."""
+        return math.ceil(len(self.devices) / self.gpu_count) if self.gpu_count else 0
+
+
+def preferred_backend(backend: str, device: str) -> str:
+    """Return the backend to ask for: where the reader leaves the choice, the environment may make it."""
+    if (backend, device) in (("auto", "auto"), ("auto", "cuda")):
+        return os.environ.get(BACKEND_VARIABLE, backend)
+    return backend
+
+
+def can_host_nccl(world_size: int, gpus: Gpus) -> bool:
+    """Return whether so many ranks can communicate by NCCL: with a GPU for each, or sharing them."""
+    return bool(gpus.nccl) and (gpus.count >= world_size or (gpus.count > 0 and gpus.nccl >= SHARING_NCCL))
+
 
 def place(world_size: int, backend: str, device: str, find: Callable[[], Gpus]) -> Placement:
     """Choose a backend for a world and a device for each of its ranks.
 
-    NCCL takes a GPU for each rank. With Gloo ranks can share GPUs: rank i is on GPU i modulo their number.
+    Ranks can share GPUs with Gloo, and from NCCL 2.30 on with NCCL: rank i is on GPU i modulo their number.
 
     Args:
         world_size: number of ranks.
-        backend: "gloo", "nccl", or "auto": NCCL when there is a GPU for each rank, else Gloo.
+        backend: "gloo", "nccl", or "auto": NCCL when there is a GPU for each rank, else Gloo. (Ranks that
+            share a GPU take turns on it, and what a small call of NCCL costs there has not been measured.)
         device: "cpu", "cuda", or "auto": GPUs with NCCL, CPUs with Gloo.
         find: finds the GPUs; called only when they matter.
 
@@ -164,10 +213,12 @@ def place(world_size: int, backend: str, device: str, find: Callable[[], Gpus]) 
     if device == "cpu" or (backend, device) == ("gloo", "auto"):
         return _on_cpus(world_size)
     gpus = find()
-    if backend != "gloo" and gpus.nccl and gpus.count >= world_size:
-        return _on_gpus("nccl", world_size, gpus)
     if backend == "nccl":
-        raise StartError(_lack_for_nccl(world_size, gpus))
+        if not can_host_nccl(world_size, gpus):
+            raise StartError(_lack_for_nccl(world_size, gpus))
+        return _on_gpus("nccl", world_size, gpus)
+    if backend == "auto" and gpus.nccl and gpus.count >= world_size:
+        return _on_gpus("nccl", world_size, gpus)
     if device == "auto":
         return _on_cpus(world_size)
     if not gpus.count:
@@ -194,14 +245,22 @@ def _on_gpus(backend: str, world_size: int, gpus: Gpus) -> Placement:
 
 
 def _lack_for_nccl(world_size: int, gpus: Gpus) -> str:
-    lack = ", and this build of torch has no NCCL" if gpus.count and not gpus.nccl else ""
-    way_out = "--backend gloo"
-    if gpus.count:
-        way_out += " --device cuda, with which ranks share a GPU"
+    asked = f"{world_size} rank{'s were' if world_size > 1 else ' was'} asked for, and {_have(gpus)}"
+    if not gpus.count:
+        return f"NCCL needs a GPU: {asked}. Ask for --backend gloo."
+    shared = "`--backend gloo --device cuda` lets them share a GPU without it"
+    if not gpus.nccl:
+        return f"This build of torch has no NCCL: {asked}; {shared}."
     return (
-        f"NCCL needs a GPU for each rank: {world_size} were asked for, and {_have(gpus)}{lack}. "
-        f"Ask for fewer ranks, or for {way_out}."
+        f"NCCL {dotted(gpus.nccl)} needs a GPU for each rank: {asked}. From {dotted(SHARING_NCCL)} on ranks "
+        f"can share one: `%{newer_nccl(gpus)}`, then restart the kernel. Or ask for fewer ranks; {shared}."
     )
+
+
+def newer_nccl(gpus: Gpus) -> str:
+    """Return the command that installs an NCCL that lets ranks share a GPU, in place of torch's."""
+    package = f"nvidia-nccl-cu{gpus.cuda.partition('.')[0]}>={dotted(SHARING_NCCL)}"
+    return f"pip install --upgrade --no-deps '{package}'"
 
 
 def _have(gpus: Gpus) -> str:

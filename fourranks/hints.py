@@ -12,9 +12,8 @@ from IPython.core.error import UsageError
 
 from . import current
 from .errors import RankError
-from .protocol.messages import Complete
+from .protocol.messages import RANK_NAMES, Complete
 
-OF_THE_RANKS = ("rank", "world_size", "device", "torch", "dist")  # that every rank has
 _IMPORTS = {"torch": "import torch", "dist": "import torch.distributed as dist"}
 _WITHOUT_A_GROUP = (
     "Default process group has not been initialized",
@@ -34,7 +33,7 @@ _NO_FILE = (
 
 def of_the_notebook(name: str, notebook: Mapping[str, Any]) -> str:
     """Say where a name is that a cell of the notebook itself lacks; empty if it is nowhere."""
-    if name in OF_THE_RANKS:
+    if name in RANK_NAMES:
         instead = f", or import it here: {_IMPORTS[name]}" if name in _IMPORTS else ""
         return f"The ranks have {name}: begin the cell with %%ranks to run it on them{instead}."
     if not name:
@@ -104,7 +103,7 @@ def _of_a_name(name: str, notebook: Mapping[str, Any], just_started: bool) -> st
         return _NO_FILE
     if name in notebook and not name.startswith("_"):
         return _of_one_variable(name, notebook[name])
-    if meant := _alike(name, [*OF_THE_RANKS, *_names_of_the_ranks(name[0])]):
+    if meant := _alike(name, [*RANK_NAMES, *_names_of_the_ranks(name[0])]):
         return f"Did you mean {meant}?"
     return _NEW_RANKS if just_started else ""
 

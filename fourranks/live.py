@@ -39,7 +39,7 @@ class Activity:
 def busy_rank(
     rank: int, memory_bytes: int, reports: dict[int, State], asked_again: bool, since: float = 0.0
 ) -> Activity:
-    """What a rank that runs a cell is doing.
+    """Return what a rank that runs a cell is doing.
 
     Args:
         rank: the rank.
@@ -51,8 +51,8 @@ def busy_rank(
     report = reports.get(rank)
     newest = max((other.at for other in reports.values()), default=0.0)
     # A rank that does not answer computes, wherever it stood before.
-    silent = report is None or (asked_again and newest - report.at > LATE)
-    call = None if silent else report.progress.blocked
+    silent = asked_again and report is not None and newest - report.at > LATE
+    call = None if silent or report is None else report.progress.blocked
     if call is None:
         return Activity(rank, "computing", memory_bytes, report=report, since=since)
     waits_for = missing(rank, call, {other: state.progress for other, state in reports.items()})
@@ -92,7 +92,7 @@ class Meter:
             unseen = 0 if self._newest is None else min(moment - self._newest - 1, len(self.shares))
             if unseen * self._length <= BRIDGED:
                 self.shares.extend([share] * unseen)
-            else:  # nobody looked; it is known when the cell began, and how long the rank has waited since
+            else:  # without a look; it is known when the cell began, and how long the rank has waited since
                 busy = min(unseen, int(_running(seen) / self._length))
                 self.shares.extend([None] * (unseen - busy) + [average] * busy)
             self.shares.append(share)
@@ -101,7 +101,7 @@ class Meter:
             self.shares[-1] = share
 
     def _share(self, report: State | None, waiting: bool) -> float:
-        """The part of the time since the report before that the rank stood still in calls."""
+        """Return the part of the time since the report before that the rank stood still in calls."""
         before = self._reports[-1] if self._reports else None
         if report is None or before is None or report is before:
             return float(waiting)
@@ -109,7 +109,7 @@ class Meter:
         return min(1.0, max(0.0, waited / (report.at - before.at)))
 
     def _average(self, seen: Activity) -> float:
-        """The part of the time that the rank stood still since the newest report or since its cell began."""
+        """Return the part of the time that the rank stood still since the newest report or the cell began."""
         if seen.report is None:
             return 0.0
         last = self._last
@@ -122,7 +122,7 @@ class Meter:
             self._reports.clear()
         elif not self._reports or report is not self._reports[-1]:
             if self._reports and report.progress.nbytes < self._reports[-1].progress.nbytes:
-                self._reports.clear()  # the process group was formed anew and counts from zero
+                self._reports.clear()  # the process group was formed again and counts from zero
             self._reports.append(report)
             self._last = report
             while report.at - self._reports[0].at > RATE_WINDOW:

@@ -6,9 +6,9 @@ Pure logic over the ranks' bars, for `transcript`, `views.output` and, outside r
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from .errors import format_ranks
+from .naming import format_ranks
 from .protocol.bars import Bar
 
 EVERY = 0.2  # seconds between two versions of a line
@@ -17,8 +17,8 @@ WIDTH = 20  # characters of a bar
 NOTABLE = 1.1  # times longer than the fastest rank's is a loop worth naming the rank for
 
 
-def running(bars: dict[int, Sequence[Bar]], now: float) -> list[tuple[list[int], str]]:
-    """The loops that run, outer ones first and in short, each with its ranks."""
+def running(bars: Mapping[int, Sequence[Bar]], now: float) -> list[tuple[list[int], str]]:
+    """List the loops that run, outer ones first and in short, each with its ranks."""
     loops = _loops(bars, now)
     outermost = min((loop.depth for loop in loops if not loop.is_over), default=now)
     live = [loop for loop in loops if not loop.is_over or (loop.depth > outermost and loop.age < LINGER)]
@@ -26,12 +26,12 @@ def running(bars: dict[int, Sequence[Bar]], now: float) -> list[tuple[list[int],
     return [(loop.ranks, str(loop) if loop.depth == deepest else loop.short) for loop in live]
 
 
-def ended(bars: dict[int, Sequence[Bar]]) -> list[tuple[list[int], str]]:
-    """A line for each outermost loop, for the time when all are over."""
+def ended(bars: Mapping[int, Sequence[Bar]]) -> list[tuple[list[int], str]]:
+    """Return a line for each outermost loop, for the time when all are over."""
     return [(loop.ranks, str(loop)) for loop in _loops(bars, time.perf_counter()) if loop.depth == 0]
 
 
-def _loops(bars: dict[int, Sequence[Bar]], now: float) -> list[_Loop]:
+def _loops(bars: Mapping[int, Sequence[Bar]], now: float) -> list[_Loop]:
     together: dict[tuple[int, str], dict[int, Bar]] = {}
     for rank, some in sorted(bars.items()):
         for bar in some:
@@ -62,7 +62,7 @@ class _Loop:
     @property
     def age(self) -> float:
         """Seconds since it was over on all ranks."""
-        return self._now - max(bar.ended for bar in self._bars.values())
+        return self._now - max(self._now if bar.ended is None else bar.ended for bar in self._bars.values())
 
     @property
     def short(self) -> str:
@@ -71,7 +71,7 @@ class _Loop:
     def __str__(self) -> str:
         parts = [self._bar.description] if self._bar.description else []
         if self._bar.total:
-            parts.append(self._drawn())
+            parts.append(self._drawn(self._bar.total))
         parts += [self._count(), self._rate(), self._time()]
         return "  ".join(part for part in [*parts, self._who()] if part)
 
@@ -94,12 +94,12 @@ class _Loop:
         slack = 0 if self.is_over else max(1, EVERY * self._bar.done / max(self._seconds, EVERY))
         return self._most - self._bar.done > slack
 
-    def _drawn(self) -> str:
+    def _drawn(self, total: int) -> str:
         least, most = (
-            min(WIDTH, WIDTH * done // self._bar.total)
+            min(WIDTH, WIDTH * done // total)
             for done in (self._bar.done, self._most if self._parted else self._bar.done)
         )
-        percent = f"{100 * self._bar.done / self._bar.total:3.0f} %"
+        percent = f"{100 * self._bar.done / total:3.0f} %"
         return f"|{'█' * least}{'▒' * (most - least)}{'·' * (WIDTH - most)}| {percent}"
 
     def _count(self) -> str:
@@ -145,7 +145,7 @@ def _duration(seconds: float) -> str:
 
 
 def labelled(lines: Sequence[tuple[list[int], str]]) -> str:
-    """Lines behind each other; the ranks stand where they change."""
+    """Put lines behind each other; the ranks stand where they change."""
     text, before = "", None
     for ranks, line in lines:
         text += f" › {line}" if ranks == before else f"{'   ' * bool(text)}[{format_ranks(ranks)}] {line}"

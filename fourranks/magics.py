@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 from IPython.core.error import UsageError
@@ -12,14 +13,17 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
-from . import commands, completion, current, hints, zygote
-from .errors import CellInterrupted, DeadlockError, FourRanksError, RankError, name_ranks
+from . import commands, completion, current, hints, saved_script, zygote
+from .errors import CellInterrupted, DeadlockError, FourRanksError, RankError
 from .group import RankGroup, start
 from .hardware import BACKEND_NAMES
+from .naming import name_ranks
 from .transcript import Transcript
+from .views import static_dashboard
 from .views.deadlock import DeadlockFigure
 from .views.drawable_trace import DrawableTrace
 from .views.output import LiveOutput
+from .views.static_dashboard import StaticDashboard
 from .views.status import StatusTable
 
 _MOST_NAMES = 8  # of variables that are lost
@@ -30,9 +34,10 @@ _MISPLACED = "%ranks"  # the line magic that IPython looks for when %%ranks is n
 class RanksMagics(Magics):
     """The magics of this extension."""
 
+    shell: InteractiveShell  # that it was loaded into
     _shown: Any = None  # the dashboard
     _transcript: Transcript | None = None  # of the last cell
-    _error: BaseException | None = None  # that it ended with
+    _error: FourRanksError | CellInterrupted | None = None  # that it ended with
     _running = ""  # the notebook's cell, as it was typed
     just_started = False  # whether the last cell began by starting the ranks
 
@@ -75,7 +80,8 @@ class RanksMagics(Magics):
         method = "spawn" if options.spawn else "auto"
         world = start(options.world_size, options.backend, device=options.device, start_method=method)
         current.set_world(world)
-        print(f"{_describe(world)} {_are(world)} ready ({time.perf_counter() - began:.2f} s).{lost}")
+        ready = f"{_describe(world)} {_are(world)} ready ({time.perf_counter() - began:.2f} s)."
+        print(f"{ready}{_what_is_real(world)}{lost}")
 
     def _restart(self, options: argparse.Namespace) -> None:
         if not current.has_world():
@@ -102,11 +108,17 @@ class RanksMagics(Magics):
         print(f"On {name_ranks(range(world.world_size))} now: {', '.join(options.names)}.")
 
     def _dashboard(self, options: argparse.Namespace) -> None:
+        if not static_dashboard.can_be_live():
+            display(StaticDashboard(current.last_world()))
+            return
         from .views.dashboard import Dashboard  # its libraries take a while to import
 
         if self._shown is None or self._shown.comm is None:  # none yet, or closed by the reader
             self._shown = Dashboard(current.last_world)
-        if options.side:
+        if options.side and not static_dashboard.can_stand_beside():
+            print(static_dashboard.PANE_NEEDS)
+            self._shown.show()
+        elif options.side:
             self._shown.show_beside()
             print("In JupyterLab the dashboard opens beside the notebook. Elsewhere use %ranks dashboard.")
         else:
@@ -130,8 +142,10 @@ class RanksMagics(Magics):
 
     def _run(self, options: argparse.Namespace, magic_line: str, cell: str) -> None:
         self.just_started = not current.has_world()
-        note = f"{_describe(current.world())} started for this cell." if self.just_started else ""
-        output = LiveOutput(self.shell, note)
+        notes = [f"{_describe(current.world())} started for this cell."] if self.just_started else []
+        if options.save_script:
+            notes.append(_saved(cell, options.save_script))
+        output = LiveOutput(self.shell, "\n".join(notes))
         # The magic's own line stays, as a comment, so that line numbers are those of the notebook.
         source = cell if cell.lstrip().startswith("%%") else f"{magic_line}\n{cell}"
         if options.trace or options.steps:
@@ -147,24 +161,19 @@ class RanksMagics(Magics):
         self.shell.push({name: _pulled(name, options.ranks) for name in options.out})
 
     def _execute(self, source: str, options: argparse.Namespace, output: LiveOutput) -> None:
-        def follow(transcript: Transcript) -> None:
-            self._transcript = transcript
-            output.follow(transcript)
-
-        last, self._transcript, self._error = (self._transcript, self._error), None, None
+        ranks, timeout = options.ranks, options.timeout
         try:
-            current.world().execute(source, options.ranks, options.timeout, self._cell_number(), follow)
+            shown = current.world().execute(source, ranks, timeout, self._cell_number(), output.follow)
         except (FourRanksError, CellInterrupted) as error:
-            self._error = error
+            if error.transcript is not None:  # else no rank was reached
+                self._transcript, self._error = error.transcript, error
+                output.finish(error.transcript)
             raise
-        finally:
-            if self._transcript is not None:
-                output.finish(self._transcript)
-            else:  # no rank was reached
-                self._transcript, self._error = last
+        self._transcript, self._error = shown, None
+        output.finish(shown)
 
     def _cell_number(self) -> int:
-        """What stands in front of this cell: In[…]. `execution_count` may be ahead of it already."""
+        """Return the number in front of this cell, In[…]; `execution_count` may be ahead of it already."""
         return len(self.shell.user_ns["In"]) - 1
 
     def _draw(self, trace: DrawableTrace, options: argparse.Namespace) -> None:
@@ -176,8 +185,19 @@ class RanksMagics(Magics):
             display(trace.steps())
 
 
+def _saved(cell: str, path: Path) -> str:
+    """Save a cell as a program, and say how to start it; one that cannot be saved is not run, either."""
+    world_size = current.world().world_size
+    try:
+        saved_script.save(cell, path, world_size)
+    except saved_script.ScriptError as error:
+        raise UsageError(f"%%ranks --save-script: {error}.") from None
+    start = f"torchrun --standalone --nproc-per-node {world_size} {path}"
+    return f"Saved as {path}. Outside of the notebook: {start}"
+
+
 def _pulled(name: str, ranks: list[int] | None) -> list[Any]:
-    """A variable's value on each rank that has run the cell."""
+    """Return a variable's value on each rank that has run the cell."""
     try:
         return current.world().pull(name, ranks)
     except RankError as error:
@@ -190,7 +210,19 @@ def _pulled(name: str, ranks: list[int] | None) -> list[Any]:
 
 def _describe(world: RankGroup) -> str:
     sharing = " with GPUs" if (world.backend, world.device) == ("gloo", "cuda") else ""
+    if world.ranks_per_gpu > 1 and world.backend == "nccl":
+        sharing = f", up to {world.ranks_per_gpu} on a GPU,"
     return f"{world.world_size} rank{'s' * (world.world_size > 1)} on {BACKEND_NAMES[world.backend]}{sharing}"
+
+
+def _what_is_real(world: RankGroup) -> str:
+    """Say what ranks that share GPUs over NCCL show as it is, and what not; empty for others."""
+    if world.backend != "nccl" or world.ranks_per_gpu < 2:
+        return ""
+    return (
+        " NCCL's calls, streams, kernels, asynchrony, errors and hangs are real; its times and bandwidths "
+        "are not: the ranks take turns on the GPU, and what they send stays in its memory."
+    )
 
 
 def _are(world: RankGroup) -> str:
@@ -244,11 +276,10 @@ def _show_error(
     match error:
         case DeadlockError():
             if getattr(shell, "kernel", None) is not None and error.scene is not None:
-                display(DeadlockFigure(error))
+                display(DeadlockFigure(error.scene))
         case RankError():
             magics = shell.magics_manager.registry[RanksMagics.__name__]
-            hint = hints.of_the_ranks(error, shell.user_ns, magics.just_started)
-            error.note = "\n".join(filter(None, [hint, error.note]))
+            error.hint = hints.of_the_ranks(error, shell.user_ns, magics.just_started)
         case UsageError() if hint := hints.of_a_magic(error):
             error.args = (f"{error} {hint}",)
         case NameError() if hint := hints.of_the_notebook(getattr(error, "name", None) or "", shell.user_ns):
@@ -260,7 +291,7 @@ def _show_error(
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """`%load_ext fourranks`: add the magics and warm up the process that ranks are forked from."""
+    """Add the magics (`%load_ext fourranks`) and warm up the process that ranks are forked from."""
     zygote.shared()
     shell.register_magics(RanksMagics)
     magics = shell.magics_manager.registry[RanksMagics.__name__]
@@ -271,7 +302,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """`%unload_ext fourranks`: end the ranks and the process that they are forked from."""
+    """End the ranks and the process that they are forked from (`%unload_ext fourranks`)."""
     completion.remove(shell)
     magics = shell.magics_manager.registry[RanksMagics.__name__]
     shell.events.unregister("pre_run_cell", magics.note_cell)

@@ -1,26 +1,48 @@
-"""Names a call as a reader would: "recv from rank 2", "all_reduce among ranks 0-1 [SUM, shape [4]]"."""
+"""Names ranks and calls as a reader would: "ranks 0-1,3", "recv from rank 2", "all_reduce [SUM]"."""
 
 from __future__ import annotations
 
-from .errors import name_ranks
+from collections.abc import Sequence
+
 from .protocol.calls import Call
 
 
+def format_ranks(ranks: Sequence[int]) -> str:
+    """Write ranks as people do: `[0, 1, 2, 5]` becomes "0-2,5"."""
+    spans: list[list[int]] = []
+    for rank in sorted(ranks):
+        if spans and rank == spans[-1][1] + 1:
+            spans[-1][1] = rank
+        else:
+            spans.append([rank, rank])
+    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in spans)
+
+
+def name_ranks(ranks: Sequence[int]) -> str:
+    """Name ranks: `[2]` becomes "rank 2", `[0, 1, 3]` becomes "ranks 0-1,3"."""
+    return f"rank{'s' if len(ranks) != 1 else ''} {format_ranks(ranks)}"
+
+
+def sentence_case(text: str) -> str:
+    """Return the text with a capital at its beginning."""
+    return text[:1].upper() + text[1:]
+
+
 def describe(call: Call, world_size: int, in_detail: bool = False) -> str:
-    """The name of a call, and in detail what the ranks of one call may disagree on."""
-    name = call.op
+    """Name a call, and in detail what the ranks of one call may disagree on."""
+    name = call.name
     if call.op == "send":
         name = f"send to rank {call.peer}"
     elif call.op == "recv":
         name = "recv from any rank" if call.peer is None else f"recv from rank {call.peer}"
     elif len(call.ranks) < world_size:
-        name = f"{call.op} among {name_ranks(call.ranks)}"
+        name = f"{call.name} among {name_ranks(call.ranks)}"
     given = [*details(call).values()] if in_detail else []
     return f"{name} [{', '.join(given)}]" if given else name
 
 
 def details(call: Call) -> dict[str, str]:
-    """What the ranks of one call may disagree on, each with its value in words."""
+    """Return what the ranks of one call may disagree on, each with its value in words."""
     found = {"src or dst": f"src/dst {call.root}"} if call.root is not None else {}
     found |= {"reduce op": call.reduce_op} if call.reduce_op else {}
     found |= {"tag": f"tag {call.tag}"} if call.tag else {}

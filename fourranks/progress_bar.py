@@ -43,7 +43,7 @@ class Bars:
         self._open: list[_Open] = []
 
     def open(self, description: str, total: int | None, frame: FrameType) -> Bar:
-        """A loop begins in the function that `frame` is a call of."""
+        """Note that a loop begins in the function that `frame` is a call of."""
         self._close_abandoned(frame)
         thread = threading.get_ident()
         depth = sum(one.thread == thread for one in self._open)
@@ -56,12 +56,12 @@ class Bars:
         return bar
 
     def close(self, bar: Bar) -> None:
-        """The loop is over, or was left."""
+        """Note that the loop is over, or was left."""
         bar.ended = time.perf_counter()
         self._open = [one for one in self._open if one.bar is not bar]
 
     def snapshot(self) -> tuple[Bar, ...]:
-        """All bars; another thread may ask."""
+        """Return all bars; another thread may ask."""
         return tuple(self._latest.values())
 
     def begin_cell(self) -> None:
@@ -69,14 +69,15 @@ class Bars:
         self._latest, self._open = {}, []
 
     def end_cell(self) -> tuple[Bar, ...]:
-        """All bars; a loop that an exception left is over, too."""
+        """Return all bars; a loop that an exception left is over, too."""
         for one in self._open:
             self.close(one.bar)
         return self.snapshot()
 
     def _close_abandoned(self, frame: FrameType) -> None:
-        """An exception that is still remembered keeps the loop alive that it came from."""
-        stack, outer = set(), frame
+        """Close loops that an exception left: as long as it is remembered, it keeps them alive."""
+        stack = set()
+        outer: FrameType | None = frame
         while outer is not None:
             stack.add(outer)
             outer = outer.f_back
@@ -88,7 +89,8 @@ class Bars:
     def _make_room(self) -> None:
         if len(self._latest) >= MOST_LOOPS:
             ended = (key for key, bar in self._latest.items() if bar.ended is not None)
-            self._latest.pop(next(ended, None), None)
+            if (oldest := next(ended, None)) is not None:
+                del self._latest[oldest]
 
 
 _bars = Bars()
@@ -117,7 +119,7 @@ def progress(iterable: Iterable[T], description: str = "", total: int | None = N
 
 
 def collect() -> Bars:
-    """In a rank: from now on loops are only counted, in these bars."""
+    """Have a rank only count its loops from now on, in these bars."""
     global _printer
     _printer = None
     return _bars
@@ -147,7 +149,7 @@ class _Printer:
             self._show(" › ".join(line for _, line in running({0: _bars.snapshot()}, now)))
 
     def close(self, bar: Bar) -> None:
-        """A loop is over: an outermost one leaves its line, the others leave nothing."""
+        """End a loop: an outermost one leaves its line, the others leave nothing."""
         if bar.depth == 0:
             self._show("\n".join(line for _, line in ended({0: [bar]})), last=True)
             self._due = 0.0

@@ -30,19 +30,25 @@ class Scene:
         """What each rank that is part of the proof does, by rank."""
         return self.deadlock.conflicts | self.deadlock.blocked
 
+    @property
+    def waits(self) -> dict[int, Call]:
+        """Those of these calls that ranks still wait in."""
+        blocked = self.deadlock.blocked
+        return {rank: call for rank, call in self.calls.items() if rank in blocked or call.end is None}
+
     def view(self, rank: int) -> RankView:
         return self.deadlock.views[rank]
 
     def passes(self, rank: int, line: Line) -> int:
-        """Calls that the rank has made from this line, or from functions called there, in this cell."""
+        """Count the rank's calls from this line, or from functions called there, in this cell."""
         return self.view(rank).progress.passes.get(line[:2], 0)
 
     def blocks(self, line: Line) -> tuple[Block, ...]:
-        """The loops and branches around a line, innermost first."""
+        """Return the loops and branches around a line, innermost first."""
         return self.source.blocks(*line[:2])
 
     def place(self, call: Call) -> str:
-        """The line of a call, which line led there, and what lies between it and the call."""
+        """Name the line of a call, the line that led there, and what lies between it and the call."""
         text = str(self._place(call.file, call.line))
         if call.through:
             text += f", through {call.through}"
@@ -53,7 +59,7 @@ class Scene:
         return text
 
     def at(self, file: str, line: int) -> str:
-        """The name of a line: its number alone where all that is shown is in the same file."""
+        """Name a line: by its number alone where all that is shown is in the same file."""
         if {call.file for call in self.calls.values()} == {file}:
             return f"line {line}"
         return self._place(file, 0).label.replace("line 0", f"line {line}")
@@ -67,5 +73,5 @@ class Scene:
 
 
 def stack(call: Call) -> tuple[Line, ...]:
-    """The reader's lines that led to a call, the outermost first."""
+    """Return the reader's lines that led to a call, the outermost first."""
     return (*reversed(call.callers), call.at)

@@ -10,8 +10,8 @@ from .errors import FourRanksError
 from .protocol.parcel import Parcel, pack
 
 
-def packed_call(function: Callable[..., Any], args: tuple, kwargs: dict) -> Parcel:
-    """A call, with its function by value.
+def packed_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parcel:
+    """Pack a call, with its function by value.
 
     Raises:
         FourRanksError: something in it cannot travel.
@@ -23,7 +23,7 @@ def packed_call(function: Callable[..., Any], args: tuple, kwargs: dict) -> Parc
 
 
 def packed_variables(variables: dict[str, Any]) -> Parcel:
-    """Variables by name; those that share an object share it on the ranks, too.
+    """Pack variables by name; those that share an object share it on the ranks, too.
 
     Raises:
         FourRanksError: one of them cannot travel.
@@ -35,7 +35,7 @@ def packed_variables(variables: dict[str, Any]) -> Parcel:
 
 
 def _culprit(variables: dict[str, Any]) -> str:
-    """The first variable that cannot travel."""
+    """Name the first variable that cannot travel."""
     for name, value in variables.items():
         try:
             pack(value)
@@ -52,7 +52,7 @@ def _refusal(what: str, error: Exception) -> FourRanksError:
 
 
 def notebook_sources() -> dict[str, str]:
-    """Text of the notebook's cells, so that a traceback on a rank can show their lines."""
+    """Return the text of the notebook's cells, so that a traceback on a rank can show their lines."""
     return {
         name: "".join(entry[2])
         for name, entry in list(linecache.cache.items())

@@ -13,6 +13,7 @@ import linecache
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeAlias
 
 LONGEST = 2000  # lines that are parsed as a whole; of a longer file, the statement around the line
 
@@ -31,6 +32,9 @@ _KINDS = {
     ast.Try: "try",
 }
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_Placed: TypeAlias = (  # nodes that have line numbers
+    ast.stmt | ast.expr | ast.ExceptHandler | ast.pattern | ast.arg | ast.keyword | ast.alias
+)
 _BEGINS_NO_STATEMENT = re.compile(r"(?=[\s#)\]}]|$)|(else|elif|except|finally)\b")
 
 
@@ -69,25 +73,25 @@ class Source:
         self._cells = cells
 
     def blocks(self, file: str, line: int) -> tuple[Block, ...]:
-        """The loops and branches around a line, innermost first, up to the function that it is in."""
+        """Return the loops and branches around a line, innermost first, up to the function that it is in."""
         return self._function(file, line).blocks(line)
 
     def calls_from(self, file: str, line: int) -> list[tuple[str, int]]:
-        """Names and lines of the function's calls on this line and behind it, but not on another branch."""
+        """List the function's calls on this line and behind it, but not on another branch."""
         return self._function(file, line).calls_from(line)
 
     def exits(self, file: str, line: int) -> list[Exit]:
-        """Statements by which the function around a line may end, or the loop around it, or its iteration."""
+        """List statements by which the function around a line may end, or the loop, or its iteration."""
         return self._function(file, line).exits(line)
 
-    def _function(self, file: str, line: int) -> _Function:
+    def _function(self, file: str, line: int) -> _Definition:
         text = self._cells.get(file) or "".join(linecache.getlines(file))
         first, lines = _statements_around(text.splitlines(), line)
         return _function(tuple(lines), first, line)
 
 
 def _statements_around(lines: list[str], line: int) -> tuple[int, list[str]]:
-    """The number of the first line, and the lines, of all code or of the one statement around a line."""
+    """Return the number of the first line, and the lines, of all code or of the statement around a line."""
     if len(lines) <= LONGEST:
         return 1, lines
     begin = min(line, len(lines))
@@ -100,20 +104,20 @@ def _statements_around(lines: list[str], line: int) -> tuple[int, list[str]]:
 
 
 @functools.lru_cache(maxsize=64)
-def _function(lines: tuple[str, ...], first: int, line: int) -> _Function:
-    """The innermost function around a line, or the cell itself; nothing if the text is not Python."""
+def _function(lines: tuple[str, ...], first: int, line: int) -> _Definition:
+    """Return the innermost function around a line, or the cell itself; nothing if the text is not Python."""
     try:
         tree: ast.AST = ast.parse("\n".join(lines))
     except (SyntaxError, ValueError, SystemError, RecursionError, MemoryError):
-        return _Function(None, (), 1)
+        return _Definition(None, (), 1)
     found, target = tree, line - first + 1
     for node in ast.walk(tree):  # outer nodes come before inner ones
-        if isinstance(node, _FUNCTIONS) and _first_line(node) <= target <= node.end_lineno:
+        if isinstance(node, _FUNCTIONS) and _covers(node, target):
             found = node
-    return _Function(found, lines, first)
+    return _Definition(found, lines, first)
 
 
-class _Function:
+class _Definition:
     """The syntax tree of one function, asked by line numbers of its file."""
 
     def __init__(self, root: ast.AST | None, lines: tuple[str, ...], first: int) -> None:
@@ -155,7 +159,7 @@ class _Function:
 
     def _block(self, node: ast.AST, arm: str) -> Block | None:
         kind = _KINDS.get(type(node))
-        if kind is None or not _is_inside(node, arm):
+        if kind is None or not isinstance(node, _Placed | ast.match_case) or not _is_inside(node, arm):
             return None
         first, end = _first_line(node), _last_line(node)
         statement = self._lines[first - 1].strip()
@@ -190,7 +194,7 @@ def _children(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 
 
 def _covers(node: ast.AST, line: int) -> bool:
-    return hasattr(node, "lineno") and node.lineno <= line <= node.end_lineno
+    return isinstance(node, _Placed) and node.lineno <= line <= _last_line(node)
 
 
 def _is_inside(node: ast.AST, arm: str) -> bool:
@@ -202,12 +206,13 @@ def _is_inside(node: ast.AST, arm: str) -> bool:
     return not (isinstance(node, ast.If) and arm == "test" and node.body[0].lineno != node.lineno)
 
 
-def _first_line(node: ast.AST) -> int:
+def _first_line(node: _Placed | ast.match_case) -> int:
     return node.pattern.lineno if isinstance(node, ast.match_case) else node.lineno
 
 
-def _last_line(node: ast.AST) -> int:
-    return node.body[-1].end_lineno if isinstance(node, ast.match_case) else node.end_lineno
+def _last_line(node: _Placed | ast.match_case) -> int:
+    last = node.body[-1] if isinstance(node, ast.match_case) else node
+    return last.end_lineno or last.lineno
 
 
 def _name(function: ast.AST) -> str:

@@ -10,10 +10,9 @@ import json
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from .errors import format_ranks
 from .loops import ended
+from .naming import format_ranks
 from .protocol.bars import Bar
 from .protocol.messages import TEXT_LIMIT, Clear, Display, Stream
 
@@ -74,7 +73,7 @@ class Transcript:
         self._outputs[rank].dropped += characters
 
     def finish(self, rank: int) -> None:
-        """The rank's cell has ended: what it left unfinished is its last line."""
+        """End the rank's cell: what it left unfinished is its last line."""
         output = self._outputs[rank]
         output.finished = True
         self._end_lines(output)
@@ -113,15 +112,15 @@ class Transcript:
             return
         item = Item("display", text, value=message)
         if message.update:
-            self._update(output, item)
+            self._update(output, message, item)
         else:
             output.rich_left -= len(text)
             output.items.append(item)
 
-    def _update(self, output: _RankOutput, item: Item) -> None:
+    def _update(self, output: _RankOutput, message: Display, item: Item) -> None:
         """`update_display`: replace the value that was shown under this display id."""
         for position, shown in enumerate(output.items):
-            if shown.value is not None and shown.value.display_id == item.value.display_id:
+            if shown.value is not None and shown.value.display_id == message.display_id:
                 output.items[position] = item
                 self.revision += 1
 
@@ -137,36 +136,35 @@ class Transcript:
     # --- reading it --------------------------------------------------------------------------------------
 
     def items(self, rank: int) -> list[Item]:
-        """What one rank showed so far, in its own order."""
+        """Return what one rank showed so far, in its own order."""
         return self._outputs[rank].items
 
     def unfinished(self, rank: int) -> str:
-        """The line that the rank is still writing, such as a progress bar."""
+        """Return the line that the rank is still writing, such as a progress bar."""
         return next((_overwritten(text) for text in self._outputs[rank].unfinished.values() if text), "")
 
     def all_have(self, queues: dict[int, deque[Item]]) -> bool:
-        """Whether every rank has something in its queue or nothing more to come."""
+        """Return whether every rank has something in its queue or nothing more to come."""
         return all(queue or self._outputs[rank].finished for rank, queue in queues.items())
 
     def text(self, rank: int) -> str:
-        """The text of one rank, without a label."""
-        lines = [item.text if item.value is None else _plain_text(item) for item in self.items(rank)]
-        return "\n".join(lines)
+        """Return the text of one rank, without a label."""
+        return "\n".join(map(_plain_text, self.items(rank)))
 
     def merged(self) -> Iterator[tuple[tuple[int, ...], Item]]:
-        """All items in reading order, each with the ranks that showed it."""
+        """Yield all items in reading order, each with the ranks that showed it."""
         return merge({rank: deque(self.items(rank)) for rank in self.ranks})
 
     def lines(self) -> Iterator[str]:
-        """The merged text line by line, each behind the ranks that showed it."""
+        """Yield the merged text line by line, each behind the ranks that showed it."""
         for ranks, item in self.merged():
-            yield from label(ranks, item.text if item.value is None else _plain_text(item))
+            yield from label(ranks, _plain_text(item))
 
     def __str__(self) -> str:
         return "\n".join([*self.lines(), *self.loops()])
 
     def loops(self) -> list[str]:
-        """A line for each loop over `fourranks.progress`."""
+        """Return a line for each loop over `fourranks.progress`."""
         return [line for ranks, text in ended(self.bars) for line in label(ranks, text)]
 
     __repr__ = __str__
@@ -203,19 +201,21 @@ def _comes_later(item: Item, ranks: list[int], pending: dict[int, Counter[Item]]
 
 
 def label(ranks: Sequence[int], text: str) -> list[str]:
-    """The lines of a text, each behind the ranks that showed it."""
+    """Return the lines of a text, each behind the ranks that showed it."""
     prefix = f"[{format_ranks(ranks)}]"
     return [f"{prefix} {line}".rstrip() for line in text.split("\n")]
 
 
 def _overwritten(line: str) -> str:
-    """What is left of a line in which carriage returns went back to the start."""
+    """Return what is left of a line in which carriage returns went back to the start."""
     return line.rstrip("\r").rsplit("\r", 1)[-1]
 
 
 def _plain_text(item: Item) -> str:
-    data: dict[str, Any] = item.value.data
-    return data.get("text/plain", f"<{', '.join(data)}>")
+    if item.value is None:
+        return item.text
+    data = item.value.data
+    return str(data.get("text/plain", f"<{', '.join(data)}>"))
 
 
 def _size(characters: int) -> str:

@@ -15,13 +15,34 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 
 from .protocol.calls import Call
 from .protocol.progress import Progress
 
-STANDSTILL_ROUNDS = 5  # unchanged reports after which what may have been on its way does not come any more
+STANDSTILL_ROUNDS = 5  # unchanged reports after which nothing is assumed to be in flight
 
 _NOTHING = Progress()
+
+
+class End(Enum):
+    """How a cell can end on a rank, in words."""
+
+    FINISHED = "finished the cell"
+    RAISED = "raised"
+    DIED = "died"
+    AWAY = "took no part in this cell"
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a cell has ended on one rank; `str` says so: "raised ValueError"."""
+
+    how: End
+    exception: str = ""  # the name of the one that it has raised
+
+    def __str__(self) -> str:
+        return f"{self.how.value} {self.exception}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -29,7 +50,7 @@ class RankView:
     """What is known about one rank: how far it is, and how its cell ended if it has."""
 
     progress: Progress
-    ended: str | None = None  # "finished the cell", "raised ValueError", "died"; None while it runs
+    ended: Ended | None = None  # None while it runs
 
 
 @dataclass(frozen=True)
@@ -48,7 +69,7 @@ class Deadlock:
         return all(view.ended or view.progress.blocked for view in self.views.values())
 
     @property
-    def ended(self) -> dict[int, str]:
+    def ended(self) -> dict[int, Ended]:
         """How those of the missing ranks that have ended did so."""
         missing = {rank for ranks in self.missing.values() for rank in ranks}
         return {rank: how for rank in sorted(missing) if (how := self.views[rank].ended)}
@@ -81,7 +102,7 @@ class Watch:
 
 
 def _waits(view: RankView) -> list[Call]:
-    """The calls without which the rank does not go on, or, with NCCL, its cell is not over."""
+    """Return the calls without which the rank does not go on, or, with NCCL, its cell is not over."""
     if view.progress.blocked is not None:
         return view.progress.waits
     launched = view.progress.launched
@@ -89,7 +110,7 @@ def _waits(view: RankView) -> list[Call]:
 
 
 def in_step(progresses: dict[int, Progress]) -> bool:
-    """Whether all ranks have issued the same collectives in every group and no message is unmatched."""
+    """Return whether all ranks have issued the same collectives, and no message is unmatched."""
     for progress in progresses.values():
         for key, count in progress.collectives.items():
             if any(progresses[member].collectives.get(key, 0) != count for member in key[1]):
@@ -143,7 +164,7 @@ def _meet_in_group(rank: int, call: Call, other: int, their: Call) -> bool:
 
 
 def _call_at(progress: Progress, call: Call) -> Call | None:
-    """The collective that another rank issued at the same place of the same group, if it is still known."""
+    """Return the collective of another rank at the same place of the same group, if it is still known."""
     for recent in progress.recent:
         if not recent.is_point_to_point and recent.place_in_group == call.place_in_group:
             return recent
@@ -151,7 +172,7 @@ def _call_at(progress: Progress, call: Call) -> Call | None:
 
 
 def _misfit(rank: int, call: Call, views: dict[int, RankView]) -> dict[int, Call]:
-    """The other side of a message if the receiver's tensor is too small for it."""
+    """Return the other side of a message if the receiver's tensor is too small for it."""
     for other in set(call.ranks) - {rank} if call.peer is None else [call.peer]:
         for their in views[other].progress.recent:
             if {call.op, their.op} == {"send", "recv"} and their.peer in (rank, None):
@@ -181,7 +202,7 @@ def _deadlock(
     views: dict[int, RankView],
     strict: bool,
 ) -> Deadlock | None:
-    """The largest set of ranks that only wait for each other and for ranks that have ended."""
+    """Find the largest set of ranks that only wait for each other and for ranks that have ended."""
     waits = blocked | launched
     ended = {rank for rank, view in views.items() if view.ended and not view.progress.at_work} - set(blocked)
     progresses = {rank: view.progress for rank, view in views.items()}
@@ -221,7 +242,7 @@ def _hopeless(
 
 
 def _failed(rank: int, call: Call, progresses: Mapping[int, Progress]) -> dict[int, Call]:
-    """The other side of this call on ranks that it needs, where that has ended with an error."""
+    """Return the other side of this call on ranks that it needs, where that has ended with an error."""
     if call.is_point_to_point:
         needed = set(call.ranks) - {rank} if call.peer is None else {call.peer}
         return {
@@ -233,7 +254,7 @@ def _failed(rank: int, call: Call, progresses: Mapping[int, Progress]) -> dict[i
 
 
 def is_other_side(rank: int, call: Call, their: Call) -> bool:
-    """Whether another rank's call is the other side of this message of `rank`."""
+    """Return whether another rank's call is the other side of this message of `rank`."""
     return (
         {call.op, their.op} == {"send", "recv"}
         and their.peer == rank
@@ -242,7 +263,7 @@ def is_other_side(rank: int, call: Call, their: Call) -> bool:
 
 
 def missing(rank: int, call: Call, progresses: Mapping[int, Progress], strict: bool = True) -> set[int]:
-    """Ranks that have not yet issued what this call of `rank` needs from them.
+    """Return the ranks that have not yet issued what this call of `rank` needs from them.
 
     Args:
         rank: who waits.
@@ -256,14 +277,13 @@ def missing(rank: int, call: Call, progresses: Mapping[int, Progress], strict: b
 
     if call.waits_for_key:  # nothing tells who is to set it, only that it would be there by now
         return set() if strict else set(call.ranks) - {rank}
-    if call.op == "send":
-        return {call.peer} if _received(known(call.peer), rank, call) <= call.seq else set()
-    if call.op == "recv" and call.peer is None:
+    if call.is_point_to_point and call.peer is not None:
+        issued = _received if call.op == "send" else _sent
+        return {call.peer} if issued(known(call.peer), rank, call) <= call.seq else set()
+    if call.op == "recv":
         peers = set(call.ranks) - {rank}
         taken = {q: known(rank).recvs.get((call.group, q, call.tag), 0) for q in peers}
         return peers if all(_sent(known(q), rank, call) <= taken[q] for q in peers) else set()
-    if call.op == "recv":
-        return {call.peer} if _sent(known(call.peer), rank, call) <= call.seq else set()
     needed = _needed(rank, call) if strict or call.members else set(call.ranks) - {rank}
     return {q for q in needed if known(q).collectives.get((call.group, call.ranks), 0) <= call.seq}
 

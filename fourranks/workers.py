@@ -1,4 +1,4 @@
-"""The worker processes of one world, one a rank, as the notebook sees them.
+"""The workers of a world are its processes, one for each rank, as the notebook sees them.
 
 Starts them from the zygote, carries messages both ways, reads what C code and child processes print, and
 notices when one dies. Knows nothing of cells or process groups.
@@ -15,19 +15,32 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
 
 from . import zygote
+from .errors import StartError
+from .hardware import Placement
 from .protocol import board
-from .protocol.messages import LOOPBACK, Answer, Channel, Complete, Inspect, Settings, Stream
+from .protocol.messages import (
+    LOOPBACK,
+    Answer,
+    Channel,
+    Complete,
+    FromRank,
+    Inspect,
+    Settings,
+    Stream,
+    ToRank,
+)
 
+MAX_WORLD_SIZE = 128  # every two ranks of Gloo share a connection: beyond this, file descriptors run out
 _CHUNK = 1 << 16
 _STOPPED = "was stopped"  # the cause of an end that the notebook wanted
 END_PATIENCE = 5.0  # seconds for killed processes to be reaped; the kernel needs milliseconds
+LOOK_EVERY = 1.0  # seconds between looks for processes that Linux has killed for want of memory
 KILL_LASTS = 10.0  # seconds that a process with much memory may take to end when Linux kills it
 
 
@@ -42,16 +55,16 @@ class Worker:
     cause: str | None = None  # how it ended, once it has
     memory_bytes: int = 0
     gpu_bytes: int = 0  # of the rank's tensors on its GPU, when it last answered
-    decoders: dict[int, Any] = field(default_factory=dict)
+    decoders: dict[int, codecs.IncrementalDecoder] = field(default_factory=dict)
 
     @property
     def alive(self) -> bool:
         return self.cause is None
 
     @property
-    def died(self) -> bool:
-        """Whether the process ended without having been stopped by the notebook."""
-        return self.cause not in (None, _STOPPED)
+    def death(self) -> str | None:
+        """How the process ended, if it was not the notebook that stopped it."""
+        return None if self.cause == _STOPPED else self.cause
 
     def interrupt(self) -> None:
         """Interrupt the process from outside: C code may keep its threads from hearing of a message."""
@@ -66,19 +79,56 @@ class Worker:
 
 
 class Workers:
-    """All worker processes of one world."""
+    """The worker processes of one world.
 
-    def __init__(self, backend: str, devices: Sequence[str], start_method: str) -> None:
+    Args:
+        placement: the backend, and the device of each rank.
+        start_method: "fork" or "spawn".
+        capacity: ranks that there can be; the world may be smaller, and grow.
+
+    Attributes:
+        all: one a rank. A world that has become smaller keeps the others in reserve.
+    """
+
+    def __init__(self, placement: Placement, start_method: str, capacity: int) -> None:
+        self._backend, self._start_method = placement.backend, start_method
+        self._ranks_per_gpu = placement.ranks_per_gpu
         self._zygote = zygote.shared()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._zygote.channel, selectors.EVENT_READ)
         self._memory_kills = MemoryKills()
+        self._started: list[Worker] = []
         self.all: list[Worker] = []
+        self._board = board.create(capacity)
         try:
-            self._fork_all(backend, devices, start_method)
+            self.resize(placement)
         except BaseException:
             self.kill()
             raise
+
+    def resize(self, placement: Placement) -> None:
+        """Have one worker for each device; those that there were stay, beyond that in reserve.
+
+        Raises:
+            StartError: the ranks that there are cannot share their GPUs with so many others.
+        """
+        if self._backend == "nccl" and placement.ranks_per_gpu > max(1, self._ranks_per_gpu):
+            raise StartError(
+                f"These ranks were started as {self._ranks_per_gpu} on a GPU, and NCCL cannot let more join "
+                "them there. Start a new world."
+            )
+        self.reserve(placement)
+        self.all = self._started[: len(placement.devices)]
+
+    def reserve(self, placement: Placement) -> None:
+        """Start the workers that are missing for this placement, to be there when the world grows."""
+        devices = placement.devices
+        missing = range(len(self._started), len(devices))
+        if not self._started:
+            self._fork_first(len(devices), devices[0])
+            missing = missing[1:]
+        for rank in missing:
+            self._started.append(self._fork(rank, len(devices), devices[rank]))
 
     def __getitem__(self, rank: int) -> Worker:
         return self.all[rank]
@@ -86,34 +136,37 @@ class Workers:
     def living(self) -> list[Worker]:
         return [worker for worker in self.all if worker.alive]
 
-    def send(self, rank: int, message: Any) -> None:
+    def send(self, rank: int, message: ToRank) -> None:
         """Send a message to one rank; a dead rank ignores it."""
         if self.all[rank].alive:
             self.all[rank].channel.send(message)
             self._select(self.all[rank].channel)
 
-    def poll(self, timeout: float) -> list[tuple[int, Any]]:
-        """Messages that arrive within `timeout` seconds, as (rank, message); returns at the first ones."""
+    def poll(self, timeout: float) -> list[tuple[int, FromRank]]:
+        """Return messages that arrive within `timeout` seconds, as (rank, message), at the first ones."""
         events = self._selector.select(timeout)
-        arrived = []
+        arrived: list[tuple[int, FromRank]] = []
         for worker in {id(key.data): key.data for key, _ in events if key.data is not None}.values():
-            arrived += self._receive(worker)
+            messages = self._receive(worker)
+            arrived += messages if worker.rank < len(self.all) else []
         if not events or any(key.fileobj is self._zygote.channel for key, _ in events):
             self.notice_deaths()
         return arrived
 
     def notice_deaths(self) -> None:
         """See whose process has ended; any thread may ask."""
-        ends = [(worker, self._zygote.death(worker.pid)) for worker in self.living()]
-        out_of_memory = self._memory_kills.recent()
-        for worker, status in ends:
-            if status is not None:
-                worker.cause = _describe(status, out_of_memory)
-            elif not self._zygote.alive:
+        self._memory_kills.look()
+        living = self.living()
+        ended = self._zygote.ended(worker.pid for worker in living)
+        orphaned = not self._zygote.alive
+        for worker in living:
+            if worker.pid in ended:
+                worker.cause = _describe(ended[worker.pid], self._memory_kills.recent())
+            elif orphaned:
                 worker.cause = "was ended, together with the process that ranks are forked from"
 
     def ask(self, rank: int, question: Complete | Inspect, patience: float) -> Any:
-        """A rank's answer to a question about its variables; None if none comes within `patience` seconds."""
+        """Return a rank's answer about its variables; None if none comes within `patience` seconds."""
         self.send(rank, question)
         deadline = time.monotonic() + patience
         while self[rank].alive and (left := deadline - time.monotonic()) > 0:
@@ -124,6 +177,7 @@ class Workers:
 
     def kill(self) -> None:
         """End all processes and what they started; returns when they are gone."""
+        self.all = self._started
         self.notice_deaths()
         ending = self.living()
         for worker in ending:
@@ -134,47 +188,50 @@ class Workers:
             self.poll(0.01)
         for worker in self.all:
             self._close(worker)
+        os.close(self._board)
         self._selector.close()
 
     # --- internals ---------------------------------------------------------------------------------------
 
     def _are_there(self, workers: list[Worker]) -> bool:
         """Whether any of these processes still runs."""
-        return self._zygote.alive and any(self._zygote.death(worker.pid) is None for worker in workers)
+        return self._zygote.alive and len(self._zygote.ended(worker.pid for worker in workers)) < len(workers)
 
-    def _fork_all(self, backend: str, devices: Sequence[str], start_method: str) -> None:
-        """Fork all ranks. Rank 0 inherits the rendezvous store's socket, so nobody can take its port."""
-        world_size = len(devices)
-        with (
-            _open_board(world_size) as shared,
-            socket.create_server((LOOPBACK, 0), backlog=world_size) as listener,
-        ):
-            port = listener.getsockname()[1]
-            for rank, device in enumerate(devices):
-                settings = Settings(
-                    rank,
-                    world_size,
-                    backend,
-                    device,
-                    port,
-                    os.getcwd(),
-                    sys.path[:],
-                    dict(os.environ),
-                    start_method,
-                )
-                inherited = [shared] if rank else [shared, listener.fileno()]
-                self.all.append(self._fork(settings, inherited))
+    def _fork_first(self, world_size: int, device: str) -> None:
+        """Fork rank 0, which inherits the rendezvous store's socket: no other process can take its port."""
+        try:
+            store = socket.create_server((LOOPBACK, 0), backlog=MAX_WORLD_SIZE)
+        except PermissionError:
+            raise StartError(
+                "Ranks meet through a socket, and this process may open none. Where a notebook is graded "
+                "without namespaces (docs/security.md), checks start ranks, and cells cannot."
+            ) from None
+        with store as listener:
+            self._store_port = listener.getsockname()[1]
+            self._started.append(self._fork(0, world_size, device, listener.fileno()))
 
-    def _fork(self, settings: Settings, inherited: list[int]) -> Worker:
+    def _fork(self, rank: int, world_size: int, device: str, *listener: int) -> Worker:
+        settings = Settings(
+            rank,
+            world_size,
+            self._backend,
+            device,
+            self._store_port,
+            os.getcwd(),
+            sys.path[:],
+            dict(os.environ),
+            self._start_method,
+            self._ranks_per_gpu,
+        )
         ours, theirs = socket.socketpair()
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         try:
-            pid = self._zygote.fork(settings, [theirs.fileno(), out_end, err_end, *inherited])
+            pid = self._zygote.fork(settings, [theirs.fileno(), out_end, err_end, self._board, *listener])
         finally:
             theirs.close()
             os.close(out_end)
             os.close(err_end)
-        worker = Worker(settings.rank, pid, Channel(ours, blocking=False), {out: "stdout", err: "stderr"})
+        worker = Worker(rank, pid, Channel(ours, blocking=False), {out: "stdout", err: "stderr"})
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
         for pipe in worker.pipes:
             os.set_blocking(pipe, False)
@@ -190,9 +247,9 @@ class Workers:
             if key.events != wanted:
                 self._selector.modify(channel, wanted, key.data)
 
-    def _receive(self, worker: Worker) -> list[tuple[int, Any]]:
+    def _receive(self, worker: Worker) -> list[tuple[int, FromRank]]:
         """Pipes first: what was printed before a message belongs before it."""
-        arrived: list[tuple[int, Any]] = []
+        arrived: list[tuple[int, FromRank]] = []
         for pipe, name in list(worker.pipes.items()):
             if text := self._read_pipe(worker, pipe):
                 arrived.append((worker.rank, Stream(name, text, is_raw=True)))
@@ -233,24 +290,22 @@ class MemoryKills:
     """Notices when Linux kills processes for want of memory: any process of the machine."""
 
     def __init__(self) -> None:
-        self._count, self._since = _out_of_memory_kills(), -math.inf
+        self._count, self._looked, self._since = _out_of_memory_kills(), time.monotonic(), -math.inf
+
+    def look(self) -> None:
+        """Look for kills, if that was last done a while ago: it takes as long as a small cell's code."""
+        if time.monotonic() - self._looked > LOOK_EVERY:
+            self._look()
 
     def recent(self) -> bool:
-        """Whether it has killed one lately, which may be the one whose end is seen now."""
-        count, now = _out_of_memory_kills(), time.monotonic()
+        """Return whether Linux has killed one lately, which may be the one whose end is seen now."""
+        self._look()
+        return self._looked - self._since < KILL_LASTS
+
+    def _look(self) -> None:
+        count, self._looked = _out_of_memory_kills(), time.monotonic()
         if count != self._count:
-            self._count, self._since = count, now
-        return now - self._since < KILL_LASTS
-
-
-@contextlib.contextmanager
-def _open_board(world_size: int) -> Iterator[int]:
-    """The descriptor of a new board, ours until every rank has inherited it."""
-    descriptor = board.create(world_size)
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+            self._count, self._since = count, self._looked
 
 
 def _describe(status: int, out_of_memory: bool) -> str:
@@ -265,7 +320,7 @@ def _describe(status: int, out_of_memory: bool) -> str:
 
 
 def _out_of_memory_kills() -> int:
-    """Processes that Linux has killed for want of memory since the machine started."""
+    """Count the processes that Linux has killed for want of memory since the machine started."""
     with contextlib.suppress(OSError, ValueError), open("/proc/vmstat") as table:
         return int(dict(line.split() for line in table).get("oom_kill", 0))
     return 0

@@ -10,17 +10,21 @@ import atexit
 import os
 import pickle
 import select
+import site
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from .errors import StartError
 from .hardware import Gpus
 from .protocol.messages import Channel, Settings
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,8 +40,10 @@ class FindGpus:
 
 
 @dataclass(frozen=True)
-class ImportMore:
-    """Import at once what is else imported when there is nothing to do."""
+class Import:
+    """Import these modules, so that ranks forked from now on have them."""
+
+    modules: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,16 @@ class Kill:
 class Died:
     pid: int
     status: int  # as from os.waitpid
+
+
+class ZygoteProcess(Protocol):
+    """A warm process, with as much of `subprocess.Popen` as its handle uses."""
+
+    def poll(self) -> int | None: ...
+
+    def wait(self, timeout: float | None = None) -> int: ...
+
+    def kill(self) -> None: ...
 
 
 class Zygote:
@@ -96,17 +112,16 @@ class Zygote:
                 self._ready = self._wait_for(Ready)
             return self._ready
 
-    def import_more(self) -> None:
-        """Make ranks that are forked from now on ready for optimizers and DDP.
+    def import_modules(self, *modules: str) -> None:
+        """Import modules that ranks forked from now on would otherwise import one by one.
 
-        Else each of them takes a second for the same imports, unless the zygote had time for them. Returns at
-        once; the next fork waits for it.
+        Returns at once; the next fork waits for it. A module that cannot be imported is left to the ranks.
         """
         with self._lock:
-            self.channel.send(ImportMore())
+            self.channel.send(Import(modules))
 
     def gpus(self) -> Gpus:
-        """The GPUs that ranks forked now can use, by the environment of this moment."""
+        """Return the GPUs that ranks forked now can use, by the environment of this moment."""
         visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         with self._lock:
             if visible not in self._gpus:
@@ -135,11 +150,11 @@ class Zygote:
         with self._lock:
             self.channel.send(Kill(tuple(pids)))
 
-    def death(self, pid: int) -> int | None:
-        """The wait status of a rank that has ended, else None."""
+    def ended(self, pids: Iterable[int]) -> dict[int, int]:
+        """Return the wait status of each of these ranks that has ended."""
         with self._lock:
             self._receive()
-            return self._deaths.get(pid)
+            return {pid: self._deaths[pid] for pid in pids if pid in self._deaths}
 
     def stop(self) -> None:
         """End the process and every rank; a zygote whose socket closes does so."""
@@ -151,7 +166,7 @@ class Zygote:
             self._process.kill()
             self._process.wait()
 
-    def _launch(self, theirs: socket.socket) -> subprocess.Popen:
+    def _launch(self, theirs: socket.socket) -> ZygoteProcess:
         return subprocess.Popen(
             [sys.executable, "-m", "fourranks.zygote_process", str(theirs.fileno())],
             pass_fds=[theirs.fileno()],
@@ -159,8 +174,7 @@ class Zygote:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
-            env=os.environ
-            | {"PYTHONPATH": os.pathsep.join([_package_parent(), os.environ.get("PYTHONPATH", "")])},
+            env=_environment(),
         )
 
     def _receive(self) -> None:
@@ -172,7 +186,7 @@ class Zygote:
                     self._deaths.pop(message.pid, None)
                 self._arrived.append(message)
 
-    def _wait_for(self, kind: type) -> Any:
+    def _wait_for(self, kind: type[T]) -> T:
         while True:
             for message in self._arrived:
                 if isinstance(message, kind):
@@ -188,11 +202,12 @@ class Zygote:
         return self._errors.read().decode(errors="replace").strip() or "It left no message."
 
 
+COMPILER = "torch._dynamo"  # torch imports it at the first use of an optimizer or DDP: a second
 _shared: Zygote | None = None
 
 
 def shared() -> Zygote:
-    """This process's zygote: started on the first call, and again if it has died."""
+    """Return this process's zygote: started on the first call, and again if it has died."""
     global _shared
     if _shared is None or not _shared.alive or _shared.owner != os.getpid():
         _shared = Zygote()
@@ -214,5 +229,13 @@ def stop_shared() -> None:
     _shared = None
 
 
-def _package_parent() -> str:
-    return os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+def _environment() -> dict[str, str]:
+    """Return variables with which a new process imports this package, wherever it lies.
+
+    Where it is installed a process does so anyway, and PYTHONPATH would put all that is installed before
+    Python's own modules.
+    """
+    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    if folder in (*site.getsitepackages(), site.getusersitepackages()):
+        return dict(os.environ)
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])}

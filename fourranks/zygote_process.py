@@ -7,8 +7,11 @@ this process.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import gc
+import importlib
 import os
 import pickle
 import select
@@ -20,7 +23,7 @@ from typing import Any
 
 from .hardware import find_gpus
 from .protocol.messages import Channel
-from .zygote import Died, FindGpus, Fork, Forked, ImportMore, Kill, Ready
+from .zygote import COMPILER, Died, FindGpus, Fork, Forked, Import, Kill, Ready
 
 PARENT_CHECK = 1.0  # seconds; how soon the zygote notices a notebook that is gone but left the socket open
 
@@ -37,6 +40,7 @@ def main(
         become: what a forked process does, with the arguments of `become_rank`; that itself by default.
         idle_work: what is done when nothing is asked for and there are no ranks.
     """
+    gc.disable()  # this process makes no garbage to speak of; ranks do, and enable it
     channel = Channel(socket.socket(fileno=descriptor), blocking=True)
     parent = os.getppid()
     alarm = _wake_on_child_death()
@@ -44,10 +48,11 @@ def main(
     from .rank.main import become_rank
 
     become = become or become_rank
+    sources: list[Channel | socket.socket] = [channel, alarm]
     ranks: set[int] = set()
     idle_work = list(idle_work)
     while os.getppid() == parent:
-        readable, _, _ = select.select([channel, alarm], [], [], PARENT_CHECK)
+        readable, _, _ = select.select(sources, [], [], PARENT_CHECK)
         if not readable and idle_work and not ranks:
             idle_work.pop(0)()
         if alarm in readable:
@@ -59,21 +64,19 @@ def main(
 
 
 def _warm_up() -> Ready:
-    gc.disable()
     from .rank.main import become_rank  # noqa: F401  (torch and everything else that a rank needs)
     from .rank.shell import shell
 
     shell()
-    gc.freeze()  # what was imported is no garbage: a rank's collector need not look at it, nor copy its pages
-    gc.enable()
+    "localhost".encode("idna")  # Python imports this encoding at the first connection to a host by name
     return Ready()
 
 
-def import_more() -> None:
-    """Spare later ranks the seconds that the first use of DDP takes: torch imports its compiler then."""
-    import torch._dynamo  # noqa: F401
-
-    gc.freeze()
+def import_modules(*modules: str) -> None:
+    """Import modules for later ranks; what fails is left to them, who have the notebook's path."""
+    for module in modules:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(module)
 
 
 def render_a_traceback() -> None:
@@ -84,7 +87,7 @@ def render_a_traceback() -> None:
     try:
         torch.distributed.barrier()
     except ValueError as error:  # there is no process group here
-        as_in_a_rank = FormattedTB(mode="Context", theme_name="neutral")
+        as_in_a_rank = FormattedTB(mode="Context")  # a theme has another name in IPython 8
         as_in_a_rank.structured_traceback(type(error), error, error.__traceback__)
 
 
@@ -109,6 +112,7 @@ def _obey(channel: Channel, ranks: set[int], become: Callable[..., None]) -> boo
     """Handle one message; False when the notebook has closed its end."""
     message, descriptors = _receive_with_descriptors(channel.sock)
     if isinstance(message, Fork):
+        gc.freeze()  # a rank's collector need not look at what is here already, and so copy its pages
         pid = os.fork()
         if pid == 0:
             _become_rank(message, descriptors, channel, become)
@@ -116,8 +120,8 @@ def _obey(channel: Channel, ranks: set[int], become: Callable[..., None]) -> boo
         for descriptor in descriptors:
             os.close(descriptor)
         channel.send(Forked(pid))
-    elif isinstance(message, ImportMore):
-        import_more()
+    elif isinstance(message, Import):
+        import_modules(*message.modules)
     elif isinstance(message, FindGpus):
         channel.send(find_gpus(message.visible))
     elif isinstance(message, Kill):
@@ -140,6 +144,7 @@ def _become_rank(
     message: Fork, descriptors: list[int], channel: Channel, become: Callable[..., None]
 ) -> None:
     try:
+        gc.enable()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
@@ -159,11 +164,10 @@ def _become_rank(
         control_channel = Channel(socket.socket(fileno=control), blocking=True)
         become(message.settings, control_channel, *arguments)
     except BaseException:
-        sys.__stderr__ = os.fdopen(2, "w")
         import traceback
 
-        traceback.print_exc(file=sys.__stderr__)
-        sys.__stderr__.flush()
+        with os.fdopen(2, "w") as pipe:
+            traceback.print_exc(file=pipe)
     finally:
         os._exit(1)
 
@@ -195,5 +199,9 @@ if __name__ == "__main__":
     from fourranks import zygote_process
 
     zygote_process.main(
-        int(sys.argv[1]), idle_work=[zygote_process.render_a_traceback, zygote_process.import_more]
+        int(sys.argv[1]),
+        idle_work=[
+            zygote_process.render_a_traceback,
+            functools.partial(zygote_process.import_modules, COMPILER),
+        ],
     )

@@ -1,4 +1,4 @@
-"""`python -m fourranks doctor`: is this machine fit for the course, and if not, what to do about it.
+"""`fourranks doctor`: is this machine fit for the course, and if not, what to do about it.
 
 `report` prints what the checks find; the checks themselves are in `system` (limits, memory, sandbox), `gpus`
 (driver, GPUs, links, by `topology`) and `worlds` (ranks that are really started).
@@ -27,6 +27,7 @@ QUICK = [
 BANDWIDTH = [
     Check("Gloo bandwidth", worlds.gloo_bandwidth),
     Check("NCCL bandwidth", worlds.nccl_bandwidth),
+    Check("NCCL, shared GPU", worlds.nccl_sharing),
 ]
 
 

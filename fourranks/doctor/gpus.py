@@ -9,10 +9,12 @@ from dataclasses import dataclass
 
 from .. import zygote
 from ..cuda_errors import explain
+from ..hardware import SHARING_NCCL, Gpus, can_host_nccl, dotted, newer_nccl
 from . import topology
 from .report import Finding, Severity
 from .tool import NoAnswer, ask
 
+COURSE_RANKS = 4  # of most lectures
 NO_GPUS = "no NVIDIA GPUs: the ranks use the processors"
 IN_USE = 0.05  # share of a GPU's memory that is taken when somebody computes on it
 PCIE_GB = {3: 15.75, 4: 31.5, 5: 63.0, 6: 121.0}  # 16 lanes of each generation, one direction, GB/s
@@ -34,7 +36,7 @@ class Gpu:
 
 
 def installed() -> list[Gpu]:
-    """The GPUs that the driver sees.
+    """Return the GPUs that the driver sees.
 
     Raises:
         NoAnswer: nvidia-smi is missing or did not answer as it does.
@@ -59,7 +61,7 @@ def _number(text: str) -> float:
 
 
 def driver() -> Finding:
-    """Whether the driver can run the CUDA that torch was built for."""
+    """Judge whether the driver can run the CUDA that torch was built for."""
     import torch
 
     built = torch.version.cuda
@@ -87,7 +89,7 @@ def _without_answer(reason: str) -> Finding:
 
 
 def compare_driver(version: str, built: str) -> Finding:
-    """A verdict on a driver.
+    """Judge a driver.
 
     Args:
         version: of the driver.
@@ -105,7 +107,7 @@ def compare_driver(version: str, built: str) -> Finding:
 
 
 def gpus() -> Finding:
-    """Which GPUs torch can use, and whether somebody else does."""
+    """Say which GPUs torch can use, and whether others use them."""
     try:
         cards = installed()
     except NoAnswer:
@@ -120,7 +122,7 @@ def gpus() -> Finding:
         return Finding(Severity.PROBLEM, found, _way_to_gpus(visible, usable.trouble))
     found = f"{_names(usable.names)}{limited}"
     if usable.count < 4:
-        found += "; four ranks can share: `%ranks start --device cuda`"
+        found += "; four ranks can share: `%ranks start --device cuda`, over Gloo"
     return judge_use(cards, found) if cards else Finding(Severity.OK, found)
 
 
@@ -133,7 +135,7 @@ def _way_to_gpus(visible: str | None, trouble: str) -> str:
 
 
 def judge_use(cards: list[Gpu], found: str) -> Finding:
-    """A verdict on what other processes leave of the GPUs; `found` is what is known of them."""
+    """Judge what other processes leave of the GPUs; `found` is what is known of them."""
     if memory := min(card.memory for card in cards):
         found += f"\n{memory / 1024:.0f} GiB of memory each"
     taken = [number for number, card in enumerate(cards) if card.used > IN_USE * card.memory]
@@ -153,7 +155,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def links() -> Finding:
-    """How the GPUs are joined, and whether they can read each other's memory."""
+    """Say how the GPUs are joined, and whether they can read each other's memory."""
     try:
         found = topology.parse(ask("nvidia-smi", "topo", "-m"))
     except NoAnswer as reason:
@@ -166,7 +168,7 @@ def links() -> Finding:
 
 
 def judge_links(found: topology.Topology, apart: list[str]) -> Finding:
-    """A verdict on the links between GPUs.
+    """Judge the links between GPUs.
 
     Args:
         found: how they are joined.
@@ -194,7 +196,7 @@ def _without_peer_access() -> list[str]:
 
 
 def link_speed() -> tuple[float, str] | None:
-    """Bytes per second, one way, of the worst link between two GPUs, and its name; None if unknown."""
+    """Return bytes per second, one way, and the name of the worst link between two GPUs; None if unknown."""
     try:
         link = topology.parse(ask("nvidia-smi", "topo", "-m")).bottleneck()
         if count := topology.nvlinks(link):
@@ -216,12 +218,24 @@ def _nvlink_speed() -> float:
 
 
 def nccl() -> Finding:
-    """Which NCCL torch brings."""
-    import torch
-    import torch.distributed as dist
-
-    if not dist.is_nccl_available():
-        severity = Severity.PROBLEM if zygote.shared().gpus().count else Severity.OK
+    """Say which NCCL torch has loaded, and whether ranks can share a GPU with it."""
+    found = zygote.shared().gpus()
+    if not found.nccl:
+        severity = Severity.PROBLEM if found.count else Severity.OK
         advice = "Install the CUDA build of torch for Linux." if severity is Severity.PROBLEM else ""
         return Finding(severity, "this torch has no NCCL: the ranks talk by Gloo", advice)
-    return Finding(Severity.OK, "NCCL " + ".".join(map(str, torch.cuda.nccl.version())))
+    return judge_nccl_version(found)
+
+
+def judge_nccl_version(found: Gpus) -> Finding:
+    """Judge whether this NCCL does what this number of GPUs asks for."""
+    name = f"NCCL {dotted(found.nccl)}"
+    if not 0 < found.count < COURSE_RANKS:
+        return Finding(Severity.OK, name)
+    if can_host_nccl(COURSE_RANKS, found):
+        return Finding(Severity.OK, f"{name}; four ranks can share: `%ranks start --backend nccl`")
+    advice = (
+        f"From {dotted(SHARING_NCCL)} on ranks can share a GPU: `{newer_nccl(found)}`. pip says that torch "
+        "asks for another version, and installs it."
+    )
+    return Finding(Severity.OK, f"{name}: a GPU for each rank", advice)

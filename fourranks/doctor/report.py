@@ -44,7 +44,7 @@ def report(checks: Sequence[Check], show: Callable[[str], None] = print) -> int:
 
 
 def _outcome(check: Check) -> Finding:
-    """What the check found; a check that fails itself does not keep the others from running."""
+    """Return what the check found; a check that fails itself does not keep the others from running."""
     try:
         return check.run()
     except Exception as error:

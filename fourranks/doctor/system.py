@@ -23,27 +23,46 @@ RANK_MEMORY = 0.5 * 2**30  # bytes: a rank with torch, a small model and its gra
 SHARED_MEMORY = 2**30  # bytes; NCCL takes some 10 MB a channel and pair of ranks, loaders take batches
 FILES = 1024  # a rank of 32 has 31 connections a process group, and a notebook three descriptors a rank
 THREADS = 1024  # 32 ranks with a score of threads each, and a notebook
+_TORCH_VERSION = "from importlib.metadata import version; print(version('torch'))"
 CGROUP = Path("/sys/fs/cgroup")
 
 
 def python_and_torch() -> Finding:
-    """Whether Python and torch are the ones that the course is written for."""
+    """Judge whether Python and torch are the ones that the course is written for."""
     import torch
 
     found = f"Python {platform.python_version()}, torch {torch.__version__}"
     try:
         wanted = next(line for line in requires("fourranks") or [] if line.startswith("torch"))
     except (PackageNotFoundError, StopIteration):
-        advice = "The course is not installed: `make install` in its folder."
+        advice = "Four Ranks is not installed: `make install` in its folder."
         return Finding(Severity.ATTENTION, found, advice)
     if torch.__version__.split("+")[0] in Requirement(wanted).specifier:
-        return Finding(Severity.OK, found)
-    advice = f"The course is written for {wanted}: `make install` in its folder."
+        return Finding(Severity.OK, found, _use_of_outer_torch(wanted))
+    advice = f"Four Ranks is written for {wanted}: pip install '{wanted}', or `make install` in its folder."
     return Finding(Severity.ATTENTION, found, advice)
 
 
+def _use_of_outer_torch(wanted: str) -> str:
+    """Advise to share the torch of the Python that this virtual environment was made with, if it has one."""
+    import torch
+
+    if sys.prefix == sys.base_prefix or not torch.__file__.startswith(sys.prefix):
+        return ""
+    try:
+        outer = ask(sys._base_executable, "-I", "-c", _TORCH_VERSION)  # type: ignore[attr-defined]
+    except NoAnswer:
+        return ""
+    if outer.split("+")[0] not in Requirement(wanted).specifier:
+        return ""
+    return (
+        f"{sys._base_executable} has torch {outer}, too: "  # type: ignore[attr-defined]
+        "`make lab SYSTEM_TORCH=1` uses that one, and saves what this one takes."
+    )
+
+
 def processors() -> Finding:
-    """How many ranks have a processor of their own."""
+    """Count the ranks that have a processor of their own."""
     count, quota = hardware.processors(), hardware.processor_quota()
     found = f"{count} processor{'s' * (count > 1)} for this user"
     if quota is not None and quota < (os.cpu_count() or 1):
@@ -56,7 +75,7 @@ def processors() -> Finding:
 
 
 def memory() -> Finding:
-    """Whether four ranks find room."""
+    """Judge whether four ranks find room."""
     available, limit = psutil.virtual_memory().available, _memory_limit()
     if limit is not None:
         available = min(available, limit)
@@ -85,7 +104,7 @@ def _memory_limit() -> int | None:
 
 
 def shared_memory() -> Finding:
-    """Whether /dev/shm is as large as NCCL and data loaders want it."""
+    """Judge whether /dev/shm is as large as NCCL and data loaders want it."""
     if not os.path.isdir("/dev/shm"):
         return Finding(Severity.OK, "this system has no /dev/shm and needs none")
     space = shutil.disk_usage("/dev/shm")
@@ -100,7 +119,7 @@ def shared_memory() -> Finding:
 
 
 def open_files() -> Finding:
-    """Whether a process may open as many files as 32 ranks need."""
+    """Judge whether a process may open as many files as 32 ranks need."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     found = f"a process may open {_limit(soft)} files"
     if soft == resource.RLIM_INFINITY or soft >= FILES:
@@ -112,10 +131,11 @@ def open_files() -> Finding:
 
 
 def processes() -> Finding:
-    """Whether the user may start as many processes and threads as 32 ranks need."""
+    """Judge whether the user may start as many processes and threads as 32 ranks need."""
     soft = resource.getrlimit(resource.RLIMIT_NPROC)[0]
     limits = [] if soft == resource.RLIM_INFINITY or os.getuid() == 0 else [soft - _own_threads()]
-    limits += [_left_of_pids()] if _left_of_pids() is not None else []
+    if (left := _left_of_pids()) is not None:
+        limits.append(left)
     if not limits:
         return Finding(Severity.OK, "no limit on processes and threads")
     found = f"room for {min(limits)} more processes and threads"
@@ -145,7 +165,7 @@ def _left_of_pids() -> int | None:
 
 
 def loopback() -> Finding:
-    """Whether processes of this machine reach each other over it."""
+    """Judge whether processes of this machine reach each other over the loopback interface."""
     try:
         with (
             socket.create_server((LOOPBACK, 0)) as server,
@@ -164,31 +184,38 @@ def loopback() -> Finding:
 
 
 def sandbox() -> Finding:
-    """Whether bubblewrap can lock a process in, and Landlock one in there; only grading needs it."""
+    """Judge which sandbox can be had: by bubblewrap, or without namespaces; only grading needs one."""
     if sys.platform != "linux":
         return Finding(Severity.OK, "only Linux has bubblewrap; grading other people's code needs it")
-    options = ("--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc")
-    try:
-        ask("bwrap", *options, "true")
-    except NoAnswer as reason:
-        if shutil.which("bwrap") is None:
-            advice = (
-                "Only grading other people's code needs it: `apt install bubblewrap` on Debian or Ubuntu."
-            )
-            return Finding(Severity.ATTENTION, "bubblewrap is not installed", advice)
-        advice = (
-            "Only grading other people's code needs it. The system keeps users from making namespaces: in "
-            "a container, `docker run --security-opt seccomp=unconfined --security-opt "
-            "systempaths=unconfined`; on Ubuntu 24.04 and later, `sudo sysctl "
-            "kernel.apparmor_restrict_unprivileged_userns=0`."
-        )
-        return Finding(Severity.ATTENTION, str(reason), advice)
     if landlock.version() < landlock.NEEDED:
         advice = (
             "Only grading other people's code needs it: Linux 5.19 or later, with `landlock` among its LSMs."
         )
         return Finding(Severity.ATTENTION, "Linux has no Landlock, or too old a one", advice)
-    return Finding(Severity.OK, "bubblewrap and Landlock lock processes in")
+    options = ("--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc")
+    try:
+        ask("bwrap", *options, "true")
+    except NoAnswer as reason:
+        return Finding(Severity.ATTENTION, *_without_namespaces(str(reason)))
+    return Finding(Severity.OK, "tier namespaces: bubblewrap and Landlock lock processes in")
+
+
+def _without_namespaces(reason: str) -> tuple[str, str]:
+    """Return what sandbox there is without bubblewrap, and how to get the stronger one."""
+    if shutil.which("bwrap") is None:
+        reason = "bubblewrap is not installed"
+        advice = "`apt install bubblewrap` on Debian or Ubuntu."
+    else:
+        advice = (
+            "The system keeps users from making namespaces: in a container, `docker run --security-opt "
+            "seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined`; "
+            "on Ubuntu 24.04 and later, a profile for bwrap: docs/instructors.md."
+        )
+    if os.geteuid() == 0 or landlock.version() >= landlock.KEEPS_SIGNALS:
+        found = f"tier landlock, which holds less (docs/security.md): {reason}"
+    else:
+        found = f"none: {reason}; and without namespaces it takes root in a container, or Linux 6.12 or later"
+    return found, f"Only grading other people's code needs it. {advice}"
 
 
 def _size(nbytes: int) -> str:

@@ -18,7 +18,7 @@ class NoAnswer(Exception):
 
 
 def ask(*command: str, patience: float = PATIENCE) -> str:
-    """What a command prints.
+    """Return what a command prints.
 
     Raises:
         NoAnswer: it is not there, failed, or did not end in time.

@@ -36,11 +36,11 @@ class Topology:
         return [name for name in self.devices if name.startswith("GPU")]
 
     def between_gpus(self) -> dict[tuple[str, str], str]:
-        """The entry for each pair of GPUs."""
+        """Return the entry for each pair of GPUs."""
         return {pair: self.entries.get(pair, "?") for pair in combinations(self.gpus, 2)}
 
     def bottleneck(self) -> str:
-        """The worst link of the best ring through all GPUs, which is how NCCL joins them."""
+        """Return the worst link of the best ring through all GPUs, which is how NCCL joins them."""
         links = self.between_gpus()
         for worst in sorted(set(links.values()), key=distance):
             near = {pair for pair, link in links.items() if distance(link) <= distance(worst)}
@@ -80,26 +80,26 @@ def _has_ring(gpus: list[str], joined: set[tuple[str, str]], way: tuple[str, ...
 
 
 def nvlinks(link: str) -> int:
-    """Number of NVLinks that "NV12" stands for; 0 for everything else."""
+    """Return the number of NVLinks that "NV12" stands for; 0 for everything else."""
     return int(link[2:]) if re.fullmatch(r"NV\d+", link) else 0
 
 
 def distance(link: str) -> float:
-    """Order of links from the fastest to the slowest; the unknown is last."""
+    """Order links from the fastest to the slowest; the unknown is last."""
     if count := nvlinks(link):
         return -count
     return _FAR.index(link) if link in _FAR else len(_FAR)
 
 
 def meaning(link: str) -> str:
-    """A link with what it is: "PIX (one PCIe switch)"."""
+    """Describe a link: "PIX (one PCIe switch)"."""
     count = nvlinks(link)
     words = f"{count} NVLink{'s' * (count > 1)}" if count else _MEANINGS.get(link, "unknown")
     return f"{link} ({words})"
 
 
 def describe(topology: Topology) -> str:
-    """Which GPUs are joined by what, the fastest first, one line a kind of link."""
+    """Say which GPUs are joined by what, the fastest first, one line a kind of link."""
     pairs: dict[str, list[str]] = {}
     for (one, other), link in topology.between_gpus().items():
         pairs.setdefault(link, []).append(pair(one, other))
@@ -112,5 +112,5 @@ def describe(topology: Topology) -> str:
 
 
 def pair(one: str, other: str) -> str:
-    """Two GPUs by their numbers."""
+    """Name two GPUs by their numbers."""
     return f"{one[3:]}↔{other[3:]}"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from .. import group, zygote
 from ..errors import FourRanksError
+from ..hardware import can_host_nccl
 from ..trace.bandwidth import busbw
 from .gpus import link_speed
 from .report import Finding, Severity
@@ -15,11 +16,12 @@ WORLD_SIZE = 4
 TIME_LIMIT = 20.0  # seconds for one bandwidth check
 WARM_UP, MEASURED, MOST_CALLS = 3, 3.0, 1000  # calls before the clock, seconds on it, calls on it at most
 CPU_BYTES, GPU_BYTES = 16 * 2**20, 256 * 2**20  # S: large enough that latency does not matter
+SMALL_BYTES = 1024  # S: so small that nothing but latency matters
 GLOO_SHARE, NCCL_SHARE = 0.05, 0.5  # of what the hardware gives; Gloo's way through sockets costs much
 
 
 def ranks() -> Finding:
-    """Whether four ranks come up and add four numbers."""
+    """Judge whether four ranks come up and add four numbers."""
     try:
         zygote.shared().ready()  # imports are not the ranks' time
         began = time.perf_counter()
@@ -69,8 +71,30 @@ def nccl_bandwidth(seconds: float = MEASURED) -> Finding:
     return judge_nccl(bus, gpus.count, link_speed())
 
 
+def nccl_sharing(seconds: float = MEASURED) -> Finding:
+    """All-reduce a few bytes by NCCL on four ranks that share GPUs: what taking turns costs each call."""
+    gpus = zygote.shared().gpus()
+    if gpus.count >= WORLD_SIZE or not can_host_nccl(WORLD_SIZE, gpus):
+        return Finding(Severity.OK, "not measured: it takes fewer than four GPUs, and NCCL 2.30")
+    try:
+        with group.start(WORLD_SIZE, "nccl") as world:
+            sums = world.run(_sum_of_ranks)
+            each = max(world.map(_all_reduce_seconds, [(SMALL_BYTES, seconds)] * WORLD_SIZE, TIME_LIMIT))
+    except FourRanksError as error:
+        advice = "NCCL_MAX_CTAS=1 leaves more room on the GPU; `--backend gloo --device cuda` needs no NCCL."
+        return Finding(Severity.PROBLEM, f"four ranks on {_count(gpus.count)} failed: {error}", advice)
+    if sums != [6.0] * WORLD_SIZE:
+        return Finding(Severity.PROBLEM, f"all_reduce of 0, 1, 2, 3 gave {sums}, not 6 on each rank")
+    found = f"{WORLD_SIZE} ranks share {_count(gpus.count)}: an all-reduce of {SMALL_BYTES} bytes takes "
+    return Finding(Severity.OK, f"{found}{each * 1e3:.2f} ms")
+
+
+def _count(gpus: int) -> str:
+    return f"{gpus} GPU{'s' * (gpus > 1)}"
+
+
 def judge_nccl(bus: float, world_size: int, link: tuple[float, str] | None) -> Finding:
-    """A verdict on the bus bandwidth of NCCL, beside the speed of the GPUs' worst link.
+    """Judge the bus bandwidth of NCCL by the speed of the GPUs' worst link.
 
     Args:
         bus: bytes per second.
@@ -98,21 +122,34 @@ def _sum_of_ranks() -> float:
     import torch
     import torch.distributed as dist
 
-    total = torch.tensor(float(dist.get_rank()))
+    total = torch.tensor(float(dist.get_rank()), device=_device())
     dist.all_reduce(total)
     return total.item()
 
 
 def _all_reduce(nbytes: int, measured: float) -> float:
     """busbw of all-reduce in bytes per second, the slowest rank's."""
+    import torch.distributed as dist
+
+    return busbw("all_reduce", nbytes, _all_reduce_seconds(nbytes, measured), dist.get_world_size())
+
+
+def _all_reduce_seconds(nbytes: int, measured: float) -> float:
+    """Seconds of one all-reduce, the slowest rank's."""
     import torch
     import torch.distributed as dist
 
-    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    device = _device()
     tensor = torch.zeros(nbytes // 4, device=device)
     seconds = torch.tensor(_seconds_each(lambda: dist.all_reduce(tensor), device, measured), device=device)
     dist.all_reduce(seconds, dist.ReduceOp.MAX)
-    return busbw("all_reduce", nbytes, seconds.item(), dist.get_world_size())
+    return seconds.item()
+
+
+def _device() -> str:
+    import torch.distributed as dist
+
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"
 
 
 def _copy(nbytes: int, measured: float) -> float:

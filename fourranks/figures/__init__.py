@@ -8,14 +8,28 @@ from importlib import import_module
 from typing import Any
 
 _HOME = {
+    "attention_weights": "attention",
     "compare": "prediction",
-    "curves": "curves",
+    "curves": "lines",
+    "finding": "findings",
     "links": "links",
     "placements": "placements",
+    "predicted": "prediction",
+    "review": "review",
     "schedule": "schedule",
 }
 
-__all__ = ["compare", "curves", "links", "placements", "schedule"]  # noqa: F822
+__all__ = [
+    "attention_weights",
+    "compare",
+    "curves",
+    "finding",
+    "links",
+    "placements",
+    "predicted",
+    "review",
+    "schedule",
+]  # noqa: F822
 
 
 def __getattr__(name: str) -> Any:

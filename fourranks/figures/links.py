@@ -9,16 +9,28 @@ from matplotlib.ticker import FuncFormatter, LogLocator, PercentFormatter
 
 from ..views import units
 from ..views.picture import in_words
-from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure
+from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, Keywords
 
-_LOOKS = (
+_LOOKS: tuple[Keywords, ...] = (
     {"color": "#0072B2", "linestyle": "-"},
     {"color": "#D55E00", "linestyle": "--"},
     {"color": "#00796b", "linestyle": "-."},
     {"color": "#7a4fa3", "linestyle": ":"},
 )
-_MARKER = {"marker": "o", "markersize": 8, "linestyle": "none", "color": INK, "markeredgecolor": PAPER}
-_YOURS = {"marker": "D", "markersize": 8, "linestyle": "none", "color": "#D55E00", "markeredgecolor": PAPER}
+_MARKER: Keywords = {
+    "marker": "o",
+    "markersize": 8,
+    "linestyle": "none",
+    "color": INK,
+    "markeredgecolor": PAPER,
+}
+_YOURS: Keywords = {
+    "marker": "D",
+    "markersize": 8,
+    "linestyle": "none",
+    "color": "#D55E00",
+    "markeredgecolor": PAPER,
+}
 _POINTS = 80  # of a line
 
 Share = Callable[[float], float]
@@ -31,7 +43,7 @@ def links(
     yours: Mapping[str, float | None] | None = None,
     title: str = "",
 ) -> Figure:
-    """Draws the share of communication in a step over the bandwidth of the link that carries it.
+    """Draw the share of communication in a step over the bandwidth of the link that carries it.
 
     Args:
         models: for each name the share, from 0 to 1, as a function of bytes per second and direction.
@@ -52,15 +64,15 @@ def links(
     grid = [low * (high / low) ** (step / (_POINTS - 1)) for step in range(_POINTS)]
     for (name, share), look in zip(models.items(), _LOOKS, strict=False):
         axes.plot(grid, [share(bandwidth) for bandwidth in grid], linewidth=1.8, label=name, **look)
-    for name, (bandwidth, share) in measured.items():
-        axes.plot([bandwidth], [share], label=name, **_MARKER)
-    given = [(marks[name], share) for name, share in (yours or {}).items() if share is not None]
+    for name, (bandwidth, spent) in measured.items():
+        axes.plot([bandwidth], [spent], label=name, **_MARKER)
+    given = [(marks[name], guess) for name, guess in (yours or {}).items() if guess is not None]
     if given:
         axes.plot(*zip(*given, strict=True), label="your prediction", **_YOURS)
     axes.set(xscale="log", xlim=(low, high), ylim=(0, 1.02))
     for name, bandwidth in marks.items():
         axes.axvline(bandwidth, color=FAINT_INK, linewidth=0.8, linestyle=":")
-        style = {"rotation": 40, "ha": "left", "va": "bottom", "fontsize": 8.5, "color": FAINT_INK}
+        style: Keywords = {"rotation": 40, "ha": "left", "va": "bottom", "fontsize": 8.5, "color": FAINT_INK}
         axes.text(bandwidth, 1.02, name, transform=axes.get_xaxis_transform(), **style)
     told = [f"{name} {share:.0%} at {units.rate(at)}" for name, (at, share) in measured.items()]
     shares = [

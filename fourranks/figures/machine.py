@@ -6,7 +6,7 @@ other by orders of magnitude is drawn on logarithmic axes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
@@ -16,17 +16,17 @@ from matplotlib.ticker import FuncFormatter, LogLocator
 from ..doctor.topology import Topology, distance, nvlinks
 from ..views import units
 from ..views.picture import in_words
-from ..views.style import BLANK, FAINT_INK, INK, PAPER, RANK_COLOURS, Figure, ink_on, tint
+from ..views.style import BLANK, FAINT_INK, INK, PAPER, RANK_COLOURS, RGB, Figure, Keywords, ink_on, tint
 from .published import Rung
 
-_YOURS = {"marker": "D", "markersize": 8, "color": "#D55E00", "markeredgecolor": PAPER}
-_DOTTED = {"color": FAINT_INK, "linestyle": ":", "linewidth": 1}
+_YOURS: Keywords = {"marker": "D", "markersize": 8, "color": "#D55E00", "markeredgecolor": PAPER}
+_DOTTED: Keywords = {"color": FAINT_INK, "linestyle": ":", "linewidth": 1}
 
 Roof = tuple[float, float]  # peak in operations per second, bandwidth in bytes per second
 
 
 def ladder(rungs: Sequence[Rung], title: str = "") -> Figure:
-    """Draws what each level of a memory hierarchy holds, how fast it is and how far away, to scale.
+    """Draw what each level of a memory hierarchy holds, how fast it is and how far away, to scale.
 
     Args:
         rungs: from near to far; what is None is left out.
@@ -35,7 +35,7 @@ def ladder(rungs: Sequence[Rung], title: str = "") -> Figure:
     figure = Figure(9.5, 1.1 + 0.36 * len(rungs))
     panels = (
         ("holds", [rung.size for rung in rungs], _capacity),
-        ("bytes per second, one direction", [rung.bandwidth for rung in rungs], units.rate),
+        ("bytes per second", [rung.bandwidth for rung in rungs], _rate),
         ("until the first byte is there", [rung.latency for rung in rungs], units.time),
     )
     height = figure.get_figheight()
@@ -57,11 +57,11 @@ def ladder(rungs: Sequence[Rung], title: str = "") -> Figure:
 
 def _told(rung: Rung) -> str:
     """One level of the hierarchy, in words."""
-    shown = ((rung.size, _capacity), (rung.bandwidth, units.rate), (rung.latency, units.time))
+    shown = ((rung.size, _capacity), (rung.bandwidth, _rate), (rung.latency, units.time))
     return f"{rung.name} {', '.join(write(value) for value, write in shown if value)}"
 
 
-def _dots(axes: Axes, values: Sequence[float | None], shown: object, colour: str) -> None:
+def _dots(axes: Axes, values: Sequence[float | None], shown: Callable[[float], str], colour: str) -> None:
     known = {row: value for row, value in enumerate(values) if value}
     axes.set_xscale("log")
     axes.hlines(list(known), 1e-12, list(known.values()), color=tint(colour, 0.35), lw=2.5)
@@ -78,8 +78,15 @@ def _dots(axes: Axes, values: Sequence[float | None], shown: object, colour: str
 
 
 def _capacity(nbytes: float) -> str:
-    """As vendors write it: caches in MiB, memory in GB."""
+    """As vendors write it: caches in MiB, memory in GB or TB."""
+    if nbytes >= 1e12:
+        return f"{nbytes / 1e12:.0f} TB"
     return f"{nbytes / 1e9:.0f} GB" if nbytes >= 1e9 else units.size(nbytes)
+
+
+def _rate(bandwidth: float) -> str:
+    """As vendors write it: from a thousand GB/s on in TB/s."""
+    return f"{bandwidth / 1e12:.3g} TB/s" if bandwidth >= 1e12 else units.rate(bandwidth)
 
 
 def copies(
@@ -89,7 +96,7 @@ def copies(
     title: str = "",
     others: Mapping[str, float] | None = None,
 ) -> Figure:
-    """Draws how fast memory is copied, over the bytes that the copy works on.
+    """Draw how fast memory is copied, over the bytes that the copy works on.
 
     Args:
         bandwidths: for each name of a curve its bytes per second, by bytes.
@@ -105,7 +112,7 @@ def copies(
     for name, size in caches.items():
         if min(sizes) < size < max(sizes):
             axes.axvline(size, **_DOTTED)
-            style = {"color": FAINT_INK, "fontsize": 8, "va": "bottom", "ha": "right"}
+            style: Keywords = {"color": FAINT_INK, "fontsize": 8, "va": "bottom", "ha": "right"}
             axes.text(size, 1.01, f"{name} ends", transform=axes.get_xaxis_transform(), **style)
     for name, bandwidth in (others or {}).items():
         axes.axhline(bandwidth, **_DOTTED)
@@ -135,7 +142,7 @@ def roofline(
     yours: float | None = None,
     title: str = "",
 ) -> Figure:
-    """Draws the most operations per second of each machine over the intensity of the work.
+    """Draw the most operations per second of each machine over the intensity of the work.
 
     Args:
         roofs: peak and bandwidth of each machine; the first one is that which was measured.
@@ -147,9 +154,9 @@ def roofline(
     figure, axes = _curves(title, x, "operations per second", beside=2.8)
     points = points or {}
     ridges = [peak / bandwidth for peak, bandwidth in roofs.values()]
-    least, most = min([0.1, *points]), max([4 * max(ridges), *points])
+    least, most = min([0.1, *(at / 2 for at in points)]), max([4 * max(ridges), *points])
     for colour, ridge, (name, (peak, bandwidth)) in zip(RANK_COLOURS, ridges, roofs.items(), strict=False):
-        style = {"color": colour, "lw": 2, "label": f"{name}: ridge at {ridge:.0f}"}
+        style: Keywords = {"color": colour, "lw": 2, "label": f"{name}: ridge at {ridge:.0f}"}
         axes.plot([least, ridge, most], [least * bandwidth, peak, peak], **style)
     if points:
         style = {"color": RANK_COLOURS[0], "markersize": 6, "label": "measured on this machine"}
@@ -158,6 +165,8 @@ def roofline(
         axes.plot([yours], [next(iter(roofs.values()))[0]], **_YOURS, linestyle="none", label="your ridge")
     axes.set(xscale="log", yscale="log", xlim=(least, most))
     axes.minorticks_off()
+    if max(peak for peak, _ in roofs.values()) < 1e12:  # one machine: its own decade needs more than one tick
+        axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: _flops(value)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, loc="upper left", bbox_to_anchor=(1.01, 1))
@@ -178,7 +187,7 @@ def _flops(value: float) -> str:
 
 
 def topology(found: Topology, title: str = "") -> Figure:
-    """Draws the table of a topology, each entry in the colour of how near the two devices are."""
+    """Draw the table of a topology, each entry in the colour of how near the two devices are."""
     count = len(found.devices)
     side = 0.31 * count + 0.5
     figure = Figure(max(side + 2.0, 6), side + 0.8)
@@ -189,7 +198,12 @@ def topology(found: Topology, title: str = "") -> Figure:
     axes.imshow([[_nearness(link) for link in row] for row in table])
     for row, links_of_one in enumerate(table):
         for column, link in enumerate(links_of_one):
-            style = {"fontsize": 6.5, "ha": "center", "va": "center", "color": ink_on(_nearness(link))}
+            style: Keywords = {
+                "fontsize": 6.5,
+                "ha": "center",
+                "va": "center",
+                "color": ink_on(_nearness(link)),
+            }
             axes.text(column, row, "" if link == "X" else link, **style)
     borders = [number - 0.5 for number in range(1, count)]
     axes.hlines(borders, -0.5, count - 0.5, color=PAPER, lw=1)
@@ -218,7 +232,7 @@ def topology(found: Topology, title: str = "") -> Figure:
 _SHADES = {"PIX": 0.75, "PXB": 0.6, "PHB": 0.45, "NODE": 0.3, "SYS": 0.15, "SOC": 0.15}
 
 
-def _nearness(link: str) -> tuple[float, ...]:
+def _nearness(link: str) -> RGB:
     """NVLinks in one colour, ways over PCIe in another, the darker the nearer."""
     if link == "X":
         return to_rgb(BLANK)
@@ -228,7 +242,7 @@ def _nearness(link: str) -> tuple[float, ...]:
 
 
 def _curves(title: str, x: str, y: str, beside: float = 0.3) -> tuple[Figure, Axes]:
-    """A figure for curves, with so many inches to the right of them."""
+    """Make a figure for curves, with so many inches to the right of them."""
     width = 7.6 + beside
     figure = Figure(width, 4)
     axes = figure.add_axes((1.1 / width, 0.13, 6.5 / width, 0.72), facecolor=PAPER)

@@ -69,7 +69,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Report:
+class Printout:
     """What a program printed.
 
     Attributes:
@@ -86,7 +86,7 @@ class Report:
     out_of_bounds: int | None
 
 
-def parse(text: str) -> Report:
+def parse(text: str) -> Printout:
     """Read the output of one program.
 
     Raises:
@@ -102,22 +102,23 @@ def parse(text: str) -> Report:
     rows = tuple(_row(line, columns) for line in lines if _is_row(line))
     if not rows:
         raise NcclTestsError("the table of nccl-tests has no lines; did the program end early?")
-    return Report(
+    wrong = _footer(lines, "Out of bounds values", 1)
+    return Printout(
         collective=_collective(lines),
         world_size=sum(bool(re.match(r"#\s+Rank\s+\d+ .*device", line)) for line in lines) or None,
         rows=rows,
         average_busbw=_footer(lines, "Avg bus bandwidth", _GB),
-        out_of_bounds=_footer(lines, "Out of bounds values", 1),
+        out_of_bounds=None if wrong is None else int(wrong),
     )
 
 
 def find(collective: str) -> str | None:
-    """The path of the program that measures this collective: in the folder $NCCL_TESTS, or on PATH."""
+    """Return the path of the program that measures this collective: in the folder $NCCL_TESTS, or on PATH."""
     folder = os.environ.get(FOLDER)
     return shutil.which(PROGRAMS[collective], path=folder) if folder else shutil.which(PROGRAMS[collective])
 
 
-def run(collective: str, sizes: Sequence[int], gpus: int) -> Report:
+def run(collective: str, sizes: Sequence[int], gpus: int) -> Printout:
     """Measure a collective on the GPUs of this machine at sizes that grow by one factor.
 
     Args:
@@ -141,18 +142,18 @@ def run(collective: str, sizes: Sequence[int], gpus: int) -> Report:
 
 
 def _columns(line: str) -> list[str] | None:
-    """The names in the table's header, if this is it."""
+    """Return the names in the table's header, if this is it."""
     names = line.removeprefix("#").split()
     return names if names[:2] == ["size", "count"] and "busbw" in names else None
 
 
 def _is_row(line: str) -> bool:
-    """A line of numbers: two at its beginning, then the name of a type."""
+    """Return whether this is a line of numbers: two at its beginning, then the name of a type."""
     return re.match(r"\d+\s+\d+\s+[a-z]\w*\s", line) is not None
 
 
 def _row(line: str, columns: list[str]) -> Row:
-    """A line by the table's header. The column `redop` may be blank; a timestamp is a date and a time."""
+    """Read a line by the table's header: `redop` may be blank; a timestamp is a date and a time."""
     values = line.split()
     if "timestamp" in columns:
         columns = [*columns, "time of day"]
@@ -192,7 +193,7 @@ def _collective(lines: Sequence[str]) -> str:
 
 
 def _footer(lines: Sequence[str], title: str, unit: float) -> float | None:
-    """The number behind a title at the end of the output, in base units."""
+    """Return the number behind a title at the end of the output, in base units."""
     for line in lines:
         if found := re.match(rf"# {title}\s*:\s*(\S+)", line):
             return float(found[1]) * unit

@@ -14,7 +14,7 @@ from matplotlib.patches import Rectangle
 
 from ..views.cells import PAGE, sheet, write
 from ..views.picture import in_words
-from ..views.style import FAINT_INK, INK, PAPER, Figure, rank_colour, tint
+from ..views.style import FAINT_INK, INK, PAPER, Colour, Figure, rank_colour, tint
 
 _HEAD = 0.5  # inches, for the title
 _FOOT = 0.5  # for names below the matrices
@@ -47,7 +47,7 @@ class Matrix(NamedTuple):
 def placements(
     formula: Sequence[tuple[str, float, float, str] | str], title: str = "", world_size: int = 4
 ) -> Figure:
-    """Draws matrices with what stands between them, each shard in the colour of its rank.
+    """Draw matrices with what stands between them, each shard in the colour of its rank.
 
     Args:
         formula: from left to right; of matrices what `Matrix` has, while text is written as it is.
@@ -57,16 +57,16 @@ def placements(
     Raises:
         ValueError: a placement that is none.
     """
-    formula = [item if isinstance(item, str) else Matrix(*item) for item in formula]
-    for matrix in formula:
+    items = [item if isinstance(item, str) else Matrix(*item) for item in formula]
+    for matrix in items:
         if isinstance(matrix, Matrix) and matrix.placement not in _WORDS:
             raise ValueError(f"{matrix.placement!r} is no placement; choose one of {', '.join(_WORDS)}")
-    unit = _unit(formula, world_size)
-    widths = [_width(item, unit, world_size) for item in formula]
-    tallest = max(item.rows for item in formula if isinstance(item, Matrix)) * unit + _sheets(world_size)
-    axes = sheet(sum(widths) + _GAP * (len(widths) - 1) + 2 * _MARGIN, _HEAD + tallest + _FOOT, title)
+    unit = _unit(items, world_size)
+    widths = [_width(item, unit, world_size) for item in items]
+    tallest = max(item.rows for item in items if isinstance(item, Matrix)) * unit + _sheets(world_size)
+    figure, axes = sheet(sum(widths) + _GAP * (len(widths) - 1) + 2 * _MARGIN, _HEAD + tallest + _FOOT, title)
     x, middle = _MARGIN, _HEAD + tallest / 2
-    for item, width in zip(formula, widths, strict=True):
+    for item, width in zip(items, widths, strict=True):
         if isinstance(item, str):
             write(axes, x + width / 2, middle, item, 10.5)
         else:
@@ -74,9 +74,9 @@ def placements(
             write(axes, x + width / 2, _HEAD + tallest + 0.15, item.name, 10)
             write(axes, x + width / 2, _HEAD + tallest + 0.34, _WORDS[item.placement], 8, FAINT_INK)
         x += width + _GAP
-    told = [item if isinstance(item, str) else f"{item.name} ({_WORDS[item.placement]})" for item in formula]
-    axes.figure.alt = in_words(title, [f"{' '.join(told)}, on {world_size} ranks"])
-    return axes.figure
+    told = [item if isinstance(item, str) else f"{item.name} ({_WORDS[item.placement]})" for item in items]
+    figure.alt = in_words(title, [f"{' '.join(told)}, on {world_size} ranks"])
+    return figure
 
 
 def _unit(formula: Sequence[Matrix | str], world_size: int) -> float:
@@ -99,7 +99,7 @@ def _width(item: Matrix | str, unit: float, world_size: int) -> float:
 
 
 def _draw(axes: Axes, matrix: Matrix, x: float, middle: float, unit: float, world_size: int) -> None:
-    """A grey sheet for all ranks, bands, or a sheet for each rank, the first one in front."""
+    """Draw a grey sheet for all ranks, bands, or a sheet for each rank, the first one in front."""
     width, height = matrix.columns * unit, matrix.rows * unit
     top = middle - height / 2
     if matrix.placement == "replicate":
@@ -117,9 +117,9 @@ def _draw(axes: Axes, matrix: Matrix, x: float, middle: float, unit: float, worl
             lift = _sheets(world_size) / 2 - aside
             _rectangle(axes, x + aside, top + lift, width, height, colour)
     if matrix.placement != "partial":
-        edge = {"facecolor": "none", "edgecolor": INK, "linewidth": 0.8}
-        axes.add_patch(Rectangle((x, top), width, height, **edge))
+        edge = Rectangle((x, top), width, height, facecolor="none", edgecolor=INK, linewidth=0.8)
+        axes.add_patch(edge)
 
 
-def _rectangle(axes: Axes, x: float, y: float, width: float, height: float, colour: object) -> None:
+def _rectangle(axes: Axes, x: float, y: float, width: float, height: float, colour: Colour) -> None:
     axes.add_patch(Rectangle((x, y), width, height, facecolor=colour, edgecolor=PAPER, linewidth=0.8))

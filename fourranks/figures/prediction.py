@@ -1,19 +1,53 @@
-"""What the reader predicted, beside what the ranks did and what a formula says. For lectures, after a run."""
+"""The reader's prediction, next to what the ranks did and what a formula says. For lectures, after a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from ..views.picture import in_words
-from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure
+from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, Keywords
+from .ledger import note
 
 _BAR_COLOURS = ("#9fb3c8", "#e3c08f", "#8fb8a4", "#b9a3cc")  # not those of ranks
-_FORMULA = {"marker": "|", "markersize": 20, "markeredgewidth": 2.5, "color": INK, "linestyle": "none"}
-_YOURS = {"marker": "D", "markersize": 8, "color": "#D55E00", "markeredgecolor": PAPER, "linestyle": "none"}
+_FORMULA: Keywords = {
+    "marker": "|",
+    "markersize": 20,
+    "markeredgewidth": 2.5,
+    "color": INK,
+    "linestyle": "none",
+}
+_YOURS: Keywords = {
+    "marker": "D",
+    "markersize": 8,
+    "color": "#D55E00",
+    "markeredgecolor": PAPER,
+    "linestyle": "none",
+}
+
+
+def predicted(*answers: object, about: str = "", was: object = None) -> str:
+    """Return the reader's answers in words, to stand before what was found; "" if there are none yet.
+
+    Args:
+        about: what an answer is about, to note it in the ledger.
+        was: what was found.
+    """
+    for answer in answers if about else ():
+        note(about, answer, was)
+    given = [part for part in map(_given_part, answers) if part is not None and part != {}]
+    return f"you predicted: {', '.join(map(str, given))}   " if given else ""
+
+
+def _given_part(answer: object) -> object:
+    """Leave out what has no prediction yet."""
+    if isinstance(answer, Mapping):
+        return {name: each for name, each in answer.items() if each is not None}
+    return answer
 
 
 def compare(
@@ -23,51 +57,53 @@ def compare(
     unit: str = "",
     title: str = "",
     label: str = "measured",
+    mark: str = "formula",
 ) -> Figure:
-    """Draws one bar for each measured number, with the formula's and the reader's number marked on it.
+    """Draw one bar for each measured number, with the formula's and the reader's number marked on it.
 
     Args:
         measured: the name of each run and what was measured, from top to bottom; where that has parts, the
             name and the number of each, up to four.
         formula: what theory says for these names; None or a missing name is not drawn.
-        yours: the reader's predictions, likewise.
+        yours: the reader's predictions, likewise; they are noted in the ledger.
         unit: what the numbers are in.
         title: a headline.
         label: what the bars are, if they have no parts.
+        mark: what `formula` is, for the legend.
     """
-    formula, yours = _given(formula, measured), _given(yours, measured)
+    expected, guessed = _given(formula, measured), _given(yours, measured)
     bars = [value if isinstance(value, Mapping) else {label: value} for value in measured.values()]
     totals = {name: sum(parts.values()) for name, parts in zip(measured, bars, strict=True)}
+    for name, answer in (yours or {}).items():
+        if name in totals:
+            note(f"{name}, {title}" if title else name, answer, totals[name])
     figure = Figure(7.5, 1.05 + 0.38 * len(measured))
     height = figure.get_figheight()
     axes = figure.add_axes((0.35, 0.62 / height, 0.59, 1 - 1.0 / height), facecolor=PAPER)
     colours = _draw_bars(axes, bars)
-    axes.plot(list(formula.values()), list(formula), **_FORMULA)
-    axes.plot(list(yours.values()), list(yours), **_YOURS)
-    furthest = max([*totals.values(), *formula.values(), *yours.values(), 1e-12])
+    axes.plot(list(expected.values()), list(expected), **_FORMULA)
+    axes.plot(list(guessed.values()), list(guessed), **_YOURS)
+    furthest = max([*totals.values(), *expected.values(), *guessed.values(), 1e-12])
     axes.set(xlim=(0, 1.15 * furthest), ylim=(len(measured) - 0.5, -0.5))
     axes.set_title(title, loc="left", fontsize=10.5, color=INK, x=-0.57)
     _label(axes, totals, unit)
-    _legend(figure, colours, formula, yours)
-    told = zip(_told(totals, formula, yours, unit), bars, strict=True)
+    _legend(figure, colours, mark if expected else "", guessed)
+    told = zip(_told(totals, {mark: expected, "your prediction": guessed}, unit), bars, strict=True)
     figure.alt = in_words(title, [text + _parts(bar) for text, bar in told])
     return figure
 
 
 def _parts(bar: Mapping[str, float]) -> str:
-    """The parts of a bar in words, if it has several."""
+    """Return the parts of a bar in words, if it has several."""
     return (
         f" ({', '.join(f'{name} {_number(value)}' for name, value in bar.items())})" if len(bar) > 1 else ""
     )
 
 
-def _told(
-    totals: Mapping[str, float], formula: Mapping[int, float], yours: Mapping[int, float], unit: str
-) -> Iterator[str]:
-    """Each bar in words, with what is marked on it."""
+def _told(totals: Mapping[str, float], marked: Mapping[str, Mapping[int, float]], unit: str) -> Iterator[str]:
+    """Each bar in words, with what is marked on it, by row."""
     for row, (name, total) in enumerate(totals.items()):
-        marks = [f"formula {_number(formula[row])}"] if row in formula else []
-        marks += [f"your prediction {_number(yours[row])}"] if row in yours else []
+        marks = [f"{mark} {_number(numbers[row])}" for mark, numbers in marked.items() if row in numbers]
         yield f"{name} {', '.join([f'{_number(total)} {unit}'.strip(), *marks])}"
 
 
@@ -86,7 +122,7 @@ def _draw_bars(axes: Axes, bars: list[Mapping[str, float]]) -> dict[str, str]:
 
 
 def _given(numbers: Mapping[str, float | None] | None, names: Iterable[str]) -> dict[int, float]:
-    """The numbers that there are, by row."""
+    """Return the numbers that there are, by row."""
     found = [(row, (numbers or {}).get(name)) for row, name in enumerate(names)]
     return {row: number for row, number in found if number is not None}
 
@@ -103,12 +139,10 @@ def _label(axes: Axes, measured: Mapping[str, float], unit: str) -> None:
     axes.spines[:].set_visible(False)
 
 
-def _legend(
-    figure: Figure, colours: dict[str, str], formula: dict[int, float], yours: dict[int, float]
-) -> None:
-    handles = [Patch(facecolor=colour, label=part) for part, colour in colours.items()]
-    if formula:
-        handles.append(Line2D([], [], **{**_FORMULA, "markersize": 11}, label="formula"))
+def _legend(figure: Figure, colours: dict[str, str], mark: str, yours: dict[int, float]) -> None:
+    handles: list[Artist] = [Patch(facecolor=colour, label=part) for part, colour in colours.items()]
+    if mark:
+        handles.append(Line2D([], [], **_FORMULA | {"markersize": 11}, label=mark))
     if yours:
         handles.append(Line2D([], [], **_YOURS, label="your prediction"))
     style = {"frameon": False, "fontsize": 8.5, "labelcolor": FAINT_INK}

@@ -5,7 +5,8 @@ sparsity, and bandwidths are for one direction where they say so. Bytes, seconds
 
 Sources: NVIDIA's datasheets, tuning guides and DGX user guides, as collected in Bekman, "Machine Learning
 Engineering" (compute/accelerator, network); PCI-SIG and IBTA for links; a B200's own answers, in pytorch/ao
-4002. The rates of an H100 NVL and its SM and L2 are from third parties.
+4002. The rates of an H100 NVL and its SM and L2 are from third parties. Where no vendor says anything, LADDER
+has arithmetic or an order of magnitude, and says so.
 """
 
 from __future__ import annotations
@@ -110,11 +111,11 @@ LINKS = (
 
 @dataclass(frozen=True)
 class Rung:
-    """One level of the memory hierarchy of an H100 SXM and what is beyond it; None is not published.
+    """One level of the memory hierarchy of an H100 SXM and what is beyond it; None is not known.
 
     Attributes:
         size: bytes that it holds for one GPU.
-        bandwidth: bytes per second and direction.
+        bandwidth: bytes per second. A memory's are reads and writes together, a link's are one direction.
         latency: seconds, order of magnitude only.
     """
 
@@ -125,17 +126,26 @@ class Rung:
 
 
 _CYCLE = 0.6e-9  # seconds, roughly: latencies inside a GPU are counted in cycles
+_CLOCK = 1.98e9  # cycles per second, at most
 _H100 = GPUS["H100 SXM"]
+_POD = 31 * 8  # GPUs in the other nodes of a unit of 32, as NVIDIA builds clusters
+
+
+def _on_all_sms(bytes_per_cycle: float) -> float:
+    """Bytes per second of all SMs together: arithmetic, since no vendor publishes it."""
+    return _H100.sms * bytes_per_cycle * _CLOCK
+
 
 LADDER = (
-    Rung("registers", size=_H100.sms * _H100.register_bytes),
-    Rung("L1, shared memory", size=_H100.sms * _H100.l1_bytes, latency=30 * _CYCLE),
-    Rung("L2", size=_H100.l2_bytes, latency=200 * _CYCLE),
-    Rung("HBM", size=_H100.hbm_bytes, bandwidth=_H100.hbm_bandwidth, latency=600 * _CYCLE),
-    Rung("NVLink, to 7 other GPUs", size=7 * _H100.hbm_bytes, bandwidth=_H100.nvlink_bandwidth),
-    Rung("PCIe 5, to the CPU", bandwidth=_H100.pcie_bandwidth),
-    Rung("InfiniBand NDR, to other nodes", bandwidth=50 * GB, latency=0.6e-6),
-    Rung("10 GbE, to other nodes", bandwidth=1.25 * GB),
+    # 128 multiply-adds a cycle, each of which reads three operands of 4 bytes
+    Rung("registers", _H100.sms * _H100.register_bytes, _on_all_sms(128 * 3 * 4), 4 * _CYCLE),
+    Rung("L1, shared memory", _H100.sms * _H100.l1_bytes, _on_all_sms(128), 30 * _CYCLE),
+    Rung("L2", _H100.l2_bytes, 5.5 * TB, 200 * _CYCLE),  # measured by third parties
+    Rung("HBM", _H100.hbm_bytes, _H100.hbm_bandwidth, 600 * _CYCLE),
+    Rung("NVLink, to 7 other GPUs", 7 * _H100.hbm_bytes, _H100.nvlink_bandwidth, 1e-6),  # 1 to 2 µs
+    Rung("PCIe 5, to the CPUs", 2 * TB, _H100.pcie_bandwidth, 1e-6),  # the memory of a DGX H100
+    Rung("InfiniBand NDR, to 31 other nodes", _POD * _H100.hbm_bytes, 50 * GB, 4e-6),  # 2 to 5 µs, GPU to GPU
+    Rung("10 GbE, to 31 other nodes", _POD * _H100.hbm_bytes, 1.25 * GB, 30e-6),  # TCP
 )
 
 # Measured by others, to have an order of magnitude: seconds.
@@ -159,7 +169,7 @@ TOPOLOGIES = {
 
 
 def topology(name: str) -> str:
-    """What `nvidia-smi topo -m` printed on the machine of this name, one of TOPOLOGIES.
+    """Return what `nvidia-smi topo -m` printed on the machine of this name, one of TOPOLOGIES.
 
     Raises:
         KeyError: there is none of this name.

@@ -6,13 +6,24 @@ For lectures, after a simulation or a run. It draws what it is given and knows n
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from matplotlib.axes import Axes
 from matplotlib.patches import Patch
 
 from ..views.picture import in_words
-from ..views.style import BLANK, FAINT_INK, INK, LEGIBLE_TINT, PAPER, Figure, ink_on, rank_colour, tint
+from ..views.style import (
+    BLANK,
+    FAINT_INK,
+    INK,
+    LEGIBLE_TINT,
+    PAPER,
+    Figure,
+    Keywords,
+    ink_on,
+    rank_colour,
+    tint,
+)
 
 _WIDTH = 9.0  # inches
 _ROW = 0.36  # inches for a rank with one chunk
@@ -33,6 +44,9 @@ class Job(NamedTuple):
     chunk: int = 0  # which of the rank's parts of the model
 
 
+Fields: TypeAlias = tuple[str, int, float, float] | tuple[str, int, float, float, int]  # of a Job
+
+
 class _JobLook(NamedTuple):
     label: str  # in the legend
     strength: float  # of the rank's colour
@@ -45,8 +59,12 @@ _LOOKS = {
 }
 
 
-def schedule(rows: Sequence[Sequence[tuple]], title: str = "", unit: str = "") -> Figure:
-    """Draws one row a rank, one box with the microbatch's number a job, and the bubble: what stays empty.
+def schedule(
+    rows: Sequence[Sequence[Fields]],
+    title: str = "",
+    unit: str = "",
+) -> Figure:
+    """Draw one row a rank, one box with the microbatch's number a job, and the bubble: what stays empty.
 
     A rank with several chunks has a lane for each, the first on top.
 
@@ -69,7 +87,8 @@ def schedule(rows: Sequence[Sequence[tuple]], title: str = "", unit: str = "") -
     for rank, row in enumerate(jobs):
         axes.broken_barh([(0, length)], (rank - _BAR / 2, _BAR), facecolor=BLANK)
         for lane in range(lanes):
-            _draw(axes, rank, [job for job in row if job.chunk == lane], begun, lane, lanes)
+            own = [job for job in row if job.chunk == lane]
+            _draw(axes, rank, own, begun, lane, lanes, length / _inches(figure, axes))
     _write_bubbles(axes, jobs, length)
     _legend(figure, {job.kind for job in everything})
     idle = [
@@ -81,7 +100,7 @@ def schedule(rows: Sequence[Sequence[tuple]], title: str = "", unit: str = "") -
 
 
 def _told(row: Sequence[Job]) -> str:
-    """A rank's jobs in their order, such as F0 F1 B0."""
+    """Name a rank's jobs in their order, such as F0 F1 B0."""
     names = [f"{job.kind}{job.microbatch}" for job in sorted(row, key=lambda job: job.start)]
     more = [f"and {len(names) - _MOST_TOLD} more"] if len(names) > _MOST_TOLD else []
     return " ".join([*names[:_MOST_TOLD], *more]) or "no job"
@@ -108,10 +127,16 @@ def _axes(figure: Figure, ranks: int, length: float, title: str, unit: str) -> A
     return axes
 
 
-def _draw(axes: Axes, rank: int, jobs: Sequence[Job], begun: float, lane: int, lanes: int) -> None:
+def _inches(figure: Figure, axes: Axes) -> float:
+    """Width of the axes."""
+    return figure.get_figwidth() * axes.get_position().width
+
+
+def _draw(
+    axes: Axes, rank: int, jobs: Sequence[Job], begun: float, lane: int, lanes: int, inch: float
+) -> None:
     height = _BAR / lanes
     bottom = rank - _BAR / 2 + lane * height
-    inch = axes.get_xlim()[1] / (axes.figure.get_figwidth() * axes.get_position().width)
     for kind, look in _LOOKS.items():
         drawn = [job for job in jobs if job.kind == kind]
         extents = [(job.start - begun, job.end - job.start) for job in drawn]
@@ -119,14 +144,24 @@ def _draw(axes: Axes, rank: int, jobs: Sequence[Job], begun: float, lane: int, l
         axes.broken_barh(extents, (bottom, height), facecolor=colour, edgecolor=PAPER, linewidth=0.8)
         for job, (left, width) in zip(drawn, extents, strict=True):
             if width > len(str(job.microbatch)) * _DIGIT * inch:
-                style = {"fontsize": _LABEL_SIZE, "color": ink_on(colour), "ha": "center", "va": "center"}
+                style: Keywords = {
+                    "fontsize": _LABEL_SIZE,
+                    "color": ink_on(colour),
+                    "ha": "center",
+                    "va": "center",
+                }
                 axes.text(left + width / 2, bottom + height / 2, str(job.microbatch), **style)
 
 
 def _write_bubbles(axes: Axes, jobs: Sequence[Sequence[Job]], length: float) -> None:
     """To the right of each rank the share of time that it has no job, and of all ranks in the headline."""
     idle = list(_idle_shares(jobs, length))
-    style = {"transform": axes.get_yaxis_transform(), "color": FAINT_INK, "ha": "right", "va": "center"}
+    style: Keywords = {
+        "transform": axes.get_yaxis_transform(),
+        "color": FAINT_INK,
+        "ha": "right",
+        "va": "center",
+    }
     for rank, share in enumerate(idle):
         axes.text(1.075, rank, f"{share:.0%}", fontsize=8.5, **style)
     if idle:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..views import units
 from ..views.picture import in_words
-from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, rank_colour
+from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, Keywords, rank_colour
 
 _WIDTH, _HEIGHT = 7.5, 3.6  # inches
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#5B6770", "#E69F00")  # of Okabe and Ito
 _MARKERS = ("o", "s", "^", "D", "v", "P")
-_DASHES = ("-", "--", ":", "-.")
+_DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
 _YOURS = "#D55E00"
 _BAR_COLOUR = "#9fb3c8"
 
@@ -22,7 +23,7 @@ Points = Sequence[tuple[float, float]]
 
 
 def calls(seconds: Sequence[Sequence[float]], title: str = "") -> Figure:
-    """Draws what each call took on each rank, in the order of the calls.
+    """Draw the time of each call on each rank, in the order of the calls.
 
     Args:
         seconds: for each rank the seconds of its calls.
@@ -32,7 +33,7 @@ def calls(seconds: Sequence[Sequence[float]], title: str = "") -> Figure:
     factor, unit = units.time_unit(max(map(max, seconds)))
     for rank, own in enumerate(seconds):
         places = [call + 0.12 * (rank - (len(seconds) - 1) / 2) for call in range(1, len(own) + 1)]
-        style = {"s": 16, "color": rank_colour(rank), "label": f"rank {rank}"}
+        style: Keywords = {"s": 16, "color": rank_colour(rank), "label": f"rank {rank}"}
         axes.scatter(places, [time / factor for time in own], **style)
     axes.set_ylim(bottom=0)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -58,7 +59,7 @@ def sizes(
     mark: float | None = None,
     yours: float | None = None,
 ) -> Figure:
-    """Draws times or bandwidths over sizes, both on logarithmic axes: measured as points, models as lines.
+    """Draw times or bandwidths over sizes, both on logarithmic axes: measured as points, models as lines.
 
     Args:
         measured: for each name the pairs of S in bytes and seconds, or bytes per second.
@@ -68,9 +69,9 @@ def sizes(
         mark: a size to mark.
         yours: the size that the reader predicted; None is not drawn.
     """
-    figure, axes = _figure(title)
+    figure, axes = _figure(title, right=0.7)
     for number, (name, points) in enumerate(measured.items()):
-        look = {"marker": _MARKERS[number % len(_MARKERS)], "linestyle": "none", "markersize": 5}
+        look: Keywords = {"marker": _MARKERS[number % len(_MARKERS)], "linestyle": "none", "markersize": 5}
         axes.plot(*zip(*points, strict=True), color=_SERIES[number % len(_SERIES)], label=name, **look)
     for number, (name, points) in enumerate((models or {}).items()):
         look = {"linestyle": _DASHES[number % len(_DASHES)], "linewidth": 1.4, "color": INK}
@@ -80,16 +81,16 @@ def sizes(
         if size:
             axes.axvline(size, color=colour, linewidth=1, label=name)
     _scale(axes, unit)
-    _legend(axes)
+    _legend(axes, loc="center left", bbox_to_anchor=(1.01, 0.5))  # so many lines leave no room among them
     told = units.time if unit == "s" else units.rate
     figure.alt = in_words(
-        title, [_ends(name, points, told) for name, points in (measured | (models or {})).items()]
+        title, [_ends(name, points, told) for name, points in {**measured, **(models or {})}.items()]
     )
     return figure
 
 
 def _ends(name: str, points: Points, told: Callable[[float], str]) -> str:
-    """The first and the last point of a series, in words."""
+    """Put the first and the last point of a series into words."""
     (first, start), (last, end) = points[0], points[-1]
     return f"{name} from {told(start)} at {units.size(first)} to {told(end)} at {units.size(last)}"
 
@@ -97,7 +98,7 @@ def _ends(name: str, points: Points, told: Callable[[float], str]) -> str:
 def ratios(
     measured: Mapping[str, float], yours: Mapping[str, float | None] | None = None, title: str = ""
 ) -> Figure:
-    """Draws how far numbers are from the truth, which is 1, on a logarithmic axis.
+    """Draw how far numbers are from the truth, which is 1, on a logarithmic axis.
 
     Args:
         measured: for each name what it says divided by what is true, from top to bottom.
@@ -107,10 +108,11 @@ def ratios(
     figure, axes = _figure(title, 1.1 + 0.36 * len(measured), left=0.4)
     rows = range(len(measured))
     axes.barh(rows, [value - 1 for value in measured.values()], left=1, height=0.55, color=_BAR_COLOUR)
-    given = [(yours[name], row) for row, name in enumerate(measured) if (yours or {}).get(name)]
+    guesses = {name: guess for name, guess in (yours or {}).items() if guess}
+    given = [(guesses[name], row) for row, name in enumerate(measured) if name in guesses]
     if given:
-        look = {"linestyle": "none", "color": _YOURS, "markeredgecolor": PAPER, "label": "your prediction"}
-        axes.plot(*zip(*given, strict=True), marker="D", markersize=8, **look)
+        look: Keywords = {"linestyle": "none", "color": _YOURS, "markeredgecolor": PAPER}
+        axes.plot(*zip(*given, strict=True), marker="D", markersize=8, label="your prediction", **look)
         _legend(axes)
     axes.axvline(1, color=INK, linewidth=1.2)
     names = [f"{name}:  × {value:.3g}" for name, value in measured.items()]
@@ -119,14 +121,16 @@ def ratios(
     axes.grid(axis="y", visible=False)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"× {value:g}"))
     axes.xaxis.set_minor_locator(NullLocator())
-    told = [f"your prediction for {name} × {guess:.3g}" for name, guess in (yours or {}).items() if guess]
+    told = [f"your prediction for {name} × {guess:.3g}" for name, guess in guesses.items()]
     figure.alt = in_words(title, [f"{name} × {value:.3g}" for name, value in measured.items()] + told)
     return figure
 
 
-def _figure(title: str, height: float = _HEIGHT, left: float = 0.1) -> tuple[Figure, Axes]:
+def _figure(
+    title: str, height: float = _HEIGHT, left: float = 0.1, right: float = 0.97
+) -> tuple[Figure, Axes]:
     figure = Figure(_WIDTH, height)
-    axes = figure.add_axes((left, 0.55 / height, 0.97 - left, 1 - 0.95 / height), facecolor=PAPER)
+    axes = figure.add_axes((left, 0.55 / height, right - left, 1 - 0.95 / height), facecolor=PAPER)
     figure.text(0.02, 1 - 0.12 / height, title, fontsize=10.5, color=INK, va="top")
     axes.tick_params(colors=FAINT_INK, labelsize=8.5, length=0)
     axes.grid(color=BLANK)
@@ -143,9 +147,10 @@ def _scale(axes: Axes, unit: str) -> None:
     axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xlabel("S", color=FAINT_INK, fontsize=9)
     write = units.time if unit == "s" else units.rate
+    axes.yaxis.set_major_locator(LogLocator(10, subs=(1, 2, 5)))  # one decade may be all there is
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: write(value)))
     axes.yaxis.set_minor_locator(NullLocator())
 
 
-def _legend(axes: Axes) -> None:
-    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK)
+def _legend(axes: Axes, **place: Any) -> None:
+    axes.legend(frameon=False, fontsize=8.5, labelcolor=INK, **place)

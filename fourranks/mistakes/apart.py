@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import name_ranks, sentence_case
-from ..naming import describe
+from ..naming import describe, name_ranks, sentence_case
 from ..protocol.calls import Call
 from ..scene import Scene, stack
 from ..source import Block
@@ -28,7 +27,7 @@ _DDP_COMPARES = "all_gather"  # the models' parameters, when it is made; later i
 
 
 def went_apart(scene: Scene) -> str | None:
-    """The code shows where one rank made a call that another did not make."""
+    """Explain where the code shows that one rank made a call that another did not make."""
     found = [*partings(scene)]
     for past in (True, False):
         for sign in (_same_calls_in_another_order, _other_branch, _branch_not_taken, _loop_left_early):
@@ -82,7 +81,7 @@ def _other_branch(scene: Scene, parting: Parting) -> str | None:
 
 
 def _branch_not_taken(scene: Scene, parting: Parting) -> str | None:
-    """The call stands on a branch around which the other rank went."""
+    """Explain a call that stands on a branch around which the other rank went."""
     made, theirs = (scene.passes(rank, parting.line) for rank in (parting.rank, parting.other))
     around = _not_around(scene, parting)
     branches = [block for block in around if block.kind == "branch"]
@@ -117,7 +116,7 @@ def _branch_not_taken(scene: Scene, parting: Parting) -> str | None:
 
 
 def _loop_left_early(scene: Scene, parting: Parting) -> str | None:
-    """The call stands in a loop that is over on the other rank, after fewer iterations."""
+    """Explain a call in a loop that is over on the other rank, after fewer iterations."""
     made, theirs = (scene.passes(rank, parting.line) for rank in (parting.rank, parting.other))
     around = _not_around(scene, parting)
     if theirs >= made or not around or around[0].kind not in ("loop", "try"):
@@ -167,7 +166,7 @@ def _meets_its_other_side(scene: Scene, parting: Parting) -> bool:
 
 
 def _not_around(scene: Scene, parting: Parting) -> list[Block]:
-    """The loops and branches around a call, innermost first, but for those that the other rank is in."""
+    """Return the loops and branches around a call, innermost first, without those of the other rank."""
     blocks = scene.blocks(parting.line)
     if parting.has_left:
         return [*blocks]
@@ -178,7 +177,7 @@ def _not_around(scene: Scene, parting: Parting) -> list[Block]:
 
 
 def _sides(scene: Scene, parting: Parting) -> tuple[list[int], list[int]]:
-    """The ranks that make the one call, and those that make the other; of past calls only the two."""
+    """Return the ranks that make the one call, and those that make the other; of past calls only the two."""
     if parting.is_past:
         return [parting.rank], [parting.other]
     position = {rank: stack(call) for rank, call in scene.calls.items()}
@@ -190,7 +189,7 @@ def _sides(scene: Scene, parting: Parting) -> tuple[list[int], list[int]]:
 
 
 def _alike(scene: Scene, parting: Parting) -> list[int]:
-    """The ranks that have not made a call: the other one of a parting, and those in the same position."""
+    """Return the ranks that have not made a call: the other one, and those in the same position."""
     passes = scene.passes(parting.other, parting.line)
     return [
         rank
@@ -205,7 +204,7 @@ def _position(scene: Scene, rank: int) -> object:
 
 
 def _calls_behind(scene: Scene, file: str, line: int, op: str) -> list[tuple[str, int]]:
-    """Names and lines of the calls behind the one of this line, which may have others behind it itself."""
+    """List names and lines of the calls behind the one of this line, which may be several."""
     calls = [(_ALIASES.get(name, name), at) for name, at in scene.source.calls_from(file, line)]
     on_the_line = [name for name, at in calls if at == line]
     made = on_the_line.index(op) if op in on_the_line else len(on_the_line) - 1

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from ..errors import name_ranks, sentence_case
-from ..naming import details
+from ..naming import details, name_ranks, sentence_case
 from ..protocol.calls import Call
 from ..scene import Scene, stack
-from ..watch import is_other_side
+from ..watch import End, is_other_side
 from .apart import ANSWERS, BACKWARD, GROUPS_IN_ORDER
 
 _UNKNOWN = "An exception that one rank catches is unknown to the other ranks."
 
 
 def failed_elsewhere(scene: Scene) -> str | None:
-    """The call has ended with an error on some ranks, and the others are still inside."""
+    """Explain a call that has ended with an error on some ranks while others are still inside."""
     failed = scene.deadlock.failed
     if not failed:
         return None
@@ -31,7 +30,7 @@ def failed_elsewhere(scene: Scene) -> str | None:
 
 
 def refused_elsewhere(scene: Scene) -> str | None:
-    """A rank whose call was refused has caught the error, and the others wait in that call."""
+    """Explain a call that was refused on a rank, which caught the error, while others wait in it."""
     for rank, call in scene.calls.items():
         for other in sorted({*scene.deadlock.missing.get(rank, ()), *scene.calls} - {rank}):
             for refused in scene.view(other).progress.refused:
@@ -56,15 +55,15 @@ def _is_side_of(rank: int, call: Call, other: Call) -> bool:
 
 
 def key_never_set(scene: Scene) -> str | None:
-    """A rank waits for a key of a store that no rank is left to set."""
+    """Explain a wait for a key of a store that no rank is left to set."""
     if not any(call.waits_for_key for call in scene.deadlock.blocked.values()):
         return None
     return "No rank is left that could set the key: look for the `set` or `add` that belongs to it."
 
 
 def a_rank_raised(scene: Scene) -> str | None:
-    """A rank that raised an exception is waited for: its traceback tells more than any hint."""
-    raised = [rank for rank, how in scene.deadlock.ended.items() if how.startswith("raised")]
+    """Point at a rank that raised an exception and is waited for: its traceback says more than any hint."""
+    raised = [rank for rank, end in scene.deadlock.ended.items() if end.how is End.RAISED]
     if not raised:
         return None
     waiting = {r: c for r, c in scene.deadlock.blocked.items() if {*raised} & {*scene.deadlock.missing[r]}}
@@ -77,18 +76,18 @@ def a_rank_raised(scene: Scene) -> str | None:
 
 
 def groups_disagree(scene: Scene) -> str | None:
-    """A new_group that some ranks do not call, or with other members."""
+    """Explain a new_group that some ranks do not call, or call with other members."""
     if not any(call.op == "new_group" for call in scene.calls.values()):
         return None
     conflicts = scene.deadlock.conflicts
     rank, call = next(iter(scene.deadlock.blocked.items()))
-    if others := [other for other, their in conflicts.items() if their.members == call.members]:
-        other = others[0]
-        return (
-            "With use_local_synchronization the name of a group comes from the number of groups that a rank\n"
-            f"is in: rank {rank} is in {call.part[0]}, rank {other} in {conflicts[other].part[0]}. "
-            "Both must be in the same number of groups."
-        )
+    for other, their in conflicts.items():
+        if their.members == call.members and call.part is not None and their.part is not None:
+            return (
+                "With use_local_synchronization the name of a group comes from the number of groups that a "
+                f"rank\nis in: rank {rank} is in {call.part[0]}, rank {other} in {their.part[0]}. "
+                "Both must be in the same number of groups."
+            )
     return (
         "Every rank must call new_group, with the same members and in the same order: also the ranks\n"
         "that are not in the group."
@@ -96,8 +95,8 @@ def groups_disagree(scene: Scene) -> str | None:
 
 
 def other_ranks_stay_away(scene: Scene) -> str | None:
-    """The cell was not run on all ranks."""
-    away = [rank for rank, how in scene.deadlock.ended.items() if how == "took no part in this cell"]
+    """Explain a cell that was not run on all ranks."""
+    away = [rank for rank, end in scene.deadlock.ended.items() if end.how is End.AWAY]
     if not away:
         return None
     return (
@@ -107,7 +106,7 @@ def other_ranks_stay_away(scene: Scene) -> str | None:
 
 
 def details_disagree(scene: Scene) -> str | None:
-    """The ranks make the same call, but not with the same root, shape, dtype, ..."""
+    """Explain the same call made with another root, shape, dtype, ..."""
     calls = scene.calls
     if not scene.deadlock.conflicts or len({call.op for call in calls.values()}) > 1:
         return None
@@ -136,8 +135,8 @@ def details_disagree(scene: Scene) -> str | None:
     loop = next(
         (block for line in stack(calls[rank]) for block in scene.blocks(line) if block.kind == "loop"), None
     )
-    differs_by_turn = loop is not None and stack(calls[rank]) == stack(calls[other])
-    if differs_by_turn and {"shape", "src or dst"}.intersection(names):
+    differs_by_turn = stack(calls[rank]) == stack(calls[other])
+    if loop is not None and differs_by_turn and {"shape", "src or dst"}.intersection(names):
         text += (
             f"\nIf these are right as they are, the ranks go through the loop `{loop.text}` "
             f"({scene.at(calls[rank].file, loop.line)}) in another order, or\none of them has skipped a turn."
@@ -146,14 +145,14 @@ def details_disagree(scene: Scene) -> str | None:
 
 
 def orders_disagree(scene: Scene) -> str | None:
-    """Different calls met, and the code does not show why."""
+    """Say that different calls met, where the code does not show why."""
     if not scene.deadlock.conflicts:
         return None
     return "All ranks of a group must call the same collectives in the same order."
 
 
 def groups_in_other_order(scene: Scene) -> str | None:
-    """Ranks that share several groups each wait in another one of them."""
+    """Explain ranks that share several groups and each wait in another one of them."""
     blocked = scene.deadlock.blocked
     if any(call.is_point_to_point for call in blocked.values()):
         return None
@@ -167,7 +166,7 @@ def groups_in_other_order(scene: Scene) -> str | None:
 
 
 def a_rank_is_missing(scene: Scene) -> str | None:
-    """Some ranks are over without the call."""
+    """Explain a call that some ranks never made before they were over."""
     ended = scene.deadlock.ended
     if not ended:
         return None
@@ -205,7 +204,7 @@ def _no_gradient(absent: list[int], op: str) -> str:
 
 
 def _as_often(scene: Scene, rank: int, absent: list[int]) -> str:
-    """The others ran the line, too, but for another call or not as often."""
+    """Explain a line that the others ran, too, but for another call or not as often."""
     call = scene.deadlock.blocked[rank]
     line = stack(call)[-1]
     other = absent[0]

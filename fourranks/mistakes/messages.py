@@ -9,7 +9,7 @@ from ..scene import Scene, stack
 
 
 def too_small_a_buffer(scene: Scene) -> str | None:
-    """A message met a receive without room for it."""
+    """Explain a message that met a receive without room for it."""
     calls = [*scene.deadlock.blocked.values(), *scene.deadlock.conflicts.values()]
     if not (scene.deadlock.conflicts and any(call.is_point_to_point for call in calls)):
         return None
@@ -22,59 +22,59 @@ def too_small_a_buffer(scene: Scene) -> str | None:
 
 
 def other_tag_or_peer(scene: Scene) -> str | None:
-    """A message that no rank asked for, and a receive that no rank answers."""
+    """Explain a message that no rank asked for, or a receive that no rank answers."""
     for rank, call in scene.deadlock.blocked.items():
         if not call.is_point_to_point or call.peer is None:
             continue
-        if found := _other_tag(scene, rank, call) or _other_peer(scene, rank, call):
+        if found := _other_tag(scene, rank, call, call.peer) or _other_peer(scene, rank, call, call.peer):
             return found
     return None
 
 
-def _other_tag(scene: Scene, rank: int, call: Call) -> str | None:
-    theirs, own = scene.view(call.peer).progress, scene.view(rank).progress
+def _other_tag(scene: Scene, rank: int, call: Call, other: int) -> str | None:
+    theirs, own = scene.view(other).progress, scene.view(rank).progress
     stray, matched = (theirs.sends, own.recvs) if call.op == "recv" else (theirs.recvs, own.sends)
     for (group, peer, tag), count in stray.items():
-        if peer == rank and tag != call.tag and count > matched.get((group, call.peer, tag), 0):
+        if peer == rank and tag != call.tag and count > matched.get((group, other, tag), 0):
             did = "has sent" if call.op == "recv" else "asks for"
             return (
-                f"Rank {call.peer} {did} a message with tag {tag}, and rank {rank}'s {call.op} has tag "
+                f"Rank {other} {did} a message with tag {tag}, and rank {rank}'s {call.op} has tag "
                 f"{call.tag}: both sides must give the same tag."
             )
     return None
 
 
-def _other_peer(scene: Scene, rank: int, call: Call) -> str | None:
-    """The peer waits for a rank that is over, or has ended behind a message to it."""
-    for their in _for_another(scene, rank, call):
-        if scene.view(their.peer).ended is not None:  # else it may come yet, once it is free
+def _other_peer(scene: Scene, rank: int, call: Call, other: int) -> str | None:
+    """Explain a peer that waits for a rank that is over, or has ended behind a message to it."""
+    for their, third in _for_another(scene, rank, call, other):
+        if scene.view(third).ended is not None:  # else it may come yet, once it is free
             way = "sends to" if their.op == "send" else "receives from"
             return (
-                f"Rank {call.peer} {way} rank {their.peer} ({scene.at(their.file, their.line)}), which does "
+                f"Rank {other} {way} rank {third} ({scene.at(their.file, their.line)}), which does "
                 f"not answer, and rank {rank} waits for it:\nlook at the {_end_named_by(their)} on "
-                f"rank {call.peer}."
+                f"rank {other}."
             )
     return None
 
 
-def _for_another(scene: Scene, rank: int, call: Call) -> Iterator[Call]:
-    """The peer's calls that might answer this one, but name another rank, which does not answer them."""
-    for their in reversed(scene.view(call.peer).progress.recent):
-        if {call.op, their.op} != {"send", "recv"} or their.peer in (rank, None):
+def _for_another(scene: Scene, rank: int, call: Call, other: int) -> Iterator[tuple[Call, int]]:
+    """Yield the peer's calls that might answer, but name a third rank, which does not answer them."""
+    for their in reversed(scene.view(other).progress.recent):
+        if {call.op, their.op} != {"send", "recv"} or their.peer is None or their.peer == rank:
             continue
         answers = scene.view(their.peer).progress
         answered = answers.recvs if their.op == "send" else answers.sends
-        if answered.get((their.group, call.peer, their.tag), 0) <= their.seq:
-            yield their
+        if answered.get((their.group, other, their.tag), 0) <= their.seq:
+            yield their, their.peer
 
 
 def _end_named_by(call: Call) -> str:
-    """The argument that names the other rank."""
+    """Return the name of the argument that names the other rank."""
     return "dst" if call.op == "send" else "src"
 
 
 def other_count(scene: Scene) -> str | None:
-    """Earlier messages between the two ranks did match: one side counts more of them than the other."""
+    """Explain messages that one of two ranks counts more of than the other, after earlier ones did match."""
     for rank, call in scene.deadlock.blocked.items():
         if not call.is_point_to_point or call.peer is None or not call.seq:
             continue
@@ -95,7 +95,7 @@ def other_count(scene: Scene) -> str | None:
 
 
 def cycle_of_one_kind(scene: Scene) -> str | None:
-    """All send first, or all receive first."""
+    """Explain a cycle in which all send first, or all receive first."""
     blocked = scene.deadlock.blocked
     cycle = cycle_of(scene)
     kinds = {blocked[rank].op for rank in cycle}
@@ -117,15 +117,17 @@ def cycle_of_one_kind(scene: Scene) -> str | None:
 
 
 def _issued_for_another(scene: Scene, cycle: Sequence[int]) -> str | None:
-    """The other side of a message is under way, but names a rank that does not answer it."""
+    """Explain the other side of a message that names a rank that does not answer it."""
     for rank in cycle:
         call = scene.deadlock.blocked[rank]
-        if their := next(_for_another(scene, rank, call), None):
+        if call.peer is None:
+            continue
+        for their, third in _for_another(scene, rank, call, call.peer):
             mine, other = (
                 ("sends to", "receives from") if call.op == "send" else ("receives from", "sends to")
             )
             return (
-                f"rank {rank} {mine} rank {call.peer}, which {other} rank {their.peer}\n"
+                f"rank {rank} {mine} rank {call.peer}, which {other} rank {third}\n"
                 f"({scene.at(their.file, their.line)}). Look at the {_end_named_by(their)} there."
             )
     return None
@@ -140,7 +142,7 @@ def _order(cycle: Sequence[int], sends: bool) -> str:
 
 
 def cycle_of(scene: Scene) -> list[int]:
-    """Ranks of which each waits for the next and the last for the first; empty if there are none."""
+    """Return ranks of which each waits for the next and the last for the first; empty if there are none."""
     deadlock = scene.deadlock
     path: list[int] = []
     rank: int | None = next(iter(deadlock.blocked))
@@ -151,7 +153,7 @@ def cycle_of(scene: Scene) -> list[int]:
 
 
 def without_match(scene: Scene) -> str | None:
-    """A message waits, and the reports do not show why."""
+    """Say that a message waits, where the reports do not show why."""
     found = next(((r, c) for r, c in scene.deadlock.blocked.items() if c.is_point_to_point), None)
     if found is None:
         return None

@@ -37,7 +37,7 @@ class Parting:
 
 
 def partings(scene: Scene) -> Iterator[Parting]:
-    """Each pair of ranks that are part of the proof, the earliest parting first."""
+    """Yield each pair of ranks that are part of the proof, the earliest parting first."""
     pairs = [*_pairs(scene)]
     for rank, other, call in pairs:
         if earlier := _earlier(scene, rank, other, call):
@@ -74,7 +74,7 @@ def _both_ways(
 
 
 def _fork(call: Call, their: Call) -> tuple[Line, Line | None]:
-    """The outermost lines at which two calls differ; the second only if it is in the same function."""
+    """Return the outermost lines at which two calls differ; the second only if it is in the same function."""
     for line, other in zip(stack(call), stack(their), strict=False):
         if line != other:
             return (line, other) if (line[0], line[2]) == (other[0], other[2]) else (line, None)
@@ -82,7 +82,7 @@ def _fork(call: Call, their: Call) -> tuple[Line, Line | None]:
 
 
 def _levels(scene: Scene, call: Call, other: int) -> list[Line]:
-    """The lines on the way to a call, as far as they may tell what a rank that is over did not do.
+    """Return the lines on the way to a call, as far as they may tell what a rank that is over did not do.
 
     The outermost from which it has made no call at all; if there is none, all, the innermost first.
     """
@@ -91,7 +91,7 @@ def _levels(scene: Scene, call: Call, other: int) -> list[Line]:
 
 
 def _earlier(scene: Scene, rank: int, other: int, call: Call) -> tuple[Call, Call] | None:
-    """The first calls of the same group that met although they were made from different places.
+    """Return the first calls of the same group that met although they were made from different places.
 
     Two branches of one `if` may well make the two sides of a call, or each have a line that the other rank
     never comes to. It is a sign of a mistake where one rank has made both.
@@ -109,7 +109,7 @@ def _earlier(scene: Scene, rank: int, other: int, call: Call) -> tuple[Call, Cal
 
 
 def _by_place(scene: Scene, rank: int, call: Call) -> dict[int, Call]:
-    """The last collectives of a rank in the group of a call, in this cell, by their place in the group."""
+    """Return a rank's last collectives in the group of a call, in this cell, by their place there."""
     return {
         recent.seq: recent
         for recent in scene.view(rank).progress.recent
@@ -120,7 +120,7 @@ def _by_place(scene: Scene, rank: int, call: Call) -> dict[int, Call]:
 
 
 def branches_of_one(scene: Scene, line: Line, other: Line) -> tuple[Block, Block] | None:
-    """The branches of the same `if` that two lines are in, if they are in different ones."""
+    """Return the branches of the same `if` that two lines are in, if they are in different ones."""
     for block in scene.blocks(line):
         for their in scene.blocks(other):
             if block.kind == their.kind == "branch" and block.line == their.line and block.text != their.text:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from ..errors import name_ranks
+from ..naming import name_ranks
 from ..protocol.calls import Call
 from ..scene import Scene
 
 
 def a_thread_raised(scene: Scene) -> str | None:
-    """A thread of an awaited rank has ended with an exception."""
+    """Explain a thread of an awaited rank that has ended with an exception."""
     for rank, missing in scene.deadlock.missing.items():
         for other in missing:
             if raised := scene.view(other).progress.raised:
@@ -23,10 +23,10 @@ def a_thread_raised(scene: Scene) -> str | None:
 
 
 def threads_share_a_group(scene: Scene) -> str | None:
-    """Two threads of a rank stand in collectives of one group, which another rank makes in another order."""
+    """Explain two threads in collectives of one group, which another rank makes in another order."""
     for rank in scene.calls if scene.deadlock.conflicts else ():
-        first, *others = [call for call in scene.view(rank).progress.waits if _stands_in(call)] or [None]
-        for other in others:
+        standing = [call for call in scene.view(rank).progress.waits if _stands_in(call)]
+        for first, other in ((standing[0], other) for other in standing[1:]):
             if (other.group, other.ranks) == (first.group, first.ranks):
                 lines = " and ".join(scene.at(call.file, call.line) for call in (first, other))
                 return (

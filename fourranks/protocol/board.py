@@ -12,14 +12,14 @@ import mmap
 from . import memory
 
 SLOTS = 4096  # calls of each rank that are posted
-LASTING = 1024  # slots beside them whose entries the stream of calls does not wash away
+LASTING = 1024  # more slots, whose entries later calls do not overwrite
 WAYS = 4  # slots that may hold the same key: an entry gives way only to the fourth one that shares them
 _PAIR = 16  # bytes of a key and its value
 _OF_A_RANK = SLOTS + LASTING
 
 
 def create(world_size: int) -> int:
-    """A new, empty board; returns its file descriptor, for the ranks to inherit."""
+    """Make a new, empty board; returns its file descriptor, for the ranks to inherit."""
     return memory.create(world_size * _OF_A_RANK * _PAIR)
 
 
@@ -49,7 +49,7 @@ class Board:
             turn = self._turns[shared]
             self._turns[shared] = (turn + 1) % WAYS
             cell = 2 * (self._rank * _OF_A_RANK + shared * WAYS + turn)
-        cells[cell] = 0  # nobody may read the old key with the new value
+        cells[cell] = 0  # no rank may read the old key with the new value
         cells[cell + 1] = value
         cells[cell] = key
 
@@ -60,7 +60,7 @@ class Board:
             self._cells[cell] = 0
 
     def read(self, rank: int, key: int, lasting: bool = False) -> int | None:
-        """What another rank has posted under a key; None if nothing, or nothing any more."""
+        """Return what another rank has posted under a key; None if nothing, or nothing any more."""
         cell = self._find(rank, key, lasting)
         return None if cell is None else self._cells[cell + 1]
 
@@ -72,5 +72,5 @@ class Board:
 
 
 def _shared(key: int, lasting: bool) -> int:
-    """The number of the slots that may hold a key, counted in groups of `WAYS`."""
+    """Return the number of the slots that may hold a key, counted in groups of `WAYS`."""
     return (SLOTS + key % LASTING) // WAYS if lasting else key % SLOTS // WAYS

@@ -7,12 +7,13 @@ puts the finished ones of all ranks together.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from .looks import Look
 from .places import Line, Place
 
 MAX_CALLS = 1_000_000  # of a rank that one trace keeps; a runaway loop must not take the rank's memory
+Exchange: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # bytes to and from each rank of the group
 
 
 @dataclass(slots=True, eq=False)
@@ -32,9 +33,7 @@ class Call:
     dtype: str = ""
     nbytes: int = 0  # of all tensors that this rank puts in
     part: tuple[int, str] | None = None  # elements and dtype that ranks must give alike; None: may differ
-    exchange: tuple[tuple[int, ...], tuple[int, ...]] | None = (
-        None  # bytes to and from each rank of the group
-    )
+    exchange: Exchange | None = None
     peer: int | None = None  # of a send or recv; None is any source
     root: int | None = None  # src or dst of a rooted collective
     members: tuple[int, ...] = ()  # of the group that new_group makes
@@ -44,6 +43,7 @@ class Call:
     line: int = 0
     function: str = ""
     callers: tuple[Line, ...] = ()  # lines that called that function, the innermost first
+    called: str = ""  # the function of torch.distributed in that line, where its name is not `op`
     through: str = ""  # what lies between the reader's line and the call: a library, a part of torch
     start: float = 0.0
     end: float | None = None  # when its wait returned; None if it was never waited for
@@ -59,6 +59,11 @@ class Call:
     def at(self) -> Line:
         """The line of the reader's code that issued it."""
         return Line(self.file, self.line, self.function)
+
+    @property
+    def name(self) -> str:
+        """What the reader has called."""
+        return self.called or self.op
 
     @property
     def is_point_to_point(self) -> bool:
@@ -95,13 +100,13 @@ class Call:
         return self.group, self.ranks, self.seq
 
     def agrees_with(self, other: Call) -> bool:
-        """Whether two ranks may make these calls at the same place of one group."""
+        """Return whether two ranks may make these calls at the same place of one group."""
         if (self.op, self.root, self.reduce_op) != (other.op, other.root, other.reduce_op):
             return False
         return self.part is None or other.part is None or self.part == other.part
 
     def fits(self, rank: int, other: Call, other_rank: int) -> bool:
-        """Whether, in an all-to-all, this rank and another give each other what the other takes."""
+        """Return whether, in an all-to-all, this rank and another give each other what the other takes."""
         if self.exchange is None or other.exchange is None:
             return True
         mine, theirs = self.ranks.index(rank), self.ranks.index(other_rank)

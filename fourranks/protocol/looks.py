@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from math import prod
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeGuard
 
 MOST_VALUES = 64  # of one rank that a picture has room for
 
@@ -21,18 +21,22 @@ class Look(NamedTuple):
 
 
 def flat(held: Any) -> list[float]:
-    """The numbers in a tensor, an array, a number or a (nested) list of them; none in anything else."""
+    """Return the numbers in a tensor, an array, a number or a (nested) list; none in anything else."""
     if hasattr(held, "tolist"):
         held = held.tolist()
     if isinstance(held, (list, tuple)):
         return [value for item in held for value in flat(item)]
-    return [held] if isinstance(held, Real) else []
+    return [held] if _is_number(held) else []
 
 
 def count(held: Any) -> int:
-    """How many numbers `flat` would give."""
+    """Count the numbers that `flat` would give."""
     if hasattr(held, "tolist"):
         return prod(held.shape)
     if isinstance(held, (list, tuple)):
         return sum(map(count, held))
-    return int(isinstance(held, Real))
+    return int(_is_number(held))
+
+
+def _is_number(held: object) -> TypeGuard[float]:
+    return isinstance(held, Real)

@@ -1,6 +1,6 @@
 """Files without a name that exist only in memory: what several processes share, handed on by descriptor.
 
-Nobody else on the machine can open one. `board` and `parcel` keep what they share in them.
+No other process on the machine can open one. `board` and `parcel` keep what they share in them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _NO_MORE_WRITES = 16  # F_SEAL_FUTURE_WRITE, for which Python has a name from 3.
 
 
 def create(size: int | None = None) -> int:
-    """A new file; returns its descriptor, which is the caller's to close.
+    """Make a new file; returns its descriptor, which is the caller's to close.
 
     Args:
         size: of zero bytes, for good; by default it is empty, and grows.
@@ -52,7 +52,7 @@ def _seal(descriptor: int, further: int = 0) -> None:
 
 
 class MemoryFile:
-    """A descriptor of such a file, closed when nobody refers to this object any more."""
+    """A descriptor of such a file, closed when nothing refers to this object any more."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -61,7 +61,7 @@ class MemoryFile:
         os.close(self.descriptor)
 
     def map(self) -> memoryview:
-        """The file's bytes, writable, as a copy of one's own: pages are copied where they are written.
+        """Map the file's bytes, writable, as a copy of one's own: pages are copied where they are written.
 
         Python's `mmap` would keep a descriptor open as long as the memory is used.
 

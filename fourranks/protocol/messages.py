@@ -15,26 +15,33 @@ import threading
 import time
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
-from ..errors import RemoteError
 from .bars import Bar
 from .calls import Record, Tracing
 from .memory import MemoryFile
 from .parcel import Parcel
 from .places import Place
 from .progress import Progress
+from .remote_error import RemoteError
 
 LOOPBACK = "127.0.0.1"  # the only address that ranks and their store listen on
+RANK_NAMES = (
+    "rank",
+    "world_size",
+    "device",
+    "torch",
+    "dist",
+)  # that every rank has from the start
 TEXT_LIMIT = 256 * 1024  # characters a rank may show in one cell: a page that people can still scroll
 
 
-@dataclass(frozen=True)
+@dataclass
 class Settings:
     """What the notebook decides for one rank, before it is forked."""
 
     rank: int
-    world_size: int
+    world_size: int  # of the moment: a `Form` may change it
     backend: str
     device: str  # as torch names it: "cpu" or "cuda:1"
     store_port: int  # of the rendezvous store, on the loopback interface
@@ -42,6 +49,7 @@ class Settings:
     path: list[str]  # sys.path of the notebook
     environment: dict[str, str] = field(repr=False)
     start_method: str  # "fork" or "spawn"
+    ranks_per_gpu: int = 0  # on the GPU that has most of them
 
 
 # --- from the notebook to a rank -------------------------------------------------------------------------
@@ -52,6 +60,15 @@ class Form:
     """Form the default process group, leaving the one before."""
 
     generation: int  # a number that no earlier group of this world had
+    world_size: int
+
+
+@dataclass(slots=True)
+class Virtualize:
+    """Become a rank of a world whose other ranks are not there."""
+
+    rank: int
+    world_size: int
 
 
 @dataclass(slots=True)
@@ -158,7 +175,7 @@ class Clear:
 
 @dataclass(slots=True)
 class Done:
-    """The end of an Execute, Run, Push, Pull or Form."""
+    """The end of a request."""
 
     error: RemoteError | None = None
     parcel: Parcel | None = None  # of what Run returned or Pull found
@@ -173,7 +190,7 @@ class Done:
 
 @dataclass(slots=True)
 class Answer:
-    """To a Complete or an Inspect."""
+    """Reply to a Complete or an Inspect."""
 
     number: int  # of the question: an earlier one may have been given up
     value: Any
@@ -194,6 +211,11 @@ class State:
     telling: bool = False  # the cell has raised, and the rank is making the text of its error
     number: int = 0  # of the report that was asked for
 
+
+# A rank answers each with Done, one after another.
+Request: TypeAlias = Form | Virtualize | Execute | Run | Push | Pull
+ToRank: TypeAlias = Request | Interrupt | Rescue | Complete | Inspect | Probe
+FromRank: TypeAlias = Stream | Display | Clear | Done | Answer | State
 
 _LENGTH = struct.Struct("!Q")
 _CHUNK = 1 << 16
@@ -257,7 +279,7 @@ class Channel:
                     self._outgoing.popleft()
 
     def receive(self) -> Any:
-        """The next message of a blocking end.
+        """Return the next message of a blocking end.
 
         Raises:
             EOFError: the other side has closed.
@@ -268,7 +290,7 @@ class Channel:
         return message
 
     def receive_available(self) -> list[Any]:
-        """All messages that have arrived at a non-blocking end; sets `at_end` when no more will come."""
+        """Return all messages that have arrived; sets `at_end` when no more will come. Never blocks."""
         try:
             self.at_end = not self._receive()
         except BlockingIOError:
@@ -307,6 +329,6 @@ class Channel:
 
 
 def _file(message: Any) -> MemoryFile | None:
-    """The file that a message takes along."""
+    """Return the file that a message takes along."""
     parcel = getattr(message, "parcel", None)
     return parcel.file if parcel is not None else None

@@ -1,13 +1,14 @@
 """Values on their way between the notebook and its ranks.
 
 A small value travels inside its message. A large one is written once into a file in memory, big arrays and
-tensors beside the pickle, and whoever gets the file's descriptor maps it: there is no second copy, and a
-value for all ranks lies in memory once. Used at both ends; `messages` carries the parcels.
+tensors after the pickle, and each process that gets the file's descriptor maps it: there is no second copy,
+and a value for all ranks lies in memory once. Used at both ends; `messages` carries the parcels.
 """
 
 from __future__ import annotations
 
 import functools
+import importlib
 import io
 import os
 import pickle
@@ -15,7 +16,7 @@ import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 import cloudpickle
 
@@ -23,7 +24,7 @@ from . import memory
 from .memory import MemoryFile
 
 SMALL = 1 << 16  # bytes that travel in the message itself
-_ALIGNMENT = 64  # bytes, for the vector instructions of whoever computes with what was mapped
+_ALIGNMENT = 64  # bytes, for the vector instructions of code that computes with what was mapped
 _CHUNK = 1 << 26  # bytes written at a time; an interrupt can come in between
 
 
@@ -39,16 +40,16 @@ class Parcel:
     def __init__(self, sizes: list[int], content: bytes | None, file: MemoryFile | None = None) -> None:
         self.sizes, self.content, self.file = sizes, content, file
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[type[Parcel], tuple[list[int], bytes | None]]:
         return Parcel, (self.sizes, self.content)  # the file's descriptor travels apart
 
     def unpack(self) -> Any:
-        """The value. What is in it can be changed, and shares nothing with the sender's.
+        """Return the value. It can be changed, and shares nothing with the sender's.
 
         Raises:
             OSError: there is no room for it in memory.
         """
-        whole = memoryview(bytearray(self.content)) if self.file is None else self.file.map()
+        whole = memoryview(bytearray(self.content or b"")) if self.file is None else self.file.map()
         pickled, *buffers = (whole[start:end] for start, end in _places(self.sizes))
         return pickle.loads(pickled, buffers=buffers)
 
@@ -60,7 +61,8 @@ def pack(value: Any) -> Parcel:
         Exception: whatever the parts of the value raise when they cannot be pickled.
         OSError: there is no room for it in memory.
     """
-    stream, buffers = io.BytesIO(), []
+    stream = io.BytesIO()
+    buffers: list[pickle.PickleBuffer] = []
     _Pickler(stream, buffer_callback=buffers.append).dump(_compact(value))
     parts = [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
     sizes = [part.nbytes for part in parts]
@@ -108,26 +110,32 @@ def _written(parts: list[memoryview], sizes: list[int]) -> MemoryFile:
 class _Deferred:
     """Calls a function that is not there yet: it may refer to the one that remembers its results."""
 
-    function: Callable
+    function: Callable[..., Any]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
 
-def _remembering(parameters: dict[str, Any]) -> Callable:
-    return functools.lru_cache(**parameters)(_Deferred())
+_Remembering: TypeAlias = "functools._lru_cache_wrapper[Any]"
 
 
-def _set_function(remembering: Callable, function: Callable) -> None:
-    remembering.__wrapped__.function = function
+def _remembering(parameters: dict[str, Any]) -> _Remembering:
+    remembering: _Remembering = functools.lru_cache(**parameters)(_Deferred())
+    return remembering
+
+
+def _set_function(remembering: _Remembering, function: Callable[..., Any]) -> None:
+    deferred = remembering.__wrapped__
+    assert isinstance(deferred, _Deferred)
+    deferred.function = function
     functools.update_wrapper(remembering, function)
 
 
 # --- tensors ---------------------------------------------------------------------------------------------
 
 
-class _Pickler(cloudpickle.Pickler):
-    """Takes the memory of tensors as it is, beside the pickle; `torch.save` would copy it several times.
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Takes the memory of tensors as it is, apart from the pickle; `torch.save` would copy it several times.
 
     Functions and attributes that remember their results travel by value, and forget them.
     """
@@ -139,6 +147,9 @@ class _Pickler(cloudpickle.Pickler):
             return functools.cached_property, (value.func,), {"attrname": value.attrname}
         if type(value) is weakref.WeakKeyDictionary:  # what functools.singledispatch remembers
             return weakref.WeakKeyDictionary, (dict(value),)
+        if isinstance(value, types.ModuleType) and type(value) is not types.ModuleType:
+            # torch.distributed.config is one, and comes along with any function that says `.config`
+            return importlib.import_module, (value.__name__,)
         if type(value) is types.MappingProxyType:
             return types.MappingProxyType, (dict(value),)
         if type(value).__module__ == "IPython.core.autocall":  # exit and quit, as the notebook has them
@@ -163,7 +174,7 @@ def _torch() -> types.ModuleType | None:
 
 
 def _compact(value: Any) -> Any:
-    """A tensor that is a part of a larger one, as a tensor of its own: the rest need not travel."""
+    """Make a tensor that is a part of a larger one a tensor of its own: the rest need not travel."""
     torch = _torch()
     if not torch or type(value) is not torch.Tensor or value.layout is not torch.strided or not value.is_cpu:
         return value
@@ -173,7 +184,7 @@ def _compact(value: Any) -> Any:
 
 
 def _storage(buffer: Any) -> Any:
-    """A storage of these bytes: a small one has memory of its own, and can grow; a large one is mapped."""
+    """Make a storage of these bytes: a small one owns its memory, and can grow; a large one is mapped."""
     import torch
 
     storage = torch.UntypedStorage(0)

@@ -36,7 +36,7 @@ class Place:
 
 @functools.lru_cache(maxsize=1024)
 def place(file: str, line: int, function: str) -> Place:
-    """The place of a line of a cell or a file."""
+    """Return the place of a line of a cell or a file."""
     if cell := _CELL_FILE.match(file):
         label = f"Cell In[{cell[1]}], line {line}"
     elif "ipykernel" in file:  # a function from a cell that ran in the notebook itself
@@ -48,7 +48,7 @@ def place(file: str, line: int, function: str) -> Place:
 
 
 def cells_among(files: Iterable[str]) -> dict[str, str]:
-    """The text of those of these files that are cells, which the notebook cannot read from a disk."""
+    """Return the text of those of these files that are cells, which the notebook cannot read from a disk."""
     texts: dict[str, str] = {}
     for file in files:
         if _CELL_FILE.match(file) and sum(map(len, texts.values())) < MAX_SOURCE:

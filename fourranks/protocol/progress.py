@@ -6,8 +6,11 @@ The notebook reads it, too, and must not have to wait until torch is imported: n
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from .calls import Call
+
+Messages: TypeAlias = dict[tuple[str, int | None, int], int]  # how many, by (group, peer or None, tag)
 
 
 @dataclass(slots=True)
@@ -19,8 +22,8 @@ class Progress:
     )  # calls that its threads wait for, the main thread's first
     at_work: bool = False  # a thread that may still communicate goes on
     collectives: dict[tuple[str, tuple[int, ...]], int] = field(default_factory=dict)  # by (group, its ranks)
-    sends: dict[tuple[str, int, int], int] = field(default_factory=dict)  # by (group, peer, tag)
-    recvs: dict[tuple[str, int, int], int] = field(default_factory=dict)
+    sends: Messages = field(default_factory=dict)
+    recvs: Messages = field(default_factory=dict)  # those from any source: None
     recent: list[Call] = field(default_factory=list)
     launched: Call | None = None  # with NCCL, the oldest call that is not complete
     failed: list[Call] = field(default_factory=list)  # that ended with an error: their transfer broke off

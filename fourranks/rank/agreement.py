@@ -11,13 +11,13 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from ..protocol.board import Board
-from ..protocol.calls import Call
+from ..protocol.calls import Call, Exchange
 
 Counts = Mapping[tuple[str, int | None, int], int]  # receives so far, by (group, peer, tag)
 
 # As they are posted with a message, by their place; the first stands for all others.
-_DTYPES = ("", "float32", "float64", "int64", "int32", "float16", "bfloat16", "int16", "bool")
-_DTYPES += ("complex64", "complex128")
+_DTYPES: tuple[str, ...] = ("", "float32", "float64", "int64", "int32", "float16", "bfloat16", "int16")
+_DTYPES += ("bool", "complex64", "complex128")
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _DTYPE_BITS = 6
 _ANY_SIZE = 2**62  # room for whatever is sent, of any dtype
@@ -58,10 +58,10 @@ class Agreement:
             call: the call.
             received: this rank's receives so far, this one included.
         """
-        if call.op == "send":
-            return [self._post_message(call, call.peer, call.seq)]
         if call.op == "recv":
             return self._post_receive(call, received)
+        if call.peer is not None:  # a send
+            return [self._post_message(call, call.peer, call.seq)]
         if call.members and self._rank not in call.members:
             self._board.post(_apart(call), 1, lasting=True)
             return []
@@ -76,10 +76,11 @@ class Agreement:
         if call.members:
             members = self._others(call.members)
             comparisons.append(Comparison(members, _apart(call), 1, operator.ne, lasting=True))
-        return comparisons if call.exchange is None else [*comparisons, *self._post_exchange(call)]
+        exchange = call.exchange
+        return comparisons if exchange is None else [*comparisons, *self._post_exchange(call, exchange)]
 
     def fits(self, comparisons: list[Comparison]) -> bool:
-        """Whether nothing that other ranks have posted by now contradicts the call."""
+        """Return whether nothing that other ranks have posted by now contradicts the call."""
         for ranks, key, value, fits, lasting in comparisons:
             for rank in ranks:
                 theirs = self._board.read(rank, key, lasting)
@@ -88,7 +89,7 @@ class Agreement:
         return True
 
     def other_dtype(self, call: Call, comparisons: list[Comparison]) -> str | None:
-        """The dtype that the other side of a message gave, if the message turns into other numbers by it.
+        """Return the dtype of a message's other side, if the message turns into other numbers by it.
 
         Gloo copies bytes. Those of int8 and uint8 are left alone, for they carry anything, and so are views:
         a complex tensor as real numbers, 16 bits as an integer.
@@ -101,7 +102,7 @@ class Agreement:
         return other if mine and other and mine != other and {mine, other} not in _SAME_BITS else None
 
     def take_back(self, call: Call) -> None:
-        """The backend has refused the call: take it down."""
+        """Take a call down that the backend has refused."""
         if call.is_point_to_point:
             if call.peer is not None:
                 self._board.take_down(self._message(call, call.peer, call.seq))
@@ -113,7 +114,7 @@ class Agreement:
                 self._board.take_down(_share(call, side, self._rank, rank))
 
     def withdraw(self, call: Call, source: int, received: Counts) -> None:
-        """A receive from any source is over: ranks that it did not receive from may send what they like."""
+        """End a receive from any source: ranks that it did not receive from may send what they like."""
         for peer in set(call.ranks) - {self._rank, source}:
             key = self._message(call, peer, received.get((call.group, peer, call.tag), 0))
             self._board.post(key, _ANY_SIZE)
@@ -139,13 +140,13 @@ class Agreement:
         return Comparison([peer], key, value, _has_room if call.op == "send" else _fits_in)
 
     def _message(self, call: Call, peer: int, seq: int) -> int:
-        """The key of the n-th message between this rank and another."""
+        """Return the key of the n-th message between this rank and another."""
         ends = (self._rank, peer) if call.op == "send" else (peer, self._rank)
         return hash((call.group, *ends, call.tag, seq))
 
-    def _post_exchange(self, call: Call) -> Iterator[Comparison]:
+    def _post_exchange(self, call: Call, exchange: Exchange) -> Iterator[Comparison]:
         """Each two ranks of an all-to-all agree on the bytes between them."""
-        for rank, gives, takes in zip(call.ranks, *call.exchange, strict=False):
+        for rank, gives, takes in zip(call.ranks, *exchange, strict=False):
             for value, mine, theirs in ((gives, "gives", "takes"), (takes, "takes", "gives")):
                 self._board.post(_share(call, mine, self._rank, rank), value)
                 if rank != self._rank:
@@ -167,16 +168,16 @@ def _fits_in(room: int, sent: int) -> bool:
 
 
 def _place(call: Call) -> int:
-    """The key of a collective: where in the order of its group it stands."""
+    """Return the key of a collective: where in the order of its group it stands."""
     return hash((call.group, call.ranks, call.seq))
 
 
 def _apart(call: Call) -> int:
-    """The key of a new_group at the same place that the calling rank is no member of."""
+    """Return the key of a new_group at the same place that the calling rank is no member of."""
     return hash((call.group, call.ranks, call.seq, "apart"))
 
 
 def _share(call: Call, side: str, rank: int, other: int) -> int:
-    """The key of the bytes that a rank says it gives to, or takes from, another."""
+    """Return the key of the bytes that a rank says it gives to, or takes from, another."""
     ends = (rank, other) if side == "gives" else (other, rank)
     return hash((call.group, call.ranks, call.seq, side, ends))

@@ -35,19 +35,25 @@ class Allocations(TorchDispatchMode):
     """
 
     def __enter__(self) -> Allocations:
-        self.seconds, self.nbytes, self.marks = [0.0], [0], {}
+        self.seconds, self.nbytes = [0.0], [0]
+        self.marks: dict[str, float] = {}
         self._older: dict[int, StorageWeakRef] = {}  # seen, but not made in the block
         self._storages: dict[int, StorageWeakRef] = {}
         self._before = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
         self._begun = time.perf_counter()
-        return super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
 
     def __exit__(self, *error: Any) -> None:
-        super().__exit__(*error)
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
         self._look()
 
     def __torch_dispatch__(
-        self, operation: Callable, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+        self,
+        operation: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
     ) -> Any:
         for storage in _storages((args, kwargs)):
             if storage._cdata not in self._storages:
@@ -71,7 +77,7 @@ class Allocations(TorchDispatchMode):
         return self.nbytes[-1]
 
     def peak(self, since: str) -> int:
-        """The most that was allocated between a mark and the next one, in bytes."""
+        """Return the most bytes that were allocated between a mark and the next one."""
         begun = self.marks[since]
         end = min((moment for moment in self.marks.values() if moment > begun), default=float("inf"))
         changes = list(zip(self.seconds, self.nbytes, strict=True))
@@ -93,7 +99,7 @@ class Allocations(TorchDispatchMode):
 
 
 def _storages(values: Any) -> Iterator[torch.UntypedStorage]:
-    """What is behind the tensors among arguments or results; behind a DTensor, its part."""
+    """Yield what is behind the tensors among arguments or results; behind a DTensor, its part."""
     for leaf in tree_leaves(values):
         if isinstance(leaf, torch.Tensor) and is_traceable_wrapper_subclass(leaf):
             yield from _storages([getattr(leaf, name) for name in leaf.__tensor_flatten__()[0]])

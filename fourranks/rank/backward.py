@@ -28,10 +28,11 @@ class BackwardWait:
 
     def __init__(self, note: Callable[[Awaited, float], None]) -> None:
         self._note = note
-        self._backward_pass, self._calls = -1, []
+        self._backward_pass = -1
+        self._calls: Awaited = []
 
     def expect(self, call: Call, is_completed: Callable[[], bool]) -> None:
-        """Somebody has taken the future of this call; nothing happens outside of a backward pass."""
+        """Note that the future of this call was taken; does nothing outside of a backward pass."""
         backward_pass = torch._C._current_graph_task_id()
         if backward_pass == -1:
             return

@@ -1,4 +1,4 @@
-"""Who is at the other end of a connection within this machine: this user, or somebody else.
+"""The owner of the other end of a connection within this machine: this user, or another one.
 
 Ports on the loopback interface are open to every user of the machine, and neither Gloo nor torch's store asks
 who connects. Linux knows (sock_diag, man 7 sock_diag); each process group asks it when its ranks have
@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 from .rescue import Connection, opened
 
@@ -21,6 +22,7 @@ _POLL = 0.001
 
 # From <linux/netlink.h>, <linux/sock_diag.h> and <linux/inet_diag.h>.
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, _ALL_STATES = 4, 20, 1, 0xFFFFFFFF
+Address: TypeAlias = tuple[Any, ...]  # as sockets have it: host, port, and more with IPv6
 _HEADER = struct.Struct("=IHHII")  # length, type, flags, sequence number, sender
 _REQUEST = struct.Struct("=BBBBI")  # family, protocol, extensions, padding, states
 _SOCKET = struct.Struct("!HH16s16sI8s")  # own port, other's port, own address, other's, interface, cookie
@@ -28,15 +30,15 @@ _ANSWER = struct.Struct("=4x48x12xII")  # (family to timer, the socket, its queu
 
 
 @dataclass(frozen=True)
-class _End:
+class _ConnectionEnd:
     """One end of a connection."""
 
     user: int
-    inode: int  # 0 while nobody has accepted it
+    inode: int  # 0 until it is accepted
 
 
 def require_own(connections: Iterable[Connection]) -> None:
-    """Make sure that these connections lead to processes of this user. Without sock_diag nobody can tell.
+    """Make sure that these connections lead to processes of this user. Without sock_diag there is no telling.
 
     Raises:
         PermissionError: one leads elsewhere.
@@ -71,8 +73,8 @@ def _require_own(diagnostics: socket.socket, connection: Connection) -> None:
         )
 
 
-def _look_up(diagnostics: socket.socket, family: int, own: tuple, other: tuple) -> _End:
-    """The end of a connection that has these addresses."""
+def _look_up(diagnostics: socket.socket, family: int, own: Address, other: Address) -> _ConnectionEnd:
+    """Return the end of a connection that has these addresses."""
     addresses = socket.inet_pton(family, own[0]), socket.inet_pton(family, other[0])
     place = _SOCKET.pack(own[1], other[1], *addresses, 0, b"\xff" * 8)
     body = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, _ALL_STATES) + place
@@ -80,5 +82,5 @@ def _look_up(diagnostics: socket.socket, family: int, own: tuple, other: tuple) 
     diagnostics.send(_HEADER.pack(length, _SOCK_DIAG_BY_FAMILY, _NLM_F_REQUEST, 0, 0) + body)
     reply = diagnostics.recv(4096)
     if _HEADER.unpack_from(reply)[1] != _SOCK_DIAG_BY_FAMILY:  # an error: there is no such connection
-        return _End(0, 0)
-    return _End(*_ANSWER.unpack_from(reply, _HEADER.size))
+        return _ConnectionEnd(0, 0)
+    return _ConnectionEnd(*_ANSWER.unpack_from(reply, _HEADER.size))

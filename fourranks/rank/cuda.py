@@ -8,9 +8,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed import distributed_c10d
-
-from .uncompiled import leave_uncompiled
 
 NCCL_PATIENCE = timedelta(days=365)  # a rank may compute for hours while the others wait for it
 
@@ -26,10 +23,25 @@ NCCL_SETTINGS = {
     "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",  # the watchdog sleeps 4 times as long after a failed call
 }
 
+# What NCCL needs where ranks share a GPU (its manual, NCCL_MULTI_RANK_GPU_ENABLE): leave to do so, and no
+# NVLink SHARP, which some images demand and with which it then refuses to start.
+SHARING = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0"}
+_CTAS = 8  # blocks of all ranks on a GPU; the smallest that torch supports runs 40 at once, the reader's too
 
-def extend_nccl_timeout() -> None:
-    """Keep torch from counting a call of NCCL as failed after its default of ten minutes."""
-    distributed_c10d.default_pg_nccl_timeout = NCCL_PATIENCE
+
+def nccl_defaults(ranks_per_gpu: int) -> dict[str, str]:
+    """Return the settings of NCCL that the reader's own environment may change.
+
+    Ranks that share a GPU must all find room on it at once: a kernel that waits for one that has no room
+    waits forever.
+    """
+    sharing = {"NCCL_MAX_CTAS": str(max(1, _CTAS // ranks_per_gpu))} if ranks_per_gpu > 1 else {}
+    return NCCL_SETTINGS | sharing
+
+
+def nccl_requirements(ranks_per_gpu: int) -> dict[str, str]:
+    """Return the settings without which these ranks could not communicate by NCCL."""
+    return {"NCCL_SOCKET_IFNAME": "lo"} | (SHARING if ranks_per_gpu > 1 else {})
 
 
 def settle(device: torch.device) -> None:
@@ -39,22 +51,23 @@ def settle(device: torch.device) -> None:
 
 
 def allocated_bytes(device: torch.device) -> int:
-    """GPU memory that this rank's tensors take. Not for the listener: it may wait for a running kernel."""
+    """Return the GPU memory of this rank's tensors. May wait for a running kernel: not for the listener."""
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
 
 
-def stage_messages(group_class: type) -> None:
-    """Have send and recv of Gloo take GPU tensors, by way of the host's memory as its collectives do.
+def staged_messages(group_class: type[dist.ProcessGroup]) -> dict[str, Callable[..., dist.Work]]:
+    """Return send and recv of Gloo, by name, that take GPU tensors by way of the host's memory.
 
     Gloo's own do not look where a tensor is and hand the address to a socket (ProcessGroupGloo.cpp).
     """
-    group_class.send = _staged_send(group_class.send)
-    group_class.recv = _staged_recv(group_class.recv)
-    group_class.recv_anysource = _staged_recv(group_class.recv_anysource)
-    leave_uncompiled([group_class.send, group_class.recv, group_class.recv_anysource])
+    return {
+        "send": _staged_send(group_class.send),
+        "recv": _staged_recv(group_class.recv),
+        "recv_anysource": _staged_recv(group_class.recv_anysource),
+    }
 
 
-def _staged_send(send: Any) -> Any:
+def _staged_send(send: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
     def method(self: Any, tensors: Any, *args: Any, **kwargs: Any) -> dist.Work:
         if _on_gpu(tensors):
             tensors = [tensors[0].detach().cpu()]
@@ -63,14 +76,14 @@ def _staged_send(send: Any) -> Any:
     return method
 
 
-def _staged_recv(recv: Any) -> Any:
+def _staged_recv(recv: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
     def method(self: Any, tensors: Any, *args: Any, **kwargs: Any) -> dist.Work:
         if not _on_gpu(tensors):
             return recv(self, tensors, *args, **kwargs)
         (target,) = tensors
         host = torch.empty_like(target, device="cpu", requires_grad=False)
         work = recv(self, [host], *args, **kwargs)
-        work.wait = _copying(work.wait, target.detach(), host)
+        work.wait = _copying(work.wait, target.detach(), host)  # type: ignore[method-assign]
         return work
 
     return method

@@ -1,31 +1,23 @@
-"""The default process group of one rank: formed, formed anew, and cut when the rank is to be freed."""
+"""The default process group of one rank: formed, formed again, and cut when the rank is to be freed."""
 
 from __future__ import annotations
 
 import gc
-import sys
-import types
 from collections.abc import Iterator
 from typing import Any
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed import distributed_c10d
-from torch.distributed.rendezvous import _rendezvous_handlers
 
 from ..protocol.messages import LOOPBACK, Settings
-from . import connection_owner, gloo, kept, rescue, waits
+from . import connection_owner, gloo, kept, patches, rescue, waits
 from .describe import call_on
 from .process_group import RecordingProcessGroup
 from .threads import Helper
 
 # As torch has them: readers may replace these functions, and `script` has the first attach.
 TORCH_INIT, TORCH_DESTROY = distributed_c10d.init_process_group, distributed_c10d.destroy_process_group
-# Modules of torch in which the group of the moment of their import is the default of an argument.
-_TAKE_THE_GROUP_OF_THEIR_IMPORT = (
-    "torch.distributed.nn.functional",
-    "torch.distributed.optim.zero_redundancy_optimizer",
-)
-LEAVE_PATIENCE = 0.3  # seconds for the groups of before to be destroyed; most take a few milliseconds
 
 
 class DefaultGroup:
@@ -39,7 +31,7 @@ class DefaultGroup:
     def __init__(self, settings: Settings, listener: int | None) -> None:
         self._settings = settings
         if listener is not None:
-            self._server = dist.TCPStore(
+            self._server = TCPStore(
                 LOOPBACK,
                 settings.store_port,
                 is_master=True,
@@ -47,7 +39,7 @@ class DefaultGroup:
                 master_listen_fd=listener,
             )
 
-        _rendezvous_handlers["env"] = self._rendezvous  # what init_process_group() asks by default
+        patches.serve_rendezvous(self._rendezvous)
         self._generation, self._attempt = 0, 0
         self._before = rescue.tcp_connections()
         self._half_made: set[rescue.Connection] = set()
@@ -73,10 +65,11 @@ class DefaultGroup:
     @property
     def name(self) -> str | None:
         """Torch's name of the default process group."""
-        return dist.group.WORLD.group_name if dist.is_initialized() else None
+        everyone = dist.group.WORLD
+        return everyone.group_name if everyone is not None else None
 
     def drop_unfinished_batch(self) -> bool:
-        """Whether an exception has left a batch of coalesced calls: torch would add all later ones to it."""
+        """Drop a batch of coalesced calls that an exception has left; returns whether there was one."""
         unfinished = bool(distributed_c10d._world.pg_coalesce_state)
         distributed_c10d._world.pg_coalesce_state.clear()
         return unfinished
@@ -94,21 +87,22 @@ class DefaultGroup:
         return True
 
     def _leave(self) -> None:
-        """Destroy the groups of before, in a thread: Gloo's destructor waits for calls that may never end."""
+        """Destroy the groups of before, in a thread that nothing waits for.
+
+        Gloo's destructor waits for calls that may never end, and else 10 ms for each connection.
+        """
         rescue.cut(self._half_made)
         self._half_made.clear()
         groups = list(distributed_c10d._world.pg_map)
-        _leave_in_defaults(dist.group.WORLD)
+        patches.leave_in_defaults(dist.group.WORLD)
         if self.exists:
             TORCH_DESTROY()
         RecordingProcessGroup.forget_formation()
         gc.collect()  # frames of a collective that failed hold the old groups, and so their connections
-        destroyer = Helper(target=groups.clear)
-        destroyer.start()
-        destroyer.join(LEAVE_PATIENCE)
+        Helper(target=groups.clear).start()
 
-    def _rendezvous(self, url: str, **_: Any) -> Iterator[tuple[dist.Store, int, int]]:
-        """A part of the store for each new default group, so that it finds no addresses of an earlier one."""
+    def _rendezvous(self, url: str, **_: Any) -> Iterator[tuple[Store, int, int]]:
+        """Yield a part of the store for each new default group: it finds no addresses of an earlier one."""
         prefix = f"{self._generation}/{self._attempt}"
         store = self._open_store(prefix)
         self._attempt += 1
@@ -116,11 +110,11 @@ class DefaultGroup:
         RecordingProcessGroup.await_formation(call_on("init_process_group", prefix, everyone))
         yield store, self._settings.rank, self._settings.world_size
 
-    def _open_store(self, prefix: str) -> dist.Store:
-        """The part of the store that has this name."""
-        store = dist.TCPStore(LOOPBACK, self._settings.store_port, is_master=False)
+    def _open_store(self, prefix: str) -> Store:
+        """Return the part of the store that has this name."""
+        store = TCPStore(LOOPBACK, self._settings.store_port, is_master=False)
         connection_owner.require_own(self._to_store())
-        return dist.PrefixStore(prefix, store)
+        return PrefixStore(prefix, store)
 
     def cut(self, everything: bool) -> None:
         """Make every operation that waits on a group or its store fail now. Runs in a helper thread.
@@ -145,13 +139,3 @@ class DefaultGroup:
 
     def _to_store(self) -> set[rescue.Connection]:
         return {c for c in rescue.tcp_connections() if c.peer_port == self._settings.store_port}
-
-
-def _leave_in_defaults(group: dist.ProcessGroup | None) -> None:
-    """Have functions of torch whose default is this group take the default group of the moment."""
-    for name in _TAKE_THE_GROUP_OF_THEIR_IMPORT:
-        for function in vars(sys.modules[name]).values() if name in sys.modules else ():
-            if isinstance(function, types.FunctionType) and group in (function.__defaults__ or ()):
-                function.__defaults__ = tuple(
-                    None if default is group else default for default in function.__defaults__
-                )

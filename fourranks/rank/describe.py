@@ -18,18 +18,20 @@ from .frames import own_caller
 from .methods import Arguments, Method
 
 _STRIDED = torch.strided
+# Functions that take objects; by which collectives they communicate them differs from one torch to another.
+_OF_OBJECTS = ("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list")
 # By hash: a ReduceOp gives its own in half the time that it takes to give its kind.
 _REDUCE_OPS = {hash(kind): name for name, kind in dist.ReduceOp.RedOpType.__members__.items()}
 
 
-def describe(method: Method, group: str, ranks: tuple[int, ...], arguments: Arguments) -> Call | None:
-    """The call that these arguments of a method make on a group of these ranks.
+def describe(method: Method, call: Call, arguments: Arguments) -> Call | None:
+    """Return the call of a method with what its arguments tell.
 
     None if the arguments cannot be described. A record must never be the reason that a call fails: such a
     call goes to the backend as it is, which refuses it in its own words.
     """
     try:
-        return _describe(method, call_on(method.name, group, ranks), arguments)
+        return _describe(method, call, arguments)
     except Exception:
         return None
 
@@ -52,21 +54,26 @@ def _describe(method: Method, call: Call, arguments: Arguments) -> Call | None:
         call.part = _part(tensors_in(arguments.output))
     if method.message or method.rooted:
         named = method.named_rank(arguments)
-        if not 0 <= (named or 0) < len(ranks):
+        if named is None:  # a receive from any source
+            call.tag = arguments.tag
+        elif not 0 <= named < len(ranks):
             return None
-        if method.rooted:
+        elif method.rooted:
             call.root = ranks[named]
         else:
-            call.peer, call.tag = None if named is None else ranks[named], arguments.tag
+            call.peer, call.tag = ranks[named], arguments.tag
     if method.reduces:
         call.reduce_op = _REDUCE_OPS.get(hash(arguments.reduce_op), "")
     return call
 
 
 def call_on(op: str, group: str, ranks: tuple[int, ...]) -> Call:
-    """A call on a group by the line of the reader's code that runs now, without what its tensors tell."""
-    (file, line, function), callers, through = own_caller(sys._getframe(2))
-    return Call(op, group, ranks, file=file, line=line, function=function, callers=callers, through=through)
+    """Return a call on a group by the reader's line that runs now, without what its tensors tell."""
+    (file, line, function), callers, through, called = own_caller(sys._getframe(2))
+    call = Call(op, group, ranks, file=file, line=line, function=function, callers=callers, through=through)
+    if called in _OF_OBJECTS:
+        call.op, call.called = op.removesuffix("_single"), called
+    return call
 
 
 def _exchange(arguments: Arguments, size: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
@@ -96,6 +103,7 @@ def _nbytes(tensor: torch.Tensor) -> int:
     layout = tensor.layout
     if layout is _STRIDED:
         return tensor.nbytes
+    stored: tuple[torch.Tensor, ...]
     match layout:
         case torch.sparse_coo:
             stored = tensor._indices(), tensor._values()
@@ -114,7 +122,7 @@ def _part(tensors: list[torch.Tensor]) -> tuple[int, str]:
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
-    """Every tensor in an argument: a tensor, a list of tensors, or a list of such lists."""
+    """Return every tensor in an argument: a tensor, a list of tensors, or a list of such lists."""
     if isinstance(value, torch.Tensor):
         return [value]
     if not isinstance(value, (list, tuple)):

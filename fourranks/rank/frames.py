@@ -49,6 +49,7 @@ _COLLECTIVES = (
     _OURS,
     *(str(Path(_TORCH, "distributed", f"{name}.py")) for name in ("distributed_c10d", "c10d_logger")),
 )
+_C10D = str(Path(_TORCH, "distributed", "distributed_c10d.py"))
 _passed_over: list[str] = []
 _libraries: set[str] = set()
 
@@ -73,11 +74,13 @@ class Caller(NamedTuple):
         at: the innermost line.
         callers: the lines that called the functions it is in, from the innermost to the outermost.
         through: the library and the part of torch that lie between that line and the call.
+        function: the function of torch.distributed that was called there, if the call is made by one.
     """
 
     at: Line
     callers: tuple[Line, ...] = ()
     through: str = ""
+    function: str = ""
 
 
 class _Owners(dict[str, Owner]):
@@ -93,14 +96,14 @@ _callers: dict[tuple[int, ...], tuple[Caller, list[CodeType]]] = {}
 
 
 def caller(frame: FrameType | None) -> Caller:
-    """Where the reader's code is that led to this frame.
+    """Find the reader's code that led to this frame.
 
     Without any such code: the innermost line that is not torch's, or for autograd's own threads "backward".
     """
     own: list[Line] = []
     library: FrameType | None = None
     any_other: FrameType | None = None
-    part = ""
+    part = function = ""
     while frame is not None and len(own) <= MAX_CALLERS:
         owner, name = _whose(frame.f_code.co_filename)
         if owner is Owner.READER:
@@ -110,17 +113,19 @@ def caller(frame: FrameType | None) -> Caller:
         elif not own:
             if owner is Owner.TORCH:
                 part = part or name
+                function = frame.f_code.co_name if frame.f_code.co_filename == _C10D else function
             else:
                 any_other = any_other or frame
                 library = library or (frame if owner is Owner.LIBRARY else None)
         frame = frame.f_back
     if not own:
-        return Caller(_line(any_other) if any_other is not None else Line("", 0, "backward"), (), part)
-    return Caller(own[0], tuple(own[1:]), ", ".join(filter(None, [_named(library), part])))
+        at = _line(any_other) if any_other is not None else Line("", 0, "backward")
+        return Caller(at, (), part, function)
+    return Caller(own[0], tuple(own[1:]), ", ".join(filter(None, [_named(library), part])), function)
 
 
-def own_caller(frame: FrameType) -> Caller:
-    """The same for a frame of the thread that asks, which finds most of its calls answered already.
+def own_caller(frame: FrameType | None) -> Caller:
+    """Do the same for a frame of the thread that asks, which finds most of its calls answered already.
 
     No other thread's: its frames go on while they are looked at.
     """
@@ -144,7 +149,7 @@ def own_caller(frame: FrameType) -> Caller:
 
 
 def _codes(frame: FrameType | None, count: int) -> list[CodeType]:
-    """The code of some frames: to be kept, because only what exists keeps its id."""
+    """Return the code of some frames: to be kept, because only what exists keeps its id."""
     codes: list[CodeType] = []
     while frame is not None and len(codes) < count:
         codes.append(frame.f_code)
@@ -166,7 +171,7 @@ def count_as_library(folder: Path) -> None:
 
 
 def _forget() -> None:
-    """Judge files anew."""
+    """Judge files again."""
     _whose.cache_clear()
     _library_line.cache_clear()
     _owners.clear()
@@ -174,17 +179,17 @@ def _forget() -> None:
 
 
 def owner(frame: FrameType) -> Owner:
-    """Who has written the code of this frame."""
+    """Say whose code this frame runs."""
     return _whose(frame.f_code.co_filename)[0]
 
 
 def in_native_code(frame: FrameType) -> bool:
-    """Whether a thread is there while C++ code waits for collectives: a backward pass, or DDP's own."""
+    """Return whether C++ code waits for collectives in this frame: a backward pass, or DDP's own."""
     return frame.f_code.co_name == "_engine_run_backward" or frame.f_code.co_filename in _WAIT_IN_CPP
 
 
 def torch_calls(frame: FrameType | None) -> bool:
-    """Whether torch's own code, such as `Join`, calls the function of torch.distributed that runs now."""
+    """Return whether torch's own code, such as `Join`, calls the running function of torch.distributed."""
     while frame is not None and _makes_calls(frame.f_code.co_filename):
         frame = frame.f_back
     return frame is not None and frame.f_code.co_filename.startswith(_TORCH)
@@ -221,7 +226,7 @@ def _line(frame: FrameType) -> Line:
 
 
 def _named(library: FrameType | None) -> str:
-    """A library's line as a reader would look for it: "torchmetrics/metric.py, line 512 (sync)"."""
+    """Name a library's line as a reader would look for it: "torchmetrics/metric.py, line 512 (sync)"."""
     return _library_line(*_line(library)) if library is not None else ""
 
 

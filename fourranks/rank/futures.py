@@ -17,24 +17,19 @@ import torch
 from .backward import Awaited
 from .recorder import Recorder
 
-_awaited: WeakKeyDictionary[torch._C.Future, Awaited] = WeakKeyDictionary()
+_awaited: WeakKeyDictionary[torch._C.Future[Any], Awaited] = WeakKeyDictionary()
 
 
-def comes_from(future: torch._C.Future, awaited: Awaited) -> None:
+def comes_from(future: torch._C.Future[Any], awaited: Awaited) -> None:
     """Note the calls that this future waits for."""
     _awaited[future] = awaited
 
 
-def install(recorder: Recorder) -> None:
-    """Have waits for futures noted in this process."""
-    torch._C.Future.wait = _recorded_wait(torch._C.Future.wait, recorder)
-    torch._C.Future.then = _traced(torch._C.Future.then, lambda future, *_: [future])
-    torch._C._collect_all = _traced(torch._C._collect_all, lambda futures: futures)
+def recorded_wait(wait: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
+    """Wrap `Future.wait` so that the wait is noted."""
 
-
-def _recorded_wait(wait: Callable[..., Any], recorder: Recorder) -> Callable[..., Any]:
     @functools.wraps(wait)
-    def recorded(future: torch._C.Future) -> Any:
+    def recorded(future: torch._C.Future[Any]) -> Any:
         awaited = _awaited.get(future)
         if awaited is not None and not future.done():
             begun = recorder.begin_wait(awaited)
@@ -49,7 +44,7 @@ def _recorded_wait(wait: Callable[..., Any], recorder: Recorder) -> Callable[...
     return recorded
 
 
-def _come(future: torch._C.Future) -> None:
+def _come(future: torch._C.Future[Any]) -> None:
     """Return when the future is complete; an interrupt does not reach the wait in C++, but this one."""
     if not future.done():
         completed = threading.Lock()
@@ -58,15 +53,15 @@ def _come(future: torch._C.Future) -> None:
         completed.acquire()
 
 
-def _traced(make: Callable[..., torch._C.Future], sources: Callable[..., Any]) -> Callable[..., Any]:
-    """The same function, with a note of the calls that the future it makes comes from."""
+def traced(make: Callable[..., torch._C.Future[Any]], sources: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap a function so that it notes the calls that the future it makes comes from."""
 
     @functools.wraps(make)
-    def traced(*args: Any) -> torch._C.Future:
+    def noted(*args: Any) -> torch._C.Future[Any]:
         future = make(*args)
         awaited = [pair for source in sources(*args) for pair in _awaited.get(source, ())]
         if awaited:
             comes_from(future, awaited)
         return future
 
-    return traced
+    return noted

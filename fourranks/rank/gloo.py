@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store
 
 from .recorder import Recorder
 from .threads import Helper
@@ -23,10 +24,10 @@ from .threads import Helper
 _TAG, _MILLISECOND = 2**30, timedelta(milliseconds=1)  # of a message that is never sent
 
 
-class _PythonStore(dist.Store):
+class _PythonStore(Store):
     """A store whose users in C++ come through Python, and so to the functions of `stores`."""
 
-    def __init__(self, inner: dist.Store) -> None:
+    def __init__(self, inner: Store) -> None:
         super().__init__()
         self.inner = inner
 
@@ -44,21 +45,18 @@ _kept: WeakKeyDictionary[dist.ProcessGroupGloo, _PythonStore] = WeakKeyDictionar
 _left_behind: list[Future[None]] = []  # of threads that an interrupt has left running
 
 
-def install(recorder: Recorder) -> None:
-    """Let interrupts end the making of Gloo groups in this process."""
-    if not dist.is_gloo_available():
-        return
-    make = dist.ProcessGroupGloo.__init__
+def interruptible(make: Callable[..., None], recorder: Recorder) -> Callable[..., None]:
+    """Wrap `ProcessGroupGloo.__init__` so that interrupts can end it."""
 
     @functools.wraps(make)
-    def make_group(group: dist.ProcessGroupGloo, store: dist.Store, *args: Any, **kwargs: Any) -> None:
+    def make_group(group: dist.ProcessGroupGloo, store: Store, *args: Any, **kwargs: Any) -> None:
         if recorder.waits():  # torch makes it, for a group that is noted already
             _in_a_thread(functools.partial(make, group, store, *args, **kwargs))
         else:  # made by hand: its waits for keys are noted one by one
             _kept[group] = _PythonStore(store)
             make(group, _kept[group], *args, **kwargs)
 
-    dist.ProcessGroupGloo.__init__ = make_group
+    return make_group
 
 
 def fail_calls(group: dist.ProcessGroup) -> None:
@@ -86,7 +84,8 @@ def _in_a_thread(work: Callable[[], None]) -> None:
 
     def run() -> None:
         try:
-            end.set_result(work())
+            work()
+            end.set_result(None)
         except BaseException as error:
             end.set_exception(error)
 

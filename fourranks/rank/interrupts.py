@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any
 
 from .frames import Owner, owner
+from .threads import main_thread
 
 IMPORT_TICK = 0.05  # seconds between looks at an import whose end an interrupt waits for
 IMPORT_PATIENCE = 3.0  # seconds that it waits for a module of the reader's, which may be a whole program
@@ -44,7 +45,7 @@ class Interrupts:
         self._in_user_code = False
         self._shields = 0
         self._pending = False
-        self._main = threading.main_thread().ident
+        self._main = main_thread()
         signal.signal(signal.SIGINT, self._handle)
 
     @property

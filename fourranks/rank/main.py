@@ -34,19 +34,23 @@ from ..protocol.messages import (
     Done,
     Execute,
     Form,
+    FromRank,
     Inspect,
     Interrupt,
     Probe,
     Pull,
     Push,
+    Request,
     Rescue,
     Run,
     Settings,
     State,
+    ToRank,
+    Virtualize,
 )
 from ..protocol.parcel import Parcel, pack
 from ..protocol.places import cells_among, place
-from . import cuda, process_group
+from . import cuda, patches
 from .default_group import DefaultGroup
 from .frames import caller
 from .interrupts import Interrupts
@@ -55,7 +59,7 @@ from .profiling import Profiler
 from .recorder import Recorder
 from .script import Script, environment
 from .shell import shell
-from .threads import Helper
+from .threads import Helper, main_thread
 from .variable import Variable
 
 SLEEPING = 0.01  # seconds of processor time between two reports; answering one takes a tenth of that
@@ -68,15 +72,14 @@ class Rank:
         self._settings = settings
         self._device = torch.device(settings.device)
         self._channel = channel
-        self._requests: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
         self._busy = False
         self._cpu_time = 0.0
         launches = settings.backend == "nccl"
         self._recorder = Recorder(settings.rank, Board(board, settings.rank), launches)
-        process_group.install(self._recorder)
-        cuda.extend_nccl_timeout()
+        patches.record_groups(self._recorder)
         if settings.backend == "gloo":
-            cuda.stage_messages(process_group.RecordingProcessGroup)
+            patches.stage_messages_of_gpus()
         self._group = group
         self._interrupts = Interrupts()
         self._shell = shell()
@@ -96,9 +99,24 @@ class Rank:
             "dist": dist,
         }
 
-    def _emit(self, message: Any) -> None:
+    def _emit(self, message: FromRank) -> None:
         with self._interrupts.shield():
             self._channel.send(message)
+
+    def _resize(self, world_size: int) -> None:
+        """Take note of how many ranks the world has from now on."""
+        if world_size != self._settings.world_size:
+            self._settings.world_size = world_size
+            self._shell.push(self._names(), interactive=False)
+            os.environ.update(environment(self._settings))
+            torch.set_num_threads(threads_per_rank(world_size))
+
+    def _virtualize(self, rank: int, world_size: int) -> None:
+        from .virtual import leave_for_a_virtual_world  # what torch tests itself with is imported for few
+
+        leave_for_a_virtual_world(rank, world_size, self._recorder)
+        self._settings.rank = rank
+        self._resize(world_size)
 
     # --- listener thread ---------------------------------------------------------------------------------
 
@@ -115,7 +133,7 @@ class Rank:
                 traceback.print_exc()
             del message  # with the large value that may have come along
 
-    def _take(self, message: Any) -> None:
+    def _take(self, message: ToRank) -> None:
         match message:
             case Probe(number, detailed):
                 self._channel.send(self._state(number, detailed))
@@ -132,7 +150,7 @@ class Rank:
                 self._requests.put(message)
 
     def _state(self, number: int, detailed: bool) -> State:
-        frame = sys._current_frames()[threading.main_thread().ident]
+        frame = sys._current_frames()[main_thread()]
         where = _where(frame)
         progress = self._recorder.progress(self._busy, self._sleeps())
         if not detailed:
@@ -159,7 +177,7 @@ class Rank:
         return self._cpu_time - before < SLEEPING
 
     def _thread_raised(self, end: threading.ExceptHookArgs) -> None:
-        """A thread has raised; what is raised because the notebook frees the rank is no news."""
+        """Note that a thread has raised; what it raises because the notebook frees the rank is no news."""
         if self._shell.given_up:
             return
         if end.exc_type is not SystemExit:  # which ends a thread without an error
@@ -169,6 +187,7 @@ class Rank:
     # --- threads of their own ----------------------------------------------------------------------------
 
     def _look(self, question: Complete | Inspect) -> None:
+        value: object
         match question:
             case Complete(source, cursor):
                 value = self._shell.completions(source, cursor)
@@ -184,19 +203,23 @@ class Rank:
         while True:
             self._answer(self._requests.get())
 
-    def _answer(self, request: Any) -> None:
+    def _answer(self, request: Request) -> None:
         done = self._handle(request)
         done.gpu_bytes = cuda.allocated_bytes(self._device)
         self._busy = False
         self._emit(done)
 
-    def _handle(self, request: Any) -> Done:
+    def _handle(self, request: Request) -> Done:
         try:
             match request:
-                case Form(generation):
+                case Form(generation, world_size):
+                    self._resize(world_size)
                     cuda.settle(self._device)
                     self._shell.forget_error()
                     self._group.form(generation)
+                    return Done()
+                case Virtualize(rank, world_size):
+                    self._virtualize(rank, world_size)
                     return Done()
                 case Execute():
                     return self._cell(request, lambda: self._execute(request))
@@ -239,7 +262,7 @@ class Rank:
 
     def _record(self, start: float, profiler: Profiler | None) -> Record:
         end = time.perf_counter()
-        calls, self._recorder.calls = self._recorder.calls, None
+        calls, self._recorder.calls = self._recorder.calls or [], None
         profile = profiler.stop() if profiler is not None else None
         variable = self._recorder.variable
         held = variable.look().values if variable is not None else None
@@ -288,8 +311,8 @@ class Rank:
 
 
 def _where(frame: FrameType | None) -> str:
-    """The line of the reader's code that a thread is in."""
-    at, _, through = caller(frame)
+    """Return the line of the reader's code that a thread is in."""
+    at, _, through, _ = caller(frame)
     return f"{place(*at)}, through {through}" if through else str(place(*at))
 
 
@@ -305,7 +328,7 @@ def _packed(value: Any) -> Parcel:
 
 def _no_input(prompt: str = "") -> str:
     raise UsageError(
-        "input() has nobody to ask on a rank. Ask in a cell without %%ranks, answer = input(), and hand the "
+        "input() does not work on a rank. Ask in a cell without %%ranks, answer = input(), and hand the "
         "answer over: %ranks push answer"
     )
 
@@ -329,18 +352,17 @@ def become_rank(
     os.chdir(settings.directory)
     sys.path[:] = settings.path
     os.environ.clear()
-    os.environ.update(cuda.NCCL_SETTINGS)
+    os.environ.update(cuda.nccl_defaults(settings.ranks_per_gpu))
     os.environ.update(settings.environment)
     os.environ.update(
-        environment(settings),
+        environment(settings) | cuda.nccl_requirements(settings.ranks_per_gpu),
         GLOO_SOCKET_IFNAME="lo0" if sys.platform == "darwin" else "lo",
-        NCCL_SOCKET_IFNAME="lo",
         MPLBACKEND="module://matplotlib_inline.backend_inline",
     )
     torch.set_num_threads(threads_per_rank(settings.world_size))
-    torch.seed()  # a fork would otherwise share its parent's random state
+    torch.default_generator.seed()  # a fork would otherwise share its parent's random state
     if numpy_random := sys.modules.get("numpy.random"):  # else it is imported, and seeded, at its first use
         numpy_random.seed()
     random.seed()
-    builtins.input = _no_input
+    builtins.input = _no_input  # type: ignore[assignment]  # it names its parameter, which is positional
     Rank(settings, channel, board, group_kind(settings, listener)).serve()

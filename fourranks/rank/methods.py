@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import operator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -79,7 +80,7 @@ class Method:
         object.__setattr__(self, "reduces", "reduce" in self.name)
 
     def named_rank(self, arguments: Arguments) -> int | None:
-        """Group rank that a call names as its root or as the other end of its message."""
+        """Return the group rank that a call names as its root or as the other end of its message."""
         return arguments.root_rank if self.rooted else arguments.peer
 
 
@@ -115,6 +116,8 @@ METHODS = {
     "all_gather_single": Method("all_gather_single", _SINGLE),
     "all_gather_single_coalesced": Method("all_gather_single", _COALESCED),
     "gather": Method("gather", _GATHER, rooted=True),
+    "gather_single": Method("gather_single", _SINGLE, rooted=True),  # since torch 2.15, like the next one
+    "gather_into_tensor": Method("gather_single", _SINGLE, rooted=True),
     "scatter": Method("scatter", _SCATTER, agree="output", rooted=True),
     "reduce_scatter": Method("reduce_scatter", _REDUCE_SCATTER),
     "_reduce_scatter_base": Method("reduce_scatter_single", _REDUCE_SINGLE),
@@ -149,8 +152,8 @@ _PARAMETERS: dict[str, tuple[str, Any, bool]] = {
 }
 
 
-def read(method: Method, args: tuple, kwargs: dict[str, Any]) -> Arguments | None:
-    """What the arguments of a call mean; None if they fit none of the method's forms."""
+def read(method: Method, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Arguments | None:
+    """Read the arguments of a call by their meaning; None if they fit none of the method's forms."""
     for names in method.forms:
         given = dict(zip(names, args, strict=False))
         if len(args) <= len(names) and not (kwargs and kwargs.keys() - names | kwargs.keys() & given.keys()):
@@ -162,7 +165,7 @@ def read(method: Method, args: tuple, kwargs: dict[str, Any]) -> Arguments | Non
 
 
 def _meaning(names: tuple[str, ...], given: dict[str, Any]) -> Arguments:
-    """The arguments of one form.
+    """Read the arguments of one form.
 
     Raises:
         TypeError: they are of another one.
@@ -182,7 +185,9 @@ def _meaning(names: tuple[str, ...], given: dict[str, Any]) -> Arguments:
     return arguments
 
 
-@functools.cache
-def _is_for(name: str, kind: type) -> bool:
-    """Whether a parameter takes values of this kind; to look through all kinds of options takes time."""
+def _takes(name: str, kind: type) -> bool:
+    """Whether a parameter takes values of this kind."""
     return issubclass(kind, _PARAMETERS[name][1])
+
+
+_is_for: Callable[[str, type], bool] = functools.cache(_takes)  # to look through all options takes time

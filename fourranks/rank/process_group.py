@@ -1,7 +1,7 @@
 """A process group that records every operation and lets torch do the work.
 
 `torch.distributed` builds each process group by calling `ProcessGroup(store, rank, size)`. In a rank that
-name is bound to `RecordingProcessGroup` (see `install`), so every path to a collective passes here with its
+name is bound to `RecordingProcessGroup` (by `patches`), so every path to a collective passes here with its
 arguments: the functions of `torch.distributed`, functional collectives, DDP's reducer in C++, FSDP, DTensor.
 The backend stays torch's own; `dist.get_backend()` still says "gloo" or "nccl".
 """
@@ -17,37 +17,38 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import Backend, Store
 from torch.distributed import distributed_c10d
 
 from ..protocol.calls import Call
 from ..protocol.places import place
-from . import connection_owner, futures, gloo, rescue, stores, waits
+from . import connection_owner, rescue, waits
 from .describe import call_on, describe, tensors_in
 from .methods import METHODS, Method, read
-from .recorder import Recorder, from_connection
+from .recorder import Recorder, Wait, from_connection
 from .refusals import is_refused
 from .uncompiled import leave_uncompiled
 from .work import RecordedWork, is_limit
-from .wrong_rank import TO_ITSELF, T, explained, no_such_rank
+from .wrong_rank import TO_ITSELF, NoSuchRank, T, explained
 
 
 class RecordingProcessGroup(dist.ProcessGroup):
     """Delegates to an ordinary `ProcessGroup` and reports each operation to `recorder`."""
 
-    recorder: Recorder  # set by install()
+    recorder: Recorder  # set by `patches.record_groups`
     delegate: Callable[..., Any] = dist.ProcessGroup  # makes the one that does the work
     notes_completions = True  # of traced calls without a waiter yet; otherwise the witness dates them
     being_formed: RecordingProcessGroup | None = None
-    formation: tuple[Call, tuple[Call | None, float]] | None = None  # of the default group, while under way
+    formation: tuple[Call, tuple[Wait, float]] | None = None  # of the default group, while under way
 
-    def __init__(self, store: dist.Store, rank: int, size: int) -> None:
-        super().__init__(rank, size)
+    def __init__(self, store: Store, rank: int, size: int) -> None:
+        super().__init__(rank, size)  # type: ignore[call-arg]  # torch describes one of two forms
         self.inner = self.delegate(store, rank, size)
         self._identity: tuple[str, tuple[int, ...]] | None = None
         self._foreign = rescue.tcp_connections()  # open before this group connected
         self._own: set[rescue.Connection] = set()
         self._coalesced: list[Call] | None = None  # the calls of a batch that is launched as one
-        self._options: list[dist.Backend.Options] = []  # of its backends
+        self._options: list[Backend.Options] = []  # of its backends
         RecordingProcessGroup.being_formed = self
 
     def identity(self) -> tuple[str, tuple[int, ...]]:
@@ -61,21 +62,21 @@ class RecordingProcessGroup(dist.ProcessGroup):
         return f"<ProcessGroup {self.group_name} of ranks {', '.join(map(str, ranks))}>"
 
     def limit(self) -> timedelta | None:
-        """The timeout that the reader gave this group; None for torch's own."""
+        """Return the timeout that the reader gave this group; None for torch's own."""
         for options in self._options:
             if is_limit(timeout := options._timeout):
                 return timeout
         return None
 
     def connections(self) -> set[rescue.Connection]:
-        """The TCP connections that this group has opened."""
+        """Return the TCP connections that this group has opened."""
         if RecordingProcessGroup.being_formed is self:
             return rescue.tcp_connections() - self._foreign
         return self._own
 
     @classmethod
     def await_formation(cls, call: Call) -> None:
-        """From now until its backend is there, the rank waits for the others to form a default group."""
+        """Note that the rank waits for the others to form a default group, until its backend is there."""
         cls.recorder.issue(call)
         cls.formation = call, cls.recorder.begin_wait(call)
 
@@ -87,13 +88,13 @@ class RecordingProcessGroup(dist.ProcessGroup):
 
     @classmethod
     def forget_formation(cls) -> None:
-        """A group whose making was interrupted is not to be waited for any more."""
+        """Stop waiting for a group whose making was interrupted."""
         cls.being_formed = cls.formation = None
 
     def _register_backend(self, *args: Any) -> None:
         super()._register_backend(*args)
         self.inner._register_backend(*args)
-        options = getattr(args[2] if len(args) > 2 else None, "options", None)
+        options: Any = getattr(args[2] if len(args) > 2 else None, "options", None)
         self._options += [options] if hasattr(options, "_timeout") else []
         self._own = rescue.tcp_connections() - self._foreign
         connection_owner.require_own(self._own)
@@ -106,13 +107,15 @@ class RecordingProcessGroup(dist.ProcessGroup):
         super()._start_coalescing(device)
         self._coalesced = []
 
-    def _end_coalescing(self, device: torch.device) -> dist.Work | None:
+    def _end_coalescing(  # type: ignore[override]  # torch does not say that it may be None
+        self, device: torch.device
+    ) -> dist.Work | None:
         calls, self._coalesced = self._coalesced, None
         if not calls:
             return None
         return _handle(super()._end_coalescing(device), calls[-1], self.recorder, self.limit() is not None)
 
-    def _start(self, call: Call, start: Callable[[], dist.Work | None]) -> dist.Work | None:
+    def _start(self, call: Call, start: Callable[[], T]) -> T:
         """Hand a call to the backend, which may refuse it."""
         try:
             work = start()
@@ -156,7 +159,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
             return inner
         if started is not None:
             recorder.time(call, _gpu_time(started, inner))
-        elif traced and has_future and self.notes_completions:
+        elif traced and has_future and self.notes_completions and inner is not None:
             _note_completion(inner, call)
         return _handle(inner, call, recorder, limited)
 
@@ -164,11 +167,10 @@ class RecordingProcessGroup(dist.ProcessGroup):
         """Raise an error for a call that names a rank outside the group."""
         group, ranks = self.identity()
         call = call_on(method.name, group, ranks)
-        where = place(*call.at)
-        explanation = no_such_rank(named, self.rank(), ranks, where)
+        refusal = NoSuchRank(named, self.rank(), ranks, place(*call.at))
         if method.message:  # Gloo would wait for that rank, and nothing could free it
-            raise ValueError(explanation)
-        return explained(start, explanation)
+            raise refusal.error()
+        return explained(start, refusal)
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
         if not isinstance(timeout, (timedelta, type(None))):
@@ -189,12 +191,13 @@ class RecordingProcessGroup(dist.ProcessGroup):
         finally:
             self.recorder.end_wait(call, begun)
 
-    def get_group_store(self) -> dist.Store:
-        return self.inner.get_group_store()
+    def get_group_store(self) -> Store:
+        store: Store = self.inner.get_group_store()
+        return store
 
 
 def _forward_to_both(name: str) -> None:
-    """Settings must hold for the group that torch sees and for the one that does the work."""
+    """Have a setting hold for the group that torch sees and for the one that does the work."""
     base = getattr(dist.ProcessGroup, name)
 
     def method(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> None:
@@ -206,7 +209,7 @@ def _forward_to_both(name: str) -> None:
 
 def _record(name: str, method: Method) -> None:
     def recorded(self: RecordingProcessGroup, *args: Any, **kwargs: Any) -> dist.Work | None:
-        start = functools.partial(getattr(self.inner, name), *args, **kwargs)
+        start: Callable[[], dist.Work] = functools.partial(getattr(self.inner, name), *args, **kwargs)
         arguments, recorder = read(method, args, kwargs), self.recorder
         if arguments is None:
             return start()  # torch says what is wrong
@@ -215,7 +218,7 @@ def _record(name: str, method: Method) -> None:
             return self._refuse(method, named, start)
         if method.message and named == self.rank():
             start = functools.partial(explained, start, TO_ITSELF)
-        call = describe(method, *self.identity(), arguments)
+        call = describe(method, call_on(method.name, *self.identity()), arguments)
         if call is None:
             return start()
         if recorder.variable is not None:
@@ -228,7 +231,8 @@ def _record(name: str, method: Method) -> None:
             lambda: is_refused(method, arguments, self.rank(), self.size()),
         )
         if arguments.synchronous and not recorder.launches and self._coalesced is None:
-            return self._complete(call, start, limit is not None)
+            self._complete(call, start, limit is not None)
+            return None
         return self._launch(call, start, limit is not None, has_future=not method.message)
 
     recorded.__name__ = name
@@ -236,31 +240,31 @@ def _record(name: str, method: Method) -> None:
 
 
 def _handle(inner: dist.Work | None, call: Call, recorder: Recorder, limited: bool) -> dist.Work | None:
-    """What the caller gets: None, as from NCCL, for a call that the GPU's stream itself waits for."""
+    """Return what the caller gets: None, as from NCCL, for a call that the GPU's stream itself waits for."""
     if recorder.launches:
         recorder.leave_open(call, _event().query if inner is None else inner.is_completed)
     return RecordedWork(inner, call, recorder, limited) if inner is not None else None
 
 
 def _event(timed: bool = False) -> torch.cuda.Event:
-    """A mark behind all that the current stream has been given so far."""
+    """Record a mark behind all that the current stream has been given so far."""
     event = torch.cuda.Event(enable_timing=timed)
     event.record()
     return event
 
 
 def _gpu_time(started: torch.cuda.Event, inner: dist.Work | None) -> Callable[[], float]:
-    """Asks for the seconds that a launched call took on the GPU, once it is complete."""
+    """Return what asks for the seconds of a launched call on the GPU, once it is complete."""
     if inner is not None:  # it runs on a stream of its own, and NCCL times it
-        return lambda: inner._get_duration() / 1000
+        return lambda: inner._get_duration() / 1000  # type: ignore[attr-defined]
     ended = _event(timed=True)
     return lambda: started.elapsed_time(ended) / 1000
 
 
 def _note_completion(inner: dist.Work, call: Call) -> None:
-    """Have the end of a traced asynchronous call noted when it comes, not when somebody waits for it."""
+    """Have the end of a traced asynchronous call noted when it comes, not at a wait for it."""
 
-    def note(_: torch.futures.Future) -> None:
+    def note(_: torch.futures.Future[Any]) -> None:
         if call.completed is None:  # else the thread that waited for it was there first
             call.completed = time.perf_counter()
 
@@ -275,9 +279,8 @@ for _name, _method in METHODS.items():
 leave_uncompiled([*vars(RecordedWork).values(), *vars(RecordingProcessGroup).values()])
 
 
-def _record_new_groups() -> None:
-    """Record the making of a group, for which ranks wait as they do in a collective."""
-    make = distributed_c10d._new_group_with_tag
+def recorded_new_group(make: Callable[..., dist.ProcessGroup]) -> Callable[..., dist.ProcessGroup]:
+    """Wrap the making of a group, for which ranks wait as they do in a collective, so that it is recorded."""
 
     @functools.wraps(make)
     def new_group_with_tag(
@@ -302,7 +305,7 @@ def _record_new_groups() -> None:
         return _make_group(call, everyone, args[0] if args else kwargs.get("timeout"), start)
 
     leave_uncompiled([new_group_with_tag])
-    distributed_c10d._new_group_with_tag = new_group_with_tag
+    return new_group_with_tag
 
 
 def _make_group(
@@ -328,13 +331,3 @@ def _make_group(
         raise
     finally:
         recorder.end_wait(call, begun)
-
-
-def install(recorder: Recorder) -> None:
-    """Make every process group of this process, from now on, a recording one."""
-    RecordingProcessGroup.recorder = recorder
-    distributed_c10d.ProcessGroup = RecordingProcessGroup
-    futures.install(recorder)
-    stores.install(recorder)
-    gloo.install(recorder)
-    _record_new_groups()

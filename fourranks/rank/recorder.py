@@ -12,14 +12,14 @@ import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, MutableSequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from ..protocol.board import Board
 from ..protocol.calls import MAX_CALLS, Call
 from ..protocol.progress import Progress
 from .agreement import Agreement
 from .backward import Awaited, BackwardWait
-from .threads import standing
+from .threads import main_thread, standing
 from .variable import Variable
 
 RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead
@@ -30,11 +30,11 @@ LONGEST_ERROR = 300  # characters of a backend's error that a report carries
 
 # What a thread stands still for: a call, several of a future, or something that ends at the reader's limit.
 Wait: TypeAlias = Call | Awaited | None
-_NO_WAIT: list = []  # of a thread that goes on
+_NO_WAIT: Awaited = []  # of a thread that goes on
 
 
 def from_connection(error: Exception) -> bool:
-    """Whether an error of Gloo's comes from a connection, which it closes then, and not from an argument."""
+    """Return whether an error of Gloo's comes from a connection, which it closes then."""
     return "gloo/transport" in str(error)
 
 
@@ -63,18 +63,18 @@ class Recorder:
         self.launches = launches
         self._agreement = Agreement(rank, board)
         self._lock = threading.Lock()  # two threads may issue calls at the same time
-        self._main = threading.main_thread().ident
+        self._main = main_thread()
         self._waits: dict[int, Wait] = {}
         self._main_waits_since: float | None = None
         self.backward_wait = BackwardWait(self._end_backward_wait)
         self.reset()
 
     def reset(self) -> None:
-        """Forget the past: the process groups were formed anew and all ranks start from the same count."""
+        """Forget the past: the process groups were formed again and all ranks count from 0."""
         self._issued, self._nbytes, self._waited = 0, 0, 0.0
         self._collectives: defaultdict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
-        self._sends: defaultdict[tuple[str, int, int], int] = defaultdict(int)
-        self._recvs: defaultdict[tuple[str, int, int], int] = defaultdict(int)
+        self._sends: defaultdict[tuple[str, int | None, int], int] = defaultdict(int)
+        self._recvs: defaultdict[tuple[str, int | None, int], int] = defaultdict(int)
         self._passes: defaultdict[tuple[str, int], int] = defaultdict(int)
         self._recent: deque[Call] = deque(maxlen=RECENT)
         self._groups: deque[Call] = deque(maxlen=GROUPS)
@@ -82,13 +82,14 @@ class Recorder:
         self._refused: deque[Call] = deque(maxlen=RECENT)
         self._broken: set[str] = set()
         self._open: dict[Call, Callable[[], bool]] = {}
+        self._most_open = RECENT  # before those that are over are taken out
         self._agreement.reset()
         self._formed = time.perf_counter()
 
     # --- calls, in the order of their life ---------------------------------------------------------------
 
     def issue(self, call: Call) -> None:
-        """Number a call and note that it starts now."""
+        """Give a call its number and note that it starts now."""
         counter, key = self._counter(call)
         with self._lock:
             call.seq = counter[key]
@@ -109,11 +110,11 @@ class Recorder:
                 self._passes[file, line] += 1
 
     def accept(self, call: Call) -> None:
-        """The backend has taken the call, or the rank stands still in front of it: others may hear of it."""
+        """Let others hear of a call: the backend has taken it, or the rank stands still in front of it."""
         (self._groups if call.members else self._recent).append(call)
 
     def take_back(self, call: Call, error: Exception) -> None:
-        """The backend has refused the call, as for a tensor with gaps: to the others it was never made."""
+        """Undo a call that the backend has refused: to the others it was never made."""
         call.error = _words(error)
         self._refused.append(call)
         counter, key = self._counter(call)
@@ -141,14 +142,14 @@ class Recorder:
             self._broken.add(call.group)
 
     def _is_of_before(self, call: Call) -> bool:
-        """Whether a thread that was left behind makes this call in a group that was formed anew since."""
+        """Whether a thread that was left behind makes this call in a group that was formed again since."""
         return call.start < self._formed
 
     def has_broken(self, group: str) -> bool:
-        """Whether a call of this group has failed and closed its connections since it was formed."""
+        """Return whether a call of this group has failed and closed its connections since it was formed."""
         return group in self._broken
 
-    def _counter(self, call: Call) -> tuple[defaultdict, tuple]:
+    def _counter(self, call: Call) -> tuple[defaultdict[Any, int], tuple[object, ...]]:
         if call.op == "send":
             return self._sends, (call.group, call.peer, call.tag)
         if call.op == "recv":
@@ -188,7 +189,7 @@ class Recorder:
                 _take_out(calls, call)
 
     def stand_in(self, call: Wait) -> Wait:
-        """This thread stands still in a call that is not waited for yet; `go_on` takes the answer."""
+        """Note that this thread stands still in a call not waited for yet; `go_on` takes the answer."""
         thread = threading.get_ident()
         outer, self._waits[thread] = self._waits.get(thread, _NO_WAIT), call
         if thread == self._main and outer is _NO_WAIT:
@@ -196,7 +197,7 @@ class Recorder:
         return outer
 
     def go_on(self, outer: Wait) -> None:
-        """This thread goes on with what it did before `stand_in`."""
+        """Note that this thread goes on with what it did before `stand_in`."""
         thread = threading.get_ident()
         if outer is not _NO_WAIT:
             self._waits[thread] = outer
@@ -207,22 +208,22 @@ class Recorder:
             self._main_waits_since = None
 
     def waits(self) -> bool:
-        """Whether this thread is noted as one that waits."""
+        """Return whether this thread is noted as one that waits."""
         return threading.get_ident() in self._waits
 
     def leave_open(self, call: Call, is_completed: Callable[[], bool]) -> None:
-        """The call is under way; `is_completed` tells whether it is over."""
+        """Note that the call is under way; `is_completed` tells whether it is over."""
         self._open[call] = is_completed
-        if len(self._open) > RECENT:
-            self.under_way()
+        if len(self._open) > self._most_open:
+            self._most_open = max(RECENT, 2 * len(self.under_way()))  # to look at all each time takes long
 
     def drop(self, call: Call, is_completed: bool) -> None:
-        """The call's handle is thrown away, so nobody will wait for it."""
+        """Note that the call's handle is thrown away, so that nothing will wait for it."""
         if self._open.pop(call, None) and not is_completed:
             self.dropped.append(call)
 
     def match(self, call: Call, source: int) -> None:
-        """A receive from any source has received from this one, as one that had named it would have."""
+        """Note the rank that a receive from any source has received from, as if it had named that rank."""
         if self._is_of_before(call):
             return
         self._agreement.withdraw(call, source, self._recvs)
@@ -235,7 +236,7 @@ class Recorder:
         return self.stand_in(call), time.perf_counter()
 
     def end_wait(self, call: Call, begun: tuple[Wait, float]) -> None:
-        """The thread goes on."""
+        """Note that the thread goes on."""
         outer, began = begun
         self.go_on(outer)
         now = time.perf_counter()
@@ -245,7 +246,7 @@ class Recorder:
             self._open.pop(call, None)
 
     def end_waits(self, awaited: Awaited, begun: tuple[Wait, float], done: bool) -> None:
-        """The thread goes on that waited for a future of these calls.
+        """Note that the thread goes on that waited for a future of these calls.
 
         Args:
             awaited: the calls.
@@ -257,14 +258,14 @@ class Recorder:
         self._note_waits([call for call, is_completed in awaited if done or is_completed()], began)
 
     def _end_backward_wait(self, awaited: Awaited, begun: float) -> None:
-        """The main thread stood still for these calls in C++ code."""
+        """Note that the main thread stood still for these calls in C++ code."""
         self._waited += self._note_waits([call for call, is_completed in awaited if is_completed()], begun)
 
     def _note_waits(self, completed: list[Call], begun: float) -> float:
-        """A thread stood still for these calls, one after the other; returns for how long."""
+        """Note that a thread stood still for these calls, one after the other; returns for how long."""
         now, waited = time.perf_counter(), 0.0
         for call in completed:
-            if call.completed is None:  # whoever is to note it is waiting for this thread
+            if call.completed is None:  # the thread that is to note it is waiting for this one
                 call.completed = now
             if (end := min(now, call.completed)) > begun:
                 call.end, call.waited, begun = end, end - begun, end
@@ -274,7 +275,7 @@ class Recorder:
     # --- cells -------------------------------------------------------------------------------------------
 
     def begin_cell(self, trace: bool, variable: Variable | None = None) -> None:
-        """A new cell runs: nothing is waited for yet, and its calls are kept if a trace is on."""
+        """Begin a new cell: nothing is waited for yet, and its calls are kept if a trace is on."""
         self.calls = [] if trace else None
         self.variable = variable
         self.dropped, self.reinterpreted, self.failed, self._timers = [], [], [], []
@@ -284,7 +285,7 @@ class Recorder:
         self._main_waits_since = None
 
     def under_way(self) -> list[Call]:
-        """Calls that are not complete and that nobody has waited for, the oldest first."""
+        """Return the calls that are not complete and that nothing has waited for, the oldest first."""
         for call, is_completed in list(self._open.items()):
             with contextlib.suppress(RuntimeError):  # CUDA has failed: the call will say so where it is used
                 if not is_completed():
@@ -308,7 +309,7 @@ class Recorder:
                 call.device_seconds = seconds()
 
     def progress(self, busy: bool = True, asleep: bool = False) -> Progress:
-        """A snapshot for `watch`; may be taken by another thread while the main thread waits.
+        """Take a snapshot for `watch`; another thread may do so while the main thread waits.
 
         Args:
             busy: whether the main thread runs the reader's code.
@@ -342,7 +343,7 @@ class Recorder:
 
 
 def _words(error: Exception) -> str:
-    """The first line of an error, without the place in Gloo's source that it may begin with."""
+    """Return the first line of an error, without the place in Gloo's source that it may begin with."""
     return re.sub(r"^\[[^\]]*\] ", "", str(error)).partition("\n")[0][:LONGEST_ERROR].strip()
 
 
@@ -352,7 +353,7 @@ def _take_out(calls: MutableSequence[Call], call: Call) -> None:
 
 
 def _oldest(wait: Wait) -> Call | None:
-    """The call that a thread waits for: of a future's calls the first that is not complete."""
+    """Return the call that a thread waits for: of a future's calls the first that is not complete."""
     if not isinstance(wait, list):
         return wait
     return next((call for call, is_completed in wait if not is_completed()), None)

@@ -17,7 +17,7 @@ from .methods import Arguments, Method
 
 
 def is_refused(method: Method, arguments: Arguments, rank: int, size: int) -> bool:
-    """Whether Gloo surely refuses this call of a rank in a group of this size."""
+    """Return whether Gloo surely refuses this call of a rank in a group of this size."""
     accepts = _ACCEPTS.get(method.name)
     return accepts is not None and not accepts(arguments, rank, size)
 
@@ -62,7 +62,7 @@ def _accepts_all_to_all(arguments: Arguments, _rank: int, size: int) -> bool:
 def _accepts_all_to_all_single(arguments: Arguments, _rank: int, size: int) -> bool:
     sides = (arguments.input, arguments.input_splits), (arguments.output, arguments.output_splits)
     if not any(splits for _, splits in sides):
-        return arguments.input.numel() == arguments.output.numel()
+        return bool(arguments.input.numel() == arguments.output.numel())
     return all(len(splits) == size and sum(splits) == len(rows) for rows, splits in sides if splits)
 
 

@@ -24,12 +24,12 @@ class Connection:
 
 
 def tcp_connections() -> set[Connection]:
-    """All connected TCP sockets of this process."""
+    """Return all connected TCP sockets of this process."""
     return {found for descriptor in _open_descriptors() if (found := _connection(descriptor)) is not None}
 
 
 def cut(connections: set[Connection]) -> None:
-    """End both directions of these connections; whoever waits on one gets an error within milliseconds."""
+    """End both directions of these connections; a wait on one raises an error within milliseconds."""
     for connection in connections:
         with opened(connection) as sock, contextlib.suppress(OSError):  # the other side may have closed it
             if sock is not None:

@@ -7,10 +7,8 @@ so `init_process_group` attaches to that one.
 
 from __future__ import annotations
 
-import builtins
 import functools
 import inspect
-import multiprocessing.context
 import os
 import reprlib
 import sys
@@ -19,15 +17,17 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.distributed as dist
-import torch.multiprocessing
 from IPython.core.error import UsageError
 from torch.distributed import distributed_c10d
 
 from ..hardware import BACKEND_NAMES
 from ..protocol.messages import LOOPBACK, Settings
+from . import patches
 from .default_group import TORCH_INIT, DefaultGroup
+from .process_group import RecordingProcessGroup
 
 _ARGUMENTS = inspect.signature(TORCH_INIT)
+_set_timeout = getattr(dist, "set_timeout", distributed_c10d._set_pg_timeout)  # the first since 2.14
 
 
 def environment(settings: Settings) -> dict[str, str]:
@@ -62,21 +62,15 @@ class Script:
         self._told: set[str] = set()
 
     def install(self) -> None:
-        """Replace what scripts call to join their world, to start processes and to end."""
+        """Stand in for the functions that scripts call to join their world, to start processes and to end."""
         sys.argv = ["cell"]
-        builtins.exit = builtins.quit = sys.exit  # those of Python's site module close stdin, too
 
         @functools.wraps(TORCH_INIT)
         def init_process_group(*args: Any, **kwargs: Any) -> None:
             __tracebackhide__ = True  # a refusal points at the line that has called this
             self._attach(*args, **kwargs)
 
-        dist.init_process_group = distributed_c10d.init_process_group = init_process_group
-        starters = torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]
-        for module in starters:
-            module.start_processes = self._start_processes
-        for kind in (multiprocessing.context.SpawnProcess, multiprocessing.context.ForkServerProcess):
-            kind._Popen = staticmethod(self._checked(kind._Popen))
+        patches.serve_scripts(init_process_group, self._start_processes, self._checked)
 
     def begin_cell(self) -> None:
         """Let the script in the next cell attach to the world, too."""
@@ -106,16 +100,16 @@ class Script:
         backends = _backends(asked.get("backend"))
         if (timeout := asked.get("timeout")) is not None:
             self._restore_timeout = _timeout_of_before()
-            distributed_c10d._set_pg_timeout(timeout)
+            _set_timeout(timeout)
         self._tell(backends)
 
     def _tell(self, backends: set[str]) -> None:
         """Say, once, which group the script got, and on which backend if it asked for another."""
-        size, backend = _count(distributed_c10d.GroupMember.WORLD.size()), distributed_c10d.get_backend()
+        size, backend = _count(_world().size()), distributed_c10d.get_backend()
         text = f"init_process_group() uses the process group that is there: {size} on {_name(backend)}."
         if len(backends) == 1 and backend in BACKEND_NAMES and backend not in backends:
             (other,) = backends
-            need = " (which needs a GPU for each rank)" if other == "nccl" else ""
+            need = " (which needs a GPU)" if other == "nccl" else ""
             text += f" For {_name(other)}{need}: %ranks start --backend {other}"
         if text not in self._told:
             self._told.add(text)
@@ -157,15 +151,22 @@ def _nothing_to_restore() -> None:
     pass
 
 
+def _world() -> RecordingProcessGroup:
+    """Return the default process group, once it is known to be there."""
+    group = distributed_c10d.GroupMember.WORLD
+    assert isinstance(group, RecordingProcessGroup), "scripts attach to a group that is there"
+    return group
+
+
 def _timeout_of_before() -> Callable[[], None]:
     """Return what gives the default group its present timeout again, if that group is still there then."""
-    world = weakref.ref(distributed_c10d.GroupMember.WORLD)  # nobody may keep its connections
-    before = world().limit() or distributed_c10d._get_default_timeout(distributed_c10d.get_backend())
+    world = weakref.ref(_world())  # a reference would keep its connections
+    before = _world().limit() or distributed_c10d._get_default_timeout(distributed_c10d.get_backend())
 
     def restore() -> None:
         group = world()
         if group is not None and group is distributed_c10d.GroupMember.WORLD:
-            distributed_c10d._set_pg_timeout(before)
+            _set_timeout(before)
 
     return restore
 
@@ -173,7 +174,7 @@ def _timeout_of_before() -> Callable[[], None]:
 def _require_place(world_size: int, rank: int) -> None:
     """Refuse to attach a script that asks for another world, or for another place in it."""
     __tracebackhide__ = True
-    group = distributed_c10d.GroupMember.WORLD
+    group = _world()
     if world_size not in (-1, group.size()):
         raise ValueError(
             f"init_process_group(world_size={world_size!r}) in a world of {_count(group.size())}. Leave "

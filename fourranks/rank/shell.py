@@ -28,12 +28,12 @@ from traitlets import Any as AnyTrait
 from traitlets import Type
 from traitlets.config import Config
 
-from ..errors import RemoteError
-from ..protocol.messages import TEXT_LIMIT, Clear, Display, Stream
+from ..protocol.messages import TEXT_LIMIT, Clear, Display, FromRank, Stream
 from ..protocol.places import place
+from ..protocol.remote_error import ErrorWithData, RemoteError
 from .frames import Owner, owner
 
-Emit = Callable[[Any], None]
+Emit = Callable[[FromRank], None]
 Shield = Callable[[], AbstractContextManager[None]]  # no KeyboardInterrupt is raised inside it
 
 
@@ -72,14 +72,24 @@ class _Output(io.TextIOWrapper):
 
 
 class _Publisher(DisplayPublisher):
+    shell: RankShell
     emit = AnyTrait()
 
-    def publish(self, data, metadata=None, *, transient=None, update=False, **_):  # IPython's signature
+    def publish(
+        self,
+        data: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        source: object = None,
+        *,
+        transient: dict[str, Any] | None = None,
+        update: bool = False,
+        **_: Any,
+    ) -> None:
         self.shell.flush_output()
         display_id = (transient or {}).get("display_id")
         self.emit(Display(dict(data), dict(metadata or {}), display_id, update))
 
-    def clear_output(self, wait=False):
+    def clear_output(self, wait: bool = False) -> None:
         self.shell.flush_output()
         self.emit(Clear(wait))
 
@@ -87,16 +97,17 @@ class _Publisher(DisplayPublisher):
 class _Hook(DisplayHook):
     """Shows the value of a cell's last expression."""
 
+    shell: RankShell
     emit = AnyTrait()
 
-    def write_output_prompt(self):
+    def write_output_prompt(self) -> None:
         pass
 
-    def write_format_data(self, format_dict, md_dict=None):
+    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
         self.shell.flush_output()
         self.emit(Display(dict(format_dict), dict(md_dict or {})))
 
-    def finish_displayhook(self):
+    def finish_displayhook(self) -> None:
         pass
 
 
@@ -104,7 +115,7 @@ class RankShell(InteractiveShell):
     """One IPython shell that shows through `emit` and keeps the error of a cell instead of printing it.
 
     Attributes:
-        given_up: whether the notebook has stopped the running cell, so that nobody will read its traceback.
+        given_up: whether the notebook has stopped the running cell, so that its traceback will not be read.
     """
 
     displayhook_class = Type(_Hook)
@@ -116,31 +127,33 @@ class RankShell(InteractiveShell):
         config.HistoryManager.hist_file = ":memory:"
         config.InteractiveShell.autocall = 0
         config.Completer.use_jedi = False  # it reads source; the variables are here
-        super().__init__(config=config)
-        type(self)._instance = InteractiveShell._instance = self  # get_ipython() and %matplotlib look here
+        super().__init__(config=config)  # type: ignore[no-untyped-call]  # IPython has no types here
+        for kind in (type(self), InteractiveShell):  # get_ipython() and %matplotlib look there
+            kind._instance = self  # type: ignore[assignment]  # IPython initializes it with None
         self._error: RemoteError | None = None
         self.given_up = False
         self.telling = False  # of the cell's error, which takes a second or more on a busy machine
         for name in ("exit", "quit"):  # a script's end its cell; IPython's end a terminal
             del self.user_ns[name], self.builtin_trap.auto_builtins[name]
-        self.set_hook("show_in_pager", page.as_hook(page.display_page), 90)  # `x?` shows, and nobody scrolls
+        self.set_hook("show_in_pager", page.as_hook(page.display_page), 90)  # `x?` only shows
         warnings.simplefilter("ignore", ProvisionalCompleterWarning)
 
     def show_through(self, emit: Emit, shield: Shield) -> None:
         """Have all that this process shows, from now on, leave through `emit`."""
         self._shield = shield
+        assert isinstance(self.displayhook, _Hook) and isinstance(self.display_pub, _Publisher)
         self.displayhook.emit = self.display_pub.emit = emit
         self._stdout = sys.stdout = _Output(_Writer("stdout", 1, emit))
         self._stderr = sys.stderr = _Output(_Writer("stderr", 2, emit))
 
-    def init_io(self):
+    def init_io(self) -> None:
         pass
 
-    def init_prompts(self):
+    def init_prompts(self) -> None:
         """Leave out `sys.ps1`: libraries take it for a terminal, and Lightning refuses to run DDP there."""
 
-    def enable_gui(self, gui=None):
-        """No event loop runs in a rank; figures are drawn inline."""
+    def enable_gui(self, gui: object = None) -> None:
+        """Do nothing: no event loop runs in a rank, and figures are drawn inline."""
 
     def flush_output(self) -> None:
         self._stdout.flush()
@@ -163,8 +176,8 @@ class RankShell(InteractiveShell):
         self.run_cell(source, store_history=False)
         return self._error
 
-    def completions(self, source: str, cursor: int) -> tuple[str, list[tuple[str, str]]]:
-        """What may stand at a place of a cell.
+    def completions(self, source: str, cursor: int) -> tuple[str, list[tuple[str, str | None]]]:
+        """Find what may stand at a place of a cell.
 
         Returns:
             The text before the cursor that is to be replaced; what may stand there, each with its kind.
@@ -177,11 +190,12 @@ class RankShell(InteractiveShell):
         return source[found[0].start + dot : cursor], [(each.text[dot:], each.type) for each in found]
 
     def inspection(self, name: str, detail_level: int, omit_sections: tuple[str, ...]) -> dict[str, str]:
-        """What is known of a name, by MIME type; nothing if it is unknown."""
+        """Return what is known of a name, by MIME type; nothing if it is unknown."""
         try:
-            return self.object_inspect_mime(name, detail_level, omit_sections)
+            found: dict[str, str] = self.object_inspect_mime(name, detail_level, omit_sections)
         except KeyError:
             return {}
+        return found
 
     def keep_error(self, error: BaseException, skip: int = 0) -> RemoteError:
         """Describe an exception that was caught outside `run`, without its first `skip` frames."""
@@ -193,7 +207,7 @@ class RankShell(InteractiveShell):
             begin = None
         _hide_refusal(begin)
         lines = self.InteractiveTB.structured_traceback(type(error), error, begin)
-        self._showtraceback(type(error), error, lines)
+        self._error = _told(type(error), error, lines)
         return self._error
 
     def add_sources(self, sources: dict[str, str]) -> None:
@@ -201,19 +215,17 @@ class RankShell(InteractiveShell):
         for name, text in sources.items():
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
-    def _showtraceback(self, etype, evalue, stb):
-        undefined = getattr(evalue, "name", None) if isinstance(evalue, NameError) else None
-        name = getattr(etype, "__name__", str(etype))
-        self._error = RemoteError(name, str(evalue), "\n".join(stb), undefined or "")
+    def _showtraceback(self, etype: type, evalue: BaseException | None, stb: list[str]) -> None:
+        self._error = _told(etype, evalue, stb)
 
-    def showtraceback(self, *args, **kwargs):
+    def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         self.telling = True
         with self._shield():  # an interrupt here would replace the error by itself
             error = sys.exc_info()[1]  # None for a SyntaxError of the cell itself
             if isinstance(error, SystemExit):
                 self._note_exit(error)
             elif self.given_up:  # the first traceback of a process takes half a second
-                self._showtraceback(*sys.exc_info()[:2], [])
+                self._error = _told(type(error), error, [])
             else:
                 _hide_refusal(sys.exc_info()[2])
                 super().showtraceback(*args, **kwargs)
@@ -222,7 +234,7 @@ class RankShell(InteractiveShell):
         """End the cell: with an error where a process would end with a failure."""
         warnings.filterwarnings("ignore", "To exit: use")  # IPython's advice, which follows
         if error.code:
-            self._showtraceback(type(error), error, [f"SystemExit: {error}", *_where_left(error)])
+            self._error = _told(type(error), error, [f"SystemExit: {error}", *_where_left(error)])
 
     def forget_error(self) -> None:
         """Let go of the last exception, whose frames hold what its code used: process groups, tensors."""
@@ -230,16 +242,23 @@ class RankShell(InteractiveShell):
             vars(sys).pop(name, None)
         self.InteractiveTB.tb = self.last_execution_result = None
 
-    def run_line_magic(self, magic_name, line, _stack_depth=1):
+    def run_line_magic(self, magic_name: str, line: str, _stack_depth: int = 1) -> Any:
         _refuse_the_notebooks(magic_name)
         return super().run_line_magic(magic_name, line, _stack_depth + 1)
 
-    def run_cell_magic(self, magic_name, line, cell):
+    def run_cell_magic(self, magic_name: str, line: str, cell: str) -> Any:
         _refuse_the_notebooks(magic_name)
-        return super().run_cell_magic(magic_name, line, cell)
+        return super().run_cell_magic(magic_name, line, cell)  # type: ignore[no-untyped-call]
 
-    def show_usage_error(self, exc):
-        self._showtraceback(type(exc), exc, [f"UsageError: {exc}"])
+    def show_usage_error(self, exc: BaseException) -> None:
+        self._error = _told(type(exc), exc, [f"UsageError: {exc}"])
+
+
+def _told(kind: type, error: BaseException | None, lines: list[str]) -> RemoteError:
+    """Put an exception into what the notebook is told of it."""
+    undefined = getattr(error, "name", None) if isinstance(error, NameError) else None
+    data = error.data if isinstance(error, ErrorWithData) else None
+    return RemoteError(kind.__name__, str(error), "\n".join(lines), undefined or "", data)
 
 
 def _refuse_the_notebooks(magic_name: str) -> None:
@@ -279,5 +298,5 @@ def _chain(first: TracebackType | None) -> Iterator[TracebackType]:
 
 @functools.cache
 def shell() -> RankShell:
-    """The shell of this process. One that was forked has its parent's, which took that 20 ms to make."""
+    """Return the shell of this process; a forked one has its parent's, which took that 20 ms to make."""
     return RankShell()

@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+from torch._C._distributed_c10d import Store, TCPStore
 
 from ..protocol.calls import Call
 from .describe import call_on
@@ -27,32 +28,35 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two looks
 _MILLISECOND = timedelta(milliseconds=1)
 _WORKERS = "init/"  # the key under which a TCPStore counts its workers
 
-_wait, _get, _multi_get = dist.Store.wait, dist.Store.get, dist.Store.multi_get
-_make_tcp_store = dist.TCPStore.__init__
+_wait, _get, _multi_get = Store.wait, Store.get, Store.multi_get
+_make_tcp_store = TCPStore.__init__
 
 
-def install(recorder: Recorder) -> None:
-    """Have waits for keys noted in this process."""
+def noted_waits(recorder: Recorder) -> dict[str, Callable[..., Any]]:
+    """Return methods of `Store`, by name, whose waits for keys are noted."""
 
     @functools.wraps(_wait)
-    def wait(store: dist.Store, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        with _noted(recorder, _call("store.wait"), timeout or store.timeout):
-            _look_for(store, keys, timeout or store.timeout)
+    def wait(store: Store, keys: Sequence[str], timeout: timedelta | None = None) -> None:
+        with _noted(recorder, _call("store.wait"), timeout or _timeout(store)):
+            _look_for(store, keys, timeout or _timeout(store))
 
     @functools.wraps(_get)
-    def get(store: dist.Store, key: str) -> bytes:
-        with _noted(recorder, _call("store.get"), store.timeout):
-            _look_for(store, [key], store.timeout)
+    def get(store: Store, key: str) -> bytes:
+        with _noted(recorder, _call("store.get"), _timeout(store)):
+            _look_for(store, [key], _timeout(store))
         return _get(store, key)
 
     @functools.wraps(_multi_get)
-    def multi_get(store: dist.Store, keys: Sequence[str]) -> list[bytes]:
-        with _noted(recorder, _call("store.multi_get"), store.timeout):
-            _look_for(store, keys, store.timeout)
-        return _multi_get(store, keys)
+    def multi_get(store: Store, keys: Sequence[str]) -> list[bytes]:
+        with _noted(recorder, _call("store.multi_get"), _timeout(store)):
+            _look_for(store, keys, _timeout(store))
+        return _multi_get(store, list(keys))
 
-    dist.Store.wait, dist.Store.get, dist.Store.multi_get = wait, get, multi_get
-    dist.TCPStore.__init__ = _tcp_store
+    return {"wait": wait, "get": get, "multi_get": multi_get}
+
+
+def _timeout(store: Store) -> timedelta:
+    return store.timeout  # type: ignore[attr-defined, no-any-return]  # torch's description lacks it
 
 
 def _call(op: str) -> Call:
@@ -73,7 +77,7 @@ def _noted(recorder: Recorder, call: Call, timeout: timedelta) -> Iterator[None]
         recorder.end_wait(call, begun)
 
 
-def _look_for(store: dist.Store, keys: Sequence[str], timeout: timedelta) -> None:
+def _look_for(store: Store, keys: Sequence[str], timeout: timedelta) -> None:
     """Return when the store has these keys; raise what torch raises when the time is over."""
     if _poll(lambda: store.check(list(keys)), timeout):
         return
@@ -103,8 +107,8 @@ def _with_its_timeout(timeout: timedelta) -> Iterator[None]:
 
 
 @functools.wraps(_make_tcp_store)
-def _tcp_store(
-    store: dist.TCPStore,
+def make_tcp_store(
+    store: TCPStore,
     host_name: str,
     port: int,
     world_size: int | None = None,

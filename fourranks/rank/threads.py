@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from types import FrameType, FunctionType, ModuleType
+from typing import Any
 
 import torch
 
@@ -36,8 +37,15 @@ _WAITS = {"wait": None, "join": None, "_wait_for_tstate_lock": -1}
 class Helper(threading.Thread):
     """A thread of this package: it ends with the process and never communicates in the reader's name."""
 
-    def __init__(self, *args, **kwargs) -> None:
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, daemon=True, **kwargs)
+
+
+def main_thread() -> int:
+    """Return the identifier of the main thread."""
+    identifier = threading.main_thread().ident
+    assert identifier is not None, "the main thread has been started"
+    return identifier
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,7 @@ def standing(waiting: Set[int], busy: bool, asleep: bool) -> Standing:
         busy: whether the main thread runs the reader's code.
         asleep: whether the process has hardly used a processor lately.
     """
-    main = threading.main_thread().ident
+    main = main_thread()
     helpers = {thread.ident for thread in threading.enumerate() if isinstance(thread, Helper)}
     frames = {
         thread: frame

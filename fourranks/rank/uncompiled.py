@@ -21,5 +21,5 @@ def leave_uncompiled(functions: Iterable[Any]) -> None:
     """Have the compiler leave these functions, and whatever they call, as they are."""
     for function in functions:
         if isinstance(function, FunctionType):
-            function._torchdynamo_disable = True  # as long as it traces a caller
+            vars(function)["_torchdynamo_disable"] = True  # as long as it traces a caller
             eval_frame.set_code_exec_strategy(function.__code__, _SKIP)  # and when the call is made

@@ -17,7 +17,7 @@ class Variable:
         self._namespace, self._name = namespace, name
 
     def look(self, tensors: Sequence[torch.Tensor] = ()) -> Look:
-        """The variable now, and which of its elements are those of the tensor that a call moves."""
+        """Look at the variable, and at which of its elements are those of the tensor that a call moves."""
         held = self._namespace.get(self._name)
         if count(held) > MOST_VALUES:
             return Look(None, range(0))

@@ -7,7 +7,7 @@ import sys
 import weakref
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 import torch.distributed as dist
@@ -26,7 +26,7 @@ class RecordedWork(dist.Work):
         super().__init__()
         self.inner, self._call, self._recorder = inner, call, recorder
         self._limited = limited  # the group's own timeout ends it
-        self._awaited = recorder.launches  # by somebody else than a caller of wait()
+        self._awaited = recorder.launches  # by something other than a caller of wait()
         self._is_torchs = torch_calls(sys._getframe(1))
         self._delivered = False  # a second wait() for the same message would block forever in Gloo
         if not self._awaited:
@@ -87,16 +87,18 @@ class RecordedWork(dist.Work):
     def block_current_stream(self) -> None:
         self.inner.block_current_stream()
 
+    # Torch's own description of Work lacks these.
+
     def _get_op_type(self) -> int:
-        return self.inner._get_op_type()
+        return self.inner._get_op_type()  # type: ignore[attr-defined, no-any-return]
 
     def _get_duration(self) -> float:
-        return self.inner._get_duration()
+        return self.inner._get_duration()  # type: ignore[attr-defined, no-any-return]
 
-    def get_future_result(self) -> torch.futures.Future:
-        return self.inner.get_future_result()
+    def get_future_result(self) -> torch.futures.Future[Any]:
+        return self.inner.get_future_result()  # type: ignore[attr-defined, no-any-return]
 
-    def get_future(self) -> torch.futures.Future:
+    def get_future(self) -> torch.futures.Future[Any]:
         future = self.inner.get_future()
         if not self._awaited:  # the holder of the future waits for it, as DDP's reducer does
             self._recorder.leave_open(self._call, future.done)
@@ -114,8 +116,8 @@ def _receive(call: Call, inner: dist.Work, recorder: Recorder, timeout: timedelt
         recorder.match(call, call.ranks[inner._source_rank()])
 
 
-def is_limit(timeout: timedelta | None) -> bool:
-    """Whether a wait ends at a timeout that the reader chose; torch's default counts as forever."""
+def is_limit(timeout: timedelta | None) -> TypeGuard[timedelta]:
+    """Return whether a wait ends at a timeout that the reader chose; torch's default counts as no limit."""
     return timeout is not None and waits.NO_LIMIT < timeout < dist.default_pg_timeout
 
 

@@ -24,7 +24,7 @@ class Trace:
         world_size: number of ranks.
         tracing: what the ranks are asked to note.
         cells: for each traced cell the record of each rank that ran it to an end.
-        formed: moments at which the process groups were formed anew in between.
+        formed: moments at which the process groups were formed again in between.
     """
 
     world_size: int
@@ -51,24 +51,24 @@ class Trace:
         return operations(self.calls, self.formed)
 
     def bytes_sent(self, rank: int) -> int:
-        """Bytes that this rank handed to point-to-point sends."""
+        """Return the bytes that this rank handed to point-to-point sends."""
         return sum(call.nbytes for call in self.calls[rank] if call.op == "send")
 
     def traffic_matrix(self) -> list[list[int]]:
-        """Bytes that each rank (row) sent to each rank (column), point to point."""
+        """Return the bytes that each rank (row) sent to each rank (column), point to point."""
         matrix = [[0] * self.world_size for _ in range(self.world_size)]
         for rank, row in enumerate(self.calls):
             for call in row:
-                if call.op == "send":
+                if call.op == "send" and call.peer is not None:
                     matrix[rank][call.peer] += call.nbytes
         return matrix
 
     def spans(self) -> list[RankSpans]:
-        """How each rank spent its time."""
+        """Return how each rank spent its time."""
         return rank_spans(self.world_size, self.cells, self.operations)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """One plain dict for each call, for instance for `pandas.DataFrame(trace.to_records())`.
+        """Return one plain dict for each call, for instance for `pandas.DataFrame(trace.to_records())`.
 
         The fields are those of `Call`, with the rank, the number of the traced cell, the line in words
         (`where`), and times in seconds since the first rank began.
@@ -81,7 +81,11 @@ class Trace:
         ]
 
     def _plain(self, call: Call, rank: int, number: int, record: Record) -> dict[str, Any]:
-        plain = {"rank": rank, "cell": number, "where": str(record.places.get((call.file, call.line), ""))}
+        plain: dict[str, Any] = {
+            "rank": rank,
+            "cell": number,
+            "where": str(record.places.get((call.file, call.line), "")),
+        }
         plain |= {
             name.name: getattr(call, name.name) for name in fields(call) if name.name not in ("part", "look")
         }

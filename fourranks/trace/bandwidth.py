@@ -1,4 +1,4 @@
-"""Sizes and bandwidths as nccl-tests defines them, for whoever has measured an operation.
+"""Sizes and bandwidths as nccl-tests defines them, for operations that were measured.
 
 Sizes are in bytes, times in seconds, bandwidths in bytes per second.
 Source: doc/PERFORMANCE.md and src/*.cu of https://github.com/NVIDIA/nccl-tests.
@@ -12,7 +12,7 @@ _SUMMED = ("all_gather", "gather", "scatter")  # S is what all ranks put in, tog
 
 
 def message_size(op: str, nbytes: Iterable[int]) -> int:
-    """S of one operation: the bytes of the whole array.
+    """Return S of one operation: the bytes of the whole array.
 
     For all-gather and gather this is the output, world size times one rank's part; for reduce-scatter and
     all-to-all it is the input of one rank; for the others the tensor itself.
@@ -26,7 +26,7 @@ def message_size(op: str, nbytes: Iterable[int]) -> int:
 
 
 def busbw_factor(op: str, world_size: int) -> float:
-    """What algbw is multiplied by: bytes that each rank has to send, as a share of S.
+    """Return the factor from algbw to busbw: the bytes that each rank has to send, as a share of S.
 
     Args:
         op: name of the function of `torch.distributed`.
@@ -45,12 +45,12 @@ def busbw_factor(op: str, world_size: int) -> float:
 
 
 def algbw(size: int, seconds: float) -> float:
-    """Algorithm bandwidth: S / t."""
+    """Return the algorithm bandwidth, S / t, in bytes per second."""
     return size / seconds
 
 
 def busbw(op: str, size: int, seconds: float, world_size: int) -> float:
-    """Bus bandwidth: comparable with the speed of a link, whatever the operation and the number of ranks."""
+    """Return the bus bandwidth: comparable with a link's, whatever the operation and the number of ranks."""
     return algbw(size, seconds) * busbw_factor(op, world_size)
 
 

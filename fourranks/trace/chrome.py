@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..errors import format_ranks
+from ..naming import format_ranks
 from ..protocol.calls import Call, Profile, Record
 from . import Trace
 from .operations import MESSAGE, Operation
@@ -45,7 +45,7 @@ class CallBar(NamedTuple):
 
 
 def write(trace: Trace, path: Path) -> Path:
-    """Writes the file, compressed if its name ends in ".gz"; returns its path."""
+    """Write the file, compressed if its name ends in ".gz"; returns its path."""
     content = {"traceEvents": list(events(trace)), "displayTimeUnit": "ms"}
     text = json.dumps(content, separators=(",", ":")).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
@@ -53,7 +53,7 @@ def write(trace: Trace, path: Path) -> Path:
 
 
 def events(trace: Trace) -> Iterator[Event]:
-    """All events; times are in µs since the first rank began."""
+    """Yield all events; times are in µs since the first rank began."""
     origin = trace.begun
     bars: dict[Call, CallBar] = {}
     for spans in trace.spans():
@@ -171,7 +171,7 @@ def _point(bar: CallBar, seconds: float) -> Event:
 
 
 def _profiled(trace: Trace, numbers: Iterator[int]) -> Iterator[Event]:
-    """What torch.profiler saw: the rank's threads among its rows, its GPUs as processes below it."""
+    """Yield what torch.profiler saw: the rank's threads among its rows, its GPUs as processes below it."""
     for cell in trace.cells:
         for rank, record in cell.items():
             if record.profile is not None:
@@ -180,7 +180,7 @@ def _profiled(trace: Trace, numbers: Iterator[int]) -> Iterator[Event]:
 
 
 def _aligned(profile: Profile, origin: float) -> list[Event]:
-    """The profiler's events with times since `origin`."""
+    """Yield the profiler's events with times since `origin`."""
     events = json.loads(gzip.decompress(profile.compressed))["traceEvents"]
     last = max((event for event in events if event["name"] == Profile.MARK), key=lambda event: event["ts"])
     shift = _nano(profile.mark - origin) - round(1000 * (last["ts"] + last["dur"] / 2))
@@ -188,7 +188,7 @@ def _aligned(profile: Profile, origin: float) -> list[Event]:
 
 
 def _shifted(event: Event, shift: int) -> Event:
-    """The event later by `shift` nanoseconds; its end, too, is rounded to one."""
+    """Return the event later by `shift` nanoseconds; its end, too, is rounded to one."""
     start, end = round(1000 * event["ts"]), round(1000 * (event["ts"] + event.get("dur", 0)))
     length = {"dur": _micro(end - start)} if "dur" in event else {}
     return event | {"ts": _micro(start + shift)} | length

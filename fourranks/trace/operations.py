@@ -30,7 +30,7 @@ class Operation:
         self.op = MESSAGE if call.is_point_to_point else call.op
         self.ranks = call.ranks
         self.calls = {rank: call}
-        self._needed = {rank, call.peer} if call.is_point_to_point else set(call.ranks)
+        self._needed: set[int | None] = {rank, call.peer} if call.is_point_to_point else set(call.ranks)
 
     @functools.cached_property
     def arrived(self) -> float | None:
@@ -58,38 +58,40 @@ class Operation:
         if on_device:
             return min(on_device.values())
         ends = [call.finished for call in self.calls.values() if call.op != "send"]
-        if self.arrived is None or None in ends:
+        known = [end for end in ends if end is not None]
+        if self.arrived is None or len(known) < len(ends):
             return None
-        return max(ends) - self.arrived
+        return max(known) - self.arrived
 
     def stood_still(self, rank: int) -> float:
-        """Seconds that this rank was blocked while another one had not come yet."""
-        call, arrived = self.calls[rank], self.arrived
-        if call.blocked_from is None:
+        """Return the seconds that this rank was blocked while another one had not come yet."""
+        arrived, began, end = self.arrived, self.calls[rank].blocked_from, self.calls[rank].end
+        if began is None or end is None:
             return 0.0
-        return max(0.0, (call.end if arrived is None else min(arrived, call.end)) - call.blocked_from)
+        return max(0.0, (end if arrived is None else min(arrived, end)) - began)
 
     def lost(self, rank: int) -> float:
-        """The same, or what this rank's GPU waited, if its clock has told."""
+        """Return the same, or the seconds that this rank's GPU waited, if its clock has told."""
         on_device = self._on_device()
         return on_device[rank] - min(on_device.values()) if on_device else self.stood_still(rank)
 
     def _on_device(self) -> dict[int, float]:
-        """The GPU's seconds of each rank, if all are known."""
-        known = {rank: call.device_seconds for rank, call in self.calls.items()}
-        return known if self.arrived is not None and None not in known.values() else {}
+        """Return the GPU's seconds of each rank, if all are known."""
+        told = ((rank, call.device_seconds) for rank, call in self.calls.items())
+        known = {rank: seconds for rank, seconds in told if seconds is not None}
+        return known if self.arrived is not None and len(known) == len(self.calls) else {}
 
 
 def operations(calls_by_rank: Sequence[Sequence[Call]], formed: Sequence[float] = ()) -> list[Operation]:
-    """All operations, in the order in which their first rank came.
+    """Return all operations, in the order in which their first rank came.
 
     A receive from any source that got no message is left out.
 
     Args:
         calls_by_rank: for each rank its calls (`Trace.calls`).
-        formed: moments at which the process groups were formed anew and counting began again.
+        formed: moments at which the process groups were formed again and counting began from 0.
     """
-    found: dict[tuple, Operation] = {}
+    found: dict[tuple[object, ...], Operation] = {}
     for rank, row in enumerate(calls_by_rank):
         for call in row:
             if call.op == "recv" and call.peer is None:
@@ -102,8 +104,8 @@ def operations(calls_by_rank: Sequence[Sequence[Call]], formed: Sequence[float] 
     return sorted(found.values(), key=lambda operation: min(c.start for c in operation.calls.values()))
 
 
-def _meeting(rank: int, call: Call) -> tuple:
-    """What the calls of all ranks that belong to one operation have in common."""
+def _meeting(rank: int, call: Call) -> tuple[object, ...]:
+    """Return what the calls of all ranks that belong to one operation have in common."""
     if not call.is_point_to_point:
         return (call.group, call.ranks, call.seq, call.op)
     ends = (rank, call.peer) if call.op == "send" else (call.peer, rank)
@@ -138,8 +140,8 @@ class Summary:
 
 
 def summarize(found: Sequence[Operation]) -> Iterator[Summary]:
-    """One summary for each kind of operation and each group, in the order of their first call."""
-    kinds: dict[tuple, list[Operation]] = defaultdict(list)
+    """Yield one summary for each kind of operation and each group, in the order of their first call."""
+    kinds: dict[tuple[str, tuple[int, ...]], list[Operation]] = defaultdict(list)
     for operation in found:
         kinds[operation.op, operation.ranks].append(operation)
     for (op, ranks), some in kinds.items():

@@ -89,7 +89,8 @@ def rank_spans(
 
 
 def _of_rank(rank: int, cells: Sequence[dict[int, Record]], operation_of: dict[Call, Operation]) -> RankSpans:
-    spans, in_flight = [], []
+    spans: list[Span] = []
+    in_flight: list[Span] = []
     for cell in cells:
         if rank in cell:
             own = cell[rank]
@@ -105,11 +106,12 @@ def _of_rank(rank: int, cells: Sequence[dict[int, Record]], operation_of: dict[C
 
 
 def _main_thread(rank: int, record: Record, operation_of: dict[Call, Operation]) -> Iterator[Span]:
-    """What the main thread did from the cell's start to its end."""
+    """Yield what the main thread did from the cell's start to its end."""
     free = record.start
-    blocking = [call for call in record.calls if call.blocked_from is not None]
-    for call in sorted(blocking, key=lambda call: call.blocked_from):
-        start, end = max(call.blocked_from, free), min(call.end, record.end)
+    calls = ((call.blocked_from, call.end, call) for call in record.calls)
+    blocking = [(began, end, call) for began, end, call in calls if began is not None and end is not None]
+    for began, ended, call in sorted(blocking, key=lambda each: each[0]):
+        start, end = max(began, free), min(ended, record.end)
         if end > start:
             of_any_source = call not in operation_of
             arrived = end if of_any_source else min(end, start + operation_of[call].stood_still(rank))
@@ -132,7 +134,7 @@ def _in_flight(record: Record) -> Iterator[Span]:
 
 
 def _union(spans: Sequence[Span]) -> list[tuple[float, float]]:
-    """The spans with those that overlap joined."""
+    """Return the spans with those that overlap joined."""
     joined: list[tuple[float, float]] = []
     for span in sorted(spans, key=lambda span: span.start):
         if joined and span.start <= joined[-1][1]:

@@ -18,7 +18,7 @@ from matplotlib.path import Path
 from matplotlib.patheffects import withStroke
 from matplotlib.text import Text
 
-from .style import BLANK, INK, SMALLEST_TEXT, Figure, rank_colour, tint
+from .style import BLANK, INK, SMALLEST_TEXT, Figure, Keywords, rank_colour, tint
 
 PAGE = (9.0, 6.8)  # inches that a notebook shows without scrolling
 LABELS = 0.75  # inches for "rank 0" on the left
@@ -55,32 +55,33 @@ class Grid(NamedTuple):
         return self.x + place * self.size.width, self.y + rank * self.size.height
 
     def middle(self, rank: int) -> float:
-        """The height of a rank's row."""
+        """Return the height of a rank's row."""
         return self.y + (rank + 0.5) * self.size.height
 
 
 def columns(held: Sequence[Held]) -> int:
-    """How many cells the longest row has."""
+    """Count the cells of the longest row."""
     return max((len(row.values) for row in held), default=0)
 
 
-def sheet(width: float, height: float, title: str) -> Axes:
-    """An empty figure with a title, wide enough for it."""
+def sheet(width: float, height: float, title: str) -> tuple[Figure, Axes]:
+    """Make an empty figure with a title, wide enough for it; returns it and its axes."""
     figure = Figure(max(width, 0.3 + 0.62 * _TITLE_SIZE / 72 * len(title)), height)
     axes = figure.add_axes((0, 0, 1, 1), xlim=(0, figure.get_figwidth()), ylim=(height, 0))
     axes.axis("off")
     write(axes, 0.12, 0.12, title, _TITLE_SIZE, ha="left", va="top")
-    return axes
+    return figure, axes
 
 
 def write(
     axes: Axes, x: float, y: float, text: str, size: float = 9, color: str = INK, **alignment: str
 ) -> Text:
-    return axes.text(x, y, text, color=color, fontsize=size, **{"ha": "center", "va": "center", **alignment})
+    style: Keywords = {"ha": "center", "va": "center", **alignment}
+    return axes.text(x, y, text, color=color, fontsize=size, **style)
 
 
 def name_ranks(axes: Axes, grid: Grid, world_size: int) -> None:
-    """Writes the ranks' names to the left of their rows, of all ranks or as many as there is room for."""
+    """Write the ranks' names to the left of their rows, as many as there is room for."""
     size = max(SMALLEST_TEXT, min(9, 55 * grid.size.height))
     for rank in range(0, world_size, ceil(size / (_POINTS_OF_A_ROW * grid.size.height))):
         write(axes, grid.x - 0.1, grid.middle(rank), f"rank {rank}", size, ha="right")
@@ -92,7 +93,7 @@ def draw_arrow(axes: Axes, start: tuple[float, float], end: tuple[float, float],
 
 
 def draw_cells(axes: Axes, grid: Grid, held: Sequence[Held]) -> None:
-    """Draws what each rank holds, every value striped with the colours of the ranks that it came from."""
+    """Draw what each rank holds, every value striped with the colours of the ranks that it came from."""
     places = [(rank, place) for rank, row in enumerate(held) for place in range(len(row.values))]
     if not places:
         return
@@ -111,20 +112,20 @@ def draw_cells(axes: Axes, grid: Grid, held: Sequence[Held]) -> None:
 
 
 def outline(axes: Axes, grid: Grid, places: Sequence[tuple[int, int]]) -> None:
-    """Puts a frame around the cells at these (rank, place)."""
+    """Put a frame around the cells at these (rank, place)."""
     if places:
         axes.add_patch(PathPatch(_boxes(grid, places), linewidth=1.2, fill=False, edgecolor=INK))
 
 
 def _boxes(grid: Grid, places: Sequence[tuple[int, int]]) -> Path:
-    """The round-cornered boxes of some cells, as one path: thousands of them are drawn as fast as one."""
+    """Draw the round-cornered boxes of some cells as one path: thousands are drawn as fast as one."""
     width, height = grid.size
     gap = _MARGIN * min(width, height)
     style = f"round,pad=0,rounding_size={0.12 * min(width, height)}"
     box = FancyBboxPatch((gap, gap), width - 2 * gap, height - 2 * gap, boxstyle=style).get_path()
     corners = np.array([grid.corner(rank, place) for rank, place in places])
-    vertices = corners[:, None, :] + box.vertices[None, :, :]
-    return Path(vertices.reshape(-1, 2), np.tile(box.codes, len(places)))
+    vertices = corners[:, None, :] + np.asarray(box.vertices)[None, :, :]
+    return Path(vertices.reshape(-1, 2), np.tile(np.asarray(box.codes), len(places)))
 
 
 def _stripes(corner: tuple[float, float], size: Size, ranks: set[int]) -> Iterator[tuple[np.ndarray, str]]:
@@ -139,7 +140,7 @@ def _stripes(corner: tuple[float, float], size: Size, ranks: set[int]) -> Iterat
 
 
 def write_value(value: float) -> str:
-    """A number as a cell has it."""
+    """Write a number as a cell has it."""
     return str(int(value)) if isfinite(value) and value == int(value) else f"{value:.3g}"
 
 

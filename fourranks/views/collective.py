@@ -39,7 +39,7 @@ _SEARCHED_RANKS = 8  # up to here, sums over some of the ranks are recognized to
 
 
 def show(before: Sequence[Any], after: Sequence[Any], title: str = "") -> Figure:
-    """Draws what every rank held before and after, in the colours of the ranks that it came from.
+    """Draw what every rank held before and after, in the colours of the ranks that it came from.
 
     A value that was there before has the colour of its rank; a sum is striped with the colours of the ranks
     in it. A value is left uncoloured when more than one origin would explain it.
@@ -59,7 +59,7 @@ def show(before: Sequence[Any], after: Sequence[Any], title: str = "") -> Figure
     world_size = max(1, len(old), len(new))
     size = _cell_size(sum(places), world_size)
     width = LABELS + sum(places) * size.width + _GAP
-    axes = sheet(width + 0.15, _HEAD + world_size * size.height + 0.1, title)
+    figure, axes = sheet(width + 0.15, _HEAD + world_size * size.height + 0.1, title)
     first = Grid(LABELS, _HEAD, size)
     second = Grid(width - places[1] * size.width, _HEAD, size)
     name_ranks(axes, first, world_size)
@@ -68,14 +68,14 @@ def show(before: Sequence[Any], after: Sequence[Any], title: str = "") -> Figure
     middle = _HEAD + world_size * size.height / 2
     draw_arrow(axes, (second.x - _GAP + 0.25, middle), (second.x - 0.25, middle), FAINT_INK)
     ranks = enumerate(zip_longest(left, right, fillvalue=Held([], [])))
-    axes.figure.alt = in_words(
+    figure.alt = in_words(
         title, [f"rank {rank} before {_told(one)}, after {_told(other)}" for rank, (one, other) in ranks]
     )
-    return axes.figure
+    return figure
 
 
 def _told(held: Held) -> str:
-    """What a rank holds, in words, as far as it is soon said."""
+    """Put what a rank holds into words, as far as it is soon said."""
     shown = ", ".join(map(write_value, held.values[:_MOST_TOLD]))
     more = len(held.values) - _MOST_TOLD
     return f"{shown} and {more} more" if more > 0 else shown or "nothing"
@@ -128,7 +128,7 @@ def _home(ranks: set[int], own: int) -> set[int]:
 
 
 def _summands(old: list[list[float]], rank: int, place: int, total: float) -> set[int]:
-    """The ranks whose values, at one and the same place, add up to `total`; the most ranks first."""
+    """Return the ranks whose values, at one and the same place, add up to `total`; the most ranks first."""
     if rank < len(old) and old[rank][place : place + 1] == [total]:
         return {rank}
     holders = [holder for holder, row in enumerate(old) if row]

@@ -22,29 +22,6 @@ const NAMES = {
 };
 const SIGNS = { computing: "●", waiting: "◔", finished: "✓", idle: "–", dead: "✕" };
 
-function initialize({ model }) {
-  const places = document.getElementsByClassName(model.get("place"));
-  const views = new Map();
-  const follow = () => {
-    for (const [place, view] of views) {
-      if (place.isConnected) continue;
-      view.end();
-      views.delete(place);
-    }
-    for (const place of places) {
-      // Another notebook or a console with the same kernel has a widget of its own.
-      if (!place.querySelector(".fourranks-dashboard")) views.set(place, new View(model, place));
-    }
-  };
-  const observer = new MutationObserver(follow);
-  observer.observe(document.body, { childList: true, subtree: true });
-  follow();
-  return () => {
-    observer.disconnect();
-    for (const view of views.values()) view.end();
-  };
-}
-
 class View {
   constructor(model, el) {
     this.model = model;
@@ -230,4 +207,4 @@ function set(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-export default { initialize };
+export default { initialize: ({ model }) => followPlaces(model, View, "fourranks-dashboard") };

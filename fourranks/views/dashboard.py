@@ -20,15 +20,13 @@ import ipywidgets
 import traitlets
 from IPython.display import display
 
-from ..errors import FourRanksError, name_ranks
+from ..errors import FourRanksError
 from ..group import RankGroup, RankStatus
-from ..live import Activity, Meter
-from ..protocol.calls import Call
-from . import units
+from ..live import Meter
+from .dashboard_frame import MOMENTS, TICK, frame
 from .status import StatusTable
+from .widget_places import with_places
 
-TICK = 0.25  # seconds between looks, and of one moment of the strip
-MOMENTS = 120  # of the strip: half a minute
 LEASE = 4.0  # seconds that a view is served after it asked; it asks more often
 ACTIONS = {"interrupt": "Interrupting …", "restart": "Restarting …", "stop": "Stopping …"}
 
@@ -42,14 +40,15 @@ class Dashboard(anywidget.AnyWidget):
         world: tells which world to show, None if there is none.
     """
 
-    _esm = Path(__file__).with_suffix(".js")
+    _esm = with_places(Path(__file__).with_suffix(".js"))
     _css = Path(__file__).with_suffix(".css")
     place = traitlets.Unicode().tag(sync=True)  # class of the elements that views stand in
     frame = traitlets.Dict().tag(sync=True)  # all that a view draws
     notice = traitlets.Unicode().tag(sync=True)  # what became of a button
 
     def __init__(self, world: Callable[[], RankGroup | None]) -> None:
-        self._closed, self._server = threading.Event(), None
+        self._closed = threading.Event()
+        self._server: threading.Thread | None = None
         self._pane: ipywidgets.Output | None = None  # beside the notebook
         super().__init__(place=f"fourranks-{uuid.uuid4().hex}")
         self._world = world
@@ -77,7 +76,7 @@ class Dashboard(anywidget.AnyWidget):
         self._pane.append_display_data(self)
 
     def close(self) -> None:
-        """Leave the tables to themselves, and let nothing run on."""
+        """Stop live updates; the last table stays."""
         self._close_pane()
         self._closed.set()
         if server := self._server:
@@ -109,7 +108,7 @@ class Dashboard(anywidget.AnyWidget):
         return {"text/plain": f"{table!r}\n{when}", "text/html": html}, {}
 
     def _hear(self, _: Any, message: Any, buffers: Any) -> None:
-        """What a view says: that it is watched, or that a button was pressed."""
+        """Hear from a view that it is watched, or that a button was pressed."""
         match message:
             case {"ask": "serve"}:
                 self._serve_on()
@@ -168,61 +167,3 @@ def _when(ranks: Sequence[RankStatus]) -> str:
     """Say of a table that stays in the notebook when it was true."""
     were = "How the ranks were" if ranks else "No ranks were running"
     return f"{were} on {time.strftime('%Y-%m-%d at %H:%M:%S')}. Run %ranks dashboard again to see them live."
-
-
-def frame(world: RankGroup | None, seen: Sequence[Activity], meters: Sequence[Meter]) -> dict[str, Any]:
-    """What a view draws, as plain data."""
-    ranks = [_row(activity, meter) for activity, meter in zip(seen, meters, strict=True)]
-    return {
-        "title": _title(world),
-        "actions": _actions(world),
-        "seconds": MOMENTS * TICK,
-        "ranks": ranks,
-    }
-
-
-def _title(world: RankGroup | None) -> str:
-    if world is None:
-        return "No ranks are running. %ranks start starts four."
-    if not world.running:
-        return "The ranks have ended."
-    doing = "running a cell" if world.busy else "idle"
-    return f"{world.world_size} rank{'s' * (world.world_size > 1)}, {world.backend}: {doing}"
-
-
-def _actions(world: RankGroup | None) -> list[str]:
-    """The buttons that have an effect now."""
-    if world is None:
-        return []
-    return ["interrupt"] * world.busy + ["restart"] + ["stop"] * world.running
-
-
-def _row(seen: Activity, meter: Meter) -> dict[str, Any]:
-    alive = seen.busy or seen.state in ("idle", "finished")
-    rate = meter.bytes_per_second
-    return {
-        "rank": seen.rank,
-        "state": seen.state if alive else "dead",
-        "doing": _doing(seen),
-        "where": seen.report.where if seen.busy and seen.report else "",
-        "memory": units.size(seen.memory_bytes) if alive else "",
-        "rate": units.rate(rate) if rate else "",
-        "strip": "".join("." if share is None else str(round(9 * share)) for share in meter.shares),
-    }
-
-
-def _doing(seen: Activity) -> str:
-    if seen.waits_in is None:
-        return seen.state
-    whom = f"waiting for {name_ranks(seen.waits_for)} " if seen.waits_for else ""
-    return f"{whom}in {_name(seen.waits_in)}"
-
-
-def _name(call: Call) -> str:
-    if call.op == "send":
-        name = f"send to rank {call.peer}"
-    elif call.op == "recv":
-        name = "recv from any rank" if call.peer is None else f"recv from rank {call.peer}"
-    else:
-        name = call.op
-    return f"{name} ({units.size(call.nbytes)})" if call.nbytes else name

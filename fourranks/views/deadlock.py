@@ -10,8 +10,7 @@ from __future__ import annotations
 from base64 import b64encode
 from html import escape
 
-from ..errors import DeadlockError, name_ranks
-from ..naming import describe
+from ..naming import describe, name_ranks
 from ..protocol.calls import Call
 from ..scene import Scene
 from ..watch import Deadlock
@@ -29,16 +28,16 @@ _WAIT, _ENDED, _ON_CHIP = "#f3c56b", "#ccd4dc", "#000000"
 class DeadlockFigure:
     """Displays as a picture in a notebook; the error's own text says the same in words."""
 
-    def __init__(self, error: DeadlockError) -> None:
-        self._error = error
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
 
     def __repr__(self) -> str:
         return ""
 
     def _repr_html_(self) -> str:
-        svg, width, height = _svg(self._error.scene)
+        svg, width, height = _svg(self._scene)
         source = f"data:image/svg+xml;base64,{b64encode(svg.encode()).decode()}"
-        return page(source, _told(self._error.scene), width, height)
+        return page(source, _told(self._scene), width, height)
 
 
 def _told(scene: Scene) -> str:
@@ -52,7 +51,7 @@ def _told(scene: Scene) -> str:
 
 
 def _svg(scene: Scene) -> tuple[str, int, int]:
-    """The picture, its width and its height."""
+    """Draw the picture; returns it, its width and its height."""
     deadlock = scene.deadlock
     rows = _rows(scene)
     hidden, rows = rows[_MAX_ROWS:], rows[:_MAX_ROWS]
@@ -89,7 +88,7 @@ _MARKER = (
 def _rows(scene: Scene) -> list[list[int]]:
     """Ranks that are in the same place, together: in one call and waiting for the same, or ended alike."""
     deadlock, calls = scene.deadlock, scene.calls
-    together: dict[tuple, list[int]] = {}
+    together: dict[tuple[object, object], list[int]] = {}
     for rank, view in deadlock.views.items():
         call = calls.get(rank)
         place = (describe(call, 0, in_detail=True), call.file, call.line) if call else view.ended
@@ -98,22 +97,22 @@ def _rows(scene: Scene) -> list[list[int]]:
 
 
 def _chip(scene: Scene, ranks: list[int]) -> tuple[str, bool]:
-    """What these ranks do now, and whether they wait."""
+    """Say what these ranks do now, and whether they wait."""
     deadlock, call = scene.deadlock, scene.calls.get(ranks[0])
     if call is None:
-        return deadlock.views[ranks[0]].ended or "goes on", False
+        return str(deadlock.views[ranks[0]].ended or "goes on"), False
     what = describe(call, len(deadlock.views), bool(deadlock.conflicts))
     return f"{what}, {scene.at(call.file, call.line)}", True
 
 
 def _last_together(scene: Scene) -> str:
-    """The last collective that all ranks of its group came to, in words."""
+    """Name the last collective that all ranks of its group came to."""
     last = _last_common(scene.deadlock)
     return f"last together: {last.op}, {scene.at(last.file, last.line)}" if last else "not together yet"
 
 
 def _together(caption: str, rows: int, met: bool) -> list[str]:
-    """The bar where all ranks were last together, if they ever were, and what it was."""
+    """Draw the bar where all ranks were last together, if they ever were, and say what it was."""
     label = _text(_BAR - 6, 18, caption, _INK)
     if not met:
         return [label]
@@ -126,7 +125,7 @@ def _together(caption: str, rows: int, met: bool) -> list[str]:
 
 
 def _last_common(deadlock: Deadlock) -> Call | None:
-    """The latest collective that every rank of the world has issued, before those it is stuck in."""
+    """Return the latest collective that every rank has issued, before those it is stuck in."""
     progresses = [view.progress for view in deadlock.views.values()]
     stuck = {call.place_in_group for call in (deadlock.conflicts | deadlock.blocked).values()}
     for call in reversed(deadlock.views[next(iter(deadlock.blocked))].progress.recent):

@@ -24,28 +24,33 @@ class DrawableTrace(Trace):
     """
 
     def table(self) -> OperationTable:
-        """Calls, bytes, time, algbw and busbw of each operation, and the time that ranks lost waiting."""
+        """List calls, bytes, time, algbw and busbw of each operation, and the time lost waiting."""
         return OperationTable(self)
 
-    def timeline(self, title: str = "") -> Figure:
-        """A Gantt chart: who computed, who communicated, who stood still for whom."""
+    def timeline(self, title: str = "", computing: str = "") -> Figure:
+        """Draw a Gantt chart: which ranks computed, communicated, and stood still for others.
+
+        Args:
+            title: a headline; by default what was recorded.
+            computing: what the legend calls the time of computing, for instance where it is pretended.
+        """
         from .timeline import timeline
 
-        return timeline(self, title)
+        return timeline(self, title, computing)
 
     def traffic(self, title: str = "") -> Figure:
-        """A picture of `traffic_matrix`."""
+        """Draw the `traffic_matrix`."""
         from .traffic import traffic
 
         return traffic(self, title)
 
     def steps(self, title: str = "") -> Player:
-        """Who sent what to whom, round by round, and what the traced variable held in between."""
+        """Draw the messages round by round, and what the traced variable held in between."""
         from .steps import steps
 
         return steps(self, title)
 
-    def to_chrome(self, path: str | os.PathLike) -> Path:
+    def to_chrome(self, path: str | os.PathLike[str]) -> Path:
         """Write the trace for https://ui.perfetto.dev or chrome://tracing; returns the file's path.
 
         A path that ends in ".gz" is compressed.

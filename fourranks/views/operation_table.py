@@ -6,7 +6,7 @@ from dataclasses import asdict
 from html import escape
 from typing import Any
 
-from ..errors import format_ranks
+from ..naming import format_ranks
 from ..protocol.calls import MAX_CALLS
 from ..trace import Trace
 from ..trace.operations import Summary, summarize
@@ -70,13 +70,14 @@ class OperationTable:
 
     def _texts(self) -> tuple[Row, list[Row]]:
         """Head and rows; the group is named where there are several."""
-        head, body = _HEAD, [_text(row) for row in self.rows]
+        head: Row = _HEAD
+        body = [_text(row) for row in self.rows]
         if len({row.ranks for row in self.rows}) > 1:
             return head, body
         return _without_ranks(head), [_without_ranks(row) for row in body]
 
 
-def _text(row: Summary) -> tuple[str, ...]:
+def _text(row: Summary) -> Row:
     return (
         row.op,
         format_ranks(row.ranks),

@@ -14,8 +14,8 @@ from collections import deque
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.display import clear_output, display
 
-from ..errors import format_ranks
 from ..loops import EVERY, labelled, running
+from ..naming import format_ranks
 from ..transcript import Item, Transcript, label, merge
 
 HOLD = 0.1  # seconds that a line waits for the other ranks to print the same
@@ -99,7 +99,7 @@ class LiveOutput:
             display(item.value.data, metadata=item.value.metadata, raw=True)
 
     def _show_tail(self, transcript: Transcript) -> None:
-        """The lines that ranks are still writing, on one line that is overwritten."""
+        """Show the lines that ranks are still writing, on one line that is overwritten."""
         unfinished: dict[str, list[int]] = {}
         for rank in transcript.ranks:
             if text := transcript.unfinished(rank):
@@ -113,7 +113,7 @@ class LiveOutput:
             self._had_tail = self._had_tail or bool(tail)
 
     def _loops(self, transcript: Transcript) -> str:
-        """The loops over `fourranks.progress`, made anew when that is worth while."""
+        """Return the loops over `fourranks.progress`, in words, made again when that is worth while."""
         now = time.perf_counter()
         if now - self._loops_at >= EVERY:
             self._loops_at, self._loops_text = now, labelled(running(transcript.bars, now))

@@ -16,7 +16,7 @@ _STYLE = f'<style>[data-jp-theme-light="false"] {_DARK} .vscode-dark {_DARK}</st
 
 
 def page(source: str, alt: str, width: int, height: int) -> str:
-    """The picture as HTML. It is never made smaller, so that its text can be read: a narrow page scrolls.
+    """Return the picture as HTML, never made smaller, so that its text can be read: a narrow page scrolls.
 
     Args:
         source: the picture as a data URL.
@@ -30,7 +30,7 @@ def page(source: str, alt: str, width: int, height: int) -> str:
 
 
 def in_words(title: str, parts: Iterable[str]) -> str:
-    """A headline and what there is to tell, one part after another, as far as anybody would listen."""
+    """Put a headline and what there is to tell into words, one part after another, up to a limit."""
     parts = list(parts)
     told = parts[:_MOST_PARTS]
     if len(parts) > len(told):

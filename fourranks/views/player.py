@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from .style import Figure
+from .style import Figure, Keywords
 
 _PIXELS_PER_DOT = 1.0  # of the frames: there may be many, and they are large
 _PAGE = """\
@@ -67,7 +67,7 @@ class Player:
     def __init__(self, overview: Figure, frames: Sequence[tuple[str, Figure]]) -> None:
         self.overview, self.frames = overview, frames
 
-    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, dict]]:
+    def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Keywords]]:
         data, metadata = self.overview._repr_mimebundle_()
         if self.frames:
             frames = json.dumps([_frame(*frame) for frame in self.frames])
@@ -79,5 +79,5 @@ class Player:
 
 
 def _frame(name: str, figure: Figure) -> dict[str, str | int]:
-    """The attributes of its <img>."""
+    """Return the attributes of its <img>."""
     return {"title": name, "alt": figure.alt, "src": figure.data_url(_PIXELS_PER_DOT), **figure.screen_size}

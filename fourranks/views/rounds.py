@@ -28,7 +28,7 @@ class Message(NamedTuple):
         return self.calls[self.src].nbytes
 
     def places(self, rank: int) -> range:
-        """Where in its variable the sender has, or the receiver gets, what the message carries."""
+        """Return where in its variable the sender has, or the receiver gets, what the message carries."""
         call = self.calls.get(rank)
         return call.look.moved if call is not None and call.look is not None else range(0)
 
@@ -43,7 +43,7 @@ class Round(NamedTuple):
 
 
 def rounds(trace: Trace) -> list[Round]:
-    """All messages; each in the round after the latest that its sender or receiver had finished before."""
+    """Put each message in the round after the latest that its sender or receiver had finished before."""
     looks = [_Looks(trace, rank) for rank in range(trace.world_size)]
     held = [Held(values, [{rank} for _ in values]) for rank, values in enumerate(row.first for row in looks)]
     found = []
@@ -56,12 +56,12 @@ def rounds(trace: Trace) -> list[Round]:
 
 
 def _messages(trace: Trace) -> list[Message]:
-    """The messages that were sent, in the order in which both of their ranks had come."""
+    """Return the messages that were sent, in the order in which both of their ranks had come."""
     sent = [
         Message(rank, call.peer, operation.calls)
         for operation in trace.operations
         for rank, call in operation.calls.items()
-        if call.op == "send"
+        if call.op == "send" and call.peer is not None
     ]
     return sorted(sent, key=lambda message: max(call.start for call in message.calls.values()))
 
@@ -99,7 +99,7 @@ class _Looks:
         return self._values[0] if self._values else []
 
     def after(self, messages: list[Message]) -> list[float]:
-        """What it held when the rank went on from its last message of these, or of those asked for before."""
+        """Return the values when the rank went on from its last message of these, or of earlier ones."""
         places = [self._places.get(id(call)) for message in messages for call in message.calls.values()]
         self._now = max([self._now, *(place + 1 for place in places if place is not None)])
         return self._values[self._now] if self._values else []
@@ -108,7 +108,7 @@ class _Looks:
 def _origins(
     rank: int, values: list[float], before: list[Held], messages: list[Message]
 ) -> Iterator[set[int]]:
-    """Explains each value of a rank by what it held and what arrived; no ranks where neither does."""
+    """Explain each value of a rank by what it held and what arrived; no ranks where neither does."""
     arriving = [message for message in messages if message.dst == rank]
     own = before[rank]
     for place, value in enumerate(values):
@@ -119,12 +119,15 @@ def _origins(
 
 
 def _piece(message: Message, place: int, before: list[Held]) -> list[tuple[float, set[int]]]:
-    """What a message carries for this place of its receiver (if anything), with the ranks it came from."""
+    """Return what a message carries for this place of its receiver (if anything), and its origins."""
     sent, filled = message.places(message.src), message.places(message.dst)
     source = sent.start + place - filled.start if filled else place
     if source not in sent or (filled and place not in filled) or source >= len(before[message.src].origins):
         return []
-    return [(message.calls[message.src].look.values[source], before[message.src].origins[source])]
+    look = message.calls[message.src].look
+    if look is None or look.values is None:
+        return []
+    return [(look.values[source], before[message.src].origins[source])]
 
 
 def _explain(

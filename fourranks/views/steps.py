@@ -30,7 +30,7 @@ from .cells import (
 from .picture import in_words
 from .player import Player
 from .rounds import Message, Round, rounds
-from .style import FAINT_INK, SMALLEST_TEXT, Figure, rank_colour, tint
+from .style import FAINT_INK, SMALLEST_TEXT, Figure, Keywords, rank_colour, tint
 
 _TOP = 0.36  # inches for the title
 _HEAD = 0.42  # inches above each strip, for the rounds' names
@@ -46,7 +46,7 @@ _MOST_TOLD = 8  # messages of a round
 
 
 def steps(trace: Trace, title: str = "") -> Player:
-    """Draws every recorded message as an arrow from its sender, in the sender's colour, round after round.
+    """Draw every recorded message as an arrow from its sender, in the sender's colour, round after round.
 
     A message belongs to the round after the latest one that its sender or its receiver had finished before.
     If the trace has the values of a variable, they stand between the arrows, in the colours of the ranks that
@@ -71,11 +71,11 @@ def steps(trace: Trace, title: str = "") -> Player:
 
 
 def _nothing(title: str) -> Figure:
-    axes = sheet(6.5, 0.9, title)
+    figure, axes = sheet(6.5, 0.9, title)
     text = "The ranks sent no messages to each other. What a collective moves, it moves unseen."
     write(axes, 0.12, 0.6, text, color=FAINT_INK, ha="left")
-    axes.figure.alt = in_words(title, [text])
-    return axes.figure
+    figure.alt = in_words(title, [text])
+    return figure
 
 
 def _missing(trace: Trace, found: Sequence[Round]) -> str:
@@ -136,12 +136,12 @@ def _overview(found: Sequence[Round], world_size: int, title: str) -> Figure:
     strips = min(strips, max(2, room))
     side_by_side = min(layout.rounds, ceil(len(found) / strips))
     shown = _ends(found, strips * side_by_side)
-    axes = sheet(layout.width(side_by_side), _TOP + strips * layout.height, title)
+    figure, axes = sheet(layout.width(side_by_side), _TOP + strips * layout.height, title)
     for strip in range(strips):
         some = shown[strip * side_by_side : (strip + 1) * side_by_side]
         _draw_strip(axes, _TOP + strip * layout.height, layout, some)
-    axes.figure.alt = in_words(title, [f"round {one.number}, {_told(one)}" for one in found])
-    return axes.figure
+    figure.alt = in_words(title, [f"round {one.number}, {_told(one)}" for one in found])
+    return figure
 
 
 def _ends(found: Sequence[Round], room: int) -> list[Round]:
@@ -155,14 +155,14 @@ def _close_up(one: Round, world_size: int, title: str) -> Figure:
     scale = min(_CLOSE_UP, (PAGE[1] - _TOP - _HEAD) / (world_size * _CELL.height))
     layout = _layout([one], world_size, scale)
     layout = layout._replace(lane=min(2.2, PAGE[0] - LABELS - 2 * layout.block))
-    axes = sheet(layout.width(1), _TOP + layout.height, title)
+    figure, axes = sheet(layout.width(1), _TOP + layout.height, title)
     _draw_strip(axes, _TOP, layout, [one])
-    axes.figure.alt = f"round {one.number}: {_told(one)}"
-    return axes.figure
+    figure.alt = f"round {one.number}: {_told(one)}"
+    return figure
 
 
 def _told(one: Round) -> str:
-    """A round's messages, in words."""
+    """Put a round's messages into words."""
     sent = [f"rank {src} to {dst}" for src, dst, _ in sorted(one.messages, key=lambda message: message[:2])]
     more = [f"{len(sent) - _MOST_TOLD} more"] if len(sent) > _MOST_TOLD else []
     return f"{_traffic(one.messages)}, {', '.join([*sent[:_MOST_TOLD], *more])}"
@@ -185,11 +185,11 @@ def _sent(messages: list[Message]) -> set[tuple[int, int]]:
 
 
 def _draw_lane(axes: Axes, x: float, grid: Grid, layout: _Layout, one: Round) -> None:
-    """The round's name, and an arrow for each message, between `x` and the next grid."""
+    """Draw the round's name, and an arrow for each message, between `x` and the next grid."""
     _name_round(axes, x + layout.lane / 2, grid.y, layout.lane, one)
     if not layout.block:
         for rank in range(layout.world_size):
-            line = {"color": tint(rank_colour(rank), 0.35), "lw": 1.2, "zorder": 0}
+            line: Keywords = {"color": tint(rank_colour(rank), 0.35), "lw": 1.2, "zorder": 0}
             axes.plot((x, x + layout.lane), (grid.middle(rank),) * 2, **line)
     margin = min(0.1, 0.14 * layout.lane)
     for message in one.messages:

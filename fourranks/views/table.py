@@ -9,7 +9,7 @@ Row = Sequence[str]
 
 
 def as_text(head: Row, body: Sequence[Row], numbers: bool = False) -> str:
-    """Aligned columns; all but the first to the right if they hold numbers."""
+    """Align columns; all but the first to the right if they hold numbers."""
     table = [head, *body]
     widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     return "\n".join(
@@ -22,7 +22,7 @@ def as_text(head: Row, body: Sequence[Row], numbers: bool = False) -> str:
 
 
 def as_html(head: Row, body: Sequence[Row], numbers: bool = False) -> str:
-    """The same for a notebook."""
+    """Return the same for a notebook."""
     rows = "".join(f"<tr>{_cells('td', row, numbers)}</tr>" for row in body)
     return f"<table><thead><tr>{_cells('th', head, numbers)}</tr></thead><tbody>{rows}</tbody></table>"
 

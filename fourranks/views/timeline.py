@@ -16,7 +16,7 @@ from ..trace.operations import MESSAGE, Operation
 from ..trace.spans import COMPUTING, MOVING, WAITING, RankSpans, Span, bubble
 from . import units
 from .picture import in_words
-from .style import FAINT_INK, INK, PAPER, Figure, rank_colour, tint
+from .style import FAINT_INK, INK, PAPER, Figure, Keywords, rank_colour, tint
 
 _WIDTH = 9.0  # inches
 _BAR = 0.62  # of a row's height
@@ -41,12 +41,14 @@ _LOOKS = {  # in the order in which they are drawn and explained
 }
 
 
-def timeline(trace: Trace, title: str = "") -> Figure:
-    """Draws one row a rank, time from left to right, and the bubble: the share of time spent on waiting.
+def timeline(trace: Trace, title: str = "", computing: str = "") -> Figure:
+    """Draw one row a rank, time from left to right, and the bubble: the share of time spent on waiting.
 
     Args:
         trace: what was recorded.
         title: a headline; by default what was recorded.
+        computing: what the legend calls the time in which a rank neither communicates nor waits, for instance
+            where it only pretends to compute.
     """
     ranks, operations = trace.spans(), trace.operations
     row_height = 0.44 if len(ranks) <= _SMALL_WORLD else 0.2
@@ -61,9 +63,9 @@ def timeline(trace: Trace, title: str = "") -> Figure:
     scale = _scale(axes, trace.begun, max(span.end for rank in ranks for span in rank.spans))
     for rank in ranks:
         _draw_spans(axes, rank, scale)
-    _label_calls(axes, operations, scale)
+    _label_calls(axes, operations, scale, figure.get_figwidth())
     _write_bubbles(axes, ranks)
-    _legend(figure)
+    _legend(figure, computing)
     waits = [f"rank {rank.rank} waits {rank.bubble:.0%} of the time" for rank in ranks if rank.spans]
     lasted = f"{scale.length:.3g} {units.time_unit(scale.length * scale.unit)[1]}"
     figure.alt = in_words(title, [lasted, f"bubble {bubble(ranks):.0%}", *waits])
@@ -105,7 +107,7 @@ class _Scale(NamedTuple):
 
 
 def _scale(axes: Axes, begun: float, over: float) -> _Scale:
-    """Sets the limits and the unit of the time axis."""
+    """Set the limits and the unit of the time axis."""
     unit, name = units.time_unit(over - begun)
     length = (over - begun) / unit
     axes.set_xlim(0, length)
@@ -134,10 +136,10 @@ def _extents(spans: Iterable[Span], scale: _Scale) -> list[tuple[float, float]]:
     return [(scale.place(span.start), (span.end - span.start) / scale.unit) for span in spans]
 
 
-def _label_calls(axes: Axes, operations: Sequence[Operation], scale: _Scale) -> None:
-    """Names each operation above the first rank that came to it, as far as there is room."""
+def _label_calls(axes: Axes, operations: Sequence[Operation], scale: _Scale, inches: float) -> None:
+    """Name each operation above the first rank that came to it, as far as there is room."""
     world_size = len(axes.get_yticks())
-    width = scale.length / (72 * axes.figure.get_figwidth() * axes.get_position().width)  # of a point
+    width = scale.length / (72 * inches * axes.get_position().width)  # of a point
     free = dict.fromkeys(range(world_size if world_size <= _SMALL_WORLD else 1), 0.0)
     names = [each for operation in operations for each in _names(operation)]
     for rank, name, start, end in sorted(names, key=lambda each: each[2]):  # no rank has all calls in order
@@ -152,16 +154,21 @@ def _label_calls(axes: Axes, operations: Sequence[Operation], scale: _Scale) -> 
 
 
 def _names(operation: Operation) -> list[tuple[int, str, float, float]]:
-    """The ranks above which an operation is named, the name, and the extent of their calls."""
-    calls = operation.calls.items()
+    """Return the ranks above which an operation is named, the name, and the extent of their calls."""
+    calls = sorted(operation.calls.items())
     if operation.op != MESSAGE:
-        calls = [min(calls, key=lambda pair: pair[0])]
+        calls = calls[:1]
     return [(rank, call.op, call.start, call.finished or call.start) for rank, call in calls]
 
 
 def _write_bubbles(axes: Axes, ranks: Sequence[RankSpans]) -> None:
     """To the right of each rank its share of waiting, and of all ranks in the headline."""
-    style = {"transform": axes.get_yaxis_transform(), "color": FAINT_INK, "ha": "right", "va": "center"}
+    style: Keywords = {
+        "transform": axes.get_yaxis_transform(),
+        "color": FAINT_INK,
+        "ha": "right",
+        "va": "center",
+    }
     size = 8.5 if len(ranks) <= _SMALL_WORLD else 7.5
     for rank in ranks:
         if rank.spans:
@@ -169,10 +176,11 @@ def _write_bubbles(axes: Axes, ranks: Sequence[RankSpans]) -> None:
     axes.set_title(f"bubble {bubble(ranks):.0%}", loc="right", color=INK, fontsize=9, pad=6, x=1.075)
 
 
-def _legend(figure: Figure) -> None:
+def _legend(figure: Figure, computing: str) -> None:
     handles = []
-    for look in _LOOKS.values():
+    for kind, look in _LOOKS.items():
         fill, edge = tint(FAINT_INK, look.strength), tint(FAINT_INK, look.edge)
-        handles.append(Patch(facecolor=fill, edgecolor=edge, hatch=look.hatch, linewidth=0, label=look.label))
+        label = computing if computing and kind == COMPUTING else look.label
+        handles.append(Patch(facecolor=fill, edgecolor=edge, hatch=look.hatch, linewidth=0, label=label))
     style = {"frameon": False, "fontsize": 8, "labelcolor": FAINT_INK}
     figure.legend(handles=handles, loc="lower center", ncols=len(handles), **style)

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.colors import LinearSegmentedColormap, to_rgb
 
 from ..trace import Trace
 from . import units
 from .picture import in_words
-from .style import BLANK, FAINT_INK, INK, PAPER, RANK_COLOURS, Figure, ink_on, tint
+from .style import BLANK, FAINT_INK, INK, PAPER, RANK_COLOURS, Colour, Figure, Keywords, ink_on, tint
 
 _CELL = 0.62  # inches
 _SMALL_WORLD = 8  # up to here a cell has room for its number
 _LARGE = 4.6  # inches that the matrix of a large world takes
-_SHADES = LinearSegmentedColormap.from_list(
-    "bytes", [tint(RANK_COLOURS[0], 0.12), RANK_COLOURS[0], "#003a5c"]
-)
+_FROM_LIGHT_TO_DARK: tuple[Colour, ...] = (tint(RANK_COLOURS[0], 0.12), RANK_COLOURS[0], "#003a5c")
+_SHADES = LinearSegmentedColormap.from_list("bytes", list(map(to_rgb, _FROM_LIGHT_TO_DARK)))
 
 
 def traffic(trace: Trace, title: str = "") -> Figure:
-    """Draws one row a sender, one column a receiver; the darker, the more bytes.
+    """Draw one row a sender, one column a receiver; the darker, the more bytes.
 
     Only messages are drawn. What a collective sends from rank to rank is the backend's own choice and is not
     recorded; how many bytes went into collectives is said below.
@@ -52,7 +51,7 @@ def traffic(trace: Trace, title: str = "") -> Figure:
 
 
 def _told(matrix: list[list[int]]) -> Iterator[str]:
-    """What each rank sent, in words."""
+    """Put what each rank sent into words."""
     for rank, row in enumerate(matrix):
         sent = ", ".join(f"{units.size(nbytes)} to rank {dst}" for dst, nbytes in enumerate(row) if nbytes)
         yield f"rank {rank} sent {sent or 'nothing'}"
@@ -67,7 +66,7 @@ def _headline(trace: Trace) -> str:
 
 
 def _note(trace: Trace, most: int) -> str:
-    """What the shades of a large matrix mean, and what it leaves out."""
+    """Say what the shades of a large matrix mean, and what it leaves out."""
     scale = f"darkest: {units.size(most)}" if trace.world_size > _SMALL_WORLD and most else ""
     collectives = (call for row in trace.calls for call in row if not call.is_point_to_point)
     nbytes = sum(call.nbytes for call in collectives)
@@ -102,7 +101,7 @@ def _write_numbers(axes: Axes, matrix: list[list[int]], most: int) -> None:
 
 def _write_totals(axes: Axes, matrix: list[list[int]]) -> None:
     """To the right of each row what that rank sent in all."""
-    style = {"color": FAINT_INK, "fontsize": 8 if len(matrix) <= _SMALL_WORLD else 6.5}
+    style: Keywords = {"color": FAINT_INK, "fontsize": 8 if len(matrix) <= _SMALL_WORLD else 6.5}
     edge = len(matrix) - 0.5
     axes.text(edge + 0.02 * len(matrix), -0.5, "sent", va="bottom", **style)
     for rank, row in enumerate(matrix):

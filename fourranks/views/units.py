@@ -8,22 +8,22 @@ _RATES = ((1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"))
 
 
 def size(nbytes: float | None) -> str:
-    """Bytes, for instance "4 MiB"."""
+    """Write bytes, for instance "4 MiB"."""
     return _in_unit(nbytes, _SIZES)
 
 
 def time(seconds: float | None) -> str:
-    """Seconds, for instance "3.14 ms"."""
+    """Write seconds, for instance "3.14 ms"."""
     return _in_unit(seconds, _TIMES)
 
 
 def rate(bytes_per_second: float | None) -> str:
-    """A bandwidth, for instance "1.5 GB/s"."""
+    """Write a bandwidth, for instance "1.5 GB/s"."""
     return _in_unit(bytes_per_second, _RATES)
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """The unit, in seconds, and its name, that suits an axis of this length."""
+    """Return the unit, in seconds, and its name, that suits an axis of this length."""
     return next((unit for unit in _TIMES if seconds >= 2 * unit[0]), _TIMES[-1])
 
 

@@ -6,9 +6,11 @@ import re
 import pytest
 
 import fourranks
-from fourranks import zygote
+from fourranks import magics, zygote
 from fourranks.errors import DeadlockError, FourRanksError, RankError, StartError
 from fourranks.group import RankStatus
+from fourranks.hardware import Placement
+from fourranks.rank import cuda
 from fourranks.views.status import StatusTable
 
 MIB = 2**20
@@ -84,6 +86,43 @@ def test_ranks_outlive_errors_of_nccl_unless_the_reader_says_otherwise(monkeypat
         group.execute("import os")
         names = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_RETHROW_CUDA_ERRORS", "NCCL_SOCKET_IFNAME")
         assert group.pull(f"[os.environ[name] for name in {names}]") == [["0", "1", "lo"]]
+
+
+def test_ranks_that_share_a_gpu_are_told_so_to_nccl_whatever_the_image_has_set(monkeypatch):
+    monkeypatch.setattr(Placement, "ranks_per_gpu", 4)
+    monkeypatch.setenv("NCCL_NVLS_ENABLE", "1")  # NCCL would refuse to start
+    names = ("NCCL_MULTI_RANK_GPU_ENABLE", "NCCL_NVLS_ENABLE", "NCCL_MAX_CTAS", "NCCL_SOCKET_IFNAME")
+    with fourranks.start(2, "gloo") as group:
+        group.execute("import os")
+        assert group.pull(f"[os.environ[name] for name in {names}]") == [["1", "0", "2", "lo"]] * 2
+
+
+@pytest.mark.parametrize("ranks, limit", [(2, "4"), (3, "2"), (8, "1"), (32, "1")])
+def test_all_ranks_on_a_gpu_find_room_for_their_kernels_at_once(ranks, limit):
+    assert cuda.nccl_defaults(ranks)["NCCL_MAX_CTAS"] == limit
+
+
+def test_a_rank_with_a_gpu_of_its_own_leaves_nccl_as_it_is(monkeypatch):
+    assert "NCCL_MAX_CTAS" not in cuda.nccl_defaults(1)
+    assert cuda.nccl_requirements(1) == {"NCCL_SOCKET_IFNAME": "lo"}
+
+
+def test_the_first_line_says_what_is_real_where_ranks_share_a_gpu_over_nccl(shared_group, monkeypatch):
+    assert magics._what_is_real(shared_group) == ""
+    monkeypatch.setattr(Placement, "ranks_per_gpu", 4)
+    monkeypatch.setattr(shared_group, "backend", "nccl")
+    assert magics._describe(shared_group) == "4 ranks on NCCL, up to 4 on a GPU,"
+    assert re.search(
+        "errors and hangs are real; its times and bandwidths are not", magics._what_is_real(shared_group)
+    )
+
+
+def test_ranks_on_a_gpu_of_their_own_cannot_be_joined_there_by_others(monkeypatch):
+    with fourranks.start(1, "gloo", capacity=2) as group:
+        group._conductor.workers._backend = "nccl"
+        monkeypatch.setattr(Placement, "ranks_per_gpu", 2)
+        with pytest.raises(StartError, match="Start a new world"):
+            group.resize(2)
 
 
 def test_nccl_waits_for_a_rank_that_computes_for_hours(shared_group):

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from fourranks.cuda_errors import explain
-from fourranks.errors import RankError, RemoteError
+from fourranks.errors import Aftermath, RankError
+from fourranks.protocol.remote_error import RemoteError
 
 TEXT = (Path(__file__).parent / "data" / "cuda_errors.txt").read_text()
 KNOWN = [entry.split("\n", 1) for entry in TEXT.split("=> ")[1:]]
@@ -31,8 +32,8 @@ def test_other_errors_speak_for_themselves(message):
 
 def test_an_explanation_stands_below_the_traceback_once_for_all_ranks():
     error = RemoteError("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2 GiB.", "the traceback")
-    text = str(RankError({0: error, 1: error}, "the note"))
+    text = str(RankError({0: error, 1: error}, Aftermath.DEAD))
     lines = text.splitlines()
     assert text.count("The GPU's memory is full") == 1
     assert lines[:2] == ["Ranks 0-1 raised OutOfMemoryError", "the traceback"]
-    assert lines[2].startswith("The GPU's memory is full") and lines[-1] == "the note"
+    assert lines[2].startswith("The GPU's memory is full") and lines[-1] == Aftermath.DEAD.value

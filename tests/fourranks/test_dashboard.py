@@ -11,6 +11,7 @@ from fourranks.live import Activity, Meter, busy_rank
 from fourranks.protocol.messages import State
 from fourranks.protocol.progress import Progress
 from fourranks.trace import Call
+from fourranks.views.static_dashboard import StaticDashboard
 from fourranks.watch import missing
 
 from .test_life_and_death import gone, wait_until
@@ -135,6 +136,23 @@ def test_a_snapshot_tells_who_waits_where_for_whom(group):
     assert (sleeping.state, sleeping.waits_in) == ("computing", None)
     assert waiting.memory_bytes > 2**20
     assert group.pull("kept") == [0, 1, 2, 3]
+
+
+def test_a_dashboard_without_widgets_tells_the_same_of_one_moment(group):
+    with stuck(group):
+        shown = StaticDashboard(group)
+    title, head, first, _, third, *_, live = repr(shown).splitlines()
+    assert title.startswith("4 ranks, gloo: running a cell (")
+    assert head.split() == ["rank", "doing", "where", "memory"]
+    assert "waiting for rank 2 in barrier" in first and "line 4: dist.barrier()" in first
+    assert third.split()[:2] == ["2", "computing"]
+    assert live.startswith("For a live dashboard: %pip install")
+    assert "<td" in shown._repr_html_() and "waiting for rank 2 in barrier" in shown._repr_html_()
+
+
+def test_a_dashboard_without_ranks_says_so():
+    assert repr(StaticDashboard(None)).startswith("No ranks are running. %ranks start starts four. (")
+    assert "<table" not in StaticDashboard(None)._repr_html_()
 
 
 def test_a_snapshot_sees_ranks_that_finish_take_no_part_or_die(group):

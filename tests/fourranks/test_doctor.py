@@ -1,4 +1,4 @@
-"""`python -m fourranks doctor`: checks of this machine, and recorded answers of tools that it may lack."""
+"""`fourranks doctor`: checks of this machine, and recorded answers of tools that it may lack."""
 
 import os
 import resource
@@ -13,6 +13,7 @@ from fourranks.doctor import gpus, system, topology, worlds
 from fourranks.doctor.report import Check, Finding, Severity, report
 from fourranks.doctor.tool import NoAnswer, ask
 from fourranks.figures import published
+from fourranks.hardware import Gpus
 
 DATA = Path(__file__).parent / "data"
 TOPOLOGIES = Path(published.__file__).parent / "topologies"
@@ -68,7 +69,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess:
 def test_the_command_alone_says_how_it_is_used():
     ended = run()
     assert ended.returncode == 0
-    assert "usage: python -m fourranks" in ended.stdout
+    assert "usage: fourranks" in ended.stdout
     assert "doctor" in ended.stdout
 
 
@@ -242,7 +243,38 @@ def test_nccl_is_judged_by_its_share_of_the_link(bus, link, severity):
     assert worlds.judge_nccl(bus, 8, link).severity is severity
 
 
+@pytest.mark.parametrize(
+    "count, version, found, advice",
+    [
+        (
+            1,
+            (2, 29, 7),
+            "NCCL 2.29.7: a GPU for each rank",
+            "pip install --upgrade --no-deps 'nvidia-nccl-cu13>=2.30'",
+        ),
+        (2, (2, 30, 7), "NCCL 2.30.7; four ranks can share: `%ranks start --backend nccl`", ""),
+        (4, (2, 29, 7), "NCCL 2.29.7", ""),
+        (0, (2, 29, 7), "NCCL 2.29.7", ""),
+    ],
+)
+def test_fewer_gpus_than_ranks_ask_for_an_nccl_that_lets_ranks_share(count, version, found, advice):
+    finding = gpus.judge_nccl_version(Gpus(("H100",) * count, version, cuda="13.0"))
+    assert (finding.severity, finding.found) == (Severity.OK, found)
+    assert advice in finding.advice and bool(advice) == bool(finding.advice)
+
+
 # --- the system ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("outer, advises", [("2.14.1+cu130", True), ("2.9.0", False), ("", False)])
+def test_a_torch_outside_of_the_virtual_environment_need_not_be_installed_twice(
+    outer, advises, tmp_path, monkeypatch
+):
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{f'echo {outer}' if outer else 'exit 1'}\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "_base_executable", str(python))
+    assert ("make lab SYSTEM_TORCH=1" in system.python_and_torch().advice) is advises
 
 
 @pytest.fixture
@@ -283,14 +315,27 @@ def test_a_container_with_few_processes_left_is_for_attention(cgroup):
 def test_a_machine_without_bubblewrap_grades_nothing_but_runs_the_course(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     finding = system.sandbox()
-    assert (finding.severity, finding.found) == (Severity.ATTENTION, "bubblewrap is not installed")
+    assert finding.severity is Severity.ATTENTION
+    assert "bubblewrap is not installed" in finding.found and "apt install bubblewrap" in finding.advice
 
 
 def test_a_system_without_namespaces_is_quoted_and_told_what_to_allow(tool):
     tool("bwrap", "echo 'bwrap: No permissions to create a new namespace' >&2; exit 1")
     finding = system.sandbox()
     assert "No permissions to create a new namespace" in finding.found
-    assert "seccomp=unconfined" in finding.advice
+    assert "seccomp=unconfined" in finding.advice and "apparmor=unconfined" in finding.advice
+
+
+@pytest.mark.parametrize(
+    ("version", "user", "tier"),
+    [(2, 0, "tier landlock"), (6, 1000, "tier landlock"), (5, 1000, "none: ")],
+    ids=["root, Linux 5.19", "a user, Linux 6.12", "a user, Linux 6.10"],
+)
+def test_without_namespaces_it_names_the_sandbox_that_is_left(version, user, tier, tool, monkeypatch):
+    tool("bwrap", "exit 1")
+    monkeypatch.setattr(system.landlock, "version", lambda: version)
+    monkeypatch.setattr(system.os, "geteuid", lambda: user)
+    assert system.sandbox().found.startswith(tier)
 
 
 def test_a_system_without_landlock_is_told_what_grading_needs(tool, monkeypatch):

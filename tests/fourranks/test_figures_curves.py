@@ -50,5 +50,5 @@ def test_names_of_marks_stand_above_the_axes_clear_of_each_other_and_of_the_line
 
 
 def test_more_lines_than_can_be_told_apart_are_refused():
-    with pytest.raises(ValueError, match="draw at most 6"):
-        curves({str(number): [0.0] for number in range(7)})
+    with pytest.raises(ValueError, match="draw at most 8"):
+        curves({str(number): [0.0] for number in range(9)})

@@ -23,6 +23,11 @@ def test_the_ladder_has_a_panel_for_size_bandwidth_and_latency_and_leaves_out_wh
     assert all(axes.get_xscale() == "log" for axes in figure.axes)
 
 
+def test_the_ladder_writes_thousands_of_gigabytes_as_terabytes():
+    sizes, bandwidths, _ = machine.ladder([Rung("far", size=2e12, bandwidth=3.35e12, latency=1e-6)]).axes
+    assert (texts(sizes), texts(bandwidths)) == (["2 TB"], ["3.35 TB/s"])
+
+
 def test_the_published_ladder_can_be_drawn():
     assert machine.ladder(published.LADDER).png().startswith(b"\x89PNG")
 

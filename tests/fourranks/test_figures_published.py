@@ -28,11 +28,16 @@ def test_bandwidths_are_for_one_direction():
     assert h100.hbm_bandwidth / h100.nvlink_bandwidth == pytest.approx(7.4, abs=0.05)
 
 
-def test_every_rung_of_the_ladder_is_slower_than_the_one_before():
-    bandwidths = [rung.bandwidth for rung in published.LADDER if rung.bandwidth]
-    latencies = [rung.latency for rung in published.LADDER if rung.latency]
+def test_the_ladder_has_no_empty_cell_and_every_rung_is_slower_than_the_one_before():
+    bandwidths = [rung.bandwidth for rung in published.LADDER]
+    latencies = [rung.latency for rung in published.LADDER]
+    assert all(rung.size and rung.bandwidth and rung.latency for rung in published.LADDER)
     assert bandwidths == sorted(bandwidths, reverse=True)
     assert latencies == sorted(latencies)
+
+
+def test_the_bandwidth_of_shared_memory_is_128_bytes_a_cycle_on_each_sm():
+    assert published.LADDER[1].bandwidth == pytest.approx(33.5e12, rel=0.01)
 
 
 @pytest.mark.parametrize("name", published.TOPOLOGIES)

@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+import tempfile
 from base64 import b64decode
 from pathlib import Path
 
@@ -24,12 +25,14 @@ class Kernel(nbclient.NotebookClient):
     """A kernel with the extension loaded; `run` returns the outputs of a cell as a notebook stores them."""
 
     def __init__(self, load: bool = True) -> None:
+        # In the current folder the kernels of two workers would meet.
+        self._sockets = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         super().__init__(
             nbformat.v4.new_notebook(),
             kernel_name="python3",
             allow_errors=True,
             timeout=60,
-            config=Config(KernelManager={"transport": "ipc"}),
+            config=Config(KernelManager={"transport": "ipc", "ip": f"{self._sockets.name}/kernel"}),
         )
         self.reset_execution_trackers()
         self.create_kernel_manager()
@@ -49,7 +52,7 @@ class Kernel(nbclient.NotebookClient):
         cell = nbformat.v4.new_code_cell(source)
         self.nb.cells = [cell]
         self.execute_cell(cell, 0)
-        return cell.outputs
+        return joined(cell.outputs)
 
     @property
     def number(self) -> int:
@@ -72,7 +75,21 @@ class Kernel(nbclient.NotebookClient):
         os.killpg(os.getpgid(self.pid), signal.SIGINT)
 
     def stop(self) -> None:
-        self._cleanup_kernel()
+        try:
+            self._cleanup_kernel()
+        finally:
+            self._sockets.cleanup()
+
+
+def joined(outputs: list) -> list:
+    """The outputs with text that arrived in several messages as one, which is how JupyterLab stores it."""
+    kept: list = []
+    for output in outputs:
+        if output.output_type == "stream" and kept and kept[-1].get("name") == output.name:
+            kept[-1].text += output.text
+        else:
+            kept.append(output)
+    return kept
 
 
 def as_text(output) -> str:
@@ -86,6 +103,7 @@ def as_text(output) -> str:
 @pytest.fixture(scope="module")
 def kernel():
     kernel = Kernel()
+    kernel.run("%ranks start")
     yield kernel
     kernel.stop()
 
@@ -159,7 +177,7 @@ def test_figures_stand_where_they_were_shown(kernel):
         "%%ranks\nimport matplotlib.pyplot as plt\nprint('before')\n"
         "plt.figure(figsize=(1, 1)); plt.plot([1, 2]); plt.show()\nprint('after')"
     )
-    assert [output.output_type for output in outputs] == ["stream", "display_data", "stream"]
+    assert [output.output_type for output in outputs] == ["stream", "display_data", "stream"], outputs
     assert outputs[0].text == "[0-3] before\n[0-3]\n"
     assert "image/png" in outputs[1].data
     assert outputs[2].text == "[0-3] after\n"
@@ -242,6 +260,23 @@ def test_steps_show_a_slider_that_is_a_picture_where_no_script_runs(kernel):
     assert output.data["text/plain"] == f"x on 4 ranks, round by round: {rounds}"
 
 
+def test_a_cell_is_saved_as_a_program_and_runs_as_ever(kernel, tmp_path):
+    path = tmp_path / "train.py"
+    shown = kernel.text(f"%%ranks --save-script {path}\nprint(rank + 0.5)")
+    assert (
+        f"Saved as {path}. Outside of the notebook: torchrun --standalone --nproc-per-node 4 {path}" in shown
+    )
+    assert "[0] 0.5\n[1] 1.5\n[2] 2.5\n[3] 3.5" in shown
+    assert path.read_text().endswith("print(rank + 0.5)\n\ndist.destroy_process_group()\n")
+
+
+def test_a_cell_that_leans_on_others_is_neither_saved_nor_run(kernel, tmp_path):
+    shown = kernel.text(f"%%ranks --save-script {tmp_path}/train.py\nran = 1\nprint(weights)")
+    assert "UsageError: %%ranks --save-script: the cell uses what it does not define: weights." in shown
+    assert not list(tmp_path.iterdir())
+    assert "NameError" in kernel.text("%%ranks\nran")
+
+
 def test_out_brings_variables_back_as_one_list_in_rank_order(kernel):
     kernel.run("%%ranks --out x,big\nx = rank ** 2\nbig = torch.full((100_000,), 1.0 * rank)")
     assert kernel.text("x, [tensor.sum().item() for tensor in big]") == (
@@ -304,6 +339,7 @@ def test_a_function_of_the_notebook_shows_its_lines_in_a_ranks_traceback(kernel)
         ("%%ranks 1,x\n1", "'1,x' does not name ranks"),
         ("%%ranks --out 1x\n1", "'1x' does not name variables"),
         ("%%ranks --steps x.grad\n1", "'x.grad' does not name a variable"),
+        ("%%ranks --save-script train\n1", "'train' does not name a program; write for instance train.py"),
         ("%%ranks --steps nope\nx = torch.ones(1); dist.all_reduce(x)", "no rank has a variable nope"),
         ("%ranks\nx = 1", "Did you mean `%%ranks`, with two?"),
         ("# first\n%ranks 0,2 --trace\nx = 1", "Did you mean `%%ranks 0,2 --trace`, with two?"),
@@ -462,7 +498,17 @@ def test_help_is_the_readmes_table_and_lists_all_options(kernel):
             assert usage.replace("`", "") in shown
             assert effect.replace("`", "") in " ".join(shown.split())
             assert usage.replace("`", "") in documentation
-        for option in ("-n", "--backend", "--device", "--spawn", "--timeout", "--out", "--trace", "--steps"):
+        for option in (
+            "-n",
+            "--backend",
+            "--device",
+            "--spawn",
+            "--timeout",
+            "--out",
+            "--trace",
+            "--steps",
+            "--save-script",
+        ):
             assert f" {option} " in shown
     assert max(map(len, documentation.splitlines())) <= 110  # JupyterLab breaks longer ones inside a word
     assert "| `%ranks last` |" in kernel.run("%ranks help")[0].data["text/markdown"]

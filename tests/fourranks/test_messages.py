@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from fourranks.protocol.messages import Channel, Done, Push, Stream
+from fourranks.protocol.messages import Channel, Done, Push, Run, Stream
 from fourranks.protocol.parcel import SMALL, pack
 
 
@@ -61,6 +61,20 @@ def test_each_message_keeps_its_own_file_also_when_many_arrive_at_once(ends):
     assert rank.receive().parcel.unpack() == values
 
 
+def test_a_file_goes_along_once_however_many_pieces_its_message_is_sent_in(ends):
+    notebook, rank = ends
+    values = [bytes([number]) * (SMALL + number) for number in range(2)]
+    for value in values:
+        notebook.send(Run(pack(value), sources={"cell": "x" * 5_000_000}, trace=None))
+    received = []
+    reader = threading.Thread(target=lambda: received.extend(rank.receive() for _ in values))
+    reader.start()
+    while notebook.wants_to_send:
+        notebook.flush()
+    reader.join()
+    assert [message.parcel.unpack() for message in received] == values
+
+
 def test_messages_from_several_threads_do_not_mix(ends):
     notebook, rank = ends
     threads = [
@@ -71,6 +85,8 @@ def test_messages_from_several_threads_do_not_mix(ends):
     texts = []
     while len(texts) < 8:
         texts += [message.text for message in receive(notebook)]
+    for thread in threads:
+        thread.join()
     assert sorted(texts) == [f"{n}" * 20_000 for n in range(8)]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import psutil
 import pytest
 import torch
+import torch.distributed as dist
 
 from fourranks import FourRanksError, RankDied, RankError
 from fourranks.protocol.memory import MemoryFile
@@ -192,6 +193,15 @@ while "torch" not in sys.modules:
 pack({"x": 1})
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_a_function_that_says_config_travels(shared_group):
+    """It brings along torch.distributed.config, which is a module of a kind of its own."""
+    program = "def batch_of(model):\n    return dist.get_rank() + model.config"
+    notebook = {"__name__": "__main__", "dist": dist}
+    exec(program, notebook)
+    model = type("Model", (), {"config": 10, "__module__": "__main__"})
+    assert shared_group.run(notebook["batch_of"], model) == [10, 11, 12, 13]
 
 
 def test_a_variable_that_cannot_travel_is_named(shared_group):

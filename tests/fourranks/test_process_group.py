@@ -123,6 +123,24 @@ def test_object_collectives_subgroups_and_meshes_pass_through_it(pair):
     assert ops(pair, mesh + "dist.all_reduce(torch.ones(1), group=mesh.get_group())")[-1] == "all_reduce"
 
 
+OBJECT_COLLECTIVES = {
+    "dist.all_gather_object([None] * 2, rank)": ["all_gather", "all_gather"],
+    "dist.gather_object(rank, [None] * 2 if rank == 0 else None)": ["all_gather", "gather"],
+    "dist.broadcast_object_list([rank])": ["broadcast", "broadcast"],
+    "dist.scatter_object_list([None], [1, 2])": ["broadcast", "scatter", "scatter"],
+}
+
+
+@pytest.mark.parametrize(("source", "collectives"), OBJECT_COLLECTIVES.items())
+def test_collectives_of_objects_are_the_same_on_all_versions_of_torch_and_shown_as_they_were_called(
+    pair, source, collectives
+):
+    with pair.trace() as trace:
+        pair.execute(source)
+    assert sorted(call.op for call in trace.calls[0]) == sorted(collectives)
+    assert {call.name for call in trace.calls[0]} == {source.partition("(")[0].removeprefix("dist.")}
+
+
 def test_torchs_own_data_parallelism_is_seen_and_moves_the_bytes_of_the_parameters(pair):
     step = "model(torch.ones(1, 64)).sum().backward()\n"
     pair.execute(

@@ -56,6 +56,16 @@ def test_a_call_that_was_waited_for_is_no_longer_under_way(record):
     assert recorder.under_way() == [] and operation.call.end is not None
 
 
+def test_each_call_of_many_under_way_is_looked_at_few_times(record):
+    recorder, looks, calls = record(launches=False), [], 2000
+    for number in range(calls):
+        call = Call(op="send", group="0", ranks=(0, 1), peer=1, line=number)
+        recorder.issue(call)
+        recorder.leave_open(call, lambda: bool(looks.append(None)))
+    assert len(looks) < 2 * calls
+    assert len(recorder.under_way()) == calls
+
+
 def test_a_launched_call_is_under_way_until_it_is_complete_although_its_wait_returned(record):
     recorder = record(launches=True)
     operation = Operation(recorder)

@@ -58,6 +58,13 @@ def test_the_axis_has_a_unit_that_suits_the_length_of_the_cell(milliseconds, uni
     assert unit in texts(timeline(trace([call("barrier", 0, milliseconds, ranks=(0,))])))
 
 
+def test_a_legend_says_that_computing_is_pretended_where_a_lecture_says_so():
+    recorded = trace([call("barrier", 0, 10, ranks=(0,))])
+    for given, told in (("", "computing"), ("pretended", "pretended")):
+        labels = [text.get_text() for text in timeline(recorded, computing=given).legends[0].get_texts()]
+        assert labels[0] == told and len(labels) == len(KINDS)
+
+
 def test_an_operation_is_named_once_above_its_first_rank():
     rows = [[call("all_reduce", rank, 10, ranks=(0, 1, 2, 3))] for rank in range(4)]
     assert texts(timeline(trace(*rows))).count("all_reduce") == 1

@@ -95,7 +95,7 @@ LEGAL = {
     """,
     "all ranks catch that an all-to-all is refused, each another one": """
         try:
-            dist.all_to_all_single(torch.ones(4), torch.ones(8 + rank))
+            dist.all_to_all_single(torch.ones(4), torch.ones(8 + 4 * rank))
             assert False
         except RuntimeError:
             x = torch.ones(1)

@@ -8,7 +8,7 @@ import pytest
 
 from fourranks.protocol.progress import Progress
 from fourranks.trace import Call
-from fourranks.watch import STANDSTILL_ROUNDS, RankView, Watch, in_step
+from fourranks.watch import STANDSTILL_ROUNDS, End, Ended, RankView, Watch, in_step
 
 FOUR = (0, 1, 2, 3)
 
@@ -43,7 +43,7 @@ def running():
 
 
 def finished(**counts):
-    return RankView(Progress(**counts), "finished the cell")
+    return RankView(Progress(**counts), Ended(End.FINISHED))
 
 
 def observe(*views, rounds=2):
@@ -64,7 +64,7 @@ def test_a_rank_that_finished_while_others_wait_for_it_is_a_deadlock():
     proof = observe(*[waiting(call("all_reduce"))] * 3, finished())
     assert set(proof.blocked) == {0, 1, 2}
     assert proof.missing[0] == (3,)
-    assert proof.ended == {3: "finished the cell"}
+    assert proof.ended == {3: Ended(End.FINISHED)}
 
 
 def test_a_message_with_the_number_of_a_contradicted_collective_is_no_part_of_the_contradiction():
@@ -224,8 +224,8 @@ def test_ranks_that_wait_for_each_other_in_two_groups_are_a_deadlock():
 
 
 def test_a_rank_that_waits_for_a_dead_one_is_a_deadlock():
-    dead = RankView(Progress(), "died")
-    assert observe(*[waiting(call("barrier"))] * 3, dead).ended == {3: "died"}
+    dead = RankView(Progress(), Ended(End.DIED))
+    assert observe(*[waiting(call("barrier"))] * 3, dead).ended == {3: Ended(End.DIED)}
 
 
 def test_a_leaf_of_a_broadcast_tree_that_skipped_it_is_found_after_a_standstill():
@@ -253,7 +253,7 @@ def launched(the_call):
 
 def test_a_launched_call_whose_rank_has_finished_without_it_is_a_deadlock():
     proof = observe(launched(call("all_reduce")), finished(), running(), running())
-    assert proof.missing == {0: (1, 2, 3)} and proof.ended == {1: "finished the cell"}
+    assert proof.missing == {0: (1, 2, 3)} and proof.ended == {1: Ended(End.FINISHED)}
 
 
 def test_a_launched_call_that_other_ranks_may_still_join_is_no_deadlock():

@@ -8,18 +8,20 @@ from typing import TypeAlias
 from matplotlib.axes import Axes
 
 from ..views.picture import in_words
-from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure
+from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, Keywords
 
 Line: TypeAlias = Sequence[float] | tuple[Sequence[float], Sequence[float]]
 
 # Not the colours of ranks. Dashes tell lines apart where colours do not; the first is broad, to lie below.
-_LOOKS = (
+_LOOKS: tuple[Keywords, ...] = (
     {"color": "#9fb3c8", "linestyle": "-", "linewidth": 4.0},
     {"color": INK, "linestyle": "-", "linewidth": 1.6},
     {"color": "#D55E00", "linestyle": (0, (5, 1.5)), "linewidth": 1.6},
     {"color": "#7a4fa3", "linestyle": (0, (1.5, 1)), "linewidth": 1.8},
     {"color": "#00796b", "linestyle": (0, (6, 1.5, 1.5, 1.5)), "linewidth": 1.6},
     {"color": "#b8860b", "linestyle": (0, (1, 2.5)), "linewidth": 2.2},
+    {"color": "#0b5394", "linestyle": (0, (8, 2, 1.5, 2, 1.5, 2)), "linewidth": 1.6},
+    {"color": "#8b1a4a", "linestyle": (0, (3, 3)), "linewidth": 2.0},
 )
 
 _HEIGHT = 0.71  # of the axes, in parts of the figure
@@ -35,7 +37,7 @@ def curves(
     top: float | None = None,
     marks: Mapping[float, str] | None = None,
 ) -> Figure:
-    """Draws up to six lines and their names.
+    """Draw up to eight lines and their names.
 
     Args:
         lines: for each name its values, by their number from 0 on, or a pair (places, values).
@@ -62,7 +64,7 @@ def curves(
     if top is not None:
         axes.set_ylim(top=top)
     rows = _mark(axes, marks or {})
-    _style(axes, x, y, title, rows)
+    _style(axes, x, y, title, 72 * figure.get_figheight() * rows * _ROW)
     axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=8.5, labelcolor=INK)
     return figure
 
@@ -72,28 +74,34 @@ def _values(lines: Mapping[str, Line]) -> list[tuple[str, Sequence[float]]]:
 
 
 def _mark(axes: Axes, marks: Mapping[float, str]) -> int:
-    """Draws the lines and, above the axes, their names; returns how many rows these take."""
+    """Draw the lines and, above the axes, their names; returns how many rows these take."""
     drawn = []
     for place, name in sorted(marks.items(), reverse=True):
         line = axes.axvline(place, color=FAINT_INK, linewidth=1, linestyle=":", clip_on=False)
-        style = {"xycoords": axes.get_xaxis_transform(), "textcoords": "offset points", "xytext": (3, 1)}
+        style: Keywords = {
+            "xycoords": axes.get_xaxis_transform(),
+            "textcoords": "offset points",
+            "xytext": (3, 1),
+        }
         style |= {"va": "bottom", "fontsize": 8.5, "color": FAINT_INK}
         drawn.append((line, axes.annotate(name, (place, 1), **style)))
     axes.get_xlim()  # asked for it, matplotlib fits the axis to its lines; before, nothing has its place
-    rows = _rows([name.get_window_extent().extents[[0, 2]] for _, name in drawn])
+    extents = [name.get_window_extent() for _, name in drawn]
+    rows = _rows([(extent.x0, extent.x1) for extent in extents])
     count = max(rows, default=-1) + 1
     left, bottom, width, height = axes.get_position().bounds
     height -= count * _ROW
     axes.set_position((left, bottom, width, height))
-    for (line, name), row in zip(drawn, rows, strict=True):
-        name.xy = name.xy[0], 1 + row * _ROW / height
+    for (line, note), row in zip(drawn, rows, strict=True):
+        note.xy = note.xy[0], 1 + row * _ROW / height
         line.set_ydata((0, 1 + (row + 0.8) * _ROW / height))
     return count
 
 
 def _rows(extents: Sequence[tuple[float, float]]) -> list[int]:
     """For each name, from right to left, the lowest row in which it meets neither names nor lines."""
-    taken, rows = [], []  # of each row, what is taken from where on
+    taken: list[float] = []  # of each row, from where on
+    rows: list[int] = []
     for begin, end in extents:
         row = next((row for row, start in enumerate(taken) if end < start), len(taken))
         taken[: row + 1] = [begin - 5] * (row + 1)  # its line goes through the rows below
@@ -101,9 +109,8 @@ def _rows(extents: Sequence[tuple[float, float]]) -> list[int]:
     return rows
 
 
-def _style(axes: Axes, x: str, y: str, title: str, rows: int) -> None:
-    """What is like that in every figure; the title stands above the rows of names."""
-    above = 72 * axes.figure.get_figheight() * rows * _ROW  # in points
+def _style(axes: Axes, x: str, y: str, title: str, above: float) -> None:
+    """Style the axes as in every figure; the title stands so many points above them, for names."""
     axes.set_title(title, loc="left", fontsize=10.5, color=INK, pad=6 + above)
     axes.set_xlabel(x, color=FAINT_INK, fontsize=8.5)
     axes.set_ylabel(y, color=FAINT_INK, fontsize=8.5)

@@ -1,0 +1,87 @@
+"""The error that a cell ends with: what happened, where, and what became of the world."""
+
+from __future__ import annotations
+
+from .cell import Cell, Stop
+from .diagnosis import explain
+from .errors import (
+    Aftermath,
+    CellInterrupted,
+    CellTimeout,
+    DeadlockError,
+    FourRanksError,
+    RankDied,
+    RankError,
+    joined,
+)
+from .naming import name_ranks
+from .protocol.calls import Call
+from .protocol.places import Place
+from .protocol.remote_error import RemoteError
+from .scene import Scene
+from .source import Source
+from .workers import Workers
+
+
+def error_of(
+    workers: Workers, cell: Cell, stop: Stop | None, errors: dict[int, RemoteError], aftermath: Aftermath
+) -> FourRanksError | CellInterrupted | None:
+    """Return the exception to raise for this cell, None if all is well.
+
+    Args:
+        workers: the processes of the world.
+        cell: the cell, ended or stopped.
+        stop: why it was stopped, if it was.
+        errors: what ranks raised before it was stopped; what they raised because of that is no news.
+        aftermath: the state of the world now.
+    """
+    shown = cell.transcript
+    if stop is None:
+        return RankError(errors, aftermath, shown) if errors else None
+    if stop.deadlock is not None:
+        scene = Scene(stop.deadlock, cell.places, Source(cell.cells))
+        explanation = explain(scene)
+        if errors:
+            return RankError(errors, aftermath, shown, meanwhile=explanation)
+        return DeadlockError(joined("These ranks would wait forever.", explanation), aftermath, shown, scene)
+    if stop.reason == "interrupt":
+        return CellInterrupted(joined("The cell was interrupted.", _whereabouts(cell)), aftermath, shown)
+    if stop.reason == "timeout":
+        raised = f"\n{RankError(errors)}" if errors else ""
+        return CellTimeout(joined(_whereabouts(cell), raised), aftermath, shown, errors)
+    return _rank_died(workers, cell, aftermath)
+
+
+def _rank_died(workers: Workers, cell: Cell, aftermath: Aftermath) -> RankDied:
+    rank, cause = next(iter(cell.died.items()))
+    sentences = [f"Rank {other} {how}{_where(cell, other)}." for other, how in cell.died.items()]
+    if workers[rank].memory_bytes > 2**30:
+        sentences.append(f"It was using {workers[rank].memory_bytes / 2**30:.1f} GiB of memory.")
+    waiting = {
+        r: state.progress.blocked
+        for r, state in cell.states.items()
+        if state.busy and state.progress.blocked is not None and r not in cell.died
+    }
+    if waiting:
+        call = next(iter(waiting.values()))
+        who = name_ranks(list(waiting))
+        sentences.append(f"Meanwhile {who} waited in {call.name} ({_place(cell, call)}).")
+    explanation = joined(" ".join(sentences), str(cell.transcript))
+    return RankDied(rank, cause, explanation, aftermath, cell.transcript)
+
+
+def _where(cell: Cell, rank: int) -> str:
+    state = cell.states.get(rank)
+    return f" (last seen in {state.where})" if state is not None and state.busy else ""
+
+
+def _whereabouts(cell: Cell) -> str:
+    """Where each rank that had not finished was."""
+    places: dict[str, list[int]] = {}
+    for rank, where in sorted(cell.whereabouts.items()):
+        places.setdefault(where, []).append(rank)
+    return "\n".join(f"  {name_ranks(ranks).capitalize()}: {where}" for where, ranks in places.items())
+
+
+def _place(cell: Cell, call: Call) -> Place:
+    return cell.places.get((call.file, call.line), Place(f"line {call.line}"))

@@ -1,0 +1,88 @@
+"""The command `fourranks plan`: its options, and what it prints."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from .cluster import GPUS, Cluster, PlanError, find_gpu
+from .predict import predict_file
+from .report import plan_table, summary, write_predictions
+from .search import candidates, too_large, usual_batch
+from .transformer import MODELS, Transformer, find_model
+
+_NUMBERS = (
+    "layers",
+    "hidden",
+    "heads",
+    "kv_heads",
+    "ffn",
+    "sequence",
+    "vocabulary",
+    "experts",
+    "active_experts",
+)
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe the options of `fourranks plan`."""
+    parser.add_argument("--model", help=f"one of {', '.join(MODELS)}; or give --layers, --hidden, --heads")
+    for name in _NUMBERS:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
+    parser.add_argument(
+        "--gated", action="store_true", default=None, help="the MLP has three matrices (SwiGLU)"
+    )
+    parser.add_argument("--gpus", type=int, default=8, metavar="N", help="how many GPUs (8)")
+    parser.add_argument("--gpu", default="h100", help=f"one of {', '.join(GPUS)} (h100)")
+    parser.add_argument("--batch", type=int, metavar="N", help="sequences a step (4 times the GPUs)")
+    parser.add_argument("--top", type=int, default=10, metavar="N", help="plans to list (10)")
+    parser.add_argument("--predict", type=Path, metavar="CSV", help="predict each row of a table of runs")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command; returns the exit code, 2 if it cannot be done, 1 if no plan fits or a row is bad."""
+    try:
+        return _predict(options.predict) if options.predict else _list(options)
+    except PlanError as error:
+        print(f"fourranks plan: {error}", file=sys.stderr)
+        return 2
+
+
+def _predict(path: Path) -> int:
+    found = predict_file(path)
+    write_predictions(found, sys.stdout)
+    bad = [each for each in found if each.problem]
+    for each in bad:
+        print(f"{path}, line {each.line}: {each.problem}", file=sys.stderr)
+    print(summary(found), file=sys.stderr)
+    return 1 if bad else 0
+
+
+def _list(options: argparse.Namespace) -> int:
+    model, cluster = _model(options), Cluster(find_gpu(options.gpu), options.gpus)
+    batch = usual_batch(cluster) if options.batch is None else options.batch
+    if batch < 1 or options.top < 1:
+        raise PlanError("--batch and --top must be at least 1")
+    found = candidates(model, cluster, batch)
+    size, gpus = f"{model.parameters / 1e9:.3g} billion parameters", f"{cluster.gpus} x {cluster.gpu.name}"
+    print(f"{model.name}, {size}, {gpus}, "
+          f"{batch} sequences of {model.sequence} a step: {len(found)} plans")  # fmt: skip
+    print(plan_table(found[: options.top]))
+    if found[0].estimate.fits:
+        return 0
+    closest = min(found, key=lambda each: each.estimate.memory.total)
+    print(f"No plan fits. The one that needs least: {too_large(closest)}.")
+    return 1
+
+
+def _model(options: argparse.Namespace) -> Transformer:
+    given = {
+        name: getattr(options, name) for name in (*_NUMBERS, "gated") if getattr(options, name) is not None
+    }
+    if options.model:
+        return replace(find_model(options.model), **given)
+    if missing := [f"--{name}" for name in ("layers", "hidden", "heads") if name not in given]:
+        raise PlanError(f"give a --model, or its numbers: {', '.join(missing)} missing")
+    return Transformer(**given)

@@ -1,0 +1,37 @@
+"""Pipeline schedules: the bubble as a number, and the order of each stage's work for a timeline."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .layout import Plan
+
+
+class Slot(NamedTuple):
+    """One piece of a stage's work."""
+
+    kind: str  # "F" or "B"
+    microbatch: int
+
+
+def bubble_slots(plan: Plan) -> float:
+    """Return the idle time of a stage in units of one microbatch's forward and backward.
+
+    (p - 1) for GPipe and 1F1B, divided by the chunks of an interleaved schedule; the split backward of a zero
+    bubble schedule fills two of each three slots, those of the gradients of weights.
+    """
+    idle = float(plan.pipeline - 1)
+    if plan.schedule == "interleaved":
+        return idle / plan.chunks
+    return idle / 3 if plan.schedule == "zero-bubble" else idle
+
+
+def stage_order(plan: Plan, stage: int) -> list[Slot]:
+    """Return the work of one stage in its order; interleaved and split schedules are drawn as 1F1B."""
+    m = plan.microbatches
+    warm = m if plan.schedule == "gpipe" else min(m, plan.pipeline - 1 - stage)
+    order = [Slot("F", number) for number in range(warm)]
+    for number in range(m):
+        order += [Slot("F", warm + number)] if warm + number < m else []
+        order.append(Slot("B", number))
+    return order

@@ -1,0 +1,101 @@
+"""All that a rank replaces in torch, and in Python for scripts, which have no hooks for it.
+
+What takes a part's place lies in the module that it belongs to; only here is it put there. Why the hooks of
+torch 2.15 do not serve is in docs/compat.md.
+"""
+
+from __future__ import annotations
+
+import builtins
+import multiprocessing.context
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing
+from torch._C._distributed_c10d import Store, TCPStore
+from torch.distributed import distributed_c10d
+from torch.distributed.rendezvous import _rendezvous_handlers
+
+from . import cuda, futures, gloo, process_group, stores
+from .process_group import RecordingProcessGroup
+from .recorder import Recorder
+from .uncompiled import leave_uncompiled
+
+# Modules of torch in which the group of the moment of their import is the default of an argument.
+_TAKE_THE_GROUP_OF_THEIR_IMPORT = (
+    "torch.distributed.nn.functional",
+    "torch.distributed.optim.zero_redundancy_optimizer",
+)
+
+
+def record_groups(recorder: Recorder) -> None:
+    """Record the calls of all process groups that this process makes from now on, and what waits for them."""
+    RecordingProcessGroup.recorder = recorder
+    _replace(
+        distributed_c10d,
+        ProcessGroup=RecordingProcessGroup,
+        _new_group_with_tag=process_group.recorded_new_group(distributed_c10d._new_group_with_tag),
+        default_pg_nccl_timeout=cuda.NCCL_PATIENCE,  # torch's default of ten minutes counts as a failed call
+    )
+    future = torch._C.Future
+    _replace(future, wait=futures.recorded_wait(future.wait, recorder))
+    _replace(future, then=futures.traced(future.then, lambda future, *_: [future]))
+    _replace(torch._C, _collect_all=futures.traced(torch._C._collect_all, lambda futures: futures))
+    _replace(Store, **stores.noted_waits(recorder))
+    _replace(TCPStore, __init__=stores.make_tcp_store)
+    if dist.is_gloo_available():
+        _replace(dist.ProcessGroupGloo, __init__=gloo.interruptible(dist.ProcessGroupGloo.__init__, recorder))
+
+
+def stage_messages_of_gpus() -> None:
+    """Have send and recv of Gloo take GPU tensors, by way of the host's memory as its collectives do."""
+    staged = cuda.staged_messages(RecordingProcessGroup)
+    _replace(RecordingProcessGroup, **staged)
+    leave_uncompiled(staged.values())
+
+
+def replace_gloo(backend: Callable[..., Any]) -> None:
+    """Have torch call this where it makes the Gloo backend of a group."""
+    _replace(distributed_c10d, ProcessGroupGloo=backend)
+
+
+def serve_rendezvous(handler: Callable[..., Any]) -> None:
+    """Answer `init_process_group` where it reads the environment, as it does by default."""
+    _rendezvous_handlers["env"] = handler
+
+
+def leave_in_defaults(group: dist.ProcessGroup | None) -> None:
+    """Have functions of torch whose default is this group take the default group of the moment."""
+    for name in _TAKE_THE_GROUP_OF_THEIR_IMPORT:
+        for function in vars(sys.modules[name]).values() if name in sys.modules else ():
+            defaults = function.__defaults__ or () if isinstance(function, types.FunctionType) else ()
+            if group in defaults:
+                function.__defaults__ = tuple(None if default is group else default for default in defaults)
+
+
+def serve_scripts(
+    init_process_group: Callable[..., None],
+    start_processes: Callable[..., Any],
+    check_start: Callable[[Callable[..., Any]], Callable[..., Any]],
+) -> None:
+    """Replace the functions by which scripts join their world, start processes and end.
+
+    Args:
+        check_start: wraps the start of a process by the methods "spawn" and "forkserver".
+    """
+    _replace(builtins, exit=sys.exit, quit=sys.exit)  # those of Python's site module close stdin, too
+    for module in (dist, distributed_c10d):
+        _replace(module, init_process_group=init_process_group)
+    for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):
+        _replace(module, start_processes=start_processes)
+    for kind in (multiprocessing.context.SpawnProcess, multiprocessing.context.ForkServerProcess):
+        _replace(kind, _Popen=staticmethod(check_start(kind._Popen)))
+
+
+def _replace(owner: object, **replacements: object) -> None:
+    for name, value in replacements.items():
+        setattr(owner, name, value)

@@ -1,0 +1,73 @@
+"""One rank of a world of any size, without the others: what it holds and communicates at a cluster's scale.
+
+    seen = fourranks.run_virtual(train_step, world_size=1024, rank=17)
+    print(seen)         # its collectives and messages
+    seen.value          # what train_step has returned, such as the bytes of its shards
+
+With tensors of `torch._subclasses.FakeTensorMode` a model takes no memory, however large it is.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .errors import FourRanksError
+from .group import start
+from .trace import Call
+
+
+@dataclass(frozen=True)
+class VirtualRank:
+    """What a function did on a virtual rank; `str` is a table of its calls.
+
+    Attributes:
+        value: what it returned.
+        calls: what it communicated, in order.
+    """
+
+    value: Any
+    calls: Sequence[Call]
+
+    def traffic(self) -> Counter[tuple[str, int, int]]:
+        """Count the calls by operation, number of ranks, and bytes that this rank puts in."""
+        return Counter((call.op, len(call.ranks), call.nbytes) for call in self.calls)
+
+    def __str__(self) -> str:
+        lines = [f"{'operation':24}{'ranks':>6}{'bytes':>16}{'calls':>8}"]
+        for (op, ranks, nbytes), count in self.traffic().items():
+            lines.append(f"{op:24}{ranks:6}{nbytes:16,}{count:8}")
+        return "\n".join(lines)
+
+
+def run_virtual(
+    function: Callable[..., Any],
+    *args: Any,
+    world_size: int,
+    rank: int = 0,
+    timeout: float | None = None,
+    **kwargs: Any,
+) -> VirtualRank:
+    """Call a function on one rank of a world whose other ranks are not there.
+
+    The rank is a process on the CPU. Its collectives, sends and receives return at once, and what they should
+    have brought from other ranks is not there: look at shapes, memory and calls, not at values.
+
+    Args:
+        function: as for `fourranks.run`.
+        world_size: ranks that it finds.
+        rank: which of them it is.
+        timeout: seconds that it may take.
+
+    Raises:
+        FourRanksError: there is no such rank; or, as a RankError, what the function has raised.
+    """
+    if not 0 <= rank < world_size:
+        raise FourRanksError(f"A world of {world_size} ranks has no rank {rank}.")
+    with start(1, "gloo", timeout) as group:
+        group.virtualize(rank, world_size)
+        with group.trace() as trace:
+            (value,) = group.run(function, *args, **kwargs)
+    return VirtualRank(value, trace.calls[0])
