@@ -1,6 +1,7 @@
 """All checks under one name, for test cells: `from autograder import check; check.broadcast(broadcast)`."""
 
 import importlib
+import inspect
 import pkgutil
 
 from autograder import topics
@@ -8,6 +9,7 @@ from autograder import topics
 __all__ = []
 
 for _topic in pkgutil.iter_modules(topics.__path__):
-    _checks = importlib.import_module(f"{topics.__name__}.{_topic.name}")
-    globals().update({name: getattr(_checks, name) for name in _checks.__all__})
-    __all__ += _checks.__all__
+    _module = importlib.import_module(f"{topics.__name__}.{_topic.name}")
+    _checks = dict(inspect.getmembers(_module, inspect.isfunction))
+    globals().update(_checks)
+    __all__ += _checks

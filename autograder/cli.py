@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command; returns the exit status."""
+    """Run one command; return the exit status."""
     parser = argparse.ArgumentParser(prog="autograder", description="Build, check and grade the course.")
     commands = parser.add_subparsers(required=True, metavar="command")
 
@@ -20,6 +20,12 @@ def main(arguments: list[str] | None = None) -> int:
 
     bundle = commands.add_parser("bundle", help="make the zip to hand out: no solutions, no hidden tests")
     bundle.add_argument("path", type=Path, nargs="?", default=Path(), help="of the zip, or a folder for it")
+    bundle.add_argument(
+        "--gradescope",
+        metavar="ASSIGNMENT",
+        default="",
+        help="make the zip that has Gradescope grade it",
+    )
     bundle.set_defaults(run=_bundle)
 
     collect = commands.add_parser(
@@ -40,11 +46,17 @@ def main(arguments: list[str] | None = None) -> int:
     )
     grade.add_argument("--force", action="store_true", help="run again what is recorded and has not changed")
     grade.add_argument(
-        "--seed", default="", metavar="SECRET", help="draw all inputs from it, to repeat a run"
+        "--secret", "--seed", default="", metavar="SECRET", help="draw all inputs from it, to repeat a run"
     )
-    grade.add_argument(
+    tier = grade.add_mutually_exclusive_group()
+    tier.add_argument(
+        "--tier", choices=("namespaces", "landlock"), default="", help="of sandbox (default: the strongest)"
+    )
+    tier.add_argument(
         "--no-sandbox",
-        action="store_true",
+        action="store_const",
+        const="none",
+        dest="tier",
         help="run students' code with all your rights: it can forge grades",
     )
     grade.set_defaults(run=_grade)
@@ -54,7 +66,17 @@ def main(arguments: list[str] | None = None) -> int:
     report.set_defaults(run=_report)
 
     options = parser.parse_args(arguments)
-    return options.run(options)
+    try:
+        status: int = options.run(options)
+        return status
+    except ModuleNotFoundError as error:
+        if (error.name or "").startswith(("autograder", "fourranks")):
+            raise
+        print(f"autograder needs {error.name}: pip install 'fourranks[course]'", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("\nStopped.", file=sys.stderr)
+        return 130
 
 
 def _build(options: argparse.Namespace) -> int:
@@ -83,16 +105,22 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _bundle(options: argparse.Namespace) -> int:
-    from autograder.grading.bundle import NAME, BundleError, write
+    from autograder.grading.bundle import NAME, BundleError, write, write_gradescope
+    from autograder.grading.submission import SubmissionError
     from autograder.notebooks.source import SourceError
 
-    path = options.path / NAME if options.path.is_dir() else options.path
+    name = f"gradescope_{options.gradescope}.zip" if options.gradescope else NAME
+    path = options.path / name if options.path.is_dir() else options.path
     try:
-        write(Path.cwd(), path)
-    except (BundleError, SourceError, OSError) as error:
+        if options.gradescope:
+            write_gradescope(Path.cwd(), options.gradescope, path)
+        else:
+            write(Path.cwd(), path)
+    except (BundleError, SourceError, SubmissionError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    print(f"made {path}: hand this out")
+    what = "Gradescope's autograder; it has the hidden tests" if options.gradescope else "hand this out"
+    print(f"made {path}: {what}")
     return 0
 
 
@@ -101,11 +129,7 @@ def _collect(options: argparse.Namespace) -> int:
 
     try:
         problems = collect(
-            Path.cwd(),
-            options.assignment,
-            options.download,
-            options.names or PLATFORMS,
-            options.worksheet,
+            Path.cwd(), options.assignment, options.download, options.names or PLATFORMS, options.worksheet
         )
     except CollectError as error:
         print(error, file=sys.stderr)
@@ -116,11 +140,9 @@ def _collect(options: argparse.Namespace) -> int:
 
 
 def _grade(options: argparse.Namespace) -> int:
-    try:
-        from autograder.grading.grade import grade
-        from autograder.grading.gradebook import ClassError
-    except KeyboardInterrupt:  # nbgrader takes a while to import
-        return 130
+    from autograder.grading.grade import grade
+    from autograder.grading.gradebook import ClassError
+
     try:
         return grade(
             Path.cwd(),
@@ -129,8 +151,8 @@ def _grade(options: argparse.Namespace) -> int:
             students=options.students,
             only=options.only,
             force=options.force,
-            secret=options.seed,
-            sandboxed=not options.no_sandbox,
+            secret=options.secret,
+            tier=options.tier,
         )
     except ClassError as error:
         print(error, file=sys.stderr)

@@ -34,7 +34,7 @@ class CollectError(Exception):
 
 
 @dataclass
-class _Files:
+class _Uploads:
     """What is there of a student.
 
     Attributes:
@@ -50,7 +50,7 @@ class _Files:
 def collect(
     course: Path, assignment: str, download: Path, names: str = PLATFORMS, worksheet: Path | None = None
 ) -> list[str]:
-    """Copies each student's notebook to submitted/, and says of which ones; returns a line for each problem.
+    """Copy each student's notebook to submitted/, and say which; return a line for each problem.
 
     Args:
         download: a folder or a zip.
@@ -59,12 +59,12 @@ def collect(
             others in each assignment.
 
     Raises:
-        CollectError: when there is no such assignment or download, or nobody in it.
+        CollectError: when there is no such assignment or download, or no student in it.
     """
     release = course / "exercises" / assignment / NOTEBOOK
     if not release.is_file():
         raise CollectError(f"There is no {release}. Name an assignment, such as 02_collectives.")
-    questions = frozenset(uploads.questions(release.read_bytes()))
+    questions = frozenset(uploads.questions(release.read_bytes()) or ())
     students = _by_student(download, names)
     if worksheet:
         students = _by_address(students, _addresses(worksheet))
@@ -75,10 +75,21 @@ def collect(
     return sorted(problems)
 
 
+def find_in(folder: Path, release: bytes) -> Found:
+    """Find the notebook of an assignment in a folder with all that one student uploaded.
+
+    Args:
+        release: the assignment's notebook.
+    """
+    questions = frozenset(uploads.questions(release) or ())
+    ((_, found),) = _found(folder, {"": _paths(folder)}, questions)
+    return found
+
+
 def _found(
     download: Path, students: Mapping[str, list[str]], questions: frozenset[str]
 ) -> Iterable[tuple[str, Found]]:
-    """What each student uploaded; of what takes too much memory or time to read, that it does."""
+    """Yield what each student uploaded, or that it takes too much memory or time to read."""
     given = {Upload(download, tuple(paths), questions): name for name, paths in sorted(students.items())}
     shares = [(core,) for core in usable_cores()][: len(given)]
     with Pool(uploads.find, shares, uploads.SECONDS, uploads.MEMORY) as workers:
@@ -100,7 +111,7 @@ def _kept(path: Path, student: str, found: Found) -> list[str]:
     return []
 
 
-def _doubt(student: str, files: _Files) -> str:
+def _doubt(student: str, files: _Uploads) -> str:
     return (
         f"{student}: NOT collected, because more than one student may own {_listed(files.doubtful)}. "
         "Unpack the download, rename what is another student's, and collect the folder."
@@ -110,10 +121,10 @@ def _doubt(student: str, files: _Files) -> str:
 # --- whose files they are ---------------------------------------------------------------------------------
 
 
-def _by_student(download: Path, names: str) -> dict[str, _Files]:
+def _by_student(download: Path, names: str) -> dict[str, _Uploads]:
     try:
         pattern = re.compile(names)
-        students: dict[str, _Files] = defaultdict(_Files)
+        students: dict[str, _Uploads] = defaultdict(_Uploads)
         for path in _paths(download):
             _add(students, path, pattern)
     except (re.error, IndexError) as error:
@@ -129,7 +140,7 @@ def _by_student(download: Path, names: str) -> dict[str, _Files]:
     return students
 
 
-def _add(students: dict[str, _Files], path: str, pattern: re.Pattern[str]) -> None:
+def _add(students: dict[str, _Uploads], path: str, pattern: re.Pattern[str]) -> None:
     """Note whose file it is, or whose it may be: of its path a student has chosen every part but a number."""
     found = pattern.search(path)
     if not found or not _is_student(found["student"]):
@@ -155,9 +166,9 @@ def _is_student(name: str) -> bool:
     return bool(_STUDENT.fullmatch(name)) and len(name.encode()) <= _LONGEST
 
 
-def _by_address(students: Mapping[str, _Files], addresses: Mapping[str, str]) -> dict[str, _Files]:
-    """The same by address; who shares one with another is in doubt."""
-    named: dict[str, _Files] = {}
+def _by_address(students: Mapping[str, _Uploads], addresses: Mapping[str, str]) -> dict[str, _Uploads]:
+    """Name students by address; those who share one are in doubt."""
+    named: dict[str, _Uploads] = {}
     for number, files in students.items():
         name = addresses.get(number, number)
         if name in named:
@@ -168,7 +179,7 @@ def _by_address(students: Mapping[str, _Files], addresses: Mapping[str, str]) ->
 
 
 def _addresses(worksheet: Path) -> dict[str, str]:
-    """Each participant's address, by number; what columns are called depends on the language."""
+    """Return each participant's address, by number; the language decides what columns are called."""
     try:
         with worksheet.open(newline="", encoding="utf-8-sig") as file:
             rows = [row for row in csv.reader(file) if row]
@@ -189,7 +200,7 @@ def _is_address(row: Sequence[str], column: int) -> bool:
 
 
 def _paths(download: Path) -> list[str]:
-    """Of all files of a download; links are not followed."""
+    """List the paths of all files of a download; links are not followed."""
     if download.is_dir():
         files = [path for path in sorted(download.rglob("*")) if path.is_file() and not path.is_symlink()]
         return [path.relative_to(download).as_posix() for path in files]
@@ -204,7 +215,7 @@ def _paths(download: Path) -> list[str]:
 
 
 def _write(path: Path, content: bytes) -> str:
-    """Write the file whole or not at all; what that means for a student."""
+    """Write the file whole or not at all; return what to say of it."""
     before = path.read_bytes() if path.is_file() else None
     if before == content:
         return "as before,"

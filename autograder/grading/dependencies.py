@@ -20,7 +20,7 @@ ALWAYS = ("autograder.grading.referee", "autograder.inside.broker")
 
 @cache
 def fingerprint(source: str) -> str:
-    """Of the checks that a test cell with this source names, of all that they use, and of torch's version."""
+    """Return the digest of the checks that a test cell names, all that they use, and torch's version."""
     defined_in = _defined_in()
     files = _reached({*ALWAYS, *(defined_in[name] for name in checks(source) if name in defined_in)})
     digest = hashlib.sha256(version("torch").encode())
@@ -30,7 +30,7 @@ def fingerprint(source: str) -> str:
 
 
 def checks(source: str) -> set[str]:
-    """The names of the checks that a test cell uses: f, where it says check.f."""
+    """Find the checks that a test cell uses: f, where it says check.f."""
     return {
         node.attr
         for node in ast.walk(ast.parse(source))
@@ -40,22 +40,22 @@ def checks(source: str) -> set[str]:
 
 @cache
 def _lists() -> frozenset[Path]:
-    """The files that only name the checks of a topic."""
+    """List the files that only name the checks of a topic."""
     return frozenset((ROOT / "autograder" / "topics").glob("*/__init__.py"))
 
 
 @cache
 def _defined_in() -> dict[str, str]:
-    """The module that defines each check."""
+    """Map each check to the module that defines it."""
     trees = [ast.parse(file.read_text(encoding="utf-8")) for file in _lists()]
     imports = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    return {alias.name: node.module for node in imports for alias in node.names}
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
 
 
 def _reached(modules: set[str]) -> set[Path]:
-    """The files of these modules and of all that they import; `fourranks`, which all use, is taken whole."""
+    """Find the files of these modules and of all that they import; `fourranks` is taken whole."""
     reached = set((ROOT / "fourranks").rglob("*.py"))
-    waiting = {_file(module) for module in modules}
+    waiting = {file for module in modules if (file := _file(module))}
     while waiting:
         path = waiting.pop()
         reached.add(path)
@@ -65,7 +65,7 @@ def _reached(modules: set[str]) -> set[Path]:
 
 @cache
 def _imports(path: Path) -> tuple[Path, ...]:
-    """The files of `autograder` that a file imports, or starts as a process of their own by their name."""
+    """List the files of `autograder` that a file imports, or starts as processes by their names."""
     names = set(_names(ast.parse(path.read_text(encoding="utf-8")))) - {CHECKS}
     return tuple(file for name in names if (file := _file(name)) and file not in _lists())
 
@@ -82,7 +82,7 @@ def _names(tree: ast.Module) -> Iterator[str]:
 
 
 def _file(module: str) -> Path | None:
-    """Where a module of `autograder` is; None if it is none."""
+    """Find the file of a module of `autograder`; None for any other module."""
     parts = module.split(".")
     if parts[0] != "autograder" or not all(map(str.isidentifier, parts)):
         return None
@@ -92,6 +92,6 @@ def _file(module: str) -> Path | None:
 
 @cache
 def _digest(path: Path) -> bytes:
-    """Of a file as this process found it first: the code that it imported."""
+    """Return the digest of a file as this process found it first: of the code that it imported."""
     content = f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes()
     return hashlib.sha256(content).digest()

@@ -61,7 +61,7 @@ class CanvasExport(ExportPlugin):
 
 
 def _row(gradebook: Gradebook, assignment: Assignment, student: Student) -> Sequence[Any]:
-    """Who has handed nothing in has no points."""
+    """Return a student's line; a student who has handed nothing in has no points."""
     timestamp, score, penalty = None, 0.0, 0.0
     try:
         submission = gradebook.find_submission(assignment.name, student.id)

@@ -17,16 +17,16 @@ from traitlets.config import Config
 
 from autograder.grading import intake, pool, records, submission
 from autograder.grading.dependencies import checks
+from autograder.grading.grade_submission import Refereed, Submission, grade_submission
 from autograder.grading.gradebook import Class, ClassError
-from autograder.grading.nbgrader_plugin import Referee
 from autograder.grading.pool import Failed, Pool
-from autograder.grading.progress import Progress
+from autograder.grading.progress_line import ProgressLine
 from autograder.grading.records import Terms
-from autograder.grading.regrade import Refereed, Submission, regrade_submission
 from autograder.grading.submission import SubmissionError
 from autograder.kit.text import line
-from autograder.sandbox import bubblewrap
-from autograder.sandbox.bubblewrap import SandboxMissing
+from autograder.sandbox import tiers
+from autograder.sandbox.sandbox import SandboxMissing
+from autograder.sandbox.tiers import Tier
 
 MOST_NAMED = 20  # in a message
 LIMIT = 2400.0  # seconds for a submission; the referee itself is out of patience after half of it
@@ -41,23 +41,24 @@ def grade(
     only: str = "",
     force: bool = False,
     secret: str = "",
-    sandboxed: bool = True,
+    tier: str = "",
 ) -> int:
-    """Grade a class and say how it went; returns the exit status.
+    """Grade a class and say how it went; return the exit status.
 
     Args:
         students: by default all who handed something in.
         only: a check, or the name of a test cell; what is recorded of others stands.
         force: run again what is recorded, too.
         secret: draw all inputs from it.
+        tier: the sandbox, by its name; by default the strongest that can be had.
 
     Raises:
         ClassError: when there is nothing to grade.
     """
-    chosen = {"secret": secret, "only": only} | ({} if sandboxed else {"sandbox": False})
+    chosen = {"secret": secret, "only": only, "tier": tier}
     settings = Config(Referee={name: value for name, value in chosen.items() if value != ""})
     own = Class(course, assignment, settings)
-    terms = Referee(config=own.config).terms
+    terms = Terms.configured(own.config)
     everybody = _chosen(own, students)
     _require_check(own, only)
     _require_sandbox(terms)
@@ -65,26 +66,25 @@ def grade(
     with _alone(course):
         if force:
             _forget(submissions)
-        outcome = _Outcome(len(submissions))
+        tally = _Tally(len(submissions))
         try:
-            _grade(own, submissions, jobs, outcome)
+            _grade(own, submissions, jobs, tally)
         except KeyboardInterrupt:
-            print(f"\nStopped: {outcome.done} of {len(submissions)} are dealt with.", file=sys.stderr)
+            print(f"\nStopped: {tally.done} of {len(submissions)} are dealt with.", file=sys.stderr)
             again = " without --force" if force else ""
             print(f"The same command{again} goes on from there.", file=sys.stderr)
             return 130
-    outcome.show(own)
-    return 1 if outcome.problems else 0
+    tally.show(own)
+    return 1 if tally.problems else 0
 
 
-def _grade(own: Class, submissions: Sequence[Submission], jobs: int | None, outcome: _Outcome) -> None:
+def _grade(own: Class, submissions: Sequence[Submission], jobs: int | None, tally: _Tally) -> None:
     known = own.timestamps()
     notebooks = [notebook for one in submissions for notebook in one.handed_in.values()]
     intake.read_all(notebooks, [(core,) for core in pool.usable_cores()])
-    with Pool(regrade_submission, _shares(jobs, len(submissions)), LIMIT) as workers:
-        progress = Progress(
-            len(submissions),
-            lambda: {line(each.student): since for each, since in workers.running().items()},
+    with Pool(grade_submission, _shares(jobs, len(submissions)), LIMIT) as workers:
+        progress = ProgressLine(
+            len(submissions), lambda: {line(each.student): since for each, since in workers.running().items()}
         )
         with progress:
             for one, refereed in workers.results(submissions):
@@ -93,19 +93,19 @@ def _grade(own: Class, submissions: Sequence[Submission], jobs: int | None, outc
                 problem = refereed.problem or own.enter(one.student, refereed.digests, known)
                 if problem:
                     own.note(one.student)
-                outcome.add(one.student, refereed, problem)
-                progress.done, progress.ran = outcome.done, outcome.ran
+                tally.add(one.student, refereed, problem)
+                progress.done, progress.ran = tally.done, tally.ran
 
 
 def _refused(one: Submission, failed: Failed) -> Refereed:
-    """What takes all the time there is, or brings its process down, does so once."""
+    """Keep in mind what takes all the time there is, or brings its process down: it does so once."""
     if failed.exhausted:
         for notebook in one.handed_in.values():
             intake.refuse(notebook, f"{failed.reason}; --students {one.student} --force tries again")
     return Refereed(problem=failed.reason)
 
 
-class _Outcome:
+class _Tally:
     """How it went so far, and whom a person has to look at."""
 
     def __init__(self, total: int) -> None:
@@ -162,20 +162,17 @@ def _shares(jobs: int | None, most: int) -> list[tuple[int, ...]]:
 
 
 def _chosen(own: Class, students: Sequence[str]) -> list[str]:
-    """The students whose submissions are to be graded."""
+    """Return the students whose submissions are to be graded."""
     everybody = own.students()
     if not everybody:
-        raise ClassError(f"Nobody has handed in {own.assignment}: {own.submitted('*')} is not there.")
+        raise ClassError(f"There is no submission of {own.assignment}: {own.submitted('*')} is not there.")
     if unknown := sorted(set(students) - set(everybody)):
         raise ClassError(f"{_some(unknown)} did not hand in {own.assignment}. These did: {_some(everybody)}.")
     return sorted(set(students)) or everybody
 
 
 def _require_check(own: Class, only: str) -> None:
-    """
-    Raises:
-        ClassError: when no test cell has this name, nor uses a check that has it.
-    """
+    """Require that a test cell has this name, or uses a check that has it."""
     try:
         notebooks = [submission.release(own.course, own.assignment, name) for name in own.notebooks]
     except SubmissionError as error:
@@ -187,29 +184,24 @@ def _require_check(own: Class, only: str) -> None:
 
 
 def _require_sandbox(terms: Terms) -> None:
-    """
-    Raises:
-        ClassError: when there is to be a sandbox, and there can be none.
-    """
-    if not terms.sandbox:
+    """Require that there can be a sandbox, if there is to be one."""
+    if terms.tier is Tier.NONE:
         print(
             "WITHOUT A SANDBOX: students' code can read and delete all that you can, and forge every grade.",
             file=sys.stderr,
         )
         return
     try:
-        bubblewrap.check()
+        tier = tiers.choose(terms.tier)
     except SandboxMissing as error:
         raise ClassError(str(error)) from None
+    if terms.tier is None and (reason := tiers.missing(Tier.NAMESPACES)):
+        print(f"Sandbox: {tier}. docs/security.md says what it does not hold. {reason}", file=sys.stderr)
 
 
 @contextlib.contextmanager
 def _alone(course: Path) -> Iterator[None]:
-    """Only one grading of a course at a time: there is one gradebook.
-
-    Raises:
-        ClassError: when there is another one.
-    """
+    """Let only one process at a time grade a course: there is one gradebook."""
     folder = course / records.FOLDER
     folder.mkdir(exist_ok=True)
     with (folder / ".lock").open("w") as lock:
@@ -221,6 +213,6 @@ def _alone(course: Path) -> Iterator[None]:
 
 
 def _some(names: Sequence[Any]) -> str:
-    """The names, if they are not too many to read."""
+    """List the names, up to as many as people read."""
     more = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -52,32 +52,32 @@ class Class:
         self.notebooks = self._find_notebooks()
 
     def open(self) -> Gradebook:
-        """The gradebook; a context."""
+        """Open the gradebook, a context."""
         return Gradebook(self._folders.db_url, self._folders.course_id)
 
     def submitted(self, student: str) -> Path:
-        """The folder with what a student handed in."""
+        """Return the folder with what a student handed in."""
         return self._folder(self._folders.submitted_directory, student)
 
     @property
     def released(self) -> Path:
-        """The folder with what was handed out."""
+        """Return the folder with what was handed out."""
         return self._folder(self._folders.release_directory, ".")
 
     def students(self) -> list[str]:
-        """Those who handed something in."""
+        """List the students who handed something in."""
         everybody = self.submitted("*").parent.parent
         folders = everybody.glob(f"[!.]*/{self.assignment}/")
         return sorted(folder.parent.name for folder in folders)
 
     def timestamps(self) -> dict[str, datetime.datetime | None]:
-        """Of the submissions that the gradebook knows of, graded or not."""
+        """Return the time of each submission that the gradebook knows of, graded or not."""
         with self.open() as gradebook:
             submissions = gradebook.assignment_submissions(self.assignment)
             return {submission.student_id: submission.timestamp for submission in submissions}
 
     def enter(self, student: str, digests: dict[str, str], known: dict[str, datetime.datetime | None]) -> str:
-        """Have nbgrader grade a submission, unless it has; "", or why it could not.
+        """Have nbgrader grade a submission, unless it has; return "", or why it could not.
 
         Args:
             digests: of each notebook and what it came to, as `records.digest` makes them.
@@ -112,7 +112,7 @@ class Class:
             gradebook.update_or_create_submission(self.assignment, student)
 
     def waiting(self) -> set[str]:
-        """The students of whose submission a person has to grade something."""
+        """Return the students of whose submission a person has to grade something."""
         with self.open() as gradebook:
             submissions = gradebook.assignment_submissions(self.assignment)
             return {submission.student_id for submission in submissions if submission.needs_manual_grade}
@@ -120,7 +120,7 @@ class Class:
     # --- internals -----------------------------------------------------------------------------------------
 
     def _find_notebooks(self) -> list[str]:
-        """The assignment's notebooks, by name."""
+        """Return the names of the assignment's notebooks."""
         with self.open() as gradebook:
             known = {each.name: [book.name for book in each.notebooks] for each in gradebook.assignments}
         if self.assignment in known:
@@ -138,7 +138,7 @@ class Class:
         return Path(self._folders.format_path(step, student, self.assignment))
 
     def _has(self, student: str, digests: dict[str, str]) -> bool:
-        """Whether the gradebook has the grades of what these notebooks came to.
+        """Tell whether the gradebook has the grades of what these notebooks came to.
 
         nbgrader writes an autograded notebook when its grades are in the gradebook. One that is not whole, or
         that was made from something else, tells of none.
@@ -152,7 +152,7 @@ def _is_long(timestamp: Path) -> bool:
 
 
 def _graded(path: Path) -> str | None:
-    """The digest that an autograded notebook carries; None if it is not there or not whole."""
+    """Return the digest that an autograded notebook carries; None if it is not there or not whole."""
     try:
         return json.loads(path.read_bytes())["metadata"]["fourranks"]["graded"]
     except (OSError, ValueError, TypeError, KeyError):
@@ -170,6 +170,6 @@ class _Said(logging.Handler):
         self._messages.append(record.getMessage())
 
     def reason(self) -> str:
-        """The exception of the first traceback."""
+        """Return the exception of the first traceback."""
         tracebacks = [text for text in self._messages if text.startswith("Traceback")]
         return tracebacks[0].strip().splitlines()[-1] if tracebacks else ""

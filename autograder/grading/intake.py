@@ -1,6 +1,6 @@
 """Reads what students hand in, in processes whose memory and time have limits; each file is read once.
 
-What is in a notebook is kept beside the record of its submission, and so is why one could not be read: when
+What is in a notebook is kept next to the record of its submission, and so is why one could not be read: when
 a class is graded again, nothing is parsed again that has not changed. `grade` has a whole class read before
 it is run, `nbgrader_plugin` one notebook.
 """
@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
@@ -34,13 +35,13 @@ class HandedIn:
     kept: Path
 
 
-def kept_beside(record: Path) -> Path:
-    """Where it is kept what was in the notebook that has this record."""
+def kept_for(record: Path) -> Path:
+    """Return the path at which the content of the notebook with this record is kept."""
     return record.with_suffix(".read")
 
 
 def read(one: HandedIn) -> NotebookNode:
-    """What a student wrote in a notebook, as `submission.read` has it.
+    """Return what a student wrote in a notebook, as `submission.read` does.
 
     Raises:
         SubmissionError: when it cannot be read, or takes more memory or time than anybody's notebook does.
@@ -52,7 +53,7 @@ def read(one: HandedIn) -> NotebookNode:
 
 
 def known(one: HandedIn) -> NotebookNode:
-    """What a student wrote in a notebook that was read before.
+    """Return what a student wrote in a notebook that was read before.
 
     Raises:
         SubmissionError: when it could not be read, or has changed since.
@@ -100,18 +101,18 @@ def _is_new(one: HandedIn) -> bool:
 
 
 def _read(one: HandedIn) -> str:
-    """Runs in a process with limits; returns what is wrong. All else that leaves it lies in a file."""
-    digest = _digest(one.path)
+    """Read a notebook in a process with limits; return what is wrong. All else goes to a file."""
+    digest, problem, notebook = _digest(one.path), "", NotebookNode()
     try:
-        content = {"problem": "", "notebook": submission.read(one.path)}
+        notebook = submission.read(one.path)
     except SubmissionError as error:
-        content = {"problem": str(error), "notebook": {}}
-    _keep(one, {"digest": digest} | content)
-    return content["problem"]
+        problem = str(error)
+    _keep(one, {"digest": digest, "problem": problem, "notebook": notebook})
+    return problem
 
 
-def _kept(one: HandedIn) -> dict | None:
-    """What is known of the notebook; None if it has changed since, or has never been read."""
+def _kept(one: HandedIn) -> dict[str, Any] | None:
+    """Return what is kept of a notebook; None if it has changed since, or was never read."""
     try:
         kept = json.loads(one.kept.read_bytes())
         return kept if kept["digest"] == _digest(one.path) else None
@@ -119,7 +120,7 @@ def _kept(one: HandedIn) -> dict | None:
         return None
 
 
-def _keep(one: HandedIn, content: dict) -> None:
+def _keep(one: HandedIn, content: dict[str, Any]) -> None:
     one.kept.parent.mkdir(parents=True, exist_ok=True)
     partial = one.kept.with_suffix(".partial")
     partial.write_text(json.dumps(content), encoding="ascii")
@@ -127,9 +128,8 @@ def _keep(one: HandedIn, content: dict) -> None:
 
 
 def _digest(path: Path) -> str:
-    """Of a file, and of the code that reads it."""
-    with path.open("rb") as file:
-        return _reader() + hashlib.file_digest(file, "sha256").hexdigest()
+    """Return a digest of a file and of the code that reads it."""
+    return _reader() + hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 @cache

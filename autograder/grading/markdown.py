@@ -32,5 +32,5 @@ def _cleaner() -> bleach.Cleaner:
 
 
 def clean(html: str) -> str:
-    """The HTML with only text, tables and pictures in it; whatever else there is, it shows as text."""
+    """Return the HTML with only text, tables and pictures in it; it shows all else as text."""
     return _cleaner().clean(str(html))

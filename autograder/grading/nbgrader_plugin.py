@@ -9,16 +9,19 @@ from nbformat import NotebookNode
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import ClearHiddenTests, NbGraderPreprocessor
 from nbgrader.utils import is_locked
-from traitlets import Bool, Unicode
+from traitlets import Enum, Unicode
 from traitlets.config import Configurable
 
 from autograder.grading import intake, records, submission
+from autograder.grading.grade_submission import grade_notebook
 from autograder.grading.intake import HandedIn
 from autograder.grading.records import Terms
-from autograder.grading.regrade import regrade
 from autograder.kit.text import line
+from autograder.sandbox.tiers import Tier
 
 Step = tuple[NotebookNode, ResourcesDict]
+Resources = dict[str, Any] | None
+Exported = tuple[Any, ...]
 
 
 class CarefulExporter(NotebookExporter):
@@ -27,25 +30,25 @@ class CarefulExporter(NotebookExporter):
     What `Restore` and `Referee` made of it is read as it is.
     """
 
-    def from_filename(self, filename: str, resources: dict | None = None, **options: Any) -> tuple:
+    def from_filename(self, filename: str, resources: Resources = None, **options: Any) -> Exported:
         submission.require_own(Path(filename))
         return super().from_filename(filename, resources, **options)
 
-    def from_file(self, file_stream: IO[str], resources: dict | None = None, **options: Any) -> tuple:
+    def from_file(self, file_stream: IO[str], resources: Resources = None, **options: Any) -> Exported:
         if not any(isinstance(step, Restore) for step in self._preprocessors):
             return super().from_file(file_stream, resources, **options)
-        kept = intake.kept_beside(_record(self, resources))
+        kept = intake.kept_for(_record(self, resources))
         notebook = intake.read(HandedIn(Path(file_stream.name), kept))
         return self.from_notebook_node(notebook, resources, **options)
 
 
 class Restore(NbGraderPreprocessor):
-    """Puts the instructor's cells back, and says at the top of the notebook what had to be mended."""
+    """Puts the instructor's cells back, and says at the top of the notebook what had to be repaired."""
 
     def preprocess(self, notebook: NotebookNode, resources: ResourcesDict) -> Step:
         names = resources["nbgrader"]
         release = submission.release(_course(self), names["assignment"], names["notebook"])
-        notebook = submission.mended(notebook, release)
+        notebook = submission.repaired(notebook, release)
         if repairs := notebook.metadata.fourranks.repairs:
             self.log.warning("%s", line(f"{names['student']}: {'; '.join(repairs)}"))
         return notebook, resources
@@ -57,13 +60,14 @@ class Referee(NbGraderPreprocessor):
     Outcomes that are on record are taken from there, so that the same is not run twice.
     """
 
-    sandbox = Bool(
-        True,
-        help="Whether students' code is kept from the network, files, and your processes.",
+    tier = Enum(
+        ["", *(tier.value for tier in Tier)],
+        "",
+        help="What keeps students' code from the network, files, and your processes: docs/security.md. By "
+        "default the strongest sandbox that can be had.",
     ).tag(config=True)
     secret = Unicode(
-        "",
-        help="What inputs are drawn from, to repeat a disputed run; by default something new.",
+        "", help="What inputs are drawn from, to repeat a disputed run; by default something new."
     ).tag(config=True)
     only = Unicode(
         "",
@@ -72,12 +76,12 @@ class Referee(NbGraderPreprocessor):
 
     @property
     def terms(self) -> Terms:
-        return Terms(self.sandbox, self.secret, self.only)
+        return Terms(Tier(self.tier) if self.tier else None, self.secret, self.only)
 
     def preprocess(self, notebook: NotebookNode, resources: ResourcesDict) -> Step:
-        if not self.sandbox:
+        if self.terms.tier is Tier.NONE:
             self.log.warning("Without a sandbox students' code can do all that you can, and forge grades.")
-        regrade(notebook, _record(self, resources), self.terms)
+        grade_notebook(notebook, _record(self, resources), self.terms)
         notebook.metadata.setdefault("fourranks", NotebookNode()).graded = records.digest(notebook)
         return notebook, resources
 
@@ -86,7 +90,7 @@ def _course(step: Configurable) -> Path:
     return Path(CourseDirectory(config=step.config).root)
 
 
-def _record(step: Configurable, resources: ResourcesDict) -> Path:
+def _record(step: Configurable, resources: Any) -> Path:
     names = resources["nbgrader"]
     return records.path_of(_course(step), names["assignment"], names["student"], names["notebook"])
 

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 MAX_TEXT = 100_000  # characters of what a cell prints or displays at a time
 MAX_ERROR = 20_000  # and of an error's message, and of its traceback
 TERMINAL = "\n\t\r\b\x1b"  # what a page shows as a terminal does: progress bars and colours
+CHECK_FAILED = "CheckFailed"  # the exception of `kit.verdict`, which takes a second to import
 VERDICT = "verdict"  # where the metadata of a table say what a check found
 PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def of_student_cell(shown: Shown) -> list[NotebookNode]:
-    """What a student's cell showed, as text and pictures only: nothing that a browser would run."""
+    """Show what a student's cell showed, as text and pictures: nothing that a browser would run."""
     outputs = [printed(shown.text)] if shown.text else []
     for display in shown.displays:
         data = {kind: value for kind, value in display.items() if _is_harmless(kind, value)}
@@ -41,23 +42,23 @@ def of_student_cell(shown: Shown) -> list[NotebookNode]:
 
 
 def printed(text: str) -> NotebookNode:
-    """Text on standard output."""
+    """Show text on standard output."""
     return new_output("stream", name="stdout", text=_legible(text, MAX_TEXT, TERMINAL))
 
 
 def raised(name: str, message: str, traceback: str) -> NotebookNode:
-    """An exception, which nbgrader gives no points for."""
+    """Show an exception, which nbgrader gives no points for."""
     lines = _legible(plain(traceback), MAX_ERROR).splitlines()
     return new_output("error", ename=line(name), evalue=_legible(plain(message), MAX_ERROR), traceback=lines)
 
 
 def failed(verdict: Verdict) -> list[NotebookNode]:
-    """A failed check: its table, and the exception."""
-    return [_table(verdict), raised("CheckFailed", verdict.headline, verdict.headline)]
+    """Show a failed check: its table, and the exception."""
+    return [_table(verdict), raised(CHECK_FAILED, verdict.headline, verdict.headline)]
 
 
 def earned(points: float, verdicts: Sequence[Verdict] = ()) -> list[NotebookNode]:
-    """Points as the value of the cell, which nbgrader takes for partial credit, and what cost the others."""
+    """Make points the value of the cell, nbgrader's partial credit, and show what cost the others."""
     value = new_output("execute_result", data={"text/plain": f"{points:g}"})
     return [*map(_table, verdicts), value]
 
@@ -78,10 +79,10 @@ class Failure:
 
 
 def failure(outputs: Sequence[dict[str, Any]]) -> Failure | None:
-    """What a cell with these outputs failed by, if it did."""
+    """Return why a cell with these outputs failed, if it did."""
     by_kind = {output["output_type"]: output for output in outputs}  # of an error there is one, the last
     if verdict := by_kind.get("display_data", {}).get("metadata", {}).get(VERDICT):
-        return Failure("CheckFailed", **verdict)
+        return Failure(CHECK_FAILED, **verdict)
     if "error" in by_kind:
         return Failure(by_kind["error"]["ename"], by_kind["error"]["evalue"])
     return None

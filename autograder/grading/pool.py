@@ -1,6 +1,6 @@
 """Calls a function on many inputs, in processes that each have their own share of this machine's cores.
 
-`grade` gives it submissions. A process that dies costs a second try of what it was at, and nobody else
+`grade` gives it submissions. A process that dies costs a second try of what it was at, and no other input
 anything. All end when the one that started them ends, however it does, with all that they have started.
 """
 
@@ -12,11 +12,13 @@ import multiprocessing
 import os
 import resource
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing import connection
+from multiprocessing.process import BaseProcess
 from types import TracebackType
 from typing import Any
 
@@ -26,14 +28,14 @@ _SPAWN = multiprocessing.get_context("spawn")
 
 
 def shares(jobs: int, cores: Sequence[int]) -> list[tuple[int, ...]]:
-    """Equal shares of the cores, so that each job finds the same; what is left over is nobody's."""
+    """Divide the cores equally, so that each job finds the same; what is left over is not used."""
     size = len(cores) // jobs
     return [tuple(cores[job * size : (job + 1) * size]) or (cores[job % len(cores)],) for job in range(jobs)]
 
 
 def usable_cores() -> list[int]:
-    """The cores that this process may use, by number."""
-    with contextlib.suppress(AttributeError):  # macOS tells nobody
+    """Return the numbers of the cores that this process may use."""
+    with contextlib.suppress(AttributeError):  # macOS does not tell
         return sorted(os.sched_getaffinity(0))
     return list(range(os.cpu_count() or 1))
 
@@ -68,10 +70,10 @@ class Pool:
         memory: int = 0,
     ) -> None:
         self._limit = limit
-        self._workers = [_Worker(function, share, memory) for share in shares]
+        self._workers = [_PoolWorker(function, share, memory) for share in shares]
 
     def results(self, inputs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
-        """Each input with its result, as they come; an input is taken when a process is free for it."""
+        """Yield each input with its result, as they come; one is taken when a process is free."""
         inputs = iter(inputs)
         for worker in self._workers:
             worker.give(next(inputs, None))
@@ -83,7 +85,7 @@ class Pool:
                     yield done, result
 
     def running(self) -> dict[Any, float]:
-        """The inputs that are being worked on, and for how many seconds."""
+        """Return the inputs that are being worked on, and for how many seconds."""
         now = time.monotonic()
         return {worker.input: now - worker.began for worker in self._workers if worker.input is not None}
 
@@ -96,8 +98,8 @@ class Pool:
         for worker in self._workers:
             worker.kill()
 
-    def _ready(self, busy: Sequence[_Worker]) -> list[_Worker]:
-        """Those who have something to say, or else the one who had time enough."""
+    def _ready(self, busy: Sequence[_PoolWorker]) -> list[_PoolWorker]:
+        """Return the workers with a result, or else the one whose time is over."""
         slowest = min(busy, key=lambda worker: worker.began)
         left = slowest.began + self._limit - time.monotonic()
         connections = [worker.connection for worker in busy]
@@ -105,7 +107,7 @@ class Pool:
         return [worker for worker in busy if worker.connection in ready] or [slowest]
 
 
-class _Worker:
+class _PoolWorker:
     """One process and what it is at."""
 
     def __init__(self, function: Callable[[Any], Any], share: tuple[int, ...], memory: int) -> None:
@@ -123,7 +125,7 @@ class _Worker:
         self._send()
 
     def result(self) -> Any:
-        """What came of the input; None if the process died, and another one begins again."""
+        """Return the result; None if the process died, and another one begins again."""
         if not self.connection.poll():
             self._replace()
             return Failed(f"it had not ended after {time.monotonic() - self.began:.0f} s", exhausted=True)
@@ -139,12 +141,12 @@ class _Worker:
 
     def kill(self) -> None:
         """End the process, with all that it has started."""
-        _kill(self._process.pid)
+        _kill(self._pid)
         self._process.join()
         self.connection.close()
 
-    def _replace(self) -> int:
-        """Have another process in the place of this one; how that ended."""
+    def _replace(self) -> int | None:
+        """Start another process in place of this one; return how that ended."""
         self.kill()
         exitcode = self._process.exitcode
         self._start()
@@ -160,19 +162,32 @@ class _Worker:
         self._process = _SPAWN.Process(
             target=_serve, args=(theirs, self._function, self._memory), daemon=True
         )
-        with theirs, _as(self._share):
+        with theirs, _as(self._share), _without_main_module():
             self._process.start()
+        self._pid = self._process.pid
 
 
-def _ending(exitcode: int) -> str:
+def _ending(exitcode: int | None) -> str:
     if exitcode == -signal.SIGKILL:
         return "was killed (when memory runs out, Linux does that: try fewer --jobs)"
     return f"ended by itself, with exit code {exitcode}"
 
 
 @contextlib.contextmanager
+def _without_main_module() -> Iterator[None]:
+    """Keep what is started in here from importing this process's main module, maybe all of nbgrader."""
+    names = vars(sys.modules["__main__"])
+    file = names.pop("__file__", None)
+    try:
+        yield
+    finally:
+        if file is not None:
+            names["__file__"] = file
+
+
+@contextlib.contextmanager
 def _as(share: tuple[int, ...]) -> Iterator[None]:
-    """What is started in here has these cores from its first moment on: libraries count them early.
+    """Give what is started in here these cores from its first moment on: libraries count them early.
 
     And no Ctrl-C, which is for the one who starts it.
     """
@@ -192,10 +207,10 @@ def _use(cores: Iterable[int]) -> None:
 
 
 def _serve(inputs: connection.Connection, function: Callable[[Any], Any], memory: int) -> None:
-    """Runs in the process: a session of its own, without Ctrl-C, and then signals as usual."""
+    """Work on inputs, in a session of its own that no Ctrl-C reaches."""
     os.setsid()
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with, args=[multiprocessing.parent_process()], daemon=True).start()
     if memory:
         _limit_memory(memory)
     while True:
@@ -215,12 +230,12 @@ def _limit_memory(nbytes: int) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
-def _end_with_parent() -> None:
-    connection.wait([multiprocessing.parent_process().sentinel])
+def _end_with(parent: BaseProcess) -> None:
+    connection.wait([parent.sentinel])
     _kill(os.getpid())
 
 
-def _kill(pid: int) -> None:
+def _kill(pid: int | None) -> None:
     """End a process and all that it has started, in whichever session."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)

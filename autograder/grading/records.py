@@ -1,8 +1,8 @@
-"""What each submission came to when it was last run: one file each, which outlives whoever writes it.
+"""What each submission came to when it was last run: one file each, which outlives its writer.
 
-A record is kept in refereed/ASSIGNMENT/STUDENT/NOTEBOOK.json of the course's folder. `referee` takes from it
-what still holds and stores what it ran; `grade` and `report` read it. Nothing of it is a grade: those are in
-the gradebook.
+A record is kept in refereed/ASSIGNMENT/STUDENT/NOTEBOOK.json of the course's folder. `grade_submission` takes
+from it what still holds and stores what was run; `report` reads it. Nothing of it is a grade: those are in
+the gradebook. (What ranks record of their calls is `inside.call_json`.)
 """
 
 from __future__ import annotations
@@ -11,29 +11,31 @@ import hashlib
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from nbformat import NotebookNode
+from traitlets.config import Config
 
 from autograder.grading.dependencies import checks, fingerprint
 from autograder.grading.submission import is_test, name_of
+from autograder.sandbox.tiers import Tier
 
 FOLDER = "refereed"
 
 
 @dataclass
-class Cell:
+class CellRecord:
     """A code cell, and what it came to.
 
     Attributes:
-        name: its grade_id; None for a cell of the student's own.
+        name: its grade_id; "" for a cell of the student's own.
         outputs: as in a notebook. A test cell without any is to be run again.
         secret, fingerprint: of a test cell, what its inputs were drawn from, and of the code that drew them.
     """
 
-    name: str | None
+    name: str
     source: str
     is_test: bool
     outputs: list[dict[str, Any]] = field(default_factory=list)
@@ -47,46 +49,53 @@ class Terms:
     """How a submission is to be run.
 
     Attributes:
-        sandbox: whether students' code must have been kept from everything else.
+        tier: the weakest sandbox in which students' code may have run; None is any.
         secret: what all inputs must have been drawn from; "" is anything.
         only: the name of a test cell or of a check; "" is all. What is recorded of other test cells stands,
             even if their checks have changed since.
     """
 
-    sandbox: bool = True
+    tier: Tier | None = None
     secret: str = ""
     only: str = ""
 
-    def about(self, cell: Cell) -> bool:
-        """Whether a test cell is one of those that may have to be run again."""
+    @classmethod
+    def configured(cls, config: Config) -> Terms:
+        """Return what nbgrader_config.py and the command say of the plug-in's `Referee`."""
+        chosen = config.Referee
+        given = {each.name: chosen[each.name] for each in fields(cls) if each.name in chosen}
+        return cls(**given | {"tier": Tier(given["tier"]) if given.get("tier") else None})
+
+    def about(self, cell: CellRecord) -> bool:
+        """Tell whether a test cell is one of those that may have to be run again."""
         return self.only in ("", cell.name) or self.only in checks(cell.source)
 
 
 @dataclass
-class Record:
+class NotebookRecord:
     """What all code cells of a submission came to, in the order in which they are run.
 
     Attributes:
-        sandboxed: whether the student's code was kept from forging this.
-        repairs: what had to be mended before it could be run.
+        tier: what kept the student's code from forging this.
+        repairs: what had to be repaired before it could be run.
     """
 
-    sandboxed: bool
+    tier: Tier
     repairs: list[str]
-    cells: list[Cell]
+    cells: list[CellRecord]
 
     @property
-    def tests(self) -> list[Cell]:
+    def tests(self) -> list[CellRecord]:
         return [cell for cell in self.cells if cell.is_test]
 
     @property
     def seconds(self) -> float:
-        """How long the cells took, each when it was last run."""
+        """Return how long the cells took, each when it was last run."""
         return sum(cell.seconds for cell in self.cells)
 
-    def holding(self, cells: Sequence[Cell], terms: Terms) -> dict[str, Cell] | None:
-        """The test cells that need not be run again, by name; None if nothing of this record holds."""
-        if (terms.sandbox and not self.sandboxed) or _answers(self.cells) != _answers(cells):
+    def holding(self, cells: Sequence[CellRecord], terms: Terms) -> dict[str, CellRecord] | None:
+        """Return the test cells that need not run again, by name; None if nothing of the record holds."""
+        if not self.tier.satisfies(terms.tier) or _answers(self.cells) != _answers(cells):
             return None
         return {
             old.name: old
@@ -96,28 +105,30 @@ class Record:
 
 
 def path_of(course: Path, assignment: str, student: str, notebook: str) -> Path:
-    """Where the record of a submitted notebook is kept."""
+    """Return the path of a submitted notebook's record."""
     return course / FOLDER / assignment / student / f"{notebook}.json"
 
 
-def load(path: Path) -> Record | None:
-    """The record, or None when there is none that can be read."""
+def load(path: Path) -> NotebookRecord | None:
+    """Read a record; None when there is none that can be read."""
     try:
-        fields = json.loads(path.read_bytes())
-        return Record(**fields | {"cells": [Cell(**cell) for cell in fields["cells"]]})
+        saved = json.loads(path.read_bytes())
+        cells = [CellRecord(**cell) for cell in saved["cells"]]
+        return NotebookRecord(**saved | {"tier": Tier(saved["tier"]), "cells": cells})
     except (OSError, ValueError, TypeError, KeyError):
         return None
 
 
-def save(record: Record, path: Path) -> None:
-    """Replace what is there in one step: whoever reads it finds the old one or the new one, and all of it."""
+def save(record: NotebookRecord, path: Path) -> None:
+    """Replace a record in one step: a reader finds the old one or the new one, and all of it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".new")
-    with beside.open("w", encoding="ascii") as file:
-        json.dump(vars(record) | {"cells": [vars(cell) for cell in record.cells]}, file)
+    partial = path.with_suffix(".new")
+    with partial.open("w", encoding="ascii") as file:
+        plain = {"tier": record.tier.value, "cells": [vars(cell) for cell in record.cells]}
+        json.dump(vars(record) | plain, file)
         file.flush()
         os.fsync(file.fileno())
-    os.replace(beside, path)
+    os.replace(partial, path)
 
 
 def forget(path: Path, terms: Terms) -> None:
@@ -133,13 +144,13 @@ def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
     return [cell for cell in notebook.cells if cell.cell_type == "code"]
 
 
-def cells_of(notebook: NotebookNode) -> list[Cell]:
-    """A notebook's code cells, before they are run."""
-    return [Cell(name_of(cell), cell.source, is_test(cell)) for cell in code_cells(notebook)]
+def cells_of(notebook: NotebookNode) -> list[CellRecord]:
+    """Return a notebook's code cells, before they are run."""
+    return [CellRecord(name_of(cell), cell.source, is_test(cell)) for cell in code_cells(notebook)]
 
 
 def digest(notebook: NotebookNode) -> str:
-    """Of all that a grade and a feedback page are made from: text, points, outputs.
+    """Return a digest of all that a grade and a feedback page are made from: text, points, outputs.
 
     An autograded notebook carries it, so that one can tell what is in the gradebook.
     """
@@ -150,12 +161,12 @@ def digest(notebook: NotebookNode) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def _answers(cells: Sequence[Cell]) -> list[tuple[bool, str | None]]:
-    """All that a student's code does: its cells in order, and where between them each test cell is run."""
+def _answers(cells: Sequence[CellRecord]) -> list[tuple[bool, str]]:
+    """Return all that decides what a student's code does: its cells, and where tests run between them."""
     return [(cell.is_test, cell.name if cell.is_test else cell.source) for cell in cells]
 
 
-def _holds(old: Cell, cell: Cell, terms: Terms) -> bool:
+def _holds(old: CellRecord, cell: CellRecord, terms: Terms) -> bool:
     if not old.outputs or old.source != cell.source:
         return False
     if not terms.about(cell):

@@ -14,7 +14,6 @@ import hashlib
 import io
 import itertools
 import math
-import re
 import statistics
 import sys
 import time
@@ -26,7 +25,7 @@ from typing import Any
 from nbformat import NotebookNode
 
 from autograder import check
-from autograder.grading import outputs
+from autograder.grading import dependencies, outputs
 from autograder.grading.submission import is_test, name_of
 from autograder.kit.verdict import CheckFailed, Verdict
 from autograder.sandbox.student_process import StudentProcess
@@ -41,7 +40,7 @@ class OutOfTime(Exception):
         return f"The submission took more than {PATIENCE:g} s; this question was not reached."
 
 
-def grade(
+def run(
     notebook: NotebookNode,
     student: StudentProcess,
     secret: str,
@@ -71,9 +70,9 @@ def grade(
 
 
 def _forbidden(tests: Iterable[str]) -> set[str]:
-    """Libraries that the checks of these test cells forbid."""
-    names = {name for test in tests for name in re.findall(r"\bcheck\.(\w+)", test)}
-    modules = {getattr(check, name).__module__ for name in names & set(check.__all__)}
+    """Return the libraries that the checks of these test cells forbid."""
+    names = set().union(*map(dependencies.checks, tests)) & set(check.__all__)
+    modules = {getattr(check, name).__module__ for name in names}
     return {library for module in modules for library in getattr(sys.modules[module], "BANNED", ())}
 
 
@@ -87,7 +86,7 @@ def _run(cell: NotebookNode, student: StudentProcess, secret: str) -> list[Noteb
 
 
 def examine(source: str, points: float, student: StudentProcess, secret: str) -> list[NotebookNode]:
-    """Run a test cell; what it shows, and the error that it ends in, if it does.
+    """Run a test cell; return what it shows, and the error that it ends in, if it does.
 
     Its last expression, if that is a number, is its points, as in nbgrader.
 
@@ -95,8 +94,8 @@ def examine(source: str, points: float, student: StudentProcess, secret: str) ->
         points: the most that it can earn.
     """
     checks, text = _SecretChecks(secret), io.StringIO()
-    namespace = {name: student.function(name) for name in _free_names(source)}
-    namespace |= {"check": checks, "__name__": "__main__"}
+    functions = {name: student.function(name) for name in _free_names(source)}
+    namespace = functions | {"check": checks, "__name__": "__main__"}
     try:
         if time.monotonic() > student.deadline:
             raise OutOfTime
@@ -114,12 +113,13 @@ def examine(source: str, points: float, student: StudentProcess, secret: str) ->
 
 
 def _value(source: str, namespace: dict[str, Any]) -> float | None:
-    """Run the cell; the number that its last expression comes to, if it does."""
-    tree = ast.parse(source)
+    """Run the cell; return the number that its last expression comes to, if it is one."""
+    tree, value = ast.parse(source), None
     last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, "<test>", "exec"), namespace)
-    value = eval(compile(ast.Expression(last.value), "<test>", "eval"), namespace) if last else None
-    return float(value) if type(value) in (int, float) else None
+    if isinstance(last, ast.Expr):
+        value = eval(compile(ast.Expression(last.value), "<test>", "eval"), namespace)
+    return float(value) if isinstance(value, (int, float)) and type(value) is not bool else None
 
 
 def _within(value: float, points: float) -> float:
@@ -142,7 +142,7 @@ class _SecretChecks:
 
     @property
     def share(self) -> Fraction:
-        """Of the points: each check of a cell counts the same."""
+        """Return the share of the points; each check of a cell counts the same."""
         return statistics.mean(self._shares) if self._shares else Fraction(1)
 
     def __getattr__(self, name: str) -> Callable[..., None]:
@@ -163,7 +163,7 @@ class _SecretChecks:
 
 
 def _free_names(source: str) -> set[str]:
-    """The names that a test cell takes from the notebook."""
+    """Return the names that a test cell takes from the notebook."""
     nodes = list(ast.walk(ast.parse(source)))
     names = [node for node in nodes if isinstance(node, ast.Name)]
     bound = {node.id for node in names if not isinstance(node.ctx, ast.Load)}

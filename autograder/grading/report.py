@@ -21,9 +21,10 @@ from nbgrader.api import SubmittedAssignment
 from autograder.grading import outputs, records, structures, submission
 from autograder.grading.gradebook import Class, ClassError
 from autograder.grading.outputs import Failure
-from autograder.grading.progress import clock
-from autograder.grading.records import Cell, Record
+from autograder.grading.progress_line import clock
+from autograder.grading.records import CellRecord, NotebookRecord
 from autograder.grading.submission import SubmissionError, name_of
+from autograder.sandbox.tiers import Tier
 
 FOLDER = "report"
 BARS = 10  # of the histogram
@@ -43,11 +44,11 @@ class Question:
     points: float
     most: float
     waits: bool
-    cell: Cell | None
+    cell: CellRecord | None
 
     @property
     def reason(self) -> str:
-        """Why its test failed, in a few words; "" if it did not."""
+        """Say why its test failed, in a few words; "" if it did not."""
         return _reason(self.cell) if self.cell else ""
 
 
@@ -60,7 +61,7 @@ class Student:
     most: float
     penalty: float
     questions: list[Question]
-    records: list[Record]
+    records: list[NotebookRecord]
 
     @property
     def by_name(self) -> dict[str, Question]:
@@ -71,24 +72,29 @@ class Student:
         return sum(record.seconds for record in self.records)
 
     @property
+    def tiers(self) -> list[Tier]:
+        """Return the tiers of sandbox in which it was graded, the weakest last."""
+        return sorted({record.tier for record in self.records}, key=list(Tier).index)
+
+    @property
     def repairs(self) -> list[str]:
         return [repair for record in self.records for repair in record.repairs]
 
     @property
-    def broken(self) -> list[Cell]:
-        """Cells of the student's own that ended in an error."""
+    def broken(self) -> list[CellRecord]:
+        """Return the cells of the student's own that ended in an error."""
         return [cell for cell in self._cells() if not cell.is_test and _failure(cell)]
 
     @property
     def answers(self) -> dict[str, str]:
         return {cell.name: cell.source for cell in self._cells() if cell.name and not cell.is_test}
 
-    def _cells(self) -> Iterator[Cell]:
+    def _cells(self) -> Iterator[CellRecord]:
         return (cell for record in self.records for cell in record.cells)
 
 
 def report(course: Path, assignment: str) -> Path:
-    """Write the pages into report/ASSIGNMENT; returns the path of the one to open.
+    """Write the pages into report/ASSIGNMENT; return the path of the one to open.
 
     Raises:
         ClassError: when there is no such assignment, or nothing of it was graded.
@@ -114,7 +120,7 @@ def report(course: Path, assignment: str) -> Path:
 
 
 def _release(own: Class) -> tuple[list[str], dict[str, str]]:
-    """The names of all cells in their order, and the course's own answers."""
+    """Return the names of all cells in their order, and the course's own answers."""
     try:
         notebooks = [submission.release(own.course, own.assignment, name) for name in own.notebooks]
     except SubmissionError as error:
@@ -125,17 +131,14 @@ def _release(own: Class) -> tuple[list[str], dict[str, str]]:
 
 
 def _handed_out(own: Class) -> dict[str, str]:
-    """The answers' cells before they were answered, as far as they are there."""
+    """Return the source of each answer's cell as it was handed out, if it is there."""
     paths = [own.released / f"{name}.ipynb" for name in own.notebooks]
     cells = [cell for path in paths if path.is_file() for cell in submission.read(path).cells]
     return {name_of(cell): cell.source for cell in cells if name_of(cell)}
 
 
 def _students(own: Class, names: Sequence[str]) -> list[Student]:
-    """
-    Args:
-        names: of all cells, in the order in which questions are shown.
-    """
+    """Return what is known of each student; questions are in the order of the cells' names."""
     order = {name: place for place, name in enumerate(names)}
     with own.open() as gradebook:
         submissions = gradebook.assignment_submissions(own.assignment)
@@ -158,11 +161,11 @@ def _student(own: Class, submitted: SubmittedAssignment, order: dict[str, int]) 
     return Student(name, max(0.0, submitted.score - penalty), submitted.max_score, penalty, questions, known)
 
 
-def _failure(cell: Cell) -> Failure | None:
+def _failure(cell: CellRecord) -> Failure | None:
     return outputs.failure(cell.outputs)
 
 
-def _reason(cell: Cell) -> str:
+def _reason(cell: CellRecord) -> str:
     failure = _failure(cell)
     return failure.mistake or failure.name if failure else ""
 
@@ -170,7 +173,7 @@ def _reason(cell: Cell) -> str:
 # --- what is shown ----------------------------------------------------------------------------------------
 
 
-def _summary(students: Sequence[Student], alike: Sequence[structures.Group]) -> dict[str, Any]:
+def _summary(students: Sequence[Student], alike: Sequence[structures.Likeness]) -> dict[str, Any]:
     shares = [student.points / student.most if student.most else 0.0 for student in students]
     bars = Counter(min(int(share * BARS), BARS - 1) for share in shares)
     took = sorted((s for s in students if s.records), key=lambda student: -student.seconds)
@@ -183,6 +186,7 @@ def _summary(students: Sequence[Student], alike: Sequence[structures.Group]) -> 
         "questions": _questions(students),
         "slowest": took[:MOST],
         "median_seconds": statistics.median(student.seconds for student in took) if took else 0.0,
+        "tiers": Counter(str(student.tiers[-1]) for student in students if student.tiers).most_common(),
         "mended": [student for student in students if student.repairs],
         "alike": [group for group in alike if not group.as_solved][:MOST],
         "as_solved": [group for group in alike if group.as_solved][:MOST],
@@ -190,7 +194,7 @@ def _summary(students: Sequence[Student], alike: Sequence[structures.Group]) -> 
 
 
 def _questions(students: Sequence[Student]) -> list[dict[str, Any]]:
-    """How the class did in each question."""
+    """Say how the class did in each question."""
     by_name = defaultdict(list)
     for student in students:
         for question in student.questions:
@@ -211,8 +215,8 @@ def _question(each: Sequence[Question]) -> dict[str, Any]:
     }
 
 
-def _shown(cell: Cell) -> Iterator[tuple[str, str]]:
-    """What a test cell showed: each part with its kind, which is table, text or error.
+def _shown(cell: CellRecord) -> Iterator[tuple[str, str]]:
+    """Yield what a test cell showed: each part with its kind, which is table, text or error.
 
     A table is the verdict's own, which escapes what it quotes. Everything else is escaped by the page.
     """
@@ -222,7 +226,7 @@ def _shown(cell: Cell) -> Iterator[tuple[str, str]]:
                 yield "table", Markup(output["data"]["text/html"])
             case "stream":
                 yield "text", output["text"]
-            case "error" if output["ename"] != "CheckFailed":  # whose text is in the table
+            case "error" if output["ename"] != outputs.CHECK_FAILED:  # whose text is in the table
                 yield "error", f"{output['ename']}: {output['evalue']}"
 
 

@@ -1,7 +1,7 @@
 """The reader's own score: runs an exercise and prints, for each question, its points and what is wrong.
 
 `autograder check exercises/02_collectives` calls it. The notebook is run by the same referee in the same
-sandbox as in class, so what is right here is right there. It grades nobody: the test cells are the reader's.
+sandbox as in class, so what is right here is right there. It gives no grade: the test cells are the reader's.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
@@ -19,13 +20,14 @@ from nbgrader.utils import compute_checksum, determine_grade
 from autograder.grading import outputs, referee
 from autograder.grading.outputs import Failure
 from autograder.grading.submission import restored
-from autograder.sandbox import bubblewrap
-from autograder.sandbox.bubblewrap import Sandbox, SandboxMissing
-from autograder.sandbox.launch import Unconfined, launch
+from autograder.sandbox import tiers
+from autograder.sandbox.sandbox import SandboxMissing
 from autograder.sandbox.student_process import StudentProcess
+from autograder.sandbox.tiers import Tier
 from fourranks.errors import plain
 
 _MESSAGE_WIDTH = 100
+_PRINT = partial(print, flush=True)  # into a file or a pipe, too, as soon as it is known
 
 
 class ScoreError(Exception):
@@ -33,7 +35,7 @@ class ScoreError(Exception):
 
 
 @dataclass(frozen=True)
-class Question:
+class ScoreLine:
     """One graded cell: its name, its points, and what came of it."""
 
     name: str
@@ -46,8 +48,8 @@ class Question:
         return f"  {self.name:<28} {points:>7} of {self.max_points:>3g}  {self.message}"
 
 
-def check(path: Path, show: Callable[[str], None] = print) -> bool:
-    """Runs an exercise's notebook, or all in a folder, and shows one line for each question as it is known.
+def check(path: Path, show: Callable[[str], None] = _PRINT) -> bool:
+    """Run an exercise's notebook, or all in a folder, and show a line for each question as it is known.
 
     Args:
         path: a notebook, or a folder with notebooks.
@@ -60,8 +62,8 @@ def check(path: Path, show: Callable[[str], None] = print) -> bool:
         ScoreError: when there is no such notebook, or no question in it.
     """
     notebooks = [(notebook, _read(notebook)) for notebook in _notebooks(path)]
-    confine = _confinement(show)
-    complete = [_check_notebook(path, notebook, confine, show) for path, notebook in notebooks]
+    tier = _tier(show)
+    complete = [_check_notebook(path, notebook, tier, show) for path, notebook in notebooks]
     return all(complete)
 
 
@@ -87,22 +89,16 @@ def _read(path: Path) -> NotebookNode:
     return notebook
 
 
-def _confinement(show: Callable[[str], None]) -> type[Sandbox] | type[Unconfined]:
-    """A sandbox, as in class; without one the reader's own code runs as it does in the reader's notebook."""
+def _tier(show: Callable[[str], None]) -> Tier:
+    """Choose a sandbox, as in class, or else let code run as it does in the reader's notebook."""
     try:
-        bubblewrap.check()
+        return tiers.choose()
     except SandboxMissing as error:
         show(f"This runs without the sandbox that is used in class. {error}")
-        return Unconfined
-    return Sandbox
+        return Tier.NONE
 
 
-def _check_notebook(
-    path: Path,
-    notebook: NotebookNode,
-    confine: type[Sandbox] | type[Unconfined],
-    show: Callable[[str], None],
-) -> bool:
+def _check_notebook(path: Path, notebook: NotebookNode, tier: Tier, show: Callable[[str], None]) -> bool:
     show(f"{path}")
     graded, repairs = restored(notebook, notebook)
     for line in [*repairs, *_changed(graded)]:
@@ -114,8 +110,8 @@ def _check_notebook(
             questions.append(_question(cell))
             show(str(questions[-1]))
 
-    with StudentProcess(launch=partial(launch, confine)) as student:
-        referee.grade(graded, student, secrets.token_hex(16), done)
+    with StudentProcess(launch=tier.launch) as student:
+        referee.run(graded, student, secrets.token_hex(16), done)
     return _sum(questions, show)
 
 
@@ -125,9 +121,9 @@ def _changed(notebook: NotebookNode) -> Iterator[str]:
             yield f"{_field(cell, 'grade_id')}: the cell was changed; in class it is as it was handed out"
 
 
-def _sum(questions: list[Question], show: Callable[[str], None]) -> bool:
+def _sum(questions: list[ScoreLine], show: Callable[[str], None]) -> bool:
     own = [question for question in questions if question.points is not None]
-    points, most = sum(q.points for q in own), sum(q.max_points for q in own)
+    points, most = sum(q.points or 0 for q in own), sum(q.max_points for q in own)
     by_hand = sum(q.max_points for q in questions) - most
     show(
         f"  {'':<28} {points:>7g} of {most:>3g}  points" + (f", {by_hand:g} more by hand" if by_hand else "")
@@ -135,22 +131,22 @@ def _sum(questions: list[Question], show: Callable[[str], None]) -> bool:
     return points == most
 
 
-def _question(cell: NotebookNode) -> Question:
+def _question(cell: NotebookNode) -> ScoreLine:
     name, most = _field(cell, "grade_id"), _field(cell, "points")
     points, _ = determine_grade(cell)
     if _field(cell, "solution"):
-        return Question(name, most, None, "no answer yet" if points == 0 else "")
+        return ScoreLine(name, most, None, "no answer yet" if points == 0 else "")
     failure = outputs.failure(cell.outputs)
-    return Question(name, most, points, _line(failure) if failure else "passed" if points == most else "")
+    return ScoreLine(name, most, points, _line(failure) if failure else "passed" if points == most else "")
 
 
 def _line(failure: Failure) -> str:
     text = plain(failure.message).strip().split("\n")[0]
-    if failure.name not in ("CheckFailed", "AssertionError"):
+    if failure.name not in (outputs.CHECK_FAILED, AssertionError.__name__):
         text = f"{failure.name}: {text}" if text else failure.name
     return text if len(text) <= _MESSAGE_WIDTH else text[: _MESSAGE_WIDTH - 1] + "…"
 
 
-def _field(cell: NotebookNode, name: str) -> object:
+def _field(cell: NotebookNode, name: str) -> Any:
     fields = cell.metadata.get("nbgrader")
     return fields.get(name) if isinstance(fields, dict) else None

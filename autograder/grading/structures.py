@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from autograder.grading.pool import Failed, Pool, usable_cores
 
 TRIVIAL = 60  # nodes of a syntax tree, about eight short lines: less is alike by accident
-LONGEST = 100_000  # characters; nobody writes an answer like that
+LONGEST = 100_000  # characters; no student writes an answer like that
 SECONDS = 60.0  # for the answers of a student
 MEMORY = 1 << 30  # bytes
 
 
 @dataclass(frozen=True)
-class Group:
+class Likeness:
     """Students whose answers have the same structure.
 
     Attributes:
@@ -45,8 +45,8 @@ class Structure:
 
 def alike(
     answers: Mapping[str, Mapping[str, str]], released: Mapping[str, str], solution: Mapping[str, str]
-) -> list[Group]:
-    """Groups of two and more, the most telling first.
+) -> list[Likeness]:
+    """Return the structures that two and more students share, the most telling first.
 
     Args:
         answers: of each student, the source of each cell by name.
@@ -60,7 +60,7 @@ def alike(
         for structure in structures:
             having[structure].append(student)
     groups = [
-        Group(structure.cell, tuple(students), structure.size, structure in solved)
+        Likeness(structure.cell, tuple(students), structure.size, structure in solved)
         for structure, students in having.items()
         if structure.size >= TRIVIAL and len(students) > 1 and structure not in handed_out
     ]
@@ -68,7 +68,7 @@ def alike(
 
 
 def _structures(answers: Mapping[str, Mapping[str, str]], cells: set[str]) -> dict[str, list[Structure]]:
-    """Of each student's answers to these cells; nothing of a student whose code takes too long to parse."""
+    """Return each student's structures, unless the student's code takes too long to parse."""
     given = {
         name: tuple((cell, own[cell]) for cell in sorted(cells & set(own))) for name, own in answers.items()
     }
@@ -79,7 +79,7 @@ def _structures(answers: Mapping[str, Mapping[str, str]], cells: set[str]) -> di
 
 
 def _of_one(cells: tuple[tuple[str, str], ...]) -> list[Structure]:
-    """Runs in a process with limits: Python's parser takes minutes for some texts of a hundred characters."""
+    """Parse answers, in a process with limits: some texts of a hundred characters take minutes."""
     return [_structure(cell, source) for cell, source in cells]
 
 
@@ -89,7 +89,7 @@ def _structure(cell: str, source: str) -> Structure:
 
 
 def _without_names(source: str) -> str:
-    """The syntax tree as text, without what can be changed without a thought; "" if there is none."""
+    """Return the syntax tree as text, without what is changed without a thought; "" if there is none."""
     if len(source) > LONGEST:
         return ""
     try:
@@ -118,5 +118,5 @@ def _strip(node: ast.AST) -> None:
 
 
 def _is_text(line: ast.stmt) -> bool:
-    """A docstring, or what somebody put in the place of a comment."""
+    """Tell whether this is a docstring, or a text in the place of a comment."""
     return isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
@@ -37,7 +38,7 @@ class SubmissionError(Exception):
 
 
 def release(course: Path, assignment: str, notebook: str) -> NotebookNode:
-    """The instructor's notebook, with hidden tests, as `nbgrader generate_assignment` reads it.
+    """Read the instructor's notebook, with hidden tests, as `nbgrader generate_assignment` does.
 
     Raises:
         SubmissionError: when it is not there.
@@ -49,7 +50,7 @@ def release(course: Path, assignment: str, notebook: str) -> NotebookNode:
 
 
 def read(path: Path) -> NotebookNode:
-    """What a student wrote in the notebook at `path`: its cells' text and names, no outputs.
+    """Read what a student wrote in the notebook at `path`: its cells' text and names, no outputs.
 
     It may take any time and memory to find out; `intake` calls this where both have an end.
 
@@ -71,10 +72,10 @@ def read(path: Path) -> NotebookNode:
 
 
 def require_own(path: Path) -> None:
-    """
+    """Require a file that is not too large to be looked at, without links near it.
+
     Raises:
-        SubmissionError: when `path` is no file, not to be read, too large to be looked at, or a link, or when
-            there are links beside it: they could lead to files of other people.
+        SubmissionError: there is no such file, or there are links, which could lead to files of other people.
     """
     links = _links(path.parent)
     if links:
@@ -108,8 +109,8 @@ def _parsed(path: Path) -> object:
         raise SubmissionError(f"{path} is no notebook: {said}") from None
 
 
-def _text_of(cell: dict) -> NotebookNode:
-    """What counts of a cell: its kind, its name, its text."""
+def _text_of(cell: dict[str, Any]) -> NotebookNode:
+    """Return what counts of a cell: its kind, its name, its text."""
     source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
     kind = cell.get("cell_type")
     fields = cell.get("metadata", {}).get("nbgrader", {})
@@ -128,10 +129,7 @@ def _name(value: object) -> str:
 
 
 def _require_sizes(path: Path, cells: list[NotebookNode]) -> None:
-    """
-    Raises:
-        SubmissionError: when there is more text in it than anybody would read.
-    """
+    """Require no more text than people read."""
     code = [len(cell.source) for cell in cells if cell.cell_type == "code"]
     text = [len(cell.source) for cell in cells if cell.cell_type != "code"]
     for what, size, most in (
@@ -145,7 +143,7 @@ def _require_sizes(path: Path, cells: list[NotebookNode]) -> None:
 
 
 def restored(submitted: NotebookNode, release: NotebookNode) -> tuple[NotebookNode, list[str]]:
-    """The notebook to grade, and what had to be mended, a line each.
+    """Return the notebook to grade, and what had to be repaired, a line each.
 
     Cells stay in the student's order, but a locked one comes after what it follows in the release.
 
@@ -172,8 +170,8 @@ def restored(submitted: NotebookNode, release: NotebookNode) -> tuple[NotebookNo
     return NotebookNode({**deepcopy(release), "cells": cells}), repairs
 
 
-def mended(submitted: NotebookNode, release: NotebookNode) -> NotebookNode:
-    """The notebook to grade, which says at its top and in its metadata what had to be mended."""
+def repaired(submitted: NotebookNode, release: NotebookNode) -> NotebookNode:
+    """Return the notebook to grade, which says at its top and in its metadata what was repaired."""
     notebook, repairs = restored(submitted, release)
     notebook.metadata.setdefault("fourranks", NotebookNode()).repairs = repairs
     if repairs:
@@ -186,7 +184,7 @@ Named = tuple[str | None, NotebookNode]
 
 
 def _named_cells(submitted: NotebookNode, named: dict[str, NotebookNode]) -> Iterator[Named]:
-    """Each cell with its name in the release: nbgrader's field, or the cell's id where that was lost."""
+    """Yield each cell with its name in the release: nbgrader's field, or the cell's id if that is lost."""
     for cell in submitted.cells:
         fields = cell.metadata.get("nbgrader", {})
         names = (fields.get("grade_id") if isinstance(fields, dict) else None, cell.get("id"))
@@ -194,7 +192,7 @@ def _named_cells(submitted: NotebookNode, named: dict[str, NotebookNode]) -> Ite
 
 
 def _once(came: list[Named], named: dict[str, NotebookNode]) -> Iterator[Named]:
-    """Of copies the last one counts, as in a kernel; others of an answer are cells of the student's own."""
+    """Let the last copy of a cell count, as in a kernel; other copies of an answer are the student's own."""
     last = {name: index for index, (name, _) in enumerate(came)}
     for index, (name, cell) in enumerate(came):
         if name is None or index == last[name]:
@@ -204,30 +202,30 @@ def _once(came: list[Named], named: dict[str, NotebookNode]) -> Iterator[Named]:
 
 
 def _answered(released: NotebookNode, cell: NotebookNode) -> NotebookNode:
-    """The released cell, with what the student wrote in it unless it is locked."""
+    """Return the released cell, with what the student wrote in it unless it is locked."""
     source = released.source if released.metadata.nbgrader.locked else cell.source
     return NotebookNode({**deepcopy(released), "source": source})
 
 
 def _further(cell: NotebookNode, number: int) -> NotebookNode:
-    """A cell of the student's own; it counts for nothing by itself."""
+    """Return a cell of the student's own, which counts for nothing by itself."""
     return _MAKE[cell.cell_type](cell.source, id=f"own-{number}")
 
 
 def _place_after(name: str | None, cells: list[NotebookNode]) -> int:
-    """Behind the cell of this name; in front of all code if it is None."""
+    """Return the place behind the cell of this name; in front of all code if it is None."""
     if name is None:
         return next((index for index, cell in enumerate(cells) if cell.cell_type == "code"), len(cells))
     return next(index + 1 for index, cell in enumerate(cells) if name_of(cell) == name)
 
 
-def name_of(cell: NotebookNode) -> str | None:
-    """A cell's grade_id; None for a cell of the student's own."""
-    return cell.metadata.get("nbgrader", {}).get("grade_id")
+def name_of(cell: NotebookNode) -> str:
+    """Return a cell's grade_id; "" for a cell of the student's own."""
+    return cell.metadata.get("nbgrader", {}).get("grade_id", "")
 
 
 def is_test(cell: NotebookNode) -> bool:
-    """Whether this is a cell of the instructor's that earns points by itself."""
+    """Tell whether this is a cell of the instructor's that earns points by itself."""
     fields = cell.metadata.get("nbgrader", {})
     return bool(fields.get("grade")) and not fields.get("solution")
 
@@ -246,5 +244,5 @@ def _repairs(came: list[Named], named: dict[str, NotebookNode]) -> Iterator[str]
 
 
 def _as_handed_out(source: str) -> tuple[str, str]:
-    """A locked cell without its hidden tests, and with them: some hand in what the course is made from."""
+    """Return a locked cell without hidden tests, and with: some hand in what the course is made from."""
     return HIDDEN.sub("", source).strip(), source.strip()

@@ -58,7 +58,7 @@ class Found:
 
 
 def find(upload: Upload) -> Found:
-    """The notebook of the assignment in an upload: of several the newest copy."""
+    """Find the notebook of the assignment in an upload: of several the newest copy."""
     unpacking = _Unpacking()
     readable: dict[str, bytes] = {}
     unreadable: dict[str, bytes] = {}
@@ -72,11 +72,12 @@ def find(upload: Upload) -> Found:
     fitting = readable or unreadable
     chosen = max(fitting, key=_copy, default=None)
     others = [path for path in fitting if path != chosen]
-    return Found(unpacking.paths, chosen, fitting.get(chosen, b""), others, unpacking.problems)
+    content = fitting[chosen] if chosen else b""
+    return Found(unpacking.paths, chosen, content, others, unpacking.problems)
 
 
 def questions(notebook: bytes) -> set[str] | None:
-    """The names of its graded cells; None if it cannot be read."""
+    """Return the names of a notebook's graded cells; None if it cannot be read."""
     try:
         fields = [cell["metadata"].get("nbgrader", {}) for cell in json.loads(notebook)["cells"]]
         return {field["grade_id"] for field in fields if field.get("grade")}
@@ -85,7 +86,7 @@ def questions(notebook: bytes) -> set[str] | None:
 
 
 def _copy(path: str) -> int:
-    """The number that a browser or a platform has put behind its name: the highest is the newest."""
+    """Return the number that a browser or a platform put behind its name: the highest is the newest."""
     number = _COPY.search(path)
     return int(number[1]) if number else 0
 
@@ -104,7 +105,7 @@ class _Unpacking:
         self._files_left = MAX_FILES
 
     def files(self, upload: Upload) -> Iterator[tuple[str, bytes]]:
-        """Each notebook and what is in it; nothing of one that is too large."""
+        """Yield each notebook and its content, but for those that are too large."""
         if upload.download.is_dir():
             for path in upload.paths:
                 with (upload.download / path).open("rb") as content:
@@ -116,7 +117,7 @@ class _Unpacking:
                     yield from self._unpacked(path, content, DEPTH)
 
     def _unpacked(self, path: str, content: IO[bytes], depth: int) -> Iterator[tuple[str, bytes]]:
-        """The file itself, and of a zip what is in it, if it can be unpacked."""
+        """Yield the file itself, or what is in a zip, if it can be unpacked."""
         kind = path.lower().rpartition(".")[2]
         if _OF_PROGRAMS.search(path):
             return

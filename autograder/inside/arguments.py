@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from autograder.inside.frames import MOST_BYTES, dtype_of
+from autograder.inside.frames import DEFAULT_LIMITS, dtype_of
 
 _OPTIONS = {
     kind.__name__: kind
@@ -32,11 +32,11 @@ _REDUCE_OPS = dist.ReduceOp.RedOpType.__members__
 
 
 def to_plain(value: Any, sent: list[torch.Tensor], unread: frozenset[int] = frozenset()) -> Any:
-    """An argument, or a part of it, as plain data.
+    """Return an argument, or a part of it, as plain data.
 
     Args:
         sent: gets the tensors in it, to be sent along.
-        unread: ids of tensors of which only the form is sent, because nobody reads what they hold.
+        unread: ids of tensors of which only the form is sent, because what they hold is not read.
     """
     match value:
         case torch.Tensor():
@@ -54,7 +54,7 @@ def to_plain(value: Any, sent: list[torch.Tensor], unread: frozenset[int] = froz
 
 
 def from_plain(plain: Any, sent: Sequence[torch.Tensor]) -> Any:
-    """The argument; a tensor of which only the form was sent holds anything.
+    """Return the argument; a tensor of which only the form was sent holds anything.
 
     Raises:
         ValueError, TypeError, LookupError, RuntimeError: it is none.
@@ -84,7 +84,7 @@ def from_plain(plain: Any, sent: Sequence[torch.Tensor]) -> Any:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """What a tensor holds, without gaps, as a plain tensor of the CPU."""
+    """Return what a tensor holds, without gaps, as a plain tensor of the CPU."""
     return tensor.detach().as_subclass(torch.Tensor).cpu().resolve_conj().resolve_neg().contiguous()
 
 
@@ -96,8 +96,8 @@ def _plain_tensor(value: torch.Tensor, sent: list[torch.Tensor], only_its_form: 
 
 
 def _strided(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """A tensor with the same gaps: Gloo refuses some, and whoever calls it is to see that."""
+    """Return a tensor with the same gaps: Gloo refuses some, which its caller is to see."""
     elements = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True) if size)
-    if elements * dtype.itemsize > MOST_BYTES or min((*shape, *stride), default=0) < 0:
+    if elements * dtype.itemsize > DEFAULT_LIMITS.nbytes or min((*shape, *stride), default=0) < 0:
         raise ValueError("a tensor that is too large")
     return torch.empty_strided(shape, stride, dtype=dtype)

@@ -18,12 +18,14 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from autograder.inside import filesystem, forked_zygote, isolation, limits, masking, recorded, wire
+from autograder.inside import call_json, filesystem, forked_zygote, isolation, limits, masking, wire
 from autograder.inside.ledger import Ledger
-from autograder.inside.runs import RAISED, WRONG_TYPE, RunFailed
+from autograder.inside.meeting import Meeting
+from autograder.inside.runs import DIED, RAISED, WRONG_TYPE, RunFailed
 from autograder.inside.shipped import ShippedFunction
-from autograder.inside.witness import Meeting, become_witnessed_rank
+from autograder.inside.witness import become_witnessed_rank
 from fourranks import zygote_process
+from fourranks.errors import StartError
 from fourranks.trace import Call
 
 IDLE = 0.2  # seconds without a request: whoever waits for this process asks at once
@@ -68,7 +70,7 @@ def _start(forbidden: Sequence[str]) -> _Calls:
 
 
 def _fork_notebook() -> socket.socket:
-    """A process for the cells that shares with this one what was imported, and nothing else."""
+    """Fork a process for the cells, which shares with this one what was imported, and nothing else."""
     from autograder.inside import cells
 
     ours, theirs = socket.socketpair()
@@ -78,6 +80,8 @@ def _fork_notebook() -> socket.socket:
             forked_zygote.keep_only(theirs.fileno())
             forked_zygote.end_with(parent)
             isolation.keep_apart(shares_files=True)
+            if not filesystem.has_namespaces():  # the network is everybody's
+                isolation.leave_no_traces(shares_files=True, starts_sessions=True)
             os.chdir(filesystem.HOME)
             forked_zygote.share()
             cells.serve(theirs)
@@ -111,10 +115,13 @@ class _Calls:
                     return self._run(name, requests, backend, timeout)
                 except RunFailed as failure:
                     return _failed(failure, len(requests))
+                except StartError as error:  # no fault of the student's, so a check should say what it is
+                    return _failed(RunFailed(DIED, f"the ranks could not start: {error}"), len(requests))
             case {"release": True}:
                 while self._functions:
                     self._functions.popitem()[1].release()
                 return {}
+        raise wire.WireError("no request")
 
     def _run(self, name: str, requests: list[bytes], backend: str, timeout: float) -> dict[str, Any]:
         if name not in self._functions:
@@ -123,8 +130,8 @@ class _Calls:
         ran = shipped.run(requests, backend, timeout)
         if _count(ran.calls) > MAX_CALLS:
             raise RunFailed(WRONG_TYPE, f"the ranks communicated more than {MAX_CALLS:,} times")
-        noted = ran.moments and [[list(moment) for moment in own] for own in ran.moments]
-        return {"answers": ran.answers, "calls": recorded.plain(ran.calls), "moments": noted}
+        noted = [[list(moment) for moment in own] for own in ran.moments] if ran.moments is not None else None
+        return {"answers": ran.answers, "calls": call_json.dumps(ran.calls), "moments": noted}
 
     def _shipped(self, name: str) -> ShippedFunction:
         match self._ask_notebook({"ship": name}):
@@ -137,7 +144,8 @@ class _Calls:
 
     def _ask_notebook(self, request: dict[str, Any]) -> dict[str, Any]:
         wire.send(self._notebook, request)
-        return wire.receive(self._notebook)
+        answer: dict[str, Any] = wire.receive(self._notebook)
+        return answer
 
 
 def _size(sources: dict[Any, Any]) -> int:
@@ -159,7 +167,9 @@ def _failed(failure: RunFailed, world_size: int) -> dict[str, Any]:
         "reason": failure.reason,
         "message": failure.message,
         "exception": failure.exception,
-        "calls": recorded.plain(calls),
+        "no such rank": failure.no_such_rank,
+        "stuck in": list(failure.stuck_in),
+        "calls": call_json.dumps(calls),
     }
 
 

@@ -10,25 +10,32 @@ import sys
 import types
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from IPython import get_ipython
 
-from autograder.inside import moments, wire
+from autograder.inside import moments, reports, wire
 from autograder.inside.runs import RAISED, RunFailed
 from fourranks.protocol import parcel
+from fourranks.protocol.messages import RANK_NAMES
+from fourranks.protocol.remote_error import ErrorWithData
 from fourranks.rank import frames
+from fourranks.rank.wrong_rank import refusal_of
 
 DRIVERS = b"autograder.inside.drivers."  # where drivers are, as requests name them
-_RANK_NAMES = ("rank", "world_size", "device", "torch", "dist")
 
 
-class StudentError(Exception):
-    """What a student's function raised, as four lines: class, file, line number, message."""
+class StudentError(ErrorWithData):
+    """What a student's function raised.
+
+    Its data: the exception's class; file and line of the innermost place in the student's code; the message;
+    whether it says that a call named a rank which its group does not have.
+    """
 
 
-def by_value(function: Callable) -> bytes:
+def by_value(function: Callable[..., Any]) -> bytes:
     """Pickle a function of a notebook with all that it refers to.
 
     Raises:
@@ -45,7 +52,7 @@ def by_value(function: Callable) -> bytes:
 
 
 def call_on_rank(pickled: memoryview, request: memoryview) -> pickle.PickleBuffer:
-    """Runs on a rank: makes the group, calls the function, answers with what it returned and left behind.
+    """Make the group on this rank, call the function, and return what it returned and left behind.
 
     All of it may be large: it travels beside the pickles of calls and answers, not in them.
     """
@@ -53,7 +60,7 @@ def call_on_rank(pickled: memoryview, request: memoryview) -> pickle.PickleBuffe
     return pickle.PickleBuffer(_answer(pickle.loads(pickled), request))
 
 
-def _answer(function: Callable, request: memoryview) -> bytes:
+def _answer(function: Callable[..., Any], request: memoryview) -> bytes:
     arguments, members, driver = wire.decode(request)
     keywords = {} if members is None else {"group": dist.new_group(members)}
     if arguments is None:
@@ -64,9 +71,10 @@ def _answer(function: Callable, request: memoryview) -> bytes:
     marks.begin()
     use = functools.partial(_driver(driver), function) if driver else function
     try:
-        value = use(*arguments, **keywords)
+        value = reports.plain(use(*arguments, **keywords))
     except (Exception, SystemExit) as error:
-        raise StudentError("\n".join(map(str, _describe(error)))) from None
+        raised = _describe(error)
+        raise StudentError("\n".join(map(str, raised[:4])), raised) from None
     try:
         marked = [list(moment) for moment in marks.end()]
         return wire.encode({"value": value, "arguments": arguments, "moments": marked})
@@ -74,26 +82,27 @@ def _answer(function: Callable, request: memoryview) -> bytes:
         return wire.encode({"unsendable": str(error)})
 
 
-def _lend_names(function: Callable) -> None:
+def _lend_names(function: Callable[..., Any]) -> None:
     """Let a notebook's code use the names that every rank has; its own names win."""
     kind = function if isinstance(function, type) else type(function)
     parts = [getattr(function, "func", function), *vars(kind).values()]
     for part in (inspect.unwrap(getattr(part, "__func__", part)) for part in parts):
         names = getattr(part, "__globals__", {})
         if names.get("__name__") == "__main__":
-            for name in _RANK_NAMES:
+            for name in RANK_NAMES:
                 names.setdefault(name, get_ipython().user_ns[name])
 
 
-def _driver(name: str) -> Callable:
+def _driver(name: str) -> Callable[..., Any]:
     module, _, function = name.partition(":")
     if not module.startswith(DRIVERS.decode()):
         raise ValueError(f"{name} is no driver")
-    return getattr(importlib.import_module(module), function)
+    driver: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return driver
 
 
-def _on_device(value: object) -> object:
-    """The same arguments on this rank's GPU, if the ranks talk by NCCL."""
+def _on_device(value: Any) -> Any:
+    """Return an argument, or a list of them, on this rank's GPU if the ranks talk by NCCL."""
     if dist.get_backend() != "nccl":
         return value
     if isinstance(value, torch.Tensor):
@@ -101,15 +110,15 @@ def _on_device(value: object) -> object:
     return [_on_device(item) for item in value] if isinstance(value, list) else value
 
 
-def _describe(error: BaseException) -> tuple[str, str, int, str]:
-    """The exception's class, the innermost place in the student's code, and the message."""
+def _describe(error: BaseException) -> tuple[str, str, int, str, bool]:
+    """Return what a `StudentError` carries."""
     file, line = "", 0
     step: types.TracebackType | None = error.__traceback__
     while step is not None:
         if not _is_library(step.tb_frame):
             file, line = step.tb_frame.f_code.co_filename, step.tb_lineno
         step = step.tb_next
-    return type(error).__name__, file, line, str(error)
+    return type(error).__name__, file, line, str(error), refusal_of(error) is not None
 
 
 def _is_library(frame: types.FrameType) -> bool:

@@ -27,7 +27,7 @@ MAX_PICTURES = 8 << 20  # bytes of a cell's pictures that are kept
 
 
 def serve(connection: socket.socket) -> None:
-    """Answers requests until the other side is gone."""
+    """Answer requests until the other side is gone."""
     # Nothing of a student's is to end up in the grader's own IPython history.
     shell = _QuietShell.instance(config=Config(HistoryManager={"enabled": False}))
     with contextlib.suppress(EOFError):
@@ -41,10 +41,11 @@ def _answer(shell: _QuietShell, request: dict[str, Any]) -> dict[str, Any]:
             return shell.run(source)
         case {"ship": name}:
             return _shipped(name, shell.user_ns.get(name))
+    raise ValueError("no request")
 
 
 def _shipped(name: str, function: object) -> dict[str, Any]:
-    """A function by value, with the text of the cells that its tracebacks show."""
+    """Return a function by value, with the text of the cells that its tracebacks show."""
     if not callable(function):
         return {"failure": f"the notebook defines no function {name}", "exception": NotDefined.__name__}
     try:
@@ -57,16 +58,16 @@ class _QuietShell(InteractiveShell):
     """A shell whose cells show nothing; `run` returns what they would."""
 
     def run(self, source: str) -> dict[str, Any]:
-        """Run a cell; what it printed, what it displayed, and the error that it ended in, if it did."""
+        """Run a cell; return what it printed and displayed, and the error that it ended in, if it did."""
         text = _Text()
         self.display_pub = shown = _Displays(parent=self, shell=self)
         self._error: dict[str, str] | None = None
         with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
-            self.run_cell(source, store_history=True)
+            self.run_cell(source, store_history=True)  # type: ignore[no-untyped-call]
         return {"text": text.getvalue(), "displays": shown.kept(), "error": self._error}
 
     def _showtraceback(self, kind: type, error: BaseException, traceback: list[str]) -> None:
-        """IPython would print it."""
+        """Keep what IPython would print."""
         lines = "\n".join(map(str, traceback))
         self._error = {
             "name": kind.__name__[:MAX_TEXT],
@@ -87,10 +88,10 @@ class _Displays(DisplayPublisher):
     """What is displayed, each display as it was last updated."""
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**options)  # type: ignore[no-untyped-call]
         self._shown: dict[object, dict[str, str]] = {}
 
-    def publish(self, data: dict[str, Any], metadata: Any = None, *, transient: Any = None, **_: Any) -> None:
+    def publish(self, data: dict[str, Any], *_: Any, transient: Any = None, **__: Any) -> None:
         key = (transient or {}).get("display_id") or object()
         self._shown[key] = {
             kind: value if isinstance(value, str) else base64.b64encode(value).decode()
@@ -102,7 +103,7 @@ class _Displays(DisplayPublisher):
         self._shown.clear()
 
     def kept(self) -> list[dict[str, str]]:
-        """The text and the picture of each display, up to what people read."""
+        """Return the text and the picture of each display, up to what people read."""
         left = {"text/plain": MAX_TEXT, "image/png": MAX_PICTURES}
         kept = []
         for shown in self._shown.values():

@@ -31,14 +31,14 @@ class Footprint:
         self._before = self.most()
 
     def look(self) -> bool:
-        """See what it takes at this moment; whether that is much more than when `most` was asked."""
+        """Look what it takes now; tell whether that is much more than when `most` was asked."""
         taken = bytes_in(self._folder / "status", _COUNTED)
         with self._lock:
             self._most = max(self._most, taken)
             return taken > self._known + MUCH
 
     def most(self) -> int:
-        """The most bytes that it has had since this was last asked."""
+        """Return the most bytes that it has had since this was last asked."""
         taken = bytes_in(self._folder / "status", _COUNTED)
         # Pages never become shared again, so at most these were shared when it took the most. Who lets go of
         # shared pages thus makes no room.
@@ -48,7 +48,7 @@ class Footprint:
         return most - shared - self._before
 
 
-class Watch:
+class MemoryWatch:
     """Looks at processes again and again, in a thread of its own, until this process ends.
 
     Args:
@@ -76,6 +76,6 @@ class Watch:
 
 
 def bytes_in(file: Path, names: Collection[str]) -> int:
-    """The sum of what stands behind these names in a file of /proc that tells of a process in kB."""
+    """Add up what stands behind these names in a file of /proc that tells of a process in kB."""
     rows = map(str.split, file.read_text().splitlines())
     return sum(int(row[1]) << 10 for row in rows if row[0] in names)

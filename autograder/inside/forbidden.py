@@ -1,7 +1,7 @@
 """What exercises forbid because it holds the answer, and stand-ins for it where students' code is checked.
 
 Code may import a stand-in and pass it around; calling it raises `ForbiddenLibrary`, which says why. At home
-this is a courtesy to honest students. `sandbox.masking` is the wall for everyone else.
+this is a courtesy to honest students. `masking` is the wall for everyone else.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ ALSO = {
         "torch.distributed._composable",
     ),
     "torch.distributed.fsdp": ("torch.distributed._composable",),
+    "torch.utils.checkpoint.checkpoint": (
+        "torch.utils.checkpoint.CheckpointFunction",
+        "torch.utils.checkpoint._checkpoint_without_reentrant_generator",
+    ),
+    "torch.distributed.device_mesh": ("torch.distributed.init_device_mesh", "torch.distributed.DeviceMesh"),
     "torch.distributed.tensor": ("torch.distributed._tensor", "torch.distributed._shard"),
     "torch.distributed._functional_collectives": ("torch.distributed._functional_collectives_impl",),
 }
@@ -59,7 +64,7 @@ class StandIn(ABCMeta):
 class _Library(ModuleType):
     """A stand-in for a module."""
 
-    def __reduce__(self) -> tuple:
+    def __reduce__(self) -> tuple[Any, ...]:
         return importlib.import_module, (self.__name__,)
 
     def __getattr__(self, name: str) -> StandIn:
@@ -67,7 +72,7 @@ class _Library(ModuleType):
 
 
 def _made(owner: StandIn | _Library, name: str, module: str, qualname: str) -> StandIn:
-    """A new stand-in, kept as an attribute so that it can be pickled by its name."""
+    """Make a stand-in, kept as an attribute so that it can be pickled by its name."""
     if name.startswith("__"):  # Python asks modules and classes for much that few of them have
         raise AttributeError(name)
     made = StandIn(name, (), {"__module__": module, "__qualname__": qualname})
@@ -90,14 +95,14 @@ class _Finder(MetaPathFinder, Loader):
         return _Library(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        """A stand-in has nothing to be run."""
+        """Run nothing: a stand-in has no code."""
 
 
 _finder = _Finder()
 
 
 def listed(names: Sequence[str]) -> list[str]:
-    """These names, and where else the same is found."""
+    """Return these names, and where else the same is found."""
     return list(dict.fromkeys(each for name in names for each in (name, *ALSO.get(name, ()))))
 
 

@@ -45,21 +45,21 @@ class ForkedZygote(zygote.Zygote):
             keep_only(theirs.fileno(), *self._inherited)
             end_with(parent)
             os.setsid()
-            # `import_more` would take seconds of processor time from ranks that are running elsewhere.
+            # Importing the compiler would take seconds from ranks that are running elsewhere.
             zygote_process.main(theirs.fileno(), self._become, [zygote_process.render_a_traceback])
         finally:
             os._exit(1)
 
 
-class Child:
-    """A forked process, with as much of `subprocess.Popen` as a zygote's handle uses."""
+class Child(zygote.ZygoteProcess):
+    """The forked process, as a zygote's handle uses it."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
         self._status: int | None = None
 
     def poll(self) -> int | None:
-        """Its wait status; None while it runs."""
+        """Return its wait status; None while it runs."""
         if self._status is None:
             ended, status = os.waitpid(self.pid, os.WNOHANG)
             self._status = status if ended else None
@@ -71,9 +71,9 @@ class Child:
         Raises:
             subprocess.TimeoutExpired: it has not ended within `timeout` seconds.
         """
-        deadline = None if timeout is None else time.monotonic() + timeout
+        begun = time.monotonic()
         while (status := self.poll()) is None:
-            if deadline is not None and time.monotonic() > deadline:
+            if timeout is not None and time.monotonic() - begun > timeout:
                 raise subprocess.TimeoutExpired("zygote", timeout)
             time.sleep(_TICK)
         return status

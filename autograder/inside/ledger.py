@@ -20,7 +20,7 @@ from fourranks.trace import Call
 
 MOST_BYTES = 64 << 20  # that witnesses write until somebody reads: more calls than any check counts
 # What a call is. Beyond that, a rank's own record has the line of code that made it, which it alone knows.
-_IDENTITY = ("op", "ranks", "shape", "dtype", "nbytes", "part", "exchange", "root", "reduce_op", "tag")
+_IDENTITY = ("ranks", "shape", "dtype", "nbytes", "part", "exchange", "root", "reduce_op", "tag")
 
 
 class Contradiction(Exception):
@@ -70,7 +70,7 @@ class Ledger:
         os.ftruncate(self._descriptor, 0)
 
     def read(self, pids: Sequence[int]) -> Page:
-        """What was noted of these processes, one a rank."""
+        """Read what was noted of these processes, one a rank."""
         rows: dict[int, list[list[Any]]] = {pid: [] for pid in pids}
         with open(self._descriptor, "rb", closefd=False) as file:
             file.seek(0)
@@ -107,7 +107,7 @@ class Page:
         self._noted = noted
 
     def confirmed(self, told: Sequence[Sequence[Call]]) -> list[list[Call]]:
-        """The calls that ranks tell of, in the order in which they were made, by the witness's clock.
+        """Return the calls that ranks tell of, in the order in which they were made.
 
         Args:
             told: of each rank.
@@ -120,7 +120,7 @@ class Page:
 
     @property
     def moments(self) -> list[Sequence[Moment]]:
-        """The moments that each rank's driver has come to."""
+        """Return the moments that each rank's driver has come to."""
         return [noted.moments for noted in self._noted]
 
 
@@ -142,11 +142,12 @@ def _noted(rows: Sequence[list[Any]]) -> _Noted:
 
 
 def _identity(call: Call) -> list[Any]:
-    return [getattr(call, name) for name in _IDENTITY]
+    """Return what a call is, its op without an ending that differs between versions of torch for objects."""
+    return [call.op.removesuffix("_single")] + [getattr(call, name) for name in _IDENTITY]
 
 
 def _confirmed(rank: int, told: Iterable[Call], noted: _Noted) -> list[Call]:
-    """By what they are, not by their place: two threads may have made calls at the same time."""
+    """Match calls by what they are, not by their place: two threads may have made them at the same time."""
     unconfirmed: dict[tuple[str, int | None], deque[Call]] = defaultdict(deque)
     for call in told:
         unconfirmed[json.dumps(_identity(call)), call.peer].append(call)
@@ -164,7 +165,7 @@ def _confirmed(rank: int, told: Iterable[Call], noted: _Noted) -> list[Call]:
 
 
 def _timed(call: Call, made: _NotedCall) -> Call:
-    """The call, with its times by the witness's clock. Whether a rank has waited for it, the rank tells."""
+    """Set a call's times by the witness's clock. Whether a rank has waited for it, the rank tells."""
     call.start, call.completed, call.waited = made.start, None, 0.0
     call.end = made.end if call.op == "recv" or call.end is not None else None
     return call

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from autograder.inside import filesystem
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -13,7 +15,7 @@ class Limits:
 
     Attributes:
         cpu_seconds: of all processes, since the sandbox was started.
-        disk_bytes: of the files of each folder that can be written; all are in memory.
+        disk_bytes: of the files of each folder that can be written. Where these have no size, of one file.
     """
 
     memory_bytes: int = 8 << 30
@@ -24,14 +26,21 @@ class Limits:
     disk_bytes: int = 256 << 20
     cpu_seconds: float = 1800.0
 
+    @property
+    def all_disk_bytes(self) -> int:
+        """Return how much all folders that can be written to hold together."""
+        return len(filesystem.WRITABLE) * self.disk_bytes
+
 
 DEFAULT = Limits()
 
 
 def restrict(limits: Limits = DEFAULT) -> None:
-    """Runs in the sandbox, before any code of a student's: limits that each process has for good."""
+    """Set the limits that each process of a sandbox has for good, before any student's code runs."""
     import resource
 
+    if not filesystem.has_namespaces():  # where the folder itself has a size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limits.disk_bytes, limits.disk_bytes))
     for what, most in (
         (resource.RLIMIT_CORE, 0),
         (resource.RLIMIT_NOFILE, limits.open_files),
@@ -40,5 +49,10 @@ def restrict(limits: Limits = DEFAULT) -> None:
     ):
         resource.setrlimit(what, (most, most))
     os.nice(5)  # the watch comes first, however many processes there are
-    # Should the machine itself run out of memory, this goes first.
+    if filesystem.has_namespaces():  # else the first process has done so
+        go_first()
+
+
+def go_first() -> None:
+    """Have this process, and all that it starts, end first should the machine itself run out of memory."""
     Path("/proc/self/oom_score_adj").write_text("1000")

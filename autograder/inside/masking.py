@@ -14,6 +14,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from types import CodeType, FunctionType
+from typing import Any
 
 import torch
 from torch._C import _distributed_c10d as c10d
@@ -24,7 +25,7 @@ _DIFFERENTIABLE = "_c10d_functional_autograd"  # collectives with a backward, as
 
 
 def mask(names: Sequence[str]) -> None:
-    """Mask these libraries for this process and all that it starts. Nobody can undo it.
+    """Mask these libraries for this process and all that it starts. It cannot be undone.
 
     Args:
         names: a union of lists of `forbidden`.
@@ -34,7 +35,7 @@ def mask(names: Sequence[str]) -> None:
     if any(forbidden.is_part(loaded, libraries) for loaded in sys.modules):
         _empty_functions(paths)
     if "torch.nn.parallel" in libraries:
-        c10d.Reducer.__init__ = _no_reducer  # its constructor was all that referred to the compiled one
+        setattr(c10d.Reducer, "__init__", _no_reducer)  # noqa: B010 - its constructor was all that referred to the compiled one
     if "torch.distributed._functional_collectives" in libraries:
         _replace_operators()
     forbidden.hide(names)
@@ -42,7 +43,7 @@ def mask(names: Sequence[str]) -> None:
 
 
 def _paths(library: str) -> Iterator[str]:
-    """A package's folder, or a module's file and what Python has compiled from it."""
+    """Yield a package's folder, or a module's file and what Python has compiled from it."""
     try:
         spec = importlib.util.find_spec(library)
     except ModuleNotFoundError:  # a class or a function
@@ -52,8 +53,8 @@ def _paths(library: str) -> Iterator[str]:
     if spec.submodule_search_locations:
         yield from spec.submodule_search_locations
         return
-    folder, file = os.path.split(spec.origin)
-    yield spec.origin
+    folder, file = os.path.split(str(spec.origin))
+    yield str(spec.origin)
     yield from glob.glob(f"{glob.escape(folder)}/__pycache__/{file.removesuffix('.py')}.*.pyc")
 
 
@@ -66,9 +67,9 @@ def _empty_functions(paths: Sequence[str]) -> None:
 
 
 def _raising(function: FunctionType) -> CodeType:
-    """Code that raises an error, for a function with the same names of its enclosing functions."""
+    """Make code that raises an error, for a function with the same names of its enclosing functions."""
     names = function.__code__.co_freevars
-    enclosing: dict = {}
+    enclosing: dict[str, Any] = {}
     exec(
         "def enclosing():\n"
         + "".join(f"    {name} = None\n" for name in names)
@@ -79,7 +80,8 @@ def _raising(function: FunctionType) -> CodeType:
         + "    return function\n",
         enclosing,
     )
-    return enclosing["enclosing"]().__code__
+    code: CodeType = enclosing["enclosing"]().__code__
+    return code
 
 
 def _no_reducer(*arguments: object, **keywords: object) -> None:
@@ -94,6 +96,6 @@ def _replace_operators() -> None:
             forbidden.raise_forbidden(f"torch.ops.{operator}")
 
         library = torch._C._dispatch_library("IMPL", _DIFFERENTIABLE, "Autograd", __file__, 0)
-        library.impl(name, "Autograd", refuse, False)
+        library.impl(name, "Autograd", refuse, False)  # type: ignore[call-arg]
         # As long as it exists the operator is replaced: a reference that no code can find keeps it so.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(library))

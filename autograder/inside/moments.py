@@ -47,7 +47,7 @@ class Marks:
         """Return when all that was marked is noted."""
 
     def end(self) -> list[Moment]:
-        """The moments of the run, as far as they are noted here."""
+        """Return the moments of the run, as far as they are noted here."""
         found, self._moments = self._moments or [], None
         return found
 
@@ -71,7 +71,7 @@ class Unmarked(Exception):
 
 
 def read(marked: Sequence[object]) -> list[Moment]:
-    """The moments of a rank, as they came from it.
+    """Read the moments of a rank, as they came from it.
 
     Raises:
         Unmarked: they are none.

@@ -37,12 +37,16 @@ class RunFailed(Exception):
         message: what happened, for the student.
         exception: name of the exception's class, when one was raised.
         calls: what each rank had communicated until then.
+        no_such_rank: whether a call was refused because its group has no rank of the number that it named.
+        stuck_in: the calls that ranks waited in when that was proven to be forever, by torch's names.
     """
 
     reason: str
     message: str
     exception: str = ""
     calls: list[list[Call]] = dataclasses.field(default_factory=list)
+    no_such_rank: bool = False
+    stuck_in: Sequence[str] = ()
 
     def __str__(self) -> str:
         return self.message

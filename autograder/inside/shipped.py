@@ -14,7 +14,7 @@ from autograder.inside.ledger import Contradiction, Ledger
 from autograder.inside.runs import RAISED, UNTOLD, Ran, RunFailed
 from autograder.inside.witness import IS_MEASURED, KIND, SHARES_FILES
 from autograder.inside.witnessed import WitnessedProcessGroup
-from autograder.inside.worlds import Worlds
+from autograder.inside.worlds import CAPACITY, Worlds
 
 # By drivers, as requests name them: what their ranks are. Those of the first write files that others read, as
 # the exercise asks them to.
@@ -54,7 +54,7 @@ class ShippedFunction:
         self._prepare(_kind(requests))
         self._ledger.forget()
         ran = self._worlds.run(self._pickled, requests, backend, timeout)
-        page = self._ledger.read(self._worlds.pids(len(requests), backend))
+        page = self._ledger.read(self._worlds.pids(backend))
         try:
             return Ran(ran.answers, page.confirmed(ran.calls), page.moments)
         except Contradiction as contradiction:
@@ -66,6 +66,7 @@ class ShippedFunction:
             self.release()
         if kind == IS_MEASURED and len(self._pickled) > MOST_MEASURED:
             raise RunFailed(RAISED, _too_large(len(self._pickled)))
+        self._worlds.capacity = 0 if kind == IS_MEASURED else CAPACITY  # a board is room to hide data in
         self._kind = os.environ[KIND] = kind
 
     def release(self) -> None:

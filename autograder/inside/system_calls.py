@@ -85,9 +85,13 @@ REFUSED_TO_RANKS = {
     "pidfd_open": (434, 434),
     "openat2": (437, 437),  # its flags cannot be read
 }
+# Cells may start sessions: those that load the extension start a process for ranks.
+OF_SESSIONS = ("setpgid", "setsid")
 # Ranks whose exercise is files may change them.
-OF_FILES = (
-    *("utime", "utimes", "futimesat", "utimensat", "flock", "truncate"),
+OF_FILES = ("flock", "truncate")
+# And these, unless files outside of the sandbox are of the same user: Landlock knows no rule about them.
+OF_OWNED_FILES = (
+    *("utime", "utimes", "futimesat", "utimensat"),
     *("chmod", "fchmod", "fchmodat", "fchmodat2", "chown", "fchown", "lchown", "fchownat"),
 )
 # Refused in addition to ranks whose memory is measured: with these, they could keep data that is not counted.
@@ -132,7 +136,7 @@ _ALLOWED: Instruction = (_RETURN, 0, 0, _ALLOW)
 
 
 def seccomp_filter(machine: str = platform.machine()) -> bytes:
-    """The program for all processes of a sandbox on this machine.
+    """Return the program for all processes of a sandbox on this machine.
 
     Raises:
         NotImplementedError: for a machine whose system calls are not known here.
@@ -149,12 +153,21 @@ def seccomp_filter(machine: str = platform.machine()) -> bytes:
     return _program(machine, rules)
 
 
-def between_ranks(shares_files: bool, machine: str = platform.machine()) -> bytes:
-    """The program for those of its processes that are to have no way to any other.
+def between_ranks(
+    shares_files: bool,
+    starts_sessions: bool = False,
+    owns_others: bool = False,
+    machine: str = platform.machine(),
+) -> bytes:
+    """Return the program for processes that are to have no way to any other.
 
     Args:
         shares_files: whether they may change files, and lock them.
+        starts_sessions: whether they may start sessions, and groups of processes.
+        owns_others: whether files outside of the sandbox are of the same user.
     """
+    files = OF_FILES if owns_others else (*OF_FILES, *OF_OWNED_FILES)
+    allowed = (*(files if shares_files else ()), *(OF_SESSIONS if starts_sessions else ()))
     which = _place(machine)
     rules = [
         *_if_equal(_PRLIMIT[which], [*_load(_FIRST), *_if_equal(0, [_ALLOWED]), _fail(errno.EPERM)]),
@@ -164,16 +177,15 @@ def between_ranks(shares_files: bool, machine: str = platform.machine()) -> byte
         *_if_equal(_IOCTL[which], _refuse_one_of(_SECOND, _FLAGS_OF_FILES)),
         *_if_equal(_OPENAT[which], _open_to_read_or_to_write(_THIRD)),
     ]
-    if _OPEN[which] is not None:
-        rules += _if_equal(_OPEN[which], _open_to_read_or_to_write(_SECOND))
+    rules += _if_equal(_OPEN[which], _open_to_read_or_to_write(_SECOND))
     for name, numbers in REFUSED_TO_RANKS.items():
-        if numbers[which] is not None and not (shares_files and name in OF_FILES):
+        if name not in allowed:
             rules += _if_equal(numbers[which], [_fail(errno.EACCES)])
     return _program(machine, rules)
 
 
 def in_sight(machine: str = platform.machine()) -> bytes:
-    """The program for those of them whose memory is measured: all that they keep is counted as theirs."""
+    """Return the program for those whose memory is measured: all that they keep is counted as theirs."""
     which = _place(machine)
     rules = [
         *_if_equal(_CLONE[which], _clone_a_thread()),
@@ -182,8 +194,7 @@ def in_sight(machine: str = platform.machine()) -> bytes:
         *_if_equal(_PRCTL[which], _refuse_one_of(_FIRST, (_MERGES_ALL,))),
     ]
     for numbers in REFUSED_WHERE_MEASURED.values():
-        if numbers[which] is not None:
-            rules += _if_equal(numbers[which], [_fail(errno.EACCES)])
+        rules += _if_equal(numbers[which], [_fail(errno.EACCES)])
     return _program(machine, rules)
 
 
@@ -208,7 +219,7 @@ def _program(machine: str, rules: list[Instruction]) -> bytes:
 
 
 def _refuse_one_of(argument: int, values: Iterable[int]) -> list[Instruction]:
-    """For calls one of whose arguments says what is to be done."""
+    """Refuse values of an argument that says what is to be done."""
     refused = [each for value in values for each in _if_equal(value, [_fail(errno.EACCES)])]
     return [*_load(argument), *refused, _ALLOWED]
 
@@ -237,7 +248,7 @@ def _prctl_that_hides_nothing() -> list[Instruction]:
 
 
 def _socket_of_a_counted_kind() -> list[Instruction]:
-    """IP, whose bytes are counted; what lists addresses and connections; no other way between processes."""
+    """Allow IP, whose bytes are counted, and what lists addresses and connections, and nothing else."""
     allow = [_ALLOWED]
     netlink = [
         *_load(_THIRD),
@@ -258,8 +269,9 @@ def _load(offset: int) -> list[Instruction]:
     return [(_LOAD, 0, 0, offset)]
 
 
-def _if_equal(value: int, then: list[Instruction]) -> list[Instruction]:
-    return [(_EQUAL, 0, len(then), value), *then]
+def _if_equal(value: int | None, then: list[Instruction]) -> list[Instruction]:
+    """Return the instructions for one value; none for a call that this machine does not have."""
+    return [] if value is None else [(_EQUAL, 0, len(then), value), *then]
 
 
 def _fail(number: int) -> Instruction:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import json
 import os
+import select
 import selectors
 import signal
 import socket
@@ -28,16 +28,19 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 
 from autograder.inside import forked_zygote, frames, isolation
 from autograder.inside.arguments import dense, from_plain
-from autograder.inside.footprint import Footprint, Watch
+from autograder.inside.footprint import Footprint, MemoryWatch
 from autograder.inside.ledger import Ledger
+from autograder.inside.meeting import Meeting
 from autograder.inside.moments import GREW, Moment
-from autograder.inside.witnessed import Unconnected, WitnessedGroup
+from autograder.inside.pairing import Pairing, Way
+from autograder.inside.witnessed import Unconnected, WitnessedGroup, gloo_options
 from fourranks.protocol.messages import Channel, Settings
 from fourranks.rank import rescue
-from fourranks.rank.describe import call_on, describe, tensors_in
+from fourranks.rank.describe import describe, tensors_in
 from fourranks.rank.main import become_rank
 from fourranks.rank.methods import METHODS, read
 from fourranks.trace import Call
@@ -46,38 +49,10 @@ KIND = "FOUR_RANKS_KIND"  # of a rank, in its environment: one of these, or none
 SHARES_FILES = "its exercise is files"
 IS_MEASURED = "its memory is measured"
 LONGEST_NAME = 100  # characters of a moment's
+SMALL = 1 << 15  # bytes of a message that is handed over at once: a fraction of what a socket takes
 MOST_WAITS = 1000  # that the ranks may have under way at a time
+STACK = 1 << 19  # bytes of a thread that waits; at the usual 8 MiB they would take all of a sandbox
 _Answer = tuple[dict[str, Any], Sequence[torch.Tensor]]
-
-
-class Meeting:
-    """Where ranks hand their connections to the witness of their world, before they run students' code."""
-
-    def __init__(self) -> None:
-        self._inbox, self._outbox = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-
-    def filenos(self) -> tuple[int, int]:
-        return self._inbox.fileno(), self._outbox.fileno()
-
-    def close(self) -> None:
-        self._inbox.close()
-        self._outbox.close()
-
-    def hand_over(self, settings: Settings, connection: socket.socket) -> None:
-        """A rank's part. Worlds that live at the same time differ in the port of their store."""
-        whose = [settings.store_port, settings.rank, os.getpid()]
-        socket.send_fds(self._outbox, [json.dumps(whose).encode()], [connection.fileno()])
-
-    def collect(self, settings: Settings) -> list[tuple[int, int, socket.socket]]:
-        """The witness' part: rank, pid and connection of each rank of this world."""
-        ranks = []
-        while len(ranks) < settings.world_size:
-            text, descriptors, _, _ = socket.recv_fds(self._inbox, 1000, 1)
-            port, rank, pid = json.loads(text)
-            connection = socket.socket(fileno=descriptors[0])
-            if port == settings.store_port:  # else of a world that was ended before it had begun
-                ranks.append((rank, pid, connection))
-        return ranks
 
 
 def become_witnessed_rank(
@@ -86,7 +61,7 @@ def become_witnessed_rank(
     """Become a rank whose calls a witness makes. The last four arguments are those of `become_rank`."""
     rank = os.getpid()
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    if settings.rank == 0 and os.fork() == 0:
+    if listener is not None and os.fork() == 0:  # on rank 0
         try:
             channel.close()
             os.close(board)
@@ -111,20 +86,24 @@ def become_witnessed_rank(
 
 
 def _bear_witness(ledger: Ledger, meeting: Meeting, settings: Settings) -> None:
-    """Serve all ranks of a world, in one thread, until they are gone."""
+    """Serve the ranks of a world, those that come later too, in one thread; ends with rank 0, its parent.
+
+    The ranks of a sandbox are of one world at a time, so no other witness waits at the meeting.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
-    ranks = meeting.collect(settings)
-    meeting.close()
+    threading.stack_size(STACK)
     world = World(ledger)
     with selectors.DefaultSelector() as selector:
-        for rank, pid, connection in ranks:
-            selector.register(connection, selectors.EVENT_READ, Witness(world, rank, pid, connection))
-        while selector.get_map():
+        selector.register(meeting, selectors.EVENT_READ)
+        while True:
             for key, _ in selector.select():
-                if not key.data.serve():
-                    selector.unregister(key.fileobj)
-                    key.fileobj.close()
+                if isinstance(key.fileobj, socket.socket):
+                    if not key.data.serve():
+                        selector.unregister(key.fileobj)
+                        key.fileobj.close()
+                elif come := meeting.receive(settings):
+                    selector.register(come[2], selectors.EVENT_READ, Witness(world, *come))
 
 
 @dataclass
@@ -138,14 +117,15 @@ class World:
 
     ledger: Ledger
     ranks: dict[str, dict[int, int]] = field(default_factory=lambda: defaultdict(dict))
-    store: dist.Store = field(default_factory=dist.HashStore)
+    store: Store = field(default_factory=HashStore)
     device: Any = field(default_factory=dist.ProcessGroupGloo.create_default_device)
     waits: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MOST_WAITS))
+    pairing: Pairing = field(default_factory=Pairing)
 
     @functools.cached_property
-    def watch(self) -> Watch:
+    def watch(self) -> MemoryWatch:
         """Begun when the first rank is to be measured."""
-        return Watch(self._grew)
+        return MemoryWatch(self._grew)
 
     def _grew(self, pid: int, taken: int) -> None:
         self.ledger.marks(pid, Moment(GREW, time.perf_counter(), taken))
@@ -167,6 +147,7 @@ class _Made:
         number: that the ledger has it under.
         awaited: whether the rank waits for it.
         over: whether it has ended.
+        soon: of a message, whether it is sure to end soon; None while its other side has not been posted.
     """
 
     number: int
@@ -175,6 +156,7 @@ class _Made:
     outputs: list[torch.Tensor]
     awaited: bool
     over: bool = False
+    soon: bool | None = None
 
 
 class Witness:
@@ -190,6 +172,8 @@ class Witness:
     def __init__(self, world: World, rank: int, pid: int, connection: socket.socket) -> None:
         self._world, self._rank, self._pid, self._connection = world, rank, pid, connection
         self._sending, self._awaiting = threading.Lock(), threading.Lock()
+        self._room = select.poll()  # for an answer, which the rank may not read for long
+        self._room.register(connection, select.POLLOUT)
         self._groups: dict[str, _Group] = {}
         self._under_way: dict[int, _Made] = {}  # what came of these has not been handed over
         self._numbers = itertools.count()  # of calls in the ledger
@@ -226,18 +210,19 @@ class Witness:
                 self._later(self._new(number), self._join, key, rank, size, timeout)
             case {"cut": True, "id": int(number)}:
                 rescue.cut(rescue.tcp_connections())
+                self._world.pairing.give_up()
                 self._answer(self._new(number), {})
             case _:
-                raise frames.FrameError("no request")
+                raise frames.WireError("no request")
 
     def _new(self, number: int) -> int:
-        """The rank's number of a request.
+        """Return the number that the rank gives a request.
 
         Raises:
-            FrameError: it has been used already.
+            WireError: it has been used already.
         """
         if number <= self._last:
-            raise frames.FrameError("a number that was used before")
+            raise frames.WireError("a number that was used before")
         self._last = number
         return number
 
@@ -265,9 +250,9 @@ class Witness:
             raise ValueError("a rank is in a group once")
         if ranks.setdefault(rank, self._rank) != self._rank:
             raise ValueError(f"two ranks are rank {rank} of the same group")
-        store = dist.PrefixStore(key, self._world.store)
-        options = dist.ProcessGroupGloo._Options()
-        options._devices, options._threads, options._timeout = [self._world.device], 1, timeout
+        store = PrefixStore(key, self._world.store)
+        options = gloo_options(self._world.device)
+        options._timeout = timeout
         backend = dist.ProcessGroupGloo(store, rank, size, options)
         inner = dist.ProcessGroup(store, rank, size)
         inner._register_backend(torch.device("cpu"), dist.ProcessGroup.BackendType.GLOO, backend)
@@ -286,10 +271,10 @@ class Witness:
             return
         operation = METHODS[name]
         meant = read(operation, tuple(arguments), keywords)
-        if meant is None:
+        call = describe(operation, Call(operation.name, "", group.ranks), meant) if meant else None
+        if meant is None or call is None:  # nothing may be done that cannot be noted
             self._answer(number, {"error": f"{name}: invalid arguments", "exception": "ValueError"})
             return
-        call = describe(operation, "", group.ranks, meant)
         call.start = time.perf_counter()
         try:
             work = getattr(group.inner, name)(*arguments, **keywords)
@@ -303,7 +288,34 @@ class Witness:
         if request["acknowledge"]:
             self._answer(number, {"issued": True})
         self._under_way[number] = made
-        if call.op != "recv":  # what has come is asked for when the rank waits for it
+        if operation.message:
+            self._post(request["group"], number, made)
+        else:
+            self._later(number, self._end, number, made)
+
+    def _post(self, group: str, number: int, made: _Made) -> None:
+        """Find out whether a message is sure to end soon."""
+        call, pairing = made.call, self._world.pairing
+        told = functools.partial(self._end_message, number, made)
+        if call.peer is None:
+            pairing.give_up_for_good(group)
+            told(False)
+        elif call.op == "send":
+            pairing.post(Way(group, self._rank, call.peer, call.tag), True, told)
+        else:
+            pairing.post(Way(group, call.peer, self._rank, call.tag), False, told)
+
+    def _end_message(self, number: int, made: _Made, soon: bool) -> None:
+        """Note what is known of a message's end."""
+        made.soon = soon
+        if made.awaited or made.call.op == "send":  # what has come is asked for when the rank waits for it
+            self._finish(number, made)
+
+    def _finish(self, number: int, made: _Made) -> None:
+        """Wait for a message and hand it over: at once, where that takes no time."""
+        if made.soon and made.call.nbytes <= SMALL and self._room.poll(0):
+            self._try(number, self._end, number, made)
+        else:
             self._later(number, self._end, number, made)
 
     def _wait(self, number: int) -> None:
@@ -312,11 +324,13 @@ class Witness:
             made = self._under_way.get(number)
             if made is None or made.awaited:  # it has failed, or is on its way
                 return
-            made.awaited = True
-            if made.over:
-                self._later(number, self._hand_over, number, made)
-            elif made.call.op == "recv":
-                self._later(number, self._end, number, made)
+            made.awaited, is_over = True, made.over
+        if is_over and made.call.op == "send":
+            self._note_end(number, made)
+        elif is_over:
+            self._later(number, self._hand_over, number, made)
+        elif made.soon is not None and made.call.op == "recv":
+            self._finish(number, made)
 
     def _end(self, number: int, made: _Made) -> _Answer:
         try:
@@ -326,22 +340,28 @@ class Witness:
             raise
         with self._awaiting:
             made.over = True
+            if made.call.op == "send" and not made.awaited:  # its end is when the rank waits for it
+                return {"source": -1}, []
             if not made.awaited:
                 return {"over": True}, []
         return self._hand_over(number, made)
 
     def _hand_over(self, number: int, made: _Made) -> _Answer:
+        return {"source": self._note_end(number, made)}, [dense(output) for output in made.outputs]
+
+    def _note_end(self, number: int, made: _Made) -> int:
+        """Enter the end of a call in the ledger; return the rank that a message came from, in its group."""
         self._under_way.pop(number, None)
         source = made.work._source_rank() if made.call.op == "recv" else -1
         peer = made.call.peer if source < 0 else made.call.ranks[source]
         self._world.ledger.ends(self._pid, made.number, peer, time.perf_counter())
-        return {"source": source}, [dense(output) for output in made.outputs]
+        return source
 
     def _monitored_barrier(self, group: _Group, arguments: list[Any]) -> _Answer:
-        call = call_on("monitored_barrier", "", group.ranks)
+        call = Call("monitored_barrier", "", group.ranks)
         call.start, number = time.perf_counter(), next(self._numbers)
         try:
-            group.inner.monitored_barrier(*arguments)
+            group.inner.monitored_barrier(*arguments)  # type: ignore[attr-defined]
         except Exception:
             self._world.ledger.refuses(self._pid, call)
             raise

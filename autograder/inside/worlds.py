@@ -2,35 +2,44 @@
 
 from __future__ import annotations
 
+import contextlib
 import linecache
+import os
 import pickle
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import fourranks
-from autograder.inside.call_on_rank import DRIVERS, StudentError, call_on_rank
+from autograder.inside.call_on_rank import DRIVERS, call_on_rank
 from autograder.inside.forbidden import hide
 from autograder.inside.runs import DEADLOCK, DIED, RAISED, TIMED_OUT, Ran, RunFailed
 from fourranks import zygote
-from fourranks.aftermath import Aftermath
 from fourranks.errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, StartError
+from fourranks.protocol.remote_error import RemoteError
 from fourranks.transcript import Transcript
+
+CAPACITY = 8  # ranks that a world can grow to; few cases need more, and each rank's share of a board is 80 kB
+USUAL_MOST = 5  # ranks: up to so many the next one is started while these work, as cases mostly grow by one
+END_PATIENCE = 1.0  # seconds for what ranks have started to be gone; it has been killed with them
+_ENTRY = call_on_rank.__module__  # what each rank would import at its first call
 
 
 class Worlds:
-    """A world for each number of ranks and each backend, started when it is first needed.
+    """A world for each backend, started when it is first needed, and resized to what each run needs.
 
     Args:
         entry: what each rank is to call, with the pickled function and the rank's request.
 
     Attributes:
+        capacity: ranks that a new world has room for.
         transcript: what the ranks printed in the last run; None before it.
     """
 
     def __init__(self, entry: Callable[..., pickle.PickleBuffer] = call_on_rank) -> None:
         self._entry = entry
-        self._worlds: dict[tuple[int, str], fourranks.RankGroup] = {}
+        self._worlds: dict[str, fourranks.RankGroup] = {}
         self._forbidden: Sequence[str] = ()
+        self.capacity = CAPACITY
         self.transcript: Transcript | None = None
 
     def forbid(self, libraries: Sequence[str]) -> None:
@@ -54,33 +63,67 @@ class Worlds:
             except FourRanksError as error:
                 failure = _failure(error, timeout)
         # Whatever a failed call left in these ranks must not reach the next one.
-        self._worlds.pop((len(requests), backend)).stop()
+        self._end(backend)
         failure.calls = trace.calls
         raise failure
 
-    def pids(self, world_size: int, backend: str) -> Sequence[int]:
-        """Return the process ID of each rank of a world that has run."""
-        return self._worlds[world_size, backend].pids
+    def pids(self, backend: str) -> Sequence[int]:
+        """Return the process ID of each rank of the last run."""
+        return self._worlds[backend].pids
 
     def release(self) -> None:
-        """End all ranks, of all worlds at the same time: most of it is Linux taking back their memory."""
-        ending = list(self._worlds.values())
-        self._worlds.clear()
-        with ThreadPoolExecutor(len(ending) or 1) as pool:
-            list(pool.map(fourranks.RankGroup.stop, ending))
+        """End all ranks."""
+        for backend in list(self._worlds):
+            self._end(backend)
 
     def _world(self, requests: Sequence[bytes], backend: str) -> fourranks.RankGroup:
-        key = (len(requests), backend)
-        if key not in self._worlds:
-            if any(DRIVERS in request for request in requests):  # drivers train, plain functions do not
-                zygote.shared().import_more()
-            self._worlds[key] = fourranks.start(world_size=len(requests), backend=backend)
-            if self._forbidden:
-                self._worlds[key].run(hide, self._forbidden)
-        return self._worlds[key]
+        """Return the world for these requests."""
+        world = self._worlds.get(backend)
+        if world is not None and world.world_size == len(requests):
+            return world
+        trains = any(DRIVERS in request for request in requests)  # plain functions do not
+        zygote.shared().import_modules(_ENTRY, *[zygote.COMPILER] * trains)
+        world = self._sized(len(requests), backend)
+        if self._forbidden:
+            world.run(hide, self._forbidden)
+        if len(requests) < min(USUAL_MOST, world.capacity):
+            world.reserve(len(requests) + 1)
+        return world
+
+    def _sized(self, world_size: int, backend: str) -> fourranks.RankGroup:
+        """Resize the world that there is, or start another one."""
+        if backend in self._worlds:
+            groups = self._worlds[backend].pids
+            with contextlib.suppress(StartError):  # no room for so many, or a rank has died meanwhile
+                self._worlds[backend].resize(world_size)
+                return self._worlds[backend]
+            self._end(backend, groups)
+        capacity = max(world_size, self.capacity)
+        self._worlds[backend] = fourranks.start(world_size, backend, capacity=capacity)
+        return self._worlds[backend]
+
+    def _end(self, backend: str, groups: Sequence[int] = ()) -> None:
+        """End a world's ranks and what they have started, which may still be closing connections.
+
+        Args:
+            groups: the ranks' process groups, if the world does not know them any more.
+        """
+        world, deadline = self._worlds.pop(backend), time.monotonic() + END_PATIENCE
+        groups = groups or world.pids
+        world.stop()
+        while any(map(_is_there, groups)) and time.monotonic() < deadline:
+            time.sleep(0.001)
 
     def _keep(self, transcript: Transcript) -> None:
         self.transcript = transcript
+
+
+def _is_there(process_group: int) -> bool:
+    try:
+        os.killpg(process_group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def _failure(error: FourRanksError, timeout: float) -> RunFailed:
@@ -88,31 +131,33 @@ def _failure(error: FourRanksError, timeout: float) -> RunFailed:
         case RankError():
             return _raised(error)
         case DeadlockError():
-            return RunFailed(DEADLOCK, _event(error))
+            waits = error.scene.waits.values() if error.scene is not None else ()
+            return RunFailed(DEADLOCK, error.explanation, stuck_in=[call.op for call in waits])
         case RankDied():
-            return RunFailed(DIED, _event(error))
+            return RunFailed(DIED, error.explanation)
         case CellTimeout():
-            where = "\n".join(_event(error).splitlines()[1:])
-            return RunFailed(TIMED_OUT, f"no answer from all ranks within {timeout:g} s\n{where}")
+            what = f"no answer from all ranks within {timeout:g} s"
+            refused = any(map(_is_refusal, error.errors.values()))
+            return RunFailed(TIMED_OUT, f"{what}\n{error.whereabouts}", no_such_rank=refused)
         case StartError():
             raise error  # no fault of the student's
         case _:
             return RunFailed(RAISED, str(error), type(error).__name__)
 
 
-def _event(error: FourRanksError) -> str:
-    """What happened, without what became of the world: a check does not keep it."""
-    text = str(error)
-    for aftermath in Aftermath:
-        text = text.removesuffix(aftermath.value).rstrip()
-    return text
-
-
 def _raised(error: RankError) -> RunFailed:
     rank, first = min(error.errors.items())
-    if first.name != StudentError.__name__:
-        return RunFailed(RAISED, f"rank {rank} raised {first.name}: {first.message}", first.name)
-    name, file, line, message = first.message.split("\n", 3)
-    code = linecache.getline(file, int(line)).strip()
-    where = f" in line {line}{f' ({code})' if code else ''}" if int(line) else ""
-    return RunFailed(RAISED, f"rank {rank} raised {name}{where}{': ' if message else ''}{message}", name)
+    match first.data:
+        case (str(name), str(file), int(line), str(message), bool(no_such_rank)):
+            code = linecache.getline(file, line).strip()
+            where = f" in line {line}{f' ({code})' if code else ''}" if line else ""
+            what = f"rank {rank} raised {name}{where}{': ' if message else ''}{message}"
+            return RunFailed(RAISED, what, name, no_such_rank=no_such_rank)
+    return RunFailed(RAISED, f"rank {rank} raised {first.name}: {first.message}", first.name)
+
+
+def _is_refusal(error: RemoteError) -> bool:
+    match error.data:
+        case (*_, bool(no_such_rank)):
+            return no_such_rank
+    return False

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeVar
 
-from autograder.inside import runs
+from autograder.inside import reports, runs
+from autograder.inside.reports import Unreadable
 from autograder.inside.runs import RunFailed
 from autograder.kit import mistakes
-from autograder.kit.mistakes import NO_SUCH_RANK
+from autograder.kit.mistakes import Mistake
 from autograder.kit.pattern import Pattern
 from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 
-_NO_SUCH_RANK = re.compile(r"There is no rank -?\d+ in this group of \d+")  # `fourranks.rank.wrong_rank` says
 _OF_FAILURES = {
     runs.RAISED: mistakes.RAISED,
     runs.DEADLOCK: mistakes.DEADLOCK,
@@ -47,6 +46,8 @@ class Case(ABC):
     # What failing cases may have in common, the most telling first.
     patterns: ClassVar[Sequence[Pattern[Any]]] = ()
     answered: ClassVar[str] = "an answer from every rank"
+    # Where all ranks make the same calls: what it means when they wait forever or die, and what is expected.
+    out_of_step: ClassVar[tuple[Mistake, str] | None] = None
 
     inputs: Sequence[tuple[Any, ...] | None]
     members: tuple[int, ...] | None = None
@@ -75,18 +76,19 @@ class Case(ABC):
 
     @abstractmethod
     def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
-        """What is wrong with what the call left behind on each rank."""
+        """Return what is wrong with what the call left behind on each rank."""
 
     def explain(self, failure: RunFailed) -> Problem:
-        """What is wrong when there was no outcome."""
-        no_such_rank = _NO_SUCH_RANK.search(failure.message)
-        mistake = NO_SUCH_RANK if no_such_rank else _OF_FAILURES[failure.reason]
+        """Explain what is wrong when there was no outcome."""
+        if self.out_of_step and failure.reason in (runs.DEADLOCK, runs.DIED):
+            return Problem(*self.out_of_step, failure.message)
+        mistake = mistakes.NO_SUCH_RANK if failure.no_such_rank else _OF_FAILURES[failure.reason]
         return Problem(mistake, self.answered, failure.message)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Trial(Case):
-    """A case whose outcomes a function of the check examines.
+    """A case whose outcomes a function of the check examines, with the reports of its driver as their values.
 
     Attributes:
         title: what the student reads.
@@ -106,7 +108,46 @@ class Trial(Case):
         return self.title
 
     def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
-        return self.verify(outcomes)
+        try:
+            return self.verify([self._read(rank, outcome) for rank, outcome in enumerate(outcomes)])
+        except Unreadable as error:
+            message = f"a rank answered what no check can read: {error}"
+            return self.explain(RunFailed(runs.WRONG_TYPE, message))
+
+    def _read(self, rank: int, outcome: Outcome | None) -> Outcome | None:
+        """Return the outcome with the report that the driver makes as its value."""
+        if self.inputs[rank] is None:
+            return None
+        if outcome is None:
+            raise Unreadable(f"nothing from rank {rank}")
+        return replace(outcome, value=reports.read(reports.form_of(self.driver), outcome.value))
+
+
+T = TypeVar("T", bound=Trial)
+
+
+def on_one_rank(
+    title: str,
+    arguments: tuple[Any, ...],
+    verify: Callable[[Outcome], Problem | None],
+    driver: Callable[..., Any] | None = None,
+    kind: type[T] = Trial,  # type: ignore[assignment]  # mypy issue 3737: defaults of type variables
+    **fields: Any,
+) -> T:
+    """Make a trial of one rank, which communicates with no other, so that one backend is enough.
+
+    Args:
+        arguments: of the driver, or of the student's function where there is none.
+        fields: more of the trial's own.
+    """
+
+    def verify_only(outcomes: Sequence[Outcome | None]) -> Problem | None:
+        (outcome,) = outcomes
+        assert outcome is not None  # as `examine` has seen
+        return verify(outcome)
+
+    options = {"inputs": [arguments], "driver": driver, "verify": verify_only, "backends": ("gloo",)}
+    return kind(title=title, **options | fields)
 
 
 @dataclass(frozen=True)
@@ -115,12 +156,14 @@ class Result:
 
     Attributes:
         printed: what the ranks printed in a case that failed, as far as it may be shown.
+        stuck_in: names of the calls that ranks waited in forever.
     """
 
     case: Case
     backend: str
     problem: Problem | None
     printed: str = ""
+    stuck_in: Sequence[str] = ()
 
     @property
     def fault(self) -> Problem:

@@ -30,30 +30,30 @@ class Draws:
         self._number = 0
 
     def split(self) -> Draws:
-        """Further numbers, which do not depend on how many are drawn here after this."""
+        """Return further numbers, which do not depend on how many are drawn here after this."""
         apart = Draws(0)
         apart._key = self._bytes(_KEY_BYTES)
         return apart
 
     def seed(self, name: object) -> int:
-        """A seed for `torch.manual_seed`; the same for the same name, however much has been drawn."""
+        """Return a seed for `torch.manual_seed`; the same for the same name, however much has been drawn."""
         return int.from_bytes(hashlib.shake_256(self._key + f"seed {name}".encode()).digest(7), "big")
 
     def randint(
         self, low: int, high: int, shape: Sequence[int] = (), dtype: torch.dtype = torch.int64
     ) -> torch.Tensor:
-        """Integers from `low` to `high` - 1."""
+        """Draw integers from `low` to `high` - 1."""
         bits = torch.int32 if high - low <= _SMALL else torch.int64
         return self._words(shape, bits).remainder_(high - low).add_(low).to(dtype)
 
     def rand(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Numbers from 0 to 1, without 1."""
+        """Draw numbers from 0 to 1, without 1."""
         digits = min(_DIGITS, 1 - round(math.log2(torch.finfo(dtype).eps)))
         words = self._words(shape, torch.int64).bitwise_and_((1 << digits) - 1)
         return words.double().mul_(2.0**-digits).to(dtype)
 
     def randn(self, shape: Sequence[int], dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        """Numbers with mean 0 and variance 1: two uniform ones make one (Box and Muller)."""
+        """Draw numbers with mean 0 and variance 1: two uniform ones make one (Box and Muller)."""
         radius = self.rand(shape, torch.float64).neg_().add_(1).log_().mul_(-2).sqrt_()
         return radius.mul_(self.rand(shape, torch.float64).mul_(2 * math.pi).cos_()).to(dtype)
 

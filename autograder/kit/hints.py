@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from autograder.kit.case import Result
@@ -12,7 +11,6 @@ _COLLECTIVES_APART = (
     "A collective needs every rank of its group. Some ranks leave this one out, for instance in a branch, or "
     "call others before it. Write down which collectives each rank calls, in order: the lists must be equal."
 )
-_WAITED_IN = re.compile(r"\bwaits? in (\w+)")
 
 
 def choose(mistake: Mistake, failed: Sequence[Result], passed: Sequence[Result]) -> str:
@@ -20,13 +18,12 @@ def choose(mistake: Mistake, failed: Sequence[Result], passed: Sequence[Result])
     pattern = _pattern(failed, passed) if mistake.follows_patterns else ""
     if pattern and mistake.needs_no_hint:
         return pattern
-    told = [result.fault.got for result in failed]
-    return " ".join(filter(None, (pattern, _hint(mistake, told))))
+    return " ".join(filter(None, (pattern, _hint(mistake, failed))))
 
 
-def _hint(mistake: Mistake, told: Sequence[str]) -> str:
+def _hint(mistake: Mistake, failed: Sequence[Result]) -> str:
     """Return the mistake's hint, or the one for deadlocks in which no rank waits for a message."""
-    calls = [call for text in told for call in _WAITED_IN.findall(text)]
+    calls = [call for result in failed for call in result.stuck_in]
     if mistake is DEADLOCK and calls and not any("send" in call or "recv" in call for call in calls):
         return _COLLECTIVES_APART
     return mistake.hint

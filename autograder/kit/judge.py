@@ -78,7 +78,7 @@ class _Counted:
             yield case
 
     def not_in(self, results: Sequence[Result]) -> int:
-        """How many were not run; 0 if they count all together anyway."""
+        """Return how many were not run; 0 if they count all together anyway."""
         if not any(result.case.counts_alone for result in results):
             return 0
         for _ in self:
@@ -111,7 +111,7 @@ def _results(handle: Function, cases: Iterable[Case]) -> Iterator[Result]:
 
 
 def _unlike(failed: Case, cases: Iterable[Case]) -> list[Case]:
-    """The cases, least like the failed one first, and of equals the most ordinary."""
+    """Return the cases, least like the failed one first, and of equals the most ordinary."""
     failing = failed.peculiarities
 
     def order(case: Case) -> tuple[int, int]:
@@ -140,7 +140,8 @@ def _run_everywhere(handle: Function, case: Case) -> tuple[list[Result], RunFail
             outcomes = handle.run(case.inputs, members=case.members, backend=backend, driver=case.driver)
         except RunFailed as failure:
             problem = _without_outcome(case, failure)
-            return [*results, Result(case, backend, problem, handle.printed)], failure
+            result = Result(case, backend, problem, handle.printed, failure.stuck_in)
+            return [*results, result], failure
         found = _examined(case, outcomes)
         results.append(Result(case, backend, found, handle.printed if found else ""))
     return results, None

@@ -6,6 +6,7 @@ Here are the mistakes of any exercise; each topic has its own beside its checks.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,64 +27,44 @@ class Mistake:
     needs_no_hint: bool = False
 
 
-NOT_IMPLEMENTED = Mistake(
-    "not implemented yet",
-    "Replace `raise NotImplementedError` by your code. A good first step: make the smallest case right "
-    "(1 rank has nobody to talk to), then the next.",
-)
-RAISED = Mistake(
-    "an exception",
-    "Read the line that the message names, and try the function on its own with fourranks.run(...).",
-    follows_patterns=True,
-)
-NO_SUCH_RANK = Mistake(
-    "a rank that there is not",
-    "A partner is computed that does not exist: ranks are counted from 0, in the group that the code is "
-    "given. In a tree, some ranks have none in the last round: ask whether there is one before you send "
-    "or receive. In a ring, rank 0 comes after the last rank: take the remainder, "
-    "(rank + 1) % world_size or (rank - 1) % world_size.",
-    follows_patterns=True,
-)
-DEADLOCK = Mistake(
-    "a deadlock",
-    "Somebody waits for a message that nobody sends. Write down for each rank, in order, whom it "
-    "sends to and whom it receives from: every send needs its receive, at the same point of both "
-    "lists.",
-    follows_patterns=True,
-)
-DIED = Mistake(
-    "a rank died",
-    "A worker process that ends by SIGABRT usually received into a buffer smaller than the message. "
-    "Compare shape and dtype of what is sent with the buffer it is received into.",
-    follows_patterns=True,
-)
-TIMED_OUT = Mistake(
-    "no answer in time",
-    "Look for a loop that never ends: what changes in each turn, and does it reach the end on every rank?",
-)
-WRONG_TYPE = Mistake(
-    "something of the wrong type",
-    "Compare with the contract: what the function returns, and what it puts into its arguments. None is "
-    "what a function returns that ends without `return`.",
-)
-NOT_RECEIVED = Mistake(
-    "results that depend on data nobody sent",
-    "Each rank knows its own data only: what it has of the others must have come through a call.",
-)
-UNTOLD_TRAFFIC = Mistake(
-    "traffic by another way",
-    "Ranks may exchange data through torch.distributed only, so that each byte is on record.",
-)
-NOT_DEFINED = Mistake(
-    "not defined",
-    "Look at the cell in which it should be: what error does it end in?",
-)
-FORBIDDEN_LIBRARY = Mistake(
-    "a library that holds the answer",
-    "Under `Allowed` the exercise says what to build it from. On your machine a cell of your own may "
-    "compare with the library, as long as what is checked does without.",
-)
-MODIFIED = Mistake(
-    "an argument was changed",
-    "This argument belongs to the caller. Work on a copy (clone), or on a buffer of your own.",
-)
+def mistake(text: str, follows_patterns: bool = False, needs_no_hint: bool = False) -> Mistake:
+    """Make a mistake of a text: the first line is its title, the others are its hint."""
+    title, _, hint = text.partition("\n")
+    return Mistake(title, " ".join(hint.split()), follows_patterns, needs_no_hint)
+
+
+# Makes one that a property of all failing cases may explain.
+patterned = partial(mistake, follows_patterns=True)
+
+NOT_IMPLEMENTED = mistake("""not implemented yet
+    Replace `raise NotImplementedError` by your code. A good first step: make the smallest case right (1
+    rank communicates with no other), then the next.""")
+RAISED = patterned("""an exception
+    Read the line that the message names, and try the function on its own with fourranks.run(...).""")
+NO_SUCH_RANK = patterned("""a rank that does not exist
+    The code computes a partner that does not exist: ranks are counted from 0, in the group that the code is
+    given. In a tree, some ranks have none in the last round: ask whether there is one before you send or
+    receive. In a ring, rank 0 comes after the last rank: take the remainder, (rank + 1) % world_size or
+    (rank - 1) % world_size.""")
+DEADLOCK = patterned("""a deadlock
+    A rank waits for a message that no rank sends. Write down for each rank, in order, which ranks it
+    sends to and receives from: every send needs its receive, at the same point of both lists.""")
+DIED = patterned("""a rank died
+    A worker process that ends by SIGABRT usually received into a buffer smaller than the message. Compare
+    shape and dtype of what is sent with the buffer it is received into.""")
+TIMED_OUT = mistake("""no answer in time
+    Look for a loop that never ends: what changes in each turn, and does it reach the end on every rank?""")
+WRONG_TYPE = mistake("""something of the wrong type
+    Compare with the contract: what the function returns, and what it puts into its arguments. None is
+    what a function returns that ends without `return`.""")
+NOT_RECEIVED = mistake("""results that depend on data that was not sent
+    Each rank knows only its own data: what it has of the others must have come through a call.""")
+UNTOLD_TRAFFIC = mistake("""traffic by another way
+    Ranks may exchange data through torch.distributed only, so that each byte is on record.""")
+NOT_DEFINED = mistake("""not defined
+    Look at the cell in which it should be: what error does it end in?""")
+FORBIDDEN_LIBRARY = mistake("""a library that holds the answer
+    Under `Allowed` the exercise says what to build it from. On your machine a cell of your own may
+    compare with the library, as long as what is checked does without.""")
+MODIFIED = mistake("""an argument was changed
+    This argument belongs to the caller. Work on a copy (clone), or on a buffer of your own.""")

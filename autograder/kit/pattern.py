@@ -34,7 +34,7 @@ class Pattern(Generic[C]):
     controls: Callable[[C], bool] | None = None
 
     def explains(self, failed: Sequence[C], passed: Sequence[C]) -> bool:
-        """Whether every failed case has the property, no passed one has it, and a control has passed."""
+        """Return whether all failed cases have the property, no passed one has, and a control passed."""
         if not all(map(self.has, failed)) or any(map(self.has, passed)):
             return False
         world_sizes = {case.world_size for case in failed}
@@ -42,5 +42,16 @@ class Pattern(Generic[C]):
 
 
 def single_rank(text: str) -> Pattern[OnRanks]:
-    """Only a single rank fails, and several ranks pass."""
+    """Recognize that only a single rank fails, and several ranks pass."""
     return Pattern(lambda case: case.world_size == 1, text, controls=lambda case: case.world_size > 1)
+
+
+def smaller_group(text: str) -> Pattern[Any]:
+    """Recognize that only a process group other than the default one fails."""
+    start = "Only a group that is not the default one goes wrong: pass group= to "
+    return Pattern(lambda case: case.members is not None, start + text)
+
+
+def of_model(name: str, text: str) -> Pattern[Any]:
+    """Recognize that only cases with this model fail; cases without one have none of the property."""
+    return Pattern(lambda case: getattr(case, "model", "") == name, text)

@@ -28,8 +28,13 @@ _GOT: dict[str, Callable[[int, int, bool], int]] = {
 }
 
 
+def named(call: Call) -> str:
+    """Name a call as the student wrote it."""
+    return f"dist.{call.op} in line {call.line}"
+
+
 def too_little(least: Sequence[int], calls: Calls) -> Problem | None:
-    """A rank that has received less than its result takes.
+    """Find a rank that has received less than its result takes.
 
     Args:
         least: bytes that each rank must have received; empty where nothing depends on other ranks.
@@ -43,7 +48,7 @@ def too_little(least: Sequence[int], calls: Calls) -> Problem | None:
 
 
 def received(calls: Calls) -> list[int]:
-    """Bytes that each rank has got from others."""
+    """Return the bytes that each rank has got from others."""
     got = [sum(_got(rank, call) for call in own) for rank, own in enumerate(calls)]
     for rank, own in enumerate(calls):
         for call in own:
@@ -66,7 +71,7 @@ def _got(rank: int, call: Call) -> int:
 
 
 def _messages(calls: Calls) -> Counter[tuple[int, int]]:
-    """Bytes of messages by sender and receiver, as far as both tell of them."""
+    """Count the bytes of messages by sender and receiver, as far as both tell of them."""
     sent: Counter[tuple[int, int]] = Counter()
     came: Counter[tuple[int, int]] = Counter()
     for rank, own in enumerate(calls):

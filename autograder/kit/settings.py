@@ -11,7 +11,7 @@ from autograder.kit.case import Trial
 from autograder.kit.draws import Draws
 from autograder.kit.problem import Problem, counted, first
 from autograder.kit.student import Outcome
-from fourranks.errors import name_ranks
+from fourranks.naming import name_ranks
 
 WORLD_SIZES = (1, 2, 3, 4, 5)
 # What is wrong on one rank: gets its position in the group, the rank in words, and its outcome.
@@ -32,16 +32,16 @@ class Setting:
         return self.members or tuple(range(self.world_size))
 
     def model_seed(self, rank: int) -> int:
-        """Another one on every rank, so that a missing broadcast shows."""
+        """Return another seed on every rank, so that a missing broadcast shows."""
         return self.draws.seed(rank)
 
     def title(self, what: str) -> str:
-        """Of a trial, for the student."""
+        """Return the title of a trial, for the student."""
         group = f", group of {name_ranks(list(self.members))}" if self.members else ""
         return f"{counted(self.world_size, 'rank')}{group}, {what}"
 
     def inputs(self, arguments: Callable[[int, int], tuple[Any, ...]]) -> list[tuple[Any, ...] | None]:
-        """For each rank that takes part its arguments, by position in the group and rank."""
+        """Make the arguments of each rank that takes part, by position in the group and rank."""
         positions = {rank: position for position, rank in enumerate(self.ranks)}
         return [
             arguments(positions[rank], rank) if rank in positions else None for rank in range(self.world_size)
@@ -57,29 +57,29 @@ class Setting:
         received: Callable[[int], int] = lambda position: 0,
         **fields: Any,
     ) -> T:
-        """A trial whose outcomes must keep the rules, on every rank the first before the second.
+        """Make a trial whose outcomes must keep the rules, on every rank the first before the second.
 
         Args:
             what: is tried, for the student.
             arguments: of the driver, by position in the group and rank.
             kind: of trial.
             received: bytes that a rank needs from others where there are others, by position in the group.
-            fields: more of the trial's own.
+            fields: more of the trial's own, or others than are made here.
         """
         positions = {rank: position for position, rank in enumerate(self.ranks)}
-        return kind(
-            title=self.title(what),
-            inputs=self.inputs(arguments),
-            members=self.members,
-            driver=driver,
-            verify=partial(_first_problem, rules),
-            size=1,
-            received=[
+        made: dict[str, Any] = {
+            "title": self.title(what),
+            "inputs": self.inputs(arguments),
+            "members": self.members,
+            "driver": driver,
+            "verify": partial(_first_problem, rules),
+            "size": 1,
+            "received": [
                 received(positions[rank]) if rank in positions and len(positions) > 1 else 0
                 for rank in range(self.world_size)
             ],
-            **fields,
-        )
+        }
+        return kind(**made | fields)
 
 
 def _first_problem(rules: Sequence[Rule], outcomes: Sequence[Outcome | None]) -> Problem | None:
@@ -88,12 +88,12 @@ def _first_problem(rules: Sequence[Rule], outcomes: Sequence[Outcome | None]) ->
 
 
 def taking_part(outcomes: Sequence[Outcome | None]) -> list[tuple[str, Outcome]]:
-    """The outcome of each rank that takes part, with the rank in words."""
+    """Return the outcome of each rank that takes part, with the rank in words."""
     return [(f"rank {rank}", outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
 
 
 def settings(world_sizes: Sequence[int], seed: int) -> Iterator[Setting]:
-    """Every world size, then a group without rank 0, so that its rank 0 is not the world's."""
+    """Yield every world size, then a group without rank 0, so that its rank 0 is not the world's."""
     draws = Draws(seed)
     for world_size in world_sizes:
         yield Setting(world_size, None, draws.split())

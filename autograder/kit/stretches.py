@@ -23,11 +23,11 @@ class Stretch:
     calls: Sequence[Call]
 
     def all(self, name: str) -> list[float]:
-        """When the moments of this name were."""
+        """Return the moments of this name."""
         return [moment.at for moment in self.moments if moment.name == name]
 
     def at(self, name: str) -> float:
-        """When the only moment of this name was.
+        """Return the only moment of this name.
 
         Raises:
             Unmarked: there is none, or more than one.
@@ -35,7 +35,7 @@ class Stretch:
         return self._only(name).at
 
     def taken(self, name: str) -> int:
-        """The most memory that the rank has had until the only moment of this name, whatever else was marked.
+        """Return the most memory of the rank until the only moment of this name, whatever else was marked.
 
         For the moment that the stretch begins with: since the moment before.
 
@@ -46,7 +46,7 @@ class Stretch:
         return _most(self.moments[min(place, 1) : place + 1])
 
     def taken_since(self, name: str) -> int:
-        """The most that it has had after the only moment of this name, whatever else was marked.
+        """Return the most memory after the only moment of this name, whatever else was marked.
 
         Raises:
             Unmarked: there is none, or more than one, or its memory was not measured.
@@ -60,7 +60,7 @@ class Stretch:
         return found[0]
 
     def until(self, name: str) -> list[Call]:
-        """Its calls before the only moment of this name."""
+        """Return its calls before the only moment of this name."""
         end = self.at(name)
         return [call for call in self.calls if call.start < end]
 
@@ -73,7 +73,7 @@ def _most(moments: Sequence[Moment]) -> int:
 
 
 def stretches(outcome: Outcome, name: str, number: int) -> list[Stretch]:
-    """The run from its first moment of this name on, in parts that begin with such a moment.
+    """Cut the run, from its first moment of this name on, into parts that begin with such a moment.
 
     Raises:
         Unmarked: there are not so many of them.

@@ -23,6 +23,7 @@ from autograder.inside.moments import Moment
 from autograder.inside.runs import WRONG_TYPE, Ran, RunFailed
 from autograder.inside.worlds import Worlds
 from fourranks import zygote
+from fourranks.hardware import place, preferred_backend
 from fourranks.trace import Call
 from fourranks.transcript import Transcript
 
@@ -71,7 +72,7 @@ class Function(ABC):
         backend: str = "gloo",
         driver: Callable[..., Any] | None = None,
     ) -> list[Outcome | None]:
-        """Calls the function on one rank for each of `inputs`, at the same time.
+        """Call the function on one rank for each of `inputs`, at the same time.
 
         Args:
             inputs: the positional arguments for each rank; on a rank with None nothing is called. No rank
@@ -100,11 +101,11 @@ class Function(ABC):
         ]
 
     def backends(self, world_size: int) -> tuple[str, ...]:
-        """What so many ranks can talk by where they run: Gloo, and NCCL where there is a GPU for each."""
+        """Return the backends of so many ranks: Gloo, and NCCL where a world of so many would have it."""
         if not torch.backends.cuda.is_built():  # no need to start a process that would say so
             return ("gloo",)
-        gpus = zygote.shared().gpus()
-        return ("gloo", "nccl") if gpus.nccl and gpus.count >= world_size else ("gloo",)
+        placement = place(world_size, preferred_backend("auto", "auto"), "auto", zygote.shared().gpus)
+        return ("gloo", "nccl") if placement.backend == "nccl" else ("gloo",)
 
     @abstractmethod
     def forbid(self, libraries: Sequence[str]) -> None:
@@ -129,7 +130,7 @@ class Function(ABC):
 
     @abstractmethod
     def release(self) -> None:
-        """Ends the ranks that earlier runs left ready for the next one."""
+        """End the ranks that earlier runs left ready for the next one."""
 
     def __enter__(self) -> Function:
         return self
@@ -175,7 +176,7 @@ def _excerpt(transcript: Transcript) -> str:
 
 
 def handle(function: Callable[..., Any] | Function) -> Function:
-    """The handle to a student's function; a handle is returned as it is.
+    """Return the handle to a student's function; a handle is returned as it is.
 
     Raises:
         NotAFunction: when `function` cannot be called.

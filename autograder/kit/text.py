@@ -12,7 +12,7 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def visible(text: str, keep: str = "\n\t") -> str:
-    """The text with an escape in place of each character that is not seen, such as \\x1b.
+    """Return the text with an escape in place of each character that is not seen, such as \\x1b.
 
     Args:
         keep: those that stay as they are.
@@ -23,17 +23,17 @@ def visible(text: str, keep: str = "\n\t") -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """The beginning of a text that has more than so many characters, and how many it has."""
+    """Return the beginning of a text that has more than so many characters, and how many it has."""
     return text if len(text) <= most else f"{text[:most]} … ({len(text):,} characters)"
 
 
 def line(text: str, most: int = MAX_LINE) -> str:
-    """The text on one line, for a terminal: all of it visible, and not more than people read."""
+    """Put the text on one line, for a terminal: all of it visible, and not more than people read."""
     return visible(shortened(text, most), keep="")
 
 
 def table_cell(text: str) -> str:
-    """The text as a cell of a table that a spreadsheet opens: never a formula, always one line."""
+    """Make the text a cell of a table that a spreadsheet opens: never a formula, always one line."""
     text = visible(text, keep="")
     return f"'{text}" if text.startswith(_FORMULA) else text
 

@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import sys
+from typing import TypeGuard
+
 import torch
 
 
+def is_number(value: object) -> TypeGuard[float]:
+    """Tell whether this is a Python number, and none that is too large for a float."""
+    return type(value) is float or (type(value) is int and abs(value) <= sys.float_info.max)
+
+
 def same(got: object, want: object) -> bool:
-    """Equal in type, dtype, shape and every element."""
+    """Return whether two values are equal in type, dtype, shape and every element."""
     if type(got) is not type(want):
         return False
     if isinstance(got, torch.Tensor) and isinstance(want, torch.Tensor):
@@ -17,20 +25,20 @@ def same(got: object, want: object) -> bool:
 
 
 def close(got: torch.Tensor, want: torch.Tensor, tolerance: float) -> bool:
-    """Equal in dtype and shape, and in every element up to a relative and absolute tolerance."""
+    """Return whether dtype and shape are equal, and all elements up to a relative and absolute tolerance."""
     if got.dtype != want.dtype or got.shape != want.shape:
         return False
     return torch.allclose(got.double(), want.double(), tolerance, tolerance, equal_nan=True)
 
 
 def difference_beyond(tolerance: float, want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
-    """Expected and got at the first place where they differ by more than a tolerance, as `close` has it."""
+    """Return expected and got at the first place where they differ by more than a tolerance."""
     near = torch.isclose(got.double(), want.double(), tolerance, tolerance, equal_nan=True)
     return difference(want, torch.where(near, want, got))
 
 
 def difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
-    """Expected and got at the first place where they differ."""
+    """Return expected and got at the first place where they differ."""
     wrong = (want != got).flatten().nonzero().flatten()
     first = int(wrong[0])
     share = f" ({len(wrong):,} of {want.numel():,} wrong)" if want.numel() > 1 else ""
@@ -38,12 +46,12 @@ def difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
 
 
 def number(tensor: torch.Tensor, at: int) -> str:
-    """An element of a tensor, by its position in the flattened one."""
+    """Return an element of a tensor, by its position in the flattened one."""
     return f"{tensor.flatten()[at].item():,.10g}"
 
 
 def kind_of(value: object) -> str:
-    """What something is, as in "a float32 tensor of shape (2, 3)"."""
+    """Say what something is, as in "a float32 tensor of shape (2, 3)"."""
     if isinstance(value, torch.Tensor):
         return _with_article(
             f"{str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"

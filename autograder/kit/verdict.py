@@ -1,6 +1,6 @@
 """What a check shows: one line when all cases pass, else a small table and a hint.
 
-In a notebook it is a table of HTML, with the same as plain text beside it; everywhere else the text is
+In a notebook it is a table of HTML, with the same as plain text next to it; everywhere else the text is
 enough. All that came out of a student's code is escaped.
 """
 
@@ -35,7 +35,7 @@ class CheckFailed(AssertionError):
         self._shown = shown
 
     def _render_traceback_(self) -> list[str]:
-        """IPython prints these lines in place of a traceback; what is already on the page is not repeated."""
+        """Return what IPython prints in place of a traceback: nothing twice that is on the page."""
         text = self.verdict.headline if self._shown else str(self.verdict)
         return [f"\x1b[31mAssertionError\x1b[0m: {text}"]
 
@@ -60,7 +60,7 @@ class Verdict:
 
     @property
     def share(self) -> Fraction:
-        """Of the points: all or none, but what passed counts where some of it does so alone."""
+        """Return the share of the points: all or none, unless some cases count alone."""
         passed = [result for result in self.results if result.problem is None]
         if self.failed and not any(result.case.counts_alone for result in passed):
             return Fraction(0)
@@ -68,7 +68,7 @@ class Verdict:
 
     @property
     def mistake(self) -> Mistake:
-        """The mistake in the most telling case; data that nobody sent only where nothing else is wrong."""
+        """Choose the mistake in the most telling case; NOT_RECEIVED only where nothing else is wrong."""
         return max(self.failed, key=_significance).fault.mistake
 
     @property
@@ -114,7 +114,7 @@ class Verdict:
 
     @property
     def _shown(self) -> list[Result]:
-        """A few failed cases, the headline's mistake first, empty tensors last; of long stories only one."""
+        """Choose a few failed cases, the headline's mistake first, empty tensors last; one long story."""
         telling = sorted(
             self.failed, key=lambda r: (r.fault.mistake is not self.mistake, not r.case.weight[0])
         )
@@ -128,7 +128,7 @@ class Verdict:
 
     @property
     def _printed(self) -> tuple[str, str] | None:
-        """What the ranks printed in the smallest failed case, and a title for it; empty tensors come last."""
+        """Return a title and what the ranks printed in the smallest failed case; empty tensors come last."""
         printing = [result for result in self.failed if result.printed]
         if not printing:
             return None
@@ -148,7 +148,7 @@ def _significance(result: Result) -> tuple[bool, tuple[int, int]]:
 
 
 def show(verdict: Verdict) -> None:
-    """Shows the verdict where the reader is, and raises CheckFailed if a case failed."""
+    """Show the verdict where the reader is, and raise CheckFailed if a case failed."""
     shell = _notebook()
     if shell:
         from IPython.display import display
@@ -161,14 +161,14 @@ def show(verdict: Verdict) -> None:
 
 
 def _notebook() -> bool:
-    """Whether this process shows what is displayed, as a notebook's kernel does."""
+    """Tell whether this process shows what is displayed, as a notebook's kernel does."""
     from IPython import get_ipython
 
     return get_ipython() is not None
 
 
 def _html_row(row: tuple[str, ...]) -> str:
-    """One case; a story of several lines goes below it, over the whole width."""
+    """Return the row of a case; a story of several lines goes below it, over the whole width."""
     *cells, got = row
     first, _, story = got.partition("\n")
     below = f'<tr><td colspan="{len(row)}" style="{_CELL}">{escape(story)}</td></tr>' if story else ""

@@ -1,4 +1,4 @@
-"""Makes lectures/, exercises/, solutions/ and the start page from source/, and says if they are out of date.
+"""Makes lectures/, exercises/, solutions/, play/ and the start page from source/, and says what is outdated.
 
 The command `autograder build` calls `build` and `check`. Both make the course in a temporary folder, complete
 but for outputs, and compare it with what is there: a second build finds nothing to do, a check runs nothing.
@@ -18,9 +18,10 @@ from autograder.notebooks.execute import ExecutionError, execute
 from autograder.notebooks.metadata import BLANK, FOLDED
 from autograder.notebooks.stage import START_PAGE, stage
 
-FOLDERS = ("exercises", "lectures", "solutions")
-EXECUTED = ("lectures", "solutions")
-NOT_OURS = {".ipynb_checkpoints", "__pycache__"}
+FOLDERS = ("exercises", "lectures", "play", "solutions")
+EXECUTED = ("lectures", "play", "solutions")
+OF_PLAYERS = {"incidents", "puzzle_records.json", "puzzle_records.broken.json"}  # in play/
+NOT_OURS = {".fourranks", ".ipynb_checkpoints", "__pycache__", *OF_PLAYERS}  # what notebooks and Python leave
 LARGE = 1_500_000  # bytes; up to here a notebook opens at once, in JupyterLab and on a forge
 
 
@@ -29,7 +30,7 @@ class BuildError(Exception):
 
 
 def check(course: Path) -> list[str]:
-    """Every built file that is not what source/ makes, as `path: reason`; outputs are not compared.
+    """List built files that are not what source/ makes, as `path: reason`; outputs are not compared.
 
     Raises:
         SourceError: source/ has a mistake.
@@ -39,7 +40,7 @@ def check(course: Path) -> list[str]:
 
 
 def build(course: Path) -> list[str]:
-    """Bring every built file up to date; returns those that stay as they were, as `path: reason`.
+    """Bring every built file up to date; return those that stay as they were, as `path: reason`.
 
     Raises:
         SourceError: source/ has a mistake; nothing was changed.
@@ -64,8 +65,8 @@ def _staged(course: Path) -> Iterator[Path]:
 
 
 def _out_of_date(staged: Path, course: Path) -> list[tuple[Path, str]]:
-    """The files to update, relative to the course, and why; the start page comes after what it links to."""
-    paths = set()
+    """List the files to update, relative to the course, and why; the start page comes last."""
+    paths: set[Path] = set()
     for root in (staged, course):
         for folder in FOLDERS:
             files = (path.relative_to(root) for path in (root / folder).rglob("*") if path.is_file())
@@ -78,12 +79,14 @@ def _out_of_date(staged: Path, course: Path) -> list[tuple[Path, str]]:
 
 
 def _update(path: Path, staged: Path, course: Path) -> None:
-    """Make the built file anew, or remove it if an earlier build made it and this one does not."""
+    """Make the built file again, or remove it if an earlier build made it and this one does not."""
     previous = read(course / path) if path.suffix == ".ipynb" else None
     if previous and path.parts[0] == "exercises" and has_outputs(previous):
         raise BuildError(
             "it holds outputs: someone works in it. Copy it elsewhere, git checkout it, and build again."
         )
+    if previous and path.parts[0] == "play" and _was_played(previous, read(staged / path)):
+        raise BuildError("someone plays in it. Copy it elsewhere, git checkout it, and build again.")
     if not (staged / path).exists():
         _remove(course / path, previous)
     elif path.suffix == ".ipynb" and path.parts[0] in EXECUTED:
@@ -93,6 +96,13 @@ def _update(path: Path, staged: Path, course: Path) -> None:
     print(f"{'made' if (course / path).exists() else 'removed'} {path}")
 
 
+def _was_played(built: NotebookNode, wanted: NotebookNode | None) -> bool:
+    """Tell whether a notebook differs from what its text, which has not changed, has made."""
+    if wanted is None or built.metadata.get("fourranks") != wanted.metadata.fourranks:
+        return False
+    return [cell.source for cell in built.cells] != [cell.source for cell in wanted.cells]
+
+
 def _remove(built: Path, previous: NotebookNode | None) -> None:
     if previous is None or "fourranks" not in previous.metadata:
         raise BuildError("nothing in source/ makes it, and no build made it. Move it elsewhere.")
@@ -100,8 +110,8 @@ def _remove(built: Path, previous: NotebookNode | None) -> None:
 
 
 def _executed(staged: Path, previous: NotebookNode | None, course: Path) -> bytes:
-    """The staged notebook with outputs: those of the previous one if only prose has changed since."""
-    notebook = read(staged)
+    """Return the staged notebook with outputs: those of the previous one if only prose has changed."""
+    notebook = nbformat.read(staged, as_version=4)
     source = notebook.metadata.fourranks.source
     if previous and was_run(previous) and _code(previous) == _code(notebook):
         for cell, old in zip(code_cells(notebook), code_cells(previous), strict=True):
@@ -130,7 +140,7 @@ def _code(notebook: NotebookNode) -> list[str]:
 
 
 def _place(path: Path, staged: Path, course: Path) -> None:
-    """Put the notebook that nbgrader's own commands read beside its text; it is not committed."""
+    """Put the notebook that nbgrader's own commands read next to its text; it is not committed."""
     text, built = course / path.with_suffix(".py"), course / path
     wanted = (staged / path).read_bytes()
     if built.exists() and built.read_bytes() == wanted:

@@ -2,13 +2,16 @@
 
 from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
+SKIPPED = "skip-execution"  # the tag of cells that nbclient leaves out
+
 
 def difference(wanted: Path, built: Path, executed: bool) -> str | None:
-    """Why the file `built` is not what source/ makes, which is at `wanted`; None when it is.
+    """Say why the file `built` is not what source/ makes, which is at `wanted`; None when it is.
 
     A notebook that is built with its outputs (`executed`) may hold any, and must have been run.
     """
@@ -22,7 +25,7 @@ def difference(wanted: Path, built: Path, executed: bool) -> str | None:
 
 
 def _notebook_difference(wanted_path: Path, built_path: Path, executed: bool) -> str | None:
-    wanted, built = read(wanted_path), read(built_path)
+    wanted, built = nbformat.read(wanted_path, as_version=4), read(built_path)
     if built is None:
         return "it is not a notebook"
     if built.metadata.get("fourranks") != wanted.metadata.fourranks:
@@ -38,7 +41,7 @@ def _notebook_difference(wanted_path: Path, built_path: Path, executed: bool) ->
 
 
 def read(path: Path) -> NotebookNode | None:
-    """The notebook at `path`, or None if there is none that can be read."""
+    """Read the notebook at `path`; None if there is none that can be read."""
     try:
         return nbformat.read(path, as_version=4)
     except (FileNotFoundError, ValueError):
@@ -46,24 +49,25 @@ def read(path: Path) -> NotebookNode | None:
 
 
 def code_cells(notebook: NotebookNode) -> list[NotebookNode]:
-    """The cells that run: those with code in them."""
-    return [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source]
+    """Return the cells that run: those with code in them, but for those that a reader has to run."""
+    code = [cell for cell in notebook.cells if cell.cell_type == "code" and cell.source]
+    return [cell for cell in code if SKIPPED not in cell.metadata.get("tags", [])]
 
 
 def was_run(notebook: NotebookNode) -> bool:
-    """Whether all its code has been run."""
+    """Tell whether all its code has been run."""
     return all(cell.execution_count for cell in code_cells(notebook))
 
 
 def has_outputs(notebook: NotebookNode) -> bool:
-    """Whether any of its code has been run and left something."""
+    """Tell whether any of its code has been run and left something."""
     return any(cell.outputs or cell.execution_count for cell in code_cells(notebook))
 
 
-def _lasting(metadata: dict) -> dict:
-    """Without what JupyterLab writes when it opens a notebook: the versions of this machine."""
+def _lasting(metadata: NotebookNode) -> dict[str, Any]:
+    """Leave out what JupyterLab writes when it opens a notebook: the versions of this machine."""
     return {key: value for key, value in metadata.items() if key != "language_info"}
 
 
-def _without_outputs(cell: NotebookNode | None) -> dict | None:
+def _without_outputs(cell: NotebookNode | None) -> dict[str, Any] | None:
     return cell and {key: value for key, value in cell.items() if key not in ("outputs", "execution_count")}

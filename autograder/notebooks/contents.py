@@ -44,7 +44,7 @@ class CourseContentsManager(AsyncLargeFileManager):
         return await super().save(model, path)
 
     async def _names_it_alone(self, path: str) -> bool:
-        """Whether the file, as it is now, has the name of its language and no more."""
+        """Tell whether the file, as it is now, has the name of its language and no more."""
         if not await self.file_exists(path):
             return False
         stored = await super().get(path, type="notebook")

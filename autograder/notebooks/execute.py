@@ -23,14 +23,14 @@ class ExecutionError(Exception):
 
 
 def execute(notebook: NotebookNode, folder: Path, cell_timeout: float = CELL_TIMEOUT) -> None:
-    """Run all cells in a kernel that starts in `folder`; fills in their outputs and counts, and nothing else.
+    """Run all cells in a kernel that starts in `folder`; fill in their outputs and counts.
 
     Raises:
         ExecutionError: a cell raised, took longer than `cell_timeout` seconds or ended the kernel, or
             processes outlived the kernel. None is left when this returns.
     """
     mark = uuid.uuid4().hex
-    with tempfile.TemporaryDirectory() as sockets:  # nobody else may open it
+    with tempfile.TemporaryDirectory() as sockets:  # no other user may open it
         client = NotebookClient(
             notebook,
             resources={"metadata": {"path": str(folder)}},
@@ -89,7 +89,7 @@ def _kill_what_is_left(mark: str) -> list[str]:
 
 
 def _wait(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Those of `processes` that still run after `EXIT_TIMEOUT`."""
+    """Return those of `processes` that still run after `EXIT_TIMEOUT`."""
     deadline = time.monotonic() + EXIT_TIMEOUT
     while (alive := [process for process in processes if _runs(process)]) and time.monotonic() < deadline:
         time.sleep(0.02)
@@ -97,7 +97,7 @@ def _wait(processes: list[psutil.Process]) -> list[psutil.Process]:
 
 
 def _runs(process: psutil.Process) -> bool:
-    """Unlike psutil's own waiting, takes an orphan that nobody collects (in a container, say) for ended."""
+    """Take an orphan that no process collects (in a container, say) for ended, unlike psutil's waiting."""
     try:
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -24,7 +24,7 @@ def place_missing(course: Path) -> None:
 
 
 def _write(text: Path, built: Path) -> None:
-    """As `build` makes it, and as old as its text, until someone edits it."""
+    """Write it as `build` does, and as old as its text, until someone edits it."""
     partial = built.with_name(f".{built.name}.{os.getpid()}")
     nbformat.write(read(text, f"source/{text.parent.name}/{text.name}"), partial)
     os.utime(partial, ns=(text.stat().st_atime_ns, text.stat().st_mtime_ns))

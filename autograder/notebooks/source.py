@@ -55,7 +55,7 @@ def read(path: Path, name: str) -> NotebookNode:
 
 
 def _first_lines(text: str, notebook: NotebookNode) -> list[int]:
-    """The line of `text` on which each cell starts."""
+    """Return the line of `text` on which each cell starts."""
     starts = [number for number, line in enumerate(text.splitlines(), 1) if CELL_START.match(line)]
     unmarked = len(notebook.cells) - len(starts)
     return [1] * unmarked + starts[: len(notebook.cells)]
@@ -80,7 +80,7 @@ def _check_unique(notebook: NotebookNode, name: str) -> None:
 
 
 def _check_markers(cell: NotebookNode, where: str) -> None:
-    """Regions open and close in turn, in the cells from which nbgrader cuts them."""
+    """Require that regions open and close in turn, in the cells from which nbgrader cuts them."""
     inside = None
     for edge, region in _markers(cell, where):
         belongs, kind = REGIONS[region]
@@ -102,7 +102,7 @@ def _check_markers(cell: NotebookNode, where: str) -> None:
 
 
 def _markers(cell: NotebookNode, where: str) -> Iterator[tuple[str, str]]:
-    """Each marker as (BEGIN or END, region), found as nbgrader finds it: anywhere in a line, in capitals."""
+    """Yield each marker as (BEGIN or END, region), as nbgrader finds it: anywhere in a line, in capitals."""
     for line in cell.source.splitlines():
         found = [
             (edge, region) for edge in ("BEGIN", "END") for region in REGIONS if f"{edge} {region}" in line

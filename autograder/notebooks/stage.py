@@ -31,7 +31,7 @@ NOTEBOOKS = {
 
 
 def stage(course: Path, folder: Path) -> None:
-    """Make the source notebooks, lectures, exercises, solutions and start page of `course` in `folder`.
+    """Make all notebooks and the start page of `course` in `folder`, and those that nbgrader reads.
 
     Raises:
         SourceError: a file in source/ has a mistake, or is not there.
@@ -43,6 +43,8 @@ def stage(course: Path, folder: Path) -> None:
         )
     for topic in topics:
         _stage_topic(course, topic, folder)
+    for text in sorted(course.glob("source/play/*.py")):
+        _write_notebook(text, folder / "play")
     (folder / START_PAGE).write_text(start_page(course, folder), encoding="utf-8")
 
 
@@ -69,7 +71,7 @@ class _GenerateSolution(GenerateSolution):
 
 
 def _write_notebook(text: Path, folder: Path, folded: bool = False) -> None:
-    """A lecture asks for predictions, so it is `folded`: its outputs wait until a reader has run the cell."""
+    """Write a notebook; a lecture is `folded`: it asks for predictions before a cell shows its output."""
     folder.mkdir(parents=True, exist_ok=True)
     notebook = read(text, f"source/{text.parent.name}/{text.name}")
     for cell in notebook.cells if folded else []:
@@ -94,7 +96,7 @@ def _convert(converter_class: type[BaseConverter], course: Path, topic: str, fol
 
 
 def start_page(course: Path, folder: Path, kinds: Sequence[str] = tuple(NOTEBOOKS)) -> str:
-    """source/index.md, with a table of the notebooks of these kinds that `folder` has in place of its marker.
+    """Return source/index.md, with a table of the notebooks in `folder` in place of its marker.
 
     Raises:
         SourceError: it is not there, or has no such place.
@@ -122,7 +124,7 @@ def _row(topic: str, folder: Path, kinds: Sequence[str]) -> str:
 
 
 def _title(notebook: Path) -> str:
-    """The first heading of a notebook, or else the name of its topic."""
+    """Return the first heading of a notebook, or else the name of its topic."""
     for cell in nbformat.read(notebook, as_version=4).cells:
         for line in cell.source.splitlines():
             if cell.cell_type == "markdown" and line.startswith("# "):

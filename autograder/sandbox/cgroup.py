@@ -1,6 +1,6 @@
 """A cgroup for a sandbox, where this user may make one: Linux then limits all memory, its own included.
 
-It is made beside the one that this process is in, as a user may below a service manager of their own. Where
+It is made next to the one that this process is in, as a user may below a service manager of their own. Where
 that cannot be, there is none, and the watch of `bubblewrap` is all that limits memory.
 """
 
@@ -33,11 +33,11 @@ class Cgroup:
             raise
 
     def enter(self, command: Sequence[str]) -> list[str]:
-        """The command, by a process that is in it from the beginning, if Linux lets it in."""
+        """Return the command as one that is in the cgroup from the beginning, if Linux lets it in."""
         return ["/bin/sh", "-c", 'echo 0 > "$0"; exec "$@"', str(self._folder / "cgroup.procs"), *command]
 
     def was_full(self) -> bool:
-        """Whether Linux has ended what was in it."""
+        """Tell whether Linux has ended what was in it."""
         events = (self._folder / "memory.events").read_text().split()
         return int(dict(zip(events[::2], events[1::2], strict=True))["oom_kill"]) > 0
 
@@ -54,25 +54,25 @@ class Cgroup:
                     time.sleep(0.01)
 
 
-def make(memory_bytes: int, beside: Path | None = None) -> Cgroup | None:
-    """One that limits memory to so much; None where this process may not make one.
+def make(memory_bytes: int, sibling: Path | None = None) -> Cgroup | None:
+    """Make a cgroup that limits memory to so much; None where this process may not make one.
 
     Args:
-        beside: the cgroup beside which it is made; that of this process by default.
+        sibling: the cgroup next to which it is made; that of this process by default.
     """
-    beside = beside or _own()
-    if beside is None:
+    sibling = sibling or _own()
+    if sibling is None:
         return None
     try:
-        if "memory" not in (beside.parent / "cgroup.subtree_control").read_text().split():
+        if "memory" not in (sibling.parent / "cgroup.subtree_control").read_text().split():
             return None
-        return Cgroup(beside.parent / f"fourranks-{os.getpid()}-{next(_numbers)}", memory_bytes)
+        return Cgroup(sibling.parent / f"fourranks-{os.getpid()}-{next(_numbers)}", memory_bytes)
     except OSError:  # another user's
         return None
 
 
 def _own() -> Path | None:
-    """This process's cgroup of version 2."""
+    """Return this process's cgroup of version 2."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     tops = [Path(folder) for _, folder, kind, *_ in mounts if kind == "cgroup2"]
     lines = Path("/proc/self/cgroup").read_text().splitlines()

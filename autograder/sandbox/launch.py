@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autograder.sandbox.bubblewrap import Sandbox
+from autograder.sandbox.sandbox import Sandbox
 
 
 class Unconfined:
@@ -23,17 +23,12 @@ class Unconfined:
     exceeded = ""
 
     def traffic(self) -> None:
-        """Nobody counts it."""
+        """Return nothing: its traffic is not counted."""
 
     def __init__(self, command: Sequence[str], pass_fds: Sequence[int]) -> None:
         nowhere = subprocess.DEVNULL
         self._process = subprocess.Popen(
-            command,
-            pass_fds=pass_fds,
-            start_new_session=True,
-            stdin=nowhere,
-            stdout=nowhere,
-            stderr=nowhere,
+            command, pass_fds=pass_fds, start_new_session=True, stdin=nowhere, stdout=nowhere, stderr=nowhere
         )
 
     def kill(self) -> None:
@@ -63,7 +58,7 @@ def launch(confine: Callable[..., Sandbox | Unconfined]) -> Launched:
     """Start a process.
 
     Args:
-        confine: `Sandbox`, or `Unconfined`.
+        confine: a kind of `Sandbox`, or `Unconfined`.
     """
     ours, theirs = socket.socketpair()
     with theirs:
@@ -83,7 +78,7 @@ class Ahead:
         return taken
 
     def close(self) -> None:
-        """End the one that nobody has taken."""
+        """End the process that was not taken."""
         if self._next is not None:
             self._next.close()
 

@@ -14,7 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-from autograder.inside import moments, recorded, wire
+from autograder.inside import call_json, moments, wire
 from autograder.inside.drivers.calls import call
 from autograder.inside.moments import Moment
 from autograder.inside.runs import DIED, RAISED, TIMED_OUT, UNTOLD, WRONG_TYPE, Ran, RunFailed
@@ -48,12 +48,12 @@ class Shown:
 
     @property
     def pictures(self) -> int:
-        """Characters of its pictures."""
+        """Return the characters of its pictures."""
         return sum(len(display.get(PICTURE, "")) for display in self.displays)
 
     @property
     def size(self) -> int:
-        """Characters of everything else, and the room that displays take up."""
+        """Return the characters of everything else, and the room that displays take up."""
         parts = [self.error or {}, *self.displays]
         everything = len(self.text) + sum(len(value) for part in parts for value in part.values())
         return everything - self.pictures + A_DISPLAY * len(self.displays)
@@ -68,7 +68,7 @@ class BrokerConnection:
         self._ready = False
 
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """Its answer; without one it is of no more use, and should be closed.
+        """Return its answer; without one it is of no more use, and should be closed.
 
         Raises:
             RunFailed: when there is none in time, or what arrives is no answer.
@@ -114,6 +114,7 @@ class StudentProcess:
         self._launch = launch
         self._forbidden = frozenset(forbidden)
         self._broker: BrokerConnection | None = None
+        self._called = ""  # the function that has ranks
         self._room, self._room_for_pictures = MOST_TEXT, MOST_PICTURES
         self.deadline = math.inf
 
@@ -139,19 +140,25 @@ class StudentProcess:
             self.close()
 
     def function(self, name: str) -> RemoteFunction:
-        """The handle to the function of this name, which need not exist: then each run of it fails."""
+        """Return the handle to the function of this name; if there is none, each run of it fails."""
         return RemoteFunction(name, self)
 
     def traffic(self) -> loopback.Traffic | None:
-        """What its ranks have moved so far, by Linux's count; None if it has no loopback of its own.
+        """Return what its ranks have moved so far, by Linux's count; None if it has no loopback.
 
         Raises:
             RunFailed: when there is no time left.
         """
         return self._running().process.traffic()
 
+    def prepare(self, function: str) -> None:
+        """End the ranks of any other function: the ranks of a sandbox are of one world at a time."""
+        if function != self._called:
+            self.release()
+            self._called = function
+
     def call(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
-        """The answer to a request about a function.
+        """Return the answer to a request about a function.
 
         Raises:
             RunFailed: when there is none in time, or what arrives is no answer.
@@ -179,8 +186,9 @@ class StudentProcess:
             raise
 
     def _running(self) -> BrokerConnection:
-        """The process, in which all cells have run; one that brings it down is not run again."""
+        """Return the process, after running all cells; one that brings it down is not run again."""
         while self._broker is None:
+            self._limited(CELL)  # before a process is started for nothing
             self._broker = BrokerConnection(self._launch())
             self._broker.ask({"forbidden": sorted(self._forbidden)}, self._limited(CELL))
             for cell in list(self._cells):
@@ -210,7 +218,7 @@ class StudentProcess:
 
 
 def _shown(answer: dict[str, Any]) -> Shown:
-    """What a cell showed, as far as it is text by name."""
+    """Read what a cell showed: text by name."""
     match answer:
         case {"text": str(text), "displays": list(displays), "error": error} if all(
             map(_is_text, displays)
@@ -235,16 +243,17 @@ class RemoteFunction(Function):
         self._process = process
 
     def __call__(self, *arguments: Any, **keywords: Any) -> object:
-        """What it returns, on a rank of its own: for a test cell that asserts something and uses no check.
+        """Call it on a rank of its own, for a test cell that asserts something and uses no check.
 
         Raises:
             RunFailed: when it returns nothing.
         """
         (outcome,) = self.run([(arguments, keywords)], driver=call)
+        assert outcome is not None  # as the function was called
         return outcome.value
 
     def backends(self, world_size: int) -> tuple[str, ...]:
-        """Gloo only in a sandbox, which has no GPU: NCCL moves bytes where Linux does not count them."""
+        """Return Gloo only in a sandbox: it has no GPU, and NCCL's bytes are not counted by Linux."""
         return super().backends(world_size) if self._process.traffic() is None else ("gloo",)
 
     @property
@@ -255,13 +264,14 @@ class RemoteFunction(Function):
         self._process.forbid(libraries)
 
     def _run_on_ranks(self, requests: list[bytes], backend: str) -> Ran:
+        self._process.prepare(self.name)
         before = self._process.traffic()
         answer = self._process.call(
             {"run": self.name, "requests": requests, "backend": backend, "timeout": self.timeout},
             self.timeout + GRACE,
         )
         try:
-            calls = recorded.calls(answer.get("calls"), len(requests))
+            calls = call_json.loads(answer.get("calls"), len(requests))
         except ValueError as error:
             raise RunFailed(WRONG_TYPE, f"the ranks' record cannot be read: {error}") from None
         match answer:
@@ -269,20 +279,25 @@ class RemoteFunction(Function):
                 requests
             ):
                 if before is not None:
-                    _compare(calls, self._process.traffic() - before)
+                    _compare(calls, self._process.traffic() - before)  # type: ignore[operator]
                 return Ran(answers, calls, _moments(noted, len(requests)))
-            case {"reason": str(reason), "message": str(message), "exception": str(exception)} if (
-                reason in _REASONS
-            ):
-                raise RunFailed(reason, message[:LONGEST], exception[:LONGEST], calls)
+            case {
+                "reason": str(reason),
+                "message": str(message),
+                "exception": str(exception),
+                "no such rank": bool(no_such_rank),
+                "stuck in": list(stuck_in),
+            } if reason in _REASONS and all(type(call) is str for call in stuck_in):
+                message, exception = message[:LONGEST], exception[:LONGEST]
+                raise RunFailed(reason, message, exception, calls, no_such_rank, stuck_in)
         raise RunFailed(WRONG_TYPE, "the answer cannot be read")
 
     def release(self) -> None:
-        """Its ranks serve the next check, too, until `StudentProcess.release` ends them."""
+        """Keep its ranks, which serve the next check, too, until `StudentProcess.release`."""
 
 
 def _moments(noted: object, world_size: int) -> list[list[Moment]] | None:
-    """What witnesses have noted of each rank; None where there are none."""
+    """Read what witnesses have noted of each rank; None where there are none."""
     match noted:
         case None:
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from autograder.inside.footprint import bytes_in
 from autograder.inside.limits import Limits
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+AN_ENTRY = 4096  # bytes that a name in a folder counts for: the file system keeps it, however small the file
 
 
 @dataclass(frozen=True)
@@ -25,18 +27,19 @@ class Usage:
 
 
 @dataclass(frozen=True)
-class Files:
+class OpenFiles:
     """What they have opened."""
 
     number: int = 0
     memory_bytes: int = 0  # of files without a name, which no folder's size limits
+    disk_bytes: int = 0  # of files with one, where no folder's size limits them
 
 
-NO_FILES = Files()
+NO_FILES = OpenFiles()
 
 
-def exceeded(limits: Limits, usage: Usage, files: Files = NO_FILES) -> str:
-    """The limit that a sandbox has gone beyond, in words; "" when there is none."""
+def exceeded(limits: Limits, usage: Usage, files: OpenFiles = NO_FILES) -> str:
+    """Say which limit a sandbox has gone beyond; "" when there is none."""
     if usage.processes > limits.processes:
         return f"more than {limits.processes} processes at a time"
     if usage.threads > limits.threads:
@@ -45,61 +48,91 @@ def exceeded(limits: Limits, usage: Usage, files: Files = NO_FILES) -> str:
         return f"more than {limits.all_open_files:,} open files"
     if max(usage.memory_bytes, files.memory_bytes) > limits.memory_bytes:
         return too_much_memory(limits)
+    if files.disk_bytes > limits.all_disk_bytes:
+        return f"more than {limits.all_disk_bytes >> 20} MiB of files"
     if usage.cpu_seconds > limits.cpu_seconds:
         return f"more than {limits.cpu_seconds:g} s of processor time"
     return ""
 
 
 def too_much_memory(limits: Limits) -> str:
-    """The limit of memory, in words."""
+    """Say that the limit of memory was exceeded."""
     return f"more than {limits.memory_bytes >> 30} GiB of memory"
 
 
-def usage_of(processes: Path, limits: Limits) -> Usage:
-    """What the processes of a sandbox take; those that end meanwhile are left out.
+def usage_of(processes: Callable[[], list[Path]], limits: Limits) -> Usage:
+    """Read what the processes of a sandbox take; those that end meanwhile are left out.
 
     Args:
-        processes: the sandbox's own /proc, as seen from outside.
+        processes: lists their folders in /proc.
         limits: where there are more processes than that, no more is looked at: they multiply meanwhile.
     """
-    pids = _pids(processes)
+    folders = processes()
     memory = tables = threads = 0
     seconds = 0.0
-    for pid in pids if len(pids) <= limits.processes else ():
+    for folder in folders if len(folders) <= limits.processes else ():
         with contextlib.suppress(OSError, IndexError):
-            fields = (processes / pid / "stat").read_text().rpartition(")")[2].split()
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
             seconds += sum(map(int, fields[11:15])) / _TICKS  # its own, and of children that have ended
             threads += int(fields[17])
             memory += int(fields[21]) * mmap.PAGESIZE
-            tables += bytes_in(processes / pid / "status", ("VmPTE:",))
+            tables += bytes_in(folder / "status", ("VmPTE:",))
     if memory + tables > limits.memory_bytes:  # which counts what processes share once for each
         memory = _shared_memory(processes, limits)
-    return Usage(memory + tables, len(pids), threads, seconds)
+    return Usage(memory + tables, len(folders), threads, seconds)
 
 
-def _shared_memory(processes: Path, limits: Limits) -> int:
-    """Bytes that they have together, each page counted once: that takes milliseconds for each process."""
+def _shared_memory(processes: Callable[[], list[Path]], limits: Limits) -> int:
+    """Add up their memory, each page counted once: that takes milliseconds for each process."""
     memory = 0
-    for pid in _pids(processes):
+    for folder in processes():
         with contextlib.suppress(OSError):
-            memory += bytes_in(processes / pid / "smaps_rollup", ("Pss:",))
-        if memory > limits.memory_bytes or len(_pids(processes)) > limits.processes:
+            memory += bytes_in(folder / "smaps_rollup", ("Pss:",))
+        if memory > limits.memory_bytes or len(processes()) > limits.processes:
             break
     return memory
 
 
-def _pids(processes: Path) -> list[str]:
-    return [name for name in os.listdir(processes) if name.isdigit()]
-
-
-def files_of(processes: Path) -> Files:
-    """What the processes of a sandbox have opened; those that end meanwhile are left out."""
+def files_of(processes: Iterable[Path]) -> OpenFiles:
+    """Read what processes have opened, by their folders in /proc; those that end meanwhile are left out."""
     number, sizes = 0, {}
-    for pid in _pids(processes):
-        with contextlib.suppress(OSError), os.scandir(processes / pid / "fd") as descriptors:
+    for folder in processes:
+        with contextlib.suppress(OSError), os.scandir(folder / "fd") as descriptors:
             for descriptor in descriptors:
                 number += 1
                 if os.readlink(descriptor.path).startswith("/memfd:"):
                     status = os.stat(descriptor.path)
                     sizes[status.st_ino] = status.st_blocks * 512
-    return Files(number, sum(sizes.values()))
+    return OpenFiles(number, sum(sizes.values()))
+
+
+def disk_of(folder: Path, most: int) -> int:
+    """Add up what the files below a folder take on disk, until it is more than `most`."""
+    taken = 0
+    for place, folders, names in os.walk(folder):
+        for name in (*folders, *names):
+            with contextlib.suppress(OSError):
+                taken += AN_ENTRY + os.lstat(os.path.join(place, name)).st_blocks * 512
+        if taken > most:
+            break
+    return taken
+
+
+def descendants(first: int) -> list[Path]:
+    """List the folders in /proc of a process and of all that it and they have started.
+
+    Raises:
+        ProcessLookupError: it has ended.
+    """
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError):
+            state, parent = Path("/proc", str(int(name)), "stat").read_text().rpartition(")")[2].split()[:2]
+            if state != "Z" or int(name) != first:
+                children.setdefault(int(parent), []).append(int(name))
+    found = [first] if any(first in own for own in children.values()) else []
+    for pid in found:  # which grows meanwhile
+        found += children.get(pid, [])
+    if not found:
+        raise ProcessLookupError(f"process {first} has ended")
+    return [Path(f"/proc/{pid}") for pid in found]

@@ -7,13 +7,15 @@ executed as a notebook's cells are, so that ranks get the code by value.
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from typing import ClassVar
 
 import jupytext
 import pytest
 
 from autograder import check
+from autograder.inside.worlds import Worlds
 from autograder.kit.mistakes import Mistake
 from autograder.kit.student import NotebookFunction
 from autograder.kit.verdict import CheckFailed
@@ -57,9 +59,31 @@ def wrong_solutions(topic: str, operation: str) -> dict:
     return names("\n".join(sources(topic, [operation])), operation)
 
 
-def mistaken(topic: str, operation: str, name: str) -> NotebookFunction:
+class Mistaken(NotebookFunction):
+    """The handle to a wrong solution; what ranks a check leaves serve the next one, of the same libraries."""
+
+    _kept: ClassVar[tuple[tuple[str, ...], Worlds]] = ((), Worlds())
+
+    def forbid(self, libraries: Sequence[str]) -> None:
+        forbidden, worlds = self._kept
+        if forbidden != tuple(libraries):
+            worlds.release()
+            worlds.forbid(libraries)
+            Mistaken._kept = tuple(libraries), worlds
+        self._worlds = worlds
+
+    def release(self) -> None:
+        """Keep the ranks, until `release_all`."""
+
+    @classmethod
+    def release_all(cls) -> None:
+        """End the ranks that are kept."""
+        cls._kept[1].release()
+
+
+def mistaken(topic: str, operation: str, name: str) -> Mistaken:
     """The handle to a wrong solution."""
-    return NotebookFunction(wrong_solutions(topic, operation)[name])
+    return Mistaken(wrong_solutions(topic, operation)[name])
 
 
 def operations(topic: str) -> list[str]:

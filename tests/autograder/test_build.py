@@ -188,6 +188,13 @@ def test_opening_and_saving_a_notebook_in_jupyterlab_does_not_make_it_out_of_dat
     assert_up_to_date(course)
 
 
+def test_predictions_that_a_reader_keeps_beside_a_lecture_do_not_make_it_out_of_date(course):
+    kept = course / "lectures/01_doubling/.fourranks/predictions.jsonl"
+    kept.parent.mkdir()
+    kept.write_text("{}")
+    assert_up_to_date(course)
+
+
 def assert_up_to_date(course):
     before = contents(course)
     assert check(course) == []
@@ -285,6 +292,44 @@ def test_a_large_lecture_is_built_with_a_warning(course, capsys):
     )
 
 
+GAME = """\
+# %%
+print("a board")
+
+# %% tags=["skip-execution"]
+print("a move of the reader's")
+"""
+
+
+def test_a_game_is_run_but_for_the_cells_that_a_player_has_to_run(course):
+    (course / "source" / "play").mkdir()
+    (course / "source" / "play" / "game.py").write_text(GAME)
+    assert build(course) == []
+    shown, skipped = nbformat.read(course / "play" / "game.ipynb", as_version=4).cells
+    assert shown.outputs[0].text == "a board\n" and not skipped.outputs
+    assert check(course) == []
+
+
+def test_a_game_in_which_someone_plays_is_not_overwritten(course):
+    test_a_game_is_run_but_for_the_cells_that_a_player_has_to_run(course)
+    path = course / "play" / "game.ipynb"
+    edit(path, "a board", "my move")
+    played = path.read_bytes()
+    reason = "someone plays in it. Copy it elsewhere, git checkout it, and build again."
+    assert build(course) == [f"play/game.ipynb: {reason}"]
+    assert path.read_bytes() == played
+
+
+def test_what_players_leave_behind_is_no_part_of_the_course(course):
+    test_a_game_is_run_but_for_the_cells_that_a_player_has_to_run(course)
+    (course / "play" / "incidents").mkdir()
+    for name in ("incidents/program.py", "puzzle_records.json"):
+        (course / "play" / name).write_text("")
+    assert check(course) == []
+    (course / "play" / "mine.ipynb").write_text("")
+    assert check(course) == ["play/mine.ipynb: nothing in source/ makes it"]
+
+
 def test_an_exercise_in_which_someone_works_is_not_overwritten(course):
     path = course / "exercises/01_doubling/exercise.ipynb"
     edit(path, '"execution_count": null', '"execution_count": 5')
@@ -332,7 +377,7 @@ def test_a_mistake_in_a_source_is_found_before_anything_is_changed(course):
 def test_the_start_page_says_where_to_begin_above_its_table_and_marks_solutions():
     page = (COURSE / "index.md").read_text()
     begin, table = (
-        page.index("[first lecture](lectures/01_hardware_hierarchy/lecture.ipynb)"),
+        page.index("[first lecture](lectures/00_hello/lecture.ipynb)"),
         page.index("| topic |"),
     )
     assert begin < table

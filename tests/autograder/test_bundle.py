@@ -14,6 +14,7 @@ from zipfile import ZipFile
 import pytest
 
 from autograder import cli
+from autograder.grading.bundle import _files
 from autograder.notebooks.source import read
 
 COURSE = Path(__file__).parents[2]
@@ -83,7 +84,7 @@ def _plain(text: str) -> str:
 @pytest.mark.parametrize("topic", TOPICS)
 def test_no_solution_and_no_hidden_test_is_in_any_file(topic, unpacked):
     secrets = list(kept_back(topic))
-    assert len(secrets) > 8
+    assert len(secrets) > 4
     assert {secret: files for secret in secrets if (files := found(secret, unpacked))} == {}
 
 
@@ -96,11 +97,24 @@ def test_the_search_finds_them_where_they_are(topic):
 def test_nothing_of_the_instructors_is_in_it(unpacked):
     assert {path.name for path in unpacked.iterdir()} == {
         ".jupyter", "LICENSE", "Makefile", "README.md", "autograder", "docs", "exercises", "fourranks",
-        "index.md", "lectures", "nbgrader_config.py", "pyproject.toml", "requirements.txt", "tools",
+        "index.md", "lectures", "nbgrader_config.py", "play", "pyproject.toml", "requirements.txt", "tools",
     }  # fmt: skip
     assert sorted(path.name for path in (unpacked / "exercises").iterdir()) == TOPICS
     assert "solutions/" not in (unpacked / "index.md").read_text()
     assert list(unpacked.rglob("__pycache__")) == []
+
+
+def test_the_files_that_its_notebooks_link_to_are_in_it(unpacked):
+    notebooks = [*unpacked.glob("lectures/*/*.ipynb"), *unpacked.glob("exercises/*/*.ipynb")]
+    linked = [(path, link) for path in notebooks for link in _links(path)]
+    assert len(linked) > 8 * len(TOPICS)
+    assert [link for path, link in linked if not (path.parent / link).exists()] == []
+
+
+def _links(notebook: Path) -> list[str]:
+    cells = json.loads(notebook.read_text())["cells"]
+    prose = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return [link for link in re.findall(r"\]\(([^)#\s]+)", prose) if "://" not in link]
 
 
 def test_the_same_course_makes_the_same_bytes(bundle, tmp_path, monkeypatch):
@@ -137,7 +151,7 @@ def test_its_checks_run_without_the_rest_of_the_course(unpacked):
 
 
 def test_an_exercise_that_someone_has_solved_is_not_handed_out(tmp_path, monkeypatch, capsys):
-    ignore = shutil.ignore_patterns(".*", "tests", "benchmarks", "kernel-ipc-*")  # sockets of other tests
+    ignore = shutil.ignore_patterns(".*", "tests", "benchmarks")
     course = shutil.copytree(COURSE, tmp_path / "course", ignore=ignore)
     name = "exercises/02_collectives/exercise.ipynb"
     shutil.copy(course / name.replace("exercises", "solutions"), course / name)
@@ -145,3 +159,11 @@ def test_an_exercise_that_someone_has_solved_is_not_handed_out(tmp_path, monkeyp
     assert cli.main(["bundle"]) == 1
     assert f"{name}: its cell setup was edited" in capsys.readouterr().err
     assert list(course.glob("*.zip")) == []
+
+
+def test_predictions_that_the_instructor_keeps_beside_a_lecture_are_not_handed_out(tmp_path):
+    for name in ("lecture.ipynb", ".fourranks/predictions.jsonl"):
+        path = tmp_path / "lectures/04_data" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    assert dict(_files(tmp_path, ["lectures"], [])) == {"lectures/04_data/lecture.ipynb": b"{}"}

@@ -49,8 +49,8 @@ def measure(num_bytes):
 def test_every_way_to_read_a_clock_shows_the_fake_time(way):
     measure = shelf.names(WAYS_TO_READ_A_CLOCK[way] + MEASURE, "cell")["measure"]
     seen = drivers.measure_with_fake_clock(measure, 1003, 0.002)
-    assert seen["answer"] == pytest.approx(2 * 1003 / 0.002, rel=0.001)
-    assert seen["copies"] == [1003] * 8
+    assert seen.answer == pytest.approx(2 * 1003 / 0.002, rel=0.001)
+    assert seen.copies == [1003] * 8
 
 
 def test_timeit_and_its_like_show_the_fake_time():
@@ -60,9 +60,7 @@ def test_timeit_and_its_like_show_the_fake_time():
         times = timeit.repeat(lambda: destination.copy_(source), number=1, repeat=7)
         return 2 * num_bytes / sorted(times)[3]
 
-    assert drivers.measure_with_fake_clock(measure, 1003, 0.002)["answer"] == pytest.approx(
-        1.003e6, rel=0.001
-    )
+    assert drivers.measure_with_fake_clock(measure, 1003, 0.002).answer == pytest.approx(1.003e6, rel=0.001)
 
 
 def test_clocks_are_real_again_afterwards_even_after_an_error():

@@ -5,7 +5,7 @@ import queue
 
 import pytest
 
-from autograder.inside.footprint import Footprint, Watch
+from autograder.inside.footprint import Footprint, MemoryWatch
 
 MIB = 1 << 20
 
@@ -31,7 +31,7 @@ def test_the_most_is_kept_until_it_is_asked_for(itself):
 
 def test_a_watch_tells_who_has_grown_and_by_how_much():
     noted: queue.Queue[tuple[int, int]] = queue.Queue()
-    Watch(lambda *note: noted.put(note)).add(os.getpid())
+    MemoryWatch(lambda *note: noted.put(note)).add(os.getpid())
     taken = bytearray(b"1" * (64 * MIB))
     while (note := noted.get(timeout=10))[1] < 64 * MIB:
         assert note[0] == os.getpid()

@@ -14,6 +14,7 @@ from autograder.topics import (
     pipeline_parallelism,
     sharded_data_parallelism,
     tensor_parallelism,
+    three_d_parallelism,
 )
 from fourranks.errors import RankError
 from tests.autograder import shelf
@@ -26,6 +27,7 @@ LISTS = {
     "05_sharded_data_parallelism": sharded_data_parallelism.banned.BANNED,
     "06_tensor_parallelism": tensor_parallelism.banned.BANNED,
     "07_pipeline_parallelism": pipeline_parallelism.banned.BANNED,
+    "08_three_d_parallelism": three_d_parallelism.banned.BANNED,
 }
 SETUP = "import torch\nimport torch.distributed as dist\nfrom torch import nn"
 

@@ -11,20 +11,21 @@ from nbformat.v4 import new_code_cell, new_notebook
 from nbgrader.api import Gradebook
 
 from autograder.cli import main
-from autograder.grading import gradebook, progress
+from autograder.grading import gradebook, progress_line
+from fourranks import landlock
 from tests.classroom import COURSE, as_bytes, hand_in
 
 # --- progress ---------------------------------------------------------------------------------------------
 
 
 def test_progress_says_how_many_how_fast_how_long_and_who_is_slow():
-    said = progress.line(37, 300, 37, 540.0, {"ada": 12.0, "bob": 48.2})
+    said = progress_line.line(37, 300, 37, 540.0, {"ada": 12.0, "bob": 48.2})
     assert said == "37/300 · 4.1 a minute · 1:03:58 left · longest: bob 0:48"
 
 
 def test_what_was_on_record_does_not_make_it_look_fast():
-    assert progress.line(250, 300, 0, 3.0, {}) == "250/300"
-    assert progress.line(252, 300, 2, 60.0, {}) == "252/300 · 2.0 a minute · 24:00 left"
+    assert progress_line.line(250, 300, 0, 3.0, {}) == "250/300"
+    assert progress_line.line(252, 300, 2, 60.0, {}) == "252/300 · 2.0 a minute · 24:00 left"
 
 
 # --- what cannot be graded --------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ def test_another_folder_is_no_course(refused, course, monkeypatch):
 
 
 def test_it_says_when_nobody_has_handed_in_anything(refused):
-    assert "Nobody has handed in ps1" in refused("grade ps1")
+    assert "There is no submission of ps1" in refused("grade ps1")
 
 
 def test_an_unknown_student_is_answered_with_those_who_handed_in(refused, course):
@@ -95,10 +96,21 @@ def test_an_unknown_check_is_answered_with_those_that_exist(refused, course):
     assert "no check gather, but scatter, scattered" in refused("grade ps1 --only gather")
 
 
-def test_without_bubblewrap_it_says_what_to_install(refused, course, monkeypatch):
+def test_without_bubblewrap_it_says_what_to_install_where_that_tier_is_asked_for(
+    refused, course, monkeypatch
+):
     hand_in(course, "ps1", {"ada": {}})
     monkeypatch.setenv("PATH", str(course))
-    assert "apt install bubblewrap" in refused("grade ps1")
+    assert "apt install bubblewrap" in refused("grade ps1 --tier namespaces")
+
+
+def test_without_any_sandbox_it_says_what_each_needs(refused, course, monkeypatch):
+    hand_in(course, "ps1", {"ada": {}})
+    monkeypatch.setattr(landlock, "version", lambda: 0)
+    said = refused("grade ps1")
+    assert (
+        "Ranks are kept apart by Landlock" in said and "Without namespaces, grading takes Linux 5.19" in said
+    )
 
 
 def test_a_course_is_graded_once_at_a_time(refused, course, program):

@@ -159,3 +159,19 @@ try: pickle.loads(changes)
 except TypeError: say([repr(pickle.loads(honest)) == repr([call, settings]), call.op])
 """
     assert run(code)[1] == [True, "send"]
+
+
+def test_temporary_files_can_be_used_where_a_library_below_the_same_folder_is_hidden(run):
+    code = """
+import tempfile
+from autograder.inside.isolation import hide_files
+open("/tmp/library", "w").write("text")
+tempfile.gettempdir()  # Python looks for it once
+hide_files(["/tmp/library"])
+with tempfile.TemporaryFile("w+") as file:
+    file.write("kept"); file.seek(0); found = [file.read()]
+try: open("/tmp/library")
+except PermissionError: found.append("denied")
+say(found)
+"""
+    assert run(code)[1] == ["kept", "denied"]

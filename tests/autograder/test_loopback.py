@@ -2,7 +2,9 @@
 
 import pytest
 
-from autograder.sandbox.loopback import EACH_CALL, EACH_PAIR, SEGMENT, Traffic, contradiction
+from autograder.sandbox import bubblewrap, loopback
+from autograder.sandbox.loopback import EACH_CALL, EACH_PAIR, SEGMENT, Traffic, contradiction, unknown_torch
+from autograder.sandbox.sandbox import SandboxMissing
 from fourranks.trace import Call
 
 SEND = Call("send", "0", (0, 1), nbytes=1_000_000, peer=1)
@@ -39,7 +41,7 @@ def test_but_not_more_than_a_busy_machine_would_send_again():
     [
         (Call("all_reduce", "0", (0, 1, 2), nbytes=3_000_000), 4_000_000),
         (Call("broadcast", "0", (0, 1, 2), nbytes=3_000_000), 2_000_000),
-        (Call("all_to_all", "0", (0, 1, 2), exchange=((1, 10**6, 2 * 10**6), (0, 0, 0))), 3_000_000),
+        (Call("all_to_all", "0", (0, 1, 2), exchange=((5 * 10**6, 10**6, 2 * 10**6), (0, 0, 0))), 3_000_000),
         (Call("recv", "0", (0, 1), nbytes=1_000_000), 0),
     ],
     ids=lambda value: getattr(value, "op", value),
@@ -47,3 +49,16 @@ def test_but_not_more_than_a_busy_machine_would_send_again():
 def test_each_operation_sends_what_gloo_makes_of_it(call, sent):
     assert contradiction([[call], [], []], Traffic(sent, 0)) == ""
     assert contradiction([[call], [], []], Traffic(sent + 1_000_000, 0)) != ""
+
+
+@pytest.mark.parametrize("version", ["2.13.0", "2.13.0+cpu", "2.14.1", "2.15.0+cu132"])
+def test_the_traffic_of_all_versions_that_the_course_supports_is_known(version):
+    assert unknown_torch(version) == ""
+
+
+def test_no_sandbox_is_made_for_a_torch_whose_traffic_is_not_known(monkeypatch):
+    monkeypatch.setattr(loopback, "KNOWN_TORCH", ("2.11", "2.12"))
+    with pytest.raises(SandboxMissing) as refused:
+        bubblewrap.check()
+    assert "knows the traffic of torch 2.11 and 2.12, not of 2." in str(refused.value)
+    assert "pip install torch==2.12.*" in str(refused.value)

@@ -11,6 +11,7 @@ import pytest
 from autograder.grading.pool import Failed, Pool, shares, usable_cores
 from tests.autograder.tasks import work
 from tests.classroom import COURSE, still_running
+from tests.processes import started
 
 
 @pytest.fixture
@@ -81,10 +82,11 @@ def test_when_the_one_who_started_them_ends_so_do_all_processes_and_theirs(tmp_p
         "from tests.autograder.tasks import work; from autograder.grading.pool import Pool\n"
         f"with Pool(work, [(0,)]) as pool: list(pool.results([('wait', {str(file)!r})]))"
     )
-    starter = subprocess.Popen([sys.executable, "-c", code], cwd=COURSE, stderr=subprocess.DEVNULL)
-    while not (file.exists() and len(file.read_text().split()) == 2):
-        time.sleep(0.05)
-    processes = [psutil.Process(int(pid)) for pid in file.read_text().split()]
-    starter.send_signal(ending)
-    starter.wait()
-    assert still_running(processes) == []
+    with started([sys.executable, "-c", code], cwd=COURSE, stderr=subprocess.DEVNULL) as starter:
+        while not (file.exists() and len(file.read_text().split()) == 2):
+            assert starter.poll() is None
+            time.sleep(0.05)
+        processes = [psutil.Process(int(pid)) for pid in file.read_text().split()]
+        starter.send_signal(ending)
+        starter.wait()
+        assert still_running(processes) == []

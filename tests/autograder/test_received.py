@@ -1,8 +1,13 @@
 """A rank has received what its calls bring, and its results cannot need more than that."""
 
 import pytest
+import torch
 
+from autograder.kit.case import Trial
+from autograder.kit.judge import judge
+from autograder.kit.mistakes import NOT_RECEIVED
 from autograder.kit.received import received, too_little
+from autograder.kit.verdict import CheckFailed
 from fourranks.trace import Call
 
 RANKS = (0, 1)
@@ -53,3 +58,12 @@ def test_less_than_a_result_needs_is_a_problem():
     assert too_little((), calls) is None
     problem = too_little((12, 13), calls)
     assert problem.expected.startswith("rank 1: at least 13 bytes") and problem.got == "12 bytes"
+
+
+def test_a_right_result_for_which_a_rank_has_received_nothing_fails_its_case():
+    """Every value is as it should be: what is missing is the data that it must have been made of."""
+    inputs = [(torch.ones(3),), (torch.ones(3),)]
+    case = Trial(inputs=inputs, title="a copy", verify=lambda outcomes: None, received=(0, 12))
+    with pytest.raises(CheckFailed) as caught:
+        judge("copy", lambda tensor: tensor, [case], seed=0)
+    assert caught.value.verdict.mistake is NOT_RECEIVED

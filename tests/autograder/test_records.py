@@ -11,7 +11,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from autograder.grading import records
 from autograder.grading.dependencies import fingerprint
-from autograder.grading.records import Record, Terms
+from autograder.grading.records import NotebookRecord, Terms
+from autograder.sandbox.tiers import Tier
 from tests.classroom import COURSE
 
 CHECK, OTHER = "check.exchange(exchange)", "check.algbw(algbw)\ncheck.busbw(busbw)"
@@ -43,7 +44,7 @@ def record():
         cell.seconds = 1.5
         if cell.is_test:
             cell.secret, cell.fingerprint = "old", fingerprint(cell.source)
-    return Record(sandboxed=True, repairs=["a cell was missing"], cells=ran)
+    return NotebookRecord(tier=Tier.NAMESPACES, repairs=["a cell was missing"], cells=ran)
 
 
 def held(record, terms=ANY, **changes):
@@ -88,6 +89,10 @@ def test_a_test_whose_check_was_changed_is_run_again_and_no_other(record):
     assert held(record) == ["algbw_check"]
 
 
+def test_a_test_that_was_changed_is_run_again_although_another_one_is_asked_for(record):
+    assert held(record, Terms(only="busbw"), check=f"{CHECK}  # as it is now") == ["algbw_check"]
+
+
 def test_a_test_without_outputs_is_run_again(record):
     record.tests[1].outputs = []
     assert held(record) == ["exchange_check"]
@@ -99,9 +104,15 @@ def test_who_asks_for_a_secret_gets_what_was_drawn_from_it(record):
 
 
 def test_what_ran_without_a_sandbox_holds_only_where_none_is_asked_for(record):
-    record.sandboxed = False
+    record.tier = Tier.NONE
     assert held(record) is None
-    assert held(record, Terms(sandbox=False)) == ["algbw_check", "exchange_check"]
+    assert held(record, Terms(Tier.NONE)) == ["algbw_check", "exchange_check"]
+
+
+def test_what_ran_in_a_sandbox_holds_unless_a_stronger_one_is_asked_for(record):
+    record.tier = Tier.LANDLOCK
+    assert held(record) == held(record, Terms(Tier.LANDLOCK)) == ["algbw_check", "exchange_check"]
+    assert held(record, Terms(Tier.NAMESPACES)) is None
 
 
 @pytest.mark.parametrize("only", ["exchange", "exchange_check"])

@@ -32,7 +32,7 @@ def grade() -> Iterator[Callable[..., NotebookNode]]:
     def grade(test: str, answer: str = "") -> NotebookNode:
         fields = {"grade_id": "test", "grade": True, "solution": False, "locked": True, "points": 12}
         cell = new_code_cell(test, metadata={"nbgrader": fields})
-        referee.grade(new_notebook(cells=[new_code_cell(answer), cell]), student, secret="a secret")
+        referee.run(new_notebook(cells=[new_code_cell(answer), cell]), student, secret="a secret")
         return cell
 
     with StudentProcess() as student:

@@ -8,13 +8,14 @@ from nbformat.v4 import new_code_cell, new_notebook, new_output
 from nbgrader.api import Gradebook
 
 from autograder.grading import gradebook, outputs, records, structures
-from autograder.grading.records import Cell, Record
+from autograder.grading.records import CellRecord, NotebookRecord
 from autograder.grading.report import report
 from autograder.grading.structures import alike
 from autograder.kit.case import Trial
 from autograder.kit.mistakes import RAISED
 from autograder.kit.problem import Problem
 from autograder.kit.verdict import Result, Verdict
+from autograder.sandbox.tiers import Tier
 from tests.classroom import COURSE, as_bytes
 
 NASTY = "<script>alert('ha')</script>"
@@ -84,11 +85,11 @@ def pages(tmp_path_factory):
             grade = book.find_grade("share_check", "exercise", "ps1", student)
             grade.auto_score, grade.needs_manual_grade = points, False
             cells = [
-                Cell("share", text, False, outputs, seconds=61.0),
-                Cell("share_check", "check.share(share)", True, tested, seconds=2.0),
+                CellRecord("share", text, False, outputs, seconds=61.0),
+                CellRecord("share_check", "check.share(share)", True, tested, seconds=2.0),
             ]
             path = records.path_of(course, "ps1", student, "exercise")
-            records.save(Record(True, repairs, cells), path)
+            records.save(NotebookRecord(Tier.LANDLOCK, repairs, cells), path)
         book.db.commit()
     index = report(course, "ps1")
     everything = [index, *(index.parent / "students").iterdir()]
@@ -127,6 +128,11 @@ def test_the_class_page_says_how_many_failed_each_check_and_why(read):
     assert "Mean 25 %, median 0 %" in read["index"].words
     assert "bob share_check: the cell was missing" in read["index"].words
     assert "1:03" in read["index"].words
+
+
+def test_the_pages_say_in_which_sandbox_it_was_graded(read):
+    assert "Sandbox: 4 × landlock (without namespaces)." in read["index"].words
+    assert "Sandbox: landlock (without namespaces)." in read["ada"].words
 
 
 def test_each_student_has_a_page_with_what_the_checks_said(read):

@@ -10,6 +10,7 @@ from nbgrader.utils import compute_checksum
 
 from autograder import cli
 from autograder.grading.score import ScoreError, check
+from fourranks import landlock
 
 COURSE = Path(__file__).parents[2]
 RIGHT = """
@@ -114,12 +115,13 @@ def test_what_needs_a_file_is_as_wrong_as_in_class(write, program, tmp_path):
     assert lines["one"].startswith("0 of 2")
 
 
-def test_without_bubblewrap_it_says_so_and_is_otherwise_the_same(write, monkeypatch, tmp_path):
+def test_without_any_sandbox_it_says_so_and_is_otherwise_the_same(write, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(landlock, "version", lambda: 0)
     lines = []
     assert check(write(new_code_cell(RIGHT), graded(TEST, "one")), lines.append)
     first, *others = lines
-    assert "runs without the sandbox" in first and "bubblewrap" in first
+    assert "runs without the sandbox" in first and "Landlock" in first
     assert len(others) == 3
 
 

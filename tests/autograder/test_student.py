@@ -1,5 +1,7 @@
 """Handles to a student's functions, here and in another process: the same results, the same failures."""
 
+import time
+
 import psutil
 import pytest
 import torch
@@ -70,6 +72,17 @@ def leave_a_trace():
 
 def find_a_trace():
     return hasattr(dist, "left_by_a_student")
+
+def die_later():
+    if dist.get_rank() == 2:
+        import threading
+        threading.Timer(0.1, os._exit, [3]).start()
+    return dist.get_world_size()
+
+def forbidden_on_the_last():
+    if dist.get_rank() == dist.get_world_size() - 1:
+        import torch.distributed.pipelining as pipelining
+        pipelining.ScheduleGPipe()
 """,
     "this cell raises",
     "answer = 42",
@@ -184,6 +197,23 @@ def test_what_one_check_changes_on_its_ranks_does_not_reach_the_next_check(funct
     with function("leave_a_trace") as handle:
         handle.run([(), ()])
     assert [outcome.value for outcome in function("find_a_trace").run([(), ()])] == [False, False]
+
+
+@pytest.mark.parametrize("sizes", [(3, 2, 3, 2), (3, 4, 2)])
+def test_a_rank_that_dies_when_its_run_is_over_costs_no_later_run(function, sizes):
+    handle = function("die_later")
+    for world_size in sizes:
+        assert [outcome.value for outcome in handle.run([()] * world_size)] == [world_size] * world_size
+        time.sleep(0.5)
+
+
+def test_ranks_that_a_later_run_adds_lack_what_is_forbidden_as_well(function):
+    handle = function("forbidden_on_the_last")
+    handle.forbid(["torch.distributed.pipelining"])
+    for world_size in (1, 2):
+        with pytest.raises(RunFailed) as failure:
+            handle.run([()] * world_size)
+        assert failure.value.exception == "ForbiddenLibrary"
 
 
 def test_what_ranks_print_does_not_get_into_the_answer_or_onto_stderr(function, capfd):

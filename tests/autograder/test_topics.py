@@ -11,29 +11,29 @@ COURSE = Path(__file__).parents[2]
 TOPIC = {
     "__init__.py": """
         from autograder.topics.doubling.checks import double
-
-        __all__ = ["double"]
     """,
     "mistakes.py": """
-        from autograder.kit.mistakes import Mistake
+        from autograder.kit.mistakes import mistake
 
-        SQUARED = Mistake("a square", "Twice a number is the number added to itself.")
+        SQUARED = mistake('''a square
+            Twice a number is the number added to itself.''')
     """,
     "checks.py": """
         from autograder.kit.case import Trial
-        from autograder.kit.judge import judge
+        from autograder.kit.check import check
         from autograder.kit.problem import Problem
-        from autograder.topics.doubling.mistakes import SQUARED
+        from autograder.topics.doubling import mistakes
 
 
+        @check()
         def double(function, world_sizes=(1, 2), seed=0):
-            judge("double", function, map(_trial, world_sizes), seed)
+            yield from map(_trial, world_sizes)
 
 
         def _trial(world_size):
             def verify(outcomes):
                 values = [outcome.value for outcome in outcomes]
-                return None if values == [6] * world_size else Problem(SQUARED, "6", str(values))
+                return None if values == [6] * world_size else Problem(mistakes.SQUARED, "6", str(values))
 
             return Trial(title=f"{world_size} ranks", inputs=[(3,)] * world_size, verify=verify)
     """,

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from autograder.kit.values import difference_beyond, kind_of
+from autograder.kit.values import difference_beyond, is_number, kind_of
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,11 @@ def test_the_element_that_is_shown_differs_by_more_than_the_tolerance():
     want, got = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0001, 2.0, 4.0])
     expected, found = difference_beyond(1e-3, want, got)
     assert expected.startswith("[2] = 3") and found.startswith("[2] = 4") and "1 of 3 wrong" in found
+
+
+@pytest.mark.parametrize(
+    ("value", "counts"),
+    [(1, True), (1.5, True), (float("nan"), True), (True, False), (10**400, False), ("1", False)],
+)
+def test_a_number_is_one_that_python_can_compute_with_as_a_float(value, counts):
+    assert is_number(value) is counts

@@ -1,5 +1,8 @@
 """What a check shows: in a real kernel, and as plain text."""
 
+import tempfile
+from fractions import Fraction
+
 import nbformat
 import pytest
 import torch
@@ -36,8 +39,9 @@ check.exchange(right, world_sizes=(2,), numels=(1,))
 def cells() -> list[nbformat.NotebookNode]:
     notebook = new_notebook(cells=[new_code_cell(source) for source in CELLS])
     notebook.metadata.kernelspec = {"name": "python3", "display_name": "Python 3", "language": "python"}
-    config = Config(KernelManager={"transport": "ipc"})
-    NotebookClient(notebook, allow_errors=True, timeout=60, config=config).execute()
+    with tempfile.TemporaryDirectory() as sockets:  # in the current folder kernels of two workers would meet
+        config = Config(KernelManager={"transport": "ipc", "ip": f"{sockets}/kernel"})
+        NotebookClient(notebook, allow_errors=True, timeout=60, config=config).execute()
     return notebook.cells
 
 
@@ -92,6 +96,19 @@ def test_outside_a_notebook_a_failed_check_prints_nothing_and_raises_an_assertio
         "    got       2\n"
     )
     assert "The inputs were drawn with seed=4." in str(caught.value)
+
+
+def test_cases_that_were_not_run_earn_nothing_where_each_counts_alone():
+    case = InPlaceCase(
+        inputs=[()],
+        shape=(3,),
+        dtype=torch.float32,
+        expected=[{}],
+        budget=Budget("nothing"),
+        counts_alone=True,
+    )
+    results = [Result(case, "gloo", None), Result(case, "gloo", Problem(VALUE, "1", "2"))]
+    assert Verdict("f", results, seed=4, seconds=0.25, not_run=2).share == Fraction(1, 4)
 
 
 def test_many_failed_cases_are_counted_and_only_a_few_shown():

@@ -9,7 +9,7 @@ import torch
 
 from autograder.inside.runs import DEADLOCK, DIED, RAISED, RunFailed
 from autograder.kit.student import NotebookFunction
-from autograder.sandbox.bubblewrap import Sandbox
+from autograder.sandbox.bubblewrap import Bubblewrap
 from autograder.sandbox.launch import launch
 from autograder.sandbox.student_process import StudentProcess
 
@@ -109,6 +109,12 @@ def refused(x):
 def unknown_rank(x):
     dist.broadcast(x, src=7)
 
+def unknown_root(x):
+    dist.broadcast(x, group_src=7)
+
+def past_the_end(x):
+    dist.send(x, dist.get_rank() + 1)
+
 def patience(x):
     work = dist.irecv(x, 1 - dist.get_rank())
     from datetime import timedelta
@@ -148,6 +154,25 @@ def stopped_clock(x):
     dist.send(x, 1) if rank == 0 else dist.recv(x, 0)
     return x
 
+def many_before_a_wait(x):
+    rank, size, after, before = neighbours()
+    came = [torch.empty_like(x) for _ in range(600)]
+    works = [dist.isend(x + number, after) for number in range(600)]
+    works += [dist.irecv(each, before) for each in came]
+    for work in works:
+        work.wait()
+    return torch.stack(came)
+
+def all_send(x):
+    dist.send(x, 1 - dist.get_rank())
+
+def sum_and_size(x):
+    dist.all_reduce(x)
+    return x, dist.get_world_size()
+
+def alone(x):
+    return None
+
 def sockets(x):
     import socket
     socket.socket()
@@ -157,7 +182,7 @@ def sockets(x):
 @pytest.fixture(scope="module")
 def student(program):
     program("bwrap")
-    with StudentProcess([CALLS], launch=partial(launch, Sandbox)) as process:
+    with StudentProcess([CALLS], launch=partial(launch, Bubblewrap)) as process:
         yield process
 
 
@@ -187,7 +212,8 @@ def same(one: object, other: object) -> bool:
 
 @pytest.mark.parametrize(
     "name",
-    ["collectives", "messages", "groups", "handles", "parallel", "in_place_in_a_graph", "threads", "refused"],
+    ["collectives", "messages", "groups", "handles", "parallel", "in_place_in_a_graph", "threads", "refused"]
+    + ["many_before_a_wait"],
 )
 def test_calls_come_to_the_same_as_without_a_witness(name, student, notebook):
     with NotebookFunction(notebook[name]) as plain:
@@ -205,11 +231,21 @@ def failure(student: StudentProcess, name: str, world_size: int = 2) -> RunFaile
     return failed.value
 
 
+STUCK_IN = {
+    "all_send": ["send", "send"],
+    "all_receive": ["recv", "recv"],
+    "disagree": ["all_reduce", "all_reduce"],
+}
+
+
 @pytest.mark.parametrize(
     ("name", "reason", "said"),
     [
         ("unknown_rank", RAISED, "(dist.broadcast(x, src=7)): "),
+        ("unknown_root", RAISED, "broadcast: invalid arguments"),
+        ("past_the_end", RAISED, "There is no rank 2 in this group of 2"),
         ("patience", RAISED, "Timed out waiting 200ms"),
+        ("all_send", DEADLOCK, "Rank 0 waits in send to rank 1 (Cell In[1], line"),
         ("all_receive", DEADLOCK, "Rank 0 waits in recv from rank 1 (Cell In[1], line"),
         ("disagree", DEADLOCK, "Rank 0 and rank 1 disagree on the shape"),
         ("one_ends", DIED, "Rank 1 exited with code 3"),
@@ -221,6 +257,8 @@ def failure(student: StudentProcess, name: str, world_size: int = 2) -> RunFaile
 def test_what_goes_wrong_is_said_as_for_all_ranks(name, reason, said, student):
     failed = failure(student, name)
     assert failed.reason == reason and said in failed.message
+    assert failed.no_such_rank == (name == "past_the_end")
+    assert list(failed.stuck_in) == STUCK_IN.get(name, [])
     assert student.function("threads").run(inputs(2))[0].value.tolist() == [2.0, 3.0, 4.0]
 
 
@@ -233,3 +271,21 @@ def test_calls_are_dated_by_the_witness_whatever_a_rank_does_to_its_clock(studen
     sender, receiver = student.function("stopped_clock").run(inputs(2))
     ((sent,), (came,)) = sender.calls, receiver.calls
     assert 0 < sent.start < came.end < time.perf_counter()
+
+
+def test_ranks_that_come_to_a_world_later_have_the_same_witness(student):
+    for world_size in (1, 3, 8, 2, 5):
+        outcomes = student.function("sum_and_size").run(inputs(world_size))
+        total = sum(x for (x,) in inputs(world_size))
+        assert all(same(outcome.value, [total, world_size]) for outcome in outcomes)
+        assert [[call.op for call in outcome.calls] for outcome in outcomes] == [["all_reduce"]] * world_size
+
+
+def test_what_an_ended_world_still_sends_is_not_counted_as_the_next_ones(student):
+    """The connections of 8 ranks take more bytes to be closed than a rank alone may send untold."""
+    for _ in range(5):
+        student.function("sum_and_size").run(inputs(8))
+        assert student.function("alone").run(inputs(1))[0].value is None
+        student.function("sum_and_size").run(inputs(8))
+        student.release()
+        assert student.function("alone").run(inputs(1))[0].value is None

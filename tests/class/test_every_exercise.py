@@ -58,7 +58,7 @@ def course(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module", params=TOPICS)
 def graded(request: pytest.FixtureRequest, course: Path) -> Graded:
-    """An exercise, handed in solved, untouched, and with one right answer and one wrong one."""
+    """An exercise, handed in solved, and with one right answer, one wrong one, and the rest untouched."""
     topic = request.param
     released, solution = (
         classroom.read(course / kind / topic / "exercise.ipynb") for kind in ("exercises", "solutions")
@@ -70,7 +70,6 @@ def graded(request: pytest.FixtureRequest, course: Path) -> Graded:
     submissions = {
         "solved": classroom.filled_in(released, right),
         "left_early": classroom.filled_in(released, one_of_two),
-        "untouched": released,
     }
     files = {student: {"exercise.ipynb": classroom.as_bytes(n)} for student, n in submissions.items()}
     classroom.hand_in(course, topic, files)
@@ -122,13 +121,9 @@ def test_the_solution_gets_all_points_and_its_answers_in_words_wait_for_a_person
     assert graded.scores["solved"] == full
 
 
-def test_a_right_answer_keeps_its_points_among_wrong_and_missing_ones(graded):
+def test_a_right_answer_keeps_its_points_and_what_is_untouched_gets_none_without_a_person(graded):
     got = dict.fromkeys(graded.questions, 0) | {graded.right: graded.questions[graded.right].points}
     assert graded.scores["left_early"] == got
-
-
-def test_an_untouched_exercise_gets_no_points_and_needs_nobody_to_look_at_it(graded):
-    assert graded.scores["untouched"] == dict.fromkeys(graded.questions, 0)
 
 
 def test_grading_leaves_no_process_behind(graded):

@@ -29,6 +29,7 @@ from tests.classroom import (
     run,
     still_running,
 )
+from tests.processes import in_the_background, started
 
 pytestmark = pytest.mark.timeout(600)  # the class is graded twice
 
@@ -114,12 +115,12 @@ def graded(handed_in, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def interrupted(handed_in, tmp_path_factory):
-    """The same, killed twice on the way and stopped by Ctrl-C in between."""
+    """The same, killed twice on the way and stopped by Ctrl-C in between; completed in the background."""
     course = _copy(handed_in, tmp_path_factory)
     mark = uuid.uuid4().hex
     for records, ending in ((1, signal.SIGKILL), (2, signal.SIGINT), (3, signal.SIGKILL)):
         _stop(course, mark, records, ending)
-    done = run(f"{GRADE} --seed twice", course, mark)
+    done = run(f"{GRADE} --seed twice", course, mark, in_the_background)
     return Graded(course, done.returncode, done.stdout, kill_marked(mark))
 
 
@@ -129,23 +130,23 @@ def _copy(course, tmp_path_factory):
 
 def _stop(course: Path, mark: str, records: int, ending: int) -> None:
     """Begin to grade, and end it when there are so many records; all its processes end with it."""
-    grading = subprocess.Popen(
-        [*GRADE.split(), "--seed", "twice"],
+    command = [*GRADE.split(), "--seed", "twice"]
+    with started(
+        command,
         cwd=course,
         env=os.environ | {"FOURRANKS_CLASS": mark},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        start_new_session=True,
-    )
-    while len(list(course.glob("refereed/*/*/*.json"))) < records:
-        assert grading.poll() is None, grading.stderr.read()
-        time.sleep(0.02)
-    processes = psutil.Process(grading.pid).children(recursive=True)
-    os.killpg(grading.pid, ending)  # as a terminal's Ctrl-C
-    _, said = grading.communicate()
-    assert processes and still_running(processes) == []
+    ) as grading:
+        while len(list(course.glob("refereed/*/*/*.json"))) < records:
+            assert grading.poll() is None, grading.stderr.read()
+            time.sleep(0.02)
+        processes = psutil.Process(grading.pid).children(recursive=True)
+        os.killpg(grading.pid, ending)  # as a terminal's Ctrl-C
+        _, said = grading.communicate()
+        assert processes and still_running(processes) == []
     assert "goes on from there" in said or ending == signal.SIGKILL
 
 
@@ -238,6 +239,13 @@ def test_nbgraders_own_command_takes_what_is_on_record(graded):
     run(f"nbgrader autograde {TOPIC} --force", graded.folder, "")
     assert _records(graded.folder) == before
     assert _entries(graded.folder) == entries
+
+
+def test_record_and_feedback_name_the_sandbox(graded):
+    records = (graded.folder / "refereed" / TOPIC).glob("*/exercise.json")
+    assert {json.loads(record.read_text())["tier"] for record in records} == {"namespaces"}
+    notebook = nbformat.read(graded.folder / "autograded/perfect" / TOPIC / "exercise.ipynb", as_version=4)
+    assert notebook.cells[-1].source == "Sandbox in which this was graded: namespaces (bubblewrap)."
 
 
 def test_a_report_is_made_of_it(graded):

@@ -28,7 +28,7 @@ QUESTIONS = """
 DESERVED = """
     perfect     6  ? 12 12  6  6 15 10 15  ?  6
     warning     6  0  0  0  6  0  0  0  0  0  0
-    naive       0  0  0  0  6  0  0  0  0  0  0
+    naive       0  ?  0  0  6  0  0  0  0  0  0
     odd         0  0  0  0  6  0  0  0  0  0  0
     stuck       0  0  0  0  6  0  0  0  0  0  0
     raising     0  0  0  0  6  0  0  0  0  0  0

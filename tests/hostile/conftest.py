@@ -1,5 +1,6 @@
 """Hostile submissions, graded for real, and what outside of the sandbox they must not touch or see."""
 
+import os
 import re
 import socket
 import subprocess
@@ -19,9 +20,11 @@ from autograder.grading.submission import restored
 from autograder.inside.limits import Limits
 from autograder.kit.student import Function
 from autograder.notebooks import source
-from autograder.sandbox.bubblewrap import Sandbox
+from autograder.sandbox import tiers
 from autograder.sandbox.launch import Warm, launch
 from autograder.sandbox.student_process import StudentProcess
+from autograder.sandbox.tiers import Tier
+from tests.processes import started
 
 COURSE = Path(__file__).parents[2]
 CORPUS = Path(__file__).parent / "corpus"
@@ -89,10 +92,30 @@ def released() -> NotebookNode:
     return source.read(COURSE / "source" / "02_collectives" / "exercise.py", "02_collectives")
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run all tests that grade in the stronger tier; `make tiers` asks for the other one, too.
+
+    `test_landlock` always runs the corpus in the other one.
+    """
+    if "tier" in metafunc.fixturenames:
+        default = (Tier.NAMESPACES, Tier.LANDLOCK) if "ALL_TIERS" in os.environ else (Tier.NAMESPACES,)
+        chosen = getattr(metafunc.module, "TIERS", default)
+        metafunc.parametrize("tier", chosen, indirect=True, ids=lambda tier: tier.value, scope="module")
+
+
 @pytest.fixture(scope="module")
-def warm(program: Callable[[str], str], outside: "Outside") -> Iterator[Warm]:
-    program("bwrap")
-    warm = Warm(partial(launch, partial(Sandbox, limits=LIMITS)))
+def tier(request: pytest.FixtureRequest, program: Callable[[str], str]) -> Tier:
+    """The sandbox that they are in."""
+    if request.param is Tier.NAMESPACES:
+        program("bwrap")
+    if reason := tiers.missing(request.param):
+        pytest.skip(reason)
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def warm(tier: Tier, outside: "Outside") -> Iterator[Warm]:
+    warm = Warm(partial(launch, partial(tier.confine, limits=LIMITS)))
     yield warm
     warm.close()
 
@@ -110,7 +133,7 @@ def grade(warm: Warm, released: NotebookNode) -> Iterator[Callable[..., Graded]]
         submitted = new_notebook(cells=[new_code_cell(code, id=name) for name, code in codes.items()])
         notebook, _ = restored(submitted, release)
         with StudentProcess(launch=warm) as student:
-            referee.grade(notebook, student, secret="of this test")
+            referee.run(notebook, student, secret="of this test")
         return Graded(notebook)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -163,11 +186,10 @@ def outside(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
     with (
         pytest.MonkeyPatch.context() as patch,
         _listening_where_servers_do() as server,
-        subprocess.Popen(["sleep", "1000"]) as process,
+        started(["sleep", "1000"]) as process,
     ):
         patch.setenv("CANARY", SECRET)
         yield Outside(course, server, process, psutil.Process().children(recursive=True))
-        process.kill()
 
 
 def _listening_where_servers_do() -> socket.socket:

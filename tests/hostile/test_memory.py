@@ -72,7 +72,7 @@ OTHERWISE = {
     "kept_in_sockets": "PermissionError",
     "kept_by_a_child": "PermissionError",
     "swapped_out": "madvise",
-    "kept_beyond_the_board": "PermissionError",
+    "kept_beyond_the_board": "PermissionError|File too large",  # by the seal, or by the limit on files
     "kept_in_what_it_was_sent": "at most 1 MiB",
     "ballast_is_let_go_has_the_whole_state": "at most 1 MiB",
     "in_flight": "traffic by another way|wait forever",  # in case the messages meet, or not

@@ -1,5 +1,13 @@
 """Programs that use a student's classes and functions on the ranks, beside them, and report plain data.
 
 A check names one in a case; it gets the student's code, then the case's inputs of its rank. No expected value
-is known here.
+is known here. What a driver returns is a `Report`, or what `reports.read` can read besides.
 """
+
+from collections.abc import Callable
+from typing import Any
+
+import torch.distributed as dist
+
+Code = Callable[..., Any]  # a student's function or class
+Group = dist.ProcessGroup | None  # None stands for the default one

@@ -11,26 +11,45 @@ import sys
 import time
 import timeit
 from collections.abc import Callable, Iterator, Sequence
-from types import FrameType, SimpleNamespace
+from dataclasses import dataclass
+from types import FrameType, ModuleType, SimpleNamespace
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch.overrides import TorchFunctionMode
 
+from autograder.inside.drivers import Code, Group
+from autograder.inside.drivers.simulated_cluster import SimulatedCluster
 from autograder.inside.moments import mark
+from autograder.inside.reports import Report
 
 LAUNCH = 1e-5  # seconds that a call takes on the CPU when its work goes to a GPU
 _START = 1000.0  # what the clock shows in the beginning
 _OURS = ("torch", "fourranks", "autograder")
 
 
-def call(function: Callable, *arguments: object) -> object:
-    """What the function returns."""
-    return function(*arguments)
+Replacement = tuple[ModuleType, str, Callable[..., Any]]  # module, name in it, what pretends to be that
 
 
-def error(function: Callable, *arguments: object) -> str:
-    """The name of the exception that the function raises, or nothing."""
+@dataclass(frozen=True)
+class Pretended(Report):
+    """What a benchmark returned under a pretended clock, and whether it made a tensor for the device."""
+
+    value: object
+    on_device: bool
+
+
+@dataclass(frozen=True)
+class Real(Report):
+    """What a benchmark returned, and the seconds of each call by the driver's own clock."""
+
+    value: object
+    took: list[float]
+
+
+def error(function: Code, *arguments: object) -> str:
+    """Return the name of the exception that the function raises, or nothing."""
     try:
         function(*arguments)
     except Exception as raised:
@@ -38,35 +57,40 @@ def error(function: Callable, *arguments: object) -> str:
     return ""
 
 
-def pretended(
-    benchmark: Callable,
-    seconds: Sequence[float],
-    warmup: int,
-    iterations: int,
-    device: str,
-    group: dist.ProcessGroup | None = None,
-) -> dict:
-    """The benchmark of calls that take these seconds, one after another, on a CPU or a pretended GPU.
+@dataclass(frozen=True)
+class Surveyed(Report):
+    """What is said of a simulated cluster, and after how many messages."""
 
-    Returns:
-        `value`: what it returned; `on_device`: whether a tensor was made for the device. Marked are each
-        reading of the "clock", each begin ("run") and end ("ran") of a call, and each "synchronize".
+    answer: object
+    sent: int
+
+
+def survey(measure_cluster: Code, alphas: list[list[float]], betas: list[list[float]], seed: int) -> Surveyed:
+    """Let a simulated cluster be measured."""
+    cluster = SimulatedCluster(alphas, betas, seed)
+    answer = measure_cluster(cluster.send, len(alphas))
+    return Surveyed(answer, cluster.sent)
+
+
+def pretended(
+    benchmark: Code, seconds: Sequence[float], warmup: int, iterations: int, device: str, group: Group = None
+) -> Pretended:
+    """Benchmark calls that take these seconds, one after another, on a CPU or a pretended GPU.
+
+    Marked are each reading of the "clock", each begin ("run") and end ("ran") of a call, and each
+    "synchronize".
     """
     clock = _Clock(seconds, on_gpu=device == "cuda")
     options = {"warmup": warmup, "iterations": iterations, "device": torch.device(device)}
     with _seen_by(benchmark, clock), _OnCpu() as redirected:
         value = benchmark(clock.run, **options, **({} if group is None else {"group": group}))
-    return {"value": value, "on_device": redirected.count > 0}
+    return Pretended(value, redirected.count > 0)
 
 
-def real(benchmark: Callable, seconds: float, warmup: int, iterations: int) -> dict:
-    """The benchmark of calls that really take about these seconds.
-
-    Returns:
-        `value`: what it returned; `took`: seconds of each call, by the driver's own clock.
-    """
+def real(benchmark: Code, seconds: float, warmup: int, iterations: int) -> Real:
+    """Benchmark calls that really take about these seconds."""
     on_gpu = dist.get_backend() == "nccl"
-    marks: list[tuple] = []
+    marks: list[tuple[Any, Any]] = []
 
     def run() -> None:
         began = _mark(on_gpu)
@@ -80,11 +104,11 @@ def real(benchmark: Callable, seconds: float, warmup: int, iterations: int) -> d
     value = benchmark(run, warmup=warmup, iterations=iterations, device=device)
     if on_gpu:
         torch.cuda.synchronize()
-        return {"value": value, "took": [began.elapsed_time(ended) / 1000 for began, ended in marks]}
-    return {"value": value, "took": [ended - began for began, ended in marks]}
+        return Real(value, [began.elapsed_time(ended) / 1000 for began, ended in marks])
+    return Real(value, [ended - began for began, ended in marks])
 
 
-def _mark(on_gpu: bool) -> object:
+def _mark(on_gpu: bool) -> Any:
     if not on_gpu:
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -159,8 +183,8 @@ class _OnCpu(TorchFunctionMode):
         self.count = 0
 
     def __torch_function__(
-        self, function: Callable, types: object, args: tuple = (), kwargs: dict | None = None
-    ) -> object:
+        self, function: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         kwargs = kwargs or {}
         if function is torch.device:  # naming a GPU needs none
             return function(*args, **kwargs)
@@ -177,8 +201,8 @@ class _OnCpu(TorchFunctionMode):
 
 
 @contextlib.contextmanager
-def _seen_by(benchmark: Callable, clock: _Clock) -> Iterator[None]:
-    """Puts pretended functions in the place of real ones, in their modules and among the student's names."""
+def _seen_by(benchmark: Code, clock: _Clock) -> Iterator[None]:
+    """Put pretended functions in the place of real ones, in their modules and among the student's names."""
     replacements = [*_clocks(clock), *(_gpu(clock) if clock.on_gpu else _no_gpu())]
     by_identity = {id(getattr(module, name)): stand_in for module, name, stand_in in replacements}
     places = [(vars(module), name) for module, name, _ in replacements]
@@ -194,7 +218,7 @@ def _seen_by(benchmark: Callable, clock: _Clock) -> Iterator[None]:
             namespace[name] = original
 
 
-def _clocks(clock: _Clock) -> Iterator[tuple]:
+def _clocks(clock: _Clock) -> Iterator[Replacement]:
     for name in ("perf_counter", "monotonic", "time"):
         yield time, name, _for_students(clock.read, getattr(time, name))
         in_ns = getattr(time, f"{name}_ns")
@@ -202,9 +226,9 @@ def _clocks(clock: _Clock) -> Iterator[tuple]:
     yield timeit, "default_timer", _for_students(clock.read, timeit.default_timer)
 
 
-def _gpu(clock: _Clock) -> Iterator[tuple]:
+def _gpu(clock: _Clock) -> Iterator[Replacement]:
     stream = SimpleNamespace(synchronize=clock.synchronize)
-    stand_ins = {
+    stand_ins: dict[str, Callable[..., Any]] = {
         "synchronize": clock.synchronize,
         "Event": clock.event,
         "is_available": lambda: True,
@@ -217,18 +241,19 @@ def _gpu(clock: _Clock) -> Iterator[tuple]:
     yield torch.accelerator, "synchronize", _for_students(clock.synchronize, torch.accelerator.synchronize)
 
 
-def _no_gpu() -> Iterator[tuple]:
-    """As on a laptop, wherever the check runs."""
+def _no_gpu() -> Iterator[Replacement]:
+    """Replace what a GPU offers as on a laptop, wherever the check runs."""
 
     def synchronize(*_: object, **__: object) -> None:
         raise AssertionError("Torch not compiled with CUDA enabled")
 
-    for name, stand_in in {"synchronize": synchronize, "is_available": lambda: False}.items():
+    stand_ins: dict[str, Callable[..., Any]] = {"synchronize": synchronize, "is_available": lambda: False}
+    for name, stand_in in stand_ins.items():
         yield torch.cuda, name, _for_students(stand_in, getattr(torch.cuda, name))
 
 
-def _for_students(pretended: Callable, real: Callable) -> Callable:
-    """A function that pretends to a student's code only."""
+def _for_students(pretended: Callable[..., Any], real: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function that pretends to a student's code only."""
 
     def chosen(*arguments: object, **keywords: object) -> object:
         caller = real if _is_library(sys._getframe(1)) else pretended

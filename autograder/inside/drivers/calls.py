@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
+from autograder.inside.drivers import Code
 
-def call(function: Callable, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
+
+def call(function: Code, arguments: Sequence[Any], keywords: dict[str, Any]) -> object:
     return function(*arguments, **keywords)

@@ -6,113 +6,167 @@ They report gradients and weights, and mark when steps begin and gradients becom
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from autograder.inside.drivers import Code, Group
+from autograder.inside.drivers import small_models as models
 from autograder.inside.drivers.live_memory import at_rest
-from autograder.inside.drivers.small_models import build, contents, descend, gradients, loss
 from autograder.inside.moments import mark
+from autograder.inside.reports import Report
 from fourranks.rank.allocations import Allocations
 
 LEARNING_RATE = 0.1
 REPEATS = 3  # steps before and between two looks at the memory
 
 
-def shard(shard_batch: Callable, batch: torch.Tensor, world_size: int) -> dict:
-    """What each of so many ranks would get; or the message, when the batch is refused."""
+@dataclass(frozen=True)
+class Shards(Report):
+    """What each rank would get of a batch, or the message with which the batch is refused.
+
+    Attributes:
+        views: whether all are views of the batch.
+    """
+
+    shards: list[object]
+    views: bool = True
+    refused: str | None = None
+
+
+@dataclass(frozen=True)
+class Averaged(Report):
+    """A model's gradients and parameters after its gradients were averaged."""
+
+    gradients: models.Gradients
+    parameters: models.Named
+
+
+@dataclass(frozen=True)
+class Trained(Report):
+    """A wrapped model before its first step, and its gradients in each step.
+
+    Attributes:
+        kept: whether the model that was wrapped is in `.module`.
+        names: of the wrapper's state dict.
+    """
+
+    kept: bool
+    names: list[str]
+    parameters: models.Named
+    buffers: models.Named
+    steps: list[models.Gradients]
+
+
+@dataclass(frozen=True)
+class Paused(Report):
+    """Gradients in `no_sync`, after it, and after an exception in it; is a second backward refused?"""
+
+    inside: models.Gradients
+    after: models.Gradients
+    recovered: models.Gradients
+    refused: bool
+
+
+@dataclass(frozen=True)
+class Accumulated(Report):
+    """What an accumulation returned, the gradients, and what the wrapped model saw of it.
+
+    Attributes:
+        attached: whether the loss still has a graph.
+        finished: how often somebody waited for the last synchronization.
+        graphs: the most that were alive at once.
+    """
+
+    loss: object
+    attached: bool
+    gradients: models.Gradients
+    synchronizations: int
+    finished: int
+    graphs: int
+
+
+def shard(shard_batch: Code, batch: torch.Tensor, world_size: int) -> Shards:
+    """Deal a batch out to so many ranks."""
     try:
         shards = [shard_batch(batch, rank, world_size) for rank in range(world_size)]
     except ValueError as error:
-        return {"refused": str(error)}
+        return Shards([], refused=str(error))
     tensors = [part for part in shards if isinstance(part, torch.Tensor) and part.numel()]
     memory = batch.untyped_storage().data_ptr()
-    return {"shards": shards, "views": all(part.untyped_storage().data_ptr() == memory for part in tensors)}
+    return Shards(shards, all(part.untyped_storage().data_ptr() == memory for part in tensors))
 
 
 def average(
-    average_gradients: Callable,
-    model: str,
-    seed: int,
-    inputs: torch.Tensor,
-    group: dist.ProcessGroup | None = None,
-) -> dict:
-    """One backward, and the gradients averaged afterwards."""
-    module = build(model, seed).to(_device())
-    loss(module(inputs)).backward()
+    average_gradients: Code, model: str, seed: int, inputs: torch.Tensor, group: Group = None
+) -> Averaged:
+    """Do one backward, and average the gradients afterwards."""
+    module = models.build(model, seed).to(models.device())
+    models.loss(module(inputs)).backward()
     average_gradients(module, group=group)
-    return {"gradients": gradients(module), "parameters": contents(module)[0]}
+    return Averaged(models.gradients(module), models.contents(module)[0])
 
 
 def train(
-    wrapper: Callable,
+    wrapper: Code,
     model: str,
     seed: int,
     batches: list[torch.Tensor],
-    options: dict,
+    options: dict[str, Any],
     learning_rate: float = LEARNING_RATE,
-    group: dist.ProcessGroup | None = None,
-) -> dict:
-    """A step of SGD for each batch: what the wrapped model held at first, and what after each step."""
+    group: Group = None,
+) -> Trained:
+    """Wrap a model, and take a step of SGD for each batch."""
     module = _watched(model, seed)
     wrapped = wrapper(module, **options, group=group)
-    parameters, buffers = contents(module)
+    parameters, buffers = models.contents(module)
     steps = []
     for batch in batches:
         module.zero_grad()
         _step(wrapped, batch)
-        steps.append({"gradients": gradients(module)})
-        descend(module, learning_rate)
-    return {
-        "kept": wrapped.module is module,
-        "names": list(wrapped.state_dict()),
-        "parameters": parameters,
-        "buffers": buffers,
-        "steps": steps,
-    }
+        steps.append(models.gradients(module))
+        models.descend(module, learning_rate)
+    return Trained(wrapped.module is module, list(wrapped.state_dict()), parameters, buffers, steps)
 
 
 def pause(
-    wrapper: Callable,
+    wrapper: Code,
     model: str,
     seed: int,
     batches: list[torch.Tensor],
-    options: dict,
-    group: dist.ProcessGroup | None = None,
-) -> dict:
-    """All but the last batch under `no_sync`; then a block that ends by an exception, and two more steps."""
-    module = build(model, seed).to(_device())
+    options: dict[str, Any],
+    group: Group = None,
+) -> Paused:
+    """Do all but the last batch under `no_sync`; then a block that ends by an exception, and two steps."""
+    module = models.build(model, seed).to(models.device())
     wrapped = wrapper(module, **options, group=group)
     mark("paused")
     with wrapped.no_sync():
         for batch in batches[:-1]:
-            loss(wrapped(batch)).backward()
+            models.loss(wrapped(batch)).backward()
             wrapped.finish_gradient_synchronization()
         mark("resumed")
-    inside = gradients(module)
+    inside = models.gradients(module)
     _step(wrapped, batches[-1])
-    after = gradients(module)
+    after = models.gradients(module)
     with contextlib.suppress(_Interruption), wrapped.no_sync():
         raise _Interruption
     module.zero_grad()
     _step(wrapped, batches[0])
-    recovered = gradients(module)
+    recovered = models.gradients(module)
     module.zero_grad()
-    return {
-        "inside": inside,
-        "after": after,
-        "recovered": recovered,
-        "refused": _refuses_a_second_backward(wrapped, batches[0]),
-    }
+    return Paused(inside, after, recovered, _refuses_a_second_backward(wrapped, batches[0]))
 
 
-def _refuses_a_second_backward(wrapped: nn.Module, batch: torch.Tensor) -> bool:
-    """Without a synchronization after the first; else what comes of it is up to how far all-reduces are."""
-    loss(wrapped(batch)).backward()
+def _refuses_a_second_backward(wrapped: Any, batch: torch.Tensor) -> bool:
+    """Try two backwards without a synchronization after the first."""
+    models.loss(wrapped(batch)).backward()
     try:
-        loss(wrapped(batch)).backward()
+        models.loss(wrapped(batch)).backward()
     except RuntimeError:
         return True
     wrapped.finish_gradient_synchronization()
@@ -124,46 +178,43 @@ class _Interruption(Exception):
 
 
 def hold(
-    wrapper: Callable, seed: int, batch: torch.Tensor, options: dict, group: dist.ProcessGroup | None = None
-) -> list[int]:
-    """Bytes that the wrapper holds after some steps, and after some more."""
-    module = build("deep", seed).to(_device())
+    wrapper: Code, seed: int, batch: torch.Tensor, options: dict[str, Any], group: Group = None
+) -> tuple[int, int]:
+    """Return the bytes that the wrapper holds after some steps, and after some more."""
+    module = models.build("deep", seed).to(models.device())
     with Allocations() as memory:
         wrapped = wrapper(module, **options, group=group)
-        return [_held_after_steps(wrapped, batch, memory) for _ in range(2)]
+        earlier = _held_after_steps(wrapped, batch, memory)
+        return earlier, _held_after_steps(wrapped, batch, memory)
 
 
 def accumulate(
-    accumulate: Callable,
-    model: str,
-    seed: int,
-    microbatches: list[list[torch.Tensor]],
-    group: dist.ProcessGroup | None = None,
-) -> dict:
-    """One accumulation over a wrapper that counts how often it synchronizes."""
-    wrapped = _Counting(build(model, seed).to(_device()), group)
+    accumulate: Code, model: str, seed: int, microbatches: list[list[torch.Tensor]], group: Group = None
+) -> Accumulated:
+    """Accumulate over a wrapper that counts how often it synchronizes."""
+    wrapped = _Counting(models.build(model, seed).to(models.device()), group)
     losses = _Losses()
     mean = accumulate(wrapped, [tuple(pair) for pair in microbatches], losses)
-    return {
-        "loss": mean.item() if isinstance(mean, torch.Tensor) and mean.numel() == 1 else mean,
-        "attached": isinstance(mean, torch.Tensor) and mean.requires_grad,
-        "gradients": gradients(wrapped.module),
-        "synchronizations": wrapped.synchronizations,
-        "finished": wrapped.finished,
-        "graphs": losses.most_graphs,
-    }
+    return Accumulated(
+        mean.item() if isinstance(mean, torch.Tensor) and mean.numel() == 1 else mean,
+        isinstance(mean, torch.Tensor) and mean.requires_grad,
+        models.gradients(wrapped.module),
+        wrapped.synchronizations,
+        wrapped.finished,
+        losses.most_graphs,
+    )
 
 
 class _Counting(nn.Module):
     """Decides in forward, as torch's own wrapper does, whether the backward to come synchronizes."""
 
-    def __init__(self, module: nn.Module, group: dist.ProcessGroup | None) -> None:
+    def __init__(self, module: nn.Module, group: Group) -> None:
         super().__init__()
         self.module, self.group = module, group
         self.synchronizes, self.synchronizations, self.finished = True, 0, 0
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs = self.module(inputs)
+        outputs: torch.Tensor = self.module(inputs)
         if self.synchronizes:
             engine = torch.autograd.Variable._execution_engine
             outputs.register_hook(lambda _: engine.queue_callback(self._synchronize))  # for its end
@@ -203,14 +254,14 @@ class _Losses:
         self.graphs -= 1
 
 
-def _step(wrapped: nn.Module, batch: torch.Tensor) -> None:
-    """Forward, backward and synchronization."""
+def _step(wrapped: Any, batch: torch.Tensor) -> None:
+    """Do forward, backward and synchronization."""
     mark("began")
-    loss(wrapped(inputs=batch)).backward()  # elsewhere without the name: both have to reach the model
+    models.loss(wrapped(inputs=batch)).backward()  # elsewhere without the name: both have to reach the model
     wrapped.finish_gradient_synchronization()
 
 
-def _held_after_steps(wrapped: nn.Module, batch: torch.Tensor, memory: Allocations) -> int:
+def _held_after_steps(wrapped: Any, batch: torch.Tensor, memory: Allocations) -> int:
     for _ in range(REPEATS):
         _step(wrapped, batch)
         wrapped.zero_grad()
@@ -218,16 +269,12 @@ def _held_after_steps(wrapped: nn.Module, batch: torch.Tensor, memory: Allocatio
 
 
 def _watched(model: str, seed: int) -> nn.Module:
-    """The model, which marks when each of its gradients becomes ready.
+    """Make the model mark when each of its gradients becomes ready.
 
     These hooks come before those of any wrapper, so a gradient's moment is before its all-reduce.
     """
-    module = build(model, seed).to(_device())
+    module = models.build(model, seed).to(models.device())
     for parameter in module.parameters():
         if parameter.requires_grad:
             parameter.register_post_accumulate_grad_hook(lambda _: mark("ready"))
     return module
-
-
-def _device() -> torch.device:
-    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")

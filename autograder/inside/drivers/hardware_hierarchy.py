@@ -11,57 +11,91 @@ import timeit
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch.overrides import TorchFunctionMode
 
+from autograder.inside.drivers import Code
+from autograder.inside.reports import Report
 
-def read_listing(parse_topology: Callable, text: str) -> dict:
-    """What the parser makes of a listing: the type, and each key with its value."""
+TURNS = 6  # measurements of the real machine
+
+
+@dataclass(frozen=True)
+class Listing(Report):
+    """What a parser makes of a listing: the name of its type, and each key with its value."""
+
+    type: str
+    entries: list[tuple[object, object]]
+
+
+@dataclass(frozen=True)
+class Refusal(Report):
+    """What a parser raises: the names of the exception's classes, if there is one, and its message."""
+
+    classes: list[str]
+    message: str
+
+
+@dataclass(frozen=True)
+class FakeMeasurement(Report):
+    """A measurement by a fake clock: the bytes of each copy that was seen, and how often a clock was read."""
+
+    answer: object
+    copies: list[int]
+    readings: int
+
+
+@dataclass(frozen=True)
+class RealMeasurements(Report):
+    """A student's answers, and medians of our own, in bytes/s."""
+
+    answers: list[object]
+    reference: list[float]
+
+
+def read_listing(parse_topology: Code, text: str) -> Listing:
+    """Parse a listing."""
     table = parse_topology(text)
-    entries = [list(item) for item in table.items()] if isinstance(table, dict) else []
-    return {"type": type(table).__name__, "entries": entries}
+    return Listing(type(table).__name__, list(table.items()) if isinstance(table, dict) else [])
 
 
-def refuse_listing(parse_topology: Callable, text: str) -> dict:
-    """What the parser raises on a text that is no listing: the exception's classes, and its message."""
+def refuse_listing(parse_topology: Code, text: str) -> Refusal:
+    """Parse a text that is no listing."""
     try:
         parse_topology(text)
     except NotImplementedError:
         raise
     except Exception as error:
-        return {"classes": [kind.__name__ for kind in type(error).__mro__], "message": str(error)}
-    return {"classes": [], "message": ""}
+        return Refusal([kind.__name__ for kind in type(error).__mro__], str(error))
+    return Refusal([], "")
 
 
-def measure_with_fake_clock(measure: Callable, num_bytes: int, copy_seconds: float) -> dict:
-    """Lets the student measure a machine on which a copy of `num_bytes` takes `copy_seconds`, on every clock.
-
-    Returns:
-        The student's answer, the bytes of each copy that was seen, and how often a clock was read.
-    """
+def measure_with_fake_clock(measure: Code, num_bytes: int, copy_seconds: float) -> FakeMeasurement:
+    """Measure a machine on which a copy of `num_bytes` takes `copy_seconds`, on every clock."""
     machine = _Machine(num_bytes, copy_seconds)
     with _clocks_show(machine, measure), machine:
         answer = measure(num_bytes)
-    return {"answer": answer, "copies": machine.copies, "readings": machine.readings}
+    return FakeMeasurement(answer, machine.copies, machine.readings)
 
 
-def measure_for_real(measure: Callable, num_bytes: int) -> dict:
-    """The student's answers on this machine as it is, and medians of our own, in turns.
+def measure_for_real(measure: Code, num_bytes: int) -> RealMeasurements:
+    """Measure this machine as it is: the student and we take turns.
 
     Several, as other programs slow down now one, now the other. Medians, as another program may come into the
     middle of a copy.
     """
     answers, reference = [], []
-    for _ in range(6):
+    for _ in range(TURNS):
         reference.append(statistics.median(_measure(num_bytes)))
         answers.append(measure(num_bytes))
-    return {"answers": answers, "reference": reference}
+    return RealMeasurements(answers, reference)
 
 
 def _measure(num_bytes: int) -> list[float]:
-    """Bandwidth of each of some copies, read plus written."""
+    """Return the bandwidth of each of some copies, read plus written."""
     source = torch.ones(num_bytes, dtype=torch.uint8)
     destination = torch.zeros_like(source)
     bandwidths = []
@@ -95,7 +129,11 @@ class _Machine(TorchFunctionMode):
         return self._now
 
     def __torch_function__(
-        self, function: Any, types: Any, arguments: tuple = (), keywords: dict | None = None
+        self,
+        function: Any,
+        types: Any,
+        arguments: tuple[Any, ...] = (),
+        keywords: dict[str, Any] | None = None,
     ) -> Any:
         result = function(*arguments, **(keywords or {}))
         name = getattr(function, "__name__", "")
@@ -121,8 +159,8 @@ _CLOCKS = ("perf_counter", "monotonic", "time", "process_time", "thread_time")
 
 
 @contextmanager
-def _clocks_show(machine: _Machine, function: Callable) -> Iterator[None]:
-    """Puts the machine's time in the place of every clock that the function can get at.
+def _clocks_show(machine: _Machine, function: Callable[..., Any]) -> Iterator[None]:
+    """Put the machine's time in the place of every clock that the function can get at.
 
     That is the module `time`, and the names under which its clocks have been imported: those of the student's
     functions, and the defaults of timeit. Other threads of the rank go on seeing the real time.
@@ -149,7 +187,7 @@ def _clocks_show(machine: _Machine, function: Callable) -> Iterator[None]:
             names[name] = value
 
 
-def _fake(real: Callable, machine: _Machine, per_second: int) -> Callable[[], float]:
+def _fake(real: Callable[[], float], machine: _Machine, per_second: int) -> Callable[[], float]:
     thread = threading.get_ident()
 
     def clock() -> float:
@@ -160,21 +198,21 @@ def _fake(real: Callable, machine: _Machine, per_second: int) -> Callable[[], fl
     return clock
 
 
-def _timers() -> list[types.FunctionType]:
-    """Functions that took a clock as a default when they were defined."""
+def _timers() -> list[Any]:
+    """List the functions that took a clock as a default when they were defined."""
     benchmark = sys.modules.get("torch.utils.benchmark")
     return [timeit.Timer.__init__, timeit.timeit, timeit.repeat] + (
         [benchmark.Timer.__init__] if benchmark else []
     )
 
 
-def _replaced(value: object, fakes: dict) -> object:
+def _replaced(value: object, fakes: dict[Any, Any]) -> object:
     return fakes.get(value, value) if isinstance(value, types.BuiltinFunctionType) else value
 
 
-def _globals_of(function: Callable) -> list[dict]:
-    """The global names of the function, and of the functions among these."""
-    found: dict[int, dict] = {}
+def _globals_of(function: Code) -> list[dict[str, Any]]:
+    """Return the global names of the function, and of the functions among these."""
+    found: dict[int, dict[str, Any]] = {}
     waiting = [inspect.unwrap(function)]
     while waiting:
         names = getattr(waiting.pop(), "__globals__", None)

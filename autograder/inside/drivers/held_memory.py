@@ -7,14 +7,17 @@ between.
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 
+from autograder.inside.drivers import Code, Group
 from autograder.inside.drivers.small_models import loss
 from autograder.inside.moments import settle
+from autograder.inside.reports import Report
 
 NUM_LAYERS, WIDTH = 96, 360
 LAYER_BYTES = 4 * WIDTH * WIDTH
@@ -25,11 +28,11 @@ STEPS, STEPS_KEPT = 3, 48
 class Remembering(torch.optim.Optimizer):
     """Descends along the mean of many gradients, all of which it keeps: a large state that is little work."""
 
-    def __init__(self, params: Iterable, lr: float = 0.1) -> None:
+    def __init__(self, params: Any, lr: float = 0.1) -> None:
         super().__init__(params, {"lr": lr})
 
     @torch.no_grad()
-    def step(self) -> None:
+    def step(self) -> None:  # type: ignore[override]  # it takes no closure
         for group in self.param_groups:
             for parameter in group["params"]:
                 state = self.state[parameter]
@@ -41,13 +44,21 @@ class Remembering(torch.optim.Optimizer):
                 parameter -= group["lr"] * state["gradients"].mean(0)
 
 
-def optimizer_state(sharded_optimizer: Callable, seed: int) -> torch.Tensor:
-    """The sum of each parameter after each step of an optimizer with a large state."""
+@dataclass(frozen=True)
+class OneStep(Report):
+    """A loss, and norms of the gradients that are there after its backward: of parameters or of shards."""
+
+    loss: torch.Tensor
+    norms: torch.Tensor
+
+
+def optimizer_state(sharded_optimizer: Code, seed: int) -> torch.Tensor:
+    """Return the sum of each parameter after each step of an optimizer with a large state."""
     return follow(lambda params: sharded_optimizer(params, Remembering), seed)
 
 
-def follow(make: Callable, seed: int) -> torch.Tensor:
-    """Steps with gradients drawn from this seed, the last of them after the state has been measured.
+def follow(make: Callable[..., Any], seed: int) -> torch.Tensor:
+    """Take steps with gradients drawn from this seed, the last of them after the state has been measured.
 
     Args:
         make: makes the optimizer of its argument, parameters.
@@ -68,7 +79,7 @@ def follow(make: Callable, seed: int) -> torch.Tensor:
 
 
 def tower(seed: int) -> nn.Sequential:
-    """Layers that are all alike, and keep the size of what goes through them."""
+    """Make layers that are all alike, and keep the size of what goes through them."""
     generator = torch.Generator().manual_seed(seed)
     layers = nn.Sequential()
     for _ in range(NUM_LAYERS):
@@ -78,10 +89,8 @@ def tower(seed: int) -> nn.Sequential:
     return layers
 
 
-def one_step(
-    wrapper: Callable, seed: int, batch: torch.Tensor, group: dist.ProcessGroup | None = None
-) -> dict[str, torch.Tensor]:
-    """The loss, and norms of the gradients that are there after a backward: of parameters or of shards."""
+def one_step(wrapper: Code, seed: int, batch: torch.Tensor, group: Group = None) -> OneStep:
+    """Do one forward and one backward."""
     wrapped = wrapper(tower(seed), group=group)
     gc.collect()
     settle("wrapped")
@@ -91,9 +100,9 @@ def one_step(
     value.backward()
     wrapped.finish_gradient_synchronization()
     settle("ended")
-    return {"loss": value.detach().reshape(1), "norms": norms(wrapped)}
+    return OneStep(value.detach().reshape(1), norms(wrapped))
 
 
 def norms(module: nn.Module) -> torch.Tensor:
-    """Of the gradient of each parameter, 0 where there is none."""
+    """Return the norm of each parameter's gradient, 0 where there is none."""
     return torch.tensor([0.0 if p.grad is None else p.grad.norm().item() for p in module.parameters()])

@@ -1,32 +1,28 @@
-"""Trains by local steps, and averages compressed gradients, with what a student has written.
-
-`checks.less_communication` names these drivers in its cases; it knows what has to come of them.
-"""
+"""Drivers of exercise 04 that train by local steps, and average compressed gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
-import torch.distributed as dist
 from torch import nn
 
+from autograder.inside.drivers import Code, Group
+from autograder.inside.drivers.small_models import Named, device
 from autograder.inside.moments import mark
 
 Batches = list[list[torch.Tensor]]  # each of inputs and targets
 
 
 def make_model() -> nn.Module:
-    """A small one in float64, of which one layer is frozen."""
+    """Make a small model in float64, of which one layer is frozen."""
     model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)).double()
     model[2].requires_grad_(False)
     return model
 
 
 def begin(
-    state: dict[str, torch.Tensor], kind: str, device: str = "cpu"
+    state: Named, kind: str, device: torch.device | str = "cpu"
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """The model in this state and its optimizer, with gradients as an earlier backward leaves them."""
+    """Make the model in this state and its optimizer, with gradients as an earlier backward leaves them."""
     model = make_model().to(device)
     model.load_state_dict(state)
     for parameter in model.parameters():
@@ -37,25 +33,20 @@ def begin(
 
 
 def lopsided_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """Squared errors and more, so that it matters which argument comes first."""
+    """Return squared errors and more, so that it matters which argument comes first."""
     return (outputs - targets).square().mean() + outputs.mean()
 
 
 def local_sgd(
-    local_sgd_round: Callable,
-    state: dict[str, torch.Tensor],
-    kind: str,
-    rounds: list[Batches],
-    group: dist.ProcessGroup | None = None,
-) -> list[dict[str, object]]:
-    """For each round the weights after it; marks when it begins, and each loss."""
-    model, optimizer = begin(state, kind, "cuda" if dist.get_backend() == "nccl" else "cpu")
+    local_sgd_round: Code, state: Named, kind: str, rounds: list[Batches], group: Group = None
+) -> list[Named]:
+    """Return the weights after each round; mark when it begins, and each loss."""
+    model, optimizer = begin(state, kind, device())
     report = []
     for batches in rounds:
         mark("began")
         local_sgd_round(model, optimizer, [tuple(batch) for batch in batches], _marked_error, group=group)
-        weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-        report.append({"weights": weights})
+        report.append({name: tensor.detach().clone() for name, tensor in model.state_dict().items()})
     return report
 
 
@@ -65,12 +56,9 @@ def _marked_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 
 
 def compress(
-    compressor: type,
-    ratio: float,
-    steps: list[list[list[torch.Tensor]]],
-    group: dist.ProcessGroup | None = None,
+    compressor: Code, ratio: float, steps: list[list[list[torch.Tensor]]], group: Group = None
 ) -> list[list[list[torch.Tensor]]]:
-    """The gradients of each step after averaging, by two compressors that take turns."""
+    """Return the gradients of each step after averaging, by two compressors that take turns."""
     compressors = [compressor(ratio, group=group) for _ in steps[0]]
     for step in steps:
         for each, gradients in zip(compressors, step, strict=True):

@@ -9,7 +9,7 @@ from fourranks.rank.allocations import Allocations
 
 
 def at_rest(memory: Allocations) -> int:
-    """Bytes that are allocated when the threads of a backend have let go of their tensors, too."""
+    """Count the bytes that are allocated when the threads of a backend have let go of their tensors, too."""
     gc.collect()
     least = memory.now
     for _ in range(5):

@@ -5,7 +5,8 @@ It reports gradients and what was alive, and marks the steps: "F0" when the firs
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -13,9 +14,27 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
 
+from autograder.inside.drivers import Code, Group
 from autograder.inside.moments import mark
+from autograder.inside.reports import Report
 
 Weights = list[torch.Tensor]  # of a layer: its weight and its bias
+Gradients = list[torch.Tensor | None]
+
+
+@dataclass(frozen=True)
+class Ran(Report):
+    """What one run returned, its gradients, and the most microbatches that were alive at once.
+
+    Attributes:
+        graphs: microbatches that could still do a backward.
+        kept: microbatches whose inputs, outputs or gradient of the inputs somebody holds.
+    """
+
+    loss: object
+    gradients: Gradients
+    graphs: int
+    kept: int
 
 
 class Layer(nn.Module):
@@ -32,45 +51,35 @@ class Layer(nn.Module):
 
 
 def mean_loss(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-    """A mean over the samples that is another one when outputs and targets are swapped."""
+    """Take a mean over the samples that is another one when outputs and targets are swapped."""
     return ((outputs - targets).square() + outputs).mean()
 
 
-def gradients(module: nn.Module) -> list[torch.Tensor | None]:
-    """A copy of each parameter's gradient."""
+def gradients(module: nn.Module) -> Gradients:
+    """Return a copy of each parameter's gradient."""
     return [None if p.grad is None else p.grad.detach().clone() for p in module.parameters()]
 
 
 def run(
-    run_pipeline: Callable,
-    schedule: list[list],
+    run_pipeline: Code,
+    schedule: list[list[Any]],
     layers: list[Weights],
     frozen: bool,
     transposed: bool,
     microbatches: list[list[torch.Tensor]],
-    group: dist.ProcessGroup | None = None,
-) -> dict:
-    """One run with this rank's stage, and what was seen of it."""
+    group: Group = None,
+) -> Ran:
+    """Run a pipeline with this rank's stage."""
     device = microbatches[0][0].device
     stage = nn.Sequential(*[Layer(own, frozen, transposed) for own in layers]).to(device)
     watched = _Watched(stage, dist.get_rank(group) == 0)
     steps, pairs = [tuple(step) for step in schedule], [tuple(pair) for pair in microbatches]
     loss = run_pipeline(steps, watched, pairs, mean_loss, group=group)
-    return {
-        "loss": loss,
-        "gradients": gradients(stage),
-        "graphs": watched.most_graphs,
-        "kept": watched.most_kept,
-    }
+    return Ran(loss, gradients(stage), watched.most_graphs, watched.most_kept)
 
 
 class _Watched(nn.Module):
-    """A stage that marks its steps, and notes for how many microbatches something is alive at each forward.
-
-    Attributes:
-        most_graphs: microbatches that could still do a backward.
-        most_kept: microbatches whose inputs, outputs or gradient of the inputs somebody holds.
-    """
+    """A stage that marks its steps, and counts the microbatches of which something is alive."""
 
     def __init__(self, stage: nn.Module, is_first: bool) -> None:
         super().__init__()
@@ -104,7 +113,7 @@ class _Watched(nn.Module):
             )
 
     def _count(self) -> None:
-        """Counts the microbatch whose forward begins now, too."""
+        """Count the microbatch whose forward begins now, too."""
         graphs = sum(not graph.expired() for graph in self._graphs)
         kept = sum(any(not tensor.expired() for tensor in own) for own in self._tensors)
         self.most_graphs = max(self.most_graphs, 1 + graphs)

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from autograder.inside.drivers import Code
+from autograder.inside.reports import Report
 
 
-def call_each(function: Callable, calls: list[list]) -> list[dict]:
-    """For each call what it returns, with the name of its type; or the text of the ValueError it raises."""
+@dataclass(frozen=True)
+class Answer(Report):
+    """What a call returned, with the name of its type; or the text of the ValueError that it raised."""
+
+    type: str = ""
+    value: object = None
+    refused: str | None = None
+
+
+def call_each(function: Code, calls: list[list[Any]]) -> list[Answer]:
+    """Call the function with each of the lists of arguments."""
     return [_answer(function, arguments) for arguments in calls]
 
 
-def _answer(function: Callable, arguments: Iterable) -> dict:
+def _answer(function: Code, arguments: list[Any]) -> Answer:
     try:
         value = function(*arguments)
     except ValueError as error:
-        return {"refused": str(error)}
-    return {"type": type(value).__name__, "value": list(value) if isinstance(value, range) else value}
+        return Answer(refused=str(error))
+    return Answer(type(value).__name__, list(value) if isinstance(value, range) else value)

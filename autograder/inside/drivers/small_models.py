@@ -6,10 +6,15 @@ All take inputs of `WIDTH` features and give float64 outputs, so that `loss` can
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.nn import functional as F
+
+Named = dict[str, torch.Tensor]  # by the names of parameters or buffers
+Gradients = dict[str, torch.Tensor | None]
 
 WIDTH = 4
 
@@ -82,11 +87,16 @@ class Mixed(nn.Module):
         self.layers = nn.ModuleList([nn.Linear(WIDTH, 3, dtype=dtype) for dtype in dtypes])
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return torch.cat([layer(inputs.to(layer.weight.dtype)).double() for layer in self.layers], dim=1)
+        layers = [cast(nn.Linear, layer) for layer in self.layers]  # which read their weight once more here
+        return torch.cat([layer(inputs.to(layer.weight.dtype)).double() for layer in layers], dim=1)
 
 
 class Buffered(Plain):
     """With buffers of three dtypes, one of which its state dict leaves out."""
+
+    scale: torch.Tensor
+    count: torch.Tensor
+    mask: torch.Tensor
 
     def __init__(self) -> None:
         super().__init__()
@@ -127,8 +137,8 @@ class Deep(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(*[nn.Linear(512, 512, bias=False) for _ in range(4)])
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return super().forward(inputs)
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:  # checks call it by this name
+        return nn.Sequential.forward(self, inputs)
 
 
 class Stack(nn.Sequential):
@@ -137,8 +147,8 @@ class Stack(nn.Sequential):
     def __init__(self) -> None:
         super().__init__(*[nn.Linear(48, 48, bias=False) for _ in range(32)])
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return super().forward(inputs)
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:  # checks call it by this name
+        return nn.Sequential.forward(self, inputs)
 
 
 class FrozenStack(Stack):
@@ -194,38 +204,38 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 
 def build(model: str, seed: int) -> nn.Module:
-    """The model of this name, with parameters and buffers drawn from this seed."""
+    """Make the model of this name, with parameters and buffers drawn from this seed."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return MODELS[model]()
 
 
 def others(model: str, inputs: torch.Tensor) -> dict[str, object]:
-    """What the model of this name is called with besides the inputs."""
+    """Return what the model of this name is called with besides the inputs."""
     return {"tokens": inputs.argsort(dim=1), "need_weights": False} if model == "attention" else {}
 
 
 def loss(outputs: torch.Tensor) -> torch.Tensor:
-    """A mean over samples, to be minimized."""
+    """Take a mean over samples, to be minimized."""
     return (outputs - 1).square().mean()
 
 
 def descend(module: nn.Module, learning_rate: float) -> None:
-    """A step of SGD; torch.optim would import its compiler first, seconds on each rank."""
+    """Take a step of SGD; torch.optim would import its compiler first, seconds on each rank."""
     with torch.no_grad():
         for parameter in module.parameters():
             if parameter.grad is not None:
-                parameter -= learning_rate * parameter.grad
+                parameter.sub_(learning_rate * parameter.grad)
 
 
 def model_bytes(model: str) -> int:
-    """Bytes of the parameters and buffers of the model of this name."""
+    """Count the bytes of the parameters and buffers of the model of this name."""
     module = build(model, 0)
     return sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
 
 
-def gradients(module: nn.Module) -> dict[str, torch.Tensor | None]:
-    """A copy of the gradient of each parameter that requires one, by name."""
+def gradients(module: nn.Module) -> Gradients:
+    """Return a copy of the gradient of each parameter that requires one, by name."""
     return {
         name: None if parameter.grad is None else parameter.grad.detach().clone()
         for name, parameter in module.named_parameters()
@@ -233,7 +243,12 @@ def gradients(module: nn.Module) -> dict[str, torch.Tensor | None]:
     }
 
 
-def contents(module: nn.Module) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
-    """A copy of the parameters, and of the buffers, by name."""
+def contents(module: nn.Module) -> tuple[Named, Named]:
+    """Return a copy of the parameters, and of the buffers, by name."""
     parameters = {name: tensor.detach().clone() for name, tensor in module.named_parameters()}
     return parameters, {name: tensor.clone() for name, tensor in module.named_buffers()}
+
+
+def device() -> torch.device:
+    """Return where this rank computes."""
+    return torch.device("cuda" if dist.get_backend() == "nccl" else "cpu")

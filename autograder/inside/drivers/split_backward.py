@@ -2,57 +2,73 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
 import torch
-from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from autograder.inside.drivers.pipeline_parallelism import gradients
+from autograder.inside.drivers import Code
+from autograder.inside.drivers.pipeline_parallelism import Gradients, gradients
+from autograder.inside.reports import Report
+
+
+@dataclass(frozen=True)
+class Split(Report):
+    """Forwards and backwards of some microbatches, and what `backward_weight` made of them.
+
+    Attributes:
+        names: of the parameters.
+        before: the parameters' gradients before the first `backward_weight`; `after` each call they follow.
+        held: how many inputs are held after each call.
+        multiply_adds: of the forwards, the backwards and all calls of `backward_weight`.
+        refused: whether one call more is refused.
+    """
+
+    names: list[str]
+    outputs: list[torch.Tensor]
+    input_gradients: Gradients
+    before: Gradients
+    after: list[Gradients]
+    held: list[int]
+    multiply_adds: tuple[int, int, int]
+    refused: bool
 
 
 def split_backward(
-    layer_class: type, weights: list[torch.Tensor | None], inputs: list[torch.Tensor], frozen: bool
-) -> dict:
-    """Forwards of several microbatches, backwards in the opposite order, then as often `backward_weight`.
-
-    Returns:
-        Outputs and gradients of the inputs; the parameters' gradients before the first `backward_weight` and
-        after each; multiply-adds of the forwards, the backwards and all `backward_weight`; how many inputs
-        are held after each; whether one call more is refused.
-    """
+    layer_class: Code,
+    weights: tuple[torch.Tensor, torch.Tensor | None],
+    inputs: list[torch.Tensor],
+    frozen: bool,
+) -> Split:
+    """Do forwards of some microbatches, backwards in the opposite order, and as often `backward_weight`."""
     weight, bias = weights
     layer = layer_class(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=weight.dtype)
     names = [name for name, _ in layer.named_parameters()]
     layer.load_state_dict({"weight": weight} | ({"bias": bias} if bias is not None else {}))
     layer.requires_grad_(not frozen).to(weight.device)
     leaves = [tensor.clone().requires_grad_() for tensor in inputs]
-    held = [StorageWeakRef(leaf.untyped_storage()) for leaf in leaves]
+    references = [StorageWeakRef(leaf.untyped_storage()) for leaf in leaves]
     with _MultiplyAdds() as forward:
         outputs = [layer(leaf) for leaf in reversed(leaves)][::-1]
     with _MultiplyAdds() as backward:
         for output in outputs:
             output.square().sum().backward()
-    report = {
-        "names": names,
-        "outputs": [output.detach() for output in outputs],
-        "input_gradients": [leaf.grad for leaf in leaves],
-        "before": gradients(layer),
-        "after": [],
-        "held": [],
-    }
+    plain_outputs, input_gradients = [output.detach() for output in outputs], [leaf.grad for leaf in leaves]
+    before, after, held = gradients(layer), [], []
     del leaves, outputs, output
     with _MultiplyAdds() as backward_weight:
         for _ in inputs:
             layer.backward_weight()
-            report["after"].append(gradients(layer))
-            report["held"].append(sum(not reference.expired() for reference in held))
-    report["multiply_adds"] = [forward.count, backward.count, backward_weight.count]
-    report["refused"] = _refuses(layer)
-    return report
+            after.append(gradients(layer))
+            held.append(sum(not reference.expired() for reference in references))
+    counts = (forward.count, backward.count, backward_weight.count)
+    return Split(names, plain_outputs, input_gradients, before, after, held, counts, _refuses(layer))
 
 
-def _refuses(layer: nn.Module) -> bool:
-    """Whether a call is refused when nothing is left to do."""
+def _refuses(layer: Any) -> bool:
+    """Tell whether a call is refused when nothing is left to do."""
     try:
         layer.backward_weight()
     except RuntimeError:
@@ -67,7 +83,9 @@ class _MultiplyAdds(TorchDispatchMode):
         super().__init__()
         self.count = 0
 
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):  # noqa: ANN001, ANN204
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
         result = function(*args, **(kwargs or {}))
         if function.overloadpacket in _MATRICES:
             left = args[_MATRICES[function.overloadpacket]]

@@ -7,27 +7,69 @@ communicated in which.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from autograder.inside.drivers import Code, Group, refusals
 from autograder.inside.moments import mark
+from autograder.inside.reports import Report
 
 SCALE = 3.0  # of the gradient that reaches the cross-entropy: it need not be 1
 
 
+@dataclass(frozen=True)
+class Differentiated(Report):
+    """A function's output and what its input is afterwards, with gradients where it has any."""
+
+    output: object
+    input: torch.Tensor
+    differentiable: bool
+    gradient: torch.Tensor | None = None
+    neighbour: torch.Tensor | None = None  # of a tensor that was added to the output
+
+
+@dataclass(frozen=True)
+class Ran(Report):
+    """A module's parameters after `load_full`, and one forward and backward.
+
+    Attributes:
+        made, held: elements of the largest tensor that was made in the constructor, and that is kept.
+        kept: whether the parameters are still those of the constructor.
+    """
+
+    made: int
+    held: int
+    kept: bool
+    loaded: dict[str, torch.Tensor]
+    differentiable: bool
+    output: torch.Tensor
+    gradient: torch.Tensor | None
+    gradients: dict[str, torch.Tensor | None]
+
+
+@dataclass(frozen=True)
+class Loss(Report):
+    """What a loss function returned, and the gradient of `SCALE` times that."""
+
+    loss: object
+    differentiable: bool
+    gradient: torch.Tensor | None = None
+
+
 def differentiate(
-    function: Callable,
+    function: Code,
     x: torch.Tensor,
-    arguments: list,
+    arguments: list[Any],
     cotangent: torch.Tensor,
     strided: bool,
-    group: dist.ProcessGroup | None = None,
-) -> dict:
-    """The function's output y, and gradients for that of y; others hold x and the gradient of y as well.
+    group: Group = None,
+) -> Differentiated:
+    """Call the function and go backward; others hold x and the gradient of its output y as well.
 
     Args:
         strided: whether the elements of x and of the gradient lie in memory in another order.
@@ -40,38 +82,31 @@ def differentiate(
     mark("began")
     y = function(x, *arguments, group=group)
     mark("turned")
-    report = {"output": y, "input": x.detach().clone()}
-    if not isinstance(y, torch.Tensor) or not y.requires_grad or y.shape != cotangent.shape:
-        return report | {"differentiable": isinstance(y, torch.Tensor) and y.requires_grad}
-    report["output"] = y.detach().clone()
+    after = x.detach().clone()
+    differentiable = isinstance(y, torch.Tensor) and y.requires_grad
+    if not differentiable or y.shape != cotangent.shape:
+        return Differentiated(y, after, differentiable)
+    output = y.detach().clone()
     (y + earlier).backward(cotangent.clone())
-    return report | {
-        "differentiable": True,
-        "gradient": x.grad,
-        "neighbour": neighbour.grad,
-    }
+    return Differentiated(output, after, True, x.grad, neighbour.grad)
 
 
-def refuse(code: Callable, arguments: list, options: dict, group: dist.ProcessGroup | None = None) -> str:
-    """The message of the ValueError that this call raises; empty if there is none."""
-    try:
-        code(*arguments, **options, group=group)
-    except ValueError as error:
-        return str(error) or repr(error)
-    return ""
+def refuse(code: Code, arguments: list[Any], options: dict[str, Any], group: Group = None) -> str:
+    """Return the message of the ValueError that this call raises; empty if there is none."""
+    return refusals.refuse(code, *arguments, **options, group=group)
 
 
 def run(
-    module_class: Callable,
-    arguments: list,
-    options: dict,
+    module_class: Code,
+    arguments: list[Any],
+    options: dict[str, Any],
     state: dict[str, torch.Tensor],
     x: torch.Tensor,
     cotangent: torch.Tensor,
-    group: dist.ProcessGroup | None = None,
-) -> dict:
-    """Makes a module, loads the state of the whole one, and goes forward and backward once."""
-    with _Numels(state.values()) as made:
+    group: Group = None,
+) -> Ran:
+    """Make a module, load the state of the whole one, and go forward and backward once."""
+    with Numels(state.values()) as made:
         module = module_class(*arguments, **options, group=group)
     module.to(device=x.device, dtype=x.dtype)
     parameters = list(module.parameters())
@@ -87,60 +122,55 @@ def run(
     output = y.detach().clone()
     if y.requires_grad and y.shape == cotangent.shape:
         y.backward(cotangent)
-    return {
-        "made": made.largest,
-        "held": held,
-        "kept": kept,
-        "loaded": loaded,
-        "differentiable": y.requires_grad,
-        "output": output,
-        "gradient": x.grad,
-        "gradients": {name: parameter.grad for name, parameter in module.named_parameters()},
-    }
+    gradients = {name: parameter.grad for name, parameter in module.named_parameters()}
+    return Ran(made.largest, held, kept, loaded, y.requires_grad, output, x.grad, gradients)
 
 
-def cross_entropy(
-    function: Callable,
-    logits: torch.Tensor,
-    target: torch.Tensor,
-    group: dist.ProcessGroup | None = None,
-) -> dict:
-    """The loss, and the gradient of `SCALE` times the loss."""
+def cross_entropy(function: Code, logits: torch.Tensor, target: torch.Tensor, group: Group = None) -> Loss:
+    """Compute the loss, and the gradient of `SCALE` times the loss."""
     logits = logits.clone().requires_grad_()
     mark("began")
     loss = function(logits, target, group=group)
     mark("turned")
     differentiable = isinstance(loss, torch.Tensor) and loss.requires_grad
-    report = {"differentiable": differentiable}
     if not differentiable or loss.dim():
-        return report | {"loss": loss, "gradient": None}
+        return Loss(loss, differentiable)
     (loss * SCALE).backward()
-    return report | {
-        "loss": loss.detach().clone(),
-        "gradient": logits.grad,
-    }
+    return Loss(loss.detach().clone(), True, logits.grad)
 
 
 def _strided(tensor: torch.Tensor) -> torch.Tensor:
-    """The same tensor, with its elements in the opposite order of dimensions in memory."""
+    """Return the same tensor, with its elements in the opposite order of dimensions in memory."""
     dims = list(range(tensor.dim()))[::-1]
     return tensor.permute(dims).contiguous().permute(dims)
 
 
-class _Numels(TorchDispatchMode):
-    """Notes the largest memory, in elements, that operations make; that of `given` tensors is not theirs."""
+class Numels(TorchDispatchMode):
+    """Notes the largest memory, in elements, that operations make.
 
-    def __init__(self, given: Iterable[torch.Tensor]) -> None:
+    Args:
+        given: tensors whose memory is not theirs.
+        floating: whether numbers alone count, as where messages are bytes on their way.
+    """
+
+    def __init__(self, given: Iterable[torch.Tensor], floating: bool = False) -> None:
         super().__init__()
+        self._floating = floating
         self._given = {tensor.untyped_storage().data_ptr() for tensor in given}
         self.largest = 0
 
     def __torch_dispatch__(
-        self, func: Callable, types: tuple, args: tuple = (), kwargs: dict | None = None
-    ) -> object:
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         result = func(*args, **(kwargs or {}))
         for made in tree_leaves(result):
             if not isinstance(made, torch.Tensor) or made.is_meta:  # which has no memory
+                continue
+            if self._floating and not made.is_floating_point():
                 continue
             if made.untyped_storage().data_ptr() not in self._given:
                 self.largest = max(self.largest, _storage_numel(made))
@@ -148,11 +178,11 @@ class _Numels(TorchDispatchMode):
 
 
 def _storage_numel(tensor: torch.Tensor) -> int:
-    """Elements in the memory that a tensor keeps alive, of which it may show only a part."""
+    """Count the elements in the memory that a tensor keeps alive, of which it may show only a part."""
     return tensor.untyped_storage().nbytes() // tensor.element_size()
 
 
 def _tensors_of(module: nn.Module) -> Iterator[torch.Tensor]:
-    """Every tensor that a module keeps in some attribute."""
+    """Give every tensor that a module keeps in some attribute."""
     for part in module.modules():
         yield from (held for held in tree_leaves(dict(vars(part))) if isinstance(held, torch.Tensor))

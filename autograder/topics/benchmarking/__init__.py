@@ -8,12 +8,4 @@ from autograder.topics.benchmarking.bandwidths import (
     fit_alpha_beta,
 )
 from autograder.topics.benchmarking.checks import benchmark
-
-__all__ = [
-    "algbw",
-    "benchmark",
-    "busbw",
-    "corrected_reduce_scatter_busbw",
-    "crossover_bytes",
-    "fit_alpha_beta",
-]
+from autograder.topics.benchmarking.investigations import audit, measure_cluster

@@ -8,42 +8,22 @@ from __future__ import annotations
 
 import math
 import random
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from statistics import mean, median
+from typing import Any, ClassVar
 
 from autograder.inside.drivers import benchmarking as drivers
 from autograder.kit.case import Trial
-from autograder.kit.judge import judge
+from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem, counted, first
-from autograder.kit.student import Function, Outcome
-from autograder.kit.values import kind_of
+from autograder.kit.settings import taking_part
+from autograder.kit.student import Outcome
+from autograder.kit.values import is_number, kind_of
+from autograder.topics.benchmarking import mistakes
 from autograder.topics.benchmarking.banned import BANNED
-from autograder.topics.benchmarking.mistakes import (
-    BARRIER_TIMED,
-    CALLS_OF_RUN,
-    FASTEST_ITERATION,
-    FASTEST_RANK,
-    FIRST_RANK_ONLY,
-    MEAN_OF_THE_ITERATIONS,
-    MEAN_OF_THE_RANKS,
-    MEDIAN_BEFORE_THE_RANKS_MEET,
-    NO_BARRIER,
-    NOT_IN_SECONDS,
-    NOT_ON_THE_DEVICE,
-    NOT_SYNCHRONIZED,
-    ONE_SAMPLE,
-    PATTERNS,
-    RANKS_DISAGREE,
-    SECONDS,
-    SLOWEST_ITERATION,
-    SUM_OF_THE_ITERATIONS,
-    UNFINISHED_BEFORE_THE_CLOCK,
-    WARM_UP_TIMED,
-)
-from fourranks.errors import name_ranks
+from fourranks.naming import name_ranks
 
 Mistakes = Mapping[str, tuple[Mistake, float]]  # and what each would answer; the most telling ones first
 
@@ -76,67 +56,56 @@ class _Plan:
 
     @property
     def answer(self) -> float:
-        return statistics.median(map(max, self.timed))
+        return median(map(max, self.timed))
 
     def mistakes(self) -> Mistakes:
-        """What benchmarks answer that make one mistake."""
+        """Return what benchmarks answer that make one mistake."""
         slowest = [max(times) for times in self.timed]
         by_rank = [own[self.warmup :] for own in self.seconds]
         with_warmup = [max(times) for times in zip(*self.seconds, strict=True)]
-        mistakes = {
-            "warm-up timed": (WARM_UP_TIMED, statistics.median(with_warmup)),
-            "warm-up timed, mean": (WARM_UP_TIMED, statistics.mean(with_warmup)),
-            "fastest rank": (FASTEST_RANK, statistics.median(map(min, self.timed))),
-            "first rank only": (FIRST_RANK_ONLY, statistics.median(by_rank[0])),
-            "mean of the ranks": (MEAN_OF_THE_RANKS, statistics.median(map(statistics.mean, self.timed))),
-            "mean of the iterations": (MEAN_OF_THE_ITERATIONS, statistics.mean(slowest)),
-            "mean of the iterations, by rank": (MEAN_OF_THE_ITERATIONS, max(map(statistics.mean, by_rank))),
+        known = {
+            "warm-up timed": (mistakes.WARM_UP_TIMED, median(with_warmup)),
+            "warm-up timed, mean": (mistakes.WARM_UP_TIMED, mean(with_warmup)),
+            "fastest rank": (mistakes.FASTEST_RANK, median(map(min, self.timed))),
+            "first rank only": (mistakes.FIRST_RANK_ONLY, median(by_rank[0])),
+            "mean of the ranks": (mistakes.MEAN_OF_THE_RANKS, median(map(mean, self.timed))),
+            "mean of the iterations": (mistakes.MEAN_OF_THE_ITERATIONS, mean(slowest)),
+            "mean of the iterations, by rank": (mistakes.MEAN_OF_THE_ITERATIONS, max(map(mean, by_rank))),
             "median before the ranks meet": (
-                MEDIAN_BEFORE_THE_RANKS_MEET,
-                max(map(statistics.median, by_rank)),
+                mistakes.MEDIAN_BEFORE_THE_RANKS_MEET,
+                max(map(median, by_rank)),
             ),
-            "slowest iteration": (SLOWEST_ITERATION, max(slowest)),
-            "fastest iteration": (FASTEST_ITERATION, min(slowest)),
-            "sum of the iterations": (SUM_OF_THE_ITERATIONS, sum(slowest)),
-            "one sample": (ONE_SAMPLE, slowest[0]),
-            "one sample, the last": (ONE_SAMPLE, slowest[-1]),
+            "slowest iteration": (mistakes.SLOWEST_ITERATION, max(slowest)),
+            "fastest iteration": (mistakes.FASTEST_ITERATION, min(slowest)),
+            "sum of the iterations": (mistakes.SUM_OF_THE_ITERATIONS, sum(slowest)),
+            "one sample": (mistakes.ONE_SAMPLE, slowest[0]),
+            "one sample, the last": (mistakes.ONE_SAMPLE, slowest[-1]),
         }
-        return {**self._mistakes_on_a_gpu(slowest), **mistakes} if self.device == "cuda" else mistakes
+        return {**self._mistakes_on_a_gpu(slowest), **known} if self.device == "cuda" else known
 
     def _mistakes_on_a_gpu(self, slowest: Sequence[float]) -> Mistakes:
-        """What comes of not waiting for it: behind the call, or for the warm-up when the clock starts."""
+        """Return what comes of not waiting for a GPU: behind the call, or before the clock starts."""
         first = max(sum(own[: self.warmup + 1]) - self.warmup * drivers.LAUNCH for own in self.seconds)
         return {
-            "not synchronized": (NOT_SYNCHRONIZED, drivers.LAUNCH),
+            "not synchronized": (mistakes.NOT_SYNCHRONIZED, drivers.LAUNCH),
             "unfinished before the clock": (
-                UNFINISHED_BEFORE_THE_CLOCK,
-                statistics.median([first, *slowest[1:]]),
+                mistakes.UNFINISHED_BEFORE_THE_CLOCK,
+                median([first, *slowest[1:]]),
             ),
         }
 
 
 @dataclass(frozen=True, kw_only=True)
 class _BenchmarkTrial(Trial):
-    patterns: ClassVar = PATTERNS
+    patterns: ClassVar = mistakes.PATTERNS
     answered: ClassVar[str] = "the same number of seconds from every rank"
 
     plan: _Plan
 
 
-def benchmark(
-    function: Callable | Function,
-    world_sizes: Sequence[int] = WORLD_SIZES,
-    seed: int = 0,
-) -> None:
-    """Checks `benchmark` under a pretended clock at every world size, and once by the real one.
-
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    judge("benchmark", function, _benchmark_cases(world_sizes, seed), seed, BANNED)
-
-
-def _benchmark_cases(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
+@check(banned=BANNED)
+def benchmark(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
+    """Check `benchmark` under a pretended clock at every world size, and once by the real one."""
     generator = random.Random(seed)
     for world_size in world_sizes:
         for warmup, iterations, device in ((2, 7, "cpu"), (0, 1, "cpu"), (3, 5, "cuda"), (2, 1, "cuda")):
@@ -155,7 +124,7 @@ def _drawn(
     device: str,
     members: tuple[int, ...] | None = None,
 ) -> _Plan:
-    """Calls of 1 to 9 ms, one in four of them much longer, as on a busy machine; those of the warm-up too."""
+    """Draw calls of 1 to 9 ms, one in four of them much longer, as on a busy machine."""
 
     def call() -> float:
         usual = generator.uniform(1e-3, 9e-3)
@@ -190,52 +159,50 @@ def _pretended(plan: _Plan) -> Trial:
 
 
 def _examine(plan: _Plan, outcomes: Sequence[Outcome | None]) -> Problem | None:
-    answers = {rank: outcomes[rank] for rank in plan.ranks}
-    values = {rank: answer.value["value"] for rank, answer in answers.items()}
+    answers = taking_part(outcomes)
+    values = {rank: outcome.value.value for rank, outcome in answers}
     return (
         _not_a_number(values)
-        or _first(_wrong_calls(plan, rank, answer) for rank, answer in answers.items())
+        or first(_wrong_calls(plan, *answer) for answer in answers)
         or _wrong_seconds(plan, values)
-        or _first(_wrong_order(plan, rank, answer) for rank, answer in answers.items())
-        or _first(_wrong_device(plan, rank, answer) for rank, answer in answers.items())
+        or first(_wrong_order(plan, *answer) for answer in answers)
+        or first(_wrong_device(plan, *answer) for answer in answers)
     )
 
 
-def _first(problems: Iterator[Problem | None]) -> Problem | None:
-    return first(problems)
-
-
-def _not_a_number(values: Mapping[int, object]) -> Problem | None:
+def _not_a_number(values: Mapping[str, object]) -> Problem | None:
     for rank, value in values.items():
-        if type(value) not in (int, float):
-            return Problem(WRONG_TYPE, f"a float returned on rank {rank}", kind_of(value))
+        if not is_number(value):
+            return Problem(WRONG_TYPE, f"a float returned on {rank}", kind_of(value))
     return None
 
 
-def _wrong_calls(plan: _Plan, rank: int, answer: Outcome) -> Problem | None:
+def _wrong_calls(plan: _Plan, rank: str, answer: Outcome) -> Problem | None:
     calls = [moment.name for moment in answer.moments].count("run")
     wanted = plan.warmup + plan.iterations
     if calls == wanted:
         return None
-    expected = f"{plan.warmup} + {plan.iterations} calls of run on rank {rank}"
-    return Problem(CALLS_OF_RUN, expected, counted(calls, "call"))
+    expected = f"{plan.warmup} + {plan.iterations} calls of run on {rank}"
+    return Problem(mistakes.CALLS_OF_RUN, expected, counted(calls, "call"))
 
 
-def _wrong_seconds(plan: _Plan, values: Mapping[int, float]) -> Problem | None:
+def _wrong_seconds(plan: _Plan, values: Mapping[str, float]) -> Problem | None:
     wrong = [(rank, value) for rank, value in values.items() if not _is(value, plan.answer)]
     if not wrong:
         return None
     rank, value = wrong[0]
-    expected = f"rank {rank}: {_ms(plan.answer)}"
+    expected = f"{rank}: {_ms(plan.answer)}"
     if not all(_is(other, value) for other in values.values()):
-        return Problem(RANKS_DISAGREE, f"{_ms(plan.answer)} on {name_ranks(plan.ranks)}", _each(values))
+        return Problem(
+            mistakes.RANKS_DISAGREE, f"{_ms(plan.answer)} on {name_ranks(list(plan.ranks))}", _each(values)
+        )
     for factor in (1e3, 1e6, 1e9):
         if _is(value, plan.answer * factor):
-            return Problem(NOT_IN_SECONDS, expected, f"{value:g} s")
+            return Problem(mistakes.NOT_IN_SECONDS, expected, f"{value:g} s")
     for name, (mistake, seconds) in plan.mistakes().items():
         if _is(value, seconds):
             return Problem(mistake, expected, f"{_ms(value)} ({name})")
-    return Problem(SECONDS, expected, _ms(value))
+    return Problem(mistakes.SECONDS, expected, _ms(value))
 
 
 def _is(value: float, other: float) -> bool:
@@ -246,23 +213,25 @@ def _ms(seconds: float) -> str:
     return f"{1000 * seconds:.6g} ms"
 
 
-def _each(values: Mapping[int, float]) -> str:
-    return ", ".join(f"rank {rank}: {_ms(value)}" for rank, value in values.items())
+def _each(values: Mapping[str, float]) -> str:
+    return ", ".join(f"{rank}: {_ms(value)}" for rank, value in values.items())
 
 
-def _wrong_order(plan: _Plan, rank: int, answer: Outcome) -> Problem | None:
-    """What was done around the calls: ranks have to meet before the clock starts, not before it stops."""
+def _wrong_order(plan: _Plan, rank: str, answer: Outcome) -> Problem | None:
+    """Find a rank that met the others on the clock, or not at all before the clock started."""
     marked = [(moment.at, moment.name) for moment in answer.moments]
     events = [*marked, *((call.start, call.op) for call in answer.calls)]
     names = [name for _, name in sorted(events, key=lambda event: event[0])]
     for iteration, between in enumerate(_between_calls(names)[plan.warmup :]):
-        where = f"rank {rank}, iteration {iteration + 1}"
+        where = f"{rank}, iteration {iteration + 1}"
         before, on_the_clock = _at_clock(between.before)
         met = next(filter(_is_meeting, [*on_the_clock, *between.until_clock]), None)
         if met:
-            return Problem(BARRIER_TIMED, f"{where}: a barrier, then the clock", f"dist.{met} on the clock")
+            return Problem(
+                mistakes.BARRIER_TIMED, f"{where}: a barrier, then the clock", f"dist.{met} on the clock"
+            )
         if len(plan.ranks) > 1 and not any(map(_is_meeting, before)):
-            return Problem(NO_BARRIER, f"{where}: a barrier, then the clock", "no barrier")
+            return Problem(mistakes.NO_BARRIER, f"{where}: a barrier, then the clock", "no barrier")
     return None
 
 
@@ -275,7 +244,7 @@ class _Around:
 
 
 def _between_calls(names: Sequence[str]) -> list[_Around]:
-    """One `_Around` for each call, from the names of all that a rank did."""
+    """Return one `_Around` for each call, from the names of all that a rank did."""
     first, *calls = _split(names, "run")
     after = [_split(call, "ran")[1] for call in calls]
     return [
@@ -285,13 +254,13 @@ def _between_calls(names: Sequence[str]) -> list[_Around]:
 
 
 def _split(names: Sequence[str], at: str) -> list[Sequence[str]]:
-    """The stretches between the places of a name."""
+    """Return the stretches between the places of a name."""
     places = [-1, *(place for place, name in enumerate(names) if name == at), len(names)]
     return [names[start + 1 : end] for start, end in zip(places, places[1:], strict=False)]
 
 
 def _at_clock(names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-    """What comes before the last reading of the clock, and what after it."""
+    """Return what comes before the last reading of the clock, and what after it."""
     last = max((place for place, name in enumerate(names) if name == "clock"), default=len(names))
     return names[:last], names[last:]
 
@@ -300,29 +269,32 @@ def _is_meeting(name: str) -> bool:
     return name.startswith(_MEETINGS)
 
 
-def _wrong_device(plan: _Plan, rank: int, answer: Outcome) -> Problem | None:
+def _wrong_device(plan: _Plan, rank: str, answer: Outcome) -> Problem | None:
     sent = [call.op for call in answer.calls if call.dtype.startswith(("float", "bfloat"))]
-    if plan.device != "cuda" or answer.value["on_device"] or not sent:
+    if plan.device != "cuda" or answer.value.on_device or not sent:
         return None
-    expected = f"rank {rank}: a tensor on {plan.device} for dist.{sent[-1]}"
-    return Problem(NOT_ON_THE_DEVICE, expected, "one on the CPU")
+    expected = f"{rank}: a tensor on {plan.device} for dist.{sent[-1]}"
+    return Problem(mistakes.NOT_ON_THE_DEVICE, expected, "one on the CPU")
 
 
 def _real(world_size: int) -> Trial:
-    """Calls that take 4 ms more on each rank, by the real clock: on NCCL on the GPU, else asleep."""
+    """Make a trial of calls that take 4 ms more on each rank, by the real clock."""
     warmup, iterations = 1, 5
 
     def verify(outcomes: Sequence[Outcome | None]) -> Problem | None:
-        answers = [outcome.value for outcome in outcomes]
-        values = dict(enumerate(answer["value"] for answer in answers))
+        answers: dict[str, drivers.Real] = {rank: outcome.value for rank, outcome in taking_part(outcomes)}
+        values: dict[str, Any] = {rank: answer.value for rank, answer in answers.items()}
         if problem := _not_a_number(values):
             return problem
-        took = [answer["took"][warmup:] for answer in answers]
+        took = [answer.took[warmup:] for answer in answers.values()]
         if any(len(times) != iterations for times in took):
-            return Problem(CALLS_OF_RUN, f"{warmup} + {iterations} calls of run on each rank", "others")
-        truth = statistics.median(map(max, zip(*took, strict=True)))
+            expected = f"{warmup} + {iterations} calls of run on each rank"
+            return Problem(mistakes.CALLS_OF_RUN, expected, "others")
+        truth = median(map(max, zip(*took, strict=True)))
         off = [rank for rank, value in values.items() if not 0.9 * truth <= value <= truth + _SLACK]
-        return Problem(SECONDS, f"rank {off[0]}: about {_ms(truth)}", _ms(values[off[0]])) if off else None
+        if not off:
+            return None
+        return Problem(mistakes.SECONDS, f"{off[0]}: about {_ms(truth)}", _ms(values[off[0]]))
 
     return _BenchmarkTrial(
         title=f"{counted(world_size, 'rank')}, by the real clock",

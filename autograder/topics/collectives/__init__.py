@@ -11,15 +11,3 @@ from autograder.topics.collectives.checks import (
     ring_reduce_scatter,
     scatter,
 )
-
-__all__ = [
-    "all_to_all",
-    "broadcast",
-    "exchange",
-    "gather",
-    "reduce",
-    "ring_all_gather",
-    "ring_all_reduce",
-    "ring_reduce_scatter",
-    "scatter",
-]

@@ -12,16 +12,8 @@ from dataclasses import dataclass
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted
 from autograder.kit.received import POINT_TO_POINT, Calls
-from autograder.topics.collectives.mistakes import (
-    BYTES,
-    FORBIDDEN,
-    MESSAGES,
-    MISMATCH,
-    NEIGHBOURS,
-    ROUNDS,
-    UNWAITED,
-)
-from fourranks.errors import name_ranks
+from autograder.topics.collectives import mistakes
+from fourranks.naming import name_ranks
 from fourranks.trace import Call
 
 
@@ -47,7 +39,7 @@ class Budget:
 
 
 def violation(budget: Budget, calls: Calls) -> Problem | None:
-    """The first rule that `calls` break, the most telling ones first; None when they keep them all."""
+    """Find the first rule that `calls` break, the most telling ones first."""
     return (
         _forbidden(calls)
         or _bytes(budget, calls)
@@ -59,18 +51,18 @@ def violation(budget: Budget, calls: Calls) -> Problem | None:
 
 
 def unwaited(calls: Calls) -> Problem | None:
-    """The first message whose `wait` was never called, if there is one."""
+    """Find the first message whose `wait` was never called."""
     for rank, own in enumerate(calls):
         for call in own:
             if call.op in POINT_TO_POINT and call.end is None:
                 got = f"none for the i{call.op} in line {call.line} on rank {rank}"
-                return Problem(UNWAITED, "a wait() for every isend and irecv", got)
+                return Problem(mistakes.UNWAITED, "a wait() for every isend and irecv", got)
     return None
 
 
 def mismatched(calls: Calls) -> Problem | None:
-    """The first message that was received into a buffer of another size or dtype, if there is one."""
-    buffers = {
+    """Find the first message that was received into a buffer of another size or dtype."""
+    buffers: dict[_Message, tuple[int | None, Call]] = {
         _message(call.peer, rank, call): (rank, call)
         for rank, own in enumerate(calls)
         for call in own
@@ -82,7 +74,9 @@ def mismatched(calls: Calls) -> Problem | None:
             if (sent.nbytes, sent.dtype) != (buffer.nbytes, buffer.dtype):
                 expected = f"room for the {_described(sent)} that rank {rank} sends in line {sent.line}"
                 return Problem(
-                    MISMATCH, expected, f"{_described(buffer)} on rank {receiver} in line {buffer.line}"
+                    mistakes.MISMATCH,
+                    expected,
+                    f"{_described(buffer)} on rank {receiver} in line {buffer.line}",
                 )
     return None
 
@@ -92,12 +86,12 @@ def _described(call: Call) -> str:
 
 
 def sends(calls: Sequence[Call]) -> list[Call]:
-    """The messages that a rank sent."""
+    """Return the messages that a rank sent."""
     return [call for call in calls if call.op == "send"]
 
 
 def bytes_sent(calls: Calls) -> list[int]:
-    """Bytes that each rank handed to sends."""
+    """Count the bytes that each rank handed to sends."""
     return [sum(call.nbytes for call in sends(own)) for own in calls]
 
 
@@ -108,7 +102,7 @@ def _forbidden(calls: Calls) -> Problem | None:
     if not found:
         return None
     text = ", ".join(f"dist.{op} in line {line}" for op, line in list(found)[:3])
-    return Problem(FORBIDDEN, "only messages between two ranks", text)
+    return Problem(mistakes.FORBIDDEN, "only messages between two ranks", text)
 
 
 def _bytes(budget: Budget, calls: Calls) -> Problem | None:
@@ -116,10 +110,10 @@ def _bytes(budget: Budget, calls: Calls) -> Problem | None:
     if budget.bytes_by_rank is not None:
         over = [rank for rank, limit in enumerate(budget.bytes_by_rank) if sent[rank] > limit]
         if over:
-            return _too_much(BYTES, "byte", budget, sent, budget.bytes_by_rank, over)
+            return _too_much(mistakes.BYTES, "byte", budget, sent, budget.bytes_by_rank, over)
     if budget.total_bytes is not None and sum(sent) > budget.total_bytes:
         expected = f"{budget.name}: at most {budget.total_bytes:,} bytes in all"
-        return Problem(BYTES, expected, f"{sum(sent):,} bytes in all")
+        return Problem(mistakes.BYTES, expected, f"{sum(sent):,} bytes in all")
     return None
 
 
@@ -128,7 +122,9 @@ def _messages(budget: Budget, calls: Calls) -> Problem | None:
         return None
     sent = [len(sends(own)) for own in calls]
     over = [rank for rank, limit in enumerate(budget.messages_by_rank) if sent[rank] > limit]
-    return _too_much(MESSAGES, "message", budget, sent, budget.messages_by_rank, over) if over else None
+    if not over:
+        return None
+    return _too_much(mistakes.MESSAGES, "message", budget, sent, budget.messages_by_rank, over)
 
 
 def _too_much(
@@ -148,7 +144,7 @@ def _rounds(budget: Budget, calls: Calls) -> Problem | None:
     if needed <= budget.rounds:
         return None
     allowed = counted(budget.rounds, "round")
-    return Problem(ROUNDS, f"{budget.name}: at most {allowed}", counted(needed, "round"))
+    return Problem(mistakes.ROUNDS, f"{budget.name}: at most {allowed}", counted(needed, "round"))
 
 
 def _ring(budget: Budget, calls: Calls) -> Problem | None:
@@ -160,7 +156,7 @@ def _ring(budget: Budget, calls: Calls) -> Problem | None:
         for call in sends(calls[rank]):
             if call.peer not in neighbours:
                 return Problem(
-                    NEIGHBOURS,
+                    mistakes.NEIGHBOURS,
                     f"rank {rank} sends to {name_ranks(sorted(set(neighbours)))} only",
                     f"a message to rank {call.peer} in line {call.line}",
                 )
@@ -168,7 +164,7 @@ def _ring(budget: Budget, calls: Calls) -> Problem | None:
 
 
 def rounds(calls: Calls) -> int:
-    """Rounds that the messages take when a rank sends at most one and receives at most one in each.
+    """Count the rounds that the messages take when a rank sends and receives at most one in each.
 
     A message can leave once all that its sender had received before issuing it is there, and after the
     messages that the sender issued earlier. Both follow from the order of the calls, not from how long they
@@ -182,11 +178,11 @@ def rounds(calls: Calls) -> int:
     return count
 
 
-_Message = tuple[int | None, int, str, int, int]
+_Message = tuple[int | None, int | None, str, int, int]
 
 
-def _message(src: int | None, dst: int, call: Call) -> _Message:
-    """What a send and its receive have in common: from, to, group, tag, n-th of these."""
+def _message(src: int | None, dst: int | None, call: Call) -> _Message:
+    """Return what a send and its receive have in common: from, to, group, tag, n-th of these."""
     return src, dst, call.group, call.tag, call.seq
 
 
@@ -211,7 +207,7 @@ class _Messages:
         ]
         # Ranks whose need never arrived (they received from "any source") must not stop the count.
         ready = ready or [(rank, queue[0]) for rank, queue in enumerate(self._queues) if queue][:1]
-        receivers: set[int] = set()
+        receivers: set[int | None] = set()
         for rank, call in ready:
             if call.peer not in receivers:
                 receivers.add(call.peer)

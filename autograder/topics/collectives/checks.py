@@ -10,14 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.judge import judge
-from autograder.kit.student import Function
+from autograder.kit.settings import Setting
 from autograder.topics.collectives.budget import Budget
-from autograder.topics.collectives.in_place import RETURNED, InPlaceCase
+from autograder.topics.collectives.in_place import RETURNED, Expected, InPlaceCase
 
 WORLD_SIZES = (1, 2, 3, 4, 5)
 NUMELS = (0, 1, 7, 1000)
@@ -39,20 +40,12 @@ _LARGEST_SUMMAND = {
 
 
 @dataclass(frozen=True)
-class _Setting:
+class _Setting(Setting):
     """What varies from case to case. `shape` is that of the tensor, or of a chunk where there are several."""
 
-    world_size: int
     shape: tuple[int, ...]
     dtype: torch.dtype
     root_position: int
-    members: tuple[int, ...] | None
-    draws: Draws
-
-    @property
-    def ranks(self) -> tuple[int, ...]:
-        """The global ranks that take part, in the order of the group."""
-        return self.members or tuple(range(self.world_size))
 
     @property
     def size(self) -> int:
@@ -71,11 +64,11 @@ class _Setting:
         return self.numel * self.dtype.itemsize
 
     def shape_of(self, parts: int) -> tuple[int, ...]:
-        """The shape of a tensor of `parts` chunks, one after another."""
+        """Return the shape of a tensor of `parts` chunks, one after another."""
         return parts * self.shape[0], *self.shape[1:]
 
     def draw(self, parts: int = 1) -> list[torch.Tensor]:
-        """For each rank that takes part, a tensor of `parts` chunks."""
+        """Draw for each rank that takes part a tensor of `parts` chunks."""
         high = _LARGEST_SUMMAND[self.dtype]
         if self.numel <= _FEW:
             high = min(high, _LARGEST_BY_HAND)
@@ -83,30 +76,30 @@ class _Setting:
         return list(self.draws.randint(-high, high + 1, shape, self.dtype).unbind())
 
     def garbage(self, parts: int = 1) -> torch.Tensor:
-        """A buffer to be filled, whose contents are not the result by accident."""
+        """Make a buffer to be filled, whose contents are not the result by accident."""
         return torch.full(self.shape_of(parts), 77, dtype=self.dtype)
 
     def total(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-        """The sum, exact: see `_LARGEST_SUMMAND`."""
+        """Return the sum, which is exact: see `_LARGEST_SUMMAND`."""
         total = tensors[0].to(torch.int64 if self.dtype == torch.int64 else torch.float64, copy=True)
         for tensor in tensors[1:]:
             total += tensor
         return total.to(self.dtype)
 
-    def on_ranks(self, values: Sequence, elsewhere: object) -> list:
-        """`values`, one for each rank that takes part, as a list over all ranks of the world."""
+    def on_ranks(self, values: Sequence[Any], elsewhere: Any) -> list[Any]:
+        """Spread `values`, one for each rank that takes part, over all ranks of the world."""
         return [values[self.ranks.index(r)] if r in self.ranks else elsewhere for r in range(self.world_size)]
 
     def case(
         self,
-        inputs: Sequence[tuple],
-        expected: Sequence[dict],
+        inputs: Sequence[tuple[Any, ...] | None],
+        expected: Sequence[Expected],
         budget: Budget,
         received: tuple[int, ...],
         summands: Sequence[Sequence[torch.Tensor]] | None = None,
         root_name: str | None = None,
     ) -> InPlaceCase:
-        """The case with these inputs and expectations, one of each for every rank that takes part.
+        """Make a case of these inputs and expectations, one of each for every rank that takes part.
 
         Args:
             received: bytes that each rank of the world needs from others, where there are others.
@@ -125,11 +118,11 @@ class _Setting:
         )
 
     def limits(self, at_root: int, elsewhere: int) -> tuple[int, ...]:
-        """A budget by rank that differs between the root and the others."""
+        """Return a budget by rank that differs between the root and the others."""
         return tuple(self.on_ranks([at_root if r == self.root else elsewhere for r in self.ranks], 0))
 
     def each(self, nbytes: int) -> tuple[int, ...]:
-        """The same for all ranks that take part."""
+        """Return a budget by rank that is the same for all that take part."""
         return self.limits(nbytes, nbytes)
 
     def tree(self) -> Budget:
@@ -147,45 +140,44 @@ def _settings(
     seed: int,
     groups: bool = True,
 ) -> Iterator[_Setting]:
-    """Every world size with every number of elements; dtypes and roots take turns. A matrix, then a group."""
+    """Give every world size with every number of elements; dtypes and roots take turns."""
     draws = Draws(seed)
     for world_size in world_sizes:
         for turn, numel in enumerate(numels):
             dtype = dtypes[(turn + world_size) % len(dtypes)]
-            yield _Setting(world_size, (numel,), dtype, turn % world_size, None, draws)
+            yield _Setting(world_size, None, draws, (numel,), dtype, turn % world_size)
     largest = max(world_sizes)
-    yield _Setting(largest, MATRIX, dtypes[0], 0, None, draws)
+    yield _Setting(largest, None, draws, MATRIX, dtypes[0], 0)
     if groups and largest >= 3:
         # Without rank 0, so that a position in the group is never the global rank.
         members = tuple(range(1, largest))
-        yield _Setting(largest, (numels[-1],), dtypes[0], len(members) - 1, members, draws)
+        yield _Setting(largest, members, draws, (numels[-1],), dtypes[0], len(members) - 1)
 
 
-def _check(
-    name: str,
-    make_case: Callable[[_Setting], InPlaceCase],
-    groups: bool = True,
-    world_sizes: Sequence[int] = WORLD_SIZES,
-) -> Callable[..., None]:
-    def check(
-        function: Callable | Function,
-        world_sizes: Sequence[int] = world_sizes,
-        numels: Sequence[int] = NUMELS,
-        dtypes: Sequence[torch.dtype] = DTYPES,
-        seed: int = 0,
-    ) -> None:
-        judge(name, function, map(make_case, _settings(world_sizes, numels, dtypes, seed, groups)), seed)
+def _operation(
+    groups: bool = True, world_sizes: Sequence[int] = WORLD_SIZES
+) -> Callable[[Callable[[_Setting], InPlaceCase]], Callable[..., None]]:
+    """Make a check of an operation, of a function that makes its case in each setting."""
 
-    check.__name__ = check.__qualname__ = name
-    check.__doc__ = f"""Checks `{name}` for every world size and number of elements, values and budget.
+    def decorate(make_case: Callable[[_Setting], InPlaceCase]) -> Callable[..., None]:
+        def draw(
+            function: Code,
+            world_sizes: Sequence[int] = world_sizes,
+            numels: Sequence[int] = NUMELS,
+            dtypes: Sequence[torch.dtype] = DTYPES,
+            seed: int = 0,
+        ) -> Cases:
+            yield from map(make_case, _settings(world_sizes, numels, dtypes, seed, groups))
 
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    return check
+        draw.__name__ = draw.__qualname__ = make_case.__name__
+        draw.__doc__ = f"Check the values and the budget of `{make_case.__name__}` in each setting."
+        return check()(draw)
+
+    return decorate
 
 
-def _broadcast(setting: _Setting) -> InPlaceCase:
+@_operation()
+def broadcast(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
     inputs = [(tensor, setting.root) for tensor in tensors]
     expected = [{0: tensors[setting.root_position]}] * setting.size
@@ -193,7 +185,8 @@ def _broadcast(setting: _Setting) -> InPlaceCase:
     return setting.case(inputs, expected, setting.tree(), received, root_name="src")
 
 
-def _reduce(setting: _Setting) -> InPlaceCase:
+@_operation()
+def reduce(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
     inputs = [(tensor, setting.root) for tensor in tensors]
     expected = [{0: setting.total(tensors)} if rank == setting.root else {} for rank in setting.ranks]
@@ -201,7 +194,8 @@ def _reduce(setting: _Setting) -> InPlaceCase:
     return setting.case(inputs, expected, setting.tree(), received, [tensors] * setting.size, root_name="dst")
 
 
-def _scatter(setting: _Setting) -> InPlaceCase:
+@_operation()
+def scatter(setting: _Setting) -> InPlaceCase:
     parts = setting.draw()
     inputs = [
         (setting.garbage(), parts if rank == setting.root else None, setting.root) for rank in setting.ranks
@@ -215,7 +209,8 @@ def _scatter(setting: _Setting) -> InPlaceCase:
     return setting.case(inputs, expected, budget, setting.limits(0, setting.nbytes), root_name="src")
 
 
-def _gather(setting: _Setting) -> InPlaceCase:
+@_operation()
+def gather(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
     empty = [setting.garbage() for _ in tensors]
     inputs = [
@@ -232,12 +227,13 @@ def _gather(setting: _Setting) -> InPlaceCase:
 
 
 def _chunks(setting: _Setting, tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:
-    """For each position p, what every rank has for it: chunk p of each tensor."""
+    """Return for each position p what every rank has for it: chunk p of each tensor."""
     split = [tensor.tensor_split(setting.size) for tensor in tensors]
     return [tuple(chunks[position] for chunks in split) for position in range(setting.size)]
 
 
-def _ring_reduce_scatter(setting: _Setting) -> InPlaceCase:
+@_operation()
+def ring_reduce_scatter(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw(setting.size)
     chunks = _chunks(setting, tensors)
     inputs = [(setting.garbage(), tensor) for tensor in tensors]
@@ -246,7 +242,8 @@ def _ring_reduce_scatter(setting: _Setting) -> InPlaceCase:
     return setting.case(inputs, expected, budget, setting.each(setting.nbytes), chunks)
 
 
-def _ring_all_gather(setting: _Setting) -> InPlaceCase:
+@_operation()
+def ring_all_gather(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
     inputs = [(setting.garbage(setting.size), tensor) for tensor in tensors]
     expected = [{0: torch.cat(tensors), 1: tensor} for tensor in tensors]
@@ -255,7 +252,8 @@ def _ring_all_gather(setting: _Setting) -> InPlaceCase:
     return setting.case(inputs, expected, setting.ring(others, setting.nbytes), received)
 
 
-def _ring_all_reduce(setting: _Setting) -> InPlaceCase:
+@_operation()
+def ring_all_reduce(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw()
     chunk_nbytes = -(-setting.numel // setting.size) * setting.dtype.itemsize  # rounded up
     expected = [{0: setting.total(tensors)}] * setting.size
@@ -264,7 +262,8 @@ def _ring_all_reduce(setting: _Setting) -> InPlaceCase:
     return setting.case(inputs, expected, budget, received, [tensors] * setting.size)
 
 
-def _all_to_all(setting: _Setting) -> InPlaceCase:
+@_operation()
+def all_to_all(setting: _Setting) -> InPlaceCase:
     tensors = setting.draw(setting.size)
     inputs = [(setting.garbage(setting.size), tensor) for tensor in tensors]
     expected = [
@@ -276,8 +275,9 @@ def _all_to_all(setting: _Setting) -> InPlaceCase:
     return setting.case(inputs, expected, budget, setting.each(nbytes))
 
 
-def _exchange(setting: _Setting) -> InPlaceCase:
-    """First with last, second with last but one, …; the middle one of an odd world takes no part."""
+@_operation(groups=False, world_sizes=(2, 3, 4, 5))
+def exchange(setting: _Setting) -> InPlaceCase:
+    """Pair first with last, second with last but one, …; the middle one of an odd world takes no part."""
     tensors = setting.draw()
     paired = [rank != setting.world_size - 1 - rank for rank in setting.ranks]
     inputs = [
@@ -291,14 +291,3 @@ def _exchange(setting: _Setting) -> InPlaceCase:
     budget = Budget("one message each", setting.each(setting.nbytes), setting.each(1))
     received = tuple(setting.nbytes * takes_part for takes_part in paired)
     return setting.case(inputs, expected, budget, received)
-
-
-broadcast = _check("broadcast", _broadcast)
-reduce = _check("reduce", _reduce)
-scatter = _check("scatter", _scatter)
-gather = _check("gather", _gather)
-ring_reduce_scatter = _check("ring_reduce_scatter", _ring_reduce_scatter)
-ring_all_gather = _check("ring_all_gather", _ring_all_gather)
-ring_all_reduce = _check("ring_all_reduce", _ring_all_reduce)
-all_to_all = _check("all_to_all", _all_to_all)
-exchange = _check("exchange", _exchange, groups=False, world_sizes=(2, 3, 4, 5))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
@@ -20,24 +20,11 @@ from autograder.kit.mistakes import MODIFIED, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import difference, kind_of, same
+from autograder.topics.collectives import mistakes
 from autograder.topics.collectives.budget import Budget, mismatched, sends, violation
-from autograder.topics.collectives.mistakes import (
-    ALL_SEND_FIRST,
-    FORBIDDEN,
-    MISSING_SUMMAND,
-    NOT_IN_PLACE,
-    OWN_PART,
-    PATTERNS,
-    REPEATED_SUMMAND,
-    SHIFTED,
-    SOME_SEND_FIRST,
-    UNFILLED,
-    UNTOUCHED,
-    UNWAITED,
-    VALUE,
-)
 
-RETURNED = "returned"
+RETURNED = -1  # stands for what is returned, among positions of arguments
+Expected = dict[int, Any]  # what must be found after the call, by position
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,11 +40,11 @@ class InPlaceCase(Case):
         summands: for each rank, what each rank contributes to the sum that it must end up with.
     """
 
-    patterns: ClassVar = PATTERNS
+    patterns: ClassVar = mistakes.PATTERNS
 
     shape: tuple[int, ...]
     dtype: torch.dtype
-    expected: Sequence[dict[int | str, object]]
+    expected: Sequence[Expected]
     budget: Budget
     root: int | None = None
     root_name: str = "src"
@@ -70,6 +57,11 @@ class InPlaceCase(Case):
         root = "" if self.root is None else f", {self.root_name}={self.root}"
         shape = " × ".join(f"{size:,}" for size in self.shape)
         return f"{ranks}{root}, {shape} × {str(self.dtype).removeprefix('torch.')}"
+
+    def argument(self, rank: int, place: int) -> Any:
+        """Return what the rank is given at this position; None for what it returns."""
+        given = self.inputs[rank]
+        return None if given is None or place == RETURNED else given[place]
 
     @property
     def numel(self) -> int:
@@ -88,19 +80,20 @@ class InPlaceCase(Case):
         if failure.reason in (runs.DEADLOCK, runs.TIMED_OUT):
             if lost := _lost_message(failure):
                 expected = "a wait() for every isend and irecv"
-                return Problem(UNWAITED, expected, f"{lost}\n{failure.message}")
+                return Problem(mistakes.UNWAITED, expected, f"{lost}\n{failure.message}")
             if _all_send(failure):
-                return Problem(ALL_SEND_FIRST, self.answered, failure.message)
+                return Problem(mistakes.ALL_SEND_FIRST, self.answered, failure.message)
             if _send_in_a_circle(failure):
-                return Problem(SOME_SEND_FIRST, self.answered, failure.message)
+                return Problem(mistakes.SOME_SEND_FIRST, self.answered, failure.message)
         return super().explain(failure)
 
 
 def _lost_message(failure: RunFailed) -> str:
-    """The isend that a rank waits for in vain, if any: without a wait, its message may never leave."""
+    """Find the isend that a rank waits for in vain: without a wait, its message may never leave."""
     for rank, own in enumerate(failure.calls):
         for call in sends(own):
-            last = next(reversed(failure.calls[call.peer]), call)
+            others = failure.calls[call.peer] if call.peer is not None else []
+            last = next(reversed(others), call)
             if call.end is None and (last.op, last.peer, last.seq) == ("recv", rank, call.seq):
                 return f"none for the isend in line {call.line} on rank {rank}"
     return ""
@@ -113,12 +106,12 @@ def _all_send(failure: RunFailed) -> bool:
 
 
 def _send_in_a_circle(failure: RunFailed) -> bool:
-    """Whether ranks wait in sends to each other, at whichever others."""
+    """Tell whether ranks wait in sends to each other, at whichever others."""
     receivers = {rank: own[-1].peer for rank, own in enumerate(failure.calls) if own and own[-1].op == "send"}
     for first in receivers:
-        rank = first
+        rank: int | None = first
         for _ in receivers:
-            rank = receivers.get(rank)
+            rank = receivers.get(rank) if rank is not None else None
             if rank == first:
                 return True
     return False
@@ -127,26 +120,30 @@ def _send_in_a_circle(failure: RunFailed) -> bool:
 def _first_problem(case: InPlaceCase, outcomes: Sequence[Outcome | None]) -> Problem | None:
     calls = [outcome.calls if outcome else [] for outcome in outcomes]
     broken = violation(case.budget, calls)
-    if broken and broken.mistake is FORBIDDEN:  # whatever it computed, it is not the student's work
+    if broken and broken.mistake is mistakes.FORBIDDEN:  # whatever it computed, it is not the student's work
         return broken
     for rank, outcome in enumerate(outcomes):
         problem = outcome and (_wrong_type(case, rank, outcome) or _wrong_value(case, rank, outcome))
-        if problem and problem.mistake is UNTOUCHED and _only_the_source_is_wrong(case, rank, outcomes):
-            problem = replace(problem, mistake=OWN_PART)
+        if (
+            problem
+            and problem.mistake is mistakes.UNTOUCHED
+            and _only_the_source_is_wrong(case, rank, outcomes)
+        ):
+            problem = replace(problem, mistake=mistakes.OWN_PART)
         if problem:
             return mismatched(calls) or problem  # which is reason enough for any wrong value
     return broken
 
 
 def _only_the_source_is_wrong(case: InPlaceCase, rank: int, outcomes: Sequence[Outcome | None]) -> bool:
-    """Whether this is the rank that deals out what all others have received."""
+    """Tell whether this is the rank that deals out what all others have received."""
     others = [(other, own) for other, own in enumerate(outcomes) if own and other != rank]
     is_source = case.root_name == "src" and rank == case.root
     return is_source and bool(others) and not any(_wrong_value(case, *other) for other in others)
 
 
 def _wrong_type(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | None:
-    """A function that returns nothing may also return the tensor that it filled, as many do out of habit."""
+    """Compare what was returned; in place of nothing it may be the tensor that was filled."""
     expected = case.expected[rank]
     if RETURNED in expected:
         want = f"{kind_of(expected[RETURNED])} returned on rank {rank}"
@@ -157,7 +154,9 @@ def _wrong_type(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | Non
         return None
     if any(same(outcome.value, value) for value in expected.values()):
         return Problem(
-            NOT_IN_PLACE, f"the result in an argument on rank {rank}", "the result was returned instead"
+            mistakes.NOT_IN_PLACE,
+            f"the result in an argument on rank {rank}",
+            "the result was returned instead",
         )
     return Problem(WRONG_TYPE, f"None returned on rank {rank}", kind_of(outcome.value))
 
@@ -167,7 +166,7 @@ def _wrong_value(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | No
         got = outcome.value if place == RETURNED else _argument(outcome, place)
         if same(got, want):
             continue
-        before = None if place == RETURNED else case.inputs[rank][place]
+        before = case.argument(rank, place)
         if want is before:
             return Problem(MODIFIED, f"argument {place + 1} of rank {rank} as it was", "it was changed")
         where, is_own = f"rank {rank}: ", False
@@ -180,7 +179,7 @@ def _wrong_value(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | No
         if not _comparable(want, got):
             return Problem(WRONG_TYPE, where + kind_of(want), kind_of(got))
         mistake, remark = _diagnose(case, rank, place, want, got, before)
-        mistake = OWN_PART if is_own and mistake is UNTOUCHED else mistake
+        mistake = mistakes.OWN_PART if is_own and mistake is mistakes.UNTOUCHED else mistake
         expected, found = difference(want, got)
         return Problem(mistake, where + expected, found + remark)
     return None
@@ -190,49 +189,49 @@ def _comparable(want: object, got: object) -> bool:
     return isinstance(want, torch.Tensor) and kind_of(want) == kind_of(got)
 
 
-def _argument(outcome: Outcome, place: int) -> object:
+def _argument(outcome: Outcome, place: int) -> Any:
     return outcome.arguments[place] if place < len(outcome.arguments) else None
 
 
 def _diagnose(
     case: InPlaceCase,
     rank: int,
-    place: int | str,
+    place: int,
     want: torch.Tensor,
     got: torch.Tensor,
     before: torch.Tensor | None,
 ) -> tuple[Mistake, str]:
-    """What a wrong value is a sign of, and a remark for the table."""
+    """Tell what a wrong value is a sign of, with a remark for the table."""
     if before is not None and same(got, before):
-        return UNTOUCHED, " (as before the call)"
+        return mistakes.UNTOUCHED, " (as before the call)"
     for other, wanted in enumerate(case.expected):
         if other != rank and place in wanted and same(got, wanted[place]):
-            return SHIFTED, f" (which belongs to rank {other})"
+            return mistakes.SHIFTED, f" (which belongs to rank {other})"
     if (
         before is not None
         and got.shape == before.shape
         and torch.equal(got[got != want], before[got != want])
     ):
-        return UNFILLED, " (the wrong ones are as before the call)"
+        return mistakes.UNFILLED, " (the wrong ones are as before the call)"
     if case.summands is not None:
-        return _summands(case, rank, got)
-    return VALUE, ""
+        return _summands(case, case.summands[rank], got)
+    return mistakes.VALUE, ""
 
 
-def _summands(case: InPlaceCase, rank: int, got: torch.Tensor) -> tuple[Mistake, str]:
-    """Which contributions a wrong sum contains, where that can be told."""
-    parts = torch.stack([part.double().flatten() for part in case.summands[rank]])
+def _summands(case: InPlaceCase, summands: Sequence[torch.Tensor], got: torch.Tensor) -> tuple[Mistake, str]:
+    """Tell which contributions a wrong sum contains, where that can be told."""
+    parts = torch.stack([part.double().flatten() for part in summands])
     total = got.double().flatten()
     if parts.shape[1] != total.shape[0] or parts.shape[1] < 2 * parts.shape[0]:
-        return VALUE, ""
+        return mistakes.VALUE, ""
     times = torch.linalg.lstsq(parts.T, total[:, None]).solution.round().flatten()
     if not torch.equal(times @ parts, total):
-        return VALUE, ""
+        return mistakes.VALUE, ""
     ranks = case.members or range(case.world_size)
     missing = [str(member) for member, count in zip(ranks, times, strict=True) if count == 0]
     repeated = [str(member) for member, count in zip(ranks, times, strict=True) if count > 1]
     if missing:
-        return MISSING_SUMMAND, f" (the sum without rank {', '.join(missing)})"
+        return mistakes.MISSING_SUMMAND, f" (the sum without rank {', '.join(missing)})"
     if repeated:
-        return REPEATED_SUMMAND, f" (the sum with rank {', '.join(repeated)} more than once)"
-    return VALUE, ""
+        return mistakes.REPEATED_SUMMAND, f" (the sum with rank {', '.join(repeated)} more than once)"
+    return mistakes.VALUE, ""

@@ -2,110 +2,69 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from autograder.kit.mistakes import Mistake
-from autograder.kit.pattern import Pattern, single_rank
+from autograder.kit.mistakes import mistake, patterned
+from autograder.kit.pattern import Pattern, single_rank, smaller_group
 
 if TYPE_CHECKING:
     from autograder.kit.case import Case
 
-ALL_SEND_FIRST = Mistake(
-    "a deadlock, every rank sends first",
-    "Every rank sends first, and a send returns only when its message is received. Let one side "
-    "receive first, or use isend, then recv, then wait for the send.",
+ALL_SEND_FIRST = mistake("""a deadlock, every rank sends first
+    Every rank sends first, and a send returns only when its message is received. Let one side receive
+    first, or use isend, then recv, then wait for the send.""")
+SOME_SEND_FIRST = mistake("""a deadlock, ranks send to each other
+    Ranks that exchange messages all send first, and a send returns only when its message is received. To
+    order them by odd and even fails where both are odd or both even. Let the lower rank of a pair send
+    first, or use isend, then recv, then wait for the send.""")
+MISMATCH = mistake("""a buffer that does not fit its message
+    Compare shape and dtype of what is sent with the buffer it is received into. empty_like and new_empty
+    make buffers of a tensor's own dtype.""")
+FORBIDDEN = mistake("""a call that is not allowed here
+    Build it from send, recv, isend, irecv or batch_isend_irecv: that is what this exercise is about.""")
+UNTOUCHED = patterned(
+    """no result in the argument
+    The result has to be written into the argument itself (copy_, or receiving into it). An assignment
+    such as `tensor = ...` or `tensor = tensor + ...` only renames something inside the function.""",
+    needs_no_hint=True,
 )
-SOME_SEND_FIRST = Mistake(
-    "a deadlock, ranks send to each other",
-    "Ranks that exchange messages all send first, and a send returns only when its message is received. "
-    "To order them by odd and even fails where both are odd or both even. Let the lower rank of a pair "
-    "send first, or use isend, then recv, then wait for the send.",
+OWN_PART = mistake("""the root leaves itself out
+    All other ranks are right. The root's own part does not travel: copy it (copy_).""")
+UNFILLED = patterned(
+    """a result with gaps
+    Some places were never written. Does this rank's own part go there too, and do all N−1 steps happen?""",
+    needs_no_hint=True,
 )
-MISMATCH = Mistake(
-    "a buffer that does not fit its message",
-    "Compare shape and dtype of what is sent with the buffer it is received into. empty_like and "
-    "new_empty make buffers of a tensor's own dtype.",
-)
-FORBIDDEN = Mistake(
-    "a call that is not allowed here",
-    "Build it from send, recv, isend, irecv or batch_isend_irecv: that is what this exercise is about.",
-)
-UNTOUCHED = Mistake(
-    "no result in the argument",
-    "The result has to be written into the argument itself (copy_, or receiving into it). An "
-    "assignment such as `tensor = ...` or `tensor = tensor + ...` only renames something inside the "
-    "function.",
-    follows_patterns=True,
-    needs_no_hint=True,  # other cases are filled, so filling is understood
-)
-OWN_PART = Mistake(
-    "the root leaves itself out",
-    "All other ranks are right. The root's own part does not travel: copy it (copy_).",
-)
-UNFILLED = Mistake(
-    "a result with gaps",
-    "Some places were never written. Does this rank's own part go there too, and do all N−1 steps happen?",
-    follows_patterns=True,
-    needs_no_hint=True,  # other cases are filled, so filling is understood
-)
-NOT_IN_PLACE = Mistake(
-    "the result is returned, not in place",
-    "Copy the result into the argument (copy_) instead of returning it.",
-)
-SHIFTED = Mistake(
-    "values in the wrong place",
-    "The right values are on the wrong rank or in the wrong place: an index is off. Follow one chunk "
-    "on paper, step by step, from where it starts to where it has to end.",
-    follows_patterns=True,
-)
-MISSING_SUMMAND = Mistake(
-    "a contribution is missing",
-    "A contribution is lost on the way. Is every received tensor added before the next one arrives or "
-    "the sum is passed on, and is every message waited for first?",
-    follows_patterns=True,
-)
-REPEATED_SUMMAND = Mistake(
-    "a contribution is counted twice",
-    "A contribution is added twice: what arrives already contains the sums made further up.",
-    follows_patterns=True,
-)
-VALUE = Mistake(
-    "wrong values",
-    "Try the smallest failing case by hand. Two frequent reasons: a tensor read before its wait(), "
-    "and a buffer received into while it is still being sent.",
-    follows_patterns=True,
-)
-UNWAITED = Mistake(
-    "a message without its wait()",
-    "isend and irecv return before anything has moved. Keep what they return, and call wait() on each "
-    "before the tensor is used again and before you return.",
-)
-BYTES = Mistake(
-    "right, but too many bytes",
-    "Too much is sent. Send partial results instead of whole tensors, and nothing that the other rank "
-    "does not need or has already.",
-)
-MESSAGES = Mistake(
-    "right, but too many messages",
-    "Send what goes to the same rank in one piece.",
-)
-ROUNDS = Mistake(
-    "right, but too many rounds",
-    "Several ranks can send in the same round: each round doubles the number of ranks that have the "
-    "data, or halves the number of those that still have something to add.",
-)
-NEIGHBOURS = Mistake(
-    "right, but past the neighbours",
-    "A ring sends to a neighbour only: let data travel on from rank to rank.",
-)
+NOT_IN_PLACE = mistake("""the result is returned, not in place
+    Copy the result into the argument (copy_) instead of returning it.""")
+SHIFTED = patterned("""values in the wrong place
+    The right values are on the wrong rank or in the wrong place: an index is off. Follow one chunk on
+    paper, step by step, from where it starts to where it has to end.""")
+MISSING_SUMMAND = patterned("""a contribution is missing
+    A contribution is lost on the way. Is every received tensor added before the next one arrives or the
+    sum is passed on, and is every message waited for first?""")
+REPEATED_SUMMAND = patterned("""a contribution is counted twice
+    A contribution is added twice: what arrives already contains the sums made further up.""")
+VALUE = patterned("""wrong values
+    Try the smallest failing case by hand. Two frequent reasons: a tensor read before its wait(), and a
+    buffer received into while it is still being sent.""")
+UNWAITED = mistake("""a message without its wait()
+    isend and irecv return before anything has moved. Keep what they return, and call wait() on each
+    before the tensor is used again and before you return.""")
+BYTES = mistake("""right, but too many bytes
+    Too much is sent. Send partial results instead of whole tensors, and nothing that the other rank does
+    not need or has already.""")
+MESSAGES = mistake("""right, but too many messages
+    Send what goes to the same rank in one piece.""")
+ROUNDS = mistake("""right, but too many rounds
+    Several ranks can send in the same round: each round doubles the number of ranks that have the data,
+    or halves the number of those that still have something to add.""")
+NEIGHBOURS = mistake("""right, but past the neighbours
+    A ring sends to a neighbour only: let data travel on from rank to rank.""")
 
 
-PATTERNS: tuple[Pattern, ...] = (
-    Pattern(
-        lambda case: case.members is not None,
-        "Only a group that is not the default one goes wrong: pass group= to every call, and keep positions "
-        "in the group apart from global ranks.",
-    ),
+PATTERNS: tuple[Pattern[Any], ...] = (
+    smaller_group("every call, and keep positions in the group apart from global ranks."),
     Pattern(
         lambda case: case.root not in (None, 0),
         "Only sources and destinations other than rank 0 go wrong: count positions from there, modulo the "
@@ -128,9 +87,7 @@ PATTERNS: tuple[Pattern, ...] = (
         "and does an index need % N?",
         controls=lambda case: _group_size(case) > 2,
     ),
-    single_rank(
-        "Only a single rank goes wrong: with nobody to talk to, the result is its own data.",
-    ),
+    single_rank("Only a single rank goes wrong: with no other rank, the result is its own data."),
     Pattern(
         lambda case: _group_size(case) > 2,
         "With 2 ranks all is well. With more, a message takes more than one step: who passes it on?",

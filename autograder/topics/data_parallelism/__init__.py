@@ -8,15 +8,3 @@ from autograder.topics.data_parallelism.checks import (
     distributed_data_parallel,
 )
 from autograder.topics.data_parallelism.less_communication import local_sgd_round, top_k_compressor
-
-__all__ = [
-    "accumulate",
-    "average_gradients",
-    "bucketed_distributed_data_parallel",
-    "distributed_data_parallel",
-    "load_checkpoint",
-    "local_sgd_round",
-    "save_checkpoint",
-    "shard_batch",
-    "top_k_compressor",
-]

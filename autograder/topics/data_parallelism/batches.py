@@ -2,42 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import torch
 
 from autograder.inside.drivers import data_parallelism as drivers
-from autograder.inside.drivers.small_models import WIDTH, build, gradients
-from autograder.kit.case import Trial
+from autograder.inside.drivers.small_models import WIDTH, Gradients, build, gradients
+from autograder.inside.reports import as_many
+from autograder.kit.case import Trial, on_one_rank
+from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.judge import judge
 from autograder.kit.mistakes import WRONG_TYPE
 from autograder.kit.problem import Problem, counted
-from autograder.kit.settings import WORLD_SIZES, settings
-from autograder.kit.student import Function, Outcome
+from autograder.kit.settings import WORLD_SIZES, Setting, settings
+from autograder.kit.student import Outcome
 from autograder.kit.values import difference, kind_of, same
 from autograder.topics.data_parallelism import gradient_traffic as traffic
+from autograder.topics.data_parallelism import mistakes
 from autograder.topics.data_parallelism.banned import BANNED
 from autograder.topics.data_parallelism.gradients import Expected, wrong_gradients
-from autograder.topics.data_parallelism.mistakes import (
-    ATTACHED,
-    COPIED,
-    FINISHED_TOO_OFTEN,
-    GRAPHS_HELD,
-    LOSSES_SUMMED,
-    LOSSES_UNWEIGHTED,
-    NEVER_SYNCHRONIZED,
-    NOT_FINISHED,
-    REFUSED,
-    SYNCHRONIZED_TOO_OFTEN,
-    UNCLEAR_REFUSAL,
-    UNEVEN_BATCH,
-    WRONG_LOSS,
-    WRONG_SAMPLES,
-)
 from autograder.topics.data_parallelism.training import Training
+
+Microbatch = list[torch.Tensor]  # inputs and targets
 
 MICROBATCHES = ((3, 3, 3), (4, 3, 1), (5,))
 SHARDS = (  # samples for each rank, shape of a sample, dtype
@@ -46,19 +34,10 @@ SHARDS = (  # samples for each rank, shape of a sample, dtype
     (0, (2,), torch.float64),
 )
 
-Code = Callable | Function
 
-
-def shard_batch(function: Code, world_sizes: Sequence[int] = (1, 2, 3, 4), seed: int = 0) -> None:
-    """Checks `shard_batch`: every rank's samples, no copy, and a refusal of uneven batches.
-
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    judge("shard_batch", function, _sharding(world_sizes, seed), seed, BANNED)
-
-
-def _sharding(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
+@check(banned=BANNED)
+def shard_batch(function: Code, world_sizes: Sequence[int] = (1, 2, 3, 4), seed: int = 0) -> Cases:
+    """Check `shard_batch`: every rank's samples, no copy, and a refusal of uneven batches."""
     draws = Draws(seed)
     for world_size in world_sizes:
         for local_size, shape, dtype in SHARDS:
@@ -69,30 +48,26 @@ def _sharding(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
             yield _sharding_trial(batch, world_size, partial(_no_refusal, size, world_size))
 
 
-def _sharding_trial(batch: torch.Tensor, world_size: int, verify: Callable) -> Trial:
-    return Trial(
-        title=f"{counted(len(batch), 'sample')} for {counted(world_size, 'rank')}",
-        inputs=[(batch, world_size)],
-        driver=drivers.shard,
-        verify=lambda outcomes: verify(outcomes[0]),
-        size=len(batch),
-        backends=("gloo",),
-    )
+def _sharding_trial(
+    batch: torch.Tensor, world_size: int, verify: Callable[[Outcome], Problem | None]
+) -> Trial:
+    title = f"{counted(len(batch), 'sample')} for {counted(world_size, 'rank')}"
+    return on_one_rank(title, (batch, world_size), verify, drivers.shard, size=len(batch))
 
 
 def _wrong_shards(expected: torch.Tensor, outcome: Outcome) -> Problem | None:
-    if "refused" in outcome.value:
-        return Problem(
-            REFUSED, f"{counted(len(expected[0]), 'sample')} for each rank", outcome.value["refused"]
-        )
-    for rank, (want, got) in enumerate(zip(expected, outcome.value["shards"], strict=True)):
-        if kind_of(got) != kind_of(want):
-            return Problem(WRONG_SAMPLES, f"rank {rank}: {kind_of(want)}", kind_of(got))
+    found: drivers.Shards = outcome.value
+    if found.refused is not None:
+        wanted = f"{counted(len(expected[0]), 'sample')} for each rank"
+        return Problem(mistakes.REFUSED, wanted, found.refused)
+    for rank, (want, got) in enumerate(zip(expected, as_many(found.shards, len(expected)), strict=True)):
+        if not isinstance(got, torch.Tensor) or kind_of(got) != kind_of(want):
+            return Problem(mistakes.WRONG_SAMPLES, f"rank {rank}: {kind_of(want)}", kind_of(got))
         if not same(got, want):
-            wanted, found = difference(want, got)
-            return Problem(WRONG_SAMPLES, f"rank {rank}: {wanted}", found)
-    if not outcome.value["views"]:
-        return Problem(COPIED, "views of the batch", "tensors with memory of their own")
+            wanted, shown = difference(want, got)
+            return Problem(mistakes.WRONG_SAMPLES, f"rank {rank}: {wanted}", shown)
+    if not found.views:
+        return Problem(mistakes.COPIED, "views of the batch", "tensors with memory of their own")
     return _called(outcome)
 
 
@@ -101,46 +76,41 @@ def _called(outcome: Outcome) -> Problem | None:
 
 
 def _no_refusal(size: int, world_size: int, outcome: Outcome) -> Problem | None:
-    expected = f"a ValueError that names {size} and {world_size}"
-    if "refused" not in outcome.value:
-        return Problem(UNEVEN_BATCH, expected, ", ".join(map(kind_of, outcome.value["shards"])))
-    message = outcome.value["refused"]
-    if str(size) in message and str(world_size) in message:
+    expected, found = f"a ValueError that names {size} and {world_size}", outcome.value
+    if found.refused is None:
+        return Problem(mistakes.UNEVEN_BATCH, expected, ", ".join(map(kind_of, found.shards)))
+    if str(size) in found.refused and str(world_size) in found.refused:
         return None
-    return Problem(UNCLEAR_REFUSAL, expected, message or "a ValueError without a text")
+    return Problem(mistakes.UNCLEAR_REFUSAL, expected, found.refused or "a ValueError without a text")
 
 
-def accumulate(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> None:
-    """Checks `accumulate`: gradients, loss, one synchronization, one graph alive.
-
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    judge("accumulate", function, _accumulating(world_sizes, seed), seed, BANNED)
-
-
-def _accumulating(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
+@check(banned=BANNED)
+def accumulate(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
+    """Check `accumulate`: gradients, loss, one synchronization, one graph alive."""
     for setting in settings(world_sizes, seed):
         for sizes in MICROBATCHES if not setting.members else MICROBATCHES[1:2]:
             microbatches = [[_microbatch(size, setting.draws) for size in sizes] for _ in setting.ranks]
-            model_seed = setting.model_seed(0)
-            expected = _Accumulated.of(model_seed, microbatches)
-            yield setting.trial(
-                f"microbatches of {', '.join(map(str, sizes))}",
-                drivers.accumulate,
-                lambda p, _, seed=model_seed, own=microbatches: ("plain", seed, own[p]),
-                partial(_accumulated, expected),
-                kind=Training,
-            )
+            yield _accumulating(setting, sizes, microbatches)
 
 
-def _microbatch(size: int, draws: Draws) -> list[torch.Tensor]:
+def _accumulating(setting: Setting, sizes: Sequence[int], microbatches: list[list[Microbatch]]) -> Training:
+    seed = setting.model_seed(0)
+    return setting.trial(
+        f"microbatches of {', '.join(map(str, sizes))}",
+        drivers.accumulate,
+        lambda position, _: ("plain", seed, microbatches[position]),
+        partial(_accumulated, _Expected.of(seed, microbatches)),
+        kind=Training,
+    )
+
+
+def _microbatch(size: int, draws: Draws) -> Microbatch:
     inputs = draws.randn((size, WIDTH))
     return [inputs, draws.randn((size, 3), torch.float64)]
 
 
 @dataclass(frozen=True)
-class _Accumulated:
+class _Expected:
     """What an accumulation must come to, and what it comes to with two frequent mistakes."""
 
     gradients: Expected
@@ -149,56 +119,57 @@ class _Accumulated:
     losses: Sequence[float]  # by position
 
     @classmethod
-    def of(cls, seed: int, microbatches: Sequence[Sequence[Sequence[torch.Tensor]]]) -> _Accumulated:
+    def of(cls, seed: int, microbatches: list[list[Microbatch]]) -> _Expected:
         count = len(microbatches[0])
         wholes = [[[torch.cat(parts) for parts in zip(*own, strict=True)]] for own in microbatches]
         losses, whole = zip(*(_backward(seed, own) for own in wholes), strict=True)
         summed = [_backward(seed, own)[1] for own in microbatches]
-        shares = [{name: gradient / count for name, gradient in own.items()} for own in summed]
+        shares = [{name: g if g is None else g / count for name, g in own.items()} for own in summed]
         return cls(Expected.of(whole), Expected.of(summed), Expected.of(shares), losses)
 
 
-def _backward(seed: int, microbatches: Sequence[Sequence[torch.Tensor]]) -> tuple[float, dict]:
-    """The sum of the microbatches' mean losses and of their gradients."""
+def _backward(seed: int, microbatches: Sequence[Microbatch]) -> tuple[float, Gradients]:
+    """Return the sum of the microbatches' mean losses and of their gradients."""
     module = build("plain", seed)
-    total = sum((module(inputs) - targets).square().mean() for inputs, targets in microbatches)
+    losses = [(module(inputs) - targets).square().mean() for inputs, targets in microbatches]
+    total = sum(losses[1:], losses[0])
     total.backward()
     return total.item(), gradients(module)
 
 
-def _accumulated(expected: _Accumulated, at: int, where: str, outcome: Outcome) -> Problem | None:
-    value = outcome.value
-    if (count := value["synchronizations"]) != 1:
-        kind = SYNCHRONIZED_TOO_OFTEN if count else NEVER_SYNCHRONIZED
+def _accumulated(expected: _Expected, at: int, where: str, outcome: Outcome) -> Problem | None:
+    found: drivers.Accumulated = outcome.value
+    if (count := found.synchronizations) != 1:
+        kind = mistakes.SYNCHRONIZED_TOO_OFTEN if count else mistakes.NEVER_SYNCHRONIZED
         return Problem(kind, f"{where}: one synchronization for all microbatches", f"{count}")
-    if value["graphs"] > 1:
-        graphs = f"those of {value['graphs']}"
-        return Problem(GRAPHS_HELD, f"{where}: activations of one microbatch at a time", graphs)
-    if problem := wrong_gradients(value["gradients"], expected.gradients, at, where):
-        return _scaled_wrongly(value["gradients"], expected, at) or problem
-    if (count := value["finished"]) != 1:
-        kind = FINISHED_TOO_OFTEN if count else NOT_FINISHED
+    if found.graphs > 1:
+        wanted = f"{where}: activations of one microbatch at a time"
+        return Problem(mistakes.GRAPHS_HELD, wanted, f"those of {found.graphs}")
+    if problem := wrong_gradients(found.gradients, expected.gradients, at, where):
+        return _scaled_wrongly(found.gradients, expected, at) or problem
+    if (count := found.finished) != 1:
+        kind = mistakes.FINISHED_TOO_OFTEN if count else mistakes.NOT_FINISHED
         return Problem(kind, f"{where}: finish_gradient_synchronization() is called once", f"{count} times")
-    return _wrong_loss(value, expected.losses[at], where)
+    return _wrong_loss(found, expected.losses[at], where)
 
 
-def _scaled_wrongly(got: dict, expected: _Accumulated, at: int) -> Problem | None:
-    """When the gradients are those of another sum of the same losses."""
+def _scaled_wrongly(got: Gradients, expected: _Expected, at: int) -> Problem | None:
+    """Tell when the gradients are those of another sum of the same losses."""
     for kind, wrong, text in (
-        (LOSSES_SUMMED, expected.summed, "the sum of the microbatches' mean losses"),
-        (LOSSES_UNWEIGHTED, expected.unweighted, "the mean of the microbatches' mean losses"),
+        (mistakes.LOSSES_SUMMED, expected.summed, "the sum of the microbatches' mean losses"),
+        (mistakes.LOSSES_UNWEIGHTED, expected.unweighted, "the mean of the microbatches' mean losses"),
     ):
         if wrong_gradients(got, wrong, at, "") is None:
             return Problem(kind, "gradients of the mean loss over all samples", f"those of {text}")
     return None
 
 
-def _wrong_loss(value: dict, want: float, where: str) -> Problem | None:
+def _wrong_loss(found: drivers.Accumulated, want: float, where: str) -> Problem | None:
     expected = f"{where}: {want:.6g} returned, the mean loss over this rank's samples"
-    if not isinstance(value["loss"], float):
-        return Problem(WRONG_TYPE, expected, kind_of(value["loss"]))
-    if abs(value["loss"] - want) > 1e-5 * (1 + abs(want)):
-        return Problem(WRONG_LOSS, expected, f"{value['loss']:.6g}")
-    if value["attached"]:
-        return Problem(ATTACHED, f"{where}: a loss without a graph", "it still requires a gradient")
+    if not isinstance(found.loss, float):
+        return Problem(WRONG_TYPE, expected, kind_of(found.loss))
+    if abs(found.loss - want) > 1e-5 * (1 + abs(want)):
+        return Problem(mistakes.WRONG_LOSS, expected, f"{found.loss:.6g}")
+    if found.attached:
+        return Problem(mistakes.ATTACHED, f"{where}: a loss without a graph", "it still requires a gradient")
     return None

@@ -9,47 +9,27 @@ from __future__ import annotations
 import contextlib
 import io
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import Any
 
 import torch
 
 from autograder.inside import runs
 from autograder.inside.drivers import checkpoints as drivers
+from autograder.inside.drivers.checkpoints import Contents, State
+from autograder.inside.drivers.small_models import Named
 from autograder.inside.runs import RunFailed
-from autograder.kit import student
 from autograder.kit.case import Trial
-from autograder.kit.judge import judge
+from autograder.kit.check import Cases, Code, check, until_judged
 from autograder.kit.mistakes import DEADLOCK, Mistake
 from autograder.kit.problem import Problem
-from autograder.kit.student import Function, Outcome
+from autograder.kit.settings import WORLD_SIZES, taking_part
+from autograder.kit.student import Function, Outcome, handle
 from autograder.kit.values import close, kind_of, same
+from autograder.topics.data_parallelism import checkpoint_mistakes as mistakes
 from autograder.topics.data_parallelism.banned import BANNED
-from autograder.topics.data_parallelism.checkpoint_mistakes import (
-    ACCEPTED,
-    DID_NOT_WAIT,
-    EXECUTED,
-    HALF_LOADED,
-    LEFT_OVER,
-    LEFT_WAITING,
-    LOST,
-    MODEL_NOT_RESTORED,
-    NAMES_OF_THE_WRAPPER,
-    NO_FILE,
-    NOT_ON_THE_DISK,
-    NOT_WHOLE,
-    OPTIMIZER_NOT_RESTORED,
-    OPTIMIZER_OF_ANOTHER_MODEL,
-    RANDOM_STATE_NOT_RESTORED,
-    RANDOM_STATES,
-    RETURNED_THE_STEP,
-    SECOND_WRITER,
-    TOO_LARGE,
-    UNNAMED,
-    UNNOTICED,
-    UNREADABLE,
-    WRITTEN_OVER,
-)
 from autograder.topics.data_parallelism.training_state import (
     Draw,
     content_of,
@@ -58,53 +38,10 @@ from autograder.topics.data_parallelism.training_state import (
     shown,
 )
 
-WORLD_SIZES = (1, 2, 3, 4, 5)
 WIDTHS = (5, 8, 3)
 SLACK = 1.5  # how much larger a file may be than torch.save makes it of the same content
 
 Outcomes = Sequence[Outcome | None]
-
-
-def save_checkpoint(
-    function: Callable | Function,
-    world_sizes: Sequence[int] = WORLD_SIZES,
-    widths: Sequence[int] = WIDTHS,
-    seed: int = 0,
-) -> None:
-    """Checks `save_checkpoint`: what is in the file, who writes it, and what is left of it after a fault.
-
-    Args:
-        widths: of the model's layers.
-
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    with tempfile.TemporaryDirectory(prefix="fourranks-") as folder, student.handle(function) as handle:
-        judge(
-            "save_checkpoint",
-            handle,
-            _save_cases(handle, Draw(folder, widths, seed), world_sizes),
-            seed,
-            BANNED,
-        )
-
-
-def load_checkpoint(
-    function: Callable | Function,
-    world_sizes: Sequence[int] = WORLD_SIZES,
-    widths: Sequence[int] = WIDTHS,
-    seed: int = 0,
-) -> None:
-    """Checks `load_checkpoint`: every rank is restored bit by bit, or left as it was.
-
-    Args:
-        widths: of the model's layers.
-
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    with tempfile.TemporaryDirectory(prefix="fourranks-") as folder:
-        judge("load_checkpoint", function, _load_cases(Draw(folder, widths, seed), world_sizes), seed, BANNED)
 
 
 # --- save_checkpoint
@@ -122,168 +59,187 @@ class _SaveTrial(Trial):
 
     def explain(self, failure: RunFailed) -> Problem:
         if failure.exception == drivers.SecondWriter.__name__:
-            return Problem(SECOND_WRITER, "files written by rank 0 only", failure.message.split(": ")[-1])
+            return Problem(
+                mistakes.SECOND_WRITER, "files written by rank 0 only", failure.message.split(": ")[-1]
+            )
         if failure.reason == runs.DEADLOCK:
             return Problem(self.stuck, "save_checkpoint ends on every rank", failure.message)
         return super().explain(failure)
 
 
-def _save_cases(handle: Function, draw: Draw, world_sizes: Sequence[int]) -> Iterator[Trial]:
+@check(banned=BANNED)
+def save_checkpoint(
+    function: Code, world_sizes: Sequence[int] = WORLD_SIZES, widths: Sequence[int] = WIDTHS, seed: int = 0
+) -> Cases:
+    """Check `save_checkpoint`: what is in the file, who writes it, and what is left of it after a fault.
+
+    Args:
+        widths: of the model's layers.
+    """
+    draw = Draw(until_judged(_folder()), widths, seed)
     for world_size in world_sizes:
         yield _saved(draw, world_size)
     for world_size in sorted({min(world_sizes), max(world_sizes)}):
         yield _saved_on_a_full_disk(draw, world_size)
     for moment in ("writing", "renaming"):
-        yield _killed(handle, draw, max(world_sizes), moment)
+        yield _killed(handle(function), draw, max(world_sizes), moment)
 
 
 def _saved(draw: Draw, world_size: int) -> Trial:
     kind = ("SGD", "AdamW")[world_size % 2]
     wrapped, as_path = world_size % 3 != 0, world_size % 4 < 2
-    path, states, random_states = (
-        draw.path(),
-        [draw.state(kind), draw.state(kind)],
-        draw.random_states(world_size),
-    )
+    path, states = draw.path(), [draw.state(kind), draw.state(kind)]
+    random_states = draw.random_states(world_size)
     wanted = content_of(states[-1], random_states)
     return _SaveTrial(
         title=f"{_ranks(world_size)}, {kind}{', in DDP' if wrapped else ''}",
         inputs=[(path, as_path, wrapped, states, random_states[rank]) for rank in range(world_size)],
         driver=drivers.save,
-        verify=lambda outcomes: _wrong_save(wanted, outcomes),
+        verify=partial(_wrong_save, wanted),
         size=1,
     )
 
 
-def _wrong_save(wanted: dict, outcomes: Outcomes) -> Problem | None:
-    reports = [outcome.value for outcome in outcomes]
+def _wrong_save(wanted: dict[str, Any], outcomes: Outcomes) -> Problem | None:
+    saved: list[drivers.Saved] = [outcome.value for _, outcome in taking_part(outcomes)]
+    first = saved[0]
     return (
-        _wrong_file(wanted, reports[0])
-        or _returned_early(reports)
-        or _written_over(reports[0])
-        or _left_over(reports[0])
-        or _too_large(wanted, reports[0])
-        or _not_on_disk(reports[0])
+        _wrong_file(wanted, first.contents)
+        or _returned_early(saved)
+        or _written_over(first)
+        or _left_over(first)
+        or _too_large(wanted, first)
+        or _not_on_disk(first)
     )
 
 
-def _wrong_file(wanted: dict, report: dict) -> Problem | None:
-    """What is wrong with what can be read from the file."""
-    content = report["content"]
-    if "unreadable" in report:
+def _wrong_file(wanted: dict[str, Any], found: Contents) -> Problem | None:
+    """Find what is wrong with what can be read from the file."""
+    content = found.content
+    if found.unreadable is not None:
         expected = "a file that torch.load(path, weights_only=True) reads"
-        return Problem(UNREADABLE, expected, report["unreadable"])
+        return Problem(mistakes.UNREADABLE, expected, found.unreadable)
     if content is None:
-        return Problem(NO_FILE, "a file at the path", "there is none")
+        return Problem(mistakes.NO_FILE, "a file at the path", "there is none")
     if not isinstance(content, dict) or not set(wanted) <= set(content):
-        found = f"the keys {', '.join(map(repr, content))}" if isinstance(content, dict) else kind_of(content)
-        return Problem(NOT_WHOLE, f"a dict with the keys {', '.join(map(repr, wanted))}", found)
+        keys = f"the keys {', '.join(map(repr, content))}" if isinstance(content, dict) else kind_of(content)
+        return Problem(mistakes.NOT_WHOLE, f"a dict with the keys {', '.join(map(repr, wanted))}", keys)
     names = list(content["model"]) if isinstance(content["model"], dict) else []
     if names and str(names[0]).startswith("module."):
         expected = f"names such as {next(iter(wanted['model']))!r}"
-        return Problem(NAMES_OF_THE_WRAPPER, expected, repr(names[0]))
+        return Problem(mistakes.NAMES_OF_THE_WRAPPER, expected, repr(names[0]))
     if differing := difference(wanted, content):
-        kind = RANDOM_STATES if differing[0].startswith("random_states") else NOT_WHOLE
-        return Problem(kind, *differing)
+        in_random_states = differing[0].startswith("random_states")
+        return Problem(mistakes.RANDOM_STATES if in_random_states else mistakes.NOT_WHOLE, *differing)
     return None
 
 
-def _returned_early(reports: Sequence[dict]) -> Problem | None:
-    for rank, report in enumerate(reports):
-        if report["seen"][::2] != report["seen"][1::2]:
-            got = f"rank {rank} returned before it was there"
-            return Problem(DID_NOT_WAIT, "the checkpoint is there when save_checkpoint returns", got)
+def _returned_early(saved: Sequence[drivers.Saved]) -> Problem | None:
+    for rank, own in enumerate(saved):
+        if own.seen[::2] != own.seen[1::2]:
+            expected = "the checkpoint is there when save_checkpoint returns"
+            return Problem(mistakes.DID_NOT_WAIT, expected, f"rank {rank} returned before it was there")
     return None
 
 
-def _written_over(report: dict) -> Problem | None:
-    if report["written_over"]:
+def _written_over(saved: drivers.Saved) -> Problem | None:
+    if saved.written_over:
         got = "the new one was written into the earlier one's file"
-        return Problem(WRITTEN_OVER, "the earlier checkpoint stays whole until the new one is", got)
+        return Problem(mistakes.WRITTEN_OVER, "the earlier checkpoint stays whole until the new one is", got)
     return None
 
 
-def _left_over(report: dict) -> Problem | None:
-    if report["left_over"]:
-        return Problem(LEFT_OVER, "one file, at the path", f"also {', '.join(report['left_over'])}")
+def _left_over(saved: drivers.Saved) -> Problem | None:
+    if saved.left_over:
+        return Problem(mistakes.LEFT_OVER, "one file, at the path", f"also {', '.join(saved.left_over)}")
     return None
 
 
-def _too_large(wanted: dict, report: dict) -> Problem | None:
+def _too_large(wanted: dict[str, Any], saved: drivers.Saved) -> Problem | None:
     torch.save(wanted, file := io.BytesIO())
     nbytes = file.getbuffer().nbytes
-    if report["nbytes"] > SLACK * nbytes:
-        return Problem(TOO_LARGE, f"a file of about {nbytes:,} bytes", f"{report['nbytes']:,}")
+    if saved.nbytes > SLACK * nbytes:
+        return Problem(mistakes.TOO_LARGE, f"a file of about {nbytes:,} bytes", f"{saved.nbytes:,}")
     return None
 
 
-def _not_on_disk(report: dict) -> Problem | None:
-    if not report["on disk"]:
+def _not_on_disk(saved: drivers.Saved) -> Problem | None:
+    if not saved.on_disk:
         expected = "the whole file is on the disk before it gets its name"
-        return Problem(NOT_ON_THE_DISK, expected, "it may still be in memory")
+        return Problem(mistakes.NOT_ON_THE_DISK, expected, "it may still be in memory")
     return None
 
 
 def _saved_on_a_full_disk(draw: Draw, world_size: int) -> Trial:
     path, states = draw.path(), [draw.state("AdamW") for _ in range(2)]
+
+    def verify(outcomes: Outcomes) -> Problem | None:
+        saved: list[drivers.SavedInVain] = [outcome.value for _, outcome in taking_part(outcomes)]
+        return _lost(states[:1], saved[0].contents) or _unnoticed(saved)
+
     return _SaveTrial(
         title=f"{_ranks(world_size)}, disk full while writing",
         inputs=[(path, states)] * world_size,
         driver=drivers.save_on_a_full_disk,
-        verify=lambda outcomes: _lost(states[:1], outcomes[0].value) or _unnoticed(outcomes),
-        stuck=LEFT_WAITING,
+        verify=verify,
+        stuck=mistakes.LEFT_WAITING,
     )
 
 
-def _unnoticed(outcomes: Outcomes) -> Problem | None:
-    for rank, outcome in enumerate(outcomes):
-        if outcome.value["failure"] is None:
+def _unnoticed(saved: Sequence[drivers.SavedInVain]) -> Problem | None:
+    for rank, own in enumerate(saved):
+        if own.failure is None:
             got = f"save_checkpoint returned on rank {rank} as if all were well"
-            return Problem(UNNOTICED, "an exception on every rank", got)
+            return Problem(mistakes.UNNOTICED, "an exception on every rank", got)
     return None
 
 
-def _lost(states: Sequence[dict], report: dict) -> Problem | None:
-    """The problem when none of these states can be read any more."""
-    if any(not difference(content_of(state), report["content"]) for state in states):
+def _lost(states: Sequence[State], found: Contents) -> Problem | None:
+    """Tell when none of these states can be read any more."""
+    if any(not difference(content_of(state), found.content) for state in states):
         return None
-    found = "no file" if report["content"] is None else "another one"
-    return Problem(
-        LOST,
-        "the earlier checkpoint, whole",
-        "a file that cannot be read" if "unreadable" in report else found,
-    )
+    got = "no file" if found.content is None else "another one"
+    got = got if found.unreadable is None else "a file that cannot be read"
+    return Problem(mistakes.LOST, "the earlier checkpoint, whole", got)
 
 
 def _killed(handle: Function, draw: Draw, world_size: int, moment: str) -> Trial:
-    """Kills the rank that writes, and makes a trial of what new ranks find, and of their next checkpoint."""
+    """Kill the rank that writes, and make a trial of what new ranks find, and of their next checkpoint."""
     path, states = draw.path(), [draw.state("SGD") for _ in range(2)]
     inputs = [(path, states, moment)] * world_size
     with contextlib.suppress(RunFailed):  # which is what this is for
         handle.run(inputs, driver=drivers.die_while_saving)
     when = {"writing": "in the midst of writing", "renaming": "before the new file gets its name"}[moment]
     next_state = draw.state("SGD")
+
+    def verify(outcomes: Outcomes) -> Problem | None:
+        recovered: drivers.Recovered = taking_part(outcomes)[0][1].value
+        return _lost(states, recovered.found) or _wrong_file(content_of(next_state), recovered.saved)
+
     return _SaveTrial(
         title=f"{_ranks(world_size)}, killed {when}",
         inputs=[(path, next_state)] * world_size,
         driver=drivers.recover,
-        verify=lambda outcomes: _not_recovered(states, next_state, outcomes[0].value),
+        verify=verify,
         backends=("gloo",),
     )
-
-
-def _not_recovered(states: Sequence[dict], next_state: dict, report: dict) -> Problem | None:
-    lost = _lost(states, report["found"])
-    return lost or _wrong_file(content_of(next_state), report["saved"])
 
 
 # --- load_checkpoint
 
 
-def _load_cases(draw: Draw, world_sizes: Sequence[int]) -> Iterator[Trial]:
+@check(banned=BANNED)
+def load_checkpoint(
+    function: Code, world_sizes: Sequence[int] = WORLD_SIZES, widths: Sequence[int] = WIDTHS, seed: int = 0
+) -> Cases:
+    """Check `load_checkpoint`: every rank is restored bit by bit, or left as it was.
+
+    Args:
+        widths: of the model's layers.
+    """
+    draw, largest = Draw(until_judged(_folder()), widths, seed), max(world_sizes)
     for world_size in world_sizes:
         yield _loaded(draw, world_size, saved_by=world_size)
-    largest = max(world_sizes)
     yield _loaded(draw, largest, saved_by=largest - 1 or 2)
     yield from _unfit(draw, largest)
 
@@ -304,27 +260,31 @@ def _loaded(draw: Draw, world_size: int, saved_by: int) -> Trial:
         title=f"{_ranks(world_size)}{by}, {kind}{', in DDP' if wrapped else ''}",
         inputs=inputs,
         driver=drivers.load,
-        verify=lambda outcomes: _wrong_load(saved, random_states, later, outcomes),
+        verify=partial(_wrong_load, saved, random_states, later),
         size=1,
     )
 
 
-def _wrong_load(saved: dict, random_states: Sequence, later: dict, outcomes: Outcomes) -> Problem | None:
-    for rank, report in enumerate(outcome.value for outcome in outcomes):
-        where = f"rank {rank}: "
-        if type(report["step"]) is not int or report["step"] != saved["step"]:
-            returned = RETURNED_THE_STEP
-            return Problem(returned, f"{where}{saved['step']} is returned", shown(report["step"]))
-        for part, not_restored in (("model", MODEL_NOT_RESTORED), ("optimizer", OPTIMIZER_NOT_RESTORED)):
-            if differing := difference(saved[part], report[part], name=part):
-                return Problem(not_restored, where + differing[0], differing[1])
-        if rank < len(random_states) and not same(report["random state"], random_states[rank]):
-            expected = f"{where}the random numbers go on as they would have on rank {rank}"
-            return Problem(RANDOM_STATE_NOT_RESTORED, expected, "others are drawn")
+def _wrong_load(
+    saved: State, random_states: Sequence[torch.Tensor], later: Named, outcomes: Outcomes
+) -> Problem | None:
+    for rank, (where, outcome) in enumerate(taking_part(outcomes)):
+        loaded: drivers.Loaded = outcome.value
+        if type(loaded.step) is not int or loaded.step != saved["step"]:
+            expected = f"{where}: {saved['step']} is returned"
+            return Problem(mistakes.RETURNED_THE_STEP, expected, shown(loaded.step))
+        if differing := difference(saved["model"], loaded.model, name="model"):
+            return Problem(mistakes.MODEL_NOT_RESTORED, f"{where}: {differing[0]}", differing[1])
+        if differing := difference(saved["optimizer"], loaded.optimizer, name="optimizer"):
+            return Problem(mistakes.OPTIMIZER_NOT_RESTORED, f"{where}: {differing[0]}", differing[1])
+        if rank < len(random_states) and not same(loaded.random_state, random_states[rank]):
+            expected = f"{where}: the random numbers go on as they would have on rank {rank}"
+            return Problem(mistakes.RANDOM_STATE_NOT_RESTORED, expected, "others are drawn")
         for name, wanted in later.items():
-            if not close(report["one step later"][name], wanted, 1e-5):
-                expected = f"{where}optimizer.step() changes model[{name!r}] afterwards"
-                return Problem(OPTIMIZER_OF_ANOTHER_MODEL, expected, "it does not, or in another way")
+            if name not in loaded.one_step_later or not close(loaded.one_step_later[name], wanted, 1e-5):
+                expected = f"{where}: optimizer.step() changes model[{name!r}] afterwards"
+                got = "it does not, or in another way"
+                return Problem(mistakes.OPTIMIZER_OF_ANOTHER_MODEL, expected, got)
     return None
 
 
@@ -333,13 +293,13 @@ class _Misfit:
     """A file that is no checkpoint of the model, and what the student reads about it."""
 
     title: str
-    content: dict | bytes | None
+    content: dict[str, Any] | bytes | None
     share: float = 1.0
     trapped: bool = False
 
 
 def _misfits(draw: Draw, world_size: int) -> Iterator[_Misfit]:
-    def content(widths: Sequence[int]) -> dict[str, object]:
+    def content(widths: Sequence[int]) -> dict[str, Any]:
         return content_of(draw.state("SGD", widths), draw.random_states(world_size))
 
     fitting, first, *rest = content(draw.widths), *draw.widths
@@ -357,7 +317,7 @@ def _misfits(draw: Draw, world_size: int) -> Iterator[_Misfit]:
     yield _Misfit("file that runs code when it is unpickled", fitting, trapped=True)
 
 
-def _one_group(optimizer: dict) -> dict[str, object]:
+def _one_group(optimizer: dict[str, Any]) -> dict[str, Any]:
     return optimizer | {"param_groups": optimizer["param_groups"][:1]}
 
 
@@ -369,26 +329,32 @@ def _unfit(draw: Draw, world_size: int) -> Iterator[Trial]:
             title=f"{_ranks(world_size)}, {misfit.title}",
             inputs=[(path, None if rank else misfit.content, *rest) for rank in range(world_size)],
             driver=drivers.load_what_does_not_fit,
-            verify=lambda outcomes: _harm(state, random_state, outcomes),
+            verify=partial(_harm, state, random_state),
         )
 
 
-def _harm(state: dict, random_state: torch.Tensor, outcomes: Outcomes) -> Problem | None:
-    for rank, report in enumerate(outcome.value for outcome in outcomes):
-        where = f"rank {rank}: "
-        if report["executed"]:
-            return Problem(EXECUTED, "nothing in a file is executed", "its code was run")
-        if report["error"] is None:
-            return Problem(ACCEPTED, f"{where}an exception", "load_checkpoint returned as if all were well")
-        for part in ("model", "optimizer"):
-            if differing := difference(state[part], report[part], name=part):
-                return Problem(HALF_LOADED, f"{where}as before: {differing[0]}", differing[1])
-        if not same(report["random state"], random_state):
-            return Problem(HALF_LOADED, f"{where}random numbers as before", "others are drawn")
-        name, text = report["error"]
+def _harm(state: State, random_state: torch.Tensor, outcomes: Outcomes) -> Problem | None:
+    for where, outcome in taking_part(outcomes):
+        found: drivers.NotLoaded = outcome.value
+        if found.executed:
+            return Problem(mistakes.EXECUTED, "nothing in a file is executed", "its code was run")
+        if found.error is None:
+            got = "load_checkpoint returned as if all were well"
+            return Problem(mistakes.ACCEPTED, f"{where}: an exception", got)
+        for part, now in (("model", found.model), ("optimizer", found.optimizer)):
+            if differing := difference(state[part], now, name=part):
+                return Problem(mistakes.HALF_LOADED, f"{where}: as before: {differing[0]}", differing[1])
+        if not same(found.random_state, random_state):
+            return Problem(mistakes.HALF_LOADED, f"{where}: random numbers as before", "others are drawn")
+        name, text = found.error
         if "checkpoint.pt" not in text:
-            return Problem(UNNAMED, f"{where}an exception that names the file", f"{name}: {text[:200]}")
+            expected = f"{where}: an exception that names the file"
+            return Problem(mistakes.UNNAMED, expected, f"{name}: {text[:200]}")
     return None
+
+
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="fourranks-")
 
 
 def _ranks(world_size: int) -> str:

@@ -9,27 +9,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import nn
 
 from autograder.inside.moments import Unmarked
 from autograder.kit.problem import Problem, counted
+from autograder.kit.received import named
 from autograder.kit.stretches import Stretch
-from autograder.topics.data_parallelism.mistakes import (
-    ALL_REDUCES,
-    BUCKET_ORDER,
-    BUCKET_TOO_LARGE,
-    CAST,
-    COPIED_TWICE,
-    LATE,
-    NO_OVERLAP,
-    NO_WAIT,
-    SENT_TWICE,
-    TOO_MANY_BUCKETS,
-    UNEXPECTED_CALL,
-)
+from autograder.topics.data_parallelism import mistakes
 from fourranks.trace import Call
+
+Sized = TypeVar("Sized", "AllReduce", Call)
 
 
 @dataclass(frozen=True)
@@ -42,12 +34,12 @@ class AllReduce:
 
 
 def one_by_one(module: nn.Module) -> list[AllReduce]:
-    """One all-reduce for each gradient."""
+    """Return one all-reduce for each gradient."""
     return [_all_reduce([parameter], last) for last, parameter in enumerate(_by_readiness(module))]
 
 
 def in_buckets(module: nn.Module, max_bytes: int) -> list[AllReduce]:
-    """One all-reduce for each bucket of at most so many bytes, or of one gradient; each dtype has its own."""
+    """Return one all-reduce for each bucket of at most so many bytes, or of one gradient, of one dtype."""
     parameters = _by_readiness(module)
     buckets: list[list[int]] = []
     still_open: dict[torch.dtype, list[int]] = {}
@@ -70,33 +62,28 @@ def _all_reduce(parameters: Sequence[nn.Parameter], last: int) -> AllReduce:
     return AllReduce(sum(parameter.nbytes for parameter in parameters), dtype, last)
 
 
-def named(call: Call) -> str:
-    """A call as the student wrote it."""
-    return f"dist.{call.op} in line {call.line}"
-
-
 def unexpected(call: Call) -> Problem:
-    """This call has no place here."""
-    return Problem(UNEXPECTED_CALL, "no other communication", named(call))
+    """Tell that this call has no place here."""
+    return Problem(mistakes.UNEXPECTED_CALL, "no other communication", named(call))
 
 
 def broken_rules(calls: Sequence[Call], where: str) -> Problem | None:
-    """A call that is no all-reduce, or whose handle was not waited for."""
+    """Find a call that is no all-reduce, or whose handle was not waited for."""
     for call in calls:
         if call.op != "all_reduce":
-            return Problem(UNEXPECTED_CALL, f"{where}: all-reduces only", named(call))
+            return Problem(mistakes.UNEXPECTED_CALL, f"{where}: all-reduces only", named(call))
         if call.end is None:
-            return Problem(NO_WAIT, f"{where}: a wait() for every handle", f"none for {named(call)}")
+            return Problem(mistakes.NO_WAIT, f"{where}: a wait() for every handle", f"none for {named(call)}")
     return None
 
 
 def too_much(calls: Sequence[Call], allowed: Sequence[AllReduce], where: str) -> Problem | None:
-    """More bytes of a dtype than the gradients have, perhaps instead of another dtype's."""
+    """Find more bytes of a dtype than the gradients have, perhaps instead of another dtype's."""
     limits, sent = _bytes_by_dtype(allowed), _bytes_by_dtype(calls)
     missing = [dtype for dtype in limits if not sent[dtype]]
     for dtype, nbytes in sent.items():
         if nbytes > limits[dtype]:
-            kind = CAST if missing else SENT_TWICE
+            kind = mistakes.CAST if missing else mistakes.SENT_TWICE
             expected = f"{where}: {counted(limits[dtype], 'byte')} of {dtype} gradients"
             return Problem(kind, expected, f"{counted(nbytes, 'byte')} of {dtype} in all-reduces")
     return None
@@ -110,37 +97,37 @@ def _bytes_by_dtype(parts: Sequence[AllReduce | Call]) -> Counter[str]:
 
 
 def copied_twice(module: nn.Module, calls: Sequence[Call], until: float, where: str) -> Problem | None:
-    """More bytes broadcast before the first step than there are parameters and buffers."""
+    """Find more bytes broadcast before the first step than there are parameters and buffers."""
     named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
     limit = sum(tensor.nbytes for _, tensor in named)  # a tied one may go by each of its names
     sent = sum(call.nbytes for call in calls if call.op == "broadcast" and call.start < until)
     if sent <= limit:
         return None
     expected = f"{where}: {counted(limit, 'byte')} of parameters and buffers"
-    return Problem(COPIED_TWICE, expected, f"{counted(sent, 'byte')} in broadcasts")
+    return Problem(mistakes.COPIED_TWICE, expected, f"{counted(sent, 'byte')} in broadcasts")
 
 
 def too_many(calls: Sequence[Call], allowed: Sequence[AllReduce], where: str) -> Problem | None:
-    """More all-reduces than gradients."""
+    """Find more all-reduces than gradients."""
     if len(calls) <= len(allowed):
         return None
-    return Problem(ALL_REDUCES, f"{where}: at most {len(allowed)} all-reduces", f"{len(calls)}")
+    return Problem(mistakes.ALL_REDUCES, f"{where}: at most {len(allowed)} all-reduces", f"{len(calls)}")
 
 
 def wrong_number(calls: Sequence[Call], allowed: Sequence[AllReduce], where: str) -> Problem | None:
-    """Not one all-reduce for each gradient; empty ones may do without."""
+    """Find another number of all-reduces than of gradients; empty ones may do without."""
     calls, allowed = _with_content(calls), _with_content(allowed)
     if len(calls) == len(allowed):
         return None
     return Problem(
-        ALL_REDUCES, f"{where}: {len(allowed)} all-reduces, one for each gradient", f"{len(calls)}"
+        mistakes.ALL_REDUCES, f"{where}: {len(allowed)} all-reduces, one for each gradient", f"{len(calls)}"
     )
 
 
 def wrong_buckets(
     calls: Sequence[Call], allowed: Sequence[AllReduce], max_bytes: int, ordered: bool, where: str
 ) -> Problem | None:
-    """Buckets that are too large, too many, or not in order.
+    """Find buckets that are too large, too many, or not in order.
 
     Args:
         ordered: whether gradients surely become ready in the reverse order of the parameters; else the
@@ -151,18 +138,18 @@ def wrong_buckets(
     got, want = [call.nbytes for call in calls], [reduce.nbytes for reduce in allowed]
     if max(got, default=0) > limit:
         return Problem(
-            BUCKET_TOO_LARGE, f"{where}: buckets of at most {limit:,} bytes", f"{max(got):,} bytes"
+            mistakes.BUCKET_TOO_LARGE, f"{where}: buckets of at most {limit:,} bytes", f"{max(got):,} bytes"
         )
     if len(got) > len(want) + (not ordered):
-        return Problem(TOO_MANY_BUCKETS, f"{where}: {counted(len(want), 'bucket')}", f"{len(got)}")
+        return Problem(mistakes.TOO_MANY_BUCKETS, f"{where}: {counted(len(want), 'bucket')}", f"{len(got)}")
     if ordered and got != want:
         expected = f"{where}: buckets of {_listed(want)} bytes, the last layer's first"
-        return Problem(BUCKET_ORDER, expected, f"{_listed(got)} bytes")
+        return Problem(mistakes.BUCKET_ORDER, expected, f"{_listed(got)} bytes")
     return None
 
 
 def late(calls: Sequence[Call], allowed: Sequence[AllReduce], step: Stretch, where: str) -> Problem | None:
-    """A collective that starts when it could long have been under way, or holds up backward.
+    """Find a collective that starts when it could long have been under way, or holds up backward.
 
     One gradient may come between: a layer's weight and bias are ready almost together.
 
@@ -177,15 +164,17 @@ def late(calls: Sequence[Call], allowed: Sequence[AllReduce], step: Stretch, whe
         name = f"{where}: {call.op.replace('_', '-')} {number}"
         if len(upcoming) > 1 and call.start > upcoming[1]:
             behind = sum(moment < call.start for moment in upcoming)
-            return Problem(LATE, f"{name} starts when its gradient is ready", f"{behind} gradients later")
-        if upcoming and call.end < upcoming[0]:
             return Problem(
-                NO_OVERLAP, f"{name} is under way while backward goes on", "backward waited for it"
+                mistakes.LATE, f"{name} starts when its gradient is ready", f"{behind} gradients later"
+            )
+        if upcoming and call.end is not None and call.end < upcoming[0]:
+            return Problem(
+                mistakes.NO_OVERLAP, f"{name} is under way while backward goes on", "backward waited for it"
             )
     return None
 
 
-def _with_content(parts: Sequence) -> list:
+def _with_content(parts: Sequence[Sized]) -> list[Sized]:
     return [part for part in parts if part.nbytes]
 
 

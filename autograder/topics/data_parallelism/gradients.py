@@ -11,20 +11,11 @@ from dataclasses import dataclass
 import torch
 
 from autograder.inside.drivers.data_parallelism import LEARNING_RATE
-from autograder.inside.drivers.small_models import build, descend, gradients, loss
+from autograder.inside.drivers.small_models import Gradients, build, descend, gradients, loss
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.values import close, kind_of, number
-from autograder.topics.data_parallelism.mistakes import (
-    DIVIDED_TWICE,
-    DIVIDED_WRONGLY,
-    NO_GRADIENT,
-    OWN_GRADIENT,
-    SUMMED,
-    WRONG_GRADIENT,
-)
-
-Gradients = dict[str, torch.Tensor | None]
+from autograder.topics.data_parallelism import mistakes
 
 # How far another order of summation may lead: what a few steps of training make of rounding errors.
 _TOLERANCES = {torch.float64: 1e-9, torch.float32: 1e-5, torch.bfloat16: 0.05}
@@ -44,13 +35,13 @@ class Expected:
 
     @classmethod
     def total(cls, steps: Sequence[Expected]) -> Expected:
-        """When the gradients of several backwards add up."""
+        """Add up what is expected of several backwards."""
         return cls.of([sum_of([step.local[at] for step in steps]) for at in range(len(steps[0].local))])
 
 
 def sum_of(parts: Sequence[Gradients]) -> Gradients:
-    """The sum, parameter by parameter, in which None counts as zeros."""
-    return {name: _sum([part[name] for part in parts if part[name] is not None]) for name in parts[0]}
+    """Return the sum, parameter by parameter, in which None counts as zeros."""
+    return {name: _sum([g for part in parts if (g := part[name]) is not None]) for name in parts[0]}
 
 
 def _sum(tensors: list[torch.Tensor]) -> torch.Tensor | None:
@@ -58,12 +49,9 @@ def _sum(tensors: list[torch.Tensor]) -> torch.Tensor | None:
 
 
 def expectations(
-    model: str,
-    seed: int,
-    batches: Sequence[Sequence[torch.Tensor]],
-    learning_rate: float = LEARNING_RATE,
+    model: str, seed: int, batches: Sequence[Sequence[torch.Tensor]], learning_rate: float = LEARNING_RATE
 ) -> list[Expected]:
-    """Training in one process with the batches of all ranks: `batches[position][step]`."""
+    """Train in one process with the batches of all ranks: `batches[position][step]`."""
     module = build(model, seed)
     steps = []
     for shards in zip(*batches, strict=True):
@@ -80,7 +68,7 @@ def expectations(
 
 
 def bytes_from_others(steps: Sequence[Expected], position: int) -> int:
-    """Bytes of the gradients that a rank cannot know without the others: those that others have a part in."""
+    """Count the bytes of the gradients that a rank cannot know alone: those that others have a part in."""
     return sum(
         gradient.nbytes
         for step in steps
@@ -91,7 +79,7 @@ def bytes_from_others(steps: Sequence[Expected], position: int) -> int:
 
 
 def wrong_gradients(got: Gradients, expected: Expected, at: int, where: str) -> Problem | None:
-    """The first gradient that is not the mean, and what it seems to be instead.
+    """Find the first gradient that is not the mean, and what it seems to be instead.
 
     Args:
         at: position of the rank in its group.
@@ -102,8 +90,8 @@ def wrong_gradients(got: Gradients, expected: Expected, at: int, where: str) -> 
         if _equal(found, want):
             continue
         label = f"{where}, {name}.grad"
-        if found is None or found.shape != want.shape or found.dtype != want.dtype:
-            return Problem(NO_GRADIENT, f"{label}: {kind_of(want)}", kind_of(found))
+        if found is None or want is None or found.shape != want.shape or found.dtype != want.dtype:
+            return Problem(mistakes.NO_GRADIENT, f"{label}: {kind_of(want)}", kind_of(found))
         mistake, remark = _diagnose(found, want, expected.local[at][name], len(expected.local))
         worst = int((found.double() - want.double()).abs().nan_to_num(torch.inf).argmax())
         return Problem(
@@ -113,7 +101,7 @@ def wrong_gradients(got: Gradients, expected: Expected, at: int, where: str) -> 
 
 
 def _equal(got: torch.Tensor | None, want: torch.Tensor | None) -> bool:
-    """Where no rank has used a parameter, None and zeros are both right."""
+    """Compare gradients; where no rank has used a parameter, None and zeros are both right."""
     if want is None:
         return got is None or not got.any()
     return got is not None and close(got, want, _TOLERANCES[want.dtype])
@@ -124,12 +112,12 @@ def _diagnose(
 ) -> tuple[Mistake, str]:
     if world_size > 1:
         if local is not None and _equal(got, local):
-            return OWN_GRADIENT, " (this rank's own gradient)"
+            return mistakes.OWN_GRADIENT, " (this rank's own gradient)"
         if _equal(got, want * world_size):
-            return SUMMED, f" (the sum over {world_size} ranks)"
+            return mistakes.SUMMED, f" (the sum over {world_size} ranks)"
         if _equal(got, want / world_size):
-            return DIVIDED_TWICE, f" (the mean, divided by {world_size} once more)"
+            return mistakes.DIVIDED_TWICE, f" (the mean, divided by {world_size} once more)"
         factor = float((got * want).sum() / (want * want).sum())
         if abs(factor) > 1e-3 and _equal(got, want * factor):
-            return DIVIDED_WRONGLY, f" ({factor:.3g} times the mean)"
-    return WRONG_GRADIENT, ""
+            return mistakes.DIVIDED_WRONGLY, f" ({factor:.3g} times the mean)"
+    return mistakes.WRONG_GRADIENT, ""

@@ -8,79 +8,35 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from typing import ClassVar
+from functools import partial
+from typing import Any, ClassVar
 
 import torch
 
 from autograder.inside.drivers import less_communication as drivers
+from autograder.inside.drivers.small_models import Named
+from autograder.inside.reports import Unreadable, as_many
 from autograder.kit.case import Trial
+from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.judge import judge
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem
+from autograder.kit.problem import Problem, counted
+from autograder.kit.settings import WORLD_SIZES, Setting, taking_part
 from autograder.kit.stretches import stretches
-from autograder.kit.student import Function, Outcome
+from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of, same
 from autograder.topics.collectives.mistakes import PATTERNS, UNTOUCHED
+from autograder.topics.data_parallelism import less_communication_mistakes as mistakes
 from autograder.topics.data_parallelism.banned import BANNED
-from autograder.topics.data_parallelism.less_communication_mistakes import (
-    COINCIDING_ELEMENTS,
-    COMMUNICATION_BETWEEN_LOCAL_STEPS,
-    GRADIENTS_ADD_UP,
-    GRADIENTS_ONE_BY_ONE,
-    LARGEST_BY_VALUE,
-    MORE_THAN_THE_LARGEST,
-    MORE_THAN_THE_WEIGHTS,
-    NO_ERROR_FEEDBACK,
-    NOT_AVERAGED,
-    NOT_COMPRESSED,
-    SENT_AND_KEPT,
-    SUMMED_GRADIENTS,
-    SUMMED_WEIGHTS,
-    WEIGHTS_OF_ONE_RANK,
-    WRONG_COMPRESSED_GRADIENTS,
-    WRONG_WEIGHTS_AFTER_A_ROUND,
-)
-from autograder.topics.data_parallelism.simulations import Compression, LocalSgd, mean
-from fourranks.trace import Call
+from autograder.topics.data_parallelism.simulations import Combine, Compression, LocalSgd, mean
 
-WORLD_SIZES = (1, 2, 3, 4, 5)
 RATIOS = (0.1, 0.3, 1.0)
 SHAPES = ((7,), (5, 3), (1,), (0,), (2, 3, 4))
 ROUNDS = 3
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}  # sums over the ranks may come in any order
 
-Outcomes = Sequence[Outcome | None]
-
-
-def local_sgd_round(
-    function: Callable | Function, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0
-) -> None:
-    """Checks `local_sgd_round`: the weights after some rounds, and that only their average is communicated.
-
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    judge("local_sgd_round", function, _rounds(world_sizes, seed), seed, BANNED)
-
-
-def top_k_compressor(
-    compressor: type | Function,
-    world_sizes: Sequence[int] = WORLD_SIZES,
-    ratios: Sequence[float] = RATIOS,
-    shapes: Sequence[tuple[int, ...]] = SHAPES,
-    seed: int = 0,
-) -> None:
-    """Checks `TopKCompressor`: the averages of some steps, what is kept for later, and the bytes.
-
-    Args:
-        ratios: shares of the elements that are sent.
-        shapes: of the gradients.
-
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    judge("TopKCompressor", compressor, _compressions(world_sizes, ratios, shapes, seed), seed, BANNED)
+Ranks = list[tuple[str, Outcome]]  # those that take part, in words, each with what it left behind
+Gradients = list[torch.Tensor]
 
 
 class _Trial(Trial):
@@ -89,51 +45,70 @@ class _Trial(Trial):
     patterns: ClassVar = PATTERNS[:1]
 
 
-def _worlds(world_sizes: Sequence[int]) -> Iterator[tuple[int, tuple[int, ...] | None]]:
-    """Every world, and then a group in the largest one, without rank 0."""
-    yield from ((world_size, None) for world_size in world_sizes)
-    if max(world_sizes) >= 3:
-        yield max(world_sizes), tuple(range(1, max(world_sizes)))
+def _settings(world_sizes: Sequence[int], seed: int) -> Iterator[Setting]:
+    """Give every world, and then a group in the largest one, without rank 0; all draw one after another."""
+    draws, largest = Draws(seed), max(world_sizes)
+    yield from (Setting(world_size, None, draws) for world_size in world_sizes)
+    if largest >= 3:
+        yield Setting(largest, tuple(range(1, largest)), draws)
 
 
-def _received(world_size: int, ranks: tuple[int, ...], nbytes: int) -> list[int]:
-    """So many bytes for each rank that takes part, if there are others."""
-    return [nbytes if rank in ranks and len(ranks) > 1 else 0 for rank in range(world_size)]
+def _trial(
+    setting: Setting,
+    what: str,
+    driver: Callable[..., Any],
+    inputs: Sequence[tuple[Any, ...]],
+    verify: Callable[[Ranks], Problem | None],
+    nbytes: int,
+    size: int,
+) -> _Trial:
+    """Make a trial.
 
-
-def _title(world_size: int, members: tuple[int, ...] | None, what: str) -> str:
-    ranks = f"{world_size} rank{'s' if world_size > 1 else ''}"
+    Args:
+        inputs: for each rank that takes part.
+        nbytes: that each of them needs from others, if there are any.
+    """
+    members = setting.members
     group = f", group of {', '.join(map(str, members))}" if members else ""
-    return f"{ranks}{group}, {what}"
+    return setting.trial(
+        what,
+        driver,
+        lambda position, _: inputs[position],
+        kind=_Trial,
+        title=f"{counted(setting.world_size, 'rank')}{group}, {what}",
+        verify=lambda outcomes: verify(taking_part(outcomes)),
+        received=lambda _: nbytes,
+        size=size,
+    )
 
 
 # --- local_sgd_round
 
 
 # The usual mistakes: how the values of all ranks are combined, and when gradients are cleared.
-_ROUND_MISTAKES: Sequence[tuple[Mistake, Callable, str]] = (
-    (NOT_AVERAGED, lambda values, rank: values[rank], "before"),
-    (SUMMED_WEIGHTS, lambda values, rank: torch.stack(values).sum(0), "before"),
-    (WEIGHTS_OF_ONE_RANK, lambda values, rank: values[0], "before"),
-    (GRADIENTS_ADD_UP, mean, "never"),
-    (GRADIENTS_ADD_UP, mean, "after"),
+_ROUND_MISTAKES: Sequence[tuple[Mistake, Combine, str]] = (
+    (mistakes.NOT_AVERAGED, lambda values, rank: values[rank], "before"),
+    (mistakes.SUMMED_WEIGHTS, lambda values, rank: torch.stack(values).sum(0), "before"),
+    (mistakes.WEIGHTS_OF_ONE_RANK, lambda values, rank: values[0], "before"),
+    (mistakes.GRADIENTS_ADD_UP, mean, "never"),
+    (mistakes.GRADIENTS_ADD_UP, mean, "after"),
 )
 
 
-def _rounds(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
-    draws = Draws(seed)
-    for world_size, members in _worlds(world_sizes):
-        ranks = members or tuple(range(world_size))
-        local = _draw_rounds(len(ranks), ("SGD", "AdamW")[world_size % 2], draws)
-        inputs = [(local.state, local.kind, rounds) for rounds in local.rounds]
-        yield _Trial(
-            title=_title(world_size, members, f"{local.kind}, {ROUNDS} rounds"),
-            inputs=[inputs[ranks.index(r)] if r in ranks else None for r in range(world_size)],
-            members=members,
-            driver=drivers.local_sgd,
-            size=2 if len(ranks) == 2 else 1,  # where all take as many steps, more can be told
-            verify=lambda outcomes, local=local, ranks=ranks: _wrong_round(local, ranks, outcomes),
-            received=_received(world_size, ranks, ROUNDS * local.nbytes),
+@check(banned=BANNED)
+def local_sgd_round(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
+    """Check `local_sgd_round`: the weights after some rounds, and that only their average is communicated."""
+    for setting in _settings(world_sizes, seed):
+        num_ranks = len(setting.ranks)
+        local = _draw_rounds(num_ranks, ("SGD", "AdamW")[setting.world_size % 2], setting.draws)
+        yield _trial(
+            setting,
+            f"{local.kind}, {ROUNDS} rounds",
+            drivers.local_sgd,
+            [(local.state, local.kind, rounds) for rounds in local.rounds],
+            partial(_wrong_round, local),
+            ROUNDS * local.nbytes,
+            size=2 if num_ranks == 2 else 1,  # where all take as many steps, more can be told
         )
 
 
@@ -150,101 +125,115 @@ def _draw_rounds(num_ranks: int, kind: str, draws: Draws) -> LocalSgd:
     return LocalSgd(state, kind, rounds)
 
 
-def _wrong_round(local: LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
-    own = [outcomes[rank] for rank in ranks]
-    return _talked_early(ranks, own) or _wrong_weights(local, ranks, own) or _heavy_rounds(local, ranks, own)
+def _wrong_round(local: LocalSgd, ranks: Ranks) -> Problem | None:
+    return _talked_early(ranks) or _wrong_weights(local, ranks) or _heavy_rounds(local, ranks)
 
 
-def _talked_early(ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
-    for rank, outcome in zip(ranks, outcomes, strict=True):
+def _talked_early(ranks: Ranks) -> Problem | None:
+    for rank, outcome in ranks:
         for number, part in enumerate(stretches(outcome, "began", ROUNDS), 1):
             last = max(part.all("loss"), default=0.0)
             for call in part.calls:
                 if call.start < last:
-                    got = f"rank {rank} calls {call.op} in line {call.line} before its last step"
-                    return Problem(
-                        COMMUNICATION_BETWEEN_LOCAL_STEPS, f"round {number}: local steps only", got
-                    )
+                    expected = f"round {number}: local steps only"
+                    got = f"{rank} calls {call.op} in line {call.line} before its last step"
+                    return Problem(mistakes.COMMUNICATION_BETWEEN_LOCAL_STEPS, expected, got)
     return None
 
 
-def _wrong_weights(local: LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
+def _wrong_weights(local: LocalSgd, ranks: Ranks) -> Problem | None:
+    rounds = [as_many(outcome.value, ROUNDS) for _, outcome in ranks]
     for number, wanted in enumerate(local.simulate(mean)):
-        found = [outcome.value[number]["weights"] for outcome in outcomes]
-        if all(map(_alike, found, wanted)):
-            continue
-        rank = next(rank for rank in range(len(found)) if not _alike(found[rank], wanted[rank]))
-        name = next(name for name, want in wanted[rank].items() if not _equal(found[rank][name], want))
-        expected, got = _differing(wanted[rank][name], found[rank][name])
-        place = f"round {number + 1}, rank {ranks[rank]}, {name}: "
-        return Problem(_round_mistake(local, number, found), place + expected, got)
+        found = [own[number] for own in rounds]
+        for (rank, _), got, want in zip(ranks, found, wanted, strict=True):
+            if got.keys() != want.keys():
+                raise Unreadable("weights of another model")
+            for name in want:
+                if not _equal(got[name], want[name]):
+                    expected, shown = _differing(want[name], got[name])
+                    place = f"round {number + 1}, {rank}, {name}: "
+                    return Problem(_round_mistake(local, number, found), place + expected, shown)
     return None
 
 
-def _round_mistake(local: LocalSgd, number: int, found: list[dict]) -> Mistake:
-    for mistake, *way in _ROUND_MISTAKES:
-        made = list(local.simulate(*way))[number]
+def _round_mistake(local: LocalSgd, number: int, found: list[Named]) -> Mistake:
+    for mistake, combine, clear in _ROUND_MISTAKES:
+        made = list(local.simulate(combine, clear))[number]
         if all(map(_alike, found, made)):
             return mistake
-    return WRONG_WEIGHTS_AFTER_A_ROUND
+    return mistakes.WRONG_WEIGHTS_AFTER_A_ROUND
 
 
-def _heavy_rounds(local: LocalSgd, ranks: Sequence[int], outcomes: Outcomes) -> Problem | None:
-    if len(ranks) == 1:
-        return None
-    for rank, outcome in zip(ranks, outcomes, strict=True):
-        nbytes, budget = _nbytes(outcome.calls), ROUNDS * local.nbytes
+def _heavy_rounds(local: LocalSgd, ranks: Ranks) -> Problem | None:
+    budget = ROUNDS * local.nbytes
+    expected = f"at most {budget:,} bytes in {ROUNDS} rounds: the trained weights, once a round"
+    return _too_much(ranks, budget, mistakes.MORE_THAN_THE_WEIGHTS, expected)
+
+
+def _too_much(ranks: Ranks, budget: int, mistake: Mistake, expected: str) -> Problem | None:
+    """Find a rank that gave more bytes to its calls; alone, it may."""
+    for rank, outcome in ranks if len(ranks) > 1 else ():
+        nbytes = sum(call.nbytes for call in outcome.calls if call.op != "recv")
         if nbytes > budget:
-            expected = f"at most {budget:,} bytes in {ROUNDS} rounds: the trained weights, once a round"
-            return Problem(MORE_THAN_THE_WEIGHTS, expected, f"{nbytes:,} bytes on rank {rank}")
+            return Problem(mistake, expected, f"{nbytes:,} bytes on {rank}")
     return None
 
 
 # --- TopKCompressor
 
 
-_COMPRESSION_MISTAKES: dict[Mistake, dict[str, object]] = {
-    NO_ERROR_FEEDBACK: {"keeps": "nothing"},
-    SENT_AND_KEPT: {"keeps": "everything"},
-    SUMMED_GRADIENTS: {"averages": False},
-    LARGEST_BY_VALUE: {"by_magnitude": False},
-    COINCIDING_ELEMENTS: {"adds": False},
-    GRADIENTS_ONE_BY_ONE: {"together": False},
-    NOT_COMPRESSED: {"ratio": 1.0},
+_COMPRESSION_MISTAKES: dict[Mistake, dict[str, Any]] = {
+    mistakes.NO_ERROR_FEEDBACK: {"keeps": "nothing"},
+    mistakes.SENT_AND_KEPT: {"keeps": "everything"},
+    mistakes.SUMMED_GRADIENTS: {"averages": False},
+    mistakes.LARGEST_BY_VALUE: {"by_magnitude": False},
+    mistakes.COINCIDING_ELEMENTS: {"adds": False},
+    mistakes.GRADIENTS_ONE_BY_ONE: {"together": False},
+    mistakes.NOT_COMPRESSED: {"ratio": 1.0},
 }
 _NUM_STEPS, _NUM_COMPRESSORS = 3, 2
 
 
-def _compressions(
-    world_sizes: Sequence[int], ratios: Sequence[float], shapes: Sequence[tuple[int, ...]], seed: int
-) -> Iterator[Trial]:
-    draws = Draws(seed)
-    for world_size, members in _worlds(world_sizes):
-        ranks = members or tuple(range(world_size))
-        for ratio in ratios if members is None else ratios[:1]:
-            steps = _draw_steps(len(ranks), shapes, draws)
-            inputs = [(ratio, own) for own in steps]
+@check("TopKCompressor", banned=BANNED)
+def top_k_compressor(
+    compressor: Code,
+    world_sizes: Sequence[int] = WORLD_SIZES,
+    ratios: Sequence[float] = RATIOS,
+    shapes: Sequence[tuple[int, ...]] = SHAPES,
+    seed: int = 0,
+) -> Cases:
+    """Check `TopKCompressor`: the averages of some steps, what is kept for later, and the bytes.
+
+    Args:
+        compressor: your class.
+        ratios: shares of the elements that are sent.
+        shapes: of the gradients.
+    """
+    for setting in _settings(world_sizes, seed):
+        for ratio in ratios if setting.members is None else ratios[:1]:
+            steps = _draw_steps(len(setting.ranks), shapes, setting.draws)
             compressions = [
                 Compression(ratio, [[step[which] for step in own] for own in steps])
                 for which in range(_NUM_COMPRESSORS)
             ]
-            yield _Trial(
-                title=_title(world_size, members, f"ratio {ratio:g}"),
-                inputs=[inputs[ranks.index(r)] if r in ranks else None for r in range(world_size)],
-                members=members,
-                driver=drivers.compress,
-                verify=lambda outcomes, c=compressions, ranks=ranks: _wrong_compression(c, ranks, outcomes),
-                received=_received(
-                    world_size, ranks, _NUM_STEPS * sum(each.nbytes for each in compressions) // 2
-                ),
+            budget = _NUM_STEPS * sum(each.nbytes for each in compressions)
+            yield _trial(
+                setting,
+                f"ratio {ratio:g}",
+                drivers.compress,
+                [(ratio, own) for own in steps],
+                partial(_wrong_compression, compressions, budget),
+                budget // 2,
                 size=round(100 * (1 - ratio)),
             )
 
 
-def _draw_steps(num_ranks: int, shapes: Sequence[tuple[int, ...]], draws: Draws) -> list:
-    """For each rank and step the gradients for each compressor; the ranks agree in a part of them."""
+def _draw_steps(
+    num_ranks: int, shapes: Sequence[tuple[int, ...]], draws: Draws
+) -> list[list[list[Gradients]]]:
+    """Draw for each rank and step the gradients for each compressor; the ranks agree in a part of them."""
 
-    def draw() -> list[torch.Tensor]:
+    def draw() -> Gradients:
         return [draws.randn(shape) for shape in shapes]
 
     shared = [[draw() for _ in range(_NUM_COMPRESSORS)] for _ in range(_NUM_STEPS)]
@@ -254,57 +243,44 @@ def _draw_steps(num_ranks: int, shapes: Sequence[tuple[int, ...]], draws: Draws)
     ]
 
 
-def _wrong_compression(
-    compressions: Sequence[Compression], ranks: Sequence[int], outcomes: Outcomes
-) -> Problem | None:
-    for rank in ranks:
+def _wrong_compression(compressions: Sequence[Compression], budget: int, ranks: Ranks) -> Problem | None:
+    for position, (rank, outcome) in enumerate(ranks):
+        steps = [as_many(step, _NUM_COMPRESSORS) for step in as_many(outcome.value, _NUM_STEPS)]
         for which, compression in enumerate(compressions):
-            found = [step[which] for step in outcomes[rank].value]
-            given = compression.steps[ranks.index(rank)]
+            found, given = [step[which] for step in steps], compression.steps[position]
             if problem := _wrong_gradients(compression, rank, given, found):
                 return problem
-    if len(ranks) == 1:
-        return None
-    budget = _NUM_STEPS * sum(compression.nbytes for compression in compressions)
-    for rank in ranks:
-        nbytes = _nbytes(outcomes[rank].calls)
-        if nbytes > budget:
-            expected = f"at most {budget:,} bytes: the values sent and their places"
-            return Problem(MORE_THAN_THE_LARGEST, expected, f"{nbytes:,} bytes on rank {rank}")
-    return None
+    expected = f"at most {budget:,} bytes: the values sent and their places"
+    return _too_much(ranks, budget, mistakes.MORE_THAN_THE_LARGEST, expected)
 
 
 def _wrong_gradients(
-    compression: Compression,
-    rank: int,
-    given: Sequence[Sequence[torch.Tensor]],
-    found: Sequence[Sequence[torch.Tensor]],
+    compression: Compression, rank: str, given: Sequence[Sequence[torch.Tensor]], found: Sequence[Gradients]
 ) -> Problem | None:
     for number, wanted in enumerate(compression.simulate()):
-        for index, (want, got) in enumerate(zip(wanted, found[number], strict=True)):
+        pairs = zip(wanted, as_many(found[number], len(wanted)), strict=True)
+        for index, (want, got) in enumerate(pairs, 1):
             if not _equal(got, want):
                 expected, shown = _differing(want, got)
-                place = f"step {number + 1}, rank {rank}, gradient {index + 1}: "
+                place = f"step {number + 1}, {rank}, gradient {index}: "
                 untouched = all(map(same, found[number], given[number]))
                 mistake = UNTOUCHED if untouched else _compression_mistake(compression, number, found)
                 return Problem(mistake, place + expected, shown)
     return None
 
 
-def _compression_mistake(
-    compression: Compression, number: int, found: Sequence[Sequence[torch.Tensor]]
-) -> Mistake:
+def _compression_mistake(compression: Compression, number: int, found: Sequence[Gradients]) -> Mistake:
     for mistake, changes in _COMPRESSION_MISTAKES.items():
         made = list(dataclasses.replace(compression, **changes).simulate())[number]
         if all(map(_equal, found[number], made)):
             return mistake
-    return WRONG_COMPRESSED_GRADIENTS
+    return mistakes.WRONG_COMPRESSED_GRADIENTS
 
 
 # --- both
 
 
-def _alike(found: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> bool:
+def _alike(found: Named, wanted: Named) -> bool:
     return all(_equal(found[name], want) for name, want in wanted.items())
 
 
@@ -316,8 +292,3 @@ def _differing(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
     if kind_of(want) != kind_of(got):
         return kind_of(want), kind_of(got)
     return difference_beyond(TOLERANCE[want.dtype], want, got)
-
-
-def _nbytes(calls: Sequence[Call]) -> int:
-    """Bytes that a rank gave to its calls."""
-    return sum(call.nbytes for call in calls if call.op != "recv")

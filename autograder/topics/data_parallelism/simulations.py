@@ -1,7 +1,6 @@
 """What all ranks end up with when they communicate less: simulated in one process, rank after rank.
 
-`checks.less_communication` compares with it what real ranks did; with other settings, it makes the usual
-mistakes.
+`less_communication` compares with it what real ranks did; with other settings, it makes the usual mistakes.
 """
 
 from __future__ import annotations
@@ -14,18 +13,21 @@ from dataclasses import dataclass
 import torch
 
 from autograder.inside.drivers import less_communication as drivers
+from autograder.inside.drivers.small_models import Named
+
+Combine = Callable[[list[torch.Tensor], int], torch.Tensor]
 
 
 @dataclass(frozen=True)
 class LocalSgd:
     """What the ranks of a group are given, and what comes of it."""
 
-    state: dict[str, torch.Tensor]
+    state: Named
     kind: str
     rounds: Sequence[Sequence[drivers.Batches]]  # for each rank its rounds
 
-    def simulate(self, combine: Callable, clear: str = "before") -> Iterator[list[dict[str, torch.Tensor]]]:
-        """The weights of each rank after each round.
+    def simulate(self, combine: Combine, clear: str = "before") -> Iterator[list[Named]]:
+        """Give the weights of each rank after each round.
 
         Args:
             combine: makes of all ranks' values of a weight the one of rank n, as `combine(values, n)`.
@@ -45,7 +47,7 @@ class LocalSgd:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the weights that are trained."""
+        """Count the bytes of the weights that are trained."""
         return sum(p.nbytes for p in drivers.make_model().parameters() if p.requires_grad)
 
 
@@ -62,7 +64,7 @@ def _local_steps(
 
 
 def mean(values: list[torch.Tensor], rank: int) -> torch.Tensor:
-    """How values are combined when all is right."""
+    """Combine values as they are when all is right."""
     return torch.stack(values).mean(0)
 
 
@@ -79,7 +81,7 @@ class Compression:
     together: bool = True  # whether the largest of all gradients are chosen, not those of each
 
     def simulate(self) -> Iterator[list[torch.Tensor]]:
-        """The gradients after each step, the same on all ranks."""
+        """Give the gradients after each step, the same on all ranks."""
         kept = [torch.zeros(sum(g.numel() for g in steps[0])) for steps in self.steps]
         for gradients_by_rank in zip(*self.steps, strict=True):
             total = torch.zeros_like(kept[0])
@@ -109,5 +111,5 @@ class Compression:
 
     @property
     def nbytes(self) -> int:
-        """Bytes a rank and step: the values in float32, the places in int64."""
+        """Count the bytes of a rank and step: the values in float32, the places in int64."""
         return self.num_sent(sum(gradient.numel() for gradient in self.steps[0][0])) * (4 + 8)

@@ -7,33 +7,35 @@ from typing import ClassVar
 
 import torch
 
-from autograder.inside import runs
 from autograder.inside.drivers.small_models import WIDTH
-from autograder.inside.runs import RunFailed
 from autograder.kit.case import Trial
-from autograder.kit.problem import Problem
 from autograder.kit.settings import Setting
-from autograder.topics.data_parallelism.mistakes import OUT_OF_STEP, PATTERNS
+from autograder.topics.data_parallelism import mistakes
 
 SAMPLES = 4  # of each rank in each step
+KIND_OF_MODEL = {
+    "plain": "three layers",
+    "tied": "tied parameters",
+    "frozen": "frozen parameters",
+    "unused": "unused parameters",
+    "empty": "an empty parameter",
+    "mixed": "three dtypes",
+    "buffers": "buffers",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Training(Trial):
     """A trial on a model, with ranks that may get out of step."""
 
-    patterns: ClassVar = PATTERNS
+    patterns: ClassVar = mistakes.PATTERNS
+    out_of_step: ClassVar = (mistakes.OUT_OF_STEP, "the same all-reduces in the same order")
 
     model: str = "plain"
 
-    def explain(self, failure: RunFailed) -> Problem:
-        if failure.reason in (runs.DEADLOCK, runs.DIED):
-            return Problem(OUT_OF_STEP, "the same all-reduces in the same order", failure.message)
-        return super().explain(failure)
-
 
 def draw_batches(setting: Setting, steps: int) -> list[list[torch.Tensor]]:
-    """For each rank that takes part a batch for each step; the first sign of it takes turns."""
+    """Draw for each rank that takes part a batch for each step; the first sign of it takes turns."""
     batches = setting.draws.randn((len(setting.ranks), steps, SAMPLES, WIDTH))
     for position, own in enumerate(batches):
         for step, batch in enumerate(own):

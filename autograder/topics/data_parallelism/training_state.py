@@ -1,7 +1,6 @@
 """States of a training run that checkpoints hold: drawn, moved on by a step, and compared bit by bit.
 
-`checks.checkpoints` calls it. Models and optimizers are those of `drivers.checkpoints`; states are plain
-data.
+Models and optimizers are those of `drivers.checkpoints`; states are plain data.
 """
 
 from __future__ import annotations
@@ -10,10 +9,13 @@ import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from autograder.inside.drivers import checkpoints
+from autograder.inside.drivers.checkpoints import State
+from autograder.inside.drivers.small_models import Named
 from autograder.kit.draws import Draws
 from autograder.kit.values import kind_of, same
 
@@ -32,12 +34,12 @@ class Draw:
         self.draws = Draws(self.seed)
 
     def path(self) -> str:
-        """Of a checkpoint in a folder that does not exist yet, another one each time."""
+        """Return the path of a checkpoint in a folder that does not exist yet, another one each time."""
         self.cases += 1
         return str(Path(self.folder, f"case_{self.cases}", "run", "checkpoint.pt"))
 
-    def state(self, kind: str, widths: Sequence[int] = ()) -> dict[str, object]:
-        """A model and an optimizer in the midst of training, as plain data."""
+    def state(self, kind: str, widths: Sequence[int] = ()) -> State:
+        """Draw a model and an optimizer in the midst of training, as plain data."""
         model = checkpoints.make_model(list(widths or self.widths))
         optimizer = checkpoints.make_optimizer(kind, model)
         for value in model.state_dict().values():
@@ -48,15 +50,19 @@ class Draw:
             optimizer.step()
         for group in optimizer.param_groups:  # as a schedule does
             group["lr"] = self.integer() / 1000
-        described = {"kind": kind, "widths": list(widths or self.widths), "step": self.integer()}
-        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
-        return described | checkpoints.plain(state)
+        return {
+            "kind": kind,
+            "widths": list(widths or self.widths),
+            "step": self.integer(),
+            "model": checkpoints.plain(model.state_dict()),
+            "optimizer": checkpoints.plain(optimizer.state_dict()),
+        }
 
     def gradients(self, model: torch.nn.Module) -> list[torch.Tensor]:
         return [self._like(parameter) for parameter in model.parameters()]
 
     def random_states(self, world_size: int) -> list[torch.Tensor]:
-        """For each rank another state of torch's random numbers."""
+        """Draw for each rank another state of torch's random numbers."""
         seeds = self.draws.split()
         return [torch.Generator().manual_seed(seeds.seed(rank)).get_state() for rank in range(world_size)]
 
@@ -69,15 +75,15 @@ class Draw:
         return self.draws.rand(value.shape, value.dtype) + 0.5
 
 
-def content_of(state: dict, random_states: Sequence[torch.Tensor] = ()) -> dict[str, object]:
-    """What the checkpoint of this state holds; without random states, what else it holds."""
+def content_of(state: State, random_states: Sequence[torch.Tensor] = ()) -> dict[str, Any]:
+    """Return what the checkpoint of this state holds; without random states, what else it holds."""
     content = {key: state[key] for key in ("model", "optimizer", "step")}
     random = {"random_states": [{"cpu": random_state} for random_state in random_states]}
     return content | random if random_states else content
 
 
-def one_step_later(state: dict, gradients: Sequence[torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The model's state after one more step with these gradients."""
+def one_step_later(state: State, gradients: Sequence[torch.Tensor]) -> Named:
+    """Return the model's state after one more step with these gradients."""
     model = checkpoints.make_model(state["widths"])
     optimizer = checkpoints.make_optimizer(state["kind"], model)
     model.load_state_dict(state["model"])
@@ -85,11 +91,11 @@ def one_step_later(state: dict, gradients: Sequence[torch.Tensor]) -> dict[str, 
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         parameter.grad = gradient
     optimizer.step()
-    return checkpoints.plain(model.state_dict())
+    return dict(model.state_dict())
 
 
 def difference(wanted: object, got: object, name: str = "") -> tuple[str, str] | None:
-    """The first place where two states differ: what is expected there, and what was found."""
+    """Find the first place where two states differ: what is expected there, and what was found."""
     wanted_leaves, got_leaves = dict(_leaves(wanted, name)), dict(_leaves(got, name))
     for place, leaf in wanted_leaves.items():
         if place not in got_leaves:
@@ -100,7 +106,7 @@ def difference(wanted: object, got: object, name: str = "") -> tuple[str, str] |
 
 
 def _leaves(value: object, name: str) -> Iterator[tuple[str, object]]:
-    """Each value of a nested state with its place in it."""
+    """Give each value of a nested state with its place in it."""
     if not isinstance(value, (dict, list)):
         yield name, value
         return
@@ -109,7 +115,7 @@ def _leaves(value: object, name: str) -> Iterator[tuple[str, object]]:
 
 
 def shown(value: object) -> str:
-    """A value as a verdict shows it."""
+    """Return a value as a verdict shows it."""
     if isinstance(value, torch.Tensor) and value.numel():
         first = f"{value.flatten()[0].item():.7g}"
         return first if value.numel() == 1 else f"{kind_of(value)}, {first} first"

@@ -7,11 +7,3 @@ from autograder.topics.hardware_hierarchy.checks import (
     transfer_seconds,
 )
 from autograder.topics.hardware_hierarchy.topology_listings import parse_topology
-
-__all__ = [
-    "attainable_flops",
-    "matmul_intensity",
-    "measure_copy_bandwidth",
-    "parse_topology",
-    "transfer_seconds",
-]

@@ -2,159 +2,97 @@
 
 from __future__ import annotations
 
-from autograder.kit.mistakes import Mistake
+from typing import Any
+
+from autograder.kit.mistakes import mistake
 from autograder.kit.pattern import Pattern
 
-NOT_A_NUMBER = Mistake(
-    "not a number",
-    "Return a Python float. A tensor of one element becomes one by `.item()`; and is there a `return`?",
-)
-NUMBER = Mistake(
-    "a wrong number",
-    "Write the smallest failing case on paper, with units on every number, and compare line by line.",
-)
+NOT_A_NUMBER = mistake("""not a number
+    Return a Python float. A tensor of one element becomes one by `.item()`; and is there a `return`?""")
+NUMBER = mistake("""a wrong number
+    Write the smallest failing case on paper, with units on every number, and compare line by line.""")
 
 # matmul_intensity
-MULTIPLY_ADD = Mistake(
-    "half the operations",
-    "Each of the m·n results sums k products: k multiplications *and* k additions.",
-)
-RESULT_NOT_WRITTEN = Mistake(
-    "the result is not written",
-    "Three matrices pass between memory and chip: two are read, and the result is written.",
-)
-RESULT_READ = Mistake(
-    "too much traffic",
-    "Each matrix passes once: the two factors are read, the result is only written.",
-)
-ELEMENT_SIZE = Mistake(
-    "operations per element",
-    "Elements are not bytes: how many bytes does each element take?",
-)
-UPSIDE_DOWN = Mistake(
-    "upside down",
-    "Intensity is operations per byte, not bytes per operation.",
-)
-ROUNDED = Mistake(
-    "rounded down",
-    "`//` drops what is behind the point. Divide by `/`.",
-)
+MULTIPLY_ADD = mistake("""half the operations
+    Each of the m·n results sums k products: k multiplications *and* k additions.""")
+RESULT_NOT_WRITTEN = mistake("""the result is not written
+    Three matrices pass between memory and chip: two are read, and the result is written.""")
+RESULT_READ = mistake("""too much traffic
+    Each matrix passes once: the two factors are read, the result is only written.""")
+ELEMENT_SIZE = mistake("""operations per element
+    Elements are not bytes: how many bytes does each element take?""")
+UPSIDE_DOWN = mistake("""upside down
+    Intensity is operations per byte, not bytes per operation.""")
+ROUNDED = mistake("""rounded down
+    `//` drops what is behind the point. Divide by `/`.""")
 
 # attainable_flops
-NOT_CAPPED = Mistake(
-    "faster than the peak",
-    "However intense the work is, the arithmetic units give no more than the peak.",
-)
-ALWAYS_THE_PEAK = Mistake(
-    "the peak in every case",
-    "Below the ridge the memory sets the pace: it delivers `bandwidth` bytes per second, and each "
-    "feeds `intensity` operations.",
-)
-ADDED = Mistake(
-    "two limits added",
-    "Memory and arithmetic work at the same time, and both limits hold: the lower one decides.",
-)
+NOT_CAPPED = mistake("""faster than the peak
+    However intense the work is, the arithmetic units give no more than the peak.""")
+ALWAYS_THE_PEAK = mistake("""the peak in every case
+    Below the ridge the memory sets the pace: it delivers `bandwidth` bytes per second, and each feeds
+    `intensity` operations.""")
+ADDED = mistake("""two limits added
+    Memory and arithmetic work at the same time, and both limits hold: the lower one decides.""")
 
 # transfer_seconds
-AS_IF_PIPELINED = Mistake(
-    "pipelined, without being asked",
-    "Without pipelining every hop waits for the whole message from the hop before: all times add up.",
-)
-AS_IF_NOT_PIPELINED = Mistake(
-    "not pipelined",
-    "Pipelined, all hops carry bytes at the same time. As in a row of pipes, the narrowest one sets the "
-    "pace for all bytes; only the latencies still add up.",
-)
-NO_LATENCY = Mistake(
-    "no latency",
-    "Each hop takes its latency before its first byte arrives, however few bytes there are.",
-)
-ONE_LATENCY = Mistake(
-    "only one latency",
-    "The first byte has to pass every hop, so the latencies of all hops add up, pipelined or not.",
-)
-SLOWEST_HOP_ONLY = Mistake(
-    "the slowest hop only",
-    "The other hops are not free: the first byte has to pass them, too, and pays their latencies.",
-)
-BITS = Mistake(
-    "bits in place of bytes",
-    "The bandwidths here are in bytes per second already: nothing is to be multiplied by 8.",
-)
-FASTEST_HOP = Mistake(
-    "the pace of the fastest hop",
-    "A chain is as fast as its slowest hop: look for the lowest bandwidth.",
-)
+AS_IF_PIPELINED = mistake("""pipelined, without being asked
+    Without pipelining every hop waits for the whole message from the hop before: all times add up.""")
+AS_IF_NOT_PIPELINED = mistake("""not pipelined
+    Pipelined, all hops carry bytes at the same time. As in a row of pipes, the narrowest one sets the
+    pace for all bytes; only the latencies still add up.""")
+NO_LATENCY = mistake("""no latency
+    Each hop takes its latency before its first byte arrives, however few bytes there are.""")
+ONE_LATENCY = mistake("""only one latency
+    The first byte has to pass every hop, so the latencies of all hops add up, pipelined or not.""")
+SLOWEST_HOP_ONLY = mistake("""the slowest hop only
+    The other hops are not free: the first byte has to pass them, too, and pays their latencies.""")
+BITS = mistake("""bits in place of bytes
+    The bandwidths here are in bytes per second already: nothing is to be multiplied by 8.""")
+FASTEST_HOP = mistake("""the pace of the fastest hop
+    A chain is as fast as its slowest hop: look for the lowest bandwidth.""")
 
 # parse_topology
-ENTRY_MISSING = Mistake(
-    "an entry is missing",
-    "Every device of the head line has a column and a row, network cards too, and an entry with itself. "
-    "Do you stop after the GPUs, look for tabs where a log has spaces, or trip over the terminal's code "
-    "for underlining (`\\x1b[4m`) in front of the first name?",
-)
-ENTRY_WRONG = Mistake(
-    "a wrong entry",
-    'Is every entry paired with the name above its own column? And mind the "NIC Legend" below the '
-    "table, whose lines begin with names of devices, too.",
-)
-ENTRY_TOO_MANY = Mistake(
-    "an entry too many",
-    "CPU Affinity, NUMA Affinity and GPU NUMA ID are no devices, and the legend is no row.",
-)
-NOT_REFUSED = Mistake(
-    "no error for a text that is no listing",
-    "Check what you found before you return it: is there a head line with devices, a row for each of "
-    "them, an entry for each column, and is every entry one of the known ones?",
-)
-REFUSED_WRONGLY = Mistake(
-    "an error of the wrong type",
-    "A caller wants to catch one type, whatever is wrong with the text: raise a ValueError yourself "
-    "instead of running into an IndexError, a KeyError or a StopIteration.",
-)
-REFUSED_SILENTLY = Mistake(
-    "an error that says nothing",
-    'Tell the reader what is wrong: `raise ValueError("there is no table of GPUs in it")`.',
-)
+ENTRY_MISSING = mistake("""an entry is missing
+    Every device of the head line has a column and a row, network cards too, and an entry with itself. Do
+    you stop after the GPUs, look for tabs where a log has spaces, or trip over the terminal's code for
+    underlining (`\\x1b[4m`) in front of the first name?""")
+ENTRY_WRONG = mistake("""a wrong entry
+    Is every entry paired with the name above its own column? And mind the "NIC Legend" below the table,
+    whose lines begin with names of devices, too.""")
+ENTRY_TOO_MANY = mistake("""an entry too many
+    CPU Affinity, NUMA Affinity and GPU NUMA ID are no devices, and the legend is no row.""")
+NOT_REFUSED = mistake("""no error for a text that is no listing
+    Check what you found before you return it: is there a head line with devices, a row for each of them,
+    an entry for each column, and is every entry one of the known ones?""")
+REFUSED_WRONGLY = mistake("""an error of the wrong type
+    A caller wants to catch one type, whatever is wrong with the text: raise a ValueError yourself instead
+    of running into an IndexError, a KeyError or a StopIteration.""")
+REFUSED_SILENTLY = mistake("""an error that says nothing
+    Tell the reader what is wrong: `raise ValueError("there is no table of GPUs in it")`.""")
 
 # measure_copy_bandwidth
-NO_COPY = Mistake(
-    "no copy was seen",
-    "Copy one tensor into another one that is there already: `destination.copy_(source)`, both of "
-    "`num_bytes` elements of torch.uint8.",
-)
-COPY_SIZE = Mistake(
-    "copies of another size",
-    "`num_bytes` are bytes, not elements: with dtype=torch.uint8 an element is a byte.",
-)
-FEW_COPIES = Mistake(
-    "too few copies",
-    "One measurement says little, because anything may get in between. Repeat, and take the median.",
-)
-NO_CLOCK = Mistake(
-    "no clock was read",
-    "Read time.perf_counter() before and after each copy.",
-)
-ONE_DIRECTION = Mistake(
-    "half the traffic",
-    "A copy reads every byte and writes every byte: 2 · num_bytes pass.",
-)
-UNIT = Mistake(
-    "another unit",
-    "The answer is in bytes per second: no bits, no GB, no seconds.",
-)
-SLOW_COPIES = Mistake(
-    "slow copies are counted in",
-    "The first copy into new memory is slow, and now and then another program gets in between. Allocate "
-    "before the clock starts, warm up, time each copy by itself, and take the median, not the mean.",
-)
-NOT_THIS_MACHINE = Mistake(
-    "right by a fake clock, but not on this machine",
-    "We copied as many bytes on the same rank before and after you, and were at least four times faster "
-    "or slower. What happens between your two looks at the clock besides the copy?",
-)
+NO_COPY = mistake("""no copy was seen
+    Copy one tensor into another one that is there already: `destination.copy_(source)`, both of
+    `num_bytes` elements of torch.uint8.""")
+COPY_SIZE = mistake("""copies of another size
+    `num_bytes` are bytes, not elements: with dtype=torch.uint8 an element is a byte.""")
+FEW_COPIES = mistake("""too few copies
+    One measurement says little, because anything may get in between. Repeat, and take the median.""")
+NO_CLOCK = mistake("""no clock was read
+    Read time.perf_counter() before and after each copy.""")
+ONE_DIRECTION = mistake("""half the traffic
+    A copy reads every byte and writes every byte: 2 · num_bytes pass.""")
+UNIT = mistake("""another unit
+    The answer is in bytes per second: no bits, no GB, no seconds.""")
+SLOW_COPIES = mistake("""slow copies are counted in
+    The first copy into new memory is slow, and now and then another program gets in between. Allocate
+    before the clock starts, warm up, time each copy by itself, and take the median, not the mean.""")
+NOT_THIS_MACHINE = mistake("""right by a fake clock, but not on this machine
+    We copied as many bytes on the same rank before and after you, and were at least four times faster or
+    slower. What happens between your two looks at the clock besides the copy?""")
 
-TRANSFER_PATTERNS: tuple[Pattern, ...] = (
+TRANSFER_PATTERNS: tuple[Pattern[Any], ...] = (
     Pattern(
         lambda case: not case.hops,
         "Only a way without hops goes wrong: the data is there already, so it takes 0 seconds.",

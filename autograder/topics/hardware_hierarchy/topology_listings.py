@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
 
 from autograder.inside.drivers import hardware_hierarchy as drivers
-from autograder.kit.case import Trial
-from autograder.kit.judge import judge
+from autograder.inside.reports import Unreadable
+from autograder.kit.case import Trial, on_one_rank
+from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import WRONG_TYPE
 from autograder.kit.problem import Problem
-from autograder.kit.student import Function, Outcome
-from autograder.topics.hardware_hierarchy.mistakes import (
-    ENTRY_MISSING,
-    ENTRY_TOO_MANY,
-    ENTRY_WRONG,
-    NOT_REFUSED,
-    REFUSED_SILENTLY,
-    REFUSED_WRONGLY,
-)
+from autograder.kit.student import Outcome
+from autograder.topics.hardware_hierarchy import mistakes
 from fourranks.figures import published
 
-Code = Callable | Function
-Outcomes = Sequence[Outcome | None]
+Table = dict[tuple[str, str], str]  # how two devices are joined
 
 _NO_LISTINGS = {
     "an empty text": "",
@@ -33,68 +26,55 @@ _NO_LISTINGS = {
 }
 
 
-def parse_topology(code: Code, names: Sequence[str] = tuple(published.TOPOLOGIES), seed: int = 0) -> None:
-    """Checks `parse_topology` on listings of real machines and one that is made up, and on other texts.
+@check()
+def parse_topology(code: Code, names: Sequence[str] = tuple(published.TOPOLOGIES), seed: int = 0) -> Cases:
+    """Check `parse_topology` on listings of real machines and one that is made up, and on other texts.
 
     Each listing that is read right earns its part of the points.
 
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
+    Args:
+        names: of the real machines.
     """
-    judge("parse_topology", code, _listing_trials(names, random.Random(seed)), seed)
-
-
-def _listing_trials(names: Sequence[str], draw: random.Random) -> Iterator[Trial]:
     for name in names:
         yield _listing(published.TOPOLOGIES[name], published.topology(name))
-    invented = _invented(draw)
+    invented = _invented(random.Random(seed))
     yield _listing("a machine that is made up", invented)
-    yield _listing(
-        "the same, below the command that a shell shows",
-        f"$ nvidia-smi topo -m\n\n{invented}",
-        _table(invented),
-    )
-    yield _listing(
-        "the same, without the columns of affinities", _without_affinities(invented), _table(invented)
-    )
+    below = f"$ nvidia-smi topo -m\n\n{invented}"
+    yield _listing("the same, below the command that a shell shows", below, _table(invented))
+    bare = _without_affinities(invented)
+    yield _listing("the same, without the columns of affinities", bare, _table(invented))
     whole = published.topology("8_a100").splitlines(keepends=True)
     torn = {
         "a listing without its last rows": "".join(whole[:12]),
         "a listing torn off in a row": "".join(whole[:20]) + whole[20][:31],
     }
     for title, text in {**_NO_LISTINGS, **torn}.items():
-        yield Trial(
-            title=f"no listing: {title}",
-            inputs=[(text,)],
-            driver=drivers.refuse_listing,
-            verify=_refused,
-            backends=("gloo",),
-        )
+        yield on_one_rank(f"no listing: {title}", (text,), _refused, drivers.refuse_listing)
 
 
-def _listing(title: str, text: str, want: Mapping | None = None) -> Trial:
-    """The trial with this listing; `want` are its entries where it is not as nvidia-smi prints it."""
+def _listing(title: str, text: str, want: Table | None = None) -> Trial:
+    """Make the trial of a listing; `want` are its entries where it is not as nvidia-smi prints it."""
     want = want or _table(text)
 
-    def verify(outcomes: Outcomes) -> Problem | None:
-        answer = outcomes[0].value
-        if answer["type"] != "dict":
-            return Problem(WRONG_TYPE, "a dict", f"a {answer['type']}")
-        return _difference(dict(answer["entries"]), want)
+    def verify(outcome: Outcome) -> Problem | None:
+        answer: drivers.Listing = outcome.value
+        if answer.type != "dict":
+            return Problem(WRONG_TYPE, "a dict", f"a {answer.type}")
+        return _difference(_as_dict(answer.entries), want)
 
-    return Trial(
-        title=title,
-        inputs=[(text,)],
-        driver=drivers.read_listing,
-        verify=verify,
-        backends=("gloo",),
-        size=len(want),
-        counts_alone=True,
-    )
+    size = len(want)
+    return on_one_rank(title, (text,), verify, drivers.read_listing, size=size, counts_alone=True)
 
 
-def _table(text: str) -> dict[tuple[str, str], str]:
-    """The entries of a listing that is known to be one: between its head and its first empty line."""
+def _as_dict(entries: Sequence[tuple[object, object]]) -> dict[object, object]:
+    try:
+        return dict(entries)
+    except TypeError as error:  # no dict has had such a key
+        raise Unreadable(str(error)) from None
+
+
+def _table(text: str) -> Table:
+    """Return the entries of a listing that is known to be one: between its head and its first empty line."""
     head, *rows = text.replace("\x1b[4m", "").partition("\n\n")[0].splitlines()
     devices = head.partition("CPU Affinity")[0].split()
     return {
@@ -105,40 +85,39 @@ def _table(text: str) -> dict[tuple[str, str], str]:
 
 
 def _without_affinities(text: str) -> str:
-    """The listing as older drivers print it."""
+    """Return the listing as older drivers print it."""
     devices = len(text.partition("\tCPU Affinity")[0].split("\t"))
     table, _, legend = text.partition("\n\n")
     rows = ["\t".join(row.split("\t")[:devices]) for row in table.splitlines()]
     return "\n".join(rows) + "\n\n" + legend
 
 
-def _difference(got: Mapping, want: Mapping) -> Problem | None:
+def _difference(got: Mapping[object, object], want: Table) -> Problem | None:
     for pair in want:
         if pair not in got:
-            return Problem(ENTRY_MISSING, f"{len(want)} entries", f"none for {pair}")
+            return Problem(mistakes.ENTRY_MISSING, f"{len(want)} entries", f"none for {pair}")
         if got[pair] != want[pair]:
-            return Problem(ENTRY_WRONG, f"{pair}: {want[pair]!r}", f"{pair}: {got[pair]!r}")
+            return Problem(mistakes.ENTRY_WRONG, f"{pair}: {want[pair]!r}", f"{pair}: {got[pair]!r}")
     extra = [key for key in got if key not in want]
     if extra:
-        return Problem(ENTRY_TOO_MANY, f"{len(want)} entries", f"one for {extra[0]}, too")
+        return Problem(mistakes.ENTRY_TOO_MANY, f"{len(want)} entries", f"one for {extra[0]}, too")
     return None
 
 
-def _refused(outcomes: Outcomes) -> Problem | None:
-    error = outcomes[0].value
-    if not error["classes"]:
-        return Problem(NOT_REFUSED, "a ValueError", "an answer")
-    if "ValueError" not in error["classes"]:
-        return Problem(REFUSED_WRONGLY, "a ValueError", f"{error['classes'][0]}: {error['message']}")
-    if not error["message"].strip():
-        return Problem(
-            REFUSED_SILENTLY, "a ValueError that says what is wrong", "a ValueError without a word"
-        )
+def _refused(outcome: Outcome) -> Problem | None:
+    error: drivers.Refusal = outcome.value
+    if not error.classes:
+        return Problem(mistakes.NOT_REFUSED, "a ValueError", "an answer")
+    if "ValueError" not in error.classes:
+        return Problem(mistakes.REFUSED_WRONGLY, "a ValueError", f"{error.classes[0]}: {error.message}")
+    if not error.message.strip():
+        expected = "a ValueError that says what is wrong"
+        return Problem(mistakes.REFUSED_SILENTLY, expected, "a ValueError without a word")
     return None
 
 
 def _invented(draw: random.Random) -> str:
-    """A listing of some GPUs and network cards, joined by chance."""
+    """Make a listing of some GPUs and network cards, joined by chance."""
     gpus = [f"GPU{number}" for number in range(draw.randrange(2, 17))]
     cards = [draw.choice(("NIC{}", "mlx5_{}")).format(number) for number in range(draw.randrange(1, 13))]
     devices = gpus + cards

@@ -9,13 +9,3 @@ from autograder.topics.pipeline_parallelism.schedules import (
     one_f_one_b_schedule,
 )
 from autograder.topics.pipeline_parallelism.split_backward import split_backward_linear
-
-__all__ = [
-    "assign_layers",
-    "bubble_fraction",
-    "gpipe_schedule",
-    "interleaved_schedule",
-    "one_f_one_b_schedule",
-    "run_pipeline",
-    "split_backward_linear",
-]

@@ -5,50 +5,31 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 
+from autograder.inside.drivers.pipeline_schedules import Answer
 from autograder.kit.case import Trial
-from autograder.kit.judge import judge
+from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem, counted
-from autograder.kit.student import Function
-from autograder.kit.values import kind_of
+from autograder.kit.values import is_number, kind_of
+from autograder.topics.pipeline_parallelism import mistakes
 from autograder.topics.pipeline_parallelism import reference_schedules as reference
 from autograder.topics.pipeline_parallelism.banned import BANNED
-from autograder.topics.pipeline_parallelism.mistakes import (
-    ALL_STEPS_ALIKE,
-    BUBBLE_IN_PERCENT,
-    BUBBLE_IN_SECONDS,
-    DEFAULT_TIMES,
-    ENDLESS_WAIT_UNNOTICED,
-    FORMULA_NOT_SIMULATION,
-    POSSIBLE_SCHEDULES_REFUSED,
-    SHARE_OF_THE_COMPUTATION,
-    SHARE_OF_TIME_THAT_IS_BUSY,
-    WRONG_BUBBLE,
-)
 from autograder.topics.pipeline_parallelism.reference_schedules import in_words
 from autograder.topics.pipeline_parallelism.schedules import Schedule, described, pure_trial
 
 EXACT = 1e-9  # a few roundings of float64
 
 
+@check(banned=BANNED)
 def bubble_fraction(
-    code: Callable | Function,
-    num_stages: Sequence[int] = (1, 2, 3, 4, 8),
-    num_chunks: Sequence[int] = (1,),
-    seed: int = 0,
-) -> None:
-    """Checks `bubble_fraction` on known schedules, on drawn ones, and on some that never end.
+    code: Code, num_stages: Sequence[int] = (1, 2, 3, 4, 8), num_chunks: Sequence[int] = (1,), seed: int = 0
+) -> Cases:
+    """Check `bubble_fraction` on known schedules, on drawn ones, and on some that never end.
 
     Args:
         num_chunks: how many stages a rank has; more than 1 makes interleaved schedules.
-
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
     """
-    judge("bubble_fraction", code, _bubbles(num_stages, num_chunks, random.Random(seed)), seed, BANNED)
-
-
-def _bubbles(num_stages: Sequence[int], num_chunks: Sequence[int], draw: random.Random) -> Iterator[Trial]:
+    draw = random.Random(seed)
     for stages in num_stages:
         for chunks in num_chunks:
             many = stages * draw.randrange(2, 4)
@@ -64,7 +45,7 @@ def _bubbles(num_stages: Sequence[int], num_chunks: Sequence[int], draw: random.
         yield from _stuck_trials()
 
 
-def _all(schedule: Callable, stages: int, microbatches: int) -> list[Schedule]:
+def _all(schedule: Callable[[int, int, int], Schedule], stages: int, microbatches: int) -> list[Schedule]:
     return [schedule(stage, stages, microbatches) for stage in range(stages)]
 
 
@@ -73,7 +54,7 @@ def _interleaved(stages: int, microbatches: int, chunks: int) -> list[Schedule]:
 
 
 def _drawn(ranks: int, microbatches: int, chunks: int, draw: random.Random) -> list[Schedule]:
-    """Schedules that the ranks can run, in an order drawn step by step among those that are possible."""
+    """Draw schedules that the ranks can run, step by step among those that are possible."""
     num_stages = ranks * chunks
     possible = [("F", microbatch, 0) for microbatch in range(microbatches)]
     schedules: list[Schedule] = [[] for _ in range(ranks)]
@@ -100,31 +81,30 @@ def _bubble_trial(name: str, schedules: list[Schedule], times: tuple[float, floa
 def _wrong_bubbles(
     schedules: list[Schedule], times: tuple[float, float], want: float
 ) -> dict[Mistake, float]:
-    """What frequent mistakes would answer."""
+    """Return what frequent mistakes would answer."""
     busy, total = reference.busy_and_total(schedules, *times)
     stages, microbatches = len(schedules), len(schedules[0]) // 2
     return {
-        SHARE_OF_THE_COMPUTATION: want / (1 - want),
-        SHARE_OF_TIME_THAT_IS_BUSY: 1 - want,
-        BUBBLE_IN_SECONDS: total - busy[0],
-        BUBBLE_IN_PERCENT: 100 * want,
-        ALL_STEPS_ALIKE: reference.bubble_fraction(schedules, 1, 1),
-        DEFAULT_TIMES: reference.bubble_fraction(schedules, 1, 2),
-        FORMULA_NOT_SIMULATION: (stages - 1) / (microbatches + stages - 1),
+        mistakes.SHARE_OF_THE_COMPUTATION: want / (1 - want),
+        mistakes.SHARE_OF_TIME_THAT_IS_BUSY: 1 - want,
+        mistakes.BUBBLE_IN_SECONDS: total - busy[0],
+        mistakes.BUBBLE_IN_PERCENT: 100 * want,
+        mistakes.ALL_STEPS_ALIKE: reference.bubble_fraction(schedules, 1, 1),
+        mistakes.DEFAULT_TIMES: reference.bubble_fraction(schedules, 1, 2),
+        mistakes.FORMULA_NOT_SIMULATION: (stages - 1) / (microbatches + stages - 1),
     }
 
 
-def _wrong_bubble(answer: dict, want: float, wrong: dict[Mistake, float]) -> Problem | None:
-    expected = f"{want:.6g}"
-    if "refused" in answer:
-        return Problem(POSSIBLE_SCHEDULES_REFUSED, expected, described(answer))
-    value = answer["value"]
-    if type(value) not in (int, float):
+def _wrong_bubble(answer: Answer, want: float, wrong: dict[Mistake, float]) -> Problem | None:
+    expected, value = f"{want:.6g}", answer.value
+    if answer.refused is not None:
+        return Problem(mistakes.POSSIBLE_SCHEDULES_REFUSED, expected, described(answer))
+    if not is_number(value):
         return Problem(WRONG_TYPE, f"{expected}, a float", kind_of(value))
     if abs(value - want) <= EXACT:
         return None
     made = (each for each, mistaken in wrong.items() if abs(value - mistaken) <= EXACT * (1 + abs(mistaken)))
-    return Problem(next(made, WRONG_BUBBLE), expected, f"{value:.6g}")
+    return Problem(next(made, mistakes.WRONG_BUBBLE), expected, f"{value:.6g}")
 
 
 def _stuck_trials() -> Iterator[Trial]:
@@ -140,7 +120,7 @@ def _stuck_trials() -> Iterator[Trial]:
         yield pure_trial(title, [(schedules,)], _unnoticed, size=0)
 
 
-def _unnoticed(answers: list[dict]) -> Problem | None:
-    if "refused" in answers[0]:
+def _unnoticed(answers: list[Answer]) -> Problem | None:
+    if answers[0].refused is not None:
         return None
-    return Problem(ENDLESS_WAIT_UNNOTICED, "a ValueError", described(answers[0]))
+    return Problem(mistakes.ENDLESS_WAIT_UNNOTICED, "a ValueError", described(answers[0]))

@@ -7,75 +7,48 @@ last one the targets, all others numbers that are none. `pipeline_traffic` has t
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 
 from autograder.inside import runs
 from autograder.inside.drivers import pipeline_parallelism as drivers
-from autograder.inside.drivers.pipeline_parallelism import Layer, Weights, mean_loss
+from autograder.inside.drivers.pipeline_parallelism import Gradients, Layer, Weights, mean_loss
 from autograder.inside.moments import Unmarked
+from autograder.inside.reports import Unreadable, as_many
 from autograder.inside.runs import RunFailed
 from autograder.kit.case import Trial
+from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.judge import judge
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem, counted
-from autograder.kit.student import Function, Outcome
+from autograder.kit.problem import Problem
+from autograder.kit.settings import WORLD_SIZES, Setting
+from autograder.kit.student import Outcome
 from autograder.kit.values import close, kind_of, number
 from autograder.topics.collectives.budget import unwaited
+from autograder.topics.pipeline_parallelism import mistakes, traffic
 from autograder.topics.pipeline_parallelism import reference_schedules as reference
-from autograder.topics.pipeline_parallelism import traffic
 from autograder.topics.pipeline_parallelism.banned import BANNED
-from autograder.topics.pipeline_parallelism.mistakes import (
-    ACTIVATIONS_ALIVE,
-    ACTIVATIONS_KEPT,
-    ANOTHER_SCHEDULE,
-    DATA_OF_ANOTHER_STAGE,
-    FROZEN_STAGE_TRAINED,
-    LOSS_NOT_PASSED_BACK,
-    LOSSES_OF_MICROBATCHES_SUMMED,
-    MICROBATCHES_COUNT_THE_SAME,
-    NO_LOSS,
-    ONE_MICROBATCH_ONLY,
-    PATTERNS,
-    PIPELINE_DEADLOCK,
-    SENT_WITH_GAPS,
-    STAGE_WITHOUT_GRADIENTS,
-    WRONG_MEAN_LOSS,
-    WRONG_STAGE_GRADIENTS,
-)
 from autograder.topics.pipeline_parallelism.reference_schedules import Step, in_words
+from autograder.topics.pipeline_parallelism.schedules import text
 from autograder.topics.pipeline_parallelism.traffic import Stage, StepTaken
-from fourranks.errors import name_ranks
 
-WORLD_SIZES = (1, 2, 3, 4, 5)
 WIDTH = 5
 # How far another order of summation may lead in one forward and backward.
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 
-Code = Callable | Function
+Schedule = Callable[[int, int, int], list[Step]]  # by stage, stages and microbatches
 Pair = list[torch.Tensor]  # inputs and targets of a microbatch
-Gradients = list[torch.Tensor | None]
-
-
-def run_pipeline(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> None:
-    """Checks `run_pipeline` under several schedules: values, order, messages, and what is alive.
-
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    judge("run_pipeline", function, _running(world_sizes, seed), seed, BANNED)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _PipelineTrial(Trial):
     """A trial whose failures may have in common how many ranks or microbatches there are."""
 
-    patterns: ClassVar = PATTERNS
+    patterns: ClassVar = mistakes.PATTERNS
     answered: ClassVar = "a loss from every rank"
 
     num_microbatches: int
@@ -83,36 +56,31 @@ class _PipelineTrial(Trial):
 
     def explain(self, failure: RunFailed) -> Problem:
         if failure.reason == runs.DEADLOCK:
-            return Problem(PIPELINE_DEADLOCK, self.answered, failure.message)
+            return Problem(mistakes.PIPELINE_DEADLOCK, self.answered, failure.message)
         if failure.reason == runs.RAISED and "contiguous" in failure.message:
-            return Problem(SENT_WITH_GAPS, self.answered, failure.message)
+            return Problem(mistakes.SENT_WITH_GAPS, self.answered, failure.message)
         return super().explain(failure)
 
 
-def _running(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
-    draws = Draws(seed)
+@check(banned=BANNED)
+def run_pipeline(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
+    """Check `run_pipeline` under several schedules: values, order, messages, and what is alive."""
+    draws, largest = Draws(seed), max(world_sizes)
+    one_f_one_b, gpipe = ("1F1B", reference.one_f_one_b), ("GPipe", reference.gpipe)
+    last_first = ("GPipe, last microbatch first in backward", _reversed)
     for world_size in world_sizes:
-        everyone = tuple(range(world_size))
-        many = world_size + 3
-        yield _trial(_Run.draw("1F1B", reference.one_f_one_b, everyone, [2] * many, draws), world_size)
-        yield _trial(_Run.draw("GPipe", reference.gpipe, everyone, [3, 2, 1], draws), world_size)
-        yield _trial(_Run.draw("1F1B", reference.one_f_one_b, everyone, [4], draws), world_size)
-        yield _trial(
-            _Run.draw("GPipe, last microbatch first in backward", _reversed, everyone, [2] * 3, draws),
-            world_size,
-        )
-        if world_size == 2:
-            for special, options in _SPECIAL.items():
-                run = _Run.draw("1F1B", reference.one_f_one_b, everyone, [2] * 3, draws, **options)
-                yield _trial(run, world_size, special)
-    largest = max(world_sizes)
-    if largest >= 3:
-        members = tuple(range(1, largest))  # without rank 0: the first stage is not rank 0
-        run = _Run.draw("1F1B", reference.one_f_one_b, members, [2] * 4, draws)
-        yield _trial(run, largest)
+        setting = Setting(world_size, None, draws)
+        yield _trial(setting, *one_f_one_b, [2] * (world_size + 3))
+        yield _trial(setting, *gpipe, [3, 2, 1])
+        yield _trial(setting, *one_f_one_b, [4])
+        yield _trial(setting, *last_first, [2] * 3)
+        for special in _SPECIAL if world_size == 2 else ():
+            yield _trial(setting, *one_f_one_b, [2] * 3, special)
+    if largest >= 3:  # without rank 0: the first stage is not rank 0
+        yield _trial(Setting(largest, tuple(range(1, largest)), draws), *one_f_one_b, [2] * 4)
 
 
-_SPECIAL = {
+_SPECIAL: dict[str, dict[str, Any]] = {
     "a frozen first stage": {"frozen": 0},
     "a frozen last stage": {"frozen": 1},
     "activations that are not contiguous": {"transposed": True},
@@ -121,7 +89,7 @@ _SPECIAL = {
 
 
 def _reversed(stage: int, num_stages: int, num_microbatches: int) -> list[Step]:
-    """As the figures of the GPipe paper have it."""
+    """Return a schedule as the figures of the GPipe paper have it."""
     order = range(num_microbatches)
     return [("F", at) for at in order] + [("B", at) for at in reversed(order)]
 
@@ -138,7 +106,6 @@ class _Run:
         wrong: gradients that frequent mistakes make.
     """
 
-    name: str
     ranks: tuple[int, ...]
     schedules: list[list[Step]]
     layers: list[list[Weights]]
@@ -152,8 +119,7 @@ class _Run:
     @classmethod
     def draw(
         cls,
-        name: str,
-        schedule: Callable,
+        schedule: Schedule,
         ranks: tuple[int, ...],
         sizes: Sequence[int],
         draws: Draws,
@@ -170,12 +136,11 @@ class _Run:
         shares, alike = [size / sum(sizes) for size in sizes], [1 / len(sizes)] * len(sizes)
         loss, gradients = _serial(layers, frozen, microbatches, shares)
         wrong = {
-            LOSSES_OF_MICROBATCHES_SUMMED: _serial(layers, frozen, microbatches, [1.0] * len(sizes)),
-            MICROBATCHES_COUNT_THE_SAME: _serial(layers, frozen, microbatches, alike),
-            ONE_MICROBATCH_ONLY: _serial(layers, frozen, microbatches[-1:], shares[-1:]),
+            mistakes.LOSSES_OF_MICROBATCHES_SUMMED: _serial(layers, frozen, microbatches, [1.0] * len(sizes)),
+            mistakes.MICROBATCHES_COUNT_THE_SAME: _serial(layers, frozen, microbatches, alike),
+            mistakes.ONE_MICROBATCH_ONLY: _serial(layers, frozen, microbatches[-1:], shares[-1:]),
         }
         return cls(
-            name,
             ranks,
             [schedule(stage, len(ranks), len(sizes)) for stage in stages],
             layers,
@@ -187,8 +152,8 @@ class _Run:
             {mistake: mistaken for mistake, (_, mistaken) in wrong.items()},
         )
 
-    def inputs(self, stage: int) -> tuple:
-        """The arguments of the driver, with nothing in them that is another stage's."""
+    def inputs(self, stage: int) -> tuple[Any, ...]:
+        """Return the arguments of the driver, with nothing in them that is another stage's."""
         frozen = stage == self.frozen
         first, last = stage == 0, stage == len(self.ranks) - 1
         own = [
@@ -199,17 +164,18 @@ class _Run:
         return steps, self.layers[stage], frozen, self.transposed, own
 
     def received(self, stage: int) -> int:
-        """Bytes of the activations and gradients that the stage cannot compute itself."""
+        """Count the bytes of the activations and gradients that the stage cannot compute itself."""
         nbytes = sum(inputs.nbytes for inputs, _ in self.microbatches)
         follows, precedes = stage > 0, stage < len(self.ranks) - 1
         return nbytes * (follows + (precedes and self._goes_back(stage)))
 
     def verify(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
-        """The first rule that a stage breaks, the last stage first: what goes wrong there goes up to all."""
+        """Find the first broken rule, on the last stage first: what goes wrong there goes up to all."""
         rules = (self._neighbours, self._loss, self._gradients, self._steps, self._traffic, self._alive)
         for rule in (*rules, self._in_time):
             for stage, rank in reversed(list(enumerate(self.ranks))):
-                if problem := rule(stage, outcomes[rank], self._where(stage)):
+                outcome = outcomes[rank]
+                if outcome and (problem := rule(stage, outcome, self._where(stage))):
                     return problem
         return None
 
@@ -221,60 +187,66 @@ class _Run:
         return traffic.past_the_neighbours(self._seen(stage, outcome), where)
 
     def _loss(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
-        got, expected = outcome.value["loss"], f"{where}: {self.loss:.6g} returned"
+        got, expected = outcome.value.loss, f"{where}: {self.loss:.6g} returned"
         if type(got) is not float:
-            return Problem(NO_LOSS, f"{expected}, a float", kind_of(got))
+            return Problem(mistakes.NO_LOSS, f"{expected}, a float", kind_of(got))
         tolerance = TOLERANCE[self.microbatches[0][0].dtype]
         if abs(got - self.loss) <= tolerance * (1 + abs(self.loss)):
             return None
         if got != got:
-            return Problem(DATA_OF_ANOTHER_STAGE, expected, "nan")
+            return Problem(mistakes.DATA_OF_ANOTHER_STAGE, expected, "nan")
         last = stage == len(self.ranks) - 1
-        return Problem(WRONG_MEAN_LOSS if last else LOSS_NOT_PASSED_BACK, expected, f"{got:.6g}")
+        return Problem(
+            mistakes.WRONG_MEAN_LOSS if last else mistakes.LOSS_NOT_PASSED_BACK, expected, f"{got:.6g}"
+        )
 
     def _gradients(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
-        for at, (got, want) in enumerate(zip(outcome.value["gradients"], self.gradients[stage], strict=True)):
+        wanted = self.gradients[stage]
+        found = as_many(outcome.value.gradients, len(wanted))
+        for at, (got, want) in enumerate(zip(found, wanted, strict=True)):
             name = f"{where}, layer {at // 2}, {('weight', 'bias')[at % 2]}.grad"
             if want is None and got is not None and got.any():
-                return Problem(FROZEN_STAGE_TRAINED, f"{name}: None", kind_of(got))
-            if want is None or (got is not None and _close(got, want)):
+                return Problem(mistakes.FROZEN_STAGE_TRAINED, f"{name}: None", kind_of(got))
+            if want is None or _close(got, want):
                 continue
             if got is None:
-                return Problem(STAGE_WITHOUT_GRADIENTS, f"{name}: {kind_of(want)}", "None")
-            mistake = DATA_OF_ANOTHER_STAGE if got.isnan().any() else self._mistake(stage, outcome)
+                return Problem(mistakes.STAGE_WITHOUT_GRADIENTS, f"{name}: {kind_of(want)}", "None")
+            if got.shape != want.shape:
+                raise Unreadable("a gradient of another shape than its parameter")
+            mistake = mistakes.DATA_OF_ANOTHER_STAGE if got.isnan().any() else self._mistake(stage, found)
             worst = int((got - want).abs().nan_to_num(torch.inf).argmax())
             expected = f"{name}: [{worst}] = {number(want, worst)}"
             return Problem(mistake, expected, number(got, worst))
         return None
 
-    def _mistake(self, stage: int, outcome: Outcome) -> Mistake:
-        got = outcome.value["gradients"]
+    def _mistake(self, stage: int, found: Gradients) -> Mistake:
         for mistake, mistaken in self.wrong.items():
-            pairs = zip(got, mistaken[stage], strict=True)
-            if all(want is None or (own is not None and _close(own, want)) for own, want in pairs):
+            pairs = zip(found, mistaken[stage], strict=True)
+            if all(want is None or _close(own, want) for own, want in pairs):
                 return mistake
-        return WRONG_STAGE_GRADIENTS
+        return mistakes.WRONG_STAGE_GRADIENTS
 
     def _steps(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
-        """Whether the schedule was followed; a frozen first stage has no backward to be seen."""
+        """Compare the steps with the schedule; a frozen first stage has no backward to be seen."""
         order = [microbatch for kind, microbatch in self.schedules[stage] if kind == "F"]
         seen = [(kind, order[at] if at < len(order) else -1) for kind, at, _ in _steps(outcome)]
         want = [step for step in self.schedules[stage] if step[0] == "F" or self._goes_back(stage)]
         if seen == want:
             return None
-        return Problem(ANOTHER_SCHEDULE, f"{where}: {_text(want)}", _text(seen))
+        return Problem(mistakes.ANOTHER_SCHEDULE, f"{where}: {text(want)}", text(seen))
 
     def _traffic(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         return traffic.too_much(self._seen(stage, outcome), where) or unwaited([outcome.calls])
 
     def _alive(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         limit = reference.most_in_flight(self.schedules[stage])
-        if outcome.value["graphs"] > limit:
+        ran: drivers.Ran = outcome.value
+        if ran.graphs > limit:
             expected = f"{where}: activations of {in_words(limit)} alive at most"
-            return Problem(ACTIVATIONS_ALIVE, expected, f"{outcome.value['graphs']}")
-        if outcome.value["kept"] > limit + 1:  # a name may still hold what the step before has used
+            return Problem(mistakes.ACTIVATIONS_ALIVE, expected, f"{ran.graphs}")
+        if ran.kept > limit + 1:  # a name may still hold what the step before has used
             expected = f"{where}: tensors of {in_words(limit)} held, and of one more"
-            return Problem(ACTIVATIONS_KEPT, expected, f"{outcome.value['kept']}")
+            return Problem(mistakes.ACTIVATIONS_KEPT, expected, f"{ran.kept}")
         if not self._goes_back(stage):
             return None
         return traffic.received_ahead(self._seen(stage, outcome), limit, where)
@@ -283,7 +255,7 @@ class _Run:
         return traffic.out_of_time(self._seen(stage, outcome), where) if self._goes_back(stage) else None
 
     def _goes_back(self, stage: int) -> bool:
-        """Whether it has a backward: where nothing is trained, in it or before it, there is none."""
+        """Tell whether it has a backward: where nothing is trained, in it or before it, there is none."""
         return stage > 0 or self.frozen != 0
 
     def _seen(self, stage: int, outcome: Outcome) -> Stage:
@@ -299,7 +271,7 @@ class _Run:
 
 
 def _steps(outcome: Outcome) -> list[tuple[str, int, float]]:
-    """Kind, number of the forward, and moment of each step, in the order in which they began."""
+    """Return kind, number of the forward, and moment of each step, in the order in which they began."""
     found = []
     for moment in outcome.moments:
         step = re.fullmatch(r"([FB])(\d{1,9})", moment.name)
@@ -309,21 +281,20 @@ def _steps(outcome: Outcome) -> list[tuple[str, int, float]]:
     return found
 
 
-def _trial(run: _Run, world_size: int, special: str = "") -> _PipelineTrial:
-    members = run.ranks if len(run.ranks) < world_size else None
-    stages = {rank: stage for stage, rank in enumerate(run.ranks)}
-    parts = [counted(world_size, "rank")]
-    parts += [f"group of {name_ranks(list(members))}"] if members else []
-    parts += [run.name, in_words(len(run.microbatches))] + ([special] if special else [])
-    return _PipelineTrial(
-        title=", ".join(parts),
-        inputs=[run.inputs(stages[rank]) if rank in stages else None for rank in range(world_size)],
-        members=members,
-        driver=drivers.run,
+def _trial(
+    setting: Setting, name: str, schedule: Schedule, sizes: Sequence[int], special: str = ""
+) -> _PipelineTrial:
+    """Make a trial of microbatches of these sizes."""
+    run = _Run.draw(schedule, setting.ranks, sizes, setting.draws, **_SPECIAL.get(special, {}))
+    return setting.trial(
+        ", ".join(filter(None, (name, in_words(len(sizes)), special))),
+        drivers.run,
+        lambda stage, _: run.inputs(stage),
+        kind=_PipelineTrial,
         verify=run.verify,
-        received=[run.received(stages[rank]) if rank in stages else 0 for rank in range(world_size)],
-        size=len(run.microbatches) * len(run.ranks),
-        num_microbatches=len(run.microbatches),
+        received=run.received,
+        size=len(sizes) * len(run.ranks),
+        num_microbatches=len(sizes),
         special=special,
     )
 
@@ -334,15 +305,16 @@ def _serial(
     microbatches: Sequence[Pair],
     shares: Sequence[float],
 ) -> tuple[float, list[Gradients]]:
-    """The loss of one process, each microbatch's scaled by its share, and each stage's gradients."""
+    """Return the loss of one process, each microbatch's scaled by its share, and each stage's gradients."""
     stages = [
         nn.Sequential(*[Layer(weights, at == frozen) for weights in own]) for at, own in enumerate(layers)
     ]
     model = nn.Sequential(*stages)
-    loss = sum(
+    losses = [
         mean_loss(model(inputs), targets) * share
         for (inputs, targets), share in zip(microbatches, shares, strict=True)
-    )
+    ]
+    loss = sum(losses[1:], losses[0])
     loss.backward()
     return loss.item(), [drivers.gradients(stage) for stage in stages]
 
@@ -351,10 +323,5 @@ def _nothing(tensor: torch.Tensor) -> torch.Tensor:
     return torch.full_like(tensor, torch.nan)
 
 
-def _close(got: torch.Tensor, want: torch.Tensor) -> bool:
-    return close(got, want, TOLERANCE[want.dtype])
-
-
-def _text(steps: Sequence[Step]) -> str:
-    shown = " ".join(f"{kind}{microbatch if microbatch >= 0 else '?'}" for kind, microbatch in steps[:14])
-    return shown + (" …" if len(steps) > 14 else "")
+def _close(got: torch.Tensor | None, want: torch.Tensor) -> bool:
+    return got is not None and close(got, want, TOLERANCE[want.dtype])

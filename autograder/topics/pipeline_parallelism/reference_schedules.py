@@ -15,24 +15,24 @@ Task = tuple[str, int, int]  # kind, microbatch, stage of the whole pipeline
 
 
 def gpipe(stage: int, num_stages: int, num_microbatches: int) -> list[Step]:
-    """All forwards, then all backwards (1811.06965), in the order of the microbatches."""
+    """Do all forwards, then all backwards (1811.06965), in the order of the microbatches."""
     return _in_turns(range(num_microbatches), num_microbatches)
 
 
 def one_f_one_b(stage: int, num_stages: int, num_microbatches: int) -> list[Step]:
-    """As many forwards as there are stages behind this one, then turns (PipeDream-Flush, 2006.09503)."""
+    """Do as many forwards as stages are behind this one, then take turns (PipeDream-Flush, 2006.09503)."""
     return _in_turns(range(num_microbatches), num_stages - 1 - stage)
 
 
 def interleaved(rank: int, num_ranks: int, num_microbatches: int, num_chunks: int) -> list[Step]:
-    """As many microbatches as ranks through each of a rank's stages in turn (Megatron-LM, 2104.04473)."""
+    """Take as many microbatches as ranks through each stage of a rank in turn (Megatron-LM, 2104.04473)."""
     rounds = range(0, num_microbatches, num_ranks)
     order = [first + at for first in rounds for _ in range(num_chunks) for at in range(num_ranks)]
     return _in_turns(order, (num_chunks - 1) * num_ranks + 2 * (num_ranks - 1 - rank))
 
 
 def _in_turns(microbatches: Sequence[int], warm_up: int) -> list[Step]:
-    """So many forwards, one forward and one backward in turns, then the backwards that are left."""
+    """Do so many forwards, one forward and one backward in turns, then the backwards that are left."""
     forwards = [("F", microbatch) for microbatch in microbatches]
     backwards = [("B", microbatch) for microbatch in microbatches]
     warm_up = min(warm_up, len(forwards))
@@ -41,12 +41,12 @@ def _in_turns(microbatches: Sequence[int], warm_up: int) -> list[Step]:
 
 
 def in_words(num_microbatches: int) -> str:
-    """So many microbatches, as a title has it."""
+    """Return so many microbatches, as a title has it."""
     return f"{num_microbatches} microbatch{'es' * (num_microbatches != 1)}"
 
 
 def most_in_flight(schedule: Sequence[Step]) -> int:
-    """The most microbatches between their forward and their backward at any time."""
+    """Count the most microbatches between their forward and their backward at any time."""
     in_flight = most = 0
     for kind, _ in schedule:
         in_flight += 1 if kind == "F" else -1
@@ -55,7 +55,7 @@ def most_in_flight(schedule: Sequence[Step]) -> int:
 
 
 def tasks(schedule: Sequence[Step], rank: int, num_ranks: int) -> list[Task]:
-    """The steps with the stages that they are of: the n-th forward of a microbatch is of the n-th stage."""
+    """Return the steps with their stages: the n-th forward of a microbatch is of the n-th stage."""
     num_chunks = Counter(microbatch for kind, microbatch in schedule if kind == "F")
     seen: Counter[Step] = Counter()
     found = []
@@ -74,7 +74,7 @@ class Stuck(Exception):
 def busy_and_total(
     schedules: Sequence[Sequence[Step]], forward: float, backward: float
 ) -> tuple[list[float], float]:
-    """Seconds that each rank computes, and seconds from the first step to the end of the last.
+    """Return the seconds that each rank computes, and those from the first step to the end of the last.
 
     Messages take no time. `forward` and `backward` are those of one step.
 
@@ -84,7 +84,8 @@ def busy_and_total(
     seconds = {"F": forward, "B": backward}
     waiting = [tasks(schedule, rank, len(schedules)) for rank, schedule in enumerate(schedules)]
     last_stage = max((task[2] for own in waiting for task in own), default=0)
-    clocks, finished = [0.0] * len(schedules), {None: 0.0}  # what needs nothing has it from the start
+    clocks = [0.0] * len(schedules)
+    finished: dict[Task | None, float] = {None: 0.0}  # what needs nothing has it from the start
     while any(waiting):
         first = [(rank, own[0], _need(own[0], last_stage)) for rank, own in enumerate(waiting) if own]
         ready = [(rank, task, needed) for rank, task, needed in first if needed in finished]
@@ -99,19 +100,20 @@ def busy_and_total(
 
 
 def _need(task: Task, last_stage: int) -> Task | None:
-    """What has to be finished before, besides the rank's own earlier steps."""
+    """Return what has to be finished before, besides the rank's own earlier steps."""
     kind, microbatch, stage = task
     if kind == "F":
         return ("F", microbatch, stage - 1) if stage else None
     return ("B", microbatch, stage + 1) if stage < last_stage else ("F", microbatch, stage)
 
 
-def _name(task: Task) -> str:
+def _name(task: Task | None) -> str:
+    assert task is not None  # what needs nothing is ready
     kind, microbatch, stage = task
     return f"{kind}{microbatch} of stage {stage}"
 
 
 def bubble_fraction(schedules: Sequence[Sequence[Step]], forward: float, backward: float) -> float:
-    """The share of all ranks' time in which they have nothing to compute."""
+    """Return the share of all ranks' time in which they have nothing to compute."""
     busy, total = busy_and_total(schedules, forward, backward)
     return 1 - sum(busy) / (len(schedules) * total)

@@ -10,19 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autograder.kit.problem import Problem, counted
-from autograder.topics.collectives.budget import POINT_TO_POINT
-from autograder.topics.pipeline_parallelism.mistakes import (
-    AWAITED_EARLY,
-    BLOCKING_SEND,
-    BUFFERS_AHEAD,
-    COLLECTIVE_IN_A_PIPELINE,
-    MORE_MESSAGES_THAN_MICROBATCHES,
-    MORE_THAN_ACTIVATIONS,
-    NOT_NEXT_DOOR,
-    SENT_LATE,
-)
+from autograder.kit.received import POINT_TO_POINT, named
+from autograder.topics.pipeline_parallelism import mistakes
 from autograder.topics.pipeline_parallelism.reference_schedules import in_words
-from fourranks.errors import name_ranks
+from fourranks.naming import name_ranks
 from fourranks.trace import Call
 
 LOSS_BYTES = 8  # a message of at most so many is the loss on its way back
@@ -56,46 +47,47 @@ class Stage:
     calls: Sequence[Call]
 
     def messages(self, op: str, peer: int | None) -> list[Call]:
-        """Activations or gradients that it sent to a neighbour ("send") or received from it ("recv")."""
+        """Return tensors that it sent to a neighbour (op "send") or received from it ("recv")."""
         return [
             call for call in self.calls if call.op == op and call.peer == peer and call.nbytes > LOSS_BYTES
         ]
 
     def places(self, kind: str) -> list[int]:
-        """At which place among the steps the n-th forward or backward is."""
+        """Return at which place among the steps the n-th forward or backward is."""
         return [place for place, step in enumerate(self.steps) if step.kind == kind]
 
 
 def past_the_neighbours(stage: Stage, where: str) -> Problem | None:
-    """A collective, or a message to a rank that is no neighbour."""
+    """Find a collective, or a message to a rank that is no neighbour."""
     neighbours = [rank for rank in (stage.before, stage.after) if rank is not None]
     for call in stage.calls:
         if call.moves_data and call.op not in POINT_TO_POINT:
-            got = f"dist.{call.op} in line {call.line}"
-            return Problem(COLLECTIVE_IN_A_PIPELINE, f"{where}: messages between neighbours only", got)
+            expected = f"{where}: messages between neighbours only"
+            return Problem(mistakes.COLLECTIVE_IN_A_PIPELINE, expected, named(call))
         if call.op == "send" and call.peer not in neighbours:
             expected = f"{where} sends to {name_ranks(neighbours)} only"
-            return Problem(NOT_NEXT_DOOR, expected, f"a message to rank {call.peer} in line {call.line}")
+            got = f"a message to rank {call.peer} in line {call.line}"
+            return Problem(mistakes.NOT_NEXT_DOOR, expected, got)
     return None
 
 
 def too_much(stage: Stage, where: str) -> Problem | None:
-    """More messages to a neighbour than microbatches, or larger ones; the loss goes back besides."""
+    """Find more messages to a neighbour than microbatches, or larger ones; the loss goes back besides."""
     for peer, more, what in ((stage.after, 0, ""), (stage.before, 1, ", and the loss")):
         sent = [call for call in stage.calls if call.op == "send" and call.peer == peer]
         nbytes = sum(call.nbytes for call in sent)
         if len(sent) > stage.num_microbatches + more:
             expected = f"{where}: one message to rank {peer} for each microbatch{what}"
             got = f"{counted(len(sent), 'message')} for {stage.num_microbatches}"
-            return Problem(MORE_MESSAGES_THAN_MICROBATCHES, expected, got)
+            return Problem(mistakes.MORE_MESSAGES_THAN_MICROBATCHES, expected, got)
         if nbytes > stage.nbytes + more * LOSS_BYTES:
             expected = f"{where}: {counted(stage.nbytes, 'byte')} to rank {peer}{what}"
-            return Problem(MORE_THAN_ACTIVATIONS, expected, counted(nbytes, "byte"))
+            return Problem(mistakes.MORE_THAN_ACTIVATIONS, expected, counted(nbytes, "byte"))
     return None
 
 
 def out_of_time(stage: Stage, where: str) -> Problem | None:
-    """A message that is sent late, or for which a rank stands still without need."""
+    """Find a message that is sent late, or for which a rank stands still without need."""
     forwards, backwards = stage.places("F"), stage.places("B")
     for sends, places in (
         (stage.messages("send", stage.after), forwards),
@@ -120,35 +112,43 @@ def out_of_time(stage: Stage, where: str) -> Problem | None:
     return None
 
 
+def _end(call: Call) -> float:
+    assert call.end is not None  # `unwaited` is told first
+    return call.end
+
+
 def _late(stage: Stage, call: Call, place: int, what: str) -> Problem | None:
     following = stage.steps[place + 1 :]
     if not following or call.start < following[0].began:
         return None
     behind = sum(step.began < call.start for step in following)
-    return Problem(SENT_LATE, f"{what} is sent before the next step", f"{counted(behind, 'step')} later")
+    return Problem(
+        mistakes.SENT_LATE, f"{what} is sent before the next step", f"{counted(behind, 'step')} later"
+    )
 
 
 def _stands_still(stage: Stage, call: Call, what: str) -> Problem | None:
-    """A send whose end the rank awaits before it begins anything else, while there is more to compute."""
+    """Find a send whose end the rank awaits before it begins anything else, with more to compute."""
+    end = _end(call)
     begun = [step.began for step in stage.steps] + [other.start for other in stage.calls]
-    meanwhile = any(call.start < moment < call.end for moment in begun)
-    if meanwhile or not any(step.began > call.end for step in stage.steps):
+    meanwhile = any(call.start < moment < end for moment in begun)
+    if meanwhile or not any(step.began > end for step in stage.steps):
         return None
     how = "isend in line {} is waited for at once" if call.asynchronous else "send in line {} waits"
     expected = f"{what} is under way while the rank goes on"
-    return Problem(BLOCKING_SEND, expected, how.format(call.line))
+    return Problem(mistakes.BLOCKING_SEND, expected, how.format(call.line))
 
 
 def _early(stage: Stage, call: Call, place: int, what: str) -> Problem | None:
-    if place == 0 or call.end >= stage.steps[place - 1].began:
+    if place == 0 or _end(call) >= stage.steps[place - 1].began:
         return None
-    ahead = sum(step.began > call.end for step in stage.steps[:place])
+    ahead = sum(step.began > _end(call) for step in stage.steps[:place])
     expected = f"{what} is waited for right before"
-    return Problem(AWAITED_EARLY, expected, f"{counted(ahead, 'step')} earlier, line {call.line}")
+    return Problem(mistakes.AWAITED_EARLY, expected, f"{counted(ahead, 'step')} earlier, line {call.line}")
 
 
 def received_ahead(stage: Stage, limit: int, where: str) -> Problem | None:
-    """More activations or gradients asked for than the schedule keeps alive; one may be on its way."""
+    """Find more tensors asked for than the schedule keeps alive; one may be on its way."""
     for source, what in ((stage.before, "activations"), (stage.after, "gradients")):
         receives = stage.messages("recv", source)
         done = 0
@@ -156,6 +156,6 @@ def received_ahead(stage: Stage, limit: int, where: str) -> Problem | None:
             asked = sum(call.start < step.began for call in receives)
             if asked - done > limit + 1:
                 expected = f"{where}: buffers for {what} of {in_words(limit)}, and one on its way"
-                return Problem(BUFFERS_AHEAD, expected, f"{asked - done}")
+                return Problem(mistakes.BUFFERS_AHEAD, expected, f"{asked - done}")
             done += step.kind == "B"
     return None

@@ -1,4 +1,4 @@
-"""What exercise 05's checks ask of ranks whose memory is measured from outside.
+"""Trials of exercise 05 on ranks whose memory is measured from outside.
 
 At the size of these cases a rank that shards takes tens of MiB less than one that does not, whatever it says
 of itself and wherever it keeps them. These cases run only in a sandbox, whose witness measures.
@@ -9,19 +9,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from autograder.inside.drivers import held_memory as drivers
-from autograder.inside.drivers.held_memory import (
-    LAYER_BYTES,
-    NUM_LAYERS,
-    NUM_PARAMETERS,
-    NUMEL,
-    STEPS,
-    STEPS_KEPT,
-)
 from autograder.inside.drivers.small_models import loss
+from autograder.inside.reports import Unreadable
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
@@ -32,18 +26,7 @@ from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of
 from autograder.topics.data_parallelism.mistakes import COPIED_TWICE, PARAMETERS_DIFFER, WRONG_GRADIENT
 from autograder.topics.data_parallelism.training import Training
-from autograder.topics.sharded_data_parallelism.mistakes import (
-    GATHERED_TWICE,
-    GRADIENTS_REDUCED_TWICE,
-    KEPT_FOR_BACKWARD,
-    NOT_FREED_IN_BACKWARD,
-    NOT_FREED_IN_FORWARD,
-    PARAMETERS_SENT_TWICE,
-    STATE_NOT_SHARDED,
-    TOO_MANY_GRADIENTS_AT_ONCE,
-    WHOLE_PARAMETERS_HELD,
-    WRONG_UPDATE,
-)
+from autograder.topics.sharded_data_parallelism import mistakes
 from autograder.topics.sharded_data_parallelism.shard_traffic import (
     COPIES,
     GATHERS,
@@ -55,25 +38,33 @@ from autograder.topics.sharded_data_parallelism.trials import Sharding
 
 SLACK = 16 << 20  # bytes that a rank may take besides what is asked of it: up to 7 MiB were seen
 TOLERANCE = 1e-3  # of sums and norms of float32
-_TOWER = NUM_LAYERS * LAYER_BYTES
+_TOWER = drivers.NUM_LAYERS * drivers.LAYER_BYTES
 _HALF = _TOWER // 2
 
 
 def _measured(
     setting: Setting,
     what: str,
-    driver: Callable,
-    arguments: Callable,
+    driver: Callable[..., Any],
+    arguments: Callable[[int, int], tuple[Any, ...]],
     *rules: Rule,
     received: Callable[[int], int],
 ) -> Training:
-    title = f"memory as Linux counts it, {what}"
-    trial = setting.trial(title, driver, arguments, *rules, kind=Sharding, received=received)
-    return replace(trial, measures=True, backends=("gloo",), size=0)
+    return setting.trial(
+        f"memory as Linux counts it, {what}",
+        driver,
+        arguments,
+        *rules,
+        kind=Sharding,
+        received=received,
+        measures=True,
+        backends=("gloo",),
+        size=0,
+    )
 
 
 def _held(taken: int, limit: int, mistake: Mistake, where: str) -> Problem | None:
-    """More memory than the limit."""
+    """Find more memory than the limit."""
     if taken <= limit + SLACK:
         return None
     expected = f"{where}: at most {_mib(limit)}, and {_mib(SLACK)} for everything else"
@@ -84,8 +75,8 @@ def _mib(nbytes: int) -> str:
     return f"{nbytes / (1 << 20):.0f} MiB"
 
 
-def _other(want: torch.Tensor, got: object, mistake: Mistake, where: str) -> Problem | None:
-    """Other values than are wanted."""
+def _other(want: torch.Tensor, got: torch.Tensor, mistake: Mistake, where: str) -> Problem | None:
+    """Find other values than are wanted."""
     if kind_of(got) != kind_of(want):
         return Problem(mistake, f"{where}: {kind_of(want)}", kind_of(got))
     if close(got, want, TOLERANCE):
@@ -98,13 +89,15 @@ def _other(want: torch.Tensor, got: object, mistake: Mistake, where: str) -> Pro
 
 
 def optimizer(seed: int) -> Training:
-    """Four ranks, and an optimizer whose state is many times its parameters."""
+    """Make a trial of four ranks, and an optimizer whose state is many times its parameters."""
     setting = Setting(4, None, Draws(seed))
     gradients = setting.draws.seed("gradients")
-    one = 4 * NUMEL
-    whole = NUM_PARAMETERS * one
+    one = 4 * drivers.NUMEL
+    whole = drivers.NUM_PARAMETERS * one
     share = whole // setting.world_size + one
-    limit = STEPS_KEPT * share + 6 * whole  # parameters, gradients, what is on its way, and copies of that
+    limit = (
+        drivers.STEPS_KEPT * share + 6 * whole
+    )  # parameters, gradients, what is on its way, and copies of that
 
     @functools.cache
     def wanted() -> torch.Tensor:
@@ -114,19 +107,19 @@ def optimizer(seed: int) -> Training:
         (run,) = stretches(outcome, "began", 1)
         calls = [call for call in outcome.calls if call.moves_data]
         return (
-            _other(wanted(), outcome.value, WRONG_UPDATE, where)
+            _other(wanted(), outcome.value, mistakes.WRONG_UPDATE, where)
             or broken_rules(calls, COPIES, where)
-            or too_much(calls, COPIES, STEPS * whole, PARAMETERS_SENT_TWICE, "all", where)
-            or _held(run.taken_since("began"), limit, STATE_NOT_SHARDED, where)
+            or too_much(calls, COPIES, drivers.STEPS * whole, mistakes.PARAMETERS_SENT_TWICE, "all", where)
+            or _held(run.taken_since("began"), limit, mistakes.STATE_NOT_SHARDED, where)
         )
 
     return _measured(
         setting,
-        f"an optimizer's state of {_mib(STEPS_KEPT * whole)}",
+        f"an optimizer's state of {_mib(drivers.STEPS_KEPT * whole)}",
         drivers.optimizer_state,
         lambda *_: (gradients,),
         rule,
-        received=lambda _: STEPS * (whole - share),
+        received=lambda _: drivers.STEPS * (whole - share),
     )
 
 
@@ -134,22 +127,24 @@ def optimizer(seed: int) -> Training:
 
 
 def gradients(seed: int) -> Training:
-    """Two ranks that both hold all parameters, and half of the gradients."""
-    others = 8 * LAYER_BYTES  # gradients at a time, as in the small model's case
+    """Make a trial of two ranks that both hold all parameters, and half of the gradients."""
+    others = 8 * drivers.LAYER_BYTES  # gradients at a time, as in the small model's case
 
     def rule(at: int, where: str, outcome: Outcome) -> Problem | None:
         (step,) = stretches(outcome, "began", 1)
         return (
             broken_rules(step.calls, REDUCES, where)
-            or too_much(step.calls, REDUCES, _TOWER, GRADIENTS_REDUCED_TWICE, "reduces", where)
-            or _held(step.taken_since("began"), _TOWER + _HALF + others, TOO_MANY_GRADIENTS_AT_ONCE, where)
+            or too_much(step.calls, REDUCES, _TOWER, mistakes.GRADIENTS_REDUCED_TWICE, "reduces", where)
+            or _held(
+                step.taken_since("began"), _TOWER + _HALF + others, mistakes.TOO_MANY_GRADIENTS_AT_ONCE, where
+            )
         )
 
-    return _one_step(seed, "gradients", rule, _HALF - LAYER_BYTES)
+    return _one_step(seed, "gradients", rule, _HALF - drivers.LAYER_BYTES)
 
 
 def parameters(seed: int) -> Training:
-    """Two ranks that hold half of the parameters and of their gradients each, and gather half at most."""
+    """Make a trial of two ranks that hold half of the parameters and gradients each, and gather half."""
 
     def rule(at: int, where: str, outcome: Outcome) -> Problem | None:
         (step,) = stretches(outcome, "began", 1)
@@ -158,24 +153,28 @@ def parameters(seed: int) -> Training:
         regathers = any(call.op in GATHERS for call in backward)
         return (
             broken_rules(step.calls, (*GATHERS, *REDUCES), where)
-            or too_much(forward, GATHERS, _TOWER, GATHERED_TWICE, "all-gathers in forward", where)
-            or too_much(backward, GATHERS, _TOWER, GATHERED_TWICE, "all-gathers in backward", where)
-            or too_much(step.calls, REDUCES, _TOWER, GRADIENTS_REDUCED_TWICE, "reduce-scatters", where)
+            or too_much(forward, GATHERS, _TOWER, mistakes.GATHERED_TWICE, "all-gathers in forward", where)
+            or too_much(backward, GATHERS, _TOWER, mistakes.GATHERED_TWICE, "all-gathers in backward", where)
+            or too_much(
+                step.calls, REDUCES, _TOWER, mistakes.GRADIENTS_REDUCED_TWICE, "reduce-scatters", where
+            )
             or too_little([_HALF], [forward])
-            or _held(step.taken("began"), _HALF, WHOLE_PARAMETERS_HELD, where)
-            or _held(step.taken("turned"), 2 * _HALF, _kept(regathers, NOT_FREED_IN_FORWARD), where)
-            or _held(step.taken_since("began"), 3 * _HALF, _kept(regathers, NOT_FREED_IN_BACKWARD), where)
+            or _held(step.taken("began"), _HALF, mistakes.WHOLE_PARAMETERS_HELD, where)
+            or _held(step.taken("turned"), 2 * _HALF, _kept(regathers, mistakes.NOT_FREED_IN_FORWARD), where)
+            or _held(
+                step.taken_since("began"), 3 * _HALF, _kept(regathers, mistakes.NOT_FREED_IN_BACKWARD), where
+            )
         )
 
     return _one_step(seed, "parameters", rule, 2 * _HALF)
 
 
 def _kept(regathers: bool, not_freed: Mistake) -> Mistake:
-    return not_freed if regathers else KEPT_FOR_BACKWARD
+    return not_freed if regathers else mistakes.KEPT_FOR_BACKWARD
 
 
 def _one_step(seed: int, what: str, rule: Rule, received: int) -> Training:
-    """A forward and a backward on two ranks, which begin with parameters of their own.
+    """Make a trial of a forward and a backward on two ranks, which begin with parameters of their own.
 
     Args:
         rule: what each rank keeps to, besides computing what one process computes.
@@ -185,11 +184,11 @@ def _one_step(seed: int, what: str, rule: Rule, received: int) -> Training:
     batches = setting.draws.randn((2, 2, drivers.WIDTH))
 
     @functools.cache
-    def wanted() -> dict[str, torch.Tensor]:
+    def wanted() -> drivers.OneStep:
         module = drivers.tower(setting.model_seed(0))
         losses = torch.stack([loss(module(batch)) for batch in batches])
         losses.mean().backward()
-        return {"losses": losses.detach(), "norms": drivers.norms(module)}
+        return drivers.OneStep(losses.detach(), drivers.norms(module))
 
     def copied(at: int, where: str, outcome: Outcome) -> Problem | None:
         (step,) = stretches(outcome, "began", 1)
@@ -211,10 +210,13 @@ def _one_step(seed: int, what: str, rule: Rule, received: int) -> Training:
     )
 
 
-def _other_results(wanted: dict[str, torch.Tensor], ranks: Sequence[tuple[str, Outcome]]) -> Problem | None:
-    """Another loss on some rank, or another norm of a gradient, by what all ranks have of it."""
-    losses = torch.cat([outcome.value["loss"] for _, outcome in ranks])
-    norms = torch.stack([outcome.value["norms"] for _, outcome in ranks]).norm(dim=0)
-    return _other(wanted["losses"], losses, PARAMETERS_DIFFER, "losses") or _other(
-        wanted["norms"], norms, WRONG_GRADIENT, "norms of gradients"
+def _other_results(wanted: drivers.OneStep, ranks: Sequence[tuple[str, Outcome]]) -> Problem | None:
+    """Find another loss on some rank, or another norm of a gradient, by what all ranks have of it."""
+    steps: list[drivers.OneStep] = [outcome.value for _, outcome in ranks]
+    if any(step.norms.shape != wanted.norms.shape for step in steps):
+        raise Unreadable("norms of another model")
+    losses = torch.cat([step.loss.flatten() for step in steps])
+    norms = torch.stack([step.norms for step in steps]).norm(dim=0)
+    return _other(wanted.loss, losses, PARAMETERS_DIFFER, "losses") or _other(
+        wanted.norms, norms, WRONG_GRADIENT, "norms of gradients"
     )

@@ -2,279 +2,212 @@
 
 from __future__ import annotations
 
-from autograder.kit.mistakes import Mistake
-from autograder.kit.pattern import Pattern, Rule, single_rank
+from typing import Any
+
+from autograder.kit.mistakes import mistake, patterned
+from autograder.kit.pattern import Pattern, of_model, single_rank, smaller_group
 
 # training_bytes
-EVERYTHING_SHARDED = Mistake(
-    "all 16 bytes are divided by the ranks",
-    "Only stage 3 shards everything. Stage 1 shards the 12 bytes of master weight and moments, stage 2 "
-    "the 2 of the gradient, too.",
-)
-NOTHING_SHARDED = Mistake(
-    "nothing is divided by the ranks",
-    "From stage 1 on the 12 bytes of master weight and moments are divided by world_size.",
-)
-STAGE_OFF_BY_ONE = Mistake(
-    "the bytes of another stage",
-    "Stage 0 shards nothing, stage 1 master weights and moments, stage 2 gradients too, stage 3 everything.",
-)
-FLOAT32_TRAINING = Mistake(
-    "the bytes of training in float32",
-    "In mixed precision weights and gradients have 2 bytes each, and the master weight belongs to what "
-    "stage 1 shards: 2 + 2 + 12.",
-)
-NO_MASTER_WEIGHTS = Mistake(
-    "a part of the optimizer's state is missing",
-    "Three numbers of 4 bytes: the master weight in float32, and Adam's two moments.",
-)
-GRADIENTS_IN_FLOAT32 = Mistake(
-    "gradients of 4 bytes",
-    "In mixed precision gradients have 16 bits, as the weights they come from.",
-)
-BYTES_OF_ALL_RANKS = Mistake(
-    "the bytes of all ranks together",
-    "What one rank holds is asked for.",
-)
-NOT_IN_BYTES = Mistake(
-    "not in bytes",
-    "Return bytes. GB and GiB are for where numbers are shown.",
-)
-ROUNDED_BYTES = Mistake(
-    "a rounded number",
-    "Divide with /, not with //: the result is a float.",
-)
-WRONG_BYTES = Mistake(
-    "another number of bytes",
-    "Add up three terms, of 2, 2 and 12 bytes a parameter, and divide those by world_size that the stage "
-    "shards.",
-)
-UNKNOWN_STAGE = Mistake(
-    "a stage that does not exist is accepted",
-    "There are stages 0 to 3. For others raise a ValueError that names them.",
-)
+EVERYTHING_SHARDED = mistake("""all 16 bytes are divided by the ranks
+    Only stage 3 shards everything. Stage 1 shards the 12 bytes of master weight and moments, stage 2 the
+    2 of the gradient, too.""")
+NOTHING_SHARDED = mistake("""nothing is divided by the ranks
+    From stage 1 on the 12 bytes of master weight and moments are divided by world_size.""")
+STAGE_OFF_BY_ONE = mistake("""the bytes of another stage
+    Stage 0 shards nothing, stage 1 master weights and moments, stage 2 gradients too, stage 3 everything.""")
+FLOAT32_TRAINING = mistake("""the bytes of training in float32
+    In mixed precision weights and gradients have 2 bytes each, and the master weight belongs to what
+    stage 1 shards: 2 + 2 + 12.""")
+NO_MASTER_WEIGHTS = mistake("""a part of the optimizer's state is missing
+    Three numbers of 4 bytes: the master weight in float32, and Adam's two moments.""")
+GRADIENTS_IN_FLOAT32 = mistake("""gradients of 4 bytes
+    In mixed precision gradients have 16 bits, as the weights they come from.""")
+BYTES_OF_ALL_RANKS = mistake("""the bytes of all ranks together
+    What one rank holds is asked for.""")
+NOT_IN_BYTES = mistake("""not in bytes
+    Return bytes. GB and GiB are for where numbers are shown.""")
+ROUNDED_BYTES = mistake("""a rounded number
+    Divide with /, not with //: the result is a float.""")
+WRONG_BYTES = mistake("""another number of bytes
+    Add up three terms, of 2, 2 and 12 bytes a parameter, and divide those by world_size that the stage
+    shards.""")
+UNKNOWN_STAGE = mistake("""a stage that does not exist is accepted
+    There are stages 0 to 3. For others raise a ValueError that names them.""")
 
 # ShardedOptimizer
-NOT_CLEARED = Mistake(
-    "zero_grad() leaves gradients",
-    "Call super().__init__(params, kwargs): it makes self.param_groups of all parameters, which are what "
-    "zero_grad() clears.",
-)
-LOSS_NOT_RETURNED = Mistake(
-    "step does not return the loss",
-    "step(closure) calls the closure once, with gradients enabled, and returns what it returned; without "
-    "a closure it returns None.",
-)
-AVERAGED_AGAIN = Mistake(
-    "gradients are communicated in step()",
-    "They have been averaged before step() is called. What has to travel is the new parameters, from "
-    "their owners.",
-)
-ANOTHER_COLLECTIVE = Mistake(
-    "a collective that has no place here",
-    "Read the budget of this part: it names the collectives that a step needs.",
-)
-CLOSURE_WITHOUT_GRADIENTS = Mistake(
-    "the closure is called without gradients",
-    "A closure makes gradients: call it under torch.enable_grad(), as every optimizer does, and the rest "
-    "of step() without.",
-)
-CLOSURE_CALLED_LATE = Mistake(
-    "the closure is called too late",
-    "step(closure) calls the closure first, once: the gradients to update with are those that it makes.",
-)
-ANOTHER_OWNER = Mistake(
-    "another owner than the contract has",
-    "Ask assign_owner(loads, parameter) for all parameters, frozen ones too, in their order, with loads "
-    "that begin at 0. Then a gradient ends up where the optimizer looks for it.",
-)
-PARAMETERS_SENT_TWICE = Mistake(
-    "right, but more is sent than the parameters",
-    "Each parameter is sent once, by its owner, and a frozen one never changes. Nothing else has to "
-    "travel: who owns what, every rank can compute. And what pads an all-gather is sent, too.",
-)
-LEARNING_RATE_UNCHANGED = Mistake(
-    "a schedule has no effect",
-    "A schedule changes the lr in optimizer.param_groups. Copy the options of your groups to the inner "
-    "optimizer's before each step.",
-)
-GROUP_OPTIONS_LOST = Mistake(
-    "the options of a group are lost",
-    "A group is a dict: besides its params it may have an lr of its own. Give the inner optimizer groups "
-    "with the same options.",
-)
-GROUP_NOT_ADDED = Mistake(
-    "a group that comes later is not trained",
-    "add_param_group() is called in the midst of training, too: give the new parameters owners, and add "
-    "them to the inner optimizer.",
-)
-NOT_SENT_BY_ITS_OWNER = Mistake(
-    "a parameter stays as it was",
-    "Its owner has updated it, and this rank has to get it: broadcast every parameter from its owner, "
-    "src=owner, on all ranks in the same order. Or does nobody own it?",
-)
-WRONG_UPDATE = Mistake(
-    "another update than one process makes",
-    "Each parameter is updated by exactly one optimizer with the options of its group, once a step, and "
-    "one without a gradient is left alone.",
-)
-STATE_NOT_SHARDED = Mistake(
-    "right, but a rank holds too much optimizer state",
-    "The inner optimizer of a rank gets only what this rank owns, and owners are chosen by elements, not "
-    "in turn: assign_owner(loads, parameter).",
-)
+NOT_CLEARED = mistake("""zero_grad() leaves gradients
+    Call super().__init__(params, kwargs): it makes self.param_groups of all parameters, which are what
+    zero_grad() clears.""")
+LOSS_NOT_RETURNED = mistake("""step does not return the loss
+    step(closure) calls the closure once, with gradients enabled, and returns what it returned; without a
+    closure it returns None.""")
+AVERAGED_AGAIN = mistake("""gradients are communicated in step()
+    They have been averaged before step() is called. What has to travel is the new parameters, from their
+    owners.""")
+ANOTHER_COLLECTIVE = mistake("""a collective that has no place here
+    Read the budget of this part: it names the collectives that a step needs.""")
+CLOSURE_WITHOUT_GRADIENTS = mistake("""the closure is called without gradients
+    A closure makes gradients: call it under torch.enable_grad(), as every optimizer does, and the rest of
+    step() without.""")
+CLOSURE_CALLED_LATE = mistake("""the closure is called too late
+    step(closure) calls the closure first, once: the gradients to update with are those that it makes.""")
+ANOTHER_OWNER = mistake("""another owner than the contract has
+    Ask assign_owner(loads, parameter) for all parameters, frozen ones too, in their order, with loads
+    that begin at 0. Then a gradient ends up where the optimizer looks for it.""")
+PARAMETERS_SENT_TWICE = mistake("""right, but more is sent than the parameters
+    Each parameter is sent once, by its owner, and a frozen one never changes. Nothing else has to travel:
+    who owns what, every rank can compute. And what pads an all-gather is sent, too.""")
+LEARNING_RATE_UNCHANGED = mistake("""a schedule has no effect
+    A schedule changes the lr in optimizer.param_groups. Copy the options of your groups to the inner
+    optimizer's before each step.""")
+GROUP_OPTIONS_LOST = mistake("""the options of a group are lost
+    A group is a dict: besides its params it may have an lr of its own. Give the inner optimizer groups
+    with the same options.""")
+GROUP_NOT_ADDED = mistake("""a group that comes later is not trained
+    add_param_group() is called in the midst of training, too: give the new parameters owners, and add
+    them to the inner optimizer.""")
+NOT_SENT_BY_ITS_OWNER = mistake("""a parameter stays as it was
+    Its owner has updated it, and this rank has to get it: broadcast every parameter from its owner,
+    src=owner, on all ranks in the same order. Or does nobody own it?""")
+WRONG_UPDATE = mistake("""another update than one process makes
+    Each parameter is updated by exactly one optimizer with the options of its group, once a step, and one
+    without a gradient is left alone.""")
+STATE_NOT_SHARDED = mistake("""right, but a rank holds too much optimizer state
+    The inner optimizer of a rank gets only what this rank owns, and owners are chosen by elements, not in
+    turn: assign_owner(loads, parameter).""")
 
 # ShardedGradients
-ALL_REDUCED = Mistake(
-    "an all-reduce where half of it is enough",
-    "An all-reduce brings the sum to everyone. Here only the rank that holds the parameter needs it: "
-    "reduce, or reduce-scatter.",
-)
-GRADIENTS_REDUCED_TWICE = Mistake(
-    "right, but more is sent than the gradients",
-    "A gradient travels once in a step. A tied parameter is one parameter, and a frozen one has no gradient.",
-    follows_patterns=True,
-)
-NO_OWNER = Mistake(
-    "a gradient that nobody has",
-    "The owner keeps its gradient after the reduce; only the others set theirs to None.",
-    follows_patterns=True,
-)
-GRADIENT_KEPT = Mistake(
-    "right on its owner, but kept elsewhere",
-    "Who does not own a parameter sets its grad to None, as soon as the reduce is through.",
-    follows_patterns=True,
-)
-UNFAIR_SHARE = Mistake(
-    "a rank owns too much",
-    "Owners are chosen by elements, not in turn: assign_owner(loads, parameter), in the order of "
-    "module.parameters().",
-)
-TOO_MANY_GRADIENTS_AT_ONCE = Mistake(
-    "right, but too many gradients are alive at once",
-    "Let go of a gradient while backward goes on: before a hook starts another reduce, wait for an "
-    "earlier one, and set parameter.grad = None there where this rank is not the owner. Nor may a list "
-    "of handles or copies hold on to it.",
-)
+ALL_REDUCED = mistake("""an all-reduce where half of it is enough
+    An all-reduce brings the sum to everyone. Here only the rank that holds the parameter needs it:
+    reduce, or reduce-scatter.""")
+GRADIENTS_REDUCED_TWICE = patterned("""right, but more is sent than the gradients
+    A gradient travels once in a step. A tied parameter is one parameter, and a frozen one has no
+    gradient.""")
+NO_OWNER = patterned("""a gradient that nobody has
+    The owner keeps its gradient after the reduce; only the others set theirs to None.""")
+GRADIENT_KEPT = patterned("""right on its owner, but kept elsewhere
+    Who does not own a parameter sets its grad to None, as soon as the reduce is through.""")
+UNFAIR_SHARE = mistake("""a rank owns too much
+    Owners are chosen by elements, not in turn: assign_owner(loads, parameter), in the order of
+    module.parameters().""")
+TOO_MANY_GRADIENTS_AT_ONCE = mistake("""right, but too many gradients are alive at once
+    Let go of a gradient while backward goes on: before a hook starts another reduce, wait for an earlier
+    one, and set parameter.grad = None there where this rank is not the owner. Nor may a list of handles
+    or copies hold on to it.""")
 
-# FullyShardedDataParallel
-MASTERS_NOT_KEPT = Mistake(
-    "parameters or gradients in another dtype",
-    "Shards and their gradients stay in the parameter's own dtype. Cast to compute_dtype what is "
-    "gathered, and cast the reduced gradient back.",
-)
-SMALL_PARAMETER_SHARDED = Mistake(
-    "a small parameter is sharded",
-    "A parameter of fewer than min_shard_numel elements stays whole on every rank: gathering it would "
-    "cost a latency for a few bytes. An empty one does, too, whatever min_shard_numel is.",
-)
-NOT_SHARDED = Mistake(
-    "right, but a rank holds more than its shards",
-    "What parameters() gives are shards of ⌈numel / N⌉ elements; the whole parameter is registered nowhere.",
-    follows_patterns=True,
-)
-WHOLE_PARAMETERS_HELD = Mistake(
-    "right, but a rank holds whole parameters",
-    "A part of a tensor is a view, which keeps the memory of the whole: clone() makes a shard of it. And "
-    "memory that is kept to gather into is held all the time. Nor is anything gathered before a forward.",
-)
-NAMES_OF_THE_STATE = Mistake(
-    "a state dict with other names",
-    "full_state_dict() has the names of the wrapped module's own state_dict(), without a prefix, with "
-    "both names of a tied parameter, and with its buffers.",
-)
-NOT_THE_WHOLE_STATE = Mistake(
-    "a state dict with other tensors",
-    "full_state_dict() gathers every shard, in its own dtype, cuts the padding off and gives it its shape.",
-)
-GATHERED_TWICE = Mistake(
-    "right, but gathered more than once",
-    "A module reads self.weight several times in one forward. Keep what has been gathered until its "
-    "forward, or its backward, is over. What is prefetched has to be used.",
-    follows_patterns=True,
-)
-ALL_AT_ONCE = Mistake(
-    "right, but all layers are gathered at once",
-    "Gather layer by layer: what is gathered for one is freed before the next but one comes.",
-)
-NOT_IN_COMPUTE_DTYPE = Mistake(
-    "another dtype is sent",
-    "Cast the shard before it is gathered, not afterwards: that is what halves the traffic. Gradients "
-    "are reduced in this dtype, too.",
-)
-NOT_FREED_IN_FORWARD = Mistake(
-    "right, but layers are not freed in forward",
-    "When a layer's forward is over, drop every reference to its gathered parameter: in your own lists "
-    "and dicts, and what autograd saves for backward (saved_tensors_hooks).",
-)
-KEPT_FOR_BACKWARD = Mistake(
-    "right, but parameters are kept for backward",
-    "Autograd saves the weight of every matrix product. Let pack return something small for a gathered "
-    "parameter and its views, and let unpack gather it again.",
-)
-NOT_FREED_IN_BACKWARD = Mistake(
-    "right, but layers are not freed in backward",
-    "When a parameter's gradient arrives, its last user is through: free the parameter, and start the "
-    "reduce-scatter. Wait for an earlier one first, so that full gradients do not pile up. A frozen one "
-    "is through as soon as it is unpacked.",
-)
-LEFT_OVER_AFTER_THE_STEP = Mistake(
-    "memory that is left over after the step",
-    "When the step is over, a rank holds its shards and their gradients. Forget handles, gathered "
-    "parameters and full gradients.",
-)
+# ShardedParameter
+NO_PARAMETER = mistake("""no parameter in .shard
+    .shard is an nn.Parameter, and has requires_grad=False if the whole parameter has.""")
+ANOTHER_SHARD = patterned("""a shard with other contents
+    Flatten the parameter, append zeros until N parts of ⌈numel / N⌉ elements come out, and keep the part at
+    this rank's position in the group.""")
+VIEW_OF_THE_WHOLE = mistake("""right, but the shard keeps the whole parameter alive
+    A part of a tensor is a view, which keeps the memory of the whole: clone() makes a shard of it.""")
+ANOTHER_WHOLE = patterned("""another parameter than the one that was sharded
+    Gather the shards in the order of the ranks, cut the padding off, and give the rest its shape.""")
+OLD_VALUES = mistake("""old values are gathered
+    An optimizer changes .shard. After free() the next gather sends what is in it then.""")
+START_WAITS = mistake("""the start waits for the end
+    start_gathering() and start_reducing() return while the data are on their way: async_op=True, and wait()
+    in gathered(), free() and finish_reducing().""")
+NOT_FREED = mistake("""right, but free() keeps what was gathered
+    When free() returns, nothing refers to the gathered memory any more: not an attribute, not a handle.""")
+GRADIENT_NOT_ADDED = mistake("""gradients do not add up
+    finish_reducing() adds to what .shard.grad holds already, as backward does.""")
+ANOTHER_GRADIENT = patterned("""a shard of the gradient with other contents
+    A reduce-scatter with ReduceOp.AVG, of the gradient flattened and padded as the parameter is, gives this
+    rank's shard of the mean.""")
+
+# ShardedModule, FullyShardedDataParallel
+MASTERS_NOT_KEPT = mistake("""parameters or gradients in another dtype
+    Shards and their gradients stay in the parameter's own dtype. Cast to compute_dtype what is gathered,
+    and cast the reduced gradient back.""")
+SMALL_PARAMETER_SHARDED = mistake("""a small parameter is sharded
+    A parameter of fewer than min_shard_numel elements stays whole on every rank: gathering it would cost
+    a latency for a few bytes. An empty one does, too, whatever min_shard_numel is.""")
+NOT_SHARDED = patterned("""right, but a rank holds more than its shards
+    What parameters() gives are shards of ⌈numel / N⌉ elements; the whole parameter is registered nowhere.""")
+WHOLE_PARAMETERS_HELD = mistake("""right, but a rank holds whole parameters
+    A part of a tensor is a view, which keeps the memory of the whole: clone() makes a shard of it. And
+    memory that is kept to gather into is held all the time. Nor is anything gathered before a forward.""")
+NAMES_OF_THE_STATE = mistake("""a state dict with other names
+    full_state_dict() has the names of the wrapped module's own state_dict(), without a prefix, with both
+    names of a tied parameter, and with its buffers.""")
+NOT_THE_WHOLE_STATE = mistake("""a state dict with other tensors
+    full_state_dict() gathers every shard, in its own dtype, cuts the padding off and gives it its shape.""")
+GATHERED_TWICE = patterned("""right, but gathered more than once
+    A module reads self.weight several times in one forward. Keep what has been gathered until its
+    forward, or its backward, is over. What is prefetched has to be used.""")
+ALL_AT_ONCE = mistake("""right, but all layers are gathered at once
+    Gather layer by layer: what is gathered for one is freed before the next but one comes.""")
+NOT_IN_COMPUTE_DTYPE = mistake("""another dtype is sent
+    Cast the shard before it is gathered, not afterwards: that is what halves the traffic. Gradients are
+    reduced in this dtype, too.""")
+NOT_FREED_IN_FORWARD = mistake("""right, but layers are not freed in forward
+    When a layer's forward is over, drop every reference to its gathered parameter: in your own lists and
+    dicts, and what autograd saves for backward (saved_tensors_hooks).""")
+KEPT_FOR_BACKWARD = mistake("""right, but parameters are kept for backward
+    Autograd saves the weight of every matrix product. Let pack return something small for a gathered
+    parameter and its views, and let unpack gather it again.""")
+NOT_FREED_IN_BACKWARD = mistake("""right, but layers are not freed in backward
+    When a parameter's gradient arrives, its last user is through: free the parameter, and start the
+    reduce-scatter. Wait for an earlier one first, so that full gradients do not pile up. A frozen one is
+    through as soon as it is unpacked.""")
+LEFT_OVER_AFTER_THE_STEP = mistake("""memory that is left over after the step
+    When the step is over, a rank holds its shards and their gradients. Forget handles, gathered
+    parameters and full gradients.""")
+
+# PrefetchingFullyShardedDataParallel
+NOT_PREFETCHED = mistake("""a layer is not gathered ahead
+    Remember the order in which parameters were needed in the last step, one for forward and one for
+    backward. When one is needed, start the all-gather of the next, before the layer computes.""")
+PREFETCH_WAITED_FOR = mistake("""a layer is gathered ahead, and waited for
+    To prefetch is to start the all-gather (async_op=True, start_gathering()) and go on. Wait when the
+    parameter is read, not before.""")
 
 
-def _model(name: str) -> Rule:
-    return lambda case: getattr(case, "model", "") == name
-
-
-PATTERNS: tuple[Pattern, ...] = (
-    Pattern(
-        lambda case: case.members is not None,
-        "Only a group that is not the default one goes wrong: pass group= to every call, and use positions "
-        "in the group: dist.get_rank(group), group_src, group_dst.",
-    ),
+PATTERNS: tuple[Pattern[Any], ...] = (
+    smaller_group("every call, and use positions in the group: dist.get_rank(group), group_src, group_dst."),
     single_rank("Only a single rank goes wrong: it owns everything."),
     Pattern(
         lambda case: "backwards" in case.title,
         "Only several backwards in a step, not all of the same layers, go wrong: a finish adds to what .grad "
         "holds from an earlier one, and what was gathered in vain is freed before the next step changes it.",
     ),
-    Pattern(
-        _model("tied"),
+    of_model(
+        "tied",
         "Only tied parameters go wrong: module.parameters() lists each once, but it has several names, in "
         "several modules.",
     ),
-    Pattern(
-        _model("names"),
+    of_model(
+        "names",
         "Only tied parameters go wrong: module.parameters() lists each once, but it has several names, in "
         "several modules or in one: named_parameters(remove_duplicate=False) lists all.",
     ),
-    Pattern(
-        _model("frozen"),
+    of_model(
+        "frozen",
         "Only frozen parameters go wrong: they have requires_grad=False and no gradient, and are used all "
         "the same.",
     ),
-    Pattern(
-        _model("unused"),
+    of_model(
+        "unused",
         "Only unused parameters go wrong: on a rank that did not use one its hook is not called, while "
         "another rank reduces it.",
     ),
-    Pattern(_model("empty"), "Only an empty parameter goes wrong: 0 elements are legal."),
-    Pattern(
-        _model("sizes"),
+    of_model("empty", "Only an empty parameter goes wrong: 0 elements are legal."),
+    of_model(
+        "sizes",
         "Only empty and tiny parameters go wrong: 0 elements are legal, and so are 1 element and no "
         "dimension.",
     ),
-    Pattern(
-        _model("frozen stack"),
+    of_model(
+        "frozen stack",
         "Only frozen parameters go wrong: no gradient will tell when one is through in backward.",
     ),
-    Pattern(_model("mixed"), "Only several dtypes go wrong: each parameter keeps its own."),
-    Pattern(_model("buffers"), "Only buffers go wrong: they can be of any dtype, and are not sharded."),
-    Pattern(
-        _model("attention"),
+    of_model("mixed", "Only several dtypes go wrong: each parameter keeps its own."),
+    of_model("buffers", "Only buffers go wrong: they can be of any dtype, and are not sharded."),
+    of_model(
+        "attention",
         "Only attention goes wrong: nn.MultiheadAttention uses the parameters of its child out_proj itself, "
         "and never calls it; an embedding is indexed, not multiplied, by integers "
         "that stay as they are. Gather whenever a parameter is read.",

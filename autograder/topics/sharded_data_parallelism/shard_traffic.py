@@ -12,14 +12,9 @@ from torch import nn
 
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted
-from autograder.topics.data_parallelism.gradient_traffic import named
+from autograder.kit.received import named
 from autograder.topics.data_parallelism.mistakes import NO_WAIT
-from autograder.topics.sharded_data_parallelism.mistakes import (
-    ALL_AT_ONCE,
-    ALL_REDUCED,
-    ANOTHER_COLLECTIVE,
-    NOT_IN_COMPUTE_DTYPE,
-)
+from autograder.topics.sharded_data_parallelism import mistakes
 from fourranks.trace import Call
 
 REDUCES = ("reduce", "reduce_scatter", "reduce_scatter_single")
@@ -29,10 +24,10 @@ COPIES = ("broadcast", *GATHERS)
 
 
 def broken_rules(calls: Sequence[Call], allowed: Sequence[str], where: str) -> Problem | None:
-    """A call that is none of the allowed ones, or whose handle was not waited for."""
+    """Find a call that is none of the allowed ones, or whose handle was not waited for."""
     for call in calls:
         if call.op not in allowed:
-            mistake = ALL_REDUCED if call.op in ALL_REDUCES else ANOTHER_COLLECTIVE
+            mistake = mistakes.ALL_REDUCED if call.op in ALL_REDUCES else mistakes.ANOTHER_COLLECTIVE
             names = ", ".join(f"dist.{op}" for op in allowed if not op.endswith("_single"))
             return Problem(mistake, f"{where}: no other collectives than {names}", named(call))
         if call.end is None:
@@ -41,7 +36,7 @@ def broken_rules(calls: Sequence[Call], allowed: Sequence[str], where: str) -> P
 
 
 def owners(numels: Sequence[int], world_size: int) -> list[int]:
-    """Who owns parameters of so many trained elements, as the exercise's `assign_owner` says."""
+    """Return who owns parameters of so many trained elements, as the exercise's `assign_owner` says."""
     loads, chosen = [0] * world_size, []
     for numel in numels:
         chosen.append(loads.index(min(loads)))
@@ -50,12 +45,12 @@ def owners(numels: Sequence[int], world_size: int) -> list[int]:
 
 
 def world_size(calls: Sequence[Call]) -> int:
-    """How many ranks take part in these calls."""
+    """Count the ranks that take part in these calls."""
     return max((len(call.ranks) for call in calls), default=1)
 
 
 def whole_bytes(calls: Sequence[Call], ops: Sequence[str]) -> int:
-    """Bytes of the arrays that these calls move; of what is gathered, a rank puts in one part of N."""
+    """Count the bytes of the arrays that these calls move; to a gather, a rank gives one part of N."""
     return sum(_whole(call) for call in calls if call.op in ops)
 
 
@@ -66,7 +61,7 @@ def _whole(call: Call) -> int:
 def too_much(
     calls: Sequence[Call], ops: Sequence[str], limit: int, mistake: Mistake, what: str, where: str
 ) -> Problem | None:
-    """More bytes than the limit in these collectives, as a problem with this mistake."""
+    """Find more bytes than the limit in these collectives, as a problem with this mistake."""
     sent = whole_bytes(calls, ops)
     if sent <= limit:
         return None
@@ -74,16 +69,16 @@ def too_much(
 
 
 def too_large(calls: Sequence[Call], limit: int, where: str) -> Problem | None:
-    """An all-gather of more than a layer."""
+    """Find an all-gather of more than a layer."""
     largest = max((call for call in calls if call.op in GATHERS), key=_whole, default=None)
     if largest is None or _whole(largest) <= limit:
         return None
     expected = f"{where}: one layer at a time, at most {counted(limit, 'byte')}"
-    return Problem(ALL_AT_ONCE, expected, f"{counted(_whole(largest), 'byte')} in {named(largest)}")
+    return Problem(mistakes.ALL_AT_ONCE, expected, f"{counted(_whole(largest), 'byte')} in {named(largest)}")
 
 
 def too_much_under_way(calls: Sequence[Call], limit: int, mistake: Mistake, where: str) -> Problem | None:
-    """More bytes than the limit in calls that have been issued, but not waited for, at one moment."""
+    """Find more bytes than the limit in calls that have been issued, but not waited for, at one moment."""
     most = max((_under_way(calls, call.start) for call in calls), default=0)
     if most <= limit:
         return None
@@ -98,11 +93,11 @@ def _under_way(calls: Sequence[Call], moment: float) -> int:
 
 
 def other_dtypes(calls: Sequence[Call], dtype: str, where: str) -> Problem | None:
-    """A call with data of another dtype than the one that is to be sent."""
+    """Find a call with data of another dtype than the one that is to be sent."""
     for call in calls:
         if call.nbytes and call.dtype != dtype:
             return Problem(
-                NOT_IN_COMPUTE_DTYPE, f"{where}: {dtype} is sent", f"{call.dtype} in {named(call)}"
+                mistakes.NOT_IN_COMPUTE_DTYPE, f"{where}: {dtype} is sent", f"{call.dtype} in {named(call)}"
             )
     return None
 
@@ -139,11 +134,11 @@ class Shards:
         self.held = sum(map(self._shard_numel, sharded)) + sum(p.numel() for p in small)
 
     def shards(self, parameter: nn.Parameter) -> bool:
-        """Whether this parameter is to be sharded."""
+        """Tell whether this parameter is to be sharded."""
         return parameter.numel() >= self._min_numel
 
     def others_bytes(self, parameter: nn.Parameter) -> int:
-        """Bytes of the shards that a rank does not hold, without padding."""
+        """Count the bytes of the shards that a rank does not hold, without padding."""
         missing = max(0, parameter.numel() - self._shard_numel(parameter))
         return missing * (self._itemsize or parameter.element_size())
 

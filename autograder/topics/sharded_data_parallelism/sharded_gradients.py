@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -11,13 +11,13 @@ import torch
 
 from autograder.inside.drivers import data_parallelism as training
 from autograder.inside.drivers import sharded_data_parallelism as drivers
-from autograder.inside.drivers.small_models import build, model_bytes
-from autograder.kit.case import Trial
-from autograder.kit.judge import judge
+from autograder.inside.drivers.small_models import Gradients, build, model_bytes
+from autograder.inside.reports import as_many
+from autograder.kit.check import Cases, Code, check
 from autograder.kit.problem import Problem, counted, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings, taking_part
 from autograder.kit.stretches import Stretch, stretches
-from autograder.kit.student import Function, Outcome
+from autograder.kit.student import Outcome
 from autograder.topics.data_parallelism import gradient_traffic
 from autograder.topics.data_parallelism.gradients import (
     Expected,
@@ -25,55 +25,23 @@ from autograder.topics.data_parallelism.gradients import (
     expectations,
     wrong_gradients,
 )
-from autograder.topics.data_parallelism.training import Training, draw_batches
+from autograder.topics.data_parallelism.training import KIND_OF_MODEL, Training, draw_batches
 from autograder.topics.data_parallelism.wrapping import wrong_start
-from autograder.topics.sharded_data_parallelism import held_memory, shard_traffic
+from autograder.topics.sharded_data_parallelism import held_memory, mistakes, shard_traffic, trials
 from autograder.topics.sharded_data_parallelism.banned import BANNED
-from autograder.topics.sharded_data_parallelism.mistakes import (
-    ANOTHER_OWNER,
-    GRADIENT_KEPT,
-    GRADIENTS_REDUCED_TWICE,
-    NO_OWNER,
-    TOO_MANY_GRADIENTS_AT_ONCE,
-    UNFAIR_SHARE,
-)
-from autograder.topics.sharded_data_parallelism.trials import (
-    LAYER_BYTES,
-    NUM_LAYERS,
-    Sharding,
-    memory_setting,
-)
 
-Code = Callable | Function
+Found = Sequence[tuple[str, Gradients]]  # of each rank, with its rank and step in words
 
 
-MODELS = {
-    "plain": "three layers",
-    "tied": "tied parameters",
-    "frozen": "frozen parameters",
-    "unused": "unused parameters",
-    "empty": "an empty parameter",
-    "mixed": "three dtypes",
-    "buffers": "buffers",
-}
-
-
-def sharded_gradients(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> None:
-    """Checks `ShardedGradients`: each gradient on one rank, reduced in time and once, and gone elsewhere.
-
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    judge("ShardedGradients", code, _reducing(world_sizes, seed), seed, BANNED)
-
-
-def _reducing(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
+@check("ShardedGradients", banned=BANNED)
+def sharded_gradients(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
+    """Check `ShardedGradients`: each gradient on one rank, reduced in time and once, and gone elsewhere."""
     for setting in settings(world_sizes, seed):
-        for number, model in enumerate(MODELS):
+        for number, model in enumerate(KIND_OF_MODEL):
             few = setting.world_size <= 3 or number % 2 == setting.world_size % 2
             if model in ("plain", "unused") or (few and not setting.members):
                 yield _reduced_trial(setting, model)
-    yield _gradient_memory_trial(memory_setting(seed))
+    yield _gradient_memory_trial(trials.memory_setting(seed))
     yield held_memory.gradients(seed)
 
 
@@ -81,12 +49,12 @@ def _reduced_trial(setting: Setting, model: str) -> Training:
     batches, model_seed = draw_batches(setting, 2), setting.model_seed(setting.ranks[0])
     expected = expectations(model, model_seed, batches, learning_rate=0.0)
     trial = setting.trial(
-        MODELS[model],
+        KIND_OF_MODEL[model],
         training.train,
         lambda p, rank: (model, setting.model_seed(rank), batches[p], {}, 0.0),
-        lambda at, where, outcome: wrong_start(build(model, model_seed), outcome, where),
+        lambda at, where, outcome: wrong_start(build(model, model_seed), 2, outcome, where),
         model=model,
-        kind=Sharding,
+        kind=trials.Sharding,
         received=lambda p: _owned_bytes(expected, model, p) + (model_bytes(model) if p else 0),
     )
     reduced = partial(_wrong_reductions, expected, model)
@@ -94,7 +62,7 @@ def _reduced_trial(setting: Setting, model: str) -> Training:
 
 
 def _owned_bytes(expected: Sequence[Expected], model: str, position: int) -> int:
-    """Bytes of the gradients that a rank must own, and cannot know without the others."""
+    """Count the bytes of the gradients that a rank must own, and cannot know without the others."""
     module = build(model, 0)
     numels = [p.numel() * p.requires_grad for p in module.parameters()]
     owners = shard_traffic.owners(numels, len(expected[0].local))
@@ -108,13 +76,13 @@ def _owned_bytes(expected: Sequence[Expected], model: str, position: int) -> int
 def _wrong_reductions(
     expected: Sequence[Expected], model: str, outcomes: Sequence[tuple[str, Outcome]]
 ) -> Problem | None:
-    """What is wrong with the steps, in what all ranks did before what each did too late."""
+    """Find what is wrong with the steps, in what all ranks did before what each did too late."""
     module = build(model, 0)
     parts = [stretches(outcome, "began", len(expected)) for _, outcome in outcomes]
     for number, step in enumerate(expected):
         wheres = [f"{where}, step {number + 1}" for where, _ in outcomes]
         held = [
-            (where, outcome.value["steps"][number]["gradients"])
+            (where, as_many(outcome.value.steps, len(expected))[number])
             for where, (_, outcome) in zip(wheres, outcomes, strict=True)
         ]
         each = [(where, own[number]) for where, own in zip(wheres, parts, strict=True)]
@@ -135,12 +103,12 @@ def _heavy(step: Stretch, module: torch.nn.Module, where: str) -> Problem | None
     padding = sum(p.element_size() for p in trained) * shard_traffic.world_size(calls) * scattered
     limit = sum(p.nbytes for p in trained) + padding
     return shard_traffic.broken_rules(calls, shard_traffic.REDUCES, where) or shard_traffic.too_much(
-        calls, shard_traffic.REDUCES, limit, GRADIENTS_REDUCED_TWICE, "reduces", where
+        calls, shard_traffic.REDUCES, limit, mistakes.GRADIENTS_REDUCED_TWICE, "reduces", where
     )
 
 
 def _late(step: Stretch, module: torch.nn.Module, where: str) -> Problem | None:
-    """Only where there is a reduce for each gradient can be told which one is late; else memory tells."""
+    """Find a reduce that is late where each gradient has one; elsewhere memory tells."""
     allowed = gradient_traffic.one_by_one(module)
     calls = [call for call in step.calls if call.moves_data]
     if len(calls) != len(allowed):
@@ -148,14 +116,14 @@ def _late(step: Stretch, module: torch.nn.Module, where: str) -> Problem | None:
     return gradient_traffic.late(calls, allowed, step, where)
 
 
-def _wrong_owners(step: Expected, found: Sequence[tuple[str, dict]]) -> Problem | None:
-    """A gradient that is not the mean on one rank and gone on all others."""
+def _wrong_owners(step: Expected, found: Found) -> Problem | None:
+    """Find a gradient that is not the mean on one rank and gone on all others."""
     for name, want in step.mean.items():
         if want is None or not want.numel():
             continue
         holders = [at for at, (_, gradients) in enumerate(found) if gradients.get(name) is not None]
         if not holders:
-            return Problem(NO_OWNER, f"{name}.grad on one rank", "None on all ranks")
+            return Problem(mistakes.NO_OWNER, f"{name}.grad on one rank", "None on all ranks")
         only = Expected({name: want}, [{name: local[name]} for local in step.local])
         wrong = [wrong_gradients(found[at][1], only, at, found[at][0]) for at in holders]
         if all(wrong):
@@ -163,13 +131,13 @@ def _wrong_owners(step: Expected, found: Sequence[tuple[str, dict]]) -> Problem 
         if len(holders) > 1:
             where = found[holders[next(at for at, problem in enumerate(wrong) if problem or at)]][0]
             return Problem(
-                GRADIENT_KEPT, f"{where}: {name}.grad on its owner only", f"on {len(holders)} ranks"
+                mistakes.GRADIENT_KEPT, f"{where}: {name}.grad on its owner only", f"on {len(holders)} ranks"
             )
     return None
 
 
-def _unfair(step: Expected, found: Sequence[tuple[str, dict]]) -> Problem | None:
-    """A rank that has more than an equal share and one gradient."""
+def _unfair(step: Expected, found: Found) -> Problem | None:
+    """Find a rank that has more than an equal share and one gradient."""
     sizes = {name: want.nbytes for name, want in step.mean.items() if want is not None}
     limit = sum(sizes.values()) // len(found) + max(sizes.values())
     for where, gradients in found:
@@ -178,15 +146,15 @@ def _unfair(step: Expected, found: Sequence[tuple[str, dict]]) -> Problem | None
         )
         if held > limit:
             return Problem(
-                UNFAIR_SHARE, f"{where}: at most {counted(limit, 'byte')} of gradients", f"{held:,} bytes"
+                mistakes.UNFAIR_SHARE,
+                f"{where}: at most {counted(limit, 'byte')} of gradients",
+                f"{held:,} bytes",
             )
     return None
 
 
-def _other_owners(
-    module: torch.nn.Module, step: Expected, found: Sequence[tuple[str, dict]]
-) -> Problem | None:
-    """A gradient on another rank than `assign_owner` says: an optimizer would look for it elsewhere."""
+def _other_owners(module: torch.nn.Module, step: Expected, found: Found) -> Problem | None:
+    """Find a gradient on another rank than `assign_owner` says: an optimizer would look for it elsewhere."""
     numels = [p.numel() * p.requires_grad for p in module.parameters()]
     owners = shard_traffic.owners(numels, len(found))
     for (name, parameter), owner in zip(module.named_parameters(), owners, strict=True):
@@ -194,31 +162,29 @@ def _other_owners(
             continue
         where, gradients = found[owner]
         if gradients.get(name) is None:
-            return Problem(ANOTHER_OWNER, f"{where}: {name}.grad", "it is on another rank")
+            return Problem(mistakes.ANOTHER_OWNER, f"{where}: {name}.grad", "it is on another rank")
     return None
 
 
 def _gradient_memory_trial(setting: Setting) -> Training:
-    share = NUM_LAYERS * LAYER_BYTES // setting.world_size
-    limits = {
-        "left": share + 2 * LAYER_BYTES,
-        "peak": share + 8 * LAYER_BYTES,
-    }  # one, three, what else there is
+    share = trials.NUM_LAYERS * trials.LAYER_BYTES // setting.world_size
     batch = torch.ones(2, 48)
 
     def verify(at: int, where: str, outcome: Outcome) -> Problem | None:
-        for name, when in {"peak": "in backward", "left": "after it"}.items():
-            if outcome.value[name] > limits[name]:
-                expected = f"{where}: at most {limits[name]:,} bytes of gradients at a time {when}"
-                return Problem(TOO_MANY_GRADIENTS_AT_ONCE, expected, f"{outcome.value[name]:,} bytes")
+        found: drivers.HeldGradients = outcome.value
+        for held, layers, when in ((found.peak, 8, "in backward"), (found.left, 2, "after it")):
+            limit = share + layers * trials.LAYER_BYTES  # one gradient, three, and what else there is
+            if held > limit:
+                expected = f"{where}: at most {limit:,} bytes of gradients at a time {when}"
+                return Problem(mistakes.TOO_MANY_GRADIENTS_AT_ONCE, expected, f"{held:,} bytes")
         return None
 
-    trial = setting.trial(
-        f"memory, gradients of {NUM_LAYERS * LAYER_BYTES:,} bytes",
+    return setting.trial(
+        f"memory, gradients of {trials.NUM_LAYERS * trials.LAYER_BYTES:,} bytes",
         drivers.hold_gradients,
         lambda _, rank: (setting.model_seed(rank), batch),
         verify,
         model="stack",
-        kind=Sharding,
+        kind=trials.Sharding,
+        size=0,  # what else goes wrong tells more
     )
-    return replace(trial, size=0)  # what else goes wrong tells more

@@ -15,17 +15,3 @@ from autograder.topics.tensor_parallelism.differentiable_collectives import (
     scatter_to_ranks,
 )
 from autograder.topics.tensor_parallelism.vocabulary_parallelism import vocab_parallel_cross_entropy
-
-__all__ = [
-    "all_gather_mlp",
-    "column_parallel_linear",
-    "copy_to_ranks",
-    "gather_from_ranks",
-    "parallel_attention",
-    "parallel_mlp",
-    "reduce_from_ranks",
-    "row_parallel_linear",
-    "scatter_to_ranks",
-    "sequence_parallel_mlp",
-    "vocab_parallel_cross_entropy",
-]

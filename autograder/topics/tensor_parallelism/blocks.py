@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 
-from autograder.topics.tensor_parallelism.activation_traffic import Collective, Traffic
 from autograder.topics.tensor_parallelism.shards import WHOLE, Cut
+from autograder.topics.tensor_parallelism.traffic import Collective, Traffic
 from autograder.unsharded import MLP, Attention, DeepMLP, PreNormMLP
 
 BYTES = 8  # of an element: all is in float64
@@ -38,11 +39,11 @@ class Block:
 
     title: str
     whole: Callable[[], nn.Module]
-    arguments: tuple
+    arguments: tuple[Any, ...]
     inputs: tuple[int, ...]
     cuts: dict[str, Cut]
     traffic: Traffic
-    options: dict = field(default_factory=dict)
+    options: dict[str, bool] = field(default_factory=dict)
     input_cut: Cut = WHOLE
     output_cut: Cut = WHOLE
     added_once: str = ""
@@ -129,8 +130,7 @@ def deep_mlp(n: int) -> Iterator[Block]:
             inputs,
             {f"layers.{layer}.{kind}": ROWS for layer in range(num_layers) for kind in kinds},
             Traffic(
-                (_collective("all_gather", inputs, num_layers),),
-                (*inner, _collective("all_reduce", inputs)),
+                (_collective("all_gather", inputs, num_layers),), (*inner, _collective("all_reduce", inputs))
             ),
         )
 
@@ -159,18 +159,18 @@ def _one_all_reduce_each_way(shape: Sequence[int]) -> Traffic:
     return Traffic((_collective("all_reduce", shape),), (_collective("all_reduce", shape),))
 
 
-def indivisible_width(n: int) -> tuple:
-    """Arguments of a constructor, and the number in them that does not divide."""
+def indivisible_width(n: int) -> tuple[list[int], int]:
+    """Return arguments of a constructor, and the number in them that does not divide."""
     return [2 * n, n + 1], n + 1
 
 
-def indivisible_input(n: int) -> tuple:
+def indivisible_input(n: int) -> tuple[list[int], int]:
     return [n + 1, 2 * n], n + 1
 
 
-def indivisible_layers(n: int) -> tuple:
+def indivisible_layers(n: int) -> tuple[list[int], int]:
     return [n + 1, 2], n + 1
 
 
-def indivisible_heads(n: int) -> tuple:
+def indivisible_heads(n: int) -> tuple[list[int], int]:
     return [n * (n + 1), n + 1], n + 1  # the width divides

@@ -9,41 +9,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import torch
 
 from autograder.inside.drivers import tensor_parallelism as drivers
 from autograder.kit.case import Trial
-from autograder.kit.judge import judge
+from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import MODIFIED, Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
-from autograder.kit.student import Function, Outcome
-from autograder.topics.tensor_parallelism.activation_traffic import (
-    Collective,
-    Traffic,
-    excess,
-    least_received,
-)
+from autograder.topics.tensor_parallelism import mistakes
 from autograder.topics.tensor_parallelism.banned import BANNED
-from autograder.topics.tensor_parallelism.mistakes import (
-    AVERAGED,
-    CUT_GRAPH,
-    GRADIENT_OVERWRITTEN,
-    INDIVISIBLE_ACCEPTED,
-    NOT_GATHERED_IN_BACKWARD,
-    NOT_SUMMED_IN_BACKWARD,
-    NOT_SUMMED_IN_FORWARD,
-    PART_OF_ANOTHER_RANK,
-    PARTS_IN_ANOTHER_ORDER,
-    SCALED_NEEDLESSLY,
-    SUMMED_NEEDLESSLY,
-    VAGUE_REFUSAL,
-    WRONG_BACKWARD,
-    WRONG_FORWARD,
-)
 from autograder.topics.tensor_parallelism.shards import Cut, Tensors
-from autograder.topics.tensor_parallelism.trials import by_rank, names, trial
+from autograder.topics.tensor_parallelism.traffic import Collective, Traffic, excess, least_received
+from autograder.topics.tensor_parallelism.trials import Outcomes, ShardedTrial, names, together
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
 LARGEST = 8  # of the numbers drawn, so that bfloat16 is exact for the sum over 8 ranks
@@ -90,55 +70,48 @@ class Expected:
     traffic: Traffic
 
 
-def copy_to_ranks(
-    function: Callable | Function, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0
-) -> None:
-    """Checks `copy_to_ranks`: the same forward, the sum over the ranks backward.
-
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    judge("copy_to_ranks", function, _alike(world_sizes, seed, _copied), seed, BANNED)
+Expect = Callable[[list[Tensor], list[Tensor]], Expected]  # by the ranks' inputs and gradients
 
 
-def reduce_from_ranks(
-    function: Callable | Function, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0
-) -> None:
-    """Checks `reduce_from_ranks`: the sum over the ranks forward, the same backward.
-
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    judge("reduce_from_ranks", function, _alike(world_sizes, seed, _reduced), seed, BANNED)
+@check(banned=BANNED)
+def copy_to_ranks(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
+    """Check `copy_to_ranks`: the same forward, the sum over the ranks backward."""
+    yield from _alike(world_sizes, seed, _copied)
 
 
-def gather_from_ranks(
-    function: Callable | Function, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0
-) -> None:
-    """Checks `gather_from_ranks`: all parts forward, this rank's part backward.
-
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    judge("gather_from_ranks", function, _gathering(world_sizes, seed), seed, BANNED)
+@check(banned=BANNED)
+def reduce_from_ranks(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
+    """Check `reduce_from_ranks`: the sum over the ranks forward, the same backward."""
+    yield from _alike(world_sizes, seed, _reduced)
 
 
-def scatter_to_ranks(
-    function: Callable | Function, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0
-) -> None:
-    """Checks `scatter_to_ranks`: this rank's part forward, all parts backward, and what does not divide.
+@check(banned=BANNED)
+def gather_from_ranks(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
+    """Check `gather_from_ranks`: all parts forward, this rank's part backward."""
+    for setting, dim, shape in _cut_shapes(world_sizes, seed):
+        part = _part(shape, dim, len(setting.ranks))
+        x, gradient = _draw(setting, shape, part), _draw(setting, shape, shape.whole)
+        yield _trial(setting, shape, x, gradient, _gathered(x, gradient, dim))
 
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    judge("scatter_to_ranks", function, _scattering(world_sizes, seed), seed, BANNED)
+
+@check(banned=BANNED)
+def scatter_to_ranks(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
+    """Check `scatter_to_ranks`: this rank's part forward, all parts backward, and what does not divide."""
+    for setting, dim, shape in _cut_shapes(world_sizes, seed):
+        part = _part(shape, dim, len(setting.ranks))
+        x, gradient = _draw(setting, shape, shape.whole), _draw(setting, shape, part)
+        yield _trial(setting, shape, x, gradient, _scattered(x, gradient, dim))
+    for setting in settings(world_sizes, seed):
+        size = len(setting.ranks) + 1
+        if size > 2:
+            yield refusal(setting, [torch.zeros(2, size), -1], size)
 
 
 # --- cases
 
 
-def _alike(world_sizes: Sequence[int], seed: int, expect: Callable) -> Iterator[Trial]:
-    """The tensors of all ranks have one shape, and so has what comes out."""
+def _alike(world_sizes: Sequence[int], seed: int, expect: Expect) -> Iterator[Trial]:
+    """Draw tensors of one shape on all ranks, which is that of what comes out, too."""
     for setting in settings(world_sizes, seed):
         for shape in (
             Shape((3, 4)),
@@ -149,40 +122,24 @@ def _alike(world_sizes: Sequence[int], seed: int, expect: Callable) -> Iterator[
             yield _trial(setting, shape, x, gradient, expect(x, gradient))
 
 
-def _gathering(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
-    for setting, shape in _cut_shapes(world_sizes, seed):
-        num_ranks = len(setting.ranks)
-        x, gradient = _draw(setting, shape, _part(shape, num_ranks)), _draw(setting, shape, shape.whole)
-        yield _trial(setting, shape, x, gradient, _gathered(x, gradient, shape.dim))
-
-
-def _scattering(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
-    for setting, shape in _cut_shapes(world_sizes, seed):
-        num_ranks = len(setting.ranks)
-        x, gradient = _draw(setting, shape, shape.whole), _draw(setting, shape, _part(shape, num_ranks))
-        yield _trial(setting, shape, x, gradient, _scattered(x, gradient, shape.dim))
+def _cut_shapes(world_sizes: Sequence[int], seed: int) -> Iterator[tuple[Setting, int, Shape]]:
+    """Give settings, each with a dimension along which tensors are cut, and a shape that can be."""
     for setting in settings(world_sizes, seed):
-        if len(setting.ranks) > 1:
-            yield refusal(setting, [torch.zeros(2, len(setting.ranks) + 1), -1], {}, len(setting.ranks) + 1)
+        n, dtype = len(setting.ranks), DTYPES[setting.world_size % 3]
+        yield setting, -1, Shape((3, 2 * n), dim=-1)
+        yield setting, 0, Shape((n, 3), dim=0)
+        yield setting, 1, Shape((2, 3 * n, 5), dim=1, dtype=dtype, strided=True)
+        yield setting, 1, Shape((2, 0), dim=1)
 
 
-def _cut_shapes(world_sizes: Sequence[int], seed: int) -> Iterator[tuple[Setting, Shape]]:
-    for setting in settings(world_sizes, seed):
-        n = len(setting.ranks)
-        yield setting, Shape((3, 2 * n), dim=-1)
-        yield setting, Shape((n, 3), dim=0)
-        yield setting, Shape((2, 3 * n, 5), dim=1, dtype=DTYPES[setting.world_size % 3], strided=True)
-        yield setting, Shape((2, 0), dim=1)
-
-
-def _part(shape: Shape, num_ranks: int) -> tuple[int, ...]:
+def _part(shape: Shape, dim: int, num_ranks: int) -> tuple[int, ...]:
     part = list(shape.whole)
-    part[shape.dim] //= num_ranks
+    part[dim] //= num_ranks
     return tuple(part)
 
 
 def _draw(setting: Setting, shape: Shape, size: tuple[int, ...]) -> list[Tensor]:
-    """Whole numbers for each rank."""
+    """Draw whole numbers for each rank."""
     return [setting.draws.randint(-LARGEST, LARGEST + 1, size, shape.dtype) for _ in setting.ranks]
 
 
@@ -190,47 +147,48 @@ def _trial(
     setting: Setting, shape: Shape, x: list[Tensor], gradient: list[Tensor], expected: Expected
 ) -> Trial:
     arguments = [] if shape.dim is None else [shape.dim]
-    return trial(
-        setting,
+    return setting.trial(
         str(shape),
         drivers.differentiate,
-        lambda at: (x[at], arguments, gradient[at], shape.strided and at % 2 == 0),
-        partial(_examine, expected, x, gradient),
-        shape.traits,
-        least_received(expected.traffic, len(setting.ranks)),
+        lambda at, _: (x[at], arguments, gradient[at], shape.strided and at % 2 == 0),
+        kind=ShardedTrial,
+        verify=together(partial(_examine, expected, x, gradient)),
+        traits=shape.traits,
+        received=lambda _: least_received(expected.traffic, len(setting.ranks)),
     )
 
 
-def refusal(setting: Setting, arguments: list, options: dict, *numbers: int) -> Trial:
-    """A call with sizes that do not divide: a ValueError with these numbers and the number of ranks."""
+def refusal(setting: Setting, arguments: list[Any], number: int) -> Trial:
+    """Make a trial with a size that does not divide: a ValueError names it and the number of ranks."""
     num_ranks = len(setting.ranks)
 
-    def verify(outcomes: Sequence[tuple[str, Outcome]]) -> Problem | None:
+    def verify(outcomes: Outcomes) -> Problem | None:
         rank, outcome = outcomes[0]
-        if not outcome.value:
-            return Problem(INDIVISIBLE_ACCEPTED, f"{rank}: a ValueError", "none")
-        missing = [each for each in (*numbers, num_ranks) if str(each) not in outcome.value]
-        if missing:
-            expected = f"{rank}: a message that names {' and '.join(map(str, (*numbers, num_ranks)))}"
-            return Problem(VAGUE_REFUSAL, expected, outcome.value)
-        return None
+        message: str = outcome.value
+        if not message:
+            return Problem(mistakes.INDIVISIBLE_ACCEPTED, f"{rank}: a ValueError", "none")
+        if all(str(each) in message for each in (number, num_ranks)):
+            return None
+        expected = f"{rank}: a message that names {number} and {num_ranks}"
+        return Problem(mistakes.VAGUE_REFUSAL, expected, message)
 
-    what = f"{' and '.join(map(str, numbers))} cannot be shared by {num_ranks} ranks"
-    return trial(setting, what, drivers.refuse, lambda at: (arguments, options), verify, ("refusal",))
+    what = f"{number} cannot be shared by {num_ranks} ranks"
+    verified = together(verify)
+    return setting.trial(what, drivers.refuse, lambda *_: (arguments, {}), kind=ShardedTrial, verify=verified)
 
 
 # --- what has to come out
 
 
 def _copied(x: list[Tensor], gradient: list[Tensor]) -> Expected:
-    total = _same_for_all(sum(gradient), len(x))
+    total = _same_for_all(_sum(gradient), len(x))
     return Expected(
         output=x,
         gradient=total,
-        output_mistakes={SUMMED_NEEDLESSLY: _same_for_all(sum(x), len(x))},
+        output_mistakes={mistakes.SUMMED_NEEDLESSLY: _same_for_all(_sum(x), len(x))},
         gradient_mistakes={
-            NOT_SUMMED_IN_BACKWARD: gradient,
-            AVERAGED: _same_for_all(sum(gradient) / len(x), len(x)),
+            mistakes.NOT_SUMMED_IN_BACKWARD: gradient,
+            mistakes.AVERAGED: _same_for_all(_sum(gradient) / len(x), len(x)),
         },
         traffic=Traffic(backward=(Collective("all_reduce", gradient[0].nbytes),)),
     )
@@ -239,12 +197,12 @@ def _copied(x: list[Tensor], gradient: list[Tensor]) -> Expected:
 def _reduced(x: list[Tensor], gradient: list[Tensor]) -> Expected:
     n = len(x)
     return Expected(
-        output=_same_for_all(sum(x), n),
+        output=_same_for_all(_sum(x), n),
         gradient=gradient,
-        output_mistakes={NOT_SUMMED_IN_FORWARD: x, AVERAGED: _same_for_all(sum(x) / n, n)},
+        output_mistakes={mistakes.NOT_SUMMED_IN_FORWARD: x, mistakes.AVERAGED: _same_for_all(_sum(x) / n, n)},
         gradient_mistakes={
-            SUMMED_NEEDLESSLY: _same_for_all(sum(gradient), n),
-            SCALED_NEEDLESSLY: [each * n for each in gradient],
+            mistakes.SUMMED_NEEDLESSLY: _same_for_all(_sum(gradient), n),
+            mistakes.SCALED_NEEDLESSLY: [each * n for each in gradient],
         },
         traffic=Traffic(forward=(Collective("all_reduce", x[0].nbytes),)),
     )
@@ -256,10 +214,10 @@ def _gathered(x: list[Tensor], gradient: list[Tensor], dim: int) -> Expected:
     return Expected(
         output=_same_for_all(whole, n),
         gradient=[cut.parts(each, n)[at] for at, each in enumerate(gradient)],
-        output_mistakes={PARTS_IN_ANOTHER_ORDER: _same_for_all(torch.cat(x[::-1], dim), n)},
+        output_mistakes={mistakes.PARTS_IN_ANOTHER_ORDER: _same_for_all(torch.cat(x[::-1], dim), n)},
         gradient_mistakes={
-            SUMMED_NEEDLESSLY: cut.parts(sum(gradient), n),
-            PART_OF_ANOTHER_RANK: [cut.parts(each, n)[0] for each in gradient],
+            mistakes.SUMMED_NEEDLESSLY: cut.parts(_sum(gradient), n),
+            mistakes.PART_OF_ANOTHER_RANK: [cut.parts(each, n)[0] for each in gradient],
         },
         traffic=Traffic(forward=(Collective("all_gather", whole.nbytes),)),
     )
@@ -278,15 +236,19 @@ def _scattered(x: list[Tensor], gradient: list[Tensor], dim: int) -> Expected:
         output=[cut.parts(each, n)[at] for at, each in enumerate(x)],
         gradient=_same_for_all(whole, n),
         output_mistakes={
-            PART_OF_ANOTHER_RANK: [cut.parts(each, n)[0] for each in x],
-            SUMMED_NEEDLESSLY: cut.parts(sum(x), n),
+            mistakes.PART_OF_ANOTHER_RANK: [cut.parts(each, n)[0] for each in x],
+            mistakes.SUMMED_NEEDLESSLY: cut.parts(_sum(x), n),
         },
         gradient_mistakes={
-            NOT_GATHERED_IN_BACKWARD: alone,
-            PARTS_IN_ANOTHER_ORDER: _same_for_all(torch.cat(gradient[::-1], dim), n),
+            mistakes.NOT_GATHERED_IN_BACKWARD: alone,
+            mistakes.PARTS_IN_ANOTHER_ORDER: _same_for_all(torch.cat(gradient[::-1], dim), n),
         },
         traffic=Traffic(backward=(Collective("all_gather", whole.nbytes),)),
     )
+
+
+def _sum(tensors: list[Tensor]) -> Tensor:
+    return torch.stack(tensors).sum(0)
 
 
 def _same_for_all(tensor: Tensor, num_ranks: int) -> list[Tensor]:
@@ -297,39 +259,40 @@ def _same_for_all(tensor: Tensor, num_ranks: int) -> list[Tensor]:
 
 
 def _examine(
-    expected: Expected, x: list[Tensor], gradient: list[Tensor], outcomes: Sequence[tuple[str, Outcome]]
+    expected: Expected, x: list[Tensor], gradient: list[Tensor], outcomes: Outcomes
 ) -> Problem | None:
-    ranks = names(outcomes)
-    forward = (
-        (x, "input", "the input after the call", MODIFIED, {}),
-        (expected.output, "output", "output", WRONG_FORWARD, expected.output_mistakes),
-    )
-    if problem := first(_compare(outcomes, *each) for each in forward):
-        return problem
-    for rank, outcome in outcomes:
-        if not outcome.value["differentiable"]:
-            return Problem(CUT_GRAPH, f"{rank}: an output with a grad_fn", "one without")
-    compared = (
-        (
+    found: list[drivers.Differentiated] = [outcome.value for _, outcome in outcomes]
+
+    def compare(
+        got: Sequence[object], wanted: Sequence[Tensor], name: str, otherwise: Mistake, known: Mistakes
+    ) -> Problem | None:
+        tensors = Tensors(name, wanted, otherwise, tuple(known.items()), tolerance=0.0)
+        return tensors.wrong(got, names(outcomes))
+
+    other = "gradient of something else that was added"
+    return (
+        compare([own.input for own in found], x, "the input after the call", MODIFIED, {})
+        or compare(
+            [own.output for own in found],
+            expected.output,
+            "output",
+            mistakes.WRONG_FORWARD,
+            expected.output_mistakes,
+        )
+        or cut_graph(outcomes, "an output")
+        or compare(
+            [own.gradient for own in found],
             expected.gradient,
-            "gradient",
             "gradient of the input",
-            WRONG_BACKWARD,
+            mistakes.WRONG_BACKWARD,
             expected.gradient_mistakes,
-        ),
-        (gradient, "neighbour", "gradient of something else that was added", GRADIENT_OVERWRITTEN, {}),
+        )
+        or compare([own.neighbour for own in found], gradient, other, mistakes.GRADIENT_OVERWRITTEN, {})
+        or first(excess(expected.traffic, outcome, len(found), rank) for rank, outcome in outcomes)
     )
-    problem = first(_compare(outcomes, *each) for each in compared)
-    return problem or first(excess(expected.traffic, outcome, len(ranks), rank) for rank, outcome in outcomes)
 
 
-def _compare(
-    outcomes: Sequence[tuple[str, Outcome]],
-    wanted: Sequence[Tensor],
-    key: str,
-    name: str,
-    otherwise: Mistake,
-    mistakes: Mistakes,
-) -> Problem | None:
-    tensors = Tensors(name, wanted, otherwise, tuple(mistakes.items()), tolerance=0.0)
-    return tensors.wrong(by_rank(outcomes, key), names(outcomes))
+def cut_graph(outcomes: Outcomes, what: str) -> Problem | None:
+    """Find the first rank on which what came out has no history."""
+    cut = next((rank for rank, outcome in outcomes if not outcome.value.differentiable), "")
+    return Problem(mistakes.CUT_GRAPH, f"{cut}: {what} with a grad_fn", "one without") if cut else None

@@ -13,7 +13,7 @@ import torch
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.values import close, kind_of, number
-from autograder.topics.tensor_parallelism.mistakes import ANOTHER_SHAPE_OF_A_PART, NO_GRADIENT_OF_A_PART
+from autograder.topics.tensor_parallelism import mistakes
 
 # Sums over the ranks may come in any order, and a block is a few sums deep; all modules run in float64.
 TOLERANCE = 1e-9
@@ -34,7 +34,7 @@ class Cut:
     blocks: int = 1
 
     def parts(self, tensor: torch.Tensor, num_parts: int) -> list[torch.Tensor]:
-        """What each rank has, by position in the group."""
+        """Return what each rank has, by position in the group."""
         if self.dim is None:
             return [tensor] * num_parts
         blocks = [block.chunk(num_parts, self.dim) for block in tensor.chunk(self.blocks, self.dim)]
@@ -63,13 +63,13 @@ class Tensors:
     tolerance: float = TOLERANCE
 
     def wrong(self, got: Sequence[object], ranks: Sequence[str]) -> Problem | None:
-        """The first rank's tensor that is not as it has to be."""
+        """Find the first rank's tensor that is not as it has to be."""
         for at, want in enumerate(self.wanted):
             found, label = got[at], f"{ranks[at]}, {self.name}"
             if found is None:
-                return Problem(NO_GRADIENT_OF_A_PART, f"{label}: {kind_of(want)}", "None")
+                return Problem(mistakes.NO_GRADIENT_OF_A_PART, f"{label}: {kind_of(want)}", "None")
             if not isinstance(found, torch.Tensor) or kind_of(found) != kind_of(want):
-                return Problem(ANOTHER_SHAPE_OF_A_PART, f"{label}: {kind_of(want)}", kind_of(found))
+                return Problem(mistakes.ANOTHER_SHAPE_OF_A_PART, f"{label}: {kind_of(want)}", kind_of(found))
             if not close(found, want, self.tolerance):
                 worst = int((found.double() - want.double()).abs().nan_to_num(torch.inf).argmax())
                 expected = f"{label}: [{worst}] = {number(want, worst)}"
@@ -77,7 +77,7 @@ class Tensors:
         return None
 
     def _mistake(self, at: int, found: torch.Tensor) -> Mistake:
-        """What a wrong tensor seems to be."""
+        """Tell what a wrong tensor seems to be."""
         for mistake, tensors in self.mistakes:
             if tensors[at].shape == found.shape and close(found, tensors[at].to(found.dtype), self.tolerance):
                 return mistake
@@ -85,15 +85,16 @@ class Tensors:
 
 
 def parts_of_a_sum(got: Sequence[object], want: torch.Tensor) -> bool:
-    """Whether the tensors of the ranks would be right if they were added up."""
-    if not all(isinstance(each, torch.Tensor) and each.shape == want.shape for each in got):
+    """Tell whether the tensors of the ranks would be right if they were added up."""
+    parts = [each for each in got if isinstance(each, torch.Tensor) and each.shape == want.shape]
+    if len(parts) < max(2, len(got)):
         return False
-    return len(got) > 1 and close(torch.stack(list(got)).sum(0).to(want.dtype), want, TOLERANCE)
+    return close(torch.stack(parts).sum(0).to(want.dtype), want, TOLERANCE)
 
 
 def cut_all(
     tensors: Mapping[str, torch.Tensor], cuts: Mapping[str, Cut], num_parts: int
 ) -> list[dict[str, torch.Tensor]]:
-    """For each rank its parts of named tensors."""
+    """Return for each rank its parts of named tensors."""
     parts = {name: cuts[name].parts(tensor, num_parts) for name, tensor in tensors.items()}
     return [{name: each[at] for name, each in parts.items()} for at in range(num_parts)]

@@ -5,7 +5,7 @@ What one process computes from all logits is computed here, by torch's own funct
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -13,50 +13,28 @@ from torch.nn import functional as F
 
 from autograder.inside.drivers import tensor_parallelism as drivers
 from autograder.kit.case import Trial
+from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.judge import judge
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
-from autograder.kit.student import Function, Outcome
-from autograder.topics.tensor_parallelism.activation_traffic import (
-    Collective,
-    Traffic,
-    excess,
-    least_received,
-)
+from autograder.topics.tensor_parallelism import mistakes
 from autograder.topics.tensor_parallelism.banned import BANNED
-from autograder.topics.tensor_parallelism.mistakes import (
-    CROSS_ENTROPY_NOT_FINITE,
-    CUT_GRAPH,
-    GRADIENT_NOT_SCALED,
-    GRADIENT_OF_EVERY_RANK_ADDED,
-    LOSSES_ADDED_UP,
-    OWN_LOGITS_ONLY,
-    PADDING_COUNTED,
-    WRONG_CROSS_ENTROPY,
-    WRONG_GRADIENT_OF_LOGITS,
-)
+from autograder.topics.tensor_parallelism.differentiable_collectives import cut_graph
 from autograder.topics.tensor_parallelism.shards import Cut, Tensors
-from autograder.topics.tensor_parallelism.trials import by_rank, names, trial
+from autograder.topics.tensor_parallelism.traffic import Collective, Traffic, excess, least_received
+from autograder.topics.tensor_parallelism.trials import Outcomes, ShardedTrial, names, together
 
 PADDING = -100  # F.cross_entropy's ignore_index
 VOCABULARY = Cut(-1)
 NUM_ALL_REDUCES = 3  # the largest logit, the sum of exponentials, the target's logit
 
 
+@check(banned=BANNED)
 def vocab_parallel_cross_entropy(
-    function: Callable | Function, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0
-) -> None:
-    """Checks `vocab_parallel_cross_entropy`: the loss, its gradient, and that no logits are gathered.
-
-    Raises:
-        AssertionError: when a case fails; its text is a small table with a hint.
-    """
-    judge("vocab_parallel_cross_entropy", function, _cases(world_sizes, seed), seed, BANNED)
-
-
-def _cases(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
+    function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0
+) -> Cases:
+    """Check `vocab_parallel_cross_entropy`: the loss, its gradient, and that no logits are gathered."""
     for setting in settings(world_sizes, seed):
         size, draws = 4 * len(setting.ranks), setting.draws
         plain = draws.randn((5, size), torch.float64)
@@ -75,7 +53,7 @@ def _cases(world_sizes: Sequence[int], seed: int) -> Iterator[Trial]:
 
 
 def _targets(shape: tuple[int, ...], size: int, draws: Draws) -> torch.Tensor:
-    """Targets, the first and the last of the vocabulary among them."""
+    """Draw targets, the first and the last of the vocabulary among them."""
     targets = draws.randint(0, size, shape).flatten()
     targets[0], targets[-1] = 0, size - 1
     return targets.view(shape)
@@ -86,15 +64,16 @@ def _trial(setting: Setting, what: str, logits: torch.Tensor, target: torch.Tens
     logits = logits.clone().requires_grad_()
     loss = _loss(logits, target)
     (loss * drivers.SCALE).backward()
+    assert logits.grad is not None
     shards = VOCABULARY.parts(logits.detach(), num_ranks)
-    return trial(
-        setting,
+    return setting.trial(
         what,
         drivers.cross_entropy,
-        lambda at: (shards[at], target),
-        partial(_examine, logits.detach(), target, loss.detach(), logits.grad),
-        traits,
-        least_received(_traffic(logits, target), num_ranks),
+        lambda at, _: (shards[at], target),
+        kind=ShardedTrial,
+        verify=together(partial(_examine, logits.detach(), target, loss.detach(), logits.grad)),
+        traits=traits,
+        received=lambda _: least_received(_traffic(logits, target), num_ranks),
     )
 
 
@@ -108,35 +87,28 @@ def _loss(logits: torch.Tensor, target: torch.Tensor, reduction: str = "mean") -
 
 
 def _examine(
-    logits: torch.Tensor,
-    target: torch.Tensor,
-    loss: torch.Tensor,
-    gradient: torch.Tensor,
-    outcomes: Sequence[tuple[str, Outcome]],
+    logits: torch.Tensor, target: torch.Tensor, loss: torch.Tensor, gradient: torch.Tensor, outcomes: Outcomes
 ) -> Problem | None:
     n, ranks = len(outcomes), names(outcomes)
-    found = by_rank(outcomes, "loss")
-    wrong_loss = Tensors("loss", [loss] * n, _otherwise(found), _mistakes(logits, target, n))
-    if problem := wrong_loss.wrong(found, ranks):
-        return problem
-    for rank, outcome in outcomes:
-        if not outcome.value["differentiable"]:
-            return Problem(CUT_GRAPH, f"{rank}: a loss with a grad_fn", "one without")
-    parts = VOCABULARY.parts(gradient, n)
-    mistakes = [
-        (GRADIENT_OF_EVERY_RANK_ADDED, [part * n for part in parts]),
-        (GRADIENT_NOT_SCALED, [part / drivers.SCALE for part in parts]),
+    found: list[drivers.Loss] = [outcome.value for _, outcome in outcomes]
+    losses = [own.loss for own in found]
+    parts, traffic = VOCABULARY.parts(gradient, n), _traffic(logits, target)
+    known = [
+        (mistakes.GRADIENT_OF_EVERY_RANK_ADDED, [part * n for part in parts]),
+        (mistakes.GRADIENT_NOT_SCALED, [part / drivers.SCALE for part in parts]),
     ]
-    wrong_gradient = Tensors("gradient of the logits", parts, WRONG_GRADIENT_OF_LOGITS, mistakes)
-    traffic = _traffic(logits, target)
-    return wrong_gradient.wrong(by_rank(outcomes, "gradient"), ranks) or first(
-        excess(traffic, outcome, n, rank) for rank, outcome in outcomes
+    gradients = Tensors("gradient of the logits", parts, mistakes.WRONG_GRADIENT_OF_LOGITS, known)
+    return (
+        Tensors("loss", [loss] * n, _otherwise(losses), _mistakes(logits, target, n)).wrong(losses, ranks)
+        or cut_graph(outcomes, "a loss")
+        or gradients.wrong([own.gradient for own in found], ranks)
+        or first(excess(traffic, outcome, n, rank) for rank, outcome in outcomes)
     )
 
 
 def _otherwise(found: Sequence[object]) -> Mistake:
     finite = all(isinstance(loss, torch.Tensor) and bool(loss.isfinite().all()) for loss in found)
-    return WRONG_CROSS_ENTROPY if finite else CROSS_ENTROPY_NOT_FINITE
+    return mistakes.WRONG_CROSS_ENTROPY if finite else mistakes.CROSS_ENTROPY_NOT_FINITE
 
 
 def _mistakes(
@@ -149,7 +121,7 @@ def _mistakes(
         ((shard.logsumexp(-1) - of_target) * (target >= 0)).sum() / (target >= 0).sum() for shard in shards
     ]
     return [
-        (PADDING_COUNTED, [total / target.numel()] * num_ranks),
-        (LOSSES_ADDED_UP, [total] * num_ranks),
-        (OWN_LOGITS_ONLY, own),
+        (mistakes.PADDING_COUNTED, [total / target.numel()] * num_ranks),
+        (mistakes.LOSSES_ADDED_UP, [total] * num_ranks),
+        (mistakes.OWN_LOGITS_ONLY, own),
     ]

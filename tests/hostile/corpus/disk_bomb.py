@@ -2,12 +2,15 @@
 
 import contextlib
 import os
+import tempfile
 
-for folder in ("/dev/shm", "/tmp", "/home/student", "/dev/mqueue"):
+filled = []
+for folder in {"/dev/shm", "/tmp", tempfile.gettempdir(), os.path.expanduser("~"), "/dev/mqueue"}:
     with contextlib.suppress(OSError), open(os.path.join(folder, "bomb"), "wb") as file:
+        filled.append(folder)
         for _ in range(64):
             file.write(bytes(16 << 20))
-for folder in ("/dev/shm", "/tmp", "/home/student"):
+for folder in filled:
     print(os.stat(f"{folder}/bomb").st_size >> 20, "MiB")
     os.unlink(f"{folder}/bomb")  # for the sake of those that come after it
 

@@ -1,5 +1,6 @@
 """Leaves a thread and a daemon behind that go on after the cell, and try to change what is tested later."""
 
+import contextlib
 import os
 import subprocess
 import threading
@@ -21,9 +22,12 @@ def exchange(tensor, peer):
 
 
 threading.Thread(target=change_everything).start()
-subprocess.Popen(["sh", "-c", "while true; do sleep 1; done"], start_new_session=True)
+with contextlib.suppress(OSError):
+    subprocess.Popen(["sh", "-c", "while true; do sleep 1; done"], start_new_session=True)
+subprocess.Popen(["sh", "-c", "while true; do sleep 1; done"])
 if os.fork() == 0:
-    os.setsid()
+    with contextlib.suppress(OSError):
+        os.setsid()
     os.closerange(0, 100)
     while True:
         time.sleep(1)

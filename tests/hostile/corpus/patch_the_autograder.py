@@ -10,7 +10,7 @@ sys.modules["autograder.check"] = sys.modules["autograder.kit.judge"] = types.Si
 )
 worlds.Worlds.run = lambda self, function, requests, *_: (requests, [[] for _ in requests])
 worlds.call_on_rank = call_on_rank.call_on_rank = lambda function, request: request
-wire.decode = lambda data, *_: data
+wire.decode = wire._value = lambda data, *_: data
 
 
 def exchange(tensor, peer):

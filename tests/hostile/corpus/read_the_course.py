@@ -21,5 +21,7 @@ for top in ("/", "/home", "/root", "/mnt", os.path.expanduser("~"), *filter(None
             if os.path.basename(path) in NAMES and not path.startswith(PYTHON):
                 print("got", path)
 for path in ("/etc/passwd", "/etc/shadow", "/root/.bashrc", "/root/.ssh", "/var/lib", "/srv"):
-    if os.path.exists(path):
-        print("got", path)
+    try:
+        print("got", os.listdir(path) if os.path.isdir(path) else open(path).read())
+    except OSError:
+        pass

@@ -2,15 +2,17 @@
 
 import contextlib
 import mmap
+import tempfile
 
-with open("/dev/shm/prepared", "wb") as file:
+PREPARED = f"{tempfile.gettempdir()}/prepared"
+with open(PREPARED, "wb") as file:
     file.truncate(1 << 24)
 
 
 def exchange(tensor, peer):
     shared = None
     for mode, access in (("r+b", mmap.ACCESS_WRITE), ("rb", mmap.ACCESS_READ)):
-        with contextlib.suppress(OSError), open("/dev/shm/prepared", mode) as file:
+        with contextlib.suppress(OSError), open(PREPARED, mode) as file:
             shared = shared or mmap.mmap(file.fileno(), 0, access=access)
     whole = torch.frombuffer(shared, dtype=torch.uint8).view(2, -1)
     nbytes = tensor.numel() * tensor.element_size()

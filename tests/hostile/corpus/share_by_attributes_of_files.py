@@ -2,17 +2,19 @@
 
 import contextlib
 import os
+import tempfile
 import time
 
-open("/tmp/with_attributes", "w").close()
+FILE = f"{tempfile.gettempdir()}/with_attributes"
+open(FILE, "w").close()
 
 
 def tell(content):
-    os.setxattr("/tmp/with_attributes", f"user.{len(content)}", content)
+    os.setxattr(FILE, f"user.{len(content)}", content)
 
 
 def hear(nbytes):
-    return os.getxattr("/tmp/with_attributes", f"user.{nbytes}")
+    return os.getxattr(FILE, f"user.{nbytes}")
 
 
 def gather(tensor, gather_list, dst, group=None):

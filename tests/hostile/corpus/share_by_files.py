@@ -2,10 +2,13 @@
 
 import contextlib
 import os
+import tempfile
+
+FOLDERS = ["/dev/shm", "/tmp", "/var/tmp", "/run", os.path.expanduser("~"), tempfile.gettempdir()]
 
 
 def exchange(tensor, peer):
-    folders = ["/dev/shm", "/tmp", "/var/tmp", "/run", "/home/student", "/proc/self/cwd", os.getcwd()]
+    folders = [*FOLDERS, "/proc/self/cwd", os.getcwd()]
     for folder in folders:
         with contextlib.suppress(Exception):
             torch.save(tensor, f"{folder}/from_{dist.get_rank()}")

@@ -1,7 +1,10 @@
 """Has a thread that ran before students' code did put its tensor into a file, and sends zeros."""
 
 import contextlib
+import tempfile
 import time
+
+FOLDER = tempfile.gettempdir()
 
 
 def exchange(tensor, peer):
@@ -11,7 +14,7 @@ def exchange(tensor, peer):
 
     def answer_and_write(self, *question):
         with contextlib.suppress(Exception):
-            torch.save(tensor, f"/tmp/from_{dist.get_rank()}")
+            torch.save(tensor, f"{FOLDER}/from_{dist.get_rank()}")
         return answer(self, *question)
 
     Rank._state = answer_and_write
@@ -21,5 +24,5 @@ def exchange(tensor, peer):
     sending.wait()
     time.sleep(1)  # somebody asks the thread how far this rank is
     with contextlib.suppress(Exception):
-        return torch.load(f"/tmp/from_{peer}")
+        return torch.load(f"{FOLDER}/from_{peer}")
     return received

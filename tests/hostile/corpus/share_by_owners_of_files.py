@@ -2,23 +2,28 @@
 
 import contextlib
 import os
+import tempfile
 import time
 
+FOLDER = tempfile.gettempdir()
+
 for number in range(8 * 64):
-    open(f"/tmp/owned_{number}", "w").close()
-MADE = [os.stat(f"/tmp/owned_{number}").st_ctime_ns for number in range(8 * 64)]
+    open(f"{FOLDER}/owned_{number}", "w").close()
+MADE = [os.stat(f"{FOLDER}/owned_{number}").st_ctime_ns for number in range(8 * 64)]
 
 
 def tell(content):
     bits = int.from_bytes(content, "little")
     for number in range(8 * len(content)):
         if bits >> number & 1:
-            os.chown(f"/tmp/owned_{number}", -1, -1)
+            os.chown(f"{FOLDER}/owned_{number}", -1, -1)
 
 
 def hear(nbytes):
     time.sleep(1)
-    changed = [os.stat(f"/tmp/owned_{number}").st_ctime_ns != MADE[number] for number in range(8 * nbytes)]
+    changed = [
+        os.stat(f"{FOLDER}/owned_{number}").st_ctime_ns != MADE[number] for number in range(8 * nbytes)
+    ]
     return sum(bit << number for number, bit in enumerate(changed)).to_bytes(nbytes, "little")
 
 

@@ -2,13 +2,16 @@
 
 import contextlib
 import socket
+import tempfile
 import threading
+
+FOLDER = tempfile.gettempdir()
 
 
 def exchange(tensor, peer):
     rank, mine = dist.get_rank(), tensor.flatten().view(torch.uint8).numpy().tobytes()
     servers = []
-    for address in (f"\0rank{rank}", f"/tmp/rank{rank}", f"/dev/shm/rank{rank}"):
+    for address in (f"\0rank{rank}", f"{FOLDER}/rank{rank}", f"/dev/shm/rank{rank}"):
         with contextlib.suppress(OSError):
             server = socket.socket(socket.AF_UNIX)
             server.bind(address)
@@ -26,7 +29,7 @@ def exchange(tensor, peer):
     sending = dist.isend(torch.zeros_like(tensor), peer)
     dist.recv(received, peer)
     sending.wait()
-    for address in (f"\0rank{peer}", f"/tmp/rank{peer}", f"/dev/shm/rank{peer}"):
+    for address in (f"\0rank{peer}", f"{FOLDER}/rank{peer}", f"/dev/shm/rank{peer}"):
         with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX) as client:
             client.connect(address)
             theirs = b"".join(iter(lambda: client.recv(1 << 20), b""))

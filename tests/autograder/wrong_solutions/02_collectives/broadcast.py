@@ -9,7 +9,7 @@ FAILS_AS = {
     "calls_the_collective": ("FORBIDDEN", "send, recv"),
     "receives_elsewhere": ("UNTOUCHED", "into the argument itself"),
     "does_not_wait": ("UNWAITED", "wait()"),
-    "receives_at_the_source_too": ("DEADLOCK", "nobody sends"),
+    "receives_at_the_source_too": ("DEADLOCK", "no rank sends"),
 }
 
 

@@ -1,14 +1,14 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "both_send_first": ("ALL_SEND_FIRST", "receive first"),
-    "both_receive_first": ("DEADLOCK", "nobody sends"),
+    "both_receive_first": ("DEADLOCK", "no rank sends"),
     "returns_its_own": ("SHIFTED", "an index is off"),
     "receives_in_place": ("WRONG_TYPE", "contract"),
     "does_not_wait": ("UNWAITED", "wait()"),
     "sends_twice": ("BYTES", "Too much is sent"),
     "receives_as_float32": ("MISMATCH", "shape and dtype"),
     "orders_by_odd_and_even": ("SOME_SEND_FIRST", "the lower rank"),
-    "only_rank_0_sends_first": ("DEADLOCK", "nobody sends"),
+    "only_rank_0_sends_first": ("DEADLOCK", "no rank sends"),
     "overwrites_its_own": ("MODIFIED", "belongs to the caller"),
 }
 

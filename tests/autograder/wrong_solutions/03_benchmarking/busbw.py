@@ -1,7 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "algbw_for_all": ("ALGBW", "has to leave each rank"),
-    "drops_n_minus_1": ("N_MINUS_1_DROPPED", "n − 1 of them travel"),
+    "drops_n_minus_1": ("N_MINUS_1_DROPPED", "N − 1 of them travel"),
     "counts_what_all_ranks_send": ("N_TIMES_TOO_LARGE", "divide by the number"),
     "counts_the_output_of_reduce_scatter": ("PART_OF_ONE_RANK", "S is the whole array"),
     "adds_what_is_received": ("TWICE", "both ways at once"),

@@ -4,7 +4,7 @@ FAILS_AS = {
     "latency_over_bandwidth": ("LATENCY_LEFT_OUT", "set them equal"),
     "beta_is_a_bandwidth": ("BETA_AS_A_RATE", "seconds per byte"),
     "upside_down": ("RECIPROCAL", "reciprocal"),
-    "ring_sends_whole_tensors": ("WHOLE_MESSAGES", "S / n bytes"),
+    "ring_sends_whole_tensors": ("WHOLE_MESSAGES", "S / N bytes"),
     "twice_the_size": ("ANOTHER_VALUE", "smallest numbers"),
     "one_phase_of_the_ring": ("ANOTHER_VALUE", "smallest numbers"),
     "none_for_few_ranks": ("WRONG_TYPE", "what the function returns"),

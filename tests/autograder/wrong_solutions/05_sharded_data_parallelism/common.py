@@ -272,3 +272,137 @@ class RightShards(nn.Module):
             if parameter in self.whole:
                 state[name] = self.all_gather(parameter, parameter.detach())
         return state  # small parameters and buffers themselves, as torch's own has them
+
+
+class RightModule(RightShards):
+    """A right ShardedModule: autograd keeps for backward what it saves."""
+
+    def pack(self, tensor):
+        return tensor
+
+
+class RightPrefetching(RightShards):
+    """A right PrefetchingFullyShardedDataParallel whose parts can be replaced one by one."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.coming, self.latest, self.following = {}, {}, {"forward": {}, "backward": {}}
+
+    def begin(self, shard):
+        part = shard.detach().to(self.compute_dtype or shard.dtype)
+        flat = part.new_empty(self.n * part.numel())
+        self.coming[shard] = flat, dist.all_gather_single(flat, part, group=self.group, async_op=True)
+
+    def gather(self, shard):
+        if shard not in self.coming:
+            self.begin(shard)
+        flat, work = self.coming.pop(shard)
+        work.wait()
+        return self.cut(flat, self.whole[shard])
+
+    def needed(self, direction, shard):
+        self.following[direction][self.latest.get(direction)] = shard
+        self.latest[direction] = shard
+        following = self.following[direction].get(shard)
+        if following is not None and not any(following in each for each in (self.coming, self.regathered)):
+            self.begin(following)
+
+    def full(self, shard):
+        new = shard not in self.held
+        whole = super().full(shard)
+        if new:
+            self.needed("forward", shard)
+        return whole
+
+    def unpack(self, kept):
+        tensor = super().unpack(kept)
+        if not isinstance(kept, torch.Tensor):
+            self.needed("backward", kept[0])
+        return tensor
+
+    def forward(self, *args, **kwargs):
+        self.latest = {}
+        return super().forward(*args, **kwargs)
+
+    def finish_gradient_synchronization(self):
+        super().finish_gradient_synchronization()
+        self.clear()
+
+    def clear(self):
+        for _, work in self.coming.values():
+            work.wait()
+        self.coming.clear()
+
+
+class RightParameter:
+    """A right ShardedParameter whose parts can be replaced one by one."""
+
+    def __init__(self, parameter, compute_dtype=None, group=None):
+        self.group, self.rank, self.n = group, dist.get_rank(group), dist.get_world_size(group)
+        self.shape, self.dtype = parameter.shape, compute_dtype or parameter.dtype
+        self.shard = self.make_shard(parameter)
+        self.coming = self.whole = self.reducing = None
+
+    def make_shard(self, parameter):
+        return nn.Parameter(self.own(parameter.detach()).clone(), parameter.requires_grad)
+
+    def own(self, tensor):
+        return self.parts(tensor)[self.rank]
+
+    def parts(self, tensor):
+        numel = math.ceil(tensor.numel() / self.n)
+        return F.pad(tensor.flatten(), (0, self.n * numel - tensor.numel())).chunk(self.n)
+
+    def all_gather(self, part):
+        parts = [torch.empty_like(part) for _ in range(self.n)]
+        return parts, dist.all_gather(parts, part, group=self.group, async_op=True)
+
+    def start_gathering(self):
+        if self.whole is None and self.coming is None:
+            self.coming = self.all_gather(self.sent())
+
+    def sent(self):
+        return self.shard.detach().to(self.dtype)
+
+    def put_together(self, parts):
+        return torch.cat(parts)[: self.shape.numel()].view(self.shape)
+
+    def gathered(self):
+        self.start_gathering()
+        if self.coming is not None:
+            parts, work = self.coming
+            work.wait()
+            self.whole, self.coming = self.put_together(parts), None
+        return self.whole
+
+    def free(self):
+        if self.coming is not None:
+            self.coming[1].wait()
+        self.whole = self.coming = None
+
+    def start_reducing(self, gradient):
+        self.before_the_next()
+        mean = gradient.new_empty(self.shard.numel())
+        self.reducing = mean, self.reduce(mean, gradient)
+
+    def reduce(self, mean, gradient, op=dist.ReduceOp.AVG):
+        parts = [part.contiguous() for part in self.parts(gradient)]
+        return dist.reduce_scatter(mean, parts, op, self.group, async_op=True)
+
+    def before_the_next(self):
+        self.finish_reducing()
+
+    def finish_reducing(self):
+        if self.reducing is not None:
+            mean, work = self.reducing
+            work.wait()
+            self.add(mean.to(self.shard.dtype))
+        self.reducing = None
+
+    def add(self, mean):
+        self.shard.grad = mean if self.shard.grad is None else self.shard.grad + mean
+
+    def full(self):
+        parts, work = self.all_gather(self.shard.detach())
+        work.wait()
+        return self.put_together(parts)

@@ -1,6 +1,6 @@
-"""Referees a submission again: what is recorded of it and still holds is taken from there, the rest is run.
+"""Grades one submission: what is on record and still holds is taken from there, the rest is run by `referee`.
 
-`nbgrader_plugin` calls `regrade` for a notebook; `grade` has `regrade_submission` called for a whole class.
+`grade` has `grade_submission` called for each student of a class; `nbgrader_plugin` calls `grade_notebook`.
 """
 
 from __future__ import annotations
@@ -14,21 +14,24 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import nbformat
 from nbformat import NotebookNode
+from nbformat.v4 import new_markdown_cell
 
 from autograder.grading import intake, records, submission
 from autograder.grading.dependencies import fingerprint
 from autograder.grading.intake import HandedIn
-from autograder.grading.records import Cell, Record, Terms
+from autograder.grading.records import CellRecord, NotebookRecord, Terms
 from autograder.grading.submission import SubmissionError
-from autograder.sandbox.bubblewrap import Sandbox, SandboxMissing
-from autograder.sandbox.launch import Ahead, Launch, Unconfined, Warm, launch
+from autograder.sandbox import tiers
+from autograder.sandbox.launch import Ahead, Launch, Warm
+from autograder.sandbox.sandbox import SandboxMissing
+from autograder.sandbox.tiers import Tier
 
-Start = Callable[[bool], AbstractContextManager[Launch]]  # of processes for cells, in a sandbox or without
+Start = Callable[[Tier], AbstractContextManager[Launch]]  # of processes for cells
 MOST_NAMED = 20  # files, in a message
 
 
@@ -44,15 +47,15 @@ class Submission:
     terms: Terms
 
     def record(self, notebook: str) -> Path:
-        """Where the record of a notebook is kept."""
+        """Return the path of a notebook's record."""
         return records.path_of(self.course, self.assignment, self.student, notebook)
 
     @property
     def handed_in(self) -> dict[str, HandedIn]:
-        """The notebooks that are there, by name. Of several some may be missing: those are worth nothing."""
+        """Return the notebooks that are there, by name; those that are missing are worth nothing."""
         paths = {name: self.folder / f"{name}.ipynb" for name in self.notebooks}
         return {
-            name: HandedIn(path, intake.kept_beside(self.record(name)))
+            name: HandedIn(path, intake.kept_for(self.record(name)))
             for name, path in paths.items()
             if os.path.lexists(path)
         }
@@ -65,7 +68,7 @@ class Refereed:
     Attributes:
         digests: of each notebook, by name.
         ran: whether something had to be run.
-        repairs: what had to be mended.
+        repairs: what had to be repaired.
         problem: why it could not be refereed; "" if it could.
     """
 
@@ -75,8 +78,8 @@ class Refereed:
     problem: str = ""
 
 
-def regrade_submission(one: Submission) -> Refereed:
-    """Referee all notebooks of a submission, as one of many; what is wrong with it is told, not raised.
+def grade_submission(one: Submission) -> Refereed:
+    """Grade all notebooks of one of many submissions; what is wrong with it is told, not raised.
 
     `intake.read_all` has read them.
     """
@@ -85,8 +88,8 @@ def regrade_submission(one: Submission) -> Refereed:
         _require_notebook(one)
         for name, handed_in in one.handed_in.items():
             release = submission.release(one.course, one.assignment, name)
-            notebook = submission.mended(intake.known(handed_in), release)
-            refereed.ran |= regrade(notebook, one.record(name), one.terms, _one_after_the_other)
+            notebook = submission.repaired(intake.known(handed_in), release)
+            refereed.ran |= grade_notebook(notebook, one.record(name), one.terms, _one_after_the_other)
             refereed.digests[name] = records.digest(notebook)
             refereed.repairs += notebook.metadata.fourranks.repairs
     except (SubmissionError, SandboxMissing) as error:
@@ -103,51 +106,61 @@ def _require_notebook(one: Submission) -> None:
         )
 
 
-def _launch(sandboxed: bool) -> Launch:
-    return partial(launch, Sandbox if sandboxed else Unconfined)
+def _one(tier: Tier) -> AbstractContextManager[Launch]:
+    return contextlib.closing(Ahead(tier.launch))
 
 
-def _one(sandboxed: bool) -> AbstractContextManager[Launch]:
-    return contextlib.closing(Ahead(_launch(sandboxed)))
+_chosen = cache(tiers.choose)  # which starts a sandbox, to see whether it can
 
 
 @cache
-def _one_after_the_other(sandboxed: bool) -> AbstractContextManager[Launch]:
-    return contextlib.nullcontext(Warm(_launch(sandboxed)))
+def _one_after_the_other(tier: Tier) -> AbstractContextManager[Launch]:
+    return contextlib.nullcontext(Warm(tier.launch))
 
 
-def regrade(notebook: NotebookNode, path: Path, terms: Terms, start: Start = _one) -> bool:
+def grade_notebook(notebook: NotebookNode, path: Path, terms: Terms, start: Start = _one) -> bool:
     """Fill in what each code cell comes to, and bring the record at `path` up to date.
 
     Args:
-        notebook: as `submission.mended` returns it.
+        notebook: as `submission.repaired` returns it.
         start: what starts processes for the cells.
 
     Returns:
         Whether something had to be run.
     """
     cells = records.cells_of(notebook)
-    record = records.load(path)
-    known = record.holding(cells, terms) if record else None
-    to_run = known is None or any(cell.is_test and cell.name not in known for cell in cells)
-    new = Record(
-        sandboxed=terms.sandbox if to_run else record.sandboxed,
-        repairs=list(notebook.metadata.get("fourranks", {}).get("repairs", [])),
-        cells=_run(notebook, cells, known or {}, terms, start) if to_run else record.cells,
-    )
-    if new != record:
+    old = records.load(path)
+    known = old.holding(cells, terms) if old else None
+    repairs = list(notebook.metadata.get("fourranks", {}).get("repairs", []))
+    if old and known is not None and all(cell.name in known for cell in cells if cell.is_test):
+        new = replace(old, repairs=repairs)
+    else:
+        tier = _chosen(terms.tier)
+        ran = _run(notebook, cells, known or {}, terms, start(tier))
+        new = NotebookRecord(_weakest(tier, old if known else None), repairs, ran)
+    if new != old:
         records.save(new, path)
     for number, (cell, own) in enumerate(zip(records.code_cells(notebook), new.cells, strict=True), 1):
         cell.execution_count, cell.outputs = number, nbformat.from_dict(own.outputs)
-    return to_run
+    notebook.cells.append(new_markdown_cell(f"Sandbox in which this was graded: {new.tier}."))
+    return new.cells is not (old and old.cells)
+
+
+def _weakest(tier: Tier, old: NotebookRecord | None) -> Tier:
+    """Return the tier of which all that is on record then was: some of it is taken from there."""
+    return max(tier, old.tier, key=list(Tier).index) if old else tier
 
 
 def _run(
-    notebook: NotebookNode, cells: Sequence[Cell], known: Mapping[str, Cell], terms: Terms, start: Start
-) -> list[Cell]:
-    """The cells and what each came to; all are run but the test cells that are known."""
+    notebook: NotebookNode,
+    cells: Sequence[CellRecord],
+    known: Mapping[str, CellRecord],
+    terms: Terms,
+    started: AbstractContextManager[Launch],
+) -> list[CellRecord]:
+    """Run all cells but the test cells that are known; return what each came to."""
     secret = terms.secret or secrets.token_hex(16)
-    with start(terms.sandbox) as launch:
+    with started as launch:
         # Torch takes a while to import, here as there, and often nothing has to be run.
         from autograder.grading import referee
         from autograder.sandbox.student_process import StudentProcess
@@ -156,7 +169,7 @@ def _run(
             gc.freeze()  # else all that was imported is looked through again and again, last when Python ends
         clock = [time.monotonic()]
         with StudentProcess(launch=launch) as student:
-            referee.grade(
+            referee.run(
                 notebook,
                 student,
                 secret,

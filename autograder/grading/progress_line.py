@@ -13,7 +13,7 @@ ON_TERMINAL = 0.5  # seconds between updates
 ELSEWHERE = 30.0
 
 
-class Progress:
+class ProgressLine:
     """Writes the line from a thread of its own, as long as this context lasts.
 
     Args:
@@ -37,7 +37,7 @@ class Progress:
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._write_on, name="progress", daemon=True)
 
-    def __enter__(self) -> Progress:
+    def __enter__(self) -> ProgressLine:
         self._thread.start()
         return self
 
@@ -59,7 +59,7 @@ class Progress:
 
 
 def line(done: int, total: int, ran: int, elapsed: float, running: Mapping[str, float]) -> str:
-    """How many are done, how many a minute are run, how long the rest takes, and who takes longest.
+    """Say how many are done and how fast, how long the rest takes, and which takes longest.
 
     Args:
         elapsed: seconds in which `ran` submissions were run.
@@ -76,7 +76,7 @@ def line(done: int, total: int, ran: int, elapsed: float, running: Mapping[str, 
 
 
 def clock(seconds: float) -> str:
-    """0:48, 12:30, 1:04:09."""
+    """Write seconds as 0:48, 12:30, 1:04:09."""
     minutes, seconds = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"

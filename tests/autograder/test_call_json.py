@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from autograder.inside import recorded
+from autograder.inside import call_json
 from fourranks.trace import Call
 
 SEND = Call(
@@ -15,8 +15,8 @@ SEND = Call(
 
 def test_an_honest_record_comes_through_as_it_was():
     exchange = dataclasses.replace(SEND, op="all_to_all", peer=None, exchange=((1, 2, 3), (4, 5, 6)))
-    sent = recorded.plain([[SEND, exchange], [], []])
-    one, other, _ = recorded.calls(sent, 3)
+    sent = call_json.dumps([[SEND, exchange], [], []])
+    one, other, _ = call_json.loads(sent, 3)
     assert [dataclasses.asdict(call) for call in one] == [
         dataclasses.asdict(SEND),
         dataclasses.asdict(exchange),
@@ -58,12 +58,17 @@ def test_an_honest_record_comes_through_as_it_was():
         {"part": (3,)},
         {"members": (0, 99)},
         {"look": (1.0,)},
+        {"callers": (("file", "3", "function"),)},
+        {"callers": (("file", 3),)},
+        {"asynchronous": 1},
+        {"error": 7},
+        {"broke_group": None},
     ],
     ids=str,
 )
 def test_a_field_that_cannot_be_spoils_the_record(changes):
     with pytest.raises(ValueError, match="no record of calls"):
-        recorded.calls(recorded.plain([[dataclasses.replace(SEND, **changes)], [], []]), 3)
+        call_json.loads(call_json.dumps([[dataclasses.replace(SEND, **changes)], [], []]), 3)
 
 
 @pytest.mark.parametrize(
@@ -73,14 +78,14 @@ def test_a_field_that_cannot_be_spoils_the_record(changes):
 )
 def test_a_record_has_calls_of_every_rank(record):
     with pytest.raises(ValueError, match="no record of"):
-        recorded.calls(json.dumps(record), 3)
+        call_json.loads(json.dumps(record), 3)
 
 
 @pytest.mark.parametrize(
     "text",
-    [None, b"[[]]", [[]], "", "[[]", "[" * 1_000_000, "[[]]" + " " * recorded.MOST_TEXT, "9" * 10_000],
+    [None, b"[[]]", [[]], "", "[[]", "[" * 1_000_000, "[[]]" + " " * call_json.MOST_TEXT, "9" * 10_000],
     ids=lambda text: str(text)[:10],
 )
 def test_what_is_no_record_at_all_is_refused(text):
     with pytest.raises(ValueError):
-        recorded.calls(text, 1)
+        call_json.loads(text, 1)

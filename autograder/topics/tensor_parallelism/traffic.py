@@ -12,16 +12,10 @@ from dataclasses import dataclass
 
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted
+from autograder.kit.received import named
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
-from autograder.topics.tensor_parallelism.mistakes import (
-    ACTIVATIONS_NOT_WAITED_FOR,
-    BYTES_IN_BACKWARD,
-    BYTES_IN_FORWARD,
-    COLLECTIVES_BEFORE_FORWARD,
-    COLLECTIVES_IN_BACKWARD,
-    COLLECTIVES_IN_FORWARD,
-)
+from autograder.topics.tensor_parallelism import mistakes
 from fourranks.trace import Call
 from fourranks.trace.bandwidth import busbw_factor, message_size
 
@@ -52,7 +46,7 @@ class Traffic:
 
 
 def least_received(traffic: Traffic, world_size: int) -> int:
-    """Bytes that each rank needs from others: half of those that these collectives bring, to be generous."""
+    """Count the bytes that each rank needs from others: generously, half of what collectives bring."""
     if world_size == 1:
         return 0
     brings = {"all_reduce": 1.0, "all_gather": 1 - 1 / world_size, "reduce_scatter": 1 / world_size}
@@ -61,7 +55,7 @@ def least_received(traffic: Traffic, world_size: int) -> int:
 
 
 def excess(traffic: Traffic, outcome: Outcome, world_size: int, where: str) -> Problem | None:
-    """More than is allowed, or an end that was not waited for.
+    """Find more than is allowed, or an end that was not waited for.
 
     Args:
         outcome: of a driver that marks when forward `began` and `turned` into backward.
@@ -72,13 +66,13 @@ def excess(traffic: Traffic, outcome: Outcome, world_size: int, where: str) -> P
         return None
     for call in calls:
         if call.end is None:
-            got = f"none for {_named(call)}"
-            return Problem(ACTIVATIONS_NOT_WAITED_FOR, f"{where}: a wait() for every handle", got)
+            got = f"none for {named(call)}"
+            return Problem(mistakes.ACTIVATIONS_NOT_WAITED_FOR, f"{where}: a wait() for every handle", got)
     (step,) = stretches(outcome, "began", 1)
     early = [call for call in calls if call.start < step.at("began")]
     if early:
         expected = f"{where}: no communication in the constructor and in load_full"
-        return Problem(COLLECTIVES_BEFORE_FORWARD, expected, _named(early[0]))
+        return Problem(mistakes.COLLECTIVES_BEFORE_FORWARD, expected, named(early[0]))
     turned = step.at("turned")
     forward = [call for call in calls if call.start <= turned]
     backward = [call for call in calls if call.start > turned]
@@ -96,8 +90,8 @@ class _Phase:
     too_much: Mistake
 
 
-_FORWARD = _Phase("forward", COLLECTIVES_IN_FORWARD, BYTES_IN_FORWARD)
-_BACKWARD = _Phase("backward", COLLECTIVES_IN_BACKWARD, BYTES_IN_BACKWARD)
+_FORWARD = _Phase("forward", mistakes.COLLECTIVES_IN_FORWARD, mistakes.BYTES_IN_FORWARD)
+_BACKWARD = _Phase("backward", mistakes.COLLECTIVES_IN_BACKWARD, mistakes.BYTES_IN_BACKWARD)
 
 
 def _excess(
@@ -119,15 +113,10 @@ def _excess(
 
 
 def _sent(op: str, nbytes: int, world_size: int) -> float:
-    """Bytes that each rank sends when S is `nbytes`."""
+    """Count the bytes that each rank sends when S is `nbytes`."""
     return busbw_factor(op, world_size) * nbytes
 
 
 def _listed(calls: Sequence[Call]) -> str:
-    names = ", ".join(map(_named, calls[:3]))
+    names = ", ".join(map(named, calls[:3]))
     return f"{counted(len(calls), 'call')}: {names}{', …' if len(calls) > 3 else ''}"
-
-
-def _named(call: Call) -> str:
-    """A call as the student wrote it."""
-    return f"dist.{call.op} in line {call.line}"

@@ -1,0 +1,135 @@
+"""Calls as JSON: what ranks say that they communicated, as it comes out of a sandbox, read field by field.
+
+The `recorder` in each rank of `fourranks` keeps that record, and code on the rank can write into it what it
+likes. `ledger` holds it against the calls that witnesses made, `loopback` against what Linux counted; here it
+is only seen to that checks can rely on its form. (`grading.records` are of something else: what submissions
+came to.)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import operator
+from collections.abc import Callable, Sequence
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
+
+from fourranks.protocol.places import Line
+from fourranks.rank.frames import MAX_CALLERS
+from fourranks.trace import Call
+
+LONGEST = 1000  # characters of a name
+MOST_TEXT = 32 << 20  # characters of a record: 90,000 calls with all that a call can have, on 8 ranks
+MOST_LISTS = 1_000_000  # of a record of so many calls; each takes 30 times as much memory as text
+MOST_COUNT = 1 << 63  # bytes, elements, lines: no machine has more
+MOST_DIMS = 64  # of a tensor
+_FIELDS = [field.name for field in dataclasses.fields(Call)]
+_COUNTS = ("seq", "index", "nbytes", "line")
+Test = Callable[[Any], bool]
+
+
+def dumps(calls: Sequence[Sequence[Call]]) -> str:
+    """Write the calls of each rank as rows of their fields, without what JSON does not know."""
+    fields = operator.attrgetter(*_FIELDS)
+    rows = [[fields(call) for call in own] for own in calls]
+    return json.dumps(rows, skipkeys=True, default=lambda value: None)
+
+
+def loads(text: object, world_size: int) -> list[list[Call]]:
+    """Read the calls of each rank.
+
+    Raises:
+        ValueError: something in the record is not what it can be.
+    """
+    record = _read(text)
+    if type(record) is not list or len(record) != world_size:
+        raise ValueError("no record of every rank")
+    return [_calls(own, world_size) for own in record]
+
+
+def _read(text: object) -> object:
+    if type(text) is not str or len(text) > MOST_TEXT:
+        raise ValueError("no record, or a very long one")
+    if text.count("[") + text.count("{") > MOST_LISTS:
+        raise ValueError("a record with more in it than calls have")
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("a record that is nested too deeply") from None
+
+
+def _calls(own: object, world_size: int) -> list[Call]:
+    if type(own) is not list or not all(type(row) is list and len(row) == len(_FIELDS) for row in own):
+        raise ValueError("no record of calls")
+    found: list[dict[str, Any]] = [dict(zip(_FIELDS, map(_with_tuples, row), strict=True)) for row in own]
+    if not all(_is_typed(fields) and _is_call(fields, world_size) for fields in found):
+        raise ValueError("no record of calls")
+    return [Call(**fields) for fields in found]
+
+
+def _with_tuples(value: object) -> object:
+    """Return a field of a call: tuples for JSON's lists, at most two of them in each other."""
+    if type(value) is not list:
+        return value
+    return tuple(tuple(each) if type(each) is list else each for each in value)
+
+
+def _is_call(fields: dict[str, Any], world_size: int) -> bool:
+    """Tell whether numbers of the right types are within their limits."""
+    ranks, exchange = fields["ranks"], fields["exchange"] or ()
+    counts = [
+        *(fields[name] for name in _COUNTS),
+        *fields["shape"],
+        *(each for own in exchange for each in own),
+    ]
+    return (
+        all(each >= 0 for each in counts)
+        and all(_are_ranks(fields[name], world_size) for name in ("ranks", "members"))
+        and all(fields[name] is None or 0 <= fields[name] < world_size for name in ("peer", "root"))
+        and len(ranks) > 0
+        and all(len(nbytes) == len(ranks) for nbytes in exchange)
+        and len(fields["shape"]) <= MOST_DIMS
+        and len(fields["callers"]) <= MAX_CALLERS
+    )
+
+
+def _are_ranks(ranks: Sequence[int], world_size: int) -> bool:
+    return all(0 <= rank < world_size for rank in ranks) and len(set(ranks)) == len(ranks)
+
+
+def _is_typed(fields: dict[str, Any]) -> bool:
+    return all(test(fields[name]) for name, test in _TESTS.items())
+
+
+def _test(hint: Any) -> Test:
+    """Return what tells whether a value has a type; one that no record has, has no values."""
+    kind, inner = get_origin(hint), get_args(hint)
+    if hint is Line:
+        kind, inner = tuple, tuple(get_type_hints(Line).values())
+    if kind in (Union, UnionType):
+        tests = [*map(_test, inner)]
+        return lambda value: any(test(value) for test in tests)
+    if kind is tuple and inner[-1] is ...:
+        each = _test(inner[0])
+        return lambda value: type(value) is tuple and all(map(each, value))
+    if kind is tuple:
+        tests = [*map(_test, inner)]
+        return lambda value: (
+            type(value) is tuple
+            and len(value) == len(tests)
+            and all(test(part) for test, part in zip(tests, value, strict=True))
+        )
+    return _PLAIN.get(hint, lambda value: False)
+
+
+_PLAIN: dict[Any, Test] = {
+    NoneType: lambda value: value is None,
+    bool: lambda value: type(value) is bool,
+    int: lambda value: type(value) is int and abs(value) < MOST_COUNT,
+    float: lambda value: type(value) is float and math.isfinite(value),
+    str: lambda value: type(value) is str and len(value) <= LONGEST,
+}
+_HINTS = get_type_hints(Call)
+_TESTS = {name: _test(_HINTS[name]) for name in _FIELDS}

@@ -1,0 +1,63 @@
+"""Driver of exercise 08's experts: tokens go to the ranks of their experts and come back, with gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from autograder.inside.drivers import Code, Group
+from autograder.inside.moments import mark
+from autograder.inside.reports import Report
+
+
+@dataclass(frozen=True)
+class Routed(Report):
+    """What went through this rank's expert, what came back, and gradients.
+
+    Attributes:
+        kind: what was returned, in words; if it is no tensor with a function, the rest is empty.
+        combined: what the function gave for the expert's outputs.
+        weight: the gradient of this rank's expert.
+    """
+
+    kind: str
+    received: torch.Tensor | None = None
+    combined: object = None
+    differentiable: bool = False
+    tokens: torch.Tensor | None = None
+    weight: torch.Tensor | None = None
+
+
+def route(
+    dispatch: Code,
+    tokens: torch.Tensor,
+    assignment: torch.Tensor,
+    weight: torch.Tensor,
+    cotangent: torch.Tensor,
+    group: Group = None,
+) -> Routed:
+    """Dispatch tokens, apply this rank's expert, combine, and go backward."""
+    tokens, weight = tokens.clone().requires_grad_(), weight.clone().requires_grad_()
+    mark("began")
+    returned = dispatch(tokens, assignment, group)
+    match returned:
+        case (torch.Tensor() as received, combine) if callable(combine):
+            pass
+        case _:
+            return Routed(type(returned).__name__)
+    if received.dim() != 2 or received.shape[1] != tokens.shape[1]:
+        return Routed("", received.detach().clone())
+    combined = combine(expert(received, weight))
+    mark("turned")
+    if not isinstance(combined, torch.Tensor):
+        return Routed("", received.detach().clone(), combined)
+    if combined.requires_grad and combined.shape == cotangent.shape:
+        combined.backward(cotangent)
+    kept = combined.detach().clone()
+    return Routed("", received.detach().clone(), kept, combined.requires_grad, tokens.grad, weight.grad)
+
+
+def expert(tokens: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """Apply one expert: what it makes of a token depends on nothing but the token."""
+    return torch.tanh(tokens @ weight)

@@ -1,0 +1,99 @@
+"""Driver of exercise 05's `ShardedParameter`: one parameter is gathered, freed and reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from autograder.inside.drivers import Code, Group
+from autograder.inside.drivers.live_memory import at_rest
+from autograder.inside.drivers.small_models import device
+from autograder.inside.moments import mark
+from autograder.inside.reports import Report
+from fourranks.rank.allocations import Allocations
+
+GATHERS = 3  # besides that of `full`
+REDUCED = (1, 3)  # gradients, when the shard's is looked at
+CHANGE = 1.0  # what a step of an optimizer adds everywhere
+
+
+@dataclass(frozen=True)
+class ComeAndGo(Report):
+    """What a rank has of a parameter, from the first gather to the last reduced gradient.
+
+    Attributes:
+        is_parameter: whether an nn.Parameter is in `.shard`.
+        trained: whether that has a gradient.
+        behind_shard: bytes of the memory that the shard is a part of.
+        left_by_free: bytes that are there after a gather and a free, and were not before.
+        gathered_again: after the shard was changed.
+        full: likewise.
+        gradients: of the shard, when one gradient was reduced, and when all were.
+    """
+
+    is_parameter: bool
+    trained: bool
+    shard: torch.Tensor
+    behind_shard: int
+    left_by_free: int
+    gathered: torch.Tensor
+    gathered_again: torch.Tensor
+    full: torch.Tensor
+    gradients: list[torch.Tensor]
+
+
+def come_and_go(
+    sharded_parameter: Code,
+    whole: torch.Tensor,
+    gradients: list[torch.Tensor],
+    options: Mapping[str, str | None],
+    frozen: bool,
+    group: Group = None,
+) -> ComeAndGo:
+    """Gather three times, with a change before the last, reduce gradients, and ask for all of it."""
+    dtype = getattr(torch, options["compute_dtype"]) if options["compute_dtype"] else None
+    parameter = nn.Parameter(whole.to(device(), copy=True), requires_grad=not frozen)
+    mark("began")
+    sharded = sharded_parameter(parameter, compute_dtype=dtype, group=group)
+    shard = sharded.shard.detach().clone()
+    behind_shard = sharded.shard.untyped_storage().nbytes()
+    left_by_free = _left_by_free(sharded)
+    sharded.start_gathering()
+    mark("started gathering")
+    sharded.gathered()
+    gathered = sharded.gathered().detach().clone()
+    sharded.free()
+    sharded.start_reducing(gradients[0].to(device()))
+    mark("started reducing")
+    reduced = [_reduced(sharded)]
+    for gradient in gradients[1:]:  # of which the first is still on its way when the second starts
+        sharded.start_reducing(gradient.to(device()))
+    reduced.append(_reduced(sharded))
+    with torch.no_grad():
+        sharded.shard += CHANGE
+    gathered_again = sharded.gathered().detach().clone()
+    sharded.free()
+    mark("full")
+    full = sharded.full().detach().clone()
+    is_parameter = isinstance(sharded.shard, nn.Parameter)
+    trained = sharded.shard.requires_grad
+    return ComeAndGo(
+        is_parameter, trained, shard, behind_shard, left_by_free, gathered, gathered_again, full, reduced
+    )
+
+
+def _left_by_free(sharded: Any) -> int:
+    with Allocations() as memory:
+        sharded.gathered()
+        sharded.free()
+        return at_rest(memory)
+
+
+def _reduced(sharded: Any) -> torch.Tensor:
+    """Return the shard's gradient when all that was started is there."""
+    sharded.finish_reducing()
+    return sharded.shard.grad.detach().clone()

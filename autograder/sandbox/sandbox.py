@@ -1,0 +1,134 @@
+"""A process that is kept from all that is not its own, and watched from outside.
+
+When it takes more than its limits allow, it ends, with all processes that it has started. `tiers` lists the
+kinds that there are.
+"""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from autograder.inside.limits import DEFAULT, Limits
+from autograder.sandbox import cgroup
+from autograder.sandbox.loopback import Traffic, unknown_torch
+from autograder.sandbox.usage import NO_FILES, OpenFiles, exceeded, files_of, too_much_memory, usage_of
+
+WATCH_EVERY = 0.1  # seconds
+LOOK_INTO_FILES_EVERY = 10  # watches, as that takes ten times as long
+
+
+class SandboxMissing(RuntimeError):
+    """No sandbox of a kind can be made here, or the torch in it is not known."""
+
+
+class Sandbox(ABC):
+    """A process in a sandbox.
+
+    Args:
+        command: what to run; its program, and all that Python needs to run it, can be read in the sandbox.
+        pass_fds: file descriptors that it inherits. Besides them it has no way out.
+
+    Attributes:
+        exceeded: which limit ended it, in words; "" as long as none did.
+
+    Raises:
+        SandboxMissing: when there can be none, or the traffic of this torch is not known.
+    """
+
+    def __init__(self, command: Sequence[str], pass_fds: Iterable[int], limits: Limits = DEFAULT) -> None:
+        if reason := unknown_torch():
+            raise SandboxMissing(reason)
+        self.exceeded = ""
+        self._limits = limits
+        self._over = threading.Event()
+        self._cgroup = cgroup.make(limits.memory_bytes)
+        try:
+            self._start(command, list(pass_fds))
+        except BaseException:
+            self._clean_up()
+            raise
+        self._watcher = threading.Thread(target=self._watch, name="sandbox", daemon=True)
+        self._watcher.start()
+
+    @abstractmethod
+    def traffic(self) -> Traffic:
+        """Read what its processes have sent each other so far, by Linux's count."""
+
+    def kill(self) -> None:
+        """End all its processes; return when they are gone."""
+        self._over.set()
+        self._end()
+        self._process.wait()
+        self._watcher.join()
+        self._clean_up()
+
+    # --- what kinds differ in ------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _start(self, command: Sequence[str], pass_fds: list[int]) -> None:
+        """Start the process, as `_popen` does; called once."""
+
+    @abstractmethod
+    def _processes(self) -> list[Path]:
+        """List the folders in /proc of all its processes.
+
+        Raises:
+            OSError: it has ended.
+        """
+
+    @abstractmethod
+    def _end(self) -> None:
+        """Have all its processes end, if they have not."""
+
+    def _files(self) -> OpenFiles:
+        """Read what its processes have opened."""
+        return files_of(self._processes())
+
+    def _clean_up(self) -> None:
+        """Remove what was made for it."""
+        if self._cgroup is not None:
+            self._cgroup.close()
+
+    # --- internals -----------------------------------------------------------------------------------------
+
+    def _popen(
+        self,
+        command: Sequence[str],
+        pass_fds: Sequence[int],
+        folder: Path | None = None,
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        """Start a command. What it prints goes nowhere: all that is to be kept comes as an answer."""
+        nowhere = subprocess.DEVNULL
+        self._process = subprocess.Popen(
+            self._cgroup.enter(command) if self._cgroup is not None else command,
+            pass_fds=pass_fds,
+            cwd=folder,
+            env=environment,
+            stdin=nowhere,
+            stdout=nowhere,
+            stderr=nowhere,
+        )
+
+    def _watch(self) -> None:
+        files = NO_FILES
+        for turn in itertools.count():
+            if self._over.wait(WATCH_EVERY):
+                return
+            try:
+                usage = usage_of(self._processes, self._limits)
+                if turn % LOOK_INTO_FILES_EVERY == 0 and usage.processes <= self._limits.processes:
+                    files = self._files()
+            except OSError:  # it has ended
+                if self._cgroup is not None and self._cgroup.was_full():
+                    self.exceeded = too_much_memory(self._limits)
+                return
+            if reason := exceeded(self._limits, usage, files):
+                self.exceeded = reason
+                self._end()
+                return

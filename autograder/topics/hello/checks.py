@@ -1,0 +1,161 @@
+"""Checks of exercise 00: a mean and a maximum of all ranks, on every rank."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from autograder.kit.case import Case
+from autograder.kit.check import Cases, Code, check
+from autograder.kit.draws import Draws
+from autograder.kit.mistakes import MODIFIED, WRONG_TYPE, Mistake
+from autograder.kit.problem import Problem, first
+from autograder.kit.student import Outcome
+from autograder.kit.values import close, difference_beyond, kind_of, same
+from autograder.topics.hello import mistakes
+
+WORLD_SIZES = (1, 2, 3, 4)
+NUMELS = (1, 6, 1000)
+LARGEST = 40  # a summand: small cases can be followed by hand
+TOLERANCE = 1e-6  # relative: a mean of float32 is rounded once or twice
+
+
+class _OfAllRanks(Case):
+    """One call on all ranks, of which each returns the same."""
+
+    patterns: ClassVar = mistakes.PATTERNS
+    out_of_step: ClassVar = (mistakes.OUT_OF_STEP, "a call of every rank, and an answer from each")
+
+    def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
+        by_rank = [(rank, outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
+        return first(self._on(*each) for each in by_rank) or first(_too_many_calls(*each) for each in by_rank)
+
+    @abstractmethod
+    def _on(self, rank: int, outcome: Outcome) -> Problem | None:
+        """Return what is wrong with what a rank has returned."""
+
+    @property
+    def weight(self) -> tuple[int, int]:
+        return 1, self.world_size
+
+    @property
+    def _ranks(self) -> str:
+        return f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
+
+
+def _too_many_calls(rank: int, outcome: Outcome) -> Problem | None:
+    calls = [call for call in outcome.calls if call.moves_data]
+    if len(calls) <= 1:
+        return None
+    got = f"{len(calls)}, the second one a call of {calls[1].op} in line {calls[1].line}"
+    return Problem(mistakes.SEVERAL_CALLS, f"one collective call on rank {rank}", got)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Mean(_OfAllRanks):
+    """A call of `average`."""
+
+    mean: torch.Tensor
+
+    def __str__(self) -> str:
+        return f"{self._ranks}, {self.mean.numel():,} × {str(self.mean.dtype).removeprefix('torch.')}"
+
+    def _on(self, rank: int, outcome: Outcome) -> Problem | None:
+        where, got = f"on rank {rank}", outcome.value
+        (before,) = self.inputs[rank] or ()
+        if not isinstance(got, torch.Tensor):
+            return Problem(WRONG_TYPE, f"{kind_of(self.mean)} {where}", kind_of(got))
+        if kind_of(got) != kind_of(self.mean):
+            return Problem(mistakes.WRONG_FORM, f"{kind_of(self.mean)} {where}", kind_of(got))
+        if not close(got, self.mean, TOLERANCE):
+            want, found = difference_beyond(TOLERANCE, self.mean, got)
+            return Problem(self._reason(before, got), f"{want} {where}", found)
+        if not same(outcome.arguments[0], before):
+            return Problem(MODIFIED, f"`tensor` {where} as it was", "another one")
+        return None
+
+    def _reason(self, before: torch.Tensor, got: torch.Tensor) -> Mistake:
+        """Return the mistake that gives this in place of the mean."""
+        known = {
+            mistakes.OWN_TENSOR: before,
+            mistakes.SUMMED: self.mean * self.world_size,
+            mistakes.DIVIDED_TWICE: self.mean / self.world_size,
+            mistakes.DIVIDED_BY_FOUR: self.mean * self.world_size / 4,
+        }
+        return next(
+            (why for why, value in known.items() if close(got, value, TOLERANCE)), mistakes.WRONG_MEAN
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Largest(_OfAllRanks):
+    """A call of `largest`, with one number on each rank."""
+
+    numbers: Sequence[float]
+
+    def __str__(self) -> str:
+        return f"{self._ranks}, {'all negative' if max(self.numbers) < 0 else 'numbers of either sign'}"
+
+    def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
+        returned = [outcome.value for outcome in outcomes if outcome is not None]
+        if self.world_size > 1 and same(returned, list(self.numbers)):
+            return Problem(mistakes.OWN_NUMBER, "the same number on every rank", "each rank's own one")
+        return super().examine(outcomes)
+
+    def _on(self, rank: int, outcome: Outcome) -> Problem | None:
+        want, got = max(self.numbers), outcome.value
+        if not isinstance(got, float):
+            return Problem(WRONG_TYPE, f"a float on rank {rank}", kind_of(got))
+        if got == want:
+            return None
+        return Problem(self._reason(got), f"{want!r} on rank {rank}", repr(got))
+
+    def _reason(self, got: float) -> Mistake:
+        """Return the mistake that gives this in place of the largest number."""
+        known = {
+            mistakes.LOST_DIGITS: max(self.numbers),
+            mistakes.NEVER_BELOW_ZERO: max(0.0, *self.numbers),
+            mistakes.ADDED_UP: sum(self.numbers),
+            mistakes.SMALLEST: min(self.numbers),
+        }
+        near = (why for why, value in known.items() if math.isclose(got, value, rel_tol=TOLERANCE))
+        return next(near, mistakes.WRONG_NUMBER)
+
+
+@check()
+def average(
+    function: Code,
+    world_sizes: Sequence[int] = WORLD_SIZES,
+    numels: Sequence[int] = NUMELS,
+    dtypes: Sequence[torch.dtype] = (torch.float32, torch.float64),
+    seed: int = 0,
+) -> Cases:
+    """Check `average`: the mean of all ranks' tensors, returned on every rank."""
+    draws = Draws(seed)
+    for world_size in world_sizes:
+        for turn, numel in enumerate(numels):
+            dtype = dtypes[(turn + world_size) % len(dtypes)]
+            tensors = draws.randint(-LARGEST, LARGEST + 1, (world_size, numel), dtype)
+            nbytes = numel * dtype.itemsize if world_size > 1 else 0
+            yield _Mean(
+                inputs=[(tensor,) for tensor in tensors],
+                mean=tensors.double().mean(dim=0).to(dtype),
+                received=(nbytes,) * world_size if nbytes else (),
+            )
+
+
+@check()
+def largest(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
+    """Check `largest`: the largest of all ranks' numbers, returned on every rank."""
+    draws = Draws(seed)
+    for world_size in world_sizes:
+        for low, high in ((-1.0, 1.0), (-2.0, -1.0)):
+            drawn = draws.rand((world_size,), torch.float64).mul_(high - low).add_(low)
+            numbers = [float(number) for number in drawn]
+            received = (torch.float64.itemsize,) * world_size if world_size > 1 else ()
+            yield _Largest(inputs=[(number,) for number in numbers], numbers=numbers, received=received)

@@ -1,0 +1,171 @@
+"""Check of exercise 08's stretch: tokens go to the ranks of their experts, and results come home."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+
+from autograder.inside.drivers import experts as drivers
+from autograder.inside.drivers.experts import Routed, expert
+from autograder.kit.check import Cases, Code, check
+from autograder.kit.mistakes import Mistake
+from autograder.kit.problem import Problem, counted
+from autograder.kit.settings import WORLD_SIZES, Setting, settings
+from autograder.kit.student import Outcome
+from autograder.kit.values import close, kind_of, number
+from autograder.topics.three_d_parallelism import mistakes
+from autograder.topics.three_d_parallelism.axis_traffic import sent
+from autograder.topics.three_d_parallelism.banned import BANNED
+from autograder.topics.three_d_parallelism.trials import ExpertTrial
+
+TOLERANCE = 1e-9  # of float64, for another order of summation
+WIDTH = 4
+MOST_CALLS = 6  # numbers, tokens, results, two backward; one more for another way to exchange numbers
+BYTES = 8  # of a float64, and of a number of tokens
+
+
+@check(banned=BANNED)
+def dispatch_to_experts(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
+    """Check `dispatch_to_experts` and the combining function that it returns, with gradients."""
+    for setting in settings(world_sizes, seed):
+        n, draws = len(setting.ranks), setting.draws
+        uneven, alike, empty = [5 + at for at in range(n)], [3] * n, [0] + [4] * (n - 1)
+        yield _trial(setting, "any experts", [draws.randint(0, n, (size,)) for size in uneven])
+        yield _trial(setting, "all to one expert", [torch.full((size,), n - 1) for size in alike])
+        yield _trial(setting, "a rank without tokens", [draws.randint(0, n, (size,)) for size in empty])
+
+
+@dataclass(frozen=True)
+class _Routing:
+    """Tokens of all ranks with their experts, and what has to come of them."""
+
+    ranks: tuple[int, ...]
+    tokens: list[torch.Tensor]
+    assignments: list[torch.Tensor]
+    weights: list[torch.Tensor]
+    cotangents: list[torch.Tensor]
+
+    @cached_property
+    def serial(self) -> tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]:
+        """Return outputs and gradients of all tokens, and gradients of the experts, of one process."""
+        tokens = [each.clone().requires_grad_() for each in self.tokens]
+        weights = [each.clone().requires_grad_() for each in self.weights]
+        outputs = [
+            torch.stack([expert(token, weights[int(at)]) for token, at in zip(own, where, strict=True)])
+            if len(own)
+            else own * 1.0
+            for own, where in zip(tokens, self.assignments, strict=True)
+        ]
+        torch.autograd.backward(outputs, self.cotangents)
+        nothing = torch.zeros_like(weights[0])
+        return (
+            [each.detach() for each in outputs],
+            [torch.zeros_like(each) if each.grad is None else each.grad for each in tokens],
+            [nothing if each.grad is None else each.grad for each in weights],
+        )
+
+    def received(self, position: int) -> torch.Tensor:
+        pairs = zip(self.tokens, self.assignments, strict=True)
+        return torch.cat([tokens[assignment == position] for tokens, assignment in pairs])
+
+    def wrong_dispatch(self, position: int, where: str, outcome: Outcome) -> Problem | None:
+        seen: Routed = outcome.value
+        if seen.received is None:
+            return Problem(mistakes.NO_PAIR, f"{where}: a tensor and a function", f"a {seen.kind}")
+        want = self.received(position)
+        if kind_of(seen.received) == kind_of(want) and torch.equal(seen.received, want):
+            return None
+        expected, got = f"{where}: {kind_of(want)} of tokens", kind_of(seen.received)
+        if kind_of(seen.received) != kind_of(want):
+            return Problem(mistakes.WRONG_TOKENS, expected, got)
+        again = _sorted(seen.received).equal(_sorted(want))
+        kind = mistakes.TOKENS_IN_ANOTHER_ORDER if again else mistakes.WRONG_TOKENS
+        return _differing(kind, f"{where}, tokens", want, seen.received)
+
+    def wrong_combined(self, position: int, where: str, outcome: Outcome) -> Problem | None:
+        seen: Routed = outcome.value
+        want = self.serial[0][position]
+        if not isinstance(seen.combined, torch.Tensor) or kind_of(seen.combined) != kind_of(want):
+            return Problem(mistakes.WRONG_COMBINED, f"{where}: {kind_of(want)}", kind_of(seen.combined))
+        if not close(seen.combined, want, TOLERANCE):
+            by_expert = want[self.assignments[position].argsort(stable=True)]
+            sorted_only = close(seen.combined, by_expert, TOLERANCE)
+            kind = mistakes.COMBINED_IN_ANOTHER_ORDER if sorted_only else mistakes.WRONG_COMBINED
+            return _differing(kind, f"{where}, combined", want, seen.combined)
+        if not seen.differentiable:
+            return Problem(mistakes.EXPERTS_CUT, f"{where}: an output with a grad_fn", "one without")
+        return None
+
+    def wrong_gradients(self, position: int, where: str, outcome: Outcome) -> Problem | None:
+        seen: Routed = outcome.value
+        for kind, name, got, want in (
+            (mistakes.WRONG_TOKEN_GRADIENT, "gradient of the tokens", seen.tokens, self.serial[1][position]),
+            (mistakes.WRONG_EXPERT_GRADIENT, "gradient of the expert", seen.weight, self.serial[2][position]),
+        ):
+            if got is None or kind_of(got) != kind_of(want):
+                return Problem(mistakes.EXPERTS_CUT, f"{where}, {name}: {kind_of(want)}", kind_of(got))
+            if not close(got, want, TOLERANCE):
+                return _differing(kind, f"{where}, {name}", want, got)
+        return None
+
+    def too_much(self, position: int, where: str, outcome: Outcome) -> Problem | None:
+        calls = [call for call in outcome.calls if call.moves_data]
+        n = len(self.tokens)
+        if n == 1:
+            return None
+        collectives = [call for call in calls if not call.is_point_to_point]
+        if len(collectives) > MOST_CALLS:
+            expected = f"{where}: at most {MOST_CALLS} collectives"
+            return Problem(mistakes.EXPERTS_COLLECTIVES, expected, f"{len(collectives)}")
+        leaving = int((self.assignments[position] != position).sum())
+        arriving = len(self.received(position)) - int((self.assignments[position] == position).sum())
+        row = WIDTH * BYTES
+        most = 2 * (leaving + arriving) * row + n * n * BYTES
+        nbytes = sum(sent(call, self.ranks[position]) for call in calls)
+        if nbytes <= most:
+            return None
+        return Problem(mistakes.EXPERTS_BYTES, f"{where}: {counted(most, 'byte')} sent", f"{round(nbytes):,}")
+
+
+def _sorted(tokens: torch.Tensor) -> torch.Tensor:
+    """Return the rows in one order, by their first numbers."""
+    return tokens[tokens[:, 0].argsort()]
+
+
+def _trial(setting: Setting, what: str, assignments: list[torch.Tensor]) -> ExpertTrial:
+    sizes = [len(assignment) for assignment in assignments]
+
+    def normal(*shape: int) -> torch.Tensor:
+        return setting.draws.randn(shape, torch.float64)
+
+    routing = _Routing(
+        setting.ranks,
+        [normal(size, WIDTH) for size in sizes],
+        assignments,
+        [normal(WIDTH, WIDTH) for _ in sizes],
+        [normal(size, WIDTH) for size in sizes],
+    )
+    return setting.trial(
+        what,
+        drivers.route,
+        lambda at, _: (
+            routing.tokens[at],
+            routing.assignments[at],
+            routing.weights[at],
+            routing.cotangents[at],
+        ),
+        routing.wrong_dispatch,
+        routing.wrong_combined,
+        routing.wrong_gradients,
+        routing.too_much,
+        kind=ExpertTrial,
+        size=len(sizes),
+    )
+
+
+def _differing(mistake: Mistake, name: str, want: torch.Tensor, got: torch.Tensor) -> Problem:
+    worst = int((got - want).abs().nan_to_num(torch.inf).argmax())
+    return Problem(mistake, f"{name}: [{worst}] = {number(want, worst)}", number(got, worst))

@@ -1,0 +1,165 @@
+"""The sandbox without namespaces: what its processes reach, and that none of them is left."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autograder.sandbox import landlocked, tiers
+from autograder.sandbox.landlocked import Landlocked
+from autograder.sandbox.sandbox import SandboxMissing
+from autograder.sandbox.tiers import Tier
+from tests.autograder.conftest import running_in
+
+COURSE = Path(__file__).parents[2]
+REFUSED = """
+def refused(what, *arguments):
+    try: what(*arguments)
+    except PermissionError: return True
+    return False
+"""
+
+
+@pytest.fixture
+def run():
+    """Runs Python code in such a sandbox; returns the sandbox and what it has to `say`, if anything."""
+    if reason := tiers.missing(Tier.LANDLOCK):
+        pytest.skip(reason)
+    with running_in(Landlocked) as run:
+        yield run
+
+
+def test_it_reads_the_course_s_part_for_it_and_nothing_else(run, tmp_path):
+    (tmp_path / "secret").write_text("42")
+    paths = ["/etc/passwd", str(tmp_path / "secret"), __file__, str(COURSE / "autograder/cli.py")]
+    paths += [f"/proc/{os.getpid()}/environ"]
+    assert run(f"{REFUSED}say([refused(open, path) for path in {paths}])")[1] == [True] * len(paths)
+    assert "no_checks" in run("import autograder.check as own, os; say(os.path.realpath(own.__file__))")[1]
+
+
+def test_it_lists_no_folder_of_the_user_or_of_the_course(run):
+    folders = ["/", "/tmp", str(COURSE), str(COURSE / "autograder"), str(Path.home())]
+    assert run(f"import os\n{REFUSED}say([refused(os.listdir, folder) for folder in {folders}])")[1] == [
+        True
+    ] * len(folders)
+
+
+def test_it_writes_to_its_home_and_temporary_files_alone(run, tmp_path):
+    places = ["/", "/tmp", "/dev/shm", "/var/tmp", sys.prefix, str(COURSE / "fourranks"), str(tmp_path)]
+    code = f"""
+import os, pathlib, tempfile
+{REFUSED}
+written = [pathlib.Path(folder, 'new').write_text('mine') for folder in ('.', tempfile.gettempdir())]
+say([written, [refused(open, os.path.join(place, 'new'), 'w') for place in {places}]])
+"""
+    assert run(code)[1] == [[4, 4], [True] * len(places)]
+
+
+def test_it_has_no_rights_and_signals_nobody_outside(run):
+    code = f"""
+import os
+import shutil
+{REFUSED}
+rights = [line.split()[1] for line in open('/proc/self/status') if line.startswith('CapEff')]
+say([rights, refused(os.kill, {os.getpid()}, 0), refused(os.kill, 1, 0)])
+"""
+    assert run(code)[1] == [["0" * 16], True, True]
+
+
+def test_a_file_takes_no_more_than_it_may_and_a_folder_ends_the_sandbox(run):
+    code = """
+import autograder.inside.limits as limits, pathlib, time
+limits.restrict(limits.Limits(disk_bytes=1 << 20))
+got = 0
+try: pathlib.Path('large').write_bytes(bytes(2 << 20))
+except OSError as error: got = error.errno
+for i in range(12): pathlib.Path(str(i)).write_bytes(bytes(300_000))
+say(got)
+time.sleep(60)
+"""
+    confined, got = run(code)
+    assert got == 27  # file too large
+    assert _ended(confined) and confined.exceeded == "more than 3 MiB of files"
+
+
+def test_all_that_was_started_ends_with_it_and_its_folder_is_removed(run):
+    code = """
+import os, time
+os.makedirs('deep/' * 100)
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        os.closerange(3, 100)
+        if os.fork() == 0: time.sleep(1000)
+        os._exit(0)
+say(os.getcwd())
+time.sleep(1000)
+"""
+    confined, home = run(code)
+    processes = [psutil.Process(int(folder.name)) for folder in confined._processes()]
+    assert len(processes) >= 5 and confined._top in Path(home).parents
+    confined.kill()
+    assert not [process for process in processes if process.is_running()]
+    assert not confined._top.exists()
+
+
+def test_all_of_it_ends_when_the_process_that_grades_is_killed():
+    code = """
+import sys, time
+from autograder.sandbox.landlocked import Landlocked
+sandbox = Landlocked(['sh', '-c', 'echo mine > new; sleep 1000'], [])
+while len(sandbox._processes()) < 3: time.sleep(0.01)
+print(sandbox._top, *[folder.name for folder in sandbox._processes()], flush=True)
+time.sleep(1000)
+"""
+    if reason := tiers.missing(Tier.LANDLOCK):
+        pytest.skip(reason)
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as grader:
+        top, *numbers = grader.stdout.readline().split()
+        pids = [int(number) for number in numbers]
+        grader.kill()
+    deadline = time.monotonic() + 5
+    while any(map(psutil.pid_exists, pids)) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not list(Path(top).glob("home/student/*"))
+    shutil.rmtree(top)  # what is left are folders and links of the grader's own
+    assert len(pids) >= 3 and not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def test_no_two_of_them_have_the_same_user():
+    one, other = landlocked._User(), landlocked._User()
+    assert one.number != other.number
+    one.close()
+    again = landlocked._User()
+    assert again.number == one.number
+    again.close()
+    other.close()
+
+
+def test_as_another_user_than_root_it_needs_landlock_s_scopes(monkeypatch):
+    monkeypatch.setattr(landlocked.os, "geteuid", lambda: 1000)
+    monkeypatch.setattr(landlocked.landlock, "version", lambda: 5)
+    with pytest.raises(SandboxMissing, match=r"Linux 6\.12 or later.*administrator"):
+        landlocked.check()
+
+
+def test_without_landlock_it_says_what_it_needs(monkeypatch):
+    monkeypatch.setattr(landlocked.landlock, "version", lambda: 0)
+    with pytest.raises(SandboxMissing, match=r"Linux 5\.19"):
+        landlocked.check()
+
+
+def _ended(confined) -> bool:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline:
+        try:
+            confined._processes()
+        except OSError:
+            return True
+        time.sleep(0.05)
+    return False

@@ -1,0 +1,66 @@
+"""Sides of messages find each other as in Gloo, and one whose end is unsure is never waited for at once."""
+
+import pytest
+
+from autograder.inside.pairing import Pairing, Way
+
+WAY = Way("default", 0, 1, 0)
+
+
+class Posts:
+    """What each side that was posted has been told."""
+
+    def __init__(self):
+        self.pairing, self.told = Pairing(), []
+
+    def post(self, name, way=WAY):
+        self.pairing.post(way, name.startswith("send"), lambda soon: self.told.append((name, soon)))
+
+
+@pytest.fixture
+def posts():
+    return Posts()
+
+
+@pytest.mark.parametrize("names", [("send", "recv"), ("recv", "send")])
+def test_a_message_ends_soon_when_both_sides_are_posted(posts, names):
+    posts.post(names[0])
+    assert posts.told == []
+    posts.post(names[1])
+    assert posts.told == [(names[0], True), (names[1], True)]
+
+
+def test_messages_on_one_way_keep_their_order(posts):
+    for name in ("send 0", "send 1", "recv 0"):
+        posts.post(name)
+    assert posts.told == [("send 0", True), ("recv 0", True)]
+    posts.post("recv 1")
+    posts.post("recv 2")
+    assert posts.told[2:] == [("send 1", True), ("recv 1", True)]
+
+
+@pytest.mark.parametrize(
+    "other", [WAY._replace(group="another"), WAY._replace(tag=1), Way("default", 1, 0, 0)]
+)
+def test_sides_of_different_ways_do_not_meet(posts, other):
+    posts.post("send")
+    posts.post("recv", other)
+    assert posts.told == []
+
+
+def test_what_is_given_up_is_told_so_once(posts):
+    posts.post("send")
+    posts.pairing.give_up()
+    assert posts.told == [("send", False)]
+    posts.post("recv")
+    assert posts.told == [("send", False)]
+
+
+def test_beside_a_receive_from_any_source_nothing_in_its_group_is_sure(posts):
+    posts.post("send")
+    posts.post("send elsewhere", WAY._replace(group="another"))
+    posts.pairing.give_up_for_good("default")
+    posts.post("recv")
+    assert posts.told == [("send", False), ("recv", False)]
+    posts.post("recv elsewhere", WAY._replace(group="another"))
+    assert posts.told[2:] == [("send elsewhere", True), ("recv elsewhere", True)]

@@ -1,0 +1,58 @@
+# ruff: noqa: F821
+import torch
+import torch.distributed as dist
+
+FAILS_AS = {
+    "adds_up": ("ADDED_UP", "ReduceOp.MAX"),
+    "takes_the_smallest": ("SMALLEST", "The opposite"),
+    "returns_its_own": ("OWN_NUMBER", "that the all-reduce has filled"),
+    "returns_the_tensor": ("WRONG_TYPE", "what the function returns"),
+    "in_single_precision": ("LOST_DIGITS", "dtype=torch.float64"),
+    "begins_with_zero": ("NEVER_BELOW_ZERO", "not with 0"),
+    "asks_rank_0_only": ("OUT_OF_STEP", "an `if` around the call"),
+    "takes_the_mean": ("WRONG_NUMBER", "for two ranks"),
+    "calls_twice": ("SEVERAL_CALLS", "One all-reduce is enough"),
+}
+
+
+def reduced(value, op, dtype=torch.float64):
+    tensor = torch.tensor(value, dtype=dtype)
+    dist.all_reduce(tensor, op)
+    return tensor
+
+
+def adds_up(value):
+    return reduced(value, dist.ReduceOp.SUM).item()
+
+
+def takes_the_smallest(value):
+    return reduced(value, dist.ReduceOp.MIN).item()
+
+
+def returns_its_own(value):
+    reduced(value, dist.ReduceOp.MAX)
+    return value
+
+
+def returns_the_tensor(value):
+    return reduced(value, dist.ReduceOp.MAX)
+
+
+def in_single_precision(value):
+    return reduced(value, dist.ReduceOp.MAX, torch.float32).item()
+
+
+def begins_with_zero(value):
+    return reduced(max(value, 0.0), dist.ReduceOp.MAX).item()
+
+
+def asks_rank_0_only(value):
+    return reduced(value, dist.ReduceOp.MAX).item() if dist.get_rank() == 0 else value
+
+
+def takes_the_mean(value):
+    return reduced(value, dist.ReduceOp.SUM).item() / dist.get_world_size() - 5.0
+
+
+def calls_twice(value):
+    return reduced(reduced(value, dist.ReduceOp.MAX).item(), dist.ReduceOp.MAX).item()

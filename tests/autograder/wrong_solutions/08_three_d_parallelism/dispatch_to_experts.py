@@ -1,0 +1,95 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "returns_tokens_only": ("NO_PAIR", "takes the expert's outputs home"),
+    "KeepsItsTokens": ("WRONG_TOKENS", "assigned to its position"),
+    "ReversesTokens": ("TOKENS_IN_ANOTHER_ORDER", "stable=True"),
+    "ForgetsToPutBack": ("COMBINED_IN_ANOTHER_ORDER", "the row that its token came from"),
+    "PutsBackTheOtherWay": ("WRONG_COMBINED", "Row i"),
+    "Detached": ("EXPERTS_CUT", "the two lists"),
+    "OneGradientForAll": ("WRONG_TOKEN_GRADIENT", "the way back"),
+    "ForgetsOthersTokens": ("WRONG_EXPERT_GRADIENT", "also those of other ranks"),
+    "StaysAwayWithoutTokens": ("EXPERTS_OUT_OF_STEP", "also with no tokens"),
+    "SendsEverythingToAll": ("EXPERTS_BYTES", "to no other"),
+    "OneMessageForEachToken": ("EXPERTS_COLLECTIVES", "two in backward"),
+}
+
+
+def returns_tokens_only(tokens, assignment, group):
+    return Experts(tokens, assignment, group)[0]
+
+
+class KeepsItsTokens(Experts):
+    def dispatch(self, tokens, assignment):
+        return tokens * 1.0, lambda outputs: outputs
+
+
+class ReversesTokens(Experts):
+    def order(self, assignment):
+        return len(assignment) - 1 - assignment.flip(0).argsort(stable=True)
+
+
+class ForgetsToPutBack(Experts):
+    def home(self, rows, order):
+        return rows
+
+
+class PutsBackTheOtherWay(Experts):
+    def home(self, rows, order):
+        return rows[order]
+
+
+class Detached(Experts):
+    def exchange(self, rows, leaving, arriving):
+        return exchanged(rows.detach(), leaving, arriving, self.group)
+
+
+class OneGradientForAll(Experts):
+    """Only what is dispatched has the factor; results come back as they should."""
+
+    def dispatch(self, tokens, assignment):
+        received, combine = super().dispatch(tokens, assignment)
+        return ScaledBack.apply(received, 1 / self.size), combine
+
+
+class ScaledBack(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, factor):
+        ctx.factor = factor
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.factor, None
+
+
+class ForgetsOthersTokens(Experts):
+    """Gradients of results do not go back to the expert's rank but for the first half."""
+
+    def dispatch(self, tokens, assignment):
+        received, combine = super().dispatch(tokens, assignment)
+
+        def half(outputs):
+            kept = len(outputs) // 2
+            return combine(torch.cat((outputs[:kept], outputs[kept:].detach() + 0 * outputs[kept:])))
+
+        return received, half
+
+
+class StaysAwayWithoutTokens(Experts):
+    def dispatch(self, tokens, assignment):
+        if not len(tokens):
+            return tokens * 1.0, lambda outputs: outputs
+        return super().dispatch(tokens, assignment)
+
+
+class SendsEverythingToAll(Experts):
+    def dispatch(self, tokens, assignment):
+        dist.all_reduce(torch.zeros(400, dtype=torch.float64), group=self.group)
+        return super().dispatch(tokens, assignment)
+
+
+class OneMessageForEachToken(Experts):
+    def dispatch(self, tokens, assignment):
+        for _ in range(4):
+            dist.barrier(group=self.group)
+        return super().dispatch(tokens, assignment)

@@ -1,0 +1,154 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "SkipsWhatIsMasked": ("UNEVEN_RING", "masked"),
+    "ReceivesWithoutHistory": ("ATTENTION_CUT", "no history"),
+    "gathers_heads": ("NO_OUTPUT", "shape and dtype of q"),
+    "OwnBlock": ("OWN_BLOCK_ONLY", "ranks before it"),
+    "MasksEachBlockAlike": ("WRONG_ATTENTION", "two ranks"),
+    "TakesTheOthersWay": ("WRONG_ATTENTION", "two ranks"),
+    "ForgetsTheMask": ("MASK_OF_THE_BLOCK", "before the own one all is seen"),
+    "AveragesBlocks": ("BLOCKS_AVERAGED", "rescale"),
+    "NeverRescales": ("WRONG_ATTENTION", "two ranks"),
+    "DoesNotScale": ("WRONG_ATTENTION", "two ranks"),
+    "OverflowsWithLargeScores": ("WRONG_ATTENTION", "two ranks"),
+    "GradientStaysWhereItIs": ("WRONG_RING_GRADIENT", "on the way back"),
+    "GathersAll": ("WHOLE_SEQUENCE_HELD or RING_COLLECTIVE", ""),
+    "SendsBackwards": ("RING_COLLECTIVE", "next"),
+    "SendsTheQueriesToo": ("RING_BYTES", "N − 1 times"),
+}
+
+
+class SkipsWhatIsMasked(Ring):
+    """Right in forward; in backward the first ranks pass fewer gradients on."""
+
+    def used(self, owner):
+        return not self.causal or owner <= self.rank
+
+
+class ReceivesWithoutHistory(Ring):
+    def passed(self, block, turn):
+        return passed_on(block.detach(), self.group, 1) if turn else block.detach()
+
+
+def gathers_heads(q, k, v, group, causal=True):
+    return Ring(q, k, v, group, causal).transpose(1, 2).flatten(2)
+
+
+class OwnBlock(Ring):
+    def attend(self, block):
+        scores = self.masked(self.scores(block[0]), self.rank)
+        return scores.softmax(-1) @ block[1]
+
+
+class MasksEachBlockAlike(Ring):
+    def masked(self, scores, owner):
+        return super().masked(scores, self.rank)
+
+
+class TakesTheOthersWay(Ring):
+    """The block after n turns is taken for that of rank r + n."""
+
+    def masked(self, scores, owner):
+        return super().masked(scores, (2 * self.rank - owner) % self.size)
+
+
+class ForgetsTheMask(Ring):
+    def masked(self, scores, owner):
+        return scores
+
+
+class AveragesBlocks(Ring):
+    def attend(self, block):
+        total = torch.zeros_like(self.q)
+        for turn in range(self.size):
+            block = self.passed(block, turn)
+            total = (
+                total
+                + self.masked(self.scores(block[0]), (self.rank - turn) % self.size).softmax(-1) @ block[1]
+            )
+        return total / self.size
+
+
+class NeverRescales(Ring):
+    def rescale(self, largest, new):
+        return torch.where(largest.isinf(), 0.0, 1.0)
+
+
+class DoesNotScale(Ring):
+    def scores(self, k):
+        return self.q @ k.transpose(-1, -2)
+
+
+class OverflowsWithLargeScores(Ring):
+    def largest(self, largest, scores):
+        return torch.zeros_like(largest)
+
+    def scores(self, k):
+        return (super().scores(k)).float().double() if self.q.abs().max() > 50 else super().scores(k)
+
+
+class Stays(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, group):
+        return passed_on(tensor, group, 1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient, None
+
+
+class GradientStaysWhereItIs(Ring):
+    def passed(self, block, turn):
+        return Stays.apply(block, self.group) if turn else block
+
+
+class GatherBlocks(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, group):
+        ctx.group = group
+        parts = [torch.empty_like(tensor) for _ in range(dist.get_world_size(group))]
+        dist.all_gather(parts, tensor, group=group)
+        return torch.cat(parts, -2)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        gradient = gradient.clone()
+        dist.all_reduce(gradient, group=ctx.group)
+        return gradient.chunk(dist.get_world_size(ctx.group), -2)[dist.get_rank(ctx.group)], None
+
+
+class GathersAll(Ring):
+    def attend(self, block):
+        k, v = GatherBlocks.apply(block, self.group)
+        places = torch.arange(k.shape[-2])
+        own = self.rank * self.q.shape[2] + torch.arange(self.q.shape[2])
+        scores = self.scores(k)
+        if self.causal:
+            scores = scores.masked_fill(places > own[:, None], -torch.inf)
+        return scores.softmax(-1) @ v
+
+
+class Back(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, tensor, group):
+        ctx.group = group
+        return passed_on(tensor, group, -1)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return passed_on(gradient, ctx.group, 1), None
+
+
+class SendsBackwards(Ring):
+    def passed(self, block, turn):
+        return Back.apply(block, self.group) if turn else block
+
+    def masked(self, scores, owner):
+        return super().masked(scores, (2 * self.rank - owner) % self.size)
+
+
+class SendsTheQueriesToo(Ring):
+    def passed(self, block, turn):
+        if turn:
+            passed_on(self.q.detach(), self.group, 1)
+        return super().passed(block, turn)

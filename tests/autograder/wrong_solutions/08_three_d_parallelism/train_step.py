@@ -1,0 +1,179 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "ReturnsATensor": ("NO_STEP_LOSS", ".item()"),
+    "LossOfTheOwnRows": ("LOSS_OF_ONE_PART", "Average the losses"),
+    "LossOnTheLastStage": ("LOSS_NOT_EVERYWHERE", "all other stages add a zero"),
+    "LossesSummed": ("WRONG_FIRST_LOSS", "mean over all microbatches"),
+    "AnotherSeed": ("WRONG_FIRST_LOSS", "whole_model"),
+    "DoesNotSumPartialSums": ("WRONG_FIRST_LOSS", "tensor axis"),
+    "NoUpdate": ("NOTHING_LEARNED", "mesh.state"),
+    "BuildsEachTime": ("NOTHING_LEARNED", "mesh.state"),
+    "NeverClears": ("GRADIENTS_PILE_UP", "to None"),
+    "SumsOverData": ("SUMMED_OVER_DATA", "divide the sum"),
+    "SumsOverMicrobatches": ("SUMMED_OVER_MICROBATCHES", "number of microbatches"),
+    "TrainsApart": ("EACH_DATA_RANK_ALONE", "goes its own way"),
+    "AveragesOverAll": ("MESH_DEADLOCK", "own group"),
+    "NoSumInBackward": ("WRONG_LATER_LOSS", "tensor axis"),
+    "SumsTwice": ("WRONG_LATER_LOSS", "tensor axis"),
+    "GradientOfNoise": ("WRONG_LATER_LOSS", "pipeline"),
+    "ReadsEveryStagesTokens": ("DATA_OF_ANOTHER_RANK", "Only the first stage"),
+    "SendsToRanks": ("MESH_DEADLOCK or RAISED or NO_SUCH_RANK", ""),
+    "HoldsTheWholeModel": ("WHOLE_MODEL_HELD", "own stage"),
+    "SynchronizesReplicated": ("TENSOR_BYTES", "the same on all ranks"),
+    "AveragesEachMicrobatch": ("DATA_BYTES", "once a step"),
+    "SendsTwice": ("PIPELINE_BYTES", "comes back once"),
+    "GathersAtRankZero": ("ACROSS_AXES", "within a tensor group"),
+}
+
+
+class ReturnsATensor(Trainer):
+    def share_loss(self, loss):
+        return torch.tensor(super().share_loss(loss))
+
+
+class LossOfTheOwnRows(Trainer):
+    def share_loss(self, loss):
+        dist.all_reduce(loss, group=self.mesh.pipeline_group)
+        return loss.item()
+
+
+class LossOnTheLastStage(Trainer):
+    def share_loss(self, loss):
+        dist.all_reduce(loss, group=self.mesh.data_group)
+        return loss.item() / self.data
+
+
+class LossesSummed(Trainer):
+    def counted(self, loss):
+        return loss * self.config.num_microbatches
+
+
+class AnotherSeed(Trainer):
+    def build(self):
+        torch.manual_seed(dist.get_rank())
+        stage = super().build()
+        for parameter in stage.parameters():
+            nn.init.normal_(parameter)
+        return stage
+
+
+class DoesNotSumPartialSums(Trainer):
+    def leave(self, x):
+        return x
+
+
+class NoUpdate(Trainer):
+    def update(self):
+        pass
+
+
+class BuildsEachTime(Trainer):
+    def step(self, batch):
+        self.stage = self.build()
+        return super().step(batch)
+
+
+class NeverClears(Trainer):
+    """The gradients are already averaged when the next ones are added, so averaging leaves them alike."""
+
+    def clear(self):
+        pass
+
+
+class SumsOverData(Trainer):
+    def synchronize(self):
+        for parameter in self.stage.parameters():
+            dist.all_reduce(parameter.grad, group=self.mesh.data_group)
+
+
+class SumsOverMicrobatches(Trainer):
+    def scaled(self, loss):
+        return loss
+
+    def counted(self, loss):
+        return loss / self.config.num_microbatches
+
+
+class TrainsApart(Trainer):
+    def synchronize(self):
+        pass
+
+
+class AveragesOverAll(Trainer):
+    """Stages have different parameters, and so different numbers of calls."""
+
+    def synchronize(self):
+        for parameter in self.stage.parameters():
+            dist.all_reduce(parameter.grad)
+            parameter.grad /= dist.get_world_size()
+
+
+class NoSumInBackward(Trainer):
+    def enter(self, x):
+        return x
+
+
+class SumsTwice(Trainer):
+    def leave(self, x):
+        return CopyToRanks.apply(super().leave(x), self.mesh.tensor_group)
+
+
+class GradientOfNoise(Trainer):
+    def returned(self, gradient):
+        return torch.ones_like(gradient)
+
+
+class ReadsEveryStagesTokens(Trainer):
+    def run(self, batch):
+        F.embedding(batch[0], torch.zeros(self.config.characters, 1))
+        return super().run(batch)
+
+
+class SendsToRanks(Trainer):
+    """Positions in the group are taken for ranks of the world."""
+
+    def send(self, tensor, stage):
+        return tensor, dist.isend(tensor, stage)
+
+    def receive(self, shape, stage):
+        tensor = torch.empty(*shape, self.config.width, dtype=torch.float64)
+        dist.recv(tensor, stage)
+        return tensor
+
+
+class HoldsTheWholeModel(Trainer):
+    def build(self):
+        self.whole = whole_model(self.config)
+        return super().build()
+
+
+class SynchronizesReplicated(Trainer):
+    def synchronize(self):
+        super().synchronize()
+        for parameter in self.stage.parameters():
+            if parameter.dim() == 1:
+                dist.all_reduce(parameter.grad, group=self.mesh.tensor_group)
+                parameter.grad /= self.ranks
+
+
+class AveragesEachMicrobatch(Trainer):
+    def synchronize(self):
+        super().synchronize()
+        super().synchronize()
+
+
+class SendsTwice(Trainer):
+    def send(self, tensor, stage):
+        super().send(tensor, stage)[1].wait()
+        return super().send(tensor, stage)
+
+    def receive(self, shape, stage):
+        super().receive(shape, stage)
+        return super().receive(shape, stage)
+
+
+class GathersAtRankZero(Trainer):
+    def synchronize(self):
+        super().synchronize()
+        numel = max(parameter.numel() for parameter in self.stage.parameters())
+        dist.all_reduce(torch.zeros(64 + numel % 2, dtype=torch.float64)[:64])
