@@ -23,6 +23,9 @@
 # - read how a machine's GPUs are joined, and measure how fast its memory is.
 #
 # 1 to 2 hours · 1 rank (the checks start their own) · no GPU needed
+#
+# [The lecture](../../lectures/01_hardware_hierarchy/lecture.ipynb) has the ideas; here you build them. On one page each:
+# [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
 # ## Rules of the game
@@ -49,6 +52,8 @@ from fourranks.figures import published
 
 # %% [markdown]
 # ## 1. Arithmetic intensity
+#
+# **Difficulty** ●○○○○ · **Importance** ●●●●○ · **about 10 minutes**
 #
 # `matmul_intensity(m, n, k, bytes_per_element)`: how many operations does a matrix multiplication (m × k) @ (k × n) do for each byte that
 # passes between memory and chip, if each matrix passes exactly once?
@@ -99,6 +104,8 @@ check.matmul_intensity(matmul_intensity, cases=40, seed=1301)
 
 # %% [markdown]
 # ## 2. The roofline
+#
+# **Difficulty** ●●○○○ · **Importance** ●●●●● · **about 20 minutes**
 #
 # `attainable_flops(intensity, peak_flops, bandwidth)`: the most operations per second that a machine can reach with work of this intensity.
 #
@@ -174,6 +181,8 @@ check.attainable_flops(attainable_flops, cases=40, seed=1302)
 # %% [markdown]
 # ## 3. Over one link, and over several
 #
+# **Difficulty** ●●○○○ · **Importance** ●●●●○ · **about 15 minutes**
+#
 # `transfer_seconds(num_bytes, hops, pipelined=False)`: how long do bytes take from here to there?
 #
 # | | |
@@ -213,7 +222,7 @@ def transfer_seconds(num_bytes: int, hops: list[tuple[float, float]], pipelined:
 
 # %% [markdown]
 # 350 MB of gradients, from a GPU to one in another machine: over the CPUs and 10-gigabit Ethernet, over InfiniBand straight from GPU memory, and, in
-# the same machine, over NVLink (bandwidths as published, latencies rough). Which step of the classic path would you improve first?
+# the same machine, over NVLink (bandwidths as published; latencies rough, with what software adds). Which step of the classic path would you improve first?
 
 # %%
 pcie, ethernet, infiniband, nvlink = (10e-6, 63e9), (30e-6, 1.25e9), (5e-6, 50e9), (2e-6, 450e9)
@@ -230,6 +239,8 @@ check.transfer_seconds(transfer_seconds, cases=30, seed=1303)
 
 # %% [markdown]
 # ## 4. Read a machine
+#
+# **Difficulty** ●●●○○ · **Importance** ●●●○○ · **about 30 minutes**
 #
 # `parse_topology(text)`: what `nvidia-smi topo -m` prints, as a dictionary that a program can ask.
 #
@@ -313,6 +324,8 @@ check.parse_topology(parse_topology, names=("8_v100", "4_h100"), seed=1304)
 
 # %% [markdown]
 # ## 5. Measure a machine
+#
+# **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 30 minutes**
 #
 # `measure_copy_bandwidth(num_bytes)`: bytes per second at which this machine copies memory, each byte counted twice, because it is read *and* written.
 #

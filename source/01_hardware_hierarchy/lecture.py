@@ -21,21 +21,42 @@
 # - know how far away data is, from a register to another node, in bytes per second and in seconds, and read from `nvidia-smi topo -m` which way it will take,
 # - decide with numbers whether something is better kept, sharded or recomputed.
 #
-# 60 minutes · 4 ranks · Gloo on any laptop; on a machine with GPUs the same cells measure these
+# 70 minutes · 4 ranks · Gloo on any laptop; on a machine with GPUs the same cells measure these
+#
+# [The exercise](../../exercises/01_hardware_hierarchy/exercise.ipynb) · [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 #
 # Before each run there is a question with a variable for your answer. Fill it in before you run on. If you leave it at
 # `None`, everything works just the same; but a wrong guess is worth more than none.
+#
+# **Words that this lecture uses before lecture 02 explains them.** You know ranks, `%%ranks` and `world.pull` from lecture 00. `%%ranks 0` runs a cell on rank 0 alone. `device` is where a rank's
+# tensors live: its GPU, or the CPU. `dist.barrier()` lets the ranks meet, `isend` and `recv` pass a message between two of them, and `all_gather_single` collects a piece from each. `--trace` draws who
+# computed and who waited. In its drawings and tables the *bubble* is the share of time that a rank waits, *lost* is that time added up over the ranks, *algbw* is bytes over time, and *busbw* what a
+# link carried for it.
 
 # %%
 # %load_ext fourranks
 import fourranks
 from fourranks import hardware
 from fourranks.doctor import topology
-from fourranks.figures import compare, published
+from fourranks.figures import compare, finding, ledger, predicted, published, review
 from fourranks.figures.machine import copies, ladder, roofline
 from fourranks.figures.machine import topology as draw_topology
 
 # %ranks start
+
+# %% [markdown]
+# ## Before you begin
+#
+# Three questions about earlier lectures. Answer them from memory, in the list below; `None` works, too.
+
+# %%
+ledger.begin("01")
+
+# %%
+remembered = [None, None, None]  # your answers
+
+# %%
+ledger.answers(remembered)
 
 # %% [markdown]
 # ## 1. Why more than one?
@@ -43,8 +64,9 @@ from fourranks.figures.machine import topology as draw_topology
 # Three things drive people to distributed training: the model **does not fit** into one GPU; it fits, but only with **batches so tiny** that training is
 # slow and noisy (one more sample and it is out of memory); or it fits, and training on all of Wikipedia, say, **would take years**.
 #
-# The first and the third deserve a number. Training costs about 6 operations for each parameter and token (2 forward, 4 backward), and with mixed-precision
-# Adam it keeps about 16 bytes for each parameter (weights, gradients, and what Adam remembers). GPT-3 has 175 billion parameters and saw 300 billion tokens.
+# The first and the third deserve a number. Training costs about 6 operations for each parameter and token. Forward, each weight is multiplied with one number of the token and added to a
+# sum: 2 operations. Backward does two such products, one for the gradient of the layer's input and one for that of its weights: 4 more. And with mixed-precision Adam it keeps about 16 bytes
+# for each parameter (weights, gradients, and what Adam remembers). GPT-3 has 175 billion parameters and saw 300 billion tokens.
 #
 # **Question.** How many years would one H100 take at half of its peak, and how many H100s does it take only to hold those bytes?
 
@@ -54,9 +76,10 @@ gpt3 = {"years": None, "GPUs": None}  # your predictions
 # %%
 h100 = published.GPUS["H100 SXM"]
 seconds = 6 * 175e9 * 300e9 / (0.5 * h100.bf16_flops)
-print(f"years: you predicted {gpt3['years']}, it is {seconds / (365 * 86400):.0f}")
+years, gpus = seconds / (365 * 86400), 16 * 175e9 / h100.hbm_bytes
+print(f"years: {predicted(gpt3['years'], about='years for GPT-3 on one GPU', was=years)}it is {years:.0f}")
 print(
-    f"GPUs:  you predicted {gpt3['GPUs']}, it is {16 * 175e9 / h100.hbm_bytes:.0f}, before a single activation"
+    f"GPUs:  {predicted(gpt3['GPUs'], about='GPUs to hold GPT-3', was=gpus)}it is {gpus:.0f}, before a single activation"
 )
 
 # %% [markdown]
@@ -102,26 +125,26 @@ print(
 hbm_over_nvlink = None  # your prediction
 
 # %%
-print("you predicted:", hbm_over_nvlink, f"  published: {h100.hbm_bandwidth / h100.nvlink_bandwidth:.1f}")
-ladder(
-    [
-        *published.LADDER,
-        published.Rung("to launch a kernel", latency=published.KERNEL_LAUNCH),
-        published.Rung("to all-reduce 32 KiB, 8 GPUs", latency=published.SMALL_ALL_REDUCE),
-    ],
-    "How far is the data? An H100 SXM and what is around it, as published",
-)
+ratio = h100.hbm_bandwidth / h100.nvlink_bandwidth
+print(f"{predicted(hbm_over_nvlink, about='HBM over NVLink', was=ratio)}published: {ratio:.1f}")
+ladder(published.LADDER, "How far is the data? An H100 SXM and what is around it")
+
+# %%
+print(f"to launch a kernel: {1e6 * published.KERNEL_LAUNCH:.0f} µs")
+print(f"to all-reduce 32 KiB on 8 GPUs of a node: {1e6 * published.SMALL_ALL_REDUCE:.0f} µs")
 
 # %% [markdown]
-# The axes are logarithmic: one step to the right is a factor of ten. (Empty rows are not zero; vendors do not publish everything. Latencies are orders of magnitude.)
+# The axes are logarithmic: one step to the right is a factor of ten. Sizes and the bandwidths from HBM on are as published. Those of registers and L1 are arithmetic: 132 SMs, each of which
+# reads 1,536 bytes of registers and 128 of L1 in a cycle, at 1.98 GHz. That of L2 was measured by third parties. Latencies are orders of magnitude, for the first byte from GPU to GPU; the
+# port of an InfiniBand adapter alone takes 0.6 µs. Bandwidth falls by about a hundred from registers to HBM, and by more than seven at the step to the next GPU.
 #
-# Did you say 3.7, or 4? Then you divided by **900 GB/s**, the figure on the box. It adds up *both directions* of 18 links. A copy from here to there uses one: 450 GB/s, and the memory is 7.4 times
-# faster. Half of the misunderstandings about links come from this factor of two, and the other half from these:
+# Did you say 3.7, or 4? Then you divided by **900 GB/s**, the figure on the box. It adds up *both directions* of 18 links. What leaves this GPU uses one of them: 450 GB/s, and reading
+# memory is 7.4 times faster. Half of the misunderstandings about links come from this factor of two, and the other half from these:
 #
 # | you may read | published |
 # |---|---|
 # | "an H100 has 3.9 TB/s of HBM" (or "4,000 GB/s") "and 900 GB/s of NVLink" | no product has both. SXM5: 3.35 TB/s and 900. NVL: 3.9 TB/s and 600. PCIe card: 2.0 TB/s and 600, by a bridge to one other card |
-# | "HBM is 4 × NVLink" | 7.4 × in one direction; 3.7 × if NVLink's two directions are added and HBM's are not |
+# | "HBM is 4 × NVLink" | 7.4 × if you only read. For a copy 3.7 ×: HBM's 3,350 GB/s are reads and writes together, so it copies 1,675 GB/s, and NVLink carries 450 out of the GPU |
 # | "1,979 TFLOP/s" | with every other weight being zero (2:4 sparsity). Dense: 989 |
 # | "NVSwitch connects GPUs across nodes" | in an HGX or DGX H100 the 4 NVSwitch chips are **inside** the node and join its 8 GPUs. Between nodes there is a network card of 50 GB/s for each GPU, 9 × slower. (The exceptions have names: NVLink Switch System, NVL72 racks.) |
 #
@@ -140,8 +163,9 @@ for name, gpu in published.GPUS.items():
 # Published figures are promises. What does the machine in front of you do? We let rank 0 copy memory: small pieces that fit into its caches, then larger and larger ones. A copy of
 # n bytes moves 2n, because it reads n and writes n.
 #
-# Two details make the difference between a measurement and a number. First, we take the *shortest* of several runs, as memory benchmarks do: it shows what the machine can do when nothing interferes.
-# Second, a call from Python takes a microsecond, in which an L1 cache delivers 200 KB; so each call copies the same piece many times over.
+# Two details make the difference between a measurement and a number. First, we take the *shortest* of several runs, as memory benchmarks do: it shows what the machine can do when nothing
+# interferes. (That is the question here. What you will *get* in a long run is another question, and its answer is the median: lecture 03, and the exercise.) Second, a call from Python takes
+# a microsecond, in which an L1 cache delivers 200 KB; so each call copies the same piece many times over.
 
 
 # %%
@@ -195,8 +219,9 @@ alone = {2**exponent: copy_bandwidth(2**exponent) for exponent in range(12, 29)}
 # %%
 world = fourranks.world()
 alone = world.pull("alone", ranks=[0])[0]
-memory = min(alone[2**27], alone[2**28])
-print("you predicted:", cache_over_memory, f"  measured: {max(alone.values()) / memory:.1f}")
+memory = max(alone[2**27], alone[2**28])
+faster = max(alone.values()) / memory
+print(f"{predicted(cache_over_memory, about='caches over memory', was=faster)}measured: {faster:.1f}")
 
 on_gpus = world.pull("device.type")[0] == "cuda"
 caches = {"L2": int(h100.l2_bytes)} if on_gpus else hardware.caches()
@@ -204,9 +229,9 @@ guess = None if cache_over_memory is None else memory * cache_over_memory
 copies({"rank 0 alone": alone}, caches, guess, "Copies by rank 0 of this machine")
 
 # %% [markdown]
-# The curve is a staircase, and each step is a cache that has become too small: the dotted lines are the sizes that the operating system reports. Nobody told the
-# program about caches; the same line of code is ten times slower or faster, depending only on *where its data is*. (A last-level cache that is shared with other programs, or other virtual machines, ends before its
-# nominal size. On a GPU the first step is the L2 cache.)
+# The curve is a staircase, and each step is a cache that has become too small: the dotted lines are the sizes that the operating system reports. Nobody told the program about caches; the
+# same line of code is faster or slower by the factor printed above, depending only on *where its data is*. (A last-level cache that is shared with other programs, or other virtual machines,
+# ends before its nominal size. On a GPU the first step is the L2 cache.)
 #
 # Now all four ranks at once, each with data of its own.
 #
@@ -231,11 +256,14 @@ def bandwidth_among_others(nbytes, window=0.1):
     return calls * moved / (time.perf_counter() - start)
 
 
-together = {2**exponent: bandwidth_among_others(2**exponent) for exponent in range(12, 29, 2)}
+together = {
+    2**exponent: [bandwidth_among_others(2**exponent) for _ in range(5)] for exponent in range(12, 29, 2)
+}
 
 # %%
 every = world.pull("together")
-sums = {size: sum(rank[size] for rank in every) for size in every[0]}
+windows = {size: zip(*(own[size] for own in every), strict=True) for size in every[0]}
+sums = {size: max(map(sum, five)) for size, five in windows.items()}  # of five windows the best
 compare(
     {"in the caches": sums[2**14] / alone[2**14], "in memory": sums[2**28] / alone[2**28]},
     formula={"in the caches": min(world.world_size, hardware.processors())},
@@ -249,21 +277,37 @@ memories = {f"HBM of {name}": gpu.hbm_bandwidth for name, gpu in published.GPUS.
 curves = {"rank 0 alone": alone, "four ranks, added up": sums}
 copies(curves, caches, title="Copies on this machine, and published memories of GPUs", others=memories)
 
+# %%
+processors = min(world.world_size, hardware.processors())
+caches_grew, memory_grew = sums[2**14] / alone[2**14], sums[2**28] / alone[2**28]
+finding(
+    caches_grew > 1.5 and memory_grew < 0.75 * caches_grew,
+    f"the ranks together copied {caches_grew:.1f} times as fast as one in the caches and {memory_grew:.1f} times in memory.",
+    f"{caches_grew:.1f} times in the caches and {memory_grew:.1f} times in memory. With {processors} idle processors the caches would give"
+    f" {processors} times; other programs had a part of them.",
+)
+finding(
+    h100.hbm_bandwidth > max(sums.values()),
+    f"an H100's HBM is {h100.hbm_bandwidth / max(sums.values()):.0f} times as fast as the fastest caches that these ranks used.",
+    "these ranks copied faster in their caches than an H100 does in its HBM.",
+)
+
 # %% [markdown]
-# Private caches come with the processor: with p processors the ranks copy p times as fast (the mark), however many ranks there are. Memory is shared, and its bandwidth is divided up. That is the
+# Private caches come with the processor: p idle processors copy p times as fast (the mark), however many ranks there are. Memory is shared: one processor alone may not use all of its bandwidth, but when it is used up, each further rank makes the others' part smaller. That is the
 # whole reason why distributed training measures everything *per link*: adding ranks adds arithmetic at once, but bandwidth only where each rank brings a link of its own.
 #
-# And look up: the *slow* memory of a GPU, from which data is fetched as seldom as possible, is faster than the fastest cache of a processor.
+# And look up: the *slow* memory of a GPU, from which data is fetched as seldom as possible, is faster than all the L1 caches that these ranks used.
 
 # %% [markdown]
 # ## 4. The roofline
 #
-# Memory delivers bytes, arithmetic units use them up. Which of the two is the limit depends on one property of the work, its **arithmetic intensity**: operations for each byte that passes between memory and chip.
-# A multiplication of matrices (m × k) @ (k × n) does 2·m·n·k operations on (m·k + k·n + m·n) elements. If a machine has peak π and bandwidth β, work of intensity I runs at no more than
+# Memory delivers bytes, arithmetic units use them up. Which of the two is the limit depends on one property of the work, its **arithmetic intensity**: operations for each byte that passes
+# between memory and chip. A multiplication of matrices (m × k) @ (k × n) does 2·m·n·k operations on (m·k + k·n + m·n) elements. If a machine has peak π and bandwidth B, work of intensity I
+# runs at no more than
 #
-# $$\min(\pi,\ I \cdot \beta)$$
+# $$\min(\pi,\ I \cdot B)$$
 #
-# operations per second: drawn over I, a roof with a slope and a flat part. They meet at the **ridge**, I = π/β.
+# operations per second: drawn over I, a roof with a slope and a flat part. They meet at the **ridge**, I = π/B.
 #
 # We measure both ends on rank 0, and then climb: a batch of 1, 2, 4, … rows times one matrix of 4096 × 4096, which is how a layer is used. With a batch of one, each weight is
 # read for a single multiply-add; with 512 it serves 512 of them.
@@ -278,7 +322,7 @@ ridge = None  # your prediction, in operations per byte
 dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
-def matmul_flops(m, n, k, repeats=5):
+def matmul_flops(m, n, k, repeats=7):
     a, b = torch.rand(m, k, device=device, dtype=dtype), torch.rand(k, n, device=device, dtype=dtype)
     out = torch.empty(m, n, device=device, dtype=dtype)
     return 2 * m * n * k / seconds(lambda: torch.mm(a, b, out=out), repeats)
@@ -292,13 +336,14 @@ peak = max(
     matmul_flops(size, size, size) for size in ((1024, 1536) if device.type == "cpu" else (4096, 8192))
 )
 batches = [2**exponent for exponent in range(10)]
-climb = {intensity(batch, 4096, 4096): matmul_flops(batch, 4096, 4096) for batch in batches}
+climb = {intensity(batch, 4096, 4096): matmul_flops(batch, 4096, 4096, repeats=9) for batch in batches}
+peak = max(peak, *climb.values())  # whatever was fastest: a roof is what the machine can do
 kind = str(dtype).removeprefix("torch.")
 
 # %%
 peak, climb, kind = (world.pull(name, ranks=[0])[0] for name in ("peak", "climb", "kind"))
 print(
-    f"measured: {peak / 1e9:,.0f} GFLOP/s and {memory / 1e9:.0f} GB/s. You predicted {ridge}, it is {peak / memory:.1f} operations per byte"
+    f"measured: {peak / 1e9:,.0f} GFLOP/s and {memory / 1e9:.0f} GB/s: the ridge is at {peak / memory:.1f} operations per byte. {predicted(ridge, about='ridge, operations per byte', was=peak / memory)}"
 )
 roofs = {f"this machine, {kind}": (peak, memory)}
 for name in ("A100 SXM", "H100 SXM", "H200 SXM", "B200 SXM"):
@@ -310,16 +355,29 @@ roofline(
     "A batch of 1 to 512 rows × (4096 × 4096), measured on this machine; published roofs of GPUs in bfloat16",
 )
 
+# %%
+one_row, *between, rows_512 = climb.values()
+first, *_, last = reached = [rate / min(peak, at * memory) for at, rate in climb.items()]
+finding(
+    rows_512 > 3 * one_row,
+    f"512 rows ran at {rows_512 / one_row:.0f} times the rate of one row.",
+    f"512 rows ran at {rows_512 / one_row:.1f} times the rate of one: something else had the processors.",
+)
+print(
+    f"Of the roof, one row reached {first:.0%}, 512 rows {last:.0%}, and the lowest point {min(reached):.0%}."
+)
+
 # %% [markdown]
-# The points climb along the slope and bend into the flat part. Two things to take home:
+# Few rows belong under the slope, many under the flat part. Two things to take home:
 #
-# - **A roof is a limit, not a promise.** Points lie below it when a library is not at its best for a shape. The first ones may lie a little above the slope, which was measured with copies: a
-#   product with one row hardly writes anything, and reading alone is faster.
+# - **A roof is a limit, not a promise.** A point is below it when a library is not at its best for a shape: a few rows neither fill a kernel's tiles nor let it stream like a copy. At the
+#   left a point may also be above the slope, which was measured with copies: a product with one row hardly writes anything, and reading alone is faster.
 # - **A larger batch buys intensity.** The course's example later on, 128 rows × (1024 × 1024), has 51 operations per byte in float32 and 102 in bfloat16. That is beyond the ridge of a laptop and far below the 295 of
 #   an H100, which would run it at a third of its peak, at best.
 #
-# GPUs have a *higher* ridge than CPUs. From A100 to H100 it nearly doubled, since arithmetic grew faster than bandwidth; an H200 has the same arithmetic and a faster memory. And memory is only the first slope. Divide an H100's peak
-# by its NVLink instead of its HBM, and by its share of the network:
+# GPUs have a *higher* ridge than CPUs, for like numbers, too: an H100 without its tensor cores does 67 TFLOP/s in float32, which makes 67 / 3.35 = 20. (The roofs above compare this
+# processor's float32 with the tensor cores' bfloat16.) From A100 to H100 it nearly doubled, since arithmetic grew faster than bandwidth; an H200 has the same arithmetic and a faster memory.
+# And memory is only the first slope. Divide an H100's peak by its NVLink instead of its HBM, and by its share of the network:
 
 # %%
 for name, bandwidth in {
@@ -346,7 +404,7 @@ for name, bandwidth in {
 # **Question.** Exactly the same operations, piece by piece: how many times faster?
 
 # %%
-fused_speedup = None  # your prediction: at most 11
+fused_speedup = None  # your prediction; 11 if traffic were all that counts
 
 
 # %%
@@ -378,31 +436,55 @@ same = torch.equal(whole, pieces)
 timed = world.pull("timed", ranks=[0])[0]
 speedup = timed["all at once"] / timed["piece by piece"]
 print(
-    f"you predicted: {fused_speedup}   measured: {speedup:.1f}   equal results: {world.pull('same', ranks=[0])[0]}"
+    f"{predicted(fused_speedup, about='speed-up of fusion', was=speedup)}measured: {speedup:.1f}   equal results: {world.pull('same', ranks=[0])[0]}"
 )
 compare(timed, unit="ms", title="A polynomial of 16 million numbers")
 
 # %% [markdown]
-# Same operations, same order, same bits. Only the *time between* the uses of an element has changed: while its piece is in the cache, eight of nine operations do not touch memory at all. (Not the full factor of 11, because the
-# cache costs something too, and each piece takes a few more calls. A GPU's L2 gains less this way: it pays in kernel launches of 5 to 10 µs. That is why on GPUs the chain becomes *one* kernel.)
+# Is memory still the limit? Each bar's bytes and operations over its time say so. Both go onto the roofline of section 4: 9 operations for each element, and 22 or 2 passes of 4 bytes.
+
+# %%
+elements, passes = 2**24, {"all at once": 22, "piece by piece": 2}
+for name, count in passes.items():
+    rates = 4 * count * elements / timed[name] / 1e6, 9 * elements / timed[name] / 1e6
+    print(f"{name:14} {rates[0]:5.1f} GB/s of memory traffic, {rates[1]:5.1f} GFLOP/s")
+polynomials = {9 / (4 * count): 9e3 * elements / timed[name] for name, count in passes.items()}
+of_memory = 4e3 * 2 * elements / timed["piece by piece"] / memory
+finding(
+    of_memory < 0.7,
+    f"piece by piece uses {of_memory:.0%} of the memory's bandwidth. Memory is no longer the limit, the arithmetic and its calls are.",
+    f"piece by piece uses {of_memory:.0%} of the memory's bandwidth: memory is still the limit.",
+)
+roofline(
+    {f"this machine, {kind}": (peak, memory)},
+    polynomials,
+    None,
+    "The polynomial: 22 passes (left) and 2 passes (right)",
+)
+
+# %% [markdown]
+# Same operations, same order, same bits. Only the *time between* the uses of an element has changed: while its piece is in the cache, eight of nine operations do not touch memory at all.
+# The factor of 11 is out of reach as soon as something else becomes the limit. The roof was measured with matrix products, which multiply and add in one instruction; single multiplications
+# and additions, each a pass through the cache, cannot come near it. (A GPU's L2 gains less this way: it pays in kernel launches of 5 to 10 µs. That is why on GPUs the chain becomes *one*
+# kernel, in which each element stays in a register.)
 #
 # **Tiling** does the same for a multiplication of matrices. Each element of an n × n matrix is needed n times. Fetched from memory each time, that is 2n³ elements of traffic; but if a block of T × T results is worked out together, from tiles that
 # lie in shared memory, each element that is fetched serves T results, and traffic falls to 2n³/T.
 #
-# **Question.** n = 8192 in bfloat16 on an H100. With tiles of 32 × 32, which takes longer, arithmetic or traffic? And with the largest tiles of which three fit into the 228 KB that one SM has?
+# **Question.** n = 8192 in bfloat16 on an H100. How many milliseconds does the traffic take with tiles of 32 × 32? And with tiles of 197 × 197, the largest of which three fit into the 228 KB that one SM has?
 
 # %%
-limit = {32: None, 197: None}  # your predictions: "arithmetic" or "traffic"
+tiles_ms = {32: None, 197: None}  # your predictions
 
 # %%
 n = 8192
 largest = int((228 * 1024 / 2 / 3) ** 0.5)
 arithmetic = 1000 * 2 * n**3 / h100.bf16_flops
-print(f"arithmetic takes {arithmetic:.2f} ms, your predictions: {limit}")
+print(f"arithmetic takes {arithmetic:.2f} ms")
 for tile in (1, 32, largest):
     traffic = 1000 * 2 * 2 * n**3 / tile / h100.hbm_bandwidth
     print(
-        f"tiles of {tile:3}: traffic takes {traffic:7.2f} ms, so the limit is {'traffic' if traffic > arithmetic else 'arithmetic'}"
+        f"tiles of {tile:3}: {predicted(tiles_ms.get(tile), about=f'ms of traffic, tiles of {tile}', was=traffic)}traffic takes {traffic:7.2f} ms, so the limit is {'traffic' if traffic > arithmetic else 'arithmetic'}"
     )
 
 # %% [markdown]
@@ -495,8 +577,9 @@ ideal = {"3 hops, whole": 3, "3 hops, 16 pieces": 1 + 2 / 16}
 compare(hops, ideal, hops_predicted, "hops", "8 MiB from rank 0 to rank 3, in units of one hop")
 
 # %% [markdown]
-# In 16 pieces it takes 1 + 2/16: the first piece needs three steps, and then one piece arrives in each. (A little more, since the messages themselves and waking up from sleep take time, too.) Two timelines of the same bytes, first
-# whole, then in pieces. A light bar is a rank whose link is busy, a hatched bar is a rank that waits for a message:
+# In 16 pieces it would take 1 + 2/16: the first piece needs three steps, and then one piece arrives in each. What a run takes beyond that are the messages themselves, and waking up from
+# sleep 16 times on a machine that has other work. Two timelines of the same bytes, first whole, then in pieces. A light bar is a rank whose link is busy, a hatched bar is a rank that waits
+# for a message:
 
 # %%
 # %%ranks --trace
@@ -521,6 +604,7 @@ def transfer_seconds(nbytes, *bandwidths, pipelined):
 pcie, nvlink, infiniband = h100.pcie_bandwidth, h100.nvlink_bandwidth, 50e9
 ways = {
     "PCIe, 10 GbE, PCIe: whole": transfer_seconds(350e6, pcie, 1.25e9, pcie, pipelined=False),
+    "PCIe, 10 GbE, PCIe: pipelined": transfer_seconds(350e6, pcie, 1.25e9, pcie, pipelined=True),
     "PCIe, 100 GbE, PCIe: whole": transfer_seconds(350e6, pcie, 12.5e9, pcie, pipelined=False),
     "PCIe, 100 GbE, PCIe: pipelined": transfer_seconds(350e6, pcie, 12.5e9, pcie, pipelined=True),
     "GPU to GPU over InfiniBand NDR": transfer_seconds(350e6, infiniband, pipelined=True),
@@ -534,11 +618,13 @@ compare(
 )
 
 # %% [markdown]
-# Read the chart from the bottom. Inside the node the transfer hardly matters; the modern path between nodes costs 9 times as much; and on the classic path over old Ethernet the same bytes take *hundreds of milliseconds*, in which an H100 could
-# have done 10¹⁴ operations. Pipelining helps little there, since one link is so much slower than the rest.
+# Read the chart from the bottom. Inside the node the transfer hardly matters; the modern path between nodes costs 9 times as much; and on the classic path over old Ethernet the same bytes
+# take *hundreds of milliseconds*, in which an H100 could have done 10¹⁴ operations. Pipelining helps little there, since one link is so much slower than the rest: compare the two bars of 10
+# GbE, and then those of 100 GbE.
 #
-# How much of a published bandwidth do whole collectives reach? On 8 A100 an all-reduce runs at 235 of 300 GB/s, on 8 H200 at 367 of 450: about 80 percent, for large messages. (482 of 450 has been measured too: there the
-# *switch* adds, and fewer bytes travel than the formula assumes. Lecture 03 takes that apart.) For 32 KiB it is a matter of latency, 40 µs whatever the link. One message of 4 GB is about 3 times as fast as a thousand of 4 MB.
+# How much of a published bandwidth do whole collectives reach? On 8 A100 an all-reduce runs at 235 of 300 GB/s, on 8 H200 at 367 of 450: about 80 percent, for large messages. (482 of 450
+# has been measured too: there the *switch* adds, and fewer bytes travel than the formula assumes. Lecture 03 takes that apart.) For 32 KiB it is a matter of latency: some 44 µs inside a
+# node. One message of 4 GB is about 3 times as fast as a thousand of 4 MB.
 #
 # If you have GPUs, here are your own links. Without any, the cell says so.
 
@@ -582,12 +668,8 @@ nic_of_gpu_5 = None  # your prediction, for instance "NIC3"
 
 # %%
 h100_node = topology.parse(published.topology("8_h100"))
-print(
-    "you predicted:",
-    nic_of_gpu_5,
-    "  nearest:",
-    min(h100_node.devices[8:], key=lambda nic: topology.distance(h100_node.entries["GPU5", nic])),
-)
+nearest = min(h100_node.devices[8:], key=lambda nic: topology.distance(h100_node.entries["GPU5", nic]))
+print(f"{predicted(nic_of_gpu_5, about='nearest card of GPU 5', was=nearest)}nearest:", nearest)
 draw_topology(h100_node, published.TOPOLOGIES["8_h100"])
 
 # %% [markdown]
@@ -606,7 +688,10 @@ slowest_link = None  # your prediction: an entry from the table
 
 # %%
 p40_node = topology.parse(published.topology("8_p40"))
-print("you predicted:", slowest_link, "  it is:", topology.meaning(p40_node.bottleneck()))
+print(
+    f"{predicted(slowest_link, about='slowest link', was=p40_node.bottleneck())}it is:",
+    topology.meaning(p40_node.bottleneck()),
+)
 draw_topology(p40_node, published.TOPOLOGIES["8_p40"])
 
 # %% [markdown]
@@ -667,20 +752,22 @@ compare(
 )
 
 # %% [markdown]
-# And on eight H100, in one node and in eight nodes? The same three plans for 2 GB that take 10¹³ operations to make, at half the peak:
+# And on eight A100, in one node, and in eight nodes behind HDR cards of 25 GB/s? The same three plans for 1 GB that take 3 · 10¹² operations to make, at half the peak
+# (the exercise asks you for H100s and other sizes):
 
 # %%
-for where, link in {"8 GPUs in one node": nvlink, "8 GPUs in 8 nodes": infiniband}.items():
+a100 = published.GPUS["A100 SXM"]
+for where, link in {"8 GPUs in one node": a100.nvlink_bandwidth, "8 GPUs in 8 nodes": 25e9}.items():
     times = {
-        "replicate": 2e9 / h100.hbm_bandwidth,
-        "shard": 7 / 8 * 2e9 / link,
-        "recompute": 1e13 / (0.5 * h100.bf16_flops),
+        "replicate": 1e9 / a100.hbm_bandwidth,
+        "shard": 7 / 8 * 1e9 / link,
+        "recompute": 3e12 / (0.5 * a100.bf16_flops),
     }
     print(where + ":", ", ".join(f"{name} {1000 * time:.1f} ms" for name, time in times.items()))
 
 # %% [markdown]
-# Same model, same GPUs, and the order of *shard* and *recompute* turns around, because the link is another one. There is no best strategy without a machine. This one decision, taken for parameters, for optimizer states, for activations, is most of
-# lectures 04 to 08: DDP replicates, ZeRO and FSDP shard, activation checkpointing recomputes.
+# Same model, same GPUs, and the order of *shard* and *recompute* turns around, because the link is another one. There is no best strategy without a machine. This one decision, taken for
+# parameters, for optimizer states, for activations, is most of lectures 04 to 07: DDP replicates, ZeRO and FSDP shard, activation checkpointing recomputes.
 
 # %% [markdown]
 # ## 9. Busy is not useful
@@ -715,8 +802,8 @@ observed = {
 compare(observed, yours=rank_0, unit="%", title="Rank 0, while it waits for rank 3")
 
 # %% [markdown]
-# Busy, and useless. `nvidia-smi`'s *GPU-Util* is the same kind of number: the share of time in which **any** kernel was running. NCCL's kernels spin while they wait, so it can read 100 % on a GPU that does
-# nothing but wait; a low value does tell you something, a high one does not. Look at these instead:
+# A rank that spins looks busy, and is useless. `nvidia-smi`'s *GPU-Util* is the same kind of number: the share of time in which **any** kernel was running. NCCL's kernels spin while they
+# wait, so it can read 100 % on a GPU that does nothing but wait; a low value does tell you something, a high one does not. Look at these instead:
 #
 # - **MFU**, model FLOP/s utilization: operations that the model needs, over time and peak. The "useful" bar above. Waiting does not count.
 # - SM activity (DCGM's `sm_active`), which counts the SMs that have work, not the GPU that has a kernel.
@@ -729,8 +816,18 @@ compare(observed, yours=rank_0, unit="%", title="Rank 0, while it waits for rank
 # over links again. Hardware and software are designed for each other: tensor cores because networks are multiplications, bfloat16 because networks tolerate it, NVLink because they outgrew one chip. Each generation is faster, and the hierarchy stays, because
 # models grow into it.
 #
-# **Control flow or data flow?** CPUs were built for programs that decide at every step what comes next. Training is the opposite: the same graph of operations over and over, known beforehand. Given a *static* graph, a compiler can decide where each
-# tensor lives, what is fused, and when a transfer has to start to be in time. `torch.compile` and JAX do a part of that; how much of a machine should be planned in advance, and how much decided on the way, is an open question. You will meet it again in lecture 08.
+# **Control flow or data flow?** CPUs were built for programs that decide at every step what comes next. Training is the opposite: the same graph of operations over and over, known
+# beforehand. Given a *static* graph, a compiler can decide where each tensor lives, what is fused, and when a transfer has to start to be in time. `torch.compile` and JAX do a part of that;
+# how much of a machine should be planned in advance, and how much decided on the way, is an open question.
+
+# %% [markdown]
+# ## How good were your predictions?
+#
+# The next cell divides each number that you predicted by what was found. Your predictions are kept beside this notebook, in the folder
+# `.fourranks`; when you change one and run its cells again, the last one counts.
+
+# %%
+review()
 
 # %% [markdown]
 # ## We saw
@@ -743,8 +840,12 @@ compare(observed, yours=rank_0, unit="%", title="Rank 0, while it waits for rank
 #
 # **Next**: 02, collectives. Four ranks, and everything they say to each other.
 #
-# **Sources and further reading.** Stanford CS336 (spring 2025), lecture 8 · Stanford CS229S (fall 2023), on parallelism · Kaplan et al., *Scaling laws for neural language models*, arXiv 2001.08361 · Brown et al. (GPT-3), arXiv 2005.14165 · Epoch,
-# *Trends in GPU price-performance* · NVIDIA, datasheets and tuning guides of Ampere, Hopper and Blackwell, *Upgrading multi-GPU interconnectivity with the third-generation NVIDIA NVSwitch* · Bekman, *Machine Learning Engineering* · Williams, Waterman and Patterson, *Roofline* (2009)
+# **Sources and further reading.** [Stanford CS336 (spring 2025), lecture 8](https://github.com/stanford-cs336/spring2025-lectures) · [Stanford CS229S (fall
+# 2023)](https://cs229s.stanford.edu/fall2023/), on parallelism · Kaplan et al., *Scaling laws for neural language models*, [arXiv 2001.08361](https://arxiv.org/abs/2001.08361) · Brown et
+# al. (GPT-3), [arXiv 2005.14165](https://arxiv.org/abs/2005.14165) · Epoch, [*Trends in GPU price-performance*](https://epoch.ai/blog/trends-in-gpu-price-performance) · NVIDIA, datasheets
+# and tuning guides of Ampere, Hopper and Blackwell, [*Upgrading multi-GPU interconnectivity with the third-generation NVIDIA
+# NVSwitch*](https://developer.nvidia.com/blog/upgrading-multi-gpu-interconnectivity-with-the-third-generation-nvidia-nvswitch/) · Bekman, [*Machine Learning
+# Engineering*](https://github.com/stas00/ml-engineering) · Williams, Waterman and Patterson, [*Roofline*](https://doi.org/10.1145/1498765.1498785) (2009)
 
 # %%
 # %ranks stop

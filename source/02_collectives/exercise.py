@@ -23,6 +23,9 @@
 # - make an all-reduce out of two halves, and say why it is faster than the obvious one.
 #
 # 2 to 3 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
+#
+# [The lecture](../../lectures/02_collectives/lecture.ipynb) has the ideas; here you build them. On one page each:
+# [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
 # ## Rules of the game
@@ -51,7 +54,7 @@
 #    leave the tensor alone until then.
 # 4. Every tensor may have 0 elements, or several dimensions, and every group may have 1 rank.
 #
-# **Budgets are part of the task.** X is the size of the tensor in bytes; a *round* is a step in which each rank sends at most one
+# **Budgets are part of the task.** S is the size of the tensor in bytes; a *round* is a step in which each rank sends at most one
 # message and receives at most one.
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
@@ -66,6 +69,8 @@ from fourranks.errors import DeadlockError
 
 # %% [markdown]
 # ## 1. Exchange: a deadlock, to be repaired
+#
+# **Difficulty** ●●○○○ · **Importance** ●●●●○ · **about 20 minutes**
 #
 # Two ranks want each other's tensor. This is how someone wrote it:
 
@@ -101,7 +106,7 @@ except DeadlockError as error:
 # | this rank | `tensor` | `tensor`, unchanged; returns the peer's tensor |
 # | `peer` | its own `tensor`, same shape and dtype | likewise |
 #
-# Both ranks run the same function at the same time. **Budget:** one message of X bytes from each of the two.
+# Both ranks run the same function at the same time. **Budget:** one message of S bytes from each of the two.
 #
 # ```
 #      rank 0          rank 1
@@ -156,6 +161,8 @@ check.exchange(exchange, world_sizes=(2, 5, 8), numels=(0, 1, 1_000_003), seed=2
 # %% [markdown]
 # ## 2. Broadcast: a tree
 #
+# **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 25 minutes**
+#
 # `broadcast(tensor, src, group=None)`: rank `src` has a tensor, and everybody gets it.
 #
 # | | before | after |
@@ -164,7 +171,7 @@ check.exchange(exchange, world_sizes=(2, 5, 8), numels=(0, 1, 1_000_003), seed=2
 # | the other ranks | a tensor of the same shape and dtype, contents of no interest | `tensor` of `src`, in place |
 #
 # If `src` serves one rank after another, the last one waits for N − 1 messages. But who has received can send.
-# **Budget:** ⌈log₂ N⌉ rounds and (N − 1)·X bytes in all.
+# **Budget:** ⌈log₂ N⌉ rounds and (N − 1)·S bytes in all.
 #
 # Five ranks, numbered by their distance from `src`:
 #
@@ -221,6 +228,8 @@ check.broadcast(broadcast, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, 100_003), 
 # %% [markdown]
 # ## 3. Reduce: the same tree, upside down
 #
+# **Difficulty** ●●○○○ · **Importance** ●●●○○ · **about 15 minutes**
+#
 # `reduce(tensor, dst, group=None)`: rank `dst` gets the sum of all tensors.
 #
 # | | before | after |
@@ -228,7 +237,7 @@ check.broadcast(broadcast, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, 100_003), 
 # | `dst` | its own `tensor` | the sum over all ranks, in place |
 # | the other ranks | their own `tensor` | anything: as with `dist.reduce`, they may hold partial sums |
 #
-# **Budget:** ⌈log₂ N⌉ rounds and (N − 1)·X bytes in all. The ranks add on the way, so that no message is larger than one tensor.
+# **Budget:** ⌈log₂ N⌉ rounds and (N − 1)·S bytes in all. The ranks add on the way, so that no message is larger than one tensor.
 #
 # Five ranks, numbered by their distance from `dst`:
 #
@@ -276,6 +285,8 @@ check.reduce(reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, 100_003), seed=2
 # %% [markdown]
 # ## 4. Scatter and gather: one rank has all the parts
 #
+# **Difficulty** ●○○○○ · **Importance** ●●●○○ · **about 15 minutes**
+#
 # `scatter(output, scatter_list, src, group=None)`: `src` deals out a list of N tensors, one to each rank.
 #
 # | | before | after |
@@ -290,7 +301,7 @@ check.reduce(reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, 100_003), seed=2
 # | `dst` | its own `tensor`, and N tensors in `gather_list` to be filled | `gather_list[p]` holds the tensor of position p |
 # | the other ranks | their own `tensor`; `gather_list` is `None` | unchanged |
 #
-# **Budget** for each: N − 1 messages of X bytes, where X is one part. Nobody sends to itself: a copy is enough (and `send` to yourself is
+# **Budget** for each: N − 1 messages of S bytes, where S is one part. Nobody sends to itself: a copy is enough (and `send` to yourself is
 # an error).
 #
 # ```
@@ -363,6 +374,8 @@ check.gather(gather, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, 10_007), seed=23
 # %% [markdown]
 # ## 5. Reduce-scatter on a ring
 #
+# **Difficulty** ●●●●○ · **Importance** ●●●●● · **about 35 minutes**
+#
 # From here on the ranks sit in a ring. In every step each rank sends to its right neighbour (position + 1) and receives from its left one
 # (position − 1), all at the same time. So all links are busy, and none carries more than another.
 #
@@ -373,7 +386,7 @@ check.gather(gather, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, 10_007), seed=23
 # | position p | `input`: N chunks one after another, together (N·k, …) | unchanged |
 # | | `output`: (k, …), contents of no interest | the sum over all ranks of chunk p |
 #
-# **Budget:** N − 1 messages a rank, each of one chunk and to a neighbour: (N − 1)/N·X bytes a rank, with X the size of `input`.
+# **Budget:** N − 1 messages a rank, each of one chunk and to a neighbour: (N − 1)/N·S bytes a rank, with S the size of `input`.
 #
 # The sum of chunk p goes round the ring, grows at every stop, and ends at position p. So it starts one further to the right. Three positions
 # with the chunks `a0 a1 a2`, `b0 b1 b2` and `c0 c1 c2`:
@@ -441,6 +454,8 @@ check.ring_reduce_scatter(ring_reduce_scatter, world_sizes=(2, 3, 5, 8), numels=
 # %% [markdown]
 # ## 6. All-gather on a ring
 #
+# **Difficulty** ●●○○○ · **Importance** ●●●●○ · **about 15 minutes**
+#
 # `ring_all_gather(output, input, group=None)`: everybody has one chunk, and everybody gets all of them.
 #
 # | | before | after |
@@ -448,7 +463,7 @@ check.ring_reduce_scatter(ring_reduce_scatter, world_sizes=(2, 3, 5, 8), numels=
 # | position p | `input`: (k, …) | unchanged |
 # | | `output`: (N·k, …), contents of no interest | the inputs of all ranks, by position |
 #
-# **Budget:** N − 1 messages a rank, each of one chunk and to a neighbour: (N − 1)/N·X bytes a rank, with X the size of `output`.
+# **Budget:** N − 1 messages a rank, each of one chunk and to a neighbour: (N − 1)/N·S bytes a rank, with S the size of `output`.
 #
 # ```
 #             position 0      position 1      position 2      position 3
@@ -486,15 +501,17 @@ check.ring_all_gather(ring_all_gather, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 # %% [markdown]
 # ## 7. All-reduce: put the halves together
 #
+# **Difficulty** ●●●○○ · **Importance** ●●●●● · **about 25 minutes**
+#
 # `ring_all_reduce(tensor, group=None)`: everybody gets the sum.
 #
 # | | before | after |
 # |---|---|---|
 # | every rank | its own `tensor`, with **any number of elements** | the sum over all ranks, in place |
 #
-# **Budget:** 2·(N − 1) messages and 2·(N − 1)/N·X bytes a rank, to neighbours only. If the elements do not divide by N, the size of a chunk is rounded up.
+# **Budget:** 2·(N − 1) messages and 2·(N − 1)/N·S bytes a rank, to neighbours only. If the elements do not divide by N, the size of a chunk is rounded up.
 #
-# The obvious way is for everybody to send its tensor to everybody and to add: (N − 1)·X bytes a rank. It is right, and over budget from 3
+# The obvious way is for everybody to send its tensor to everybody and to add: (N − 1)·S bytes a rank. It is right, and over budget from 3
 # ranks on.
 #
 # ```
@@ -532,7 +549,7 @@ check.ring_all_reduce(ring_all_reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 2 (graded by hand).** Reduce to rank 0 and then broadcast is an all-reduce too. Over all links together it moves 2·(N − 1)·X
+# **Question 2 (graded by hand).** Reduce to rank 0 and then broadcast is an all-reduce too. Over all links together it moves 2·(N − 1)·S
 # bytes, exactly as many as the ring. Why is the ring still faster for large tensors? Every link carries B bytes/s in each direction: estimate
 # both times for N = 4, once with a rank 0 that receives and sends the tensors one after another, once with your trees. For which tensors is the ring *not* the better choice?
 
@@ -543,9 +560,9 @@ check.ring_all_reduce(ring_all_reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 # What counts is not the sum over all links but the busiest one. In reduce and broadcast, rank 0's link carries most of the bytes while the others stand
 # idle. In the ring every rank sends in every step, so all N links work all the time and share the bytes evenly.
 #
-# - Rank 0 one after another: it receives (N − 1)·X and then sends (N − 1)·X: 2·(N − 1)·X/B = 6 X/B for N = 4.
-# - Trees: ⌈log₂ N⌉ rounds of X bytes, twice: 2·⌈log₂ N⌉·X/B = 4 X/B.
-# - Ring: 2·(N − 1) steps of X/N bytes: 2·(N − 1)/N·X/B = 1.5 X/B, and never more than 2 X/B however large N is.
+# - Rank 0 one after another: it receives (N − 1)·S and then sends (N − 1)·S: 2·(N − 1)·S/B = 6 S/B for N = 4.
+# - Trees: ⌈log₂ N⌉ rounds of S bytes, twice: 2·⌈log₂ N⌉·S/B = 4 S/B.
+# - Ring: 2·(N − 1) steps of S/N bytes: 2·(N − 1)/N·S/B = 1.5 S/B, and never more than 2 S/B however large N is.
 #
 # For small tensors latency decides: the ring takes 2·(N − 1) steps one after another, the trees 2·⌈log₂ N⌉. Many ranks and few bytes are a
 # case for the tree.
@@ -554,6 +571,8 @@ check.ring_all_reduce(ring_all_reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 # %% [markdown]
 # ## 8. All-to-all: everybody has something for everybody
 #
+# **Difficulty** ●●●○○ · **Importance** ●●●○○ · **about 20 minutes**
+#
 # `all_to_all(output, input, group=None)`: chunk q of position p goes to position q, which stores it as chunk p: a transpose across ranks.
 #
 # | | before | after |
@@ -561,7 +580,7 @@ check.ring_all_reduce(ring_all_reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 # | position p | `input`: N chunks one after another, together (N·k, …) | unchanged |
 # | | `output`: same shape, contents of no interest | chunk q is chunk p of position q's `input` |
 #
-# **Budget:** N − 1 messages a rank, each chunk straight to its owner: (N − 1)/N·X bytes a rank.
+# **Budget:** N − 1 messages a rank, each chunk straight to its owner: (N − 1)/N·S bytes a rank.
 #
 # ```
 #             before                          after

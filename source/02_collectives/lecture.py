@@ -23,15 +23,31 @@
 #
 # 75 minutes · 4 ranks, for one section 8 · Gloo on any laptop, NCCL on a machine with 4 GPUs
 #
+# [The exercise](../../exercises/02_collectives/exercise.ipynb) · [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
+#
 # Before each run there is a question with a variable for your answer. Fill it in before you run on. If you leave it at
 # `None`, everything works just the same; but a wrong guess is worth more than none.
 
 # %%
 # %load_ext fourranks
 import fourranks
-from fourranks.figures import compare
+from fourranks.figures import compare, ledger, predicted, review
 
 # %ranks start
+
+# %% [markdown]
+# ## Before you begin
+#
+# Three questions about earlier lectures. Answer them from memory, in the list below; `None` works, too.
+
+# %%
+ledger.begin("02")
+
+# %%
+remembered = [None, None, None]  # your answers
+
+# %%
+ledger.answers(remembered)
 
 # %% [markdown]
 # ## 1. Who is there?
@@ -56,7 +72,8 @@ knows = "secret" in globals()
 print(f"I am rank {rank} of {world_size}, process {os.getpid()}. Do I know the secret? {knows}")
 
 # %%
-print("you predicted:", ranks_that_know, "  counted:", sum(fourranks.world().pull("knows")))
+know = sum(fourranks.world().pull("knows"))
+print(f"{predicted(ranks_that_know, about='ranks that know', was=know)}counted:", know)
 
 # %% [markdown]
 # Four operating-system processes, each with its own Python and its own memory. What one of them knows, the others learn only
@@ -73,7 +90,17 @@ print("you predicted:", ranks_that_know, "  counted:", sum(fourranks.world().pul
 # | **rendezvous** | how the ranks find each other at the start: all go to one agreed address |
 # | **barrier** | a point that no rank passes before all have reached it |
 #
-# You can ask for most of it:
+# In formulas the whole course uses the same letters:
+#
+# | letter | meaning |
+# |---|---|
+# | N | ranks; where a strategy has ranks of its own, d, t, p for data, tensor and pipeline parallelism (nccl-tests writes n) |
+# | S | bytes of a tensor; of a reduce-scatter the whole input, of an all-gather the whole output |
+# | α | seconds that a message costs however small it is: its latency |
+# | β, B | seconds that each byte adds, and bytes per second: B = 1/β, for one direction of a link |
+# | P, m | parameters of a model; microbatches of a pipeline |
+#
+# You can ask for most of the words above:
 
 # %%
 # %%ranks
@@ -129,7 +156,8 @@ def picture(title):
     return fourranks.show(world.pull("before"), world.pull("after"), title)
 
 
-print("you predicted:", rank_2_holds, "  rank 2 holds:", fourranks.world().pull("after")[2].tolist())
+holds = fourranks.world().pull("after")[2].tolist()
+print(f"{predicted(rank_2_holds, about='rank 2 after the all-reduce', was=holds)}rank 2 holds:", holds)
 picture("all_reduce (sum)")
 
 # %% [markdown]
@@ -209,7 +237,7 @@ after = mine.clone()
 dist.reduce(after, dst=0)
 
 # %%
-print("you predicted:", rank_1_holds, "  rank 1 holds:", fourranks.world().pull("after")[1].tolist())
+print(f"{predicted(rank_1_holds)}rank 1 holds:", fourranks.world().pull("after")[1].tolist())
 picture("reduce(dst=0, sum)")
 
 # %% [markdown]
@@ -248,7 +276,8 @@ after = torch.zeros(1, device=device)
 dist.reduce_scatter_single(after, before)
 
 # %%
-print("you predicted:", rank_2_gets, "  rank 2 holds:", fourranks.world().pull("after")[2].item())
+gets = fourranks.world().pull("after")[2].item()
+print(f"{predicted(rank_2_gets, about='rank 2 after the reduce-scatter', was=gets)}rank 2 holds:", gets)
 picture("reduce_scatter_single (sum)")
 
 # %% [markdown]
@@ -267,9 +296,11 @@ picture("all_to_all_single")
 # %% [markdown]
 # Three rules explain all of these names:
 #
-# - **reduce** means: combine with an operation whose order does not matter (sum, product, minimum, maximum). An average is not one of
-#   those, because an average of averages is wrong when the groups differ in size. So sum first, then divide; `ReduceOp.AVG` does
-#   just that. On Gloo it works for floating point and raises on integers (torch's own docstring still says "NCCL only").
+# - **reduce** means: combine with an operation whose order does not matter (sum, product, minimum, maximum). An average is not one of those, because
+#   an average of averages is wrong when the groups differ in size. `ReduceOp.AVG` divides a sum by the world size, but when it divides depends on the
+#   backend: NCCL scales floating-point numbers *before* it adds them (and integers afterwards), Gloo adds first. The last bits may differ, and in
+#   float16 a sum that overflows on Gloo may not on NCCL. On Gloo AVG works for floating point and raises on integers (torch's docstring still says
+#   "NCCL only").
 # - **scatter** is the inverse of **gather**. Broadcast has no inverse, but a mirror image: where broadcast copies forward, its gradient
 #   sums backward, which is a reduce. All-gather and reduce-scatter mirror each other in the same way, and all-reduce mirrors itself.
 #   You will need this in lecture 06.
@@ -448,7 +479,7 @@ compare(
 )
 
 # %% [markdown]
-# The bars are a little longer than the formulas: each message also costs a fixed time, its **latency** α, and eight processes share this
+# What the bars have beyond the formulas: each message also costs a fixed time, its **latency** α, and eight processes share this
 # machine. With k chunks the chain takes (k + 6) · 5/k seconds: 11 s for 5 chunks, 5.6 s for 50, and never less than the 5 s that it takes
 # to upload the file once. So the tree's 15 s is not the best that a collective can do; even a scatter followed by an all-gather would
 # need only 2 · 7/8 · 5 = 8.75 s. The tree has the fewest rounds, which is what counts for small messages; the chain keeps every
@@ -504,11 +535,11 @@ x = torch.tensor([0.1, -0.2, -0.3, 0.5, -0.6, -0.1, 0.2, 0.3], device=device)[ra
 tree_reduce(x)
 
 # %%
-print("you predicted:", after_step_1, "  (ranks 0, 2, 4 and 6 hold them between round 1 and round 2)")
+print(f"{predicted(after_step_1)}(ranks 0, 2, 4 and 6 hold them between round 1 and round 2)")
 
 # %% [markdown]
-# Three rounds for 8 ranks, ten for 1,024. In each round whole tensors move: log₂ N · (α + X/B) seconds for X bytes over links of B bytes per
-# second. The number of rounds grows slowly, but a tree that is not pipelined pays for all X bytes in every one of them.
+# Three rounds for 8 ranks, ten for 1,024. In each round whole tensors move: log₂ N · (α + S/B) seconds for S bytes over links of B bytes per
+# second. The number of rounds grows slowly, but a tree that is not pipelined pays for all S bytes in every one of them.
 #
 # A computer's addition is not quite associative. The tree adds (0.1 − 0.2) + (−0.3 + 0.5), a loop adds from left to right, and the last bit may
 # differ. After an all-reduce the ranks agree to the last bit with each other, but not necessarily with a sum on one process.
@@ -562,7 +593,10 @@ add_around(x)
 
 # %%
 complete = fourranks.world().pull("sum(value % 1111 == 0 for value in x.tolist())")
-print("you predicted:", complete_chunks, "  counted on each rank:", complete)
+print(
+    f"{predicted(complete_chunks, about='complete chunks of a rank', was=complete[0])}counted on each rank:",
+    complete,
+)
 
 # %% [markdown]
 # Exactly one chunk a rank has all four colours, and together the ranks hold the whole sum. That is a reduce-scatter (with the chunks shifted by
@@ -593,11 +627,11 @@ x = mine.clone()
 ring(x)
 
 # %% [markdown]
-# **Question.** One all-reduce of a tensor of X bytes on 4 ranks. How many bytes does the busiest rank send, as a multiple of X, if every rank
-# sends its whole tensor to every other and adds for itself? And in a ring, where every step sends X/4?
+# **Question.** One all-reduce of a tensor of S bytes on 4 ranks. How many bytes does the busiest rank send, as a multiple of S, if every rank
+# sends its whole tensor to every other and adds for itself? And in the ring that you have just seen?
 
 # %%
-sent_over_x = {"everyone to everyone": None, "ring": None}  # your predictions, as multiples of X
+sent_over_s = {"everyone to everyone": None, "ring": None}  # your predictions, as multiples of S
 
 
 # %%
@@ -623,33 +657,40 @@ for algorithm in ("everyone_to_everyone", "ring"):
 # %%
 sent = {name: max(map(trace.bytes_sent, range(4))) / 4_000_000 for name, trace in traces.items()}
 formula = {"everyone to everyone": 3, "ring": 2 * 3 / 4}
-compare(sent, formula, sent_over_x, "X", "Bytes sent by the busiest rank, 4 ranks")
+compare(sent, formula, sent_over_s, "S", "Bytes sent by the busiest rank, 4 ranks")
 
 # %% [markdown]
 # Who sent how much to whom, in the same two runs:
 
 # %%
-traces["everyone to everyone"].traffic("everyone to everyone, X = 4 MB = 3.81 MiB")
+traces["everyone to everyone"].traffic("everyone to everyone, S = 4 MB = 3.81 MiB")
 
 # %%
-traces["ring"].traffic("ring, X = 4 MB = 3.81 MiB")
+traces["ring"].traffic("ring, S = 4 MB = 3.81 MiB")
 
 # %% [markdown]
-# Each of the two phases sends N − 1 chunks of X/N bytes, so a rank sends **2 (N−1)/N · X** bytes: 1.5 X for 4 ranks, less than 2 X for
-# any number of ranks. The naive way sends (N−1) X. (Each rank sends to *one*
+# Each of the two phases sends N − 1 chunks of S/N bytes, so a rank sends **2 (N−1)/N · S** bytes: 1.5 S for 4 ranks, less than 2 S for
+# any number of ranks. The naive way sends (N−1) S. (Each rank sends to *one*
 # neighbour and receives from the other; it does not talk to both in both directions.)
 #
-# With latency α for a message and B bytes per second and direction for a link, for N ranks and X bytes:
+# With latency α for a message and B bytes per second and direction for a link, for N ranks and S bytes:
 #
 # | all-reduce by | rounds | time |
 # |---|---|---|
-# | reduce to a root, one by one, then broadcast the same way | 2(N−1) | 2(N−1) α + 2(N−1) X/B |
-# | tree, then tree back | 2 log₂ N | 2 log₂ N (α + X/B) |
-# | ring | 2(N−1) | 2(N−1) α + 2 (N−1)/N · X/B |
+# | reduce to a root, one by one, then broadcast the same way | 2(N−1) | 2(N−1) α + 2(N−1) S/B |
+# | tree, then tree back | 2 log₂ N | 2 log₂ N (α + S/B) |
+# | the same trees, in many small pieces | 2 log₂ N until the first piece is back | 2 log₂ N α + 2 S/B |
+# | halving and doubling | 2 log₂ N | 2 log₂ N α + 2 (N−1)/N · S/B |
+# | ring | 2(N−1) | 2(N−1) α + 2 (N−1)/N · S/B |
 #
 # The ring's second term hardly grows with N: that is why it is good for **large** tensors on equal links. Its first term grows with N: with many
-# ranks or tiny tensors the tree wins. Horovod made the ring popular for training in 2018; Patarasuk and Yuan had shown in 2009 that no algorithm moves
-# fewer bytes. Lecture 03 measures α and B.
+# ranks or tiny tensors a tree wins. How tiny depends on the tree. In the unpipelined tree above, whole tensors move in every round, and a rank is
+# idle in most of them. Cut the tensor into pieces, as in the chain of section 4, and let two trees share the work, so that a leaf of one is an inner
+# rank of the other: then each byte passes a link once up and once down, and only the latencies count log₂ N times. This *double binary tree* is what
+# NCCL uses. **Halving and doubling** works in pairs: partners at distance N/2 exchange halves and add, then partners at distance N/4 quarters, and so
+# on. After log₂ N rounds each rank has one N-th of the sum, and the same exchanges in reverse spread it. It has the tree's latency and the ring's
+# bytes, if N is a power of two and if distant partners have links as good as neighbours'. Horovod made the ring popular for training in 2018;
+# Patarasuk and Yuan had shown in 2009 that no algorithm moves fewer bytes. Lecture 03 measures α and B.
 
 # %% [markdown]
 # ## 6. All-reduce is reduce-scatter plus all-gather
@@ -687,19 +728,20 @@ results = {"a": a, "b": b, "c": c}
 works = "".join(name for name, result in results.items() if torch.equal(result, wanted))
 
 # %%
-print("you predicted:", pairs_that_work, "  what works on each rank:", fourranks.world().pull("works"))
+works = fourranks.world().pull("works")
+print(f"{predicted(pairs_that_work, about='pairs that work', was=works[0])}what works on each rank:", works)
 
 # %% [markdown]
 # (a) and (c). After a reduce the sum is on one rank only, and gathering one right answer and three leftovers does not help; it has to be
 # *broadcast*.
 #
-# Do (a) and (c) cost the same? Added up over all links they do: 2(N−1) X bytes each. In time they do not. In (c) everything passes the root's one
-# link: 2(N−1) X/B if the root serves one rank at a time, 2 X/B if it is pipelined well. In (a) the links share the load: 2(N−1)/N · X/B. Likewise a
+# Do (a) and (c) cost the same? Added up over all links they do: 2(N−1) S bytes each. In time they do not. In (c) everything passes the root's one
+# link: 2(N−1) S/B if the root serves one rank at a time, 2 S/B if it is pipelined well. In (a) the links share the load: 2(N−1)/N · S/B. Likewise a
 # fused reduce-scatter is cheaper than a reduce followed by a scatter, because no rank ever needs to see the whole sum.
 #
-# One warning before you time it: **Gloo's reduce-scatter is an all-reduce of the whole input followed by a copy of one chunk.** There it
-# takes no less time than the all-reduce that it is half of. Count bytes in formulas, and time them with NCCL. Here are all three on 16 MB a rank, ten
-# times:
+# One warning before you time it: **Gloo's reduce-scatter is an all-reduce of the whole input followed by a copy of one chunk.** So there it
+# cannot take half of the all-reduce's time. Count bytes in formulas, and time them with NCCL. Here are all three on 16 MB a rank, ten
+# times. In the table, **algbw** is bytes over time, and **busbw** is what each link would carry for it in a ring; lecture 03 takes both apart.
 
 # %%
 # %%ranks
@@ -719,9 +761,6 @@ three_collectives(2)  # the first calls are slower
 with world.trace() as trace:
     world.execute("three_collectives(10)")
 trace.table()
-
-# %% [markdown]
-# **algbw** is bytes over time; **busbw** is what each link would carry for it in a ring. Lecture 03 takes both apart.
 
 # %% [markdown]
 # ## 7. Not waiting
@@ -750,7 +789,7 @@ handle.wait()
 read["after the wait"] = x[0].item()
 
 # %%
-print("you predicted:", reads)
+print(predicted(reads), end="")
 print("rank 0 read:  ", fourranks.world().pull("read")[0])
 
 # %% [markdown]
@@ -788,14 +827,18 @@ after = mine.clone()
 dist.all_reduce(after, group=low if rank < 2 else high)
 
 # %%
-print("you predicted:", rank_3_first, "  rank 3 holds:", fourranks.world().pull("after")[3][0].item())
+holds = fourranks.world().pull("after")[3][0].item()
+print(
+    f"{predicted(rank_3_first, about='rank 3 after an all-reduce in pairs', was=holds)}rank 3 holds:", holds
+)
 picture("all_reduce in pairs")
 
 # %% [markdown]
 # - **Every** rank calls `new_group` for every group, members or not, in the same order: making a group is itself a collective. A rank that calls a
 #   collective of a group to which it does not belong gets a warning, and its tensor stays as it was.
 # - `src` and `dst` are always **global** ranks; `group_src` and `group_dst` count inside the group.
-# - Lecture 08 lays the ranks out on a mesh, with a group along each axis: one axis adds gradients while another shares a layer.
+# - `init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))` makes such groups along the axes of a grid of ranks: one axis adds gradients
+#   while another shares a layer.
 #
 # **Who does what.** `torch.distributed` is the Python face: process groups, handles, the names above. The backend does the work:
 #
@@ -810,9 +853,17 @@ picture("all_reduce in pairs")
 # | bitwise reductions (BAND, BOR, BXOR) | yes, on integers | no |
 # | use it for | laptops, tests, CPU-side control messages | training |
 #
-# NCCL is the NVIDIA Collective *Communications* Library. It works in four steps: **initialize** (each process brings its
-# GPU), **optimize** (read the topology, choose paths, plan rings and trees), **execute** (launch kernels that send, receive and add), **coordinate**
-# (all ranks in the same order, through streams). A third name, MPI, is a backend only if you build torch from source against an MPI library; in the
+# NCCL is the NVIDIA Collective *Communications* Library. It works in four steps:
+#
+# 1. **Initialize.** Each process brings its GPU, and all meet at an address that rank 0 has made.
+# 2. **Optimize.** Each reads its node's topology; together they choose paths, and plan several rings and trees, each of which is a *channel*. With
+#    eight network cards in a node there are usually eight or more, so that each card gets its share (lecture 03, section 7). `NCCL_DEBUG=INFO` prints
+#    them.
+# 3. **Execute.** A call launches a kernel in which some SMs send, receive and add. By the size of the tensor NCCL chooses ring, tree or the switch's
+#    help (NVLS), and a *protocol*: one for latency (LL), one for both (LL128), one for bandwidth (Simple).
+# 4. **Coordinate.** All ranks make the same calls in the same order; streams say what waits for what.
+#
+# A third name, MPI, is a backend only if you build torch from source against an MPI library; in the
 # packages from PyPI it raises "doesn't have MPI built in".
 #
 # The same code runs on both, at very different speed. The rule is short: NCCL for GPUs, Gloo for CPUs.
@@ -870,11 +921,13 @@ for x in (b, a) if rank == 3 else (a, b):
 print("a:", a.item(), " b:", b.item())
 
 # %%
-print("you predicted:", a_and_b, "  rank 0 holds:", fourranks.world().pull("(a.item(), b.item())")[0])
+holds = fourranks.world().pull("(a.item(), b.item())")[0]
+print(f"{predicted(a_and_b, about='a and b after swapped calls', was=holds)}rank 0 holds:", holds)
 
 # %% [markdown]
-# No error, no wait, and no rank is right: collectives are matched by their *order*, not by the names of your variables. (Different shapes with equally
-# many elements pass silently as well.) Loops over `dict`s and `set`s whose order differs between ranks are the usual cause.
+# No error, no wait, and no rank is right: collectives are matched by their *order*, not by the names of your variables. (Different shapes with
+# equally many elements pass silently as well.) The usual cause is a loop whose order differs between ranks: over a `set` of strings, whose order
+# follows from a hash that each process draws anew, or over a `dict` that was filled in another order. Sort before you loop.
 #
 # Smaller mistakes raise at once, on the rank that makes them:
 
@@ -910,20 +963,34 @@ for mistake, call in attempts.items():
 # | `init_process_group(timeout=timedelta(minutes=2))` | a shorter wait; also per group in `new_group` |
 
 # %% [markdown]
+# ## How good were your predictions?
+#
+# The next cell divides each number that you predicted by what was found. Your predictions are kept beside this notebook, in the folder
+# `.fourranks`; when you change one and run its cells again, the last one counts.
+
+# %%
+review()
+
+# %% [markdown]
 # ## We saw
 #
 # - **Ten operations**, before and after, on real ranks. *Reduce* combines, *scatter* cuts, *all* makes every rank a destination; `[0, 1, 2, 3] + rank`
 #   became `[6, 10, 14, 18]` everywhere.
 # - **Chains, trees and rings**, with their messages counted: 35 s became 15 s and then 11 s; a tree needs log₂ N rounds; a ring all-reduce is a
-#   reduce-scatter and an all-gather, and sends 2(N−1)/N · X bytes a rank.
+#   reduce-scatter and an all-gather, and sends 2(N−1)/N · S bytes a rank.
 # - **Three standstills**: skipped, swapped, reshaped, each named with rank and line; and one silent mistake that only care prevents.
 #
 # **Your turn**: [the exercise](../../exercises/02_collectives/exercise.ipynb). You build broadcast, reduce, scatter, gather, all-to-all and the ring yourself,
 # from nothing but messages, and the checks count every byte.
 #
-# **Sources and further reading.** Stanford CS336 (spring 2025), lecture 8 · Stanford CS229S (fall 2023), on parallelism · Patarasuk and Yuan, *Bandwidth
-# optimal all-reduce algorithms for clusters of workstations* (2009) · Sergeev and Del Balso, *Horovod*, arXiv 1802.05799 · NVIDIA, *nccl-tests*,
-# `doc/PERFORMANCE.md` · PyTorch 2.13, documentation of `torch.distributed` · Bekman, *Machine Learning Engineering*
+# **Sources and further reading.** [Stanford CS336 (spring 2025), lecture
+# 8](https://github.com/stanford-cs336/spring2025-lectures) · [Stanford CS229S (fall
+# 2023)](https://cs229s.stanford.edu/fall2023/), on parallelism · Patarasuk and Yuan, [*Bandwidth optimal all-reduce algorithms
+# for clusters of workstations*](https://doi.org/10.1016/j.jpdc.2008.09.002) (2009) · Sergeev and Del Balso, *Horovod*, [arXiv
+# 1802.05799](https://arxiv.org/abs/1802.05799) · NVIDIA, [*nccl-tests*](https://github.com/NVIDIA/nccl-tests),
+# [`doc/PERFORMANCE.md`](https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md) · PyTorch 2.13, [documentation of
+# `torch.distributed`](https://docs.pytorch.org/docs/stable/distributed.html) · Bekman, [*Machine Learning
+# Engineering*](https://github.com/stas00/ml-engineering)
 
 # %%
 # %ranks stop

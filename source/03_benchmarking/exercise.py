@@ -19,29 +19,38 @@
 # You will
 #
 # - time a collective so that warm-up, stragglers and unfinished GPU work are not in the answer,
-# - turn seconds into algbw and busbw as nccl-tests does, and settle a famous puzzle about 277 and 70 GB/s,
-# - fit latency and bandwidth to measurements, and predict when a tree beats a ring.
+# - turn seconds into algbw and busbw as nccl-tests does, and audit somebody else's log with them,
+# - fit latency and bandwidth to measurements, and predict when a tree beats a ring,
+# - measure a cluster that you know nothing of, with as few messages as you can.
 #
 # **Allowed** is everything in Python and torch, but not `fourranks`, which holds the answers. Where a check runs your code, these are not
 # there.
 #
-# 2 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
+# 3 to 4 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
+#
+# [The lecture](../../lectures/03_benchmarking/lecture.ipynb) has the ideas; here you build them. On one page each:
+# [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
 
+import math
 import statistics
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 import torch.distributed as dist
 
 import fourranks
 from autograder import check
+from autograder.inside.drivers.simulated_cluster import SimulatedCluster
 
 # %% [markdown]
 # ## 1. A benchmark
+#
+# **Difficulty** ●●●○○ · **Importance** ●●●●● · **about 50 minutes**
 #
 # `benchmark(run, *, warmup, iterations, device, group=None)` calls `run()` on every rank of the group and returns how long one call takes,
 # in seconds:
@@ -70,17 +79,20 @@ from autograder import check
 # The check gives every rank a clock of its own, on which a call of `run` takes exactly as long as the check wants it to. So there is no
 # luck, and no tolerance.
 #
-# <details><summary>Hint 1</summary>
+# <details><summary>Hint 1: the idea</summary>
 # <code>time.perf_counter()</code> is the clock, <code>dist.barrier(group)</code> the barrier, <code>torch.cuda.synchronize(device)</code> waits
 # for a GPU. On a CPU there is nothing to wait for, and torch may have been built without CUDA.
 # </details>
-# <details><summary>Hint 2</summary>
-# Collect this rank's seconds in a list, one number for each iteration. At the end, one
-# <code>dist.all_reduce(…, dist.ReduceOp.MAX)</code> of a tensor made of that list gives every rank the slowest rank's time of each iteration.
+# <details><summary>Hint 2: the skeleton</summary>
+# <pre>warm up
+# for each iteration: meet, read the clock, run, read the clock, keep this rank's seconds in a list
+# combine the lists of all ranks: for each iteration the maximum
+# return the median</pre>
 # </details>
-# <details><summary>Hint 3</summary>
-# float32 keeps seven digits of a time, which is enough for seconds of one call and too few for a moment since the computer was switched on:
-# subtract first. <code>statistics.median</code> takes a list.
+# <details><summary>Hint 3: a part of the solution</summary>
+# One <code>dist.all_reduce(…, dist.ReduceOp.MAX)</code> of a tensor made of the whole list gives every rank the slowest rank's time of each
+# iteration. float32 keeps seven digits of a time, which is enough for the seconds of one call and too few for a moment since the computer
+# was switched on: subtract first.
 # </details>
 
 
@@ -130,73 +142,65 @@ def try_benchmark(benchmark):
 
 fourranks.world().run(try_benchmark, benchmark)
 
-# %% nbgrader={"grade": true, "grade_id": "benchmark_check", "locked": true, "points": 28, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "benchmark_check", "locked": true, "points": 20, "schema_version": 3, "solution": false, "task": false}
 check.benchmark(benchmark)
 ### BEGIN HIDDEN TESTS
 check.benchmark(benchmark, world_sizes=(2, 3, 8), seed=3301)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 1 (graded by hand).** A colleague measures on four GPUs and reports "all-reduce of 400 MB: 41 TB/s". This is the code, run by
-# every rank:
+# **Question 1 (graded by hand).** Four colleagues have measured all-reduces on eight GPUs of one node, whose links carry 450 GB/s. Each
+# sends you the seconds that the script has kept, and not the script. Which line does each script lack, how do the numbers tell, and
+# what is the time of the operation, as far as the numbers let you say?
 #
-# ```python
-# x = torch.zeros(100_000_000, device="cuda")
-# start = time.time()
-# dist.all_reduce(x)
-# seconds = time.time() - start
-# if rank == 0:
-#     print("all-reduce of 400 MB:", 4 * x.numel() / seconds / 1024**4, "TB/s")
 # ```
-#
-# Name **five** things that are wrong with the measurement or with the number that it prints. For each, say whether it makes the bandwidth
-# look higher or lower than it is (or either), and which line you would add or change.
+# A   64 MiB    one call each, in µs            11.8   12.1   11.9   12.0
+#     1 GiB     one call each, in µs            12.2   11.9   12.4   12.1
+# B   256 MiB   ten calls, on rank 0, in ms     1.31   9.74   1.30   6.22   1.29   12.05   1.31   3.87   1.30   8.11
+#               the same, on rank 5, in ms      1.30   1.31   1.29   1.30   1.31    1.30   1.30   1.29   1.31   1.30
+# C   1 KiB     six calls, slowest rank, in µs  842,300   47   46   48   47   46
+# D   256 MiB   "40 calls took 92.4 ms", and a plot of them: 38 points at 1.3 ms, two at 21.5 ms
+# ```
 
-# %% [markdown] nbgrader={"grade": true, "grade_id": "lies_explained", "locked": false, "points": 10, "schema_version": 3, "solution": true, "task": false}
+# %% [markdown] nbgrader={"grade": true, "grade_id": "lies_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 1**
 #
 # <!-- BEGIN SOLUTION -->
-# Two points for each of five, for instance:
+# Two points each, one for the line and one for what tells it and the time:
 #
-# 1. **No synchronize after the call**: what is timed is putting a kernel into a queue. Much too high; this alone explains 41 TB/s.
-#    `torch.cuda.synchronize()` before the second reading.
-# 2. **No synchronize before the clock**: `torch.zeros` may still be running, and its time would count as soon as 1 is mended. Too low.
-#    `torch.cuda.synchronize()` before the first reading.
-# 3. **No warm-up**: the first call makes NCCL's connections and buffers, which takes far longer than the call. Too low. A few calls before
-#    the clock.
-# 4. **No barrier**: a rank that comes early times its wait for the others (too low); one that comes last, and rank 0 may be that one, sees
-#    only the end. `dist.barrier()`, then the clock.
-# 5. **One sample**, of rank 0 alone: anything can disturb one call, and another rank may have taken longer. Either way. Many iterations,
-#    maximum over ranks, median.
-# 6. **Units**: 1024⁴ are TiB; printed as TB the number is 9 % too low.
-# 7. **algbw, not busbw**: S / t cannot be compared with the speed of a link; for four ranks a link has carried 2 · 3/4 of it. Too low.
-# 8. `time.time()` may be set back or forth while it runs; `time.perf_counter()`.
+# A. No synchronize before the second reading. Sixteen times the bytes take the same 12 µs: that is what it takes to queue a kernel. 1 GiB in
+#    12 µs would be 90 TB/s, 200 times the link. The time of the operation is not in these numbers at all; by the link, 1 GiB takes at least
+#    2 · 7/8 · 1.07 GB / 450 GB/s = 4.2 ms.
+# B. No barrier before the clock. Rank 5 always arrives last and so sees the operation alone, 1.3 ms; rank 0 arrives up to 11 ms early and
+#    times its waiting. The maximum over ranks does not repair that: it would choose rank 0's. The operation takes about 1.3 ms.
+# C. No warm-up. The first call made connections and communicator, 0.84 s. The operation takes 47 µs.
+# D. A clock around each call, and a median. The mean is 92.4 / 40 = 2.3 ms, decided by two disturbed calls; the median is 1.3 ms.
 # <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## 2. Two bandwidths
 #
+# **Difficulty** ●○○○○ · **Importance** ●●●●○ · **about 10 minutes**
+#
 # `algbw(num_bytes, seconds)` is S / t, in bytes per second. `busbw(collective, num_bytes, seconds, world_size)` multiplies that by the
 # share of S that has to leave each rank, so that it can be compared with the speed of a link. An unknown name raises a `ValueError`.
 #
-# These are the operations of nccl-tests. `num_bytes` is S; n is the world size. Fill in the factors in your head, by asking each time: *how
-# many bytes does a rank have to send?* (For broadcast, reduce: a rank in the middle of a chain.)
+# These are the operations of nccl-tests. `num_bytes` is S; N is the world size. The lecture has worked out the factor of the all-reduce; for
+# each of the others ask: *how many bytes does a rank have to send?* (For broadcast, reduce: a rank in the middle of a chain.)
 #
-# | `collective` | S | what a rank sends |
-# |---|---|---|
-# | `"all_reduce"` | the tensor | two phases round the ring, each with all chunks but one |
-# | `"reduce_scatter"` | one rank's whole input, n chunks | all chunks but its own |
-# | `"all_gather"` | one rank's whole output, n chunks | n − 1 chunks |
-# | `"all_to_all"` | one rank's whole input, n chunks | all chunks but its own |
-# | `"scatter"`, `"gather"` | all n parts together | at the root, all parts but its own cross the link |
-# | `"broadcast"`, `"reduce"` | the tensor | passes on all of it |
-# | `"sendrecv"` | one message | all of it |
-# | `"hypercube"` | what a rank has received in the end, n − 1 parts | as much |
+# | `collective` | S |
+# |---|---|
+# | `"all_reduce"`, `"broadcast"`, `"reduce"` | the tensor |
+# | `"reduce_scatter"`, `"all_to_all"` | one rank's whole input, N chunks |
+# | `"all_gather"` | one rank's whole output, N chunks |
+# | `"scatter"`, `"gather"` | all N parts together; what counts is the root |
+# | `"sendrecv"` | one message |
+# | `"hypercube"` | what a rank has received in the end, N − 1 parts |
 #
-# (nccl-tests has a tenth program, `alltoallv`, for parts of different sizes: an all-to-all, with S of the rank that has most.)
+# (nccl-tests has one more program, `alltoallv`, for parts of different sizes: an all-to-all, with S of the rank that has most.)
 #
 # <details><summary>Hint 1</summary>
-# Each rank keeps one chunk of n to itself: (n − 1)/n of S travels. In which rows does this appear, and in which one twice?
+# Each rank keeps one chunk of N to itself: (N − 1)/N of S travels. In which rows does this appear, and in which one twice?
 # </details>
 # <details><summary>Hint 2</summary>
 # Bytes that a rank receives are not added: a link carries as much the other way at the same time.
@@ -233,40 +237,28 @@ def busbw(collective: str, num_bytes: float, seconds: float, world_size: int) ->
     ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "algbw_check", "locked": true, "points": 4, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "algbw_check", "locked": true, "points": 3, "schema_version": 3, "solution": false, "task": false}
 check.algbw(algbw)
 ### BEGIN HIDDEN TESTS
 check.algbw(algbw, seed=3302)
 ### END HIDDEN TESTS
 
-# %% nbgrader={"grade": true, "grade_id": "busbw_check", "locked": true, "points": 15, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "busbw_check", "locked": true, "points": 8, "schema_version": 3, "solution": false, "task": false}
 check.busbw(busbw)
 ### BEGIN HIDDEN TESTS
 check.busbw(busbw, world_sizes=(1, 2, 3, 5, 16, 1000), seed=3303)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 3. The puzzle
+# ## 3. An audit
 #
-# A university lecture measured two collectives on 4 H100s and reported
+# **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 50 minutes**
 #
-# | | one rank's input | one rank's output | time | reported |
-# |---|---|---|---|---|
-# | all-reduce | 400 MiB | 400 MiB | 2.11 ms | 277 "GB/s" |
-# | reduce-scatter | 4 × 400 MiB | 400 MiB | 4.06 ms | 72 "GB/s" |
+# The lecture's puzzle was one log with one slip. Now you write what finds such slips in any log.
 #
-# The reduce-scatter's figure was computed as *output bytes* · (n − 1) / (n · t), and both were divided by 1024³. Why should half of an
-# all-reduce be four times slower than all of it? (Several retellings blame the hardware.)
-#
-# `corrected_reduce_scatter_busbw(reported, world_size)` takes a figure that was computed in this way, and returns the busbw that nccl-tests
-# would have reported for the same run, in the same unit.
-#
-# <details><summary>Hint 1</summary>
-# Put the row of the table into your <code>busbw</code>. What is S?
-# </details>
-# <details><summary>Hint 2</summary>
-# Write both formulas below each other and divide.
-# </details>
+# First the slip of the lecture, as a formula: `corrected_reduce_scatter_busbw(reported, world_size)` takes the figure of a reduce-scatter
+# that was computed as *output bytes* · (N − 1) / (N · t), and returns the busbw that nccl-tests would have reported for the same run, in
+# the same unit.
 
 
 # %% nbgrader={"grade": false, "grade_id": "corrected", "locked": false, "schema_version": 3, "solution": true, "task": false}
@@ -277,36 +269,132 @@ def corrected_reduce_scatter_busbw(reported: float, world_size: int) -> float:
     ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "corrected_check", "locked": true, "points": 8, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "corrected_check", "locked": true, "points": 3, "schema_version": 3, "solution": false, "task": false}
 check.corrected_reduce_scatter_busbw(corrected_reduce_scatter_busbw)
 ### BEGIN HIDDEN TESTS
 check.corrected_reduce_scatter_busbw(corrected_reduce_scatter_busbw, world_sizes=(3, 4, 16, 256), seed=3304)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 2 (graded by hand).** Explain the puzzle to somebody who believes that the switch helps all-reduce only. Which of the two
-# collectives was faster on that machine, by busbw, in GB/s of 10⁹ bytes, and which share of a link's 450 GB/s is that? How would you *show*
-# that it is the accounting and not the hardware, on a machine with four GPUs; and why not with Gloo on your laptop?
+# `audit(log, link)` looks at each line of a log and returns a list with one verdict for each. `link` is what a link of that machine carries in
+# one direction, in bytes per second. A line is a dict:
+#
+# ```python
+# {"collective": "all_gather", "num_bytes": 268435456, "seconds": 0.000652, "world_size": 8, "reported": 3.6e11}
+# ```
+#
+# `num_bytes` is S, correctly, and `reported` is in bytes per second; whoever wrote it called it busbw. It was rounded to three digits, so a
+# way of counting explains it if the two differ by at most 1 %. The verdict is the first of these that applies:
+#
+# | verdict | when |
+# |---|---|
+# | `"not finished"` | no link can have moved so many bytes in these seconds, whatever was reported: the clock was stopped too early |
+# | `"right"` | the figure is busbw |
+# | `"algbw"` | it is S / t |
+# | `"GiB"` | it is busbw in GiB/s, and was called GB/s: 10⁹ / 2³⁰ times as much |
+# | `"part"` | reduce-scatter, all-gather, all-to-all only: the bytes of one rank's part, S / N, were counted in place of S |
+# | `"both directions"` | what a rank receives was added to what it sends |
+# | `"all ranks"` | what all N ranks send was added up |
+# | `"unexplained"` | none of these |
+#
+# <details><summary>Hint 1: the idea</summary>
+# Work out busbw from the line's own bytes and seconds. Each verdict but the first and the last then says what would have been reported.
+# </details>
+# <details><summary>Hint 2: the skeleton</summary>
+# <pre>for each line:
+#     right = busbw(…)
+#     if right > link: "not finished"
+#     else the first of {verdict: figure, …} whose figure is near line["reported"], or "unexplained"</pre>
+# </details>
+# <details><summary>Hint 3: a part of the solution</summary>
+# A dict keeps its order, and <code>math.isclose(a, b, rel_tol=0.01)</code> compares. Only three collectives have a part:
+# <code>if line["collective"] in (…): figures["part"] = right / n</code>, between "GiB" and "both directions".
+# </details>
 
-# %% [markdown] nbgrader={"grade": true, "grade_id": "puzzle_explained", "locked": false, "points": 10, "schema_version": 3, "solution": true, "task": false}
+
+# %% nbgrader={"grade": false, "grade_id": "audit", "locked": false, "schema_version": 3, "solution": true, "task": false}
+def audit(log: list[dict], link: float) -> list[str]:
+    """A verdict for each line of a log, on the figure that it reports as busbw."""
+    ### BEGIN SOLUTION
+    return [verdict(line, link) for line in log]
+
+
+def verdict(line: dict, link: float) -> str:
+    """What the figure of one line is."""
+    name, size, seconds, n = (line[key] for key in ("collective", "num_bytes", "seconds", "world_size"))
+    right = busbw(name, size, seconds, n)
+    if right > link:
+        return "not finished"
+    figures = {"right": right, "algbw": algbw(size, seconds), "GiB": right * 1e9 / 2**30}
+    if name in ("reduce_scatter", "all_gather", "all_to_all"):
+        figures["part"] = right / n
+    figures |= {"both directions": 2 * right, "all ranks": n * right}
+    explained = (
+        name for name, figure in figures.items() if math.isclose(figure, line["reported"], rel_tol=0.01)
+    )
+    return next(explained, "unexplained")
+    ### END SOLUTION
+
+
+# %% [markdown]
+# The lecture's two measurements, as it printed them, and three others from a node of eight H200. What do you expect? One will stay
+# unexplained: there are two slips in it at the same time.
+
+# %%
+log = [
+    {"collective": name, "num_bytes": size, "seconds": t, "world_size": n, "reported": reported}
+    for name, size, t, n, reported in (
+        ("all_reduce", 419_430_400, 2.11e-3, 4, 277e9),
+        ("reduce_scatter", 4 * 419_430_400, 4.06e-3, 4, 72.1e9),
+        ("all_gather", 2**34, 41.6e-3, 8, 413e9),
+        ("all_reduce", 2**34, 81.9e-3, 8, 2.94e12),
+        ("all_reduce", 2**34, 12.3e-6, 8, 2.44e15),
+    )
+]
+for line, own in zip(log, audit(log, link=450e9), strict=True):
+    print(
+        f"{line['collective']:15} on {line['world_size']} ranks, {line['reported'] / 1e9:12,.1f} GB/s: {own}"
+    )
+
+# %% nbgrader={"grade": true, "grade_id": "audit_check", "locked": true, "points": 14, "schema_version": 3, "solution": false, "task": false}
+check.audit(audit)
+### BEGIN HIDDEN TESTS
+check.audit(audit, world_sizes=(2, 3, 5, 64), seed=3308)
+### END HIDDEN TESTS
+
+# %% [markdown]
+# **Question 2 (graded by hand).** A blog compares three collectives on eight H100s, for "1 GiB", each rank's *own* tensor before the call, and
+# prints bytes of that tensor · factor / seconds, with the right factors:
+#
+# | collective | seconds | printed |
+# |---|---|---|
+# | all-reduce | 5.12 ms | 367 GB/s |
+# | all-gather | 20.9 ms | 45 GB/s |
+# | all-to-all | 2.61 ms | 360 GB/s |
+#
+# It concludes: "all-gather is the weak spot of this machine; avoid ZeRO-3." (a) What are the three busbw, as nccl-tests counts them? Which figures are
+# wrong, by which factor, and why is the all-to-all's not? (b) An all-gather and a reduce-scatter of *equal S* make an all-reduce. What
+# does that predict for the all-gather's time at S = 1 GiB, and how does the blog's own table confirm it? (c) How would you show
+# the author on the machine that it is the accounting, with one more run? And why not on a laptop with Gloo and a reduce-scatter?
+
+# %% [markdown] nbgrader={"grade": true, "grade_id": "puzzle_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 2**
 #
 # <!-- BEGIN SOLUTION -->
-# - (3) S of a reduce-scatter is the whole input of a rank, n times its output. Only the output was counted, so the reported figure is busbw
-#   / n: 72 · 4 = 288 GiB/s. The all-reduce was counted as nccl-tests does. There is no gap.
-# - (2) In GB/s: 277 · 1.074 = 297 for all-reduce, 288 · 1.074 = 309 for reduce-scatter, which is the slightly faster one: 66 % and 69 % of
-#   450 GB/s. (900 GB/s is the sum of both directions, and busbw is one direction.)
-# - (1) Per byte of input: the reduce-scatter worked on four times the data in twice the time. For equal data it takes half the time of the
-#   all-reduce, as it should: it is its first phase.
-# - (2) Show it: run both with equal input and compare the times (about 1 : 2), or run nccl-tests' reduce_scatter_perf and all_reduce_perf,
-#   whose busbw agree; and switch the switch's help off (`NCCL_NVLS_ENABLE=0`), which changes nothing if it is the accounting. On 4 GPUs
-#   NCCL chose a ring anyway where this was measured.
-# - (2) Not with Gloo: its reduce-scatter *is* an all-reduce of the whole input and a copy of one chunk, so it really takes as long. It
-#   would seem to confirm a gap, for a reason that has nothing to do with the lecture's.
+# (a) 3 points. All-reduce: S is the tensor, 367 GB/s is right. All-to-all: S is a rank's whole input, which is what was counted: 360. All-gather: S
+# is a rank's whole *output*, eight times its own tensor; 8 · 45 = 360 GB/s. So only the all-gather is wrong, by N = 8.
+#
+# (b) 3 points. Half of the all-reduce's time, about 2.6 ms for S = 1 GiB. The blog gathered S = 8 GiB in 20.9 ms, so 1 GiB takes about 20.9 / 8 = 2.61 ms: just half of 5.12.
+#
+# (c) 2 points. Run the all-gather with an eighth of the input, so that its output is 1 GiB: it takes an eighth of the time, and busbw is the same. (Or run
+# nccl-tests' all_gather_perf.) On Gloo a reduce-scatter is an all-reduce and a copy, so that it really takes as long as the whole: it
+# would show a gap that has to do with the library and not with the machine.
 # <!-- END SOLUTION -->
 
 # %% [markdown]
 # ## 4. Alpha and beta
+#
+# **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 25 minutes**
 #
 # A message of S bytes takes about α + β · S seconds: α is what it costs however small it is (latency), β what every byte adds (1/β is the
 # bandwidth).
@@ -337,7 +425,7 @@ def fit_alpha_beta(num_bytes: list[float], seconds: list[float]) -> tuple[float,
     ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "fit_check", "locked": true, "points": 15, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "fit_check", "locked": true, "points": 12, "schema_version": 3, "solution": false, "task": false}
 check.fit_alpha_beta(fit_alpha_beta)
 ### BEGIN HIDDEN TESTS
 check.fit_alpha_beta(fit_alpha_beta, seed=3305)
@@ -347,10 +435,13 @@ check.fit_alpha_beta(fit_alpha_beta, seed=3306)
 # %% [markdown]
 # ## 5. Ring or tree?
 #
-# An all-reduce of S bytes on n ranks, made of messages that each take α + β · (their bytes):
+# **Difficulty** ●●○○○ · **Importance** ●●●○○ · **about 20 minutes**
 #
-# - **ring**: 2 (n − 1) messages one after another, each of S / n bytes;
-# - **tree**: a reduce and a broadcast, each ⌈log₂ n⌉ messages one after another, each of S bytes.
+# An all-reduce of S bytes on N ranks, made of messages that each take α + β · (their bytes):
+#
+# - **ring**: 2 (N − 1) messages one after another, each of S / N bytes;
+# - **tree**, not pipelined: a reduce and a broadcast, each ⌈log₂ N⌉ messages one after another, each of S bytes. (NCCL's tree sends pieces, which costs 2 ⌈log₂ N⌉ α + 2 β S.
+#   The lecture compares the two; here it is the plain one.)
 #
 # Small tensors are a case for the tree, large ones for the ring. `crossover_bytes(world_size, alpha, beta)` returns the S at which both
 # take equally long; 0 if the tree is faster for no S at all.
@@ -361,7 +452,7 @@ check.fit_alpha_beta(fit_alpha_beta, seed=3306)
 # Write down both times, set them equal, and solve for S. Terms with α go to one side.
 # </details>
 # <details><summary>Hint 2</summary>
-# <code>(n - 1).bit_length()</code> is ⌈log₂ n⌉, without rounding errors. With 2 and 3 ranks the ring sends no more messages than the tree.
+# <code>(N - 1).bit_length()</code> is ⌈log₂ N⌉, without rounding errors. With 2 and 3 ranks the ring sends no more messages than the tree.
 # </details>
 
 
@@ -376,16 +467,106 @@ def crossover_bytes(world_size: int, alpha: float, beta: float) -> float:
     ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "crossover_check", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "crossover_check", "locked": true, "points": 9, "schema_version": 3, "solution": false, "task": false}
 check.crossover_bytes(crossover_bytes)
 ### BEGIN HIDDEN TESTS
 check.crossover_bytes(crossover_bytes, world_sizes=(2, 3, 6, 7, 32, 1000), seed=3307)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 6. All of it together
+# ## 6. A cluster that nobody has described
 #
-# Your five functions on real ranks: messages give α and β, these give the crossover for as many ranks as you like.
+# **Difficulty** ●●●●○ · **Importance** ●●●○○ · **about 60 minutes**
+#
+# You have rented ranks, and nothing says which of them share a node. You can only send messages and look at the clock.
+#
+# `measure_cluster(send, num_ranks)` returns `(nodes, inside, across)`: the nodes, each a list of its ranks, and (α, β) of a link inside a node and
+# of one between nodes, in seconds and seconds per byte.
+#
+# | | |
+# |---|---|
+# | `send(source, destination, num_bytes)` | sends a message between two different ranks, and returns the seconds that it took |
+# | the nodes | there are at least two, each with at least two ranks, and the ranks are spread over them in any order |
+# | a link | takes α + β · S, with 5 % of noise either way, and no two links are quite alike: up to 2 % |
+# | the first message | from one rank to another sets up their connection, and takes tens of milliseconds more |
+# | disturbances | after that, one in every four messages of a pair takes 3 to 10 times as long |
+# | wanted | the nodes exactly, and each α and β to 10 % |
+#
+# **Budget:** 40 · N + 200 messages. That is too few for every pair at every size.
+#
+# <details><summary>Hint 1: the idea</summary>
+# Two questions, one after another. Which ranks share a node? Small messages tell, since α differs. How fast are the links? One pair of each
+# kind, at many sizes, and <code>fit_alpha_beta</code>.
+# </details>
+# <details><summary>Hint 2: the skeleton</summary>
+# <pre>typical(source, destination, num_bytes)   one message that does not count, then the median of five or more
+# latency of rank 0 to every other rank; sort; the largest jump, as a factor, parts inside from across
+# every other rank: near a rank of a node that is known? then it belongs there, else it founds a new one
+# a pair inside, a pair across: fit</pre>
+# </details>
+# <details><summary>Hint 3: a part of the solution</summary>
+# The limit between both kinds, from sorted latencies:
+# <pre>low, high = max(pairwise(latencies), key=lambda pair: pair[1] / pair[0])
+# limit = (low * high) ** 0.5</pre>
+# </details>
+
+
+# %% nbgrader={"grade": false, "grade_id": "measure_cluster", "locked": false, "schema_version": 3, "solution": true, "task": false}
+def measure_cluster(
+    send: Callable[[int, int, int], float], num_ranks: int
+) -> tuple[list[list[int]], tuple[float, float], tuple[float, float]]:
+    """The nodes of a cluster, and (alpha, beta) of links inside a node and across."""
+    ### BEGIN SOLUTION
+    to_first = {rank: typical(send, 0, rank, 8) for rank in range(1, num_ranks)}
+    low, high = max(pairwise(sorted(to_first.values())), key=lambda pair: pair[1] / pair[0])
+    limit = (low * high) ** 0.5
+    nodes = [[0, *(rank for rank, latency in to_first.items() if latency < limit)]]
+    for rank in (rank for rank, latency in to_first.items() if latency > limit):
+        for node in nodes[1:]:
+            if typical(send, node[0], rank, 8) < limit:
+                node.append(rank)
+                break
+        else:
+            nodes.append([rank])
+    inside, across = (fitted(send, *pair) for pair in (nodes[0][:2], (nodes[0][0], nodes[1][0])))
+    return nodes, inside, across
+
+
+def typical(send: Callable[[int, int, int], float], source: int, destination: int, num_bytes: int) -> float:
+    """The median of five messages, behind one that does not count."""
+    send(source, destination, num_bytes)
+    return statistics.median(send(source, destination, num_bytes) for _ in range(5))
+
+
+def fitted(send: Callable[[int, int, int], float], source: int, destination: int) -> tuple[float, float]:
+    """Alpha and beta of a link."""
+    sizes = [8 * 8**exponent for exponent in range(9)]  # to 128 MiB
+    return fit_alpha_beta(sizes, [typical(send, source, destination, size) for size in sizes])
+    ### END SOLUTION
+
+
+# %% [markdown]
+# A cluster to try it on: six ranks, of which 0, 3, 4 share one node and 1, 2, 5 the other.
+
+# %%
+cluster = SimulatedCluster.of_nodes([0, 1, 1, 0, 0, 1], inside=(3e-6, 1 / 400e9), across=(12e-6, 1 / 45e9))
+nodes, inside, across = measure_cluster(cluster.send, 6)
+print(f"nodes {nodes}, after {cluster.sent} of {40 * 6 + 200} messages")
+for name, (alpha, beta) in {"inside": inside, "across": across}.items():
+    print(f"{name}: alpha {1e6 * alpha:.1f} µs, 1/beta {1e-9 / beta:.0f} GB/s")
+
+# %% nbgrader={"grade": true, "grade_id": "measure_cluster_check", "locked": true, "points": 15, "schema_version": 3, "solution": false, "task": false}
+check.measure_cluster(measure_cluster)
+### BEGIN HIDDEN TESTS
+check.measure_cluster(measure_cluster, nodes=((3, 2), (2, 6), (2, 2, 2, 2), (8, 8)), seed=3309)
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ## 7. All of it together
+#
+# **Difficulty** ●○○○○ · **Importance** ●●○○○ · **about 5 minutes**
+#
+# Your functions on real ranks: messages give α and β, these give the crossover for as many ranks as you like.
 
 
 # %%
@@ -413,14 +594,17 @@ print(f"alpha {1e6 * alpha:.0f} µs, 1/beta {1e-9 / beta:.2f} GB/s")
 for size, t in zip(sizes, seconds, strict=True):
     print(f"{size:>10,} B  {1e3 * t:8.3f} ms, busbw {busbw('sendrecv', size, t, 4) / 1e9:.3f} GB/s")
 for n in (4, 8, 64, 1024):
-    print(f"{n:>5} ranks: the tree is faster below {crossover_bytes(n, alpha, beta) / 2**20:.3g} MiB")
+    print(
+        f"{n:>5} ranks: the unpipelined tree is faster below {crossover_bytes(n, alpha, beta) / 2**20:.3g} MiB"
+    )
 
 # %% [markdown]
 # ## What you have now
 #
 # - You timed collectives with warm-up, barrier, synchronize and the median of the slowest rank, and can name what is wrong with benchmarks
 #   that do without.
-# - You turned seconds into algbw and busbw, and settled a puzzle that was about bytes and not about hardware.
+# - You turned seconds into algbw and busbw, and wrote an audit that tells which slip a figure comes from.
 # - You fitted α and β, and know why many ranks and few bytes are a case for a tree.
+# - You found the nodes and links of a cluster from the outside.
 #
 # Next: *04 data parallelism* puts an all-reduce into a training step, and hides it.

@@ -24,7 +24,10 @@
 # - save a training run so that it goes on bit by bit as if nothing had happened,
 # - for those who want more: communicate less, with local SGD and with compressed gradients.
 #
-# 3 to 4 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
+# 4 to 5 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
+#
+# [The lecture](../../lectures/04_data_parallelism/lecture.ipynb) has the ideas; here you build them. On one page each:
+# [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
 # ## Rules of the game
@@ -56,11 +59,11 @@
 # 1. `dist.all_reduce(tensor, async_op=True)` returns at once with a handle. Until its `wait()` returns, leave the tensor alone.
 # 2. Collectives are matched by their order alone. If ranks issue two all-reduces of one size in different orders, nobody complains and the
 #    numbers are wrong.
-# 3. `op=dist.ReduceOp.AVG` sums, then divides; Gloo has it too, for floating point.
+# 3. `op=dist.ReduceOp.AVG` averages. Gloo has it too, for floating point: it sums, then divides. (NCCL scales before it adds.)
 # 4. `parameter.register_post_accumulate_grad_hook(f)` calls `f(parameter)` as soon as backward has finished `parameter.grad`. In there
 #    you may read, change and replace the gradient.
 #
-# **Budgets are part of the task.** X is the size of all gradients together in bytes.
+# **Budgets are part of the task.** S is the size of all gradients together in bytes.
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
@@ -81,6 +84,8 @@ from autograder import check
 
 # %% [markdown]
 # ## 1. Shard the batch
+#
+# **Difficulty** ●○○○○ · **Importance** ●●●●○ · **about 10 minutes**
 #
 # `shard_batch(batch, rank, world_size)` returns this rank's samples: the first rank gets the first N-th of them, and so on. With 128
 # samples and 4 ranks, rank 1 gets samples 32 to 63.
@@ -126,6 +131,8 @@ check.shard_batch(shard_batch, world_sizes=(1, 3, 7, 8), seed=2401)
 # %% [markdown]
 # ## 2. Average the gradients
 #
+# **Difficulty** ●●○○○ · **Importance** ●●●●● · **about 20 minutes**
+#
 # `average_gradients(module, group=None)` is called after backward, when each rank has the gradients of its own samples.
 #
 # | | before | after |
@@ -133,7 +140,7 @@ check.shard_batch(shard_batch, world_sizes=(1, 3, 7, 8), seed=2401)
 # | `parameter.grad` | of this rank's samples, or `None` | the mean over all ranks of the group |
 # | weights, buffers | | unchanged: the optimizer moves the weights, not you |
 #
-# **Budget:** each gradient travels once: X bytes a rank handed to all-reduces, and at most one all-reduce for each parameter.
+# **Budget:** each gradient travels once: S bytes a rank handed to all-reduces, and at most one all-reduce for each parameter.
 #
 # Four ranks with one weight w = 0.1 and the gradients 0.8, −0.2, −0.7 and 0.4. The sum is 0.3, but what belongs into `.grad` is
 # the mean, 0.075: only then does the learning rate mean the same on 1 rank and on 4. With SGD the weight becomes
@@ -183,6 +190,8 @@ check.average_gradients(average_gradients, world_sizes=(2, 3, 5, 8), seed=2402)
 # %% [markdown]
 # ## 3. DistributedDataParallel: communicate while you compute
 #
+# **Difficulty** ●●●●○ · **Importance** ●●●●● · **about 75 minutes**
+#
 # After backward it is late to begin: the gradients of the last layer have been ready for a long time. A wrapper can do better. It is told
 # when a gradient is ready, starts its all-reduce, and lets backward go on.
 #
@@ -199,23 +208,29 @@ check.average_gradients(average_gradients, world_sizes=(2, 3, 5, 8), seed=2402)
 # | `finish_gradient_synchronization()` | called after each backward; when it returns, every `.grad` is the mean over the ranks. In `no_sync()` it does nothing; elsewhere a second backward without it raises a `RuntimeError` |
 # | `no_sync()` | a context manager for any number of forwards and backwards: nothing is sent, gradients add up on each rank. The next backward outside averages all that has gathered |
 #
-# **Budget** for one step: one all-reduce for each gradient, X bytes in all; each one under way, asynchronously, before backward goes on to the
+# **Budget** for one step: one all-reduce for each gradient, S bytes in all; each one under way, asynchronously, before backward goes on to the
 # layer after the next. Nothing in `no_sync()`, and nothing kept from step to step.
 #
 # **All ranks issue the same all-reduces in the same order**, although a rank may use other parameters than its neighbour. That is the heart
 # of this exercise. (PyTorch expects every parameter to be used, unless told otherwise by `find_unused_parameters=True`.)
 #
-# <details><summary>Hint 1: the wrapper</summary>
-# <code>super().__init__()</code> comes first. <code>dist.broadcast(tensor.detach(), group_src=0, group=group)</code> works for parameters and buffers
-# alike. Each parameter that requires a gradient gets a hook that calls a method of yours, unless <code>no_sync()</code> is on.
+# <details><summary>Hint 1: the idea</summary>
+# Agree on an order beforehand: gradients become ready about in the reverse order of <code>module.parameters()</code>. Keep a list of those not
+# started. A hook notes that its gradient is ready, then starts from the end of the list all that are, and stops at the first that is not.
 # </details>
-# <details><summary>Hint 2: what finish has to do</summary>
-# Wait for all handles, and forget them. And do for each gradient that was not announced by its hook what the hook would have done, with zeros if
-# there is none.
+# <details><summary>Hint 2: the skeleton</summary>
+# <pre>__init__   super().__init__() first; broadcast parameters and buffers; a hook on each parameter that requires a gradient
+# hook       nothing under no_sync; else note that it is ready, and start all that are, in the order
+# finish     do what the hook would have done for what is left, with zeros where there is no gradient;
+#            wait for all handles; begin anew</pre>
+# <code>dist.broadcast(tensor.detach(), group_src=0, group=group)</code> works for parameters and buffers alike.
 # </details>
-# <details><summary>Hint 3: the order</summary>
-# Agree beforehand: gradients become ready about in the reverse order of <code>module.parameters()</code>. Keep a list of those not started. A hook
-# notes that its gradient is ready, then starts from the end of the list all that are, and stops at the first that is not.
+# <details><summary>Hint 3: a part of the solution</summary>
+# <pre>def _gradient_is_ready(self, parameter):
+#     self._ready.add(parameter)
+#     while self._waiting and self._waiting[-1] in self._ready:
+#         self._synchronize(self._waiting.pop())</pre>
+# What is missing: <code>no_sync()</code>, and the error of a second backward.
 # </details>
 # <details><summary>Hint 4: no_sync</summary>
 # Under <code>@contextmanager</code>, what stands before <code>yield</code> runs on entering and what stands after it on leaving; in a <code>finally</code>
@@ -352,6 +367,8 @@ check.distributed_data_parallel(DistributedDataParallel, world_sizes=(2, 3, 5, 8
 # %% [markdown]
 # ## 4. Buckets: fewer, larger all-reduces
 #
+# **Difficulty** ●●●●○ · **Importance** ●●●●○ · **about 60 minutes**
+#
 # Every all-reduce costs its latency, however small the tensor. A transformer has hundreds of gradients, many of them tiny. So gradients travel in
 # *buckets*: flat tensors that hold several gradients one behind the other.
 #
@@ -372,23 +389,27 @@ check.distributed_data_parallel(DistributedDataParallel, world_sizes=(2, 3, 5, 8
 # | number | as few as that allows, filling one after the other: a bucket is closed when the next gradient does not fit |
 # | start | when its last gradient is ready, and every bucket before it has started |
 #
-# **Budget** for one step: one all-reduce for each bucket, X bytes in all, the first one under way before backward ends. Between steps at most one
+# **Budget** for one step: one all-reduce for each bucket, S bytes in all, the first one under way before backward ends. Between steps at most one
 # copy of the gradients is held: the buckets themselves.
 #
 # PyTorch's default is 25 MiB too, but it closes a bucket once the size is *reached*, keeps the first bucket to 1 MiB so that something
 # starts early, and puts everything into one bucket in the first iteration: from the second on it knows the order in which
 # gradients really become ready.
 #
-# <details><summary>Hint 1: filling</summary>
-# Go through the trainable parameters in reverse. For each dtype there is one bucket that is still open.
-# </details>
-# <details><summary>Hint 2: a gradient in its bucket</summary>
-# <code>flat.split(numels)</code> gives views of a flat tensor. Copy a gradient into its view, and after the all-reduce the view holds the mean. Copy it
-# back, or save that and let <code>parameter.grad</code> <i>be</i> the view.
-# </details>
-# <details><summary>Hint 3: what to inherit</summary>
+# <details><summary>Hint 1: the idea</summary>
 # If your first wrapper hands over each gradient, in the common order, to one small method, then only that method has to change: copy
 # into the bucket, and start the all-reduce with the last gradient of it.
+# </details>
+# <details><summary>Hint 2: the skeleton</summary>
+# <pre>__init__       go through the trainable parameters in reverse; for each dtype one bucket is still open
+#                for each bucket a flat tensor; for each parameter its view, and which one completes the bucket
+# _synchronize   copy the gradient into its view; with the last one of the bucket start the all-reduce</pre>
+# </details>
+# <details><summary>Hint 3: a part of the solution</summary>
+# <code>flat.split(numels)</code> gives views of a flat tensor. After the all-reduce a view holds the mean, and it need not be copied back:
+# <pre>view = self._views[parameter]
+# view.copy_(parameter.grad)
+# parameter.grad = view</pre>
 # </details>
 
 
@@ -474,6 +495,8 @@ check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel, world_
 # %% [markdown]
 # ## 5. Accumulate: many microbatches, one synchronization
 #
+# **Difficulty** ●●○○○ · **Importance** ●●●●○ · **about 20 minutes**
+#
 # A batch that does not fit into memory is cut into microbatches, one after the other on the same rank. Their gradients add up in
 # `.grad`, and only the sum has to be averaged over the ranks.
 #
@@ -536,6 +559,8 @@ check.accumulate(accumulate, world_sizes=(2, 3, 5, 8), seed=2405)
 # %% [markdown]
 # ## 6. Checkpoints: lose an hour, not a month
 #
+# **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 60 minutes**
+#
 # When one rank dies, the run is over, and the more ranks there are, the sooner one dies. So what counts is how much of the run is on the disk, and whether it
 # goes on from there *exactly*. All ranks of this exercise share one disk, as the machines of a cluster share a file system.
 #
@@ -560,7 +585,7 @@ check.accumulate(accumulate, world_sizes=(2, 3, 5, 8), seed=2405)
 #   to the disk *before* it takes the place of the earlier one; otherwise both may be gone.
 # - **A failure is nobody's secret.** When rank 0 cannot write, `save_checkpoint` raises on *every* rank, instead of leaving the others waiting.
 #
-# Where each rank holds a shard of the model instead of a copy (topics 05 to 08), each writes its own: that is what `torch.distributed.checkpoint` is for.
+# Where each rank holds a shard of the model instead of a copy (topics 05 to 07), each writes its own: that is what `torch.distributed.checkpoint` is for.
 #
 # ```
 # rank 0   ──┬─ write run/last.pt.tmp ─ rename to run/last.pt ─┬──> goes on
@@ -721,7 +746,9 @@ check.load_checkpoint(load_checkpoint, world_sizes=(2, 3, 8), widths=(7, 16, 4),
 # %% [markdown]
 # ## 7. For those who want more: local SGD
 #
-# Averaging gradients in every step costs 2·(N − 1)/N·X bytes a rank and step. What if the ranks trained alone for a while, and only then averaged what
+# **Difficulty** ●●○○○ · **Importance** ●●○○○ · **about 20 minutes** · optional
+#
+# Averaging gradients in every step costs 2·(N − 1)/N·S bytes a rank and step. What if the ranks trained alone for a while, and only then averaged what
 # they have become? With H steps in between, that is H times less. It is no longer the same as one process, but it works surprisingly well; DiLoCo
 # does it with hundreds of steps, and with a second optimizer for the averages.
 #
@@ -734,7 +761,7 @@ check.load_checkpoint(load_checkpoint, world_sizes=(2, 3, 8), widths=(7, 16, 4),
 # | `batches` | pairs `(inputs, targets)`, of this rank alone; ranks may have different numbers of them, or none | |
 # | gradients | anything | anything |
 #
-# **Budget:** no communication before the last step, and then X bytes a rank: each trained parameter (those with `requires_grad`) goes once into an all-reduce.
+# **Budget:** no communication before the last step, and then S bytes a rank: each trained parameter (those with `requires_grad`) goes once into an all-reduce.
 #
 # ```
 # rank 0   step step step ─┐          ┌─ step step step ─┐
@@ -776,6 +803,8 @@ check.local_sgd_round(local_sgd_round, world_sizes=(2, 3, 8), seed=2408)
 
 # %% [markdown]
 # ## 8. For those who want more: send the largest, remember the rest
+#
+# **Difficulty** ●●●○○ · **Importance** ●●○○○ · **about 30 minutes** · optional
 #
 # Most elements of a gradient are small. A compressor sends only the largest, a hundredth of them perhaps. What it does not send is not lost: it is kept,
 # and added to the gradients of the next step. This *error feedback* is what makes it work: an element that is small but always of one sign adds up,

@@ -20,18 +20,36 @@
 # - turn a training loop into a data-parallel one with three additions, and know exactly which numbers are equal on all ranks,
 # - see the same step naive, overlapped and bucketed, by hand and by torch's DDP, in timelines of real ranks,
 # - measure what happens to training when ranks do not wait for each other, or say less,
-# - kill a rank in the middle of an epoch, and go on from its checkpoint as if nothing had happened.
+# - kill a rank in the middle of an epoch, and go on from its checkpoint as if nothing had happened,
+# - train a small transformer that learns to write this course, on one rank and on four, to the same loss.
 #
-# 90 minutes · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+# 110 minutes, 30 of them optional · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+#
+# [The exercise](../../exercises/04_data_parallelism/exercise.ipynb) · [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 #
 # As before, each run has a question and a variable for your answer.
 
 # %%
 # %load_ext fourranks
 import fourranks
-from fourranks.figures import compare, curves
+from fourranks.figures import compare, curves, finding, ledger, predicted, review
+from fourranks.trace.bandwidth import busbw_factor
 
 # %ranks start
+
+# %% [markdown]
+# ## Before you begin
+#
+# Three questions about earlier lectures. Answer them from memory, in the list below; `None` works, too.
+
+# %%
+ledger.begin("04")
+
+# %%
+remembered = [None, None, None]  # your answers
+
+# %%
+ledger.answers(remembered)
 
 # %% [markdown]
 # ## 1. One gradient, by hand
@@ -39,6 +57,21 @@ from fourranks.figures import compare, curves
 # Everything below rests on how gradients add up, so we begin with a model that fits on a napkin: the price of a house from its bedrooms
 # and bathrooms, y = x₁w₁ + x₂w₂ + b, with the loss (y − price)². The weights start at w₁ = 0.773, w₂ = 0.321, b = 0.067; the learning
 # rate is 0.001. The first house has 6 bedrooms, 2 bathrooms and costs 15; the second 5, 2 and 12.
+#
+# Autograd builds a **graph** of the forward pass, and goes through it backward by the chain rule. Each node multiplies the gradient
+# that comes back with its own derivative:
+#
+# ```
+# x₁ ─┐
+#     × ── z₁ ─┐                        dl/dy  = 2 (y − price)
+# w₁ ─┘        │                        dl/dz₁ = dl/dy · 1     dl/dw₁ = dl/dz₁ · x₁
+# x₂ ─┐        + ── y ── (y − price)²   dl/dz₂ = dl/dy · 1     dl/dw₂ = dl/dz₂ · x₂
+#     × ── z₂ ─┤                        dl/db  = dl/dy · 1
+# w₂ ─┘        │
+# b ───────────┘
+# ```
+#
+# So for the first house dl/dw₁ is −19.306 · 6 = −115.836.
 #
 # A training loop has four calls, and their order matters: **forward, backward, step, zero**. In the usual loop each house gets all
 # four. With **gradient accumulation** `backward` *adds* to the gradients that are there already, and step and zero come once, at the
@@ -189,7 +222,9 @@ what = {
 for name, expression in what.items():
     first, *others = world.pull(expression)
     same = all(other.equal(first) for other in others)
-    print(f"{name:10}  you predicted: {equal_on_all_ranks[name]}   measured: {same}")
+    print(
+        f"{name:10}  {predicted(equal_on_all_ranks[name], about=f'{name} are equal', was=same)}measured: {same}"
+    )
 
 # %% [markdown]
 # In the timeline each rank computes, meets the others in four all-reduces, one for each weight, and takes its step of AdamW. Section 4
@@ -222,21 +257,29 @@ print(f"largest gradient {largest:.1e}, largest difference {difference:.1e}")
 # quite.
 #
 # **Question.** The four layers have 4 · 1024² float32 weights: 16 MiB. The table above says that 16 MiB were all-reduced. How many MiB
-# did each rank *send* for it, if the ring of lecture 02 did the work? And how does that number change with the batch size?
+# did each rank *send* for it, if the ring of lecture 02 did the work? And how many with half
+# the rows?
 
 # %%
-sent_mebibytes = None  # your prediction
+sent_mebibytes = {"128 rows": None, "64 rows": None}  # your predictions
 
 # %%
-print("you predicted:", sent_mebibytes, "  2 (N-1)/N · X =", 2 * 3 / 4 * 16, "MiB, for any batch")
+sent = {}
+for name, rows in {"128 rows": "mine", "64 rows": "mine[::2]"}.items():
+    with world.trace() as trace:
+        world.execute(f"data_parallel_step(model, optimizer, {rows})")
+    sent[name] = sum(busbw_factor(call.op, 4) * call.nbytes for call in trace.calls[0]) / 2**20
+compare(
+    sent, dict.fromkeys(sent, 2 * 3 / 4 * 16), sent_mebibytes, "MiB", "Sent by each rank in a step, 4 ranks"
+)
 
 # %% [markdown]
 # That is the character of data parallelism in one number. Is it good on slow networks, as some say, or communication-intensive, as
 # others do? Both: a step costs 2P elements of traffic however large the batch, so it is cheap per token when each rank has many tokens,
 # and expensive when it has few.
 #
-# For this course's MLP and 4 ranks it is 24 MiB a step; tensor parallelism (lecture 06) would move 1.5 MiB in the forward pass, a
-# pipeline (07) half a MiB.
+# For this course's MLP, 4 ranks and a batch of 128 a whole step sends 24 MiB; tensor parallelism (lecture 06) would send 3 MiB, 1.5
+# each way, and a pipeline (07) 1 MiB, half of it each way. With a batch 16 times as large the last two would be 48 and 16.
 
 # %% [markdown]
 # ## 3. What DDP does with four gradients
@@ -263,7 +306,10 @@ gradient = one.weight.grad.item()
 print(f"gradient {gradient:.3f}, weight after a step with lr 0.1: {0.1 - 0.1 * gradient:.4f}")
 
 # %%
-print("you predicted:", gradient_on_rank_2, "  rank 2 holds:", round(world.pull("gradient")[2], 4))
+gradient = world.pull("gradient")[2]
+print(
+    f"{predicted(gradient_on_rank_2, about='gradient on rank 2', was=gradient)}rank 2 holds: {gradient:.4f}"
+)
 
 # %% [markdown]
 # DDP **averages**: 0.3 / 4 = 0.075. And descent goes *against* the gradient, so the weight gets smaller, 0.1 − lr · 0.075; for 0.2 the
@@ -285,10 +331,11 @@ if rank < 2:
     dist.all_reduce(mean, op=dist.ReduceOp.AVG, group=pair)
     total = torch.stack([shard.sum(), torch.tensor(float(len(shard)), device=device)])
     dist.all_reduce(total, group=pair)  # the sum and the count
-    print(f"mean of means {mean:.2f}, mean of all {total[0] / total[1]:.2f}")
 
 # %%
-print("you predicted:", mean_of_means, "and", mean_of_all)
+mean, mean_of_four = world.pull("(mean.item(), (total[0] / total[1]).item())", ranks=[0])[0]
+print(f"mean of means: {predicted(mean_of_means, about='mean of means', was=mean)}found {mean:.2f}")
+print(f"mean of all: {predicted(mean_of_all, about='mean of all', was=mean_of_four)}found {mean_of_four:.2f}")
 
 # %% [markdown]
 # The lonely example got three times its weight. Keep shards equal, or sum and count. The same goes for every **metric**: an accuracy
@@ -300,8 +347,13 @@ print("you predicted:", mean_of_means, "and", mean_of_all)
 # In `data_parallel_step` the links are idle during the backward pass, and the processors are idle during the all-reduces. But the
 # *last* layer's gradient is the first to be ready, and could travel while earlier layers are still computing. To see that well on a
 # laptop, one thing must be arranged. With fewer cores than ranks, computing and Gloo's adding fight for the same cores, and overlap
-# cannot gain much. On a GPU they do not, since the GPU computes while the CPU has nothing to do. So here each layer also *waits* 5 ms
-# forward and twice as long backward, as a CPU does for its GPU:
+# cannot gain much. On a GPU they do not, since the GPU computes while the CPU has nothing to do. So here each layer also *waits* 5
+# ms forward and twice as long backward, as a CPU does for its GPU. In the timelines of this section "computes" is mostly this
+# pretended computation; the messages are real.
+#
+# Into the model it goes as a `torch.autograd.Function`: an operation of your own, of which you write both directions. `forward`
+# gets the inputs and returns the output; `backward` gets the gradient of the output and returns that of each input. What backward
+# needs from forward is kept in `ctx`. Ours hands everything on, and only takes time:
 
 # %%
 # %%ranks
@@ -341,7 +393,7 @@ def eight_layers():
 few_rows = torch.randn(8, 512, device=device)
 
 # %% [markdown]
-# **Naive**: backward, then one all-reduce after the other, for 8 weights and 8 biases. `%%ranks --trace` draws it.
+# **Naive**: backward, then one all-reduce after the other, for 8 weights and 8 biases.
 
 # %%
 # %%ranks
@@ -356,9 +408,23 @@ def naive():
 
 naive()  # first calls are slower
 
+
 # %%
-# %%ranks --trace
-naive()
+def timeline_of(expression, title):
+    """What the ranks do meanwhile; the legend says that they pretend."""
+    with world.trace() as trace:
+        world.execute(expression)
+    return trace.timeline(title, computing="computing: pretended, asleep")
+
+
+timeline_of("naive()", "Naive: backward and all-reduces, 4 ranks")
+
+# %% [markdown]
+# **Question.** The computation takes 8 · (5 + 10) = 120 ms, and the timeline shows what communication adds to it. How many milliseconds
+# will a step take when the two overlap? And when, in addition, the 16 all-reduces become a few large ones?
+
+# %%
+step_ms = {"overlapped": None, "bucketed (DDP)": None}  # your predictions
 
 # %% [markdown]
 # **Overlapped**: torch calls a *hook* as soon as a parameter's gradient is complete. It starts the all-reduce and does not wait; the
@@ -389,8 +455,7 @@ def overlapped():
 overlapped()
 
 # %%
-# %%ranks --trace
-overlapped()
+timeline_of("overlapped()", "Overlapped: backward and all-reduces, 4 ranks")
 
 # %% [markdown]
 # The thin bars are calls in flight while the rank computes on. What is left at the end is the first layer's, whose gradient is ready
@@ -414,18 +479,13 @@ for _ in range(2):  # it arranges its buckets anew after the first step
     bucketed()
 
 # %%
-# %%ranks --trace
-bucketed()
+timeline_of("bucketed()", "Bucketed: backward and all-reduces, 4 ranks")
 
 # %% [markdown]
 # DDP's reducer is written in C++ and waits inside `backward`, for the last bucket only; the timeline shows that too.
 #
-# **Question.** The computation takes 8 · (5 + 10) = 120 ms. How long does a step take, naive, overlapped and bucketed? The figures
-# above tell; the formula for the naive step is computation plus all communication, and for the others computation alone, which nobody
-# can beat.
-
-# %%
-step_ms = {"naive": None, "overlapped": None, "bucketed (DDP)": None}  # your predictions
+# Now by the clock, several times each. The formula for the naive step is computation plus all communication, and for the others
+# computation alone, which nobody can beat.
 
 
 # %%
@@ -460,13 +520,30 @@ formula = {"naive": 120 + talking, "overlapped": 120, "bucketed (DDP)": 120}
 title = f"A step with 8 MiB of gradients; communication alone takes {talking:.0f} ms"
 compare(measured, formula, step_ms, "ms", title)
 
+# %%
+hidden = {name: (measured["naive"] - ms) / talking for name, ms in measured.items() if name != "naive"}
+for name, share in hidden.items():
+    finding(
+        share > 0.2,
+        f"{name}: {share:.0%} of the communication was hidden behind computing.",
+        f"{name}: only {share:.0%} of the communication was hidden. With more ranks than free cores, adding needs the time that it should hide in.",
+    )
+
 # %% [markdown]
 # What the overlapped steps take beyond the formula is the last bucket, and on a laptop the wait for a free core: some of the adding
 # cannot hide there.
 #
 # When does overlap hide *all* of the communication? A backward pass over T tokens computes 4PT operations at F a second; a bfloat16
-# all-reduce moves about 4P bytes over a link of B bytes a second. So it hides if T ≥ F/B. An H100 at half of its 989 TFLOP/s behind a
-# 50 GB/s network card needs some 9,900 tokens on each rank. With fewer, no cleverness helps: communicate less (section 10).
+# all-reduce sends about 4P bytes from each rank, at a busbw of B bytes a second. So it hides if T ≥ F/B. Take H100s at half of
+# their 989 TFLOP/s, and the two kinds of nodes from lecture 03:
+#
+# | a node has | busbw of a large all-reduce, at most | tokens on each rank |
+# |---|---|---|
+# | one GPU, one card of 50 GB/s | 50 GB/s | 9,900 |
+# | eight GPUs, eight cards of 50 GB/s | 400 GB/s | 1,240 |
+#
+# In practice busbw reaches some 80 to 95 percent of that, and the tokens grow accordingly. With fewer tokens, no cleverness helps:
+# communicate less (section 10).
 
 # %% [markdown]
 # ### Which buckets?
@@ -487,7 +564,9 @@ for iteration in all_reduces:
     with world.trace() as trace:
         world.execute("large(mine).square().mean().backward()")
     mebibytes = [f"{call.nbytes / 2**20:.2f}" for call in trace.calls[0] if call.op == "all_reduce"]
-    print(f"{iteration}: you predicted {all_reduces[iteration]}; all-reduced MiB: {', '.join(mebibytes)}")
+    print(
+        f"{iteration}: {predicted(all_reduces[iteration], about=f'all-reduces in {iteration}', was=len(mebibytes))}all-reduced MiB: {', '.join(mebibytes)}"
+    )
 
 # %% [markdown]
 # The slides say "equal buckets of 25 MB". What we see:
@@ -580,6 +659,8 @@ compare(counted, None, syncs, "", "All-reduces for four microbatches, by what is
 # %% [markdown]
 # ## 5. Not waiting at all
 #
+# *Optional: the exercise does not need it.*
+#
 # All of the above is **bulk synchronous** (BSP): everybody's gradients are taken at the same weights, and the slowest rank sets the
 # pace. Before all-reduce took over, many trained **asynchronously** (ASP): a *parameter server* keeps the weights; a worker fetches
 # them, computes a gradient, sends it, and gets the newest weights, without waiting for other workers. Then no one is held up. But by
@@ -656,8 +737,8 @@ def work():
 # Each run uses 180 gradients: 60 steps of three for BSP, 180 steps of one for ASP. ASP runs twice, with BSP's learning rate and with
 # half of it.
 #
-# **Question.** ASP does not wait for rank 3. How many times faster does it get through its 180 gradients? And how many gradients does
-# each need until the loss is below 0.02?
+# **Question.** ASP does not wait for rank 3. How many times faster does it get through its 180 gradients? And how many gradients
+# does each need until the loss is below 0.02 and stays there?
 
 # %%
 # your predictions
@@ -678,8 +759,11 @@ for name, curve in runs.items():
     each = 180 // len(curve)  # gradients a step: 3 or 1
     lines[name] = range(each, 181, each), [loss for _, loss, _ in curve]
     seconds[name] = [second for second, _, _ in curve], lines[name][1]
-    needed = next((n for n, loss in zip(*lines[name], strict=True) if loss < 0.02), "more than 180")
-    print(f"{name}: {curve[-1][0]:.2f} s, needed {needed}; you predicted {gradients_needed[name]}")
+    above = max((n for n, loss in zip(*lines[name], strict=True) if not loss < 0.02), default=0)
+    needed = above + each if above < 180 else "more than 180"
+    print(
+        f"{name}: {curve[-1][0]:.2f} s, {predicted(gradients_needed[name], about=f'gradients needed, {name}', was=needed)}needed {needed}"
+    )
 curves(lines, "gradients used", "loss", "BSP and ASP, three workers, one of them slow", log=True, top=100)
 
 # %%
@@ -688,11 +772,34 @@ curves(seconds, "seconds", "loss", "The same runs by the clock", log=True, top=1
 # %%
 staleness = sorted(stale for _, _, stale in runs["ASP, lr 0.4"])
 faster = runs["BSP, lr 0.8"][-1][0] / runs["ASP, lr 0.4"][-1][0]
-print(f"you predicted {times_faster} times, measured: {faster:.1f} times faster")
+print(f"{predicted(times_faster, about='ASP over BSP', was=faster)}measured: {faster:.1f} times as fast")
 print("staleness: median", staleness[90], ", largest", staleness[-1])
+finding(
+    faster > 1.2,
+    f"ASP got through its gradients {faster:.1f} times as fast as BSP.",
+    f"ASP was {faster:.1f} times as fast: with this load on the machine the server was the bottleneck.",
+)
+
+
+# %%
+def settled(name):
+    """Seconds after which the loss of a run stays below 0.02; None if it does not."""
+    above = [moment for moment, loss in zip(*seconds[name], strict=True) if not loss < 0.02]
+    return above[-1] if len(above) < len(seconds[name][0]) and above[-1] < seconds[name][0][-1] else None
+
+
+by_the_clock = {name: settled(name) for name in ("BSP, lr 0.8", "ASP, lr 0.4")}
+bsp_s, asp_s = by_the_clock.values()
+for name, moment in by_the_clock.items():
+    print(f"{name}: the loss stays below 0.02 after {moment:.2f} s" if moment else f"{name}: it never does")
+finding(
+    bool(bsp_s and asp_s and asp_s < bsp_s),
+    "by the clock ASP with half of the learning rate won this time.",
+    "by the clock ASP did not win: its gradients came faster, and were worth less.",
+)
 
 # %% [markdown]
-# - **Hardware efficiency**: ASP gets through its gradients several times faster, because nobody waits for rank 3.
+# - **Hardware efficiency**: ASP gets through its gradients faster, because it does not wait for rank 3.
 # - **Statistical efficiency**: each gradient is worth less. One that is two updates old is *right about the past*; with a learning rate
 #   at which fresh gradients converge in a few steps, stale ones overshoot again and again. For plain descent on curvature λ with
 #   gradients τ updates old, theory says: stable only while lr · λ < 2 sin(π / (4τ + 2)). Here λ is about 1, and the limit is 2 for
@@ -792,7 +899,8 @@ dropped = list(DistributedSampler(range(10), shuffle=False, drop_last=True))
 print(in_order, " with drop_last:", dropped)
 
 # %%
-print("you predicted:", examples_read, "  read:", sum(map(len, world.pull("in_order"))))
+read = sum(map(len, world.pull("in_order")))
+print(f"{predicted(examples_read, about='examples read', was=read)}read:", read)
 
 # %% [markdown]
 # All ranks must make the same number of steps, or the last all-reduce waits for ever. So the sampler **pads**: examples 0 and 1 are
@@ -891,7 +999,7 @@ trained = world.pull("trained")[0]
 by_examples = {}
 for name, losses in trained.items():
     by_examples[f"batch {name}"] = range(0, 4097, 4096 // (len(losses) - 1)), losses
-print("you predicted:", same_as_batch_32)
+print(predicted(same_as_batch_32), end="")
 curves(by_examples, "examples seen", "loss", "The same 4096 examples, 4 ranks", log=True, top=3)
 
 # %% [markdown]
@@ -905,6 +1013,8 @@ curves(by_examples, "examples seen", "loss", "The same 4096 examples, 4 ranks", 
 
 # %% [markdown]
 # ## 9. Mixed precision: what travels?
+#
+# *Optional: the exercise does not need it.*
 #
 # Under `autocast` matrix multiplications run in bfloat16, with half of the bytes. Weights and optimizer stay in float32.
 #
@@ -930,7 +1040,10 @@ for _ in range(2):
 # %%
 with world.trace() as trace:
     world.execute("step_under_autocast()")
-print("you predicted:", mebibytes_under_autocast)
+reduced = sum(call.nbytes for call in trace.calls[0] if call.op == "all_reduce") / 2**20
+print(
+    f"{predicted(mebibytes_under_autocast, about='MiB under autocast', was=reduced)}all-reduced MiB: {reduced:.0f}"
+)
 trace.table()
 
 # %% [markdown]
@@ -966,6 +1079,8 @@ trace.table()
 # %% [markdown]
 # ## 10. Saying less
 #
+# *Optional: only the optional parts of the exercise need it.*
+#
 # Between cities, or over home connections, even half of the bytes are far too many. There are two ideas:
 #
 # - **Talk less often.** *Local SGD*: each rank trains alone for H steps, then parameters are averaged. *DiLoCo* treats the ranks'
@@ -984,23 +1099,22 @@ teacher = torch.randn(32, 8, generator=torch.Generator().manual_seed(3)).to(devi
 targets = torch.tanh(inputs @ teacher).sum(1, keepdim=True) / 2
 
 
-class TopK:
-    """Averages a gradient over the ranks by its largest entries; with `memory` the rest comes later."""
+class Largest:
+    """Averages the largest entries of the ranks' gradients; with `memory` the rest comes later.
+
+    It sends zeros in the place of the others: training goes as with top-k, and the bytes are an all-reduce's.
+    """
 
     def __init__(self, share, memory):
         self.share, self.memory, self.rest = share, memory, 0.0
 
     def __call__(self, gradient):
-        gradient = gradient + self.rest
-        k = int(self.share * gradient.numel())
-        places = gradient.abs().topk(k).indices
+        wanted = gradient + self.rest
+        smallest = wanted.abs().topk(int(self.share * wanted.numel())).values[-1]
+        largest = torch.where(wanted.abs() >= smallest, wanted, 0.0)
         if self.memory:
-            self.rest = gradient.index_fill(0, places, 0.0)
-        all_values = torch.empty(k * world_size, device=device)
-        all_places = torch.empty(k * world_size, dtype=torch.int32, device=device)
-        dist.all_gather_single(all_values, gradient[places])
-        dist.all_gather_single(all_places, places.int())  # 4 bytes, not 8
-        return torch.zeros_like(gradient).index_add_(0, all_places, all_values / world_size)
+            self.rest = wanted - largest
+        return all_reduced(largest)
 
 
 # %%
@@ -1050,7 +1164,8 @@ def train_in_rounds(lr, momentum, steps=200, H=10):
 
 # %% [markdown]
 # The model has 4,353 parameters. An all-reduce on four ranks sends 2 · 3/4 · 4 · 4,353 bytes a rank; top-k gathers 43 values and 43
-# places of 4 bytes each, which a rank sends to three others.
+# places of 4 bytes each, which a rank sends to three others. (Here top-k is only imitated: its zeros are sent along. The exercise sends values
+# and places alone.)
 #
 # **Question.** How many KiB does a rank send *per step*, on average? And which curve will be worst?
 
@@ -1063,8 +1178,8 @@ ways = {
     "never": "train_every_step(None)",
     "local SGD, H = 10": "train_in_rounds(lr=1.0, momentum=0.0)",
     "DiLoCo, H = 10": "train_in_rounds(lr=0.7, momentum=0.9)",
-    "top 1 %": "train_every_step(TopK(0.01, memory=False))",
-    "top 1 %, error feedback": "train_every_step(TopK(0.01, memory=True))",
+    "top 1 %": "train_every_step(Largest(0.01, memory=False))",
+    "top 1 %, error feedback": "train_every_step(Largest(0.01, memory=True))",
 }
 losses, tables = {}, {}
 for name, way in ways.items():
@@ -1076,18 +1191,19 @@ for name, way in ways.items():
 curves(losses, "step", "loss", "Ways to average, 4 ranks with different data")
 
 # %%
-factor = {"all_reduce": 2 * 3 / 4, "all_gather_single": 3 / 4}  # of S, sent by each rank
-sent = {}
-for name, table in tables.items():
-    sent[name] = sum(factor[row.op] * row.nbytes for row in table.rows) / 200 / 1024
-formula = {"every step": 1.5 * 4 * 4353 / 1024, "top 1 %": 3 * 43 * 8 / 1024}
-compare(sent, formula, kibibytes_per_step, "KiB", "Sent by each rank per step")
-
-# %%
-tables["top 1 %, error feedback"]
+sent = {  # an all-reduce of S sends 2 · 3/4 · S from each rank
+    name: sum(2 * 3 / 4 * row.nbytes for row in table.rows) / 200 / 1024
+    for name, table in tables.items()
+    if not name.startswith("top")
+}
+sent["top 1 %"] = 3 * 43 * 8 / 1024
+every_step = 1.5 * 4 * 4353 / 1024
+formula = {"every step": every_step, "local SGD, H = 10": every_step / 10}
+title = "Sent by each rank per step; top-k by its formula"
+compare(sent, formula, kibibytes_per_step, "KiB", title)
 
 # %% [markdown]
-# - **Top-k** sends a twenty-fifth. Without a memory it is slow, because 99 % of each gradient is thrown away; with error feedback it
+# - **Top-k** needs a twenty-fifth of the bytes. Without a memory it is slow, because 99 % of each gradient is thrown away; with error feedback it
 #   follows the full gradient closely.
 # - **Local SGD** sends a tenth, and lags a little: between two meetings each rank runs towards *its own* data's optimum, and has to be
 #   called back. (Ranks that never meet stay there.)
@@ -1230,8 +1346,11 @@ curves(lines, title="A rank dies at step 37", log=True, marks={37: "rank 2 dies"
 # %%
 reference = logged(undisturbed)[1]
 differences = [abs(loss - reference[step]) for step, loss in zip(steps, losses, strict=True)]
-print("you predicted:", first_step_again, "and", steps_twice)
-print(f"it began with step {steps[again]} and computed {37 - steps[again]} steps twice")
+first, twice = steps[again], 37 - steps[again]
+print(
+    f"{predicted(first_step_again, about='first step after the restart', was=first)}it began with step {first}"
+)
+print(f"{predicted(steps_twice, about='steps computed twice', was=twice)}it computed {twice} steps twice")
 print("largest difference from the undisturbed losses:", max(differences))
 
 # %% [markdown]
@@ -1253,7 +1372,16 @@ print("largest difference from the undisturbed losses:", max(differences))
 # - The interval is a bet: here at most 10 steps are lost. With sharded models (lecture 05) no rank has everything, so each writes its
 #   shard; `torch.distributed.checkpoint` does that.
 #
-# `torchrun --max-restarts` starts the ranks again by itself. On torch 2.13 with Gloo that needs care; lecture 09 shows it.
+# `torchrun --max-restarts 3` starts the ranks again by itself. "Restarting is easy", some notes say. On torch 2.13 with Gloo the
+# second attempt fails or hangs ("Gloo connectFullMesh failed"): the restarted ranks share the rendezvous'
+# key-value store with the dead ones, and find their addresses in it. Either set `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` in the
+# environment of `torchrun`, or give each attempt names of its own:
+#
+# ```python
+# shared = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+# store = dist.PrefixStore("attempt_" + os.environ["TORCHELASTIC_RESTART_COUNT"], shared)
+# dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
+# ```
 
 # %% [markdown]
 # ## 12. From here to many machines
@@ -1267,15 +1395,25 @@ print("largest difference from the undisturbed losses:", max(differences))
 # | B | first | 0 | 2 |
 # | B | second | 1 | 3 |
 #
-# The same script serves one server with many GPUs, many servers with one, and many with many. Use `LOCAL_RANK` in
-# `torch.cuda.set_device`, and `RANK == 0` for checkpoints and for what goes to a dashboard like Weights & Biases. A rank's number may
-# change at a restart: derive nothing permanent from it.
+# The same script serves all three layouts: one server with many GPUs (`LOCAL_RANK` equals `RANK`), many servers with one GPU each
+# (`LOCAL_RANK` is 0 everywhere), and many with many, as in the table. Use `LOCAL_RANK` in `torch.cuda.set_device`, and `RANK == 0`
+# for checkpoints and for what goes to a dashboard like Weights & Biases. A rank's number may change at a restart: derive nothing
+# permanent from it.
+#
+# All our ranks are on one machine, where the two numbers are equal. So let them play two machines of two, and set what `torchrun
+# --nnodes 2 --nproc-per-node 2` would set:
 
 # %%
 # %%ranks
 import os
 
-print({name: os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")})
+ranks_per_machine = 2
+os.environ["LOCAL_RANK"] = str(rank % ranks_per_machine)
+os.environ["LOCAL_WORLD_SIZE"] = str(ranks_per_machine)
+os.environ["GROUP_RANK"] = str(rank // ranks_per_machine)
+local_rank = int(os.environ["LOCAL_RANK"])
+print(f"machine {'AB'[int(os.environ['GROUP_RANK'])]}: RANK {rank} uses cuda:{local_rank}", end="")
+print(" and writes the checkpoint" if rank == 0 else "")
 
 # %% [markdown]
 # ```python
@@ -1293,7 +1431,7 @@ print({name: os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")})
 # for epoch in range(first_epoch, epochs):
 #     sampler.set_epoch(epoch)
 #     for number, batch in enumerate(loader):
-#         last = (number + 1) % 8 == 0                             # 8 microbatches a step
+#         last = (number + 1) % 8 == 0 or number + 1 == len(loader)  # 8 microbatches a step; the last may have fewer
 #         with nullcontext() if last else model.no_sync():
 #             (model(batch.cuda()).mean() / 8).backward()          # forward inside, too; divided, too
 #         if last:
@@ -1302,6 +1440,15 @@ print({name: os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")})
 #     save("checkpoint.pt", model, optimizer, epoch + 1)
 # dist.destroy_process_group()
 # ```
+#
+# `save` and `load` are section 11's. A real `save` also brings the file to the disk (`os.fsync`) before it renames it, and lets the
+# other ranks wait until it is there; the exercise asks for both. The step that ends an epoch may have fewer than 8 microbatches. It
+# still divides by 8, so its gradient is a little smaller; without `number + 1 == len(loader)` its microbatches would stay in
+# `.grad` and be added to the next epoch's first step.
+#
+# A widely copied template makes three mistakes that this one avoids. It saves `model.state_dict()`, with `module.` in front of each
+# name, and loads it into the bare model, where no name fits. It never calls `set_epoch`, so every epoch has the first one's order.
+# And it accumulates over 100 microbatches without dividing the loss by 100, which makes each step 100 times as long.
 #
 # **Not to be confused**: `nn.DataParallel`, without "Distributed", is older.
 #
@@ -1329,6 +1476,155 @@ print({name: os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")})
 # - A checkpoint that you have *tried* to resume from.
 
 # %% [markdown]
+# ## 13. A model that learns to write
+#
+# So far our models had nothing to learn. From here on the course has one that does: a transformer with 1.3 million parameters that
+# reads this course's own lectures, character by character, and learns to predict the next one. Lectures 05 to 08 train it again under
+# each of their strategies. It is small, but complete: an embedding, four blocks of causal attention and an MLP, and a head that scores
+# the characters. This is a block:
+
+# %%
+import inspect
+
+from IPython.display import Code
+
+from fourranks.figures import strategies
+from fourranks.learner import model as learner
+from fourranks.learner.corpus import course, write
+
+Code(inspect.getsource(learner.TransformerBlock), language="python")
+
+# %% [markdown]
+# `enter` and `leave` change nothing here; lecture 06 puts its collectives there. The whole model is a page of code in
+# `fourranks/learner/model.py`: `Code(learner.__file__)` shows it. The training loop is the usual one:
+
+# %%
+from fourranks.learner import training
+
+Code(inspect.getsource(training.train), language="python")
+
+# %% [markdown]
+# A step and a seed choose the 16 rows of a batch, 64 characters each. So every rank can draw the same batch without a message and keep
+# its own rows of it. We train twice with this loop. First rank 0 does it alone, with all the rows. Then four ranks do it with DDP, with
+# four rows each.
+#
+# **Question.** Both trainings make 250 steps with AdamW. By how much will their losses differ at most? The loss of the first step is
+# about ln 89 ≈ 4.5, because the model still guesses among 89 characters. What will it be after 250 steps?
+
+# %%
+differ_at_most, last_loss = None, None  # your predictions; 1e-3 is a number, too
+
+# %%
+# %%ranks
+from torch.nn.parallel import DistributedDataParallel
+
+import fourranks
+from fourranks.learner.corpus import course
+from fourranks.learner.model import Config, transformer
+from fourranks.learner.training import train
+
+corpus, steps = course(), 250
+config = Config(len(corpus.alphabet))
+
+
+def adamw(model):
+    return torch.optim.AdamW(model.parameters(), lr=3e-3)
+
+
+# %%
+# %%ranks 0
+writer = transformer(config).to(device)
+losses = train(writer, adamw(writer), corpus, fourranks.progress(range(steps), "one process"))
+
+# %%
+strategies.keep("one process", world.pull("losses", [0])[0])
+
+
+# %%
+# %%ranks
+def averaged(losses):
+    """The loss on the whole batch in each step: the mean of what the ranks saw."""
+    dist.all_reduce(losses := torch.tensor(losses, device=device))
+    return (losses / world_size).tolist()
+
+
+def train_on_my_rows(model, name, **options):
+    counted = fourranks.progress(range(steps), name)
+    return averaged(train(model, adamw(model), corpus, counted, rank, world_size, **options))
+
+
+writer = DistributedDataParallel(transformer(config).to(device))
+losses = train_on_my_rows(writer, "DDP")
+
+# %%
+losses = world.pull("losses", [0])[0]
+strategies.keep("DDP", losses)
+lines = strategies.kept(losses[0])
+strategies.over_one_another(lines, "The model that learns to write, under each strategy so far")
+
+# %%
+largest = max(strategies.apart(lines, "one process")["DDP"])
+print(
+    f"{predicted(differ_at_most, about='losses of DDP and one process differ by', was=largest)}at most {largest:.1e}"
+)
+print(f"{predicted(last_loss, about='loss after 250 steps', was=losses[-1])}it ended at {losses[-1]:.2f}")
+finding(
+    largest < 1e-3,
+    f"Both learn the same: in {len(losses)} steps the losses never differ by more than {largest:.0e}.",
+    f"The losses come to differ by {largest:.0e}. They begin {abs(lines['one process'][0] - losses[0]):.0e} apart: training has made a difference in the last bit grow.",
+)
+
+# %% [markdown]
+# The curves lie on one another because nothing is different but the order of a sum: the same weights at the start, the same 16 rows in
+# each step, and a gradient that is the mean over these rows. DDP adds it up in four parts. You may see one line only; that is the
+# result.
+#
+# What has it learned? We bring the weights of rank 0 to the notebook, give the model the beginning of a sentence, and let it go on:
+
+# %%
+# %%ranks 0
+state = {name: tensor.cpu() for name, tensor in writer.module.state_dict().items()}
+
+# %%
+corpus = course()
+writer = learner.transformer(learner.Config(len(corpus.alphabet)))
+writer.load_state_dict(world.pull("state", [0])[0])
+print(write(writer, corpus, "The ranks "))
+
+# %% [markdown]
+# It has read 16 · 64 · 250 = 256,000 characters, fewer than the text has. It has learned words, brackets and what a sentence looks
+# like. It does not know what any of it means.
+#
+# **Train it with yours** (optional). Paste the cells of the exercise that define `DistributedDataParallel` and what it uses into this cell,
+# and return the model wrapped in it. With `None` nothing happens.
+
+
+# %%
+# %%ranks
+def my_wrapper(model):
+    return None  # your own: return DistributedDataParallel(model)
+
+
+# %%
+# %%ranks
+mine_wraps = my_wrapper(transformer(config).to(device))
+if mine_wraps is None:
+    print("No wrapper of yours yet.")
+else:
+    by_mine = train_on_my_rows(mine_wraps, "yours", before_step=mine_wraps.finish_gradient_synchronization)
+    differences = [abs(one - other) for one, other in zip(by_mine, losses, strict=True)]
+    print(f"Your losses differ from DDP's by at most {max(differences):.0e}.")
+
+# %% [markdown]
+# ## How good were your predictions?
+#
+# The next cell divides each number that you predicted by what was found. Your predictions are kept beside this notebook, in the folder
+# `.fourranks`; when you change one and run its cells again, the last one counts.
+
+# %%
+review()
+
+# %% [markdown]
 # ## We saw
 #
 # - **Three additions**: broadcast the weights, shard the batch, average the gradients. Losses differ, gradients and parameters are
@@ -1338,6 +1634,7 @@ print({name: os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")})
 # - **Not waiting** makes gradients stale: more of them in a second, each worth less. **Saying less**: a tenth with local SGD, a
 #   twenty-fifth with top-k, if the rest is remembered.
 # - **A killed rank**, a checkpoint, and a curve that does not show it.
+# - **A model that learns to write**, trained alone and with DDP: one curve.
 #
 # **Your turn**: [the exercise](../../exercises/04_data_parallelism/exercise.ipynb). You write DDP yourself: hooks, buckets, `no_sync`,
 # tied and unused parameters, checkpoints.
@@ -1345,11 +1642,16 @@ print({name: os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE")})
 # **Next**: all ranks hold the same optimizer state, the same gradients, the same weights. Why, in fact? Lecture 05 keeps each of them
 # in one place only.
 #
-# **Sources and further reading.** Stanford CS336 (spring 2025), lecture 8 · Stanford CS229S (fall 2023), on parallelism · Jamil,
-# *pytorch-transformer-distributed* · Li and others, *PyTorch Distributed*, arXiv 2006.15704 · Goyal and others, *Accurate, large
-# minibatch SGD*, 1706.02677 · McCandlish and others, *An empirical model of large-batch training*, 1812.06162 · Stich, *Local SGD*,
-# 1805.09767 · Douillard and others, *DiLoCo*, 2311.08105 · Lin and others, *Deep gradient compression*, 1712.01887 · PyTorch 2.13,
-# documentation of `DistributedDataParallel`
+# **Sources and further reading.** [Stanford CS336 (spring 2025), lecture
+# 8](https://github.com/stanford-cs336/spring2025-lectures) · [Stanford CS229S (fall
+# 2023)](https://cs229s.stanford.edu/fall2023/), on parallelism · Jamil,
+# [*pytorch-transformer-distributed*](https://github.com/hkproj/pytorch-transformer-distributed) · Li and others, *PyTorch
+# Distributed*, [arXiv 2006.15704](https://arxiv.org/abs/2006.15704) · Goyal and others, *Accurate, large minibatch SGD*, [arXiv
+# 1706.02677](https://arxiv.org/abs/1706.02677) · McCandlish and others, *An empirical model of large-batch training*, [arXiv
+# 1812.06162](https://arxiv.org/abs/1812.06162) · Stich, *Local SGD*, [arXiv 1805.09767](https://arxiv.org/abs/1805.09767) ·
+# Douillard and others, *DiLoCo*, [arXiv 2311.08105](https://arxiv.org/abs/2311.08105) · Lin and others, *Deep gradient
+# compression*, [arXiv 1712.01887](https://arxiv.org/abs/1712.01887) · PyTorch 2.13, [documentation of
+# `DistributedDataParallel`](https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html)
 
 # %%
 # %ranks stop

@@ -23,7 +23,10 @@
 # - shard the gradients: each goes to the one rank that needs it, and is gone from the others before backward ends,
 # - shard the parameters themselves: `FullyShardedDataParallel` gathers a layer when it is needed and frees it when it has been used.
 #
-# 3 to 4 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
+# 7 to 9 hours, more than half of them for part 4 · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
+#
+# [The lecture](../../lectures/05_sharded_data_parallelism/lecture.ipynb) has the ideas; here you build them. On one page each:
+# [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
 # ## Rules of the game
@@ -41,8 +44,8 @@
 # **Parameters come in all kinds**: tied (used in two places, listed once), frozen (`requires_grad=False`), empty (of 0 elements), of another
 # dtype than their neighbours, and of sizes that do not divide by the number of ranks.
 #
-# **How traffic is counted.** P is the size of all trained parameters in bytes, and every collective counts by what it has to bring over the wire: with N ranks,
-# a rank sends about P · (N − 1)/N in a reduce-scatter or reduce of P, as much in an all-gather or broadcast, and twice as much in an all-reduce. So in the shorthand of the
+# **How traffic is counted.** P is the number of all trained parameters, traffic is counted in elements, and every collective counts by what it has to bring over the wire: with N ranks,
+# a rank sends about P · (N − 1)/N elements in a reduce-scatter or reduce of P, as much in an all-gather or broadcast, and twice as much in an all-reduce. So in the shorthand of the
 # ZeRO paper:
 #
 # | | all-reduce | reduce, reduce-scatter | all-gather, broadcast | in all |
@@ -94,6 +97,8 @@ def on_access(module: nn.Module, name: str, get: Callable[[], torch.Tensor]) -> 
 # %% [markdown]
 # ## 1. What a parameter costs
 #
+# **Difficulty** ●○○○○ · **Importance** ●●●●● · **about 15 minutes**
+#
 # Mixed-precision training with Adam keeps, for every parameter, its 16-bit weight and gradient, and in float32 a master weight, and Adam's two moments: 2 + 2 + 4 + 4 + 4 =
 # 16 bytes. With N ranks, ZeRO deals them out in stages:
 #
@@ -134,7 +139,7 @@ def training_bytes(num_params: int, world_size: int, stage: int) -> float:
 for stage in range(4):
     print(f"stage {stage}: {training_bytes(7_500_000_000, 64, stage) / 1e9:6.1f} GB on each rank")
 
-# %% nbgrader={"grade": true, "grade_id": "training_bytes_check", "locked": true, "points": 8, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "training_bytes_check", "locked": true, "points": 6, "schema_version": 3, "solution": false, "task": false}
 check.training_bytes(training_bytes)
 ### BEGIN HIDDEN TESTS
 check.training_bytes(training_bytes, world_sizes=(1, 3, 8, 1024), seed=2501)
@@ -142,6 +147,8 @@ check.training_bytes(training_bytes, world_sizes=(1, 3, 8, 1024), seed=2501)
 
 # %% [markdown]
 # ## 2. ZeRO-1: everyone updates a part
+#
+# **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 75 minutes**
 #
 # After the gradients are averaged, N ranks compute the same update N times, and keep N copies of the same moments for it. Instead, let every parameter have an *owner*: only
 # there is it updated, only there are its moments, and the owner sends the new value to the others.
@@ -272,7 +279,7 @@ for name, make in {
 }.items():
     print(name, [f"{nbytes / 2**20:.2f} MiB" for nbytes in fourranks.world().run(state_nbytes, make)])
 
-# %% nbgrader={"grade": true, "grade_id": "sharded_optimizer_check", "locked": true, "points": 22, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "sharded_optimizer_check", "locked": true, "points": 18, "schema_version": 3, "solution": false, "task": false}
 check.sharded_optimizer(ShardedOptimizer)
 ### BEGIN HIDDEN TESTS
 check.sharded_optimizer(ShardedOptimizer, world_sizes=(2, 3, 5, 8), seed=2502)
@@ -280,6 +287,8 @@ check.sharded_optimizer(ShardedOptimizer, world_sizes=(2, 3, 5, 8), seed=2502)
 
 # %% [markdown]
 # ## 3. ZeRO-2: a gradient has one reader
+#
+# **Difficulty** ●●●●○ · **Importance** ●●●●○ · **about 75 minutes**
 #
 # Now only the owner of a parameter reads its gradient. Why then should an all-reduce bring it to everyone? A *reduce* to the owner is half of the traffic. And the others can forget
 # theirs as soon as it is on its way: while backward makes the gradients of layer 1, those of layer 4 are already gone.
@@ -305,16 +314,22 @@ check.sharded_optimizer(ShardedOptimizer, world_sizes=(2, 3, 5, 8), seed=2502)
 #
 # As in topic 04, ranks may use different layers, and all of them must issue the same reduces in the same order. A gradient that is not there counts as zeros.
 #
-# <details><summary>Hint 1: the order</summary>
-# As in topic 04: gradients become ready about in the reverse order of <code>module.parameters()</code>. Keep a list of those not started; a hook notes that its gradient is
-# ready, then starts from the end of the list all that are. What is left is for <code>finish_gradient_synchronization()</code>.
+# <details><summary>Hint 1: the idea</summary>
+# As in topic 04: gradients become ready about in the reverse order of <code>module.parameters()</code>. Keep a list of those not started; a hook
+# notes that its gradient is ready, then starts from the end of the list all that are. What is left is for
+# <code>finish_gradient_synchronization()</code>. A gradient may be dropped when its reduce is through, not before.
 # </details>
-# <details><summary>Hint 2: when to let go</summary>
-# A gradient may be dropped when its reduce is through, not before. Keep those in flight in a <code>deque</code>. Before you start another, wait for the oldest until only one is left, and set
-# <code>parameter.grad = None</code> where this rank is not the owner. So there is always one under way while backward computes, and never a heap of them.
+# <details><summary>Hint 2: the skeleton</summary>
+# <pre>hook       as in topic 04
+# _reduce    wait for the oldest reduces until one is left in flight; start this one, keep (parameter, handle) in a deque
+# _settle    for each that is waited for: where this rank is not the owner, parameter.grad = None
+# finish     zeros for what is missing; reduce; wait for all; begin anew</pre>
+# So there is always one under way while backward computes, and never a heap of them.
 # </details>
-# <details><summary>Hint 3: ranks of a group</summary>
-# <code>dist.reduce(tensor, group_dst=owner, group=group)</code> takes the owner's position in the group, and <code>dist.get_rank(group)</code> is one's own.
+# <details><summary>Hint 3: a part of the solution</summary>
+# <pre>work = dist.reduce(parameter.grad, group_dst=self._owner[parameter], op=dist.ReduceOp.AVG,
+#                    group=self.group, async_op=True)</pre>
+# <code>group_dst</code> is the owner's position in the group, and <code>dist.get_rank(group)</code> is one's own.
 # </details>
 
 
@@ -416,7 +431,7 @@ with fourranks.world().trace() as trace:
     print("gradients kept:", fourranks.world().run(try_step, ShardedGradients, ShardedOptimizer))
 trace.timeline("broadcast, forward, backward with reduces to the owners, and their broadcasts")
 
-# %% nbgrader={"grade": true, "grade_id": "sharded_gradients_check", "locked": true, "points": 24, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "sharded_gradients_check", "locked": true, "points": 18, "schema_version": 3, "solution": false, "task": false}
 check.sharded_gradients(ShardedGradients)
 ### BEGIN HIDDEN TESTS
 check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
@@ -428,7 +443,7 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 # accumulates gradients over 8 microbatches. With data parallelism he had put seven of them into `no_sync()`. What can he do under ZeRO-2, and what does each choice cost in traffic or
 # in memory?
 
-# %% [markdown] nbgrader={"grade": true, "grade_id": "stages_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
+# %% [markdown] nbgrader={"grade": true, "grade_id": "stages_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 1**
 #
 # <!-- BEGIN SOLUTION -->
@@ -445,75 +460,244 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 # %% [markdown]
 # ## 4. ZeRO-3: a layer is there when it is needed
 #
-# What is left are the parameters themselves. Layer 3 is of no use while layer 1 computes. So every rank keeps an N-th of each parameter, a flat *shard*, and the whole of it is put
-# together just in time.
+# What is left are the parameters themselves. Layer 3 is of no use while layer 1 computes. So every rank keeps an N-th of each parameter, a
+# flat *shard*, and the whole of it is put together just in time:
 #
 # ```
 # forward    all-gather 1 ─ layer 1 ─ free │ all-gather 2 ─ layer 2 ─ free │ …
 # backward   … │ all-gather 2 ─ layer 2 ─ free ─ reduce-scatter 2 │ all-gather 1 ─ layer 1 ─ free ─ reduce-scatter 1
 # ```
 #
-# `FullyShardedDataParallel(module, compute_dtype=None, min_shard_numel=1024, group=None)`
+# You build it in four parts. Each has a check of its own and uses the part before: one parameter (4a), any module (4b), a backward that
+# gathers again (4c), and gathers that nobody waits for (4d).
+
+# %% [markdown]
+# ### 4a. One parameter comes and goes
+#
+# **Difficulty** ●●○○○ · **Importance** ●●●●○ · **about 45 minutes**
+#
+# `ShardedParameter(parameter, compute_dtype=None, group=None)` is made of a parameter that is the same on all ranks of the group.
 #
 # | | |
 # |---|---|
-# | `.module` | the wrapped module. Each of its parameters with at least `min_shard_numel` elements is replaced, under its name, by an `nn.Parameter` with this rank's shard: ⌈numel / N⌉ elements at most, in memory of its own |
+# | `.shard` | an `nn.Parameter`: this rank's ⌈numel / N⌉ elements of the flattened parameter, in its dtype and in memory of its own. The last shards are padded with zeros. It is frozen if the parameter is |
+# | `start_gathering()` | starts to gather the shards, asynchronously, and returns; does nothing if they have been gathered, or are on their way |
+# | `gathered()` | returns the whole parameter in its shape, gathered if need be. With `compute_dtype` the shards are cast to it *before* they are sent, and so is the result |
+# | `free()` | forgets what has been gathered |
+# | `start_reducing(gradient)` | starts to reduce a gradient of the whole parameter, asynchronously, and returns. The gradient is sent in its own dtype. If an earlier one is still on its way, that is finished first |
+# | `finish_reducing()` | waits for that, and adds this rank's shard of the mean over the ranks to `.shard.grad`, in the shard's dtype. Without anything to wait for it does nothing |
+# | `full()` | returns the whole parameter in its own dtype, in memory that nobody frees |
+#
+# An optimizer changes `.shard` between two gathers, so what is gathered after a `free()` has the new values.
+#
+# **Budget:** one all-gather from a gather to the next `free()`, however often `gathered()` is called; one reduce-scatter for each gradient. After
+# `free()` a rank holds its shard and nothing else.
+#
+# <details><summary>Hint 1: the idea</summary>
+# Flatten the parameter and append zeros until N parts of one size come out: <code>F.pad(flat, (0, missing))</code>. Shards of one size are
+# what <code>dist.all_gather_single</code> and <code>dist.reduce_scatter_single</code> take. Padding has a gradient of zero, and stays zero.
+# </details>
+# <details><summary>Hint 2: the skeleton</summary>
+# <pre>def start_gathering(self):
+#     if nothing is gathered or on its way:
+#         self._flat = room for N shards
+#         self._gathering = dist.all_gather_single(self._flat, …, async_op=True)
+# def gathered(self):
+#     start_gathering, wait, cut the padding off, view in the shape
+# def free(self):
+#     wait, then forget self._flat</pre>
+# Why wait in <code>free()</code>? Data that arrive later would be written into memory that belongs to something else by then.
+# </details>
+# <details><summary>Hint 3: a part of the solution</summary>
+# <pre>own = self._padded(parameter).chunk(self.world_size)[dist.get_rank(group)]
+# self.shard = nn.Parameter(own.clone(), requires_grad=parameter.requires_grad)</pre>
+# <code>chunk</code> gives views, and a view keeps the memory of the whole: hence <code>clone()</code>.
+# </details>
+
+
+# %% nbgrader={"grade": false, "grade_id": "sharded_parameter", "locked": false, "schema_version": 3, "solution": true, "task": false}
+class ShardedParameter:
+    """A parameter of which every rank holds a flat shard of one size, the last ones padded with zeros.
+
+    Args:
+        parameter: the whole of it, the same on every rank.
+        compute_dtype: in which it is gathered; None: in its own.
+        group: whose ranks take part.
+    """
+
+    def __init__(
+        self,
+        parameter: nn.Parameter,
+        compute_dtype: torch.dtype | None = None,
+        group: dist.ProcessGroup | None = None,
+    ) -> None:
+        ### BEGIN SOLUTION
+        self.shape, self.numel, self.group = parameter.shape, parameter.numel(), group
+        self.dtype = compute_dtype or parameter.dtype
+        self.world_size = dist.get_world_size(group)
+        self.shard_numel = -(-self.numel // self.world_size)
+        own = self._padded(parameter).chunk(self.world_size)[dist.get_rank(group)]
+        self.shard = nn.Parameter(own.clone(), requires_grad=parameter.requires_grad)
+        self._flat: torch.Tensor | None = None
+        self._gathering: dist.Work | None = None
+        self._reducing: tuple[torch.Tensor, dist.Work] | None = None  # this rank's shard of the mean
+        ### END SOLUTION
+
+    def start_gathering(self) -> None:
+        """Start to gather the shards, unless they are there or on their way."""
+        ### BEGIN SOLUTION
+        if self._flat is None:
+            self._flat, self._gathering = self._gather(self.dtype)
+        ### END SOLUTION
+
+    def gathered(self) -> torch.Tensor:
+        """The whole parameter in the dtype for computing, in memory that lasts until it is freed."""
+        ### BEGIN SOLUTION
+        self.start_gathering()
+        self._wait()
+        return self._flat[: self.numel].view(self.shape)
+        ### END SOLUTION
+
+    def free(self) -> None:
+        """Forget what has been gathered."""
+        ### BEGIN SOLUTION
+        self._wait()  # nothing may arrive in memory that is someone else's by then
+        self._flat = None
+        ### END SOLUTION
+
+    def start_reducing(self, gradient: torch.Tensor) -> None:
+        """Start to average a gradient of the whole parameter over the ranks."""
+        ### BEGIN SOLUTION
+        self.finish_reducing()
+        mean = gradient.new_empty(self.shard_numel)
+        work = dist.reduce_scatter_single(
+            mean, self._padded(gradient), op=dist.ReduceOp.AVG, group=self.group, async_op=True
+        )
+        self._reducing = mean, work
+        ### END SOLUTION
+
+    def finish_reducing(self) -> None:
+        """Wait for the mean, and add it to the shard's gradient."""
+        ### BEGIN SOLUTION
+        if self._reducing is None:
+            return
+        mean, work = self._reducing
+        self._reducing = None
+        work.wait()
+        mean = mean.to(self.shard.dtype)
+        if self.shard.grad is not None:
+            mean += self.shard.grad
+        self.shard.grad = mean
+        ### END SOLUTION
+
+    def full(self) -> torch.Tensor:
+        """The whole parameter in its own dtype, in memory of its own."""
+        ### BEGIN SOLUTION
+        flat, work = self._gather(self.shard.dtype)
+        work.wait()
+        return flat[: self.numel].view(self.shape)
+
+    def _gather(self, dtype: torch.dtype) -> tuple[torch.Tensor, dist.Work]:
+        shard = self.shard.detach().to(dtype)
+        flat = shard.new_empty(self.world_size * self.shard_numel)
+        return flat, dist.all_gather_single(flat, shard, group=self.group, async_op=True)
+
+    def _wait(self) -> None:
+        if self._gathering is not None:
+            self._gathering.wait()
+        self._gathering = None
+
+    def _padded(self, tensor: torch.Tensor) -> torch.Tensor:
+        missing = self.world_size * self.shard_numel - self.numel
+        return F.pad(tensor.flatten(), (0, missing))
+        ### END SOLUTION
+
+
+# %% [markdown]
+# Ten numbers on four ranks. What does each rank keep, what comes back, and what is the gradient's shard if rank r brings a gradient of r + 1
+# everywhere?
+
+
+# %%
+def try_parameter(ShardedParameter):
+    sharded = ShardedParameter(nn.Parameter(torch.arange(10.0)))
+    sharded.start_reducing(torch.full((10,), dist.get_rank() + 1.0))
+    sharded.finish_reducing()
+    return sharded.shard.tolist(), sharded.shard.grad.tolist(), sharded.gathered().tolist()
+
+
+for rank, (shard, gradient, whole) in enumerate(fourranks.world().run(try_parameter, ShardedParameter)):
+    print(f"rank {rank}: shard {shard}, its gradient {gradient}, gathered {whole}")
+
+# %% nbgrader={"grade": true, "grade_id": "sharded_parameter_check", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
+check.sharded_parameter(ShardedParameter)
+### BEGIN HIDDEN TESTS
+check.sharded_parameter(ShardedParameter, world_sizes=(2, 3, 5, 8), seed=2505)
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ### 4b. Any module, with hooks
+#
+# **Difficulty** ●●●●○ · **Importance** ●●●●● · **about 90 minutes**
+#
+# `ShardedModule(module, compute_dtype=None, min_shard_numel=1024, group=None)` replaces the parameters of a module by shards, and gathers each
+# when the module reads it. In forward a layer is freed when it is over. What autograd has saved for backward it may keep for now; 4c takes
+# that away, too.
+#
+# | | |
+# |---|---|
+# | `.module` | the wrapped module. Each of its parameters with at least `min_shard_numel` elements is replaced, under its name, by a `.shard` |
 # | smaller parameters | (and empty ones) stay on every rank as they are, and their gradients are averaged |
 # | `parameters()` | shards and small parameters, in the dtype that they had: what an optimizer is given. An optimizer that works element by element, such as Adam, does not notice |
 # | `forward(*args, **kwargs)` | calls the module; `loss.backward()` works as ever. With `compute_dtype`, floating-point tensors among the arguments come in that dtype; whatever else there is, such as tokens or a flag, comes as it is |
 # | `finish_gradient_synchronization()` | called after backward; when it returns, each `.grad` is this rank's shard of the mean gradient. Gradients add up as in PyTorch: over several forwards and backwards, before one finish or with one each |
 # | `full_state_dict()` | called by all ranks: the state dict of the wrapped module, with its names, whole parameters in their own dtype, and its buffers; the same on every rank |
 #
-# **`compute_dtype`**, such as `torch.bfloat16`: parameters are gathered, computed with, and their gradients reduced in this dtype; shards, their gradients, and so the optimizer's
-# state stay as they are, in float32. That halves the traffic.
+# **`compute_dtype`**, such as `torch.bfloat16`: parameters are gathered, computed with, and their gradients reduced in this dtype; small
+# parameters are cast when they are read. Shards, their gradients, and so the optimizer's state stay as they are, in float32. That halves the
+# traffic.
 #
-# **Any module with parameters** works, not only `nn.Linear`: embeddings, tied weights, and modules that use a parameter of their child themselves, as `nn.MultiheadAttention` does with
-# the weight of its `out_proj`, without ever calling that. All ranks use the same layers in the same order, as with PyTorch's own; the next
-# forward may use other layers.
+# **Any module with parameters** works, not only `nn.Linear`: embeddings, tied weights, and modules that use a parameter of their child
+# themselves, as `nn.MultiheadAttention` does with the weight of its `out_proj`, without ever calling that. All ranks use the same layers in
+# the same order, as with PyTorch's own; the next forward may use other layers.
 #
-# **Budget** for one step:
+# **Budget** for one step: P in all-gathers in forward, at most P in backward, P in reduce-scatters (shards may be padded to equal sizes; a parameter that is
+# used in several places may travel as often, but not one that a module reads twice in its forward), and never more than one layer, a module's
+# own parameters, in a single all-gather. The small parameters' gradients once. Under `torch.no_grad()`, where autograd saves nothing, a
+# rank never holds more than half of a deep model besides its shards.
 #
-# - P in all-gathers in forward, at most P in backward, P in reduce-scatters: 3P (shards may be padded to equal sizes; a parameter that is used in several places may travel as often, but not
-#   one that a module reads twice in its forward). One all-gather each way and one reduce-scatter for a parameter, or fewer, but never more than one layer (a module's own parameters) in a single all-gather. The small parameters' gradients once.
-# - Besides its shards and their gradients a rank never holds more than half of a deep model, forward or backward, parameters and gradients in full together: gather, use, free.
+# Two tools: `on_access(module, name, get)`, given above, lets `get()` answer whenever somebody reads `module.weight`. And a
+# `torch.autograd.Function` (lecture 05, section 4) makes a differentiable step out of a gather.
 #
-# **The hard part** is backward. Autograd saves for each matrix product the weight that it was computed with, and would keep every gathered weight alive until then. PyTorch lets you say
-# what is kept in its place:
-#
-# ```python
-# with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
-#     outputs = self.module(*args, **kwargs)
-# ```
-#
-# Whenever an operation saves a tensor for backward, it saves `pack(tensor)`, anything you like; when backward comes to it, it uses what `unpack` makes of that: a tensor of the same
-# values and shape. The other tool is `on_access(module, name, get)`, given above: from then on, whoever reads `module.weight` gets what `get()` returns.
-#
-# <details><summary>Hint 1: from the shard to the parameter and back</summary>
-# A <code>torch.autograd.Function</code> whose forward takes the shard and returns the gathered parameter. Its backward gets the gradient of the whole parameter, exactly when
-# the last operation that used it is through: the moment to free the parameter and to start the reduce-scatter. It may return <code>None</code> and leave the mean for
-# <code>finish_gradient_synchronization()</code> to put into the shard's <code>.grad</code>.
+# <details><summary>Hint 1: the idea</summary>
+# A function whose forward takes the shard and returns the gathered parameter. Its backward gets the gradient of the whole parameter, exactly when
+# the last operation that used it is through: the moment for the reduce-scatter. It returns <code>None</code>, since
+# <code>finish_reducing()</code> puts the mean into the shard's <code>.grad</code> itself.
 # </details>
-# <details><summary>Hint 2: gather once, free in time</summary>
-# Modules read <code>self.weight</code> more than once. Keep what has been gathered until the forward of the module that it belongs to is over
-# (<code>register_forward_hook</code> on every module, for all parameters in it). Nobody else may hold on to it then.
+# <details><summary>Hint 2: the skeleton</summary>
+# <pre>__init__   broadcast from rank 0 (part 3)
+#            one ShardedParameter for each large parameter, tied ones once
+#            in every submodule, for every name of a parameter:
+#                register the shard in its place; on_access: gather, once, and remember it as "in use"
+#            on every submodule a forward hook: forget what is in use of the parameters in it, and free them
+# Gather     forward: sharded.gathered()      backward: reduce the gradient
+# finish     all-reduce the gradients of small parameters</pre>
+# <code>named_parameters(recurse=False, remove_duplicate=False)</code> lists every name, also the second one of a tied parameter.
 # </details>
-# <details><summary>Hint 3: what pack has to recognize</summary>
-# <code>F.linear</code> saves <code>weight.t()</code>, a view. A view has the memory of what it is a view of: <code>tensor.untyped_storage().data_ptr()</code>. Keep size, stride and
-# <code>storage_offset()</code> instead, and let <code>unpack</code> gather again and make the same view by <code>as_strided</code>. A frozen parameter is unpacked, but nobody
-# asks for its gradient: free it at once.
-# </details>
-# <details><summary>Hint 4: sizes that do not divide</summary>
-# <code>F.pad(flat, (0, missing))</code> appends zeros. Padding has a gradient of zero, and stays zero.
-# </details>
-# <details><summary>Hint 5, for speed: prefetch</summary>
-# Parameters are mostly needed in the same order in every step, and in backward too. Remember the order of the last step; when one is needed, start the all-gather of the next one, asynchronously. It costs
-# the memory of one more layer. What was gathered in vain is waited for and freed before the next step.
+# <details><summary>Hint 3: a part of the solution</summary>
+# <pre>def _replace(self, module, name, parameter, sharded):
+#     if sharded is not None:
+#         setattr(module, name, sharded.shard)
+#         on_access(module, name, lambda: self._gathered(sharded))
+#     elif self.compute_dtype is not None:
+#         on_access(module, name, lambda: parameter.to(self.compute_dtype))</pre>
+# Modules read <code>self.weight</code> more than once; <code>_gathered</code> answers with the same tensor until the hook forgets it.
 # </details>
 
 
-# %% nbgrader={"grade": false, "grade_id": "fully_sharded_data_parallel", "locked": false, "schema_version": 3, "solution": true, "task": false}
-class FullyShardedDataParallel(nn.Module):
-    """Trains a module of which each rank holds a shard; parameters are gathered when they are needed (ZeRO-3).
+# %% nbgrader={"grade": false, "grade_id": "sharded_module", "locked": false, "schema_version": 3, "solution": true, "task": false}
+class ShardedModule(nn.Module):
+    """A module of which each rank holds a shard; parameters are gathered when they are read.
 
     Args:
         module: any module with parameters; it ends up with those of the group's rank 0.
@@ -541,8 +725,6 @@ class FullyShardedDataParallel(nn.Module):
         self._small = [parameter for parameter in module.parameters() if parameter not in sharded]
         self._by_shard = {each.shard: each for each in sharded.values()}
         self._in_use: dict[ShardedParameter, torch.Tensor] = {}  # gathered, in forward
-        self._reducing: deque[tuple[ShardedParameter, torch.Tensor, dist.Work]] = deque()
-        self._forward_order, self._backward_order = Order(), Order()
         for child in module.modules():
             for name, parameter in child.named_parameters(recurse=False, remove_duplicate=False):
                 self._replace(child, name, parameter, sharded.get(parameter))
@@ -554,23 +736,27 @@ class FullyShardedDataParallel(nn.Module):
     def forward(self, *args: object, **kwargs: object) -> object:
         """Call the module, with every parameter gathered for as long as it is needed."""
         ### BEGIN SOLUTION
-        self._forward_order.restart()
-        self._backward_order.restart()
         args = [self._cast(value) for value in args]
         kwargs = {name: self._cast(value) for name, value in kwargs.items()}
-        with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack):
-            return self.module(*args, **kwargs)
+        return self.module(*args, **kwargs)
         ### END SOLUTION
 
     def finish_gradient_synchronization(self) -> None:
         """Return when every gradient is this rank's part of the mean over all ranks."""
         ### BEGIN SOLUTION
-        self._average_small()
-        self._settle(in_flight=0)
-        self._free(self._by_shard.values())  # what was gathered in vain
+        by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
+        for parameter in self._small:
+            if parameter.grad is not None:
+                by_dtype.setdefault(parameter.dtype, []).append(parameter.grad)
+        for gradients in by_dtype.values():  # one all-reduce for all of a dtype
+            flat = torch.cat([gradient.flatten() for gradient in gradients])
+            dist.all_reduce(flat, op=dist.ReduceOp.AVG, group=self.group)
+            parts = flat.split([gradient.numel() for gradient in gradients])
+            for gradient, part in zip(gradients, parts, strict=True):
+                gradient.copy_(part.view_as(gradient))
 
     def _replace(
-        self, module: nn.Module, name: str, parameter: nn.Parameter, sharded: "ShardedParameter | None"
+        self, module: nn.Module, name: str, parameter: nn.Parameter, sharded: ShardedParameter | None
     ) -> None:
         """Register the shard in the parameter's place, and let whoever reads it get what to compute with."""
         if sharded is not None:
@@ -583,16 +769,102 @@ class FullyShardedDataParallel(nn.Module):
         is_float = isinstance(value, torch.Tensor) and value.is_floating_point()
         return value.to(self.compute_dtype) if is_float and self.compute_dtype else value
 
-    def _gathered(self, sharded: "ShardedParameter") -> torch.Tensor:
+    def _gathered(self, sharded: ShardedParameter) -> torch.Tensor:
         if sharded not in self._in_use:
-            self._in_use[sharded] = Gather.apply(sharded.shard, sharded, self._reduce)
-            self._forward_order.prefetch_after(sharded)
+            self._in_use[sharded] = self._gather(sharded)
         return self._in_use[sharded]
 
-    def _free(self, parameters: Iterable["ShardedParameter"]) -> None:
+    def _gather(self, sharded: ShardedParameter) -> torch.Tensor:
+        return Gather.apply(sharded.shard, sharded, self._reduce)
+
+    def _free(self, parameters: Iterable[ShardedParameter]) -> None:
         for sharded in parameters:
             self._in_use.pop(sharded, None)
             sharded.free()
+
+    def _reduce(self, sharded: ShardedParameter, gradient: torch.Tensor) -> None:
+        sharded.start_reducing(gradient)
+        sharded.finish_reducing()
+        ### END SOLUTION
+
+    def full_state_dict(self) -> dict[str, torch.Tensor]:
+        """The state dict of the wrapped module, put together from the shards of all ranks; all have to ask."""
+        ### BEGIN SOLUTION
+        full = {shard: sharded.full() for shard, sharded in self._by_shard.items()}
+        state = dict(self.module.state_dict())
+        for name, parameter in self.module.named_parameters(remove_duplicate=False):
+            if parameter in full:
+                state[name] = full[parameter]
+        return state
+
+
+class Gather(torch.autograd.Function):
+    """From a shard to the whole parameter; in backward, from its gradient to that of the shard."""
+
+    @staticmethod
+    def forward(ctx, shard: torch.Tensor, sharded: ShardedParameter, reduce: Callable) -> torch.Tensor:
+        ctx.sharded, ctx.reduce = sharded, reduce
+        return sharded.gathered()
+
+    @staticmethod
+    def backward(ctx, gradient: torch.Tensor) -> tuple[None, None, None]:
+        ctx.reduce(ctx.sharded, gradient)  # which brings it to the shard
+        return None, None, None
+        ### END SOLUTION
+
+
+# %% nbgrader={"grade": true, "grade_id": "sharded_module_check", "locked": true, "points": 14, "schema_version": 3, "solution": false, "task": false}
+check.sharded_module(ShardedModule)
+### BEGIN HIDDEN TESTS
+check.sharded_module(ShardedModule, world_sizes=(2, 3, 8), seed=2506)
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ### 4c. Backward gathers again
+#
+# **Difficulty** ●●●●● · **Importance** ●●●●○ · **about 75 minutes**
+#
+# Autograd saves for each matrix product the weight that it was computed with, and so keeps every gathered weight alive until backward. Lecture
+# 05, section 6, has the tool: whenever an operation saves a tensor, `saved_tensors_hooks(pack, unpack)` keeps `pack(tensor)` in its place, and
+# backward uses what `unpack` makes of that, a tensor of the same values and shape.
+#
+# `FullyShardedDataParallel` is a `ShardedModule`, with the same arguments and methods, and this **budget** besides:
+#
+# - P in all-gathers in forward, at most P in backward, P in reduce-scatters: 3P. One all-gather each way and one reduce-scatter for a
+#   parameter, or fewer.
+# - Besides its shards and their gradients a rank never holds more than half of a deep model, forward or backward, parameters and gradients in
+#   full together: gather, use, free. After the step nothing is left but shards and their gradients.
+#
+# <details><summary>Hint 1: the idea</summary>
+# For a gathered parameter let <code>pack</code> keep no more than how to find it again, and let <code>unpack</code> gather it again. When its gradient
+# arrives in <code>Gather.backward</code>, its last user is through: free it. A frozen parameter is unpacked, but nobody asks for its
+# gradient: free it as soon as it is unpacked.
+# </details>
+# <details><summary>Hint 2: the skeleton</summary>
+# <pre>def forward(self, *args, **kwargs):
+#     with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack):
+#         return super().forward(*args, **kwargs)
+# def _pack(self, tensor):       # a parameter in use: return (sharded, …), else the tensor itself
+# def _unpack(self, kept):       # a tuple: gather again, make the same view, else the tensor itself
+# def _reduce(self, sharded, gradient):   # free, then what ShardedModule does</pre>
+# </details>
+# <details><summary>Hint 3: a part of the solution</summary>
+# <code>F.linear</code> saves <code>weight.t()</code>, a view. A view has the memory of what it is a view of:
+# <pre>if full.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
+#     return sharded, tensor.size(), tensor.stride(), tensor.storage_offset()</pre>
+# and <code>sharded.gathered().as_strided(size, stride, offset)</code> is the same view of what has been gathered again.
+# </details>
+
+
+# %% nbgrader={"grade": false, "grade_id": "fully_sharded_data_parallel", "locked": false, "schema_version": 3, "solution": true, "task": false}
+class FullyShardedDataParallel(ShardedModule):
+    """Trains a module of which each rank holds a shard; backward gathers each parameter again (ZeRO-3)."""
+
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Call the module; autograd keeps no parameter for backward."""
+        ### BEGIN SOLUTION
+        with torch.autograd.graph.saved_tensors_hooks(self._pack, self._unpack):
+            return super().forward(*args, **kwargs)
 
     def _pack(self, tensor: torch.Tensor) -> object:
         """What autograd keeps until backward: of a gathered parameter no more than how to find it again."""
@@ -607,121 +879,101 @@ class FullyShardedDataParallel(nn.Module):
             return kept
         sharded, *view = kept
         tensor = sharded.gathered().as_strided(*view)
-        self._backward_order.prefetch_after(sharded)
         if not sharded.shard.requires_grad:  # no gradient will tell when it is through
             sharded.free()
         return tensor
 
-    def _reduce(self, sharded: "ShardedParameter", gradient: torch.Tensor) -> None:
-        self._settle(in_flight=1)
-        self._reducing.append((sharded, *sharded.start_reducing(gradient)))
-
-    def _settle(self, in_flight: int) -> None:
-        """Wait for the oldest reduce-scatters, until only so many are in flight, and add up what they bring."""
-        while len(self._reducing) > in_flight:
-            sharded, mean, work = self._reducing.popleft()
-            work.wait()
-            mean = mean.to(sharded.shard.dtype)
-            if sharded.shard.grad is not None:
-                mean += sharded.shard.grad
-            sharded.shard.grad = mean
-
-    def _average_small(self) -> None:
-        """One all-reduce for all gradients of a dtype."""
-        by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
-        for parameter in self._small:
-            if parameter.grad is not None:
-                by_dtype.setdefault(parameter.dtype, []).append(parameter.grad)
-        for gradients in by_dtype.values():
-            flat = torch.cat([gradient.flatten() for gradient in gradients])
-            dist.all_reduce(flat, op=dist.ReduceOp.AVG, group=self.group)
-            parts = flat.split([gradient.numel() for gradient in gradients])
-            for gradient, part in zip(gradients, parts, strict=True):
-                gradient.copy_(part.view_as(gradient))
+    def _reduce(self, sharded: ShardedParameter, gradient: torch.Tensor) -> None:
+        sharded.free()
+        super()._reduce(sharded, gradient)
         ### END SOLUTION
 
-    def full_state_dict(self) -> dict[str, torch.Tensor]:
-        """The state dict of the wrapped module, put together from the shards of all ranks; all have to ask."""
+
+# %% nbgrader={"grade": true, "grade_id": "fully_sharded_data_parallel_check", "locked": true, "points": 14, "schema_version": 3, "solution": false, "task": false}
+check.fully_sharded_data_parallel(FullyShardedDataParallel)
+### BEGIN HIDDEN TESTS
+check.fully_sharded_data_parallel(FullyShardedDataParallel, world_sizes=(2, 3, 5, 8), seed=2504)
+### END HIDDEN TESTS
+
+# %% [markdown]
+# ### 4d. Prefetch
+#
+# **Difficulty** ●●●○○ · **Importance** ●●●○○ · **about 45 minutes**
+#
+# So far a rank stands still whenever a parameter is on its way. But parameters are mostly needed in the same order in every step, and in
+# backward, too.
+#
+# `PrefetchingFullyShardedDataParallel` is a `FullyShardedDataParallel` that remembers the order of the last step. When a parameter is needed,
+# it **starts** the all-gather of the one that comes next, before the layer computes, and does not wait for it until that one is needed. So
+# from the second step on, in forward and in backward, each layer but the first is under way while the layer before it computes.
+#
+# **Budget:** as in 4c. A parameter that was gathered in vain, because this step uses other layers, is waited for and freed in
+# `finish_gradient_synchronization()`, before an optimizer changes its shard.
+#
+# <details><summary>Hint 1: the idea</summary>
+# A dictionary from each parameter to the one that was needed after it, for forward and for backward. It is never wrong for long: each step writes it
+# anew while it reads it.
+# </details>
+# <details><summary>Hint 2: the skeleton</summary>
+# <pre>class Order:
+#     def restart(self): ...            # at the begin of a step: nothing was needed yet
+#     def prefetch_after(self, sharded):  # note that it came after the latest; start what came after it last time</pre>
+# Override <code>forward</code> (restart both orders), what gathers a parameter when it is read first and <code>_unpack</code> (prefetch),
+# and <code>finish_gradient_synchronization</code>.
+# </details>
+# <details><summary>Hint 3: reduce-scatters, too</summary>
+# They need not be waited for at once either. In <code>_reduce</code> free the parameter, wait for the reduce-scatters in flight until one is left, and start this one;
+# <code>finish_gradient_synchronization()</code> waits for the rest.
+# </details>
+
+
+# %% nbgrader={"grade": false, "grade_id": "prefetching", "locked": false, "schema_version": 3, "solution": true, "task": false}
+class PrefetchingFullyShardedDataParallel(FullyShardedDataParallel):
+    """Starts to gather a parameter when the one before it is used, in the order of the step before."""
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        super().__init__(*args, **kwargs)
         ### BEGIN SOLUTION
-        full = {shard: sharded.full() for shard, sharded in self._by_shard.items()}
-        state = dict(self.module.state_dict())
-        for name, parameter in self.module.named_parameters(remove_duplicate=False):
-            if parameter in full:
-                state[name] = full[parameter]
-        return state
+        self._forward_order, self._backward_order = Order(), Order()
+        self._reducing: deque[ShardedParameter] = deque()
+        ### END SOLUTION
 
+    def forward(self, *args: object, **kwargs: object) -> object:
+        """Call the module; the next parameter is on its way while one is used."""
+        ### BEGIN SOLUTION
+        self._forward_order.restart()
+        self._backward_order.restart()
+        return super().forward(*args, **kwargs)
+        ### END SOLUTION
 
-class ShardedParameter:
-    """A parameter of which every rank holds a flat shard of one size, the last ones padded with zeros."""
+    def finish_gradient_synchronization(self) -> None:
+        """Return when every gradient is there, and nothing is on its way."""
+        ### BEGIN SOLUTION
+        super().finish_gradient_synchronization()
+        self._settle(in_flight=0)
+        self._free(self._by_shard.values())  # what was gathered in vain
 
-    def __init__(
-        self, parameter: nn.Parameter, compute_dtype: torch.dtype | None, group: dist.ProcessGroup | None
-    ) -> None:
-        self.shape, self.numel, self.group = parameter.shape, parameter.numel(), group
-        self.dtype = compute_dtype or parameter.dtype
-        self.world_size = dist.get_world_size(group)
-        self.shard_numel = -(-self.numel // self.world_size)
-        own = self._padded(parameter).chunk(self.world_size)[dist.get_rank(group)]
-        self.shard = nn.Parameter(own.clone(), requires_grad=parameter.requires_grad)
-        self._flat: torch.Tensor | None = None
-        self._gathering: dist.Work | None = None
+    def _gather(self, sharded: ShardedParameter) -> torch.Tensor:
+        full = super()._gather(sharded)
+        self._forward_order.prefetch_after(sharded)
+        return full
 
-    def start_gathering(self) -> None:
-        if self._flat is None:
-            self._flat, self._gathering = self._gather(self.dtype)
+    def _unpack(self, kept: object) -> torch.Tensor:
+        tensor = super()._unpack(kept)
+        if not isinstance(kept, torch.Tensor):
+            self._backward_order.prefetch_after(kept[0])
+        return tensor
 
-    def gathered(self) -> torch.Tensor:
-        """The whole parameter in the dtype for computing, in memory that lasts until it is freed."""
-        self.start_gathering()
-        self._wait()
-        return self._flat[: self.numel].view(self.shape)
+    def _reduce(self, sharded: ShardedParameter, gradient: torch.Tensor) -> None:
+        sharded.free()
+        self._settle(in_flight=1)
+        sharded.start_reducing(gradient)
+        self._reducing.append(sharded)
 
-    def free(self) -> None:
-        self._wait()  # nothing may arrive in memory that is someone else's by then
-        self._flat = None
-
-    def start_reducing(self, gradient: torch.Tensor) -> tuple[torch.Tensor, dist.Work]:
-        """The shard of the mean gradient, and the work to wait for."""
-        mean = gradient.new_empty(self.shard_numel)
-        work = dist.reduce_scatter_single(
-            mean, self._padded(gradient), op=dist.ReduceOp.AVG, group=self.group, async_op=True
-        )
-        return mean, work
-
-    def full(self) -> torch.Tensor:
-        """The whole parameter in its own dtype, in memory of its own."""
-        flat, work = self._gather(self.shard.dtype)
-        work.wait()
-        return flat[: self.numel].view(self.shape)
-
-    def _gather(self, dtype: torch.dtype) -> tuple[torch.Tensor, dist.Work]:
-        shard = self.shard.detach().to(dtype)
-        flat = shard.new_empty(self.world_size * self.shard_numel)
-        return flat, dist.all_gather_single(flat, shard, group=self.group, async_op=True)
-
-    def _wait(self) -> None:
-        if self._gathering is not None:
-            self._gathering.wait()
-        self._gathering = None
-
-    def _padded(self, tensor: torch.Tensor) -> torch.Tensor:
-        missing = self.world_size * self.shard_numel - self.numel
-        return F.pad(tensor.flatten(), (0, missing))
-
-
-class Gather(torch.autograd.Function):
-    """From a shard to the whole parameter; in backward, from its gradient to that of the shard."""
-
-    @staticmethod
-    def forward(ctx, shard: torch.Tensor, sharded: ShardedParameter, reduce: Callable) -> torch.Tensor:
-        ctx.sharded, ctx.reduce = sharded, reduce
-        return sharded.gathered()
-
-    @staticmethod
-    def backward(ctx, gradient: torch.Tensor) -> tuple[None, None, None]:
-        ctx.sharded.free()
-        ctx.reduce(ctx.sharded, gradient)  # which brings it to the shard, later
-        return None, None, None
+    def _settle(self, in_flight: int) -> None:
+        """Wait for the oldest reduce-scatters, until only so many are in flight."""
+        while len(self._reducing) > in_flight:
+            self._reducing.popleft().finish_reducing()
 
 
 class Order:
@@ -732,6 +984,7 @@ class Order:
         self._latest: ShardedParameter | None = None
 
     def restart(self) -> None:
+        """Begin with the first parameter again."""
         self._latest = None
 
     def prefetch_after(self, sharded: ShardedParameter) -> None:
@@ -762,27 +1015,29 @@ def try_shards(wrapper):
 
 
 with fourranks.world().trace() as trace:
-    print(fourranks.world().run(try_shards, FullyShardedDataParallel)[0])
+    print(fourranks.world().run(try_shards, PrefetchingFullyShardedDataParallel)[0])
 trace.timeline("two steps of a model that no rank holds")
 
-# %% nbgrader={"grade": true, "grade_id": "fully_sharded_data_parallel_check", "locked": true, "points": 30, "schema_version": 3, "solution": false, "task": false}
-check.fully_sharded_data_parallel(FullyShardedDataParallel)
+# %% nbgrader={"grade": true, "grade_id": "prefetching_check", "locked": true, "points": 8, "schema_version": 3, "solution": false, "task": false}
+check.prefetching_fully_sharded_data_parallel(PrefetchingFullyShardedDataParallel)
 ### BEGIN HIDDEN TESTS
-check.fully_sharded_data_parallel(FullyShardedDataParallel, world_sizes=(2, 3, 5, 8), seed=2504)
+check.prefetching_fully_sharded_data_parallel(
+    PrefetchingFullyShardedDataParallel, world_sizes=(2, 3, 8), seed=2507
+)
 ### END HIDDEN TESTS
 
 # %% [markdown]
 # **Question 2 (graded by hand).** A model with P parameters is trained by ZeRO-3 on many GPUs, in bfloat16, with T tokens on each GPU in a step. Forward and backward take 6 · P · T floating-point operations a
-# GPU, at F = 495 · 10¹² per second; the network brings B = 50 GB/s to each GPU. How many bytes does a GPU receive in a step, and from how many tokens on can communication
-# hide behind the computation? How many with NVLink's 450 GB/s? Does a larger model need more tokens? And what would you gain and lose if the parameters were kept from forward to backward, instead of
+# GPU, at F = 495 · 10¹² per second. How many bytes does a GPU receive in a step, and from how many tokens on can communication
+# hide behind the computation: (a) with one GPU in each node, behind one network card of B = 50 GB/s; (b) across nodes with eight GPUs and eight such cards, all of which a collective can use; (c) inside one node, over NVLink's 450 GB/s? Does a larger model need more tokens? And what would you gain and lose if the parameters were kept from forward to backward, instead of
 # being freed and gathered again?
 
-# %% [markdown] nbgrader={"grade": true, "grade_id": "overlap_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
+# %% [markdown] nbgrader={"grade": true, "grade_id": "overlap_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 2**
 #
 # <!-- BEGIN SOLUTION -->
 # All-gather in forward, all-gather in backward, reduce-scatter: 3 · P elements of 2 bytes, times (N − 1)/N, which is nearly 1: 6P bytes, in 6P / B seconds. The computation
-# takes 6PT / F. It is the longer of the two when T ≥ F / B = 495 · 10¹² / 50 · 10⁹ ≈ **9,900 tokens** on each GPU; with 450 GB/s about **1,100**. The size of the model cancels out: both sides grow
+# takes 6PT / F. It is the longer of the two when T ≥ F / B. (a) 495 · 10¹² / 50 · 10⁹ ≈ **9,900 tokens** on each GPU. (b) Each card has to bring only an eighth of the bytes into the node, and NVLink hands them on: up to B = 8 · 50 = 400 GB/s for each GPU, about **1,240 tokens**. (c) 450 GB/s: about **1,100**. The size of the model cancels out: both sides grow
 # with P. So what decides is the batch on each GPU. (It is a lower limit: the first all-gather and the last reduce-scatter have nothing to hide behind, and overlap is never perfect.)
 #
 # Kept parameters save the all-gather in backward: 2P of traffic, as much as data parallelism, so a third less. But at the end of forward each rank holds all parameters in full, in bfloat16 2P bytes, which

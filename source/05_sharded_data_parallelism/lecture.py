@@ -20,20 +20,38 @@
 #
 # - count the bytes that training keeps for a parameter, and find them in the memory of real ranks, stage by stage of ZeRO,
 # - read from traces what each stage has to say to the other ranks: 2P, 2P, 2P and 3P,
-# - watch weights come and go, hide their transfer behind computation, and put torch's `fully_shard` beside your own,
-# - handle the corner cases: bfloat16, tied weights, sizes that do not divide, clipping, checkpoints made of shards.
+# - watch weights come and go, see what autograd keeps and recompute it, hide transfers behind computation, and put torch's
+#   `fully_shard` beside your own,
+# - handle the corner cases: bfloat16, tied weights, sizes that do not divide, clipping, checkpoints made of shards,
+# - train the transformer of lecture 04 under ZeRO-1 and FSDP, to the same loss.
 #
-# 90 minutes · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+# 110 minutes, 15 of them optional · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+#
+# [The exercise](../../exercises/05_sharded_data_parallelism/exercise.ipynb) · [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 #
 # As before, each run has a question and a variable for your answer.
 
 # %%
 # %load_ext fourranks
 import fourranks
-from fourranks.figures import compare, curves
+from fourranks.figures import compare, curves, finding, ledger, predicted, review
 from fourranks.trace.bandwidth import busbw_factor
 
 # %ranks start
+
+# %% [markdown]
+# ## Before you begin
+#
+# Three questions about earlier lectures. Answer them from memory, in the list below; `None` works, too.
+
+# %%
+ledger.begin("05")
+
+# %%
+remembered = [None, None, None]  # your answers
+
+# %%
+ledger.answers(remembered)
 
 # %% [markdown]
 # ## 1. Sixteen bytes
@@ -240,7 +258,10 @@ def sent(expression):
 
 
 print(f"stage 0 sends {sent('stage_0.step(rows)'):.2f} P")
-print(f"you predicted: {stage_1_sends}   stage 1 sends {sent('stage_1.step(rows)'):.2f} P")
+stage_1_sent = sent("stage_1.step(rows)")
+print(
+    f"{predicted(stage_1_sends, about='P that stage 1 sends', was=stage_1_sent)}stage 1 sends {stage_1_sent:.2f} P"
+)
 
 # %% [markdown]
 # The same! In lecture 02 an all-reduce *was* a reduce-scatter and an all-gather. ZeRO-1 pulls the two apart and puts the optimizer
@@ -287,8 +308,8 @@ class Stage2(Stage1):
 # A layer's weight is needed for one matrix multiplication in forward and one in backward, and not in between. **Stage 3** keeps parts
 # only. It gathers a weight when its layer begins, and forgets it when the layer is done; in backward once more.
 #
-# How can that be done? For a layer without bias, one function of autograd is enough. It saves its input for backward as always, and
-# *not* the weight, only this rank's part of it:
+# How can that be done? For a layer without bias, one `torch.autograd.Function` is enough: an operation of which we write both
+# directions (lecture 04, section 4). It saves its input for backward as always, and *not* the weight, only this rank's part of it:
 
 
 # %%
@@ -352,7 +373,7 @@ loss = stage_3.step(rows)
 traffic = {f"stage {n}": sent(f"stage_{n}.step(rows)") for n in range(4)}
 formula = {"stage 0": 2, "stage 1": 2, "stage 2": 2, "stage 3": 3}
 yours = {"stage 1": stage_1_sends, "stage 3": stage_3_sends}
-compare(traffic, formula, yours, "P", "Sent by each rank in a step, times (N−1)/N")
+compare(traffic, formula, yours, "P", "Sent by each rank in a step, in units of (N−1)/N · P")
 
 # %% [markdown]
 # 8 all-gathers and 4 reduce-scatters: the weights in forward, P; the weights again in backward, P; the gradients, P. **3P instead of 2P**
@@ -429,6 +450,14 @@ curves(lines, "ranks", "GB on each rank", title, log=True)
 
 # %% [markdown]
 # These are the numbers of ZeRO's paper: 120, 31.4, 16.6 and 1.9 GB. Stages 1 and 2 run into what they still replicate, 4P and 2P.
+#
+# Move the sliders: what is the largest model that stage 1 can keep on GPUs of 80 GB, however many they are? And how many ranks does
+# stage 3 need for 70 billion parameters?
+
+# %%
+from fourranks.figures import playgrounds
+
+playgrounds.zero_stages()
 
 # %% [markdown]
 # ## 6. Come and go
@@ -492,14 +521,111 @@ curves(lines, "ms", "MiB", "Stage 3 on rank 0: a model is made and takes two ste
 # higher the teeth.
 
 # %% [markdown]
+# ### What autograd keeps
+#
+# `ShardedLinear` decides itself what it saves for backward. In any other module autograd decides: each operation saves the tensors from which
+# its backward computes. You can watch that, and you can put something else in a tensor's place. Inside
+#
+# ```python
+# with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+# ```
+#
+# autograd keeps `pack(tensor)` of every tensor that an operation saves, and in backward uses `unpack` of what it has kept. Let us look, in
+# two layers of the model of section 1.
+#
+# **Question.** Two linear layers without bias, each followed by a GELU. How many tensors do they save for backward, and how many of these
+# are weights?
+
+# %%
+saved_tensors = {"in all": None, "weights": None}  # your predictions
+
+# %%
+# %%ranks 0
+from torch.autograd.graph import saved_tensors_hooks
+
+two_layers = mlp(layers=2)
+weight_at = {w.untyped_storage().data_ptr(): name for name, w in two_layers.named_parameters()}
+saved = []
+
+
+def pack(tensor):
+    name = weight_at.get(tensor.untyped_storage().data_ptr(), "an activation")
+    saved.append(f"{tuple(tensor.shape)}, strides {tensor.stride()}: {name}")
+    return tensor
+
+
+with saved_tensors_hooks(pack, lambda kept: kept):
+    y = two_layers(rows)
+print("\n".join(saved))
+
+# %%
+saved = world.pull("saved", [0])[0]
+weights = sum("weight" in each for each in saved)
+print(f"{predicted(*saved_tensors.values())}measured: {len(saved)} in all, of which {weights} of weights")
+
+# %% [markdown]
+# Each linear layer saves its input, from which the weight's gradient is computed, and each GELU its own. A weight is saved only for the gradient
+# of the layer's *input*, and nobody wants that of the rows. It is saved as a **view**: strides (1, 1024) belong to the transpose. A view has
+# the memory of what it is a view of, and by its address, `untyped_storage().data_ptr()`, `pack` has recognized it.
+#
+# So here is the way to FSDP for any module: let `pack` keep, in the place of a gathered weight, no more than how to gather it again. You
+# write that in the exercise. And here is the way to the other half of a GPU's memory, the activations: let it keep *nothing* of a layer
+# but its input, and let `unpack` compute the rest again. That is **recomputation**, or activation checkpointing, and torch has it, made of
+# these hooks: `checkpoint(layer, x, use_reentrant=False)` in the place of `layer(x)`.
+#
+# **Question.** Four layers of width 1024, each with its GELU, on 512 rows, where an activation takes 2 MiB. How many MiB are kept from
+# forward to backward, and how many FLOPs does the step take, in multiples of those without recomputation?
+
+# %%
+# your predictions
+kept_mib = {"everything kept": None, "layers recomputed": None}
+flops_over_plain = None
+
+# %%
+# %%ranks 0
+from torch.utils.checkpoint import checkpoint
+from torch.utils.flop_counter import FlopCounterMode
+
+
+def kept_and_flops(recompute):
+    """MiB that are there after forward and were not before, and the FLOPs of forward and backward."""
+    model, x = mlp(), torch.randn(512, 1024, device=device)
+    with Allocations() as memory, FlopCounterMode(display=False) as flops:
+        before = memory.now
+        for layer in (model[at : at + 2] for at in range(0, len(model), 2)):
+            x = checkpoint(layer, x, use_reentrant=False) if recompute else layer(x)
+        kept = memory.now - before
+        x.sum().backward()
+    return kept / 2**20, flops.get_total_flops()
+
+
+plain, recomputed = kept_and_flops(False), kept_and_flops(True)
+
+# %%
+(plain_mib, plain_flops), (recomputed_mib, flops) = (world.pull(n, [0])[0] for n in ("plain", "recomputed"))
+print(f"{predicted(flops_over_plain)}FLOPs: {flops / plain_flops:.2f} times as many")
+measured = {"everything kept": plain_mib, "layers recomputed": recomputed_mib}
+formula = {"everything kept": 8 * 2, "layers recomputed": 4 * 2}
+compare(measured, formula, kept_mib, "MiB", "Kept from forward to backward: 4 layers, 512 rows")
+
+# %% [markdown]
+# Half is gone, since each layer keeps its output alone. A Transformer's layer computes some ten activations on the way from its input to its
+# output, and saves more. The price is one more forward pass. Without recomputation forward is a third of a step, so the step grows by about a
+# third. (Here the first layer's backward is cheaper, because the rows need no gradient.) The random state is restored, so that dropout
+# drops the same elements again.
+#
+# Less often all or nothing is chosen than the right layers: *selective* recomputation forgets what is large and cheap to compute, such as
+# attention's scores. Under FSDP a recomputed layer gathers its weights for it, too, and keeps them for the backward that follows.
+
+# %% [markdown]
 # ## 7. Prefetch
 #
 # In the timeline of section 4 the ranks stand still whenever a weight is on its way. But it is known long before which weight comes next.
 # So ask for the next one *before* working on this one. That is **prefetching**, and it makes ZeRO-3 into **FSDP**, "fully sharded data
 # parallel".
 #
-# As in lecture 04, each layer also waits 5 ms in forward and 10 ms in backward, as a CPU does whose GPU computes. There are 8 layers of
-# width 256.
+# As in lecture 04, each layer also waits 5 ms in forward and 10 ms in backward, as a CPU does whose GPU computes: in the timelines
+# of this section "computes" is mostly pretended, and the messages are real. There are 8 layers of width 256.
 
 # %%
 # %%ranks
@@ -588,26 +714,36 @@ for weights in (without, ahead):
 # %% [markdown]
 # Without prefetching:
 
+
 # %%
-# %%ranks --trace
-train_once(without)
+def timeline_of(expression, title):
+    """What the ranks do meanwhile; the legend says that they pretend."""
+    with world.trace() as trace:
+        world.execute(expression)
+    return trace.timeline(title, computing="computing: pretended, asleep")
+
+
+timeline_of("train_once(without)", "Without prefetching: a step of 8 sharded layers, 4 ranks")
 
 # %% [markdown]
-# With it:
+# **Question.** Computing takes 8 · (5 + 10) = 120 ms, and the timeline shows what waiting for weights adds to it. How many milliseconds
+# will a step take with prefetching?
 
 # %%
-# %%ranks --trace
-train_once(ahead)
+step_ms = {"with prefetching": None}  # your prediction
+
+# %% [markdown]
+# With prefetching:
+
+# %%
+timeline_of("train_once(ahead)", "With prefetching: a step of 8 sharded layers, 4 ranks")
 
 # %% [markdown]
 # The thin bars are calls under way while the rank computes: in forward the next layer's weight; in backward the next weight and the last
 # gradient, at the same time. What cannot hide: the first weight, the last layer's when backward turns around, and the last gradient. (Gloo
 # does not tell when a reduce-scatter was done; its bar ends where the rank asks for it, a layer later.)
 #
-# **Question.** Computing takes 8 · (5 + 10) = 120 ms. How long is a step without, and with prefetching?
-
-# %%
-step_ms = {"without": None, "with prefetching": None}  # your predictions
+# Now by the clock, several times each:
 
 
 # %%
@@ -639,15 +775,26 @@ steps = {
 talking, measured = world.pull("talking")[0], world.pull("steps")[0]
 title = f"A step of 8 sharded layers; communication alone takes {talking:.0f} ms"
 compare(measured, {"without": 120 + talking, "with prefetching": 120}, step_ms, "ms", title)
+hidden = (measured["without"] - measured["with prefetching"]) / talking
+finding(
+    hidden > 0.2,
+    f"prefetching hid {hidden:.0%} of the communication.",
+    f"prefetching hid only {hidden:.0%} of the communication: with more ranks than free cores, adding needs the time that it should hide in.",
+)
 
 # %% [markdown]
 # The price of prefetching is memory: *two* whole weights are there, one in use and one on its way. If you prefetch everything at once,
 # you get the fastest step, but also stage 2's memory. FSDP limits how far ahead it runs.
 #
-# **When is it hidden altogether?** A layer of p parameters computes 2pT operations for T tokens in forward, while 2p bytes of bfloat16
-# arrive: at F operations and B bytes a second that hides if T ≥ F/B. Backward computes twice as much, and moves twice as much. So it is
-# data parallelism's rule once more: with an H100 at half of its 989 TFLOP/s, some 9,900 tokens a rank behind a 50 GB/s network card,
-# and 1,100 behind NVLink's 450 GB/s.
+# **When is it hidden altogether?** A layer of p parameters computes 2pT operations for T tokens in forward, while 2p bytes of
+# bfloat16 arrive: at F operations and B bytes a second that hides if T ≥ F/B. Backward computes twice as much, and moves twice as
+# much. So it is data parallelism's rule once more, and B depends on the node as it did there (lecture 03, section 7). With H100s at
+# half of their 989 TFLOP/s it takes
+#
+# - some **9,900** tokens on each rank with one GPU in a node, behind one card of 50 GB/s,
+# - some **1,240** across nodes of eight GPUs and eight cards: each card brings an eighth of the weights into the node, and NVLink
+#   hands it on, so that up to 400 GB/s arrive at each rank,
+# - some **1,100** inside one node, over NVLink's 450 GB/s.
 
 # %% [markdown]
 # ## 8. torch's own
@@ -688,19 +835,13 @@ print(type(torchs.model[0].weight).__name__, torchs.model[0].weight.to_local().s
 # `step` has no line that a single process would not have. Parameters have become **DTensors**: they say that they are 1024 × 1024, and
 # hold 256 rows here. (Ours cut the flattened weight; torch cuts dimension 0.)
 #
-# **Question.** Five steps on the same data: by how much does torch's loss differ from ours?
-
-# %%
-difference_from_torch = None  # your prediction
+# Are the losses ours, too? Five steps on the same data:
 
 # %%
 # %%ranks
 theirs = [torchs.step(rows).item() for _ in range(5)]
 difference = max(abs(a - b) for a, b in zip(theirs, losses["stage 3"], strict=True))
 print(f"losses {theirs[0]:.3e} … {theirs[-1]:.3e}, at most {difference:.1e} from ours")
-
-# %%
-print("you predicted:", difference_from_torch, "  measured:", max(world.pull("difference")))
 
 # %%
 # %%ranks --trace
@@ -784,7 +925,10 @@ keeps = Torch(mlp(), reshard_after_forward=False)
 loss = keeps.step(rows)
 
 # %%
-print("you predicted:", kept_weights_send, f"  sent: {sent('keeps.step(rows)'):.2f} P")
+keeps_sent = sent("keeps.step(rows)")
+print(
+    f"{predicted(kept_weights_send, about='P sent with kept weights', was=keeps_sent)}sent: {keeps_sent:.2f} P"
+)
 
 # %% [markdown]
 # P less: backward finds the weights in place. That is stage 2's traffic, and stage 2's memory, from forward to backward.
@@ -885,7 +1029,8 @@ class MixedStage3(Stage3):
 # %% [markdown]
 # Torch calls it a `MixedPrecisionPolicy`: `param_dtype` for weights on their way and in use, `reduce_dtype` for gradients on their way.
 #
-# **Question.** How many bytes a parameter does a rank send in a step (times (N−1)/N, as before)? Plain data parallelism in float32: 2 · 4.
+# **Question.** How many bytes a parameter does a rank send in a step (in units of (N−1)/N, as before)? Plain data parallelism in
+# float32: 2 · 4.
 
 # %%
 # your predictions, in bytes a parameter
@@ -913,7 +1058,9 @@ print("ours and torch's:", ", ".join(f"{ours:.3e} {theirs:.3e}" for ours, theirs
 runs = ["stage_0", "stage_3", "mixed", "torchs_mixed", "torchs_bfloat16"]
 measured = {name: 4 * sent(f"{run}.step(rows)") for name, run in zip(bytes_sent, runs, strict=True)}
 formula = dict(zip(bytes_sent, [2 * 4, 3 * 4, 2 + 2 + 4, 2 + 2 + 4, 3 * 2], strict=True))
-compare(measured, formula, bytes_sent, "bytes", "Sent by each rank for each parameter, times (N−1)/N")
+compare(
+    measured, formula, bytes_sent, "bytes", "Sent by each rank for each parameter, in units of (N−1)/N bytes"
+)
 
 # %% [markdown]
 # With bfloat16 on the wire stage 3 sends no more than plain data parallelism in float32. Gradients are often added in float32
@@ -962,7 +1109,7 @@ kept_rows = [layer.weight.to_local().shape[0] for layer in odd]
 # %%
 kept_rows = [list(each) for each in zip(*world.pull("kept_rows"), strict=True)]
 for name, each in zip(rows_on_ranks, kept_rows, strict=True):
-    print(f"{name}: you predicted {rows_on_ranks[name]}; kept {each}")
+    print(f"{name}: {predicted(rows_on_ranks[name], about=f'how {name} are kept', was=each)}kept {each}")
 
 # %%
 # %%ranks --trace
@@ -1070,6 +1217,8 @@ compare(counted, None, frozen_calls, "", "Two of four layers frozen")
 # %% [markdown]
 # ### Clipping
 #
+# *Optional: the exercise does not need it.*
+#
 # Large models clip gradients: if the norm of *all* gradients together exceeds a limit, all are scaled down. `clip_grad_norm_` computes that
 # norm from the gradients it sees. Here each rank sees a quarter.
 #
@@ -1123,6 +1272,8 @@ print(f"{type(norm).__name__}, whole norm {norm.full_tensor():.3g}, ours {common
 # %% [markdown]
 # ## 11. Checkpoints without a whole model
 #
+# *Optional: the exercise does not need it.*
+#
 # In lecture 04 rank 0 wrote the checkpoint, because all ranks held the same. Now no rank has everything, and gathering everything on one
 # rank is what we wanted to avoid. So **each rank writes its part**. `torch.distributed.checkpoint` does that.
 
@@ -1154,11 +1305,7 @@ for name in sorted(os.listdir(checkpoint)):
 # Four files of weights, m and v, a quarter each, and `.metadata`, which says which rows are where. So they can be read by any number of
 # ranks.
 #
-# **Question.** We go on for three steps, with four ranks and with *two*, each with twice as many rows. By how much will the mean losses
-# differ?
-
-# %%
-two_and_four_differ_by = None  # your prediction
+# We go on for three steps, with four ranks and with *two*, each with twice as many rows:
 
 
 # %%
@@ -1202,7 +1349,7 @@ two = fourranks.world().run(go_on, checkpoint, steps=3)[0]
 difference = max(abs(a - b) for a, b in zip(four, two, strict=True))
 print("four ranks:", four)
 print("two ranks: ", two)
-print("you predicted:", two_and_four_differ_by, "  measured:", difference)
+print(f"they differ by at most {difference:.1e}")
 
 # %% [markdown]
 # Each rank reads the rows that are its own now, wherever they were written. (For a checkpoint that anybody can load, ask for whole
@@ -1218,15 +1365,182 @@ print("you predicted:", two_and_four_differ_by, "  measured:", difference)
 # | ZeRO-2 | and gradients | 2P; more with accumulation | 2P + 14P/N | large models without accumulation |
 # | ZeRO-3, FSDP | and weights | 3P; more with accumulation | 16P/N | when 2P alone are too much |
 #
-# - **Activations are not sharded.** They depend on the rows, and each rank has its own. When *they* do not fit: smaller microbatches,
-#   or recompute them (lecture 08).
+# - **Activations are not sharded.** They depend on the rows, and each rank has its own. When *they* do not fit: smaller
+#   microbatches, or recomputation (section 6), for about a third more computing.
 # - **A layer must fit**, whole, with its gradient and its activations, on one rank. If it does not, split the multiplication (06).
 # - **More ranks, fewer tokens on each**: 3P does not shrink, computing does. Beyond the batch where T = F/B ranks wait for weights.
 #   *Hybrid sharding* then shards within a node, over NVLink, and replicates across nodes: `fully_shard` takes a mesh of two axes.
 # - **Offloading** parks parts in the CPU's memory (`CPUOffloadPolicy`): another level of lecture 01's hierarchy, behind PCIe.
 # - **Names.** DeepSpeed counts ZeRO in stages; PyTorch's FSDP is stage 3 (`SHARD_GRAD_OP` of its first version is stage 2), and
-#   `ZeroRedundancyOptimizer` stage 1. In JAX it is a sharding that you declare; lecture 08 does it in ten lines. (Stanford's CS336, whose
-#   lecture this course grew from, mentions FSDP but does not use it.)
+#   `ZeroRedundancyOptimizer` stage 1. (Stanford's CS336, whose lecture this course grew from, mentions FSDP but does not use it.)
+# - **In JAX** it is a sharding that you declare, and the compiler inserts the collectives: `jax.device_put(w, NamedSharding(mesh,
+#   PartitionSpec("data", None)))` for a weight cut by rows over the mesh's axis "data", and then `jax.jit` of the ordinary step.
+#   There is no `shard(model, axis_name=…)`, as one set of notes has it. Levanter, a library for language models that is built this
+#   way, is by Stanford's CRFM (not "Lavanter", and not by HAI).
+
+# %% [markdown]
+# ## 13. The model that learns to write, sharded
+#
+# Lecture 04 has trained a transformer of 1.3 million parameters on the text of this course (`fourranks/learner/model.py`, a page of
+# code), in one process and with DDP. The loop is `train` in `fourranks/learner/training.py`: forward, backward, step. Sharding changes
+# the optimizer or the model that it is given, and not a line of the loop. We train twice, for 250 steps each:
+#
+# - **ZeRO-1**: DDP, and torch's `ZeroRedundancyOptimizer`, in which each rank updates some of the parameters and broadcasts them;
+# - **FSDP**: `fully_shard` on each of the six layers.
+#
+# **Question.** The model has 1.29 million parameters in float32. How many MiB will each rank send in a step under FSDP?
+
+# %%
+fsdp_sends = None  # your prediction, in MiB
+
+# %%
+# %ranks start -n 4
+world = fourranks.world()
+
+# %%
+# %ranks start -n 4
+world = fourranks.world()
+
+# %%
+# %%ranks
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.nn.parallel import DistributedDataParallel
+
+import fourranks
+from fourranks.learner.corpus import course
+from fourranks.learner.model import Config, transformer
+from fourranks.learner.training import train
+
+corpus, steps = course(), 250
+config = Config(len(corpus.alphabet))
+
+
+# %%
+# %%ranks
+def train_on_my_rows(model, optimizer, name, **options):
+    """The loss on the whole batch in each step: the mean of what the ranks saw on their rows."""
+    counted = fourranks.progress(range(steps), name)
+    losses = train(model, optimizer, corpus, counted, rank, world_size, **options)
+    dist.all_reduce(losses := torch.tensor(losses, device=device))
+    return (losses / world_size).tolist()
+
+
+def train_alone():
+    """The losses of one process, which reads all rows."""
+    model = transformer(config).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    return train(model, optimizer, corpus, fourranks.progress(range(steps), "one process"))
+
+
+# %%
+# %%ranks
+writer = DistributedDataParallel(transformer(config).to(device))
+optimizer = ZeroRedundancyOptimizer(writer.parameters(), torch.optim.AdamW, lr=3e-3)
+zero_losses = train_on_my_rows(writer, optimizer, "ZeRO-1")
+
+# %%
+# %%ranks
+writer = transformer(config).to(device)
+for layer in writer:
+    fully_shard(layer)
+fully_shard(writer)
+optimizer = torch.optim.AdamW(writer.parameters(), lr=3e-3)
+fsdp_losses = train_on_my_rows(writer, optimizer, "FSDP")
+
+# %%
+parameters = world.pull("sum(weight.numel() for weight in transformer(config).parameters())", [0])[0]
+with world.trace() as trace:
+    world.execute("train(writer, optimizer, corpus, [steps], rank, world_size)")
+mebibytes = sum(busbw_factor(row.op, 4) * row.nbytes for row in trace.table().rows) / 2**20
+compare(
+    {"FSDP": mebibytes},
+    {"FSDP": 3 * 3 / 4 * parameters * 4 / 2**20},
+    {"FSDP": fsdp_sends},
+    "MiB",
+    "Sent by each rank in a step",
+)
+
+# %% [markdown]
+# Three quarters of 3P, as in section 4. We draw both over the losses of lecture 04. Where it has not been run beside this notebook,
+# rank 0 trains alone first.
+
+# %%
+from fourranks.figures import strategies
+
+lines = {"ZeRO-1": world.pull("zero_losses", [0])[0], "FSDP": world.pull("fsdp_losses", [0])[0]}
+for name, losses in lines.items():
+    strategies.keep(name, losses)
+known = strategies.kept(lines["FSDP"][0])
+
+# %%
+if "one process" not in known:
+    world.execute("losses = train_alone()", ranks=[0])
+    strategies.keep("one process", world.pull("losses", [0])[0])
+
+# %%
+lines = strategies.kept(lines["FSDP"][0])
+strategies.over_one_another(lines, "The model that learns to write, under each strategy so far")
+
+# %%
+largest = {name: max(apart) for name, apart in strategies.apart(lines, "one process").items()}
+finding(
+    max(largest.values()) < 1e-3,
+    f"No strategy's losses differ from those of one process by more than {max(largest.values()):.0e}.",
+    f"The losses differ by up to {max(largest.values()):.0e}: training has made differences in the last bit grow.",
+)
+
+# %% [markdown]
+# Where a number is *stored* has no influence on its value. The ranks gather the same weights, average the same gradients and take the
+# same step of AdamW; only sums are added up in another order. Here is what the model writes with the weights that FSDP has trained:
+
+# %%
+# %%ranks
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+
+everything = StateDictOptions(full_state_dict=True, cpu_offload=True)
+state = get_model_state_dict(writer, options=everything)  # gathered; rank 0 has it
+
+# %%
+from fourranks.learner.corpus import course, write
+from fourranks.learner.model import Config, transformer
+
+corpus = course()
+writer = transformer(Config(len(corpus.alphabet)))
+writer.load_state_dict(world.pull("state", [0])[0])
+print(write(writer, corpus, "A shard ", seed=5))
+
+# %% [markdown]
+# **Train it with yours** (optional). Paste the cells of the exercise that define `FullyShardedDataParallel` and what it uses into this cell,
+# and return the model wrapped in it. With `None` nothing happens.
+
+
+# %%
+# %%ranks
+def my_wrapper(model):
+    return None  # your own: return FullyShardedDataParallel(model)
+
+
+# %%
+# %%ranks
+mine_wraps = my_wrapper(transformer(config).to(device))
+if mine_wraps is None:
+    print("No wrapper of yours yet.")
+else:
+    optimizer = torch.optim.AdamW(mine_wraps.parameters(), lr=3e-3)
+    finish = mine_wraps.finish_gradient_synchronization
+    by_mine = train_on_my_rows(mine_wraps, optimizer, "yours", before_step=finish)
+    differences = [abs(one - other) for one, other in zip(by_mine, fsdp_losses, strict=True)]
+    print(f"Your losses differ from those of fully_shard by at most {max(differences):.0e}.")
+
+# %% [markdown]
+# ## How good were your predictions?
+#
+# The next cell divides each number that you predicted by what was found. Your predictions are kept beside this notebook, in the folder
+# `.fourranks`; when you change one and run its cells again, the last one counts.
+
+# %%
+review()
 
 # %% [markdown]
 # ## We saw
@@ -1235,8 +1549,9 @@ print("you predicted:", two_and_four_differ_by, "  measured:", difference)
 #   ranks gave what the formulas say: 16P, 8P + 8P/N, 4P + 12P/N, 16P/N in float32.
 # - **2P, 2P, 2P, 3P.** An all-reduce is a reduce-scatter and an all-gather; stages 1 and 2 put the optimizer between the two. Stage 3
 #   gathers weights twice.
-# - **Weights come and go** in a saw of single layers. Prefetching hides their coming behind the layer before. `fully_shard` makes the same
+# - **Weights come and go** in a saw of single layers. What autograd keeps can be something else: how to gather or to recompute it. Prefetching hides their coming behind the layer before. `fully_shard` makes the same
 #   calls, and the same losses; one unit for the whole model would defeat it.
+# - **The model that learns to write**, under ZeRO-1 and FSDP: the curve of one process.
 # - **Corners**: masters stay home and bfloat16 travels; parts are padded, down to nothing; tied weights share a unit; a norm needs an
 #   all-reduce; a checkpoint is made of parts and fits other numbers of ranks.
 #
@@ -1245,10 +1560,13 @@ print("you predicted:", two_and_four_differ_by, "  measured:", difference)
 #
 # **Next**: sharding has split what is *stored*. Lecture 06 splits what is *computed*: every rank multiplies a part of each matrix.
 #
-# **Sources and further reading.** Rajbhandari and others, *ZeRO: memory optimizations toward training trillion parameter models*, arXiv
-# 1910.02054 · Zhao and others, *PyTorch FSDP*, 2304.11277 · Micikevicius and others, *Mixed precision training*, 1710.03740 · Stanford
-# CS229S (fall 2023), on parallelism · Stanford CS336 (spring 2025), lecture 8 · PyTorch 2.13, documentation of `fully_shard` and of
-# `torch.distributed.checkpoint`
+# **Sources and further reading.** Rajbhandari and others, *ZeRO: memory optimizations toward training trillion parameter models*,
+# [arXiv 1910.02054](https://arxiv.org/abs/1910.02054) · Zhao and others, *PyTorch FSDP*, [arXiv
+# 2304.11277](https://arxiv.org/abs/2304.11277) · Micikevicius and others, *Mixed precision training*, [arXiv
+# 1710.03740](https://arxiv.org/abs/1710.03740) · [Stanford CS229S (fall 2023)](https://cs229s.stanford.edu/fall2023/), on
+# parallelism · [Stanford CS336 (spring 2025), lecture 8](https://github.com/stanford-cs336/spring2025-lectures) · PyTorch 2.13,
+# documentation of [`fully_shard`](https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html) and of
+# [`torch.distributed.checkpoint`](https://docs.pytorch.org/docs/stable/distributed.checkpoint.html)
 
 # %%
 # %ranks stop

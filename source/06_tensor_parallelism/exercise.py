@@ -13,7 +13,7 @@
 # %% [markdown]
 # # 06 Tensor parallelism: can four ranks be one layer?
 #
-# A layer that is too wide for one rank is cut along its width: every rank has a part of each weight, all ranks work on the same batch, and what they
+# A layer that is too wide for one rank is sharded along its width: every rank has a part of each weight, all ranks work on the same batch, and what they
 # send each other are activations. Here you build the layers, forward and backward, such that nobody who uses them can tell the difference.
 #
 # You will
@@ -24,7 +24,10 @@
 # - count: which collective, how many bytes, in forward and in backward,
 # - for those who want more: cut what is left, along the sequence.
 #
-# 3 to 4 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
+# 4 to 5 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
+#
+# [The lecture](../../lectures/06_tensor_parallelism/lecture.ipynb) has the ideas; here you build them. On one page each:
+# [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
 # ## Rules of the game
@@ -46,10 +49,10 @@
 #
 # `Attention??` in a cell of its own shows the source.
 #
-# **Whole and cut.** A tensor is *whole* when every rank has all of it, the same everywhere, and *cut along `dim`* when rank r of N has the r-th of N equal
-# parts. What is whole has a whole gradient, the same on every rank; what is cut has its part of the gradient. That holds for inputs, outputs and weights
-# alike, and whoever writes a layer relies on it for the gradient that comes in and sees to it for the gradient that goes out. (DTensor calls the two
-# `Replicate` and `Shard(dim)`; what has still to be summed over the ranks, a *summand* below, is its `Partial`.)
+# **Replicated, sharded, partial** are DTensor's words, `Replicate`, `Shard(dim)` and `Partial`. A tensor is *replicated* when every rank has all of it, the same everywhere, and *sharded
+# along `dim`* when rank r of N has the r-th of N equal parts. It is *partial* when each rank has a *partial sum* of full size, and the tensor is the sum of all of them. What is
+# replicated has a replicated gradient; what is sharded has its shard of the gradient. That holds for inputs, outputs and weights
+# alike: a layer relies on it for the gradient that comes in, and sees to it for the gradient that goes out.
 #
 # **Every module has `load_full(state_dict)`.** It is given the state dict of the whole module on every rank, and copies this rank's shards into the parameters that
 # are there, without asking the other ranks. Until then a module's weights may be anything. Parameters have the names of the whole module's, and the shape of the shard.
@@ -81,15 +84,17 @@ from autograder.unsharded import MLP, Attention, DeepMLP, PreNormMLP
 # %% [markdown]
 # ## 1. To the ranks and back, with gradients
 #
+# **Difficulty** ●●○○○ · **Importance** ●●●●● · **about 45 minutes**
+#
 # `dist.all_reduce` fills a tensor, and autograd knows nothing of it: whatever you compute from the result has lost its history. So each of
 # these functions needs a `torch.autograd.Function`, a class with a forward and a backward of its own.
 #
 # | | x | forward returns | backward makes of the gradient g of the output | Megatron calls it |
 # |---|---|---|---|---|
-# | `copy_to_ranks(x, group)` | whole | x, as it is | the sum of all ranks' g | f |
-# | `reduce_from_ranks(x, group)` | a summand on each rank | the sum over the ranks, whole | g, as it is | g |
-# | `gather_from_ranks(x, dim, group)` | cut along `dim` | all parts, put together along `dim` | this rank's part of g | |
-# | `scatter_to_ranks(x, dim, group)` | whole | this rank's part along `dim` | all ranks' g, put together | |
+# | `copy_to_ranks(x, group)` | replicated | x, as it is | the sum of all ranks' g | f |
+# | `reduce_from_ranks(x, group)` | a partial sum on each rank | the sum over the ranks, replicated | g, as it is | g |
+# | `gather_from_ranks(x, dim, group)` | sharded along `dim` | all parts, put together along `dim` | this rank's part of g | |
+# | `scatter_to_ranks(x, dim, group)` | replicated | this rank's part along `dim` | all ranks' g, put together | |
 #
 # They come in pairs: what one does in forward, the other does in backward.
 #
@@ -99,7 +104,7 @@ from autograder.unsharded import MLP, Attention, DeepMLP, PreNormMLP
 # backward    g0+g1+g2+g3 <─ gr       g ─> g, g, g, g        g ─> gr                 g0|g1|g2|g3 <─ gr
 # ```
 #
-# Why does `reduce_from_ranks` not sum in backward? All ranks go on with the same sum and compute the same loss. It is *one* loss, and its derivative by each summand
+# Why does `reduce_from_ranks` not sum in backward? All ranks go on with the same sum and compute the same loss. It is *one* loss, and its derivative by each partial sum
 # is g. To sum the four equal g would make all gradients before this layer four times too large.
 #
 # - **Neither x nor g is changed.** Autograd hands the same g to others as well.
@@ -113,11 +118,9 @@ from autograder.unsharded import MLP, Attention, DeepMLP, PreNormMLP
 #     def forward(ctx, x, factor):
 #         ctx.factor = factor              # for backward
 #         return x * factor
-#
 #     @staticmethod
 #     def backward(ctx, gradient):
 #         return gradient * ctx.factor, None   # one for each argument of forward
-#
 # y = _Double.apply(x, 2)</pre>
 # </details>
 # <details><summary>Hint 2: copies</summary>
@@ -156,7 +159,7 @@ class _CopyToRanks(torch.autograd.Function):
     ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "copy_to_ranks_check", "locked": true, "points": 5, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "copy_to_ranks_check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
 check.copy_to_ranks(copy_to_ranks)
 ### BEGIN HIDDEN TESTS
 check.copy_to_ranks(copy_to_ranks, world_sizes=(2, 3, 8), seed=2601)
@@ -165,7 +168,7 @@ check.copy_to_ranks(copy_to_ranks, world_sizes=(2, 3, 8), seed=2601)
 
 # %% nbgrader={"grade": false, "grade_id": "reduce_from_ranks", "locked": false, "schema_version": 3, "solution": true, "task": false}
 def reduce_from_ranks(x: torch.Tensor, group: dist.ProcessGroup | None = None) -> torch.Tensor:
-    """The sum of the ranks' summands, whole on every rank."""
+    """The sum of the ranks' partial sums, replicated."""
     ### BEGIN SOLUTION
     return _ReduceFromRanks.apply(x, group)
 
@@ -197,7 +200,7 @@ def try_reduce(reduce_from_ranks):
 
 fourranks.world().run(try_reduce, reduce_from_ranks)
 
-# %% nbgrader={"grade": true, "grade_id": "reduce_from_ranks_check", "locked": true, "points": 5, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "reduce_from_ranks_check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
 check.reduce_from_ranks(reduce_from_ranks)
 ### BEGIN HIDDEN TESTS
 check.reduce_from_ranks(reduce_from_ranks, world_sizes=(2, 3, 8), seed=2602)
@@ -254,7 +257,7 @@ class _GatherFromRanks(torch.autograd.Function):
     ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "gather_from_ranks_check", "locked": true, "points": 5, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "gather_from_ranks_check", "locked": true, "points": 6, "schema_version": 3, "solution": false, "task": false}
 check.gather_from_ranks(gather_from_ranks)
 ### BEGIN HIDDEN TESTS
 check.gather_from_ranks(gather_from_ranks, world_sizes=(2, 3, 8), seed=2603)
@@ -281,7 +284,7 @@ class _ScatterToRanks(torch.autograd.Function):
     ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "scatter_to_ranks_check", "locked": true, "points": 5, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "scatter_to_ranks_check", "locked": true, "points": 6, "schema_version": 3, "solution": false, "task": false}
 check.scatter_to_ranks(scatter_to_ranks)
 ### BEGIN HIDDEN TESTS
 check.scatter_to_ranks(scatter_to_ranks, world_sizes=(2, 3, 8), seed=2604)
@@ -290,29 +293,31 @@ check.scatter_to_ranks(scatter_to_ranks, world_sizes=(2, 3, 8), seed=2604)
 # %% [markdown]
 # ## 2. Cut the width: a gather after every layer
 #
+# **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 45 minutes**
+#
 # The plainest way to cut a deep MLP: every rank computes its part of each layer's outputs, and all ranks gather them, since the next layer reads
 # them all. With a width of 1,024 and 4 ranks, each has 256 rows of every weight.
 #
 # ```
 #         ┌ W1, rows of rank r ┐                 ┌ W2, rows of rank r ┐
 # x ──────┤                    ├─ GELU ─ gather ─┤                    ├─ GELU ─ gather ── …
-# whole   └                    ┘   cut    whole  └                    ┘   cut    whole
+# repl.   └                    ┘ sharded  repl.  └                    ┘ sharded  repl.
 # ```
 #
 # `AllGatherMLP(width, num_layers, group=None)` equals `DeepMLP(width, num_layers)`.
 #
 # | | |
 # |---|---|
-# | x, and what comes out | whole, (…, width) |
-# | `layers.i.weight` | cut along dimension 0: (width / N, width) |
-# | `layers.i.bias` | cut along dimension 0: (width / N) |
+# | x, and what comes out | replicated, (…, width) |
+# | `layers.i.weight` | sharded along dimension 0: (width / N, width) |
+# | `layers.i.bias` | sharded along dimension 0: (width / N) |
 # | refused | a width that does not divide by the ranks |
 #
 # **Budget**, with S the bytes of x. Forward: an all-gather (to S bytes) for each layer. Backward: an all-reduce of S bytes for the gradient of x, and for each layer but
 # the last a *reduce-scatter* of S bytes.
 #
 # Why a reduce-scatter? What a rank knows of the gradient of a gathered activation is what *its* rows of the next weight make of it: a
-# summand, of the whole width. It needs the sum, but only for the columns that it has computed itself. `gather_from_ranks` and then `copy_to_ranks` is right, too, but
+# partial sum, of the whole width. It needs the sum, but only for the columns that it has computed itself. `gather_from_ranks` and then `copy_to_ranks` is right, too, but
 # sums everything for everybody with an all-reduce, and then throws all but one part away: twice the bytes. Only the last gather is followed by something that all
 # ranks do alike.
 #
@@ -344,7 +349,7 @@ class AllGatherMLP(nn.Module):
         ### END SOLUTION
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x: (..., width), whole; and so is what comes out."""
+        """x: (..., width), replicated; and so is what comes out."""
         ### BEGIN SOLUTION
         *inner, last = self.layers
         x = copy_to_ranks(x, self.group)
@@ -416,6 +421,8 @@ check.all_gather_mlp(AllGatherMLP, world_sizes=(2, 3, 8), seed=2605)
 # %% [markdown]
 # ## 3. Columns: cut the outputs
 #
+# **Difficulty** ●●○○○ · **Importance** ●●●●○ · **about 20 minutes**
+#
 # In the formula y = xA, Megatron cuts the matrix A into columns: each rank computes some of the outputs from all of the inputs. `nn.Linear` keeps A transposed, as
 # `weight` of shape (out_features, in_features), so that columns of A are *rows* of `weight`.
 #
@@ -423,10 +430,10 @@ check.all_gather_mlp(AllGatherMLP, world_sizes=(2, 3, 8), seed=2605)
 #
 # | | |
 # |---|---|
-# | x | whole, (…, in_features) |
-# | comes out | cut along the last dimension: (…, out_features / N). With `gather_output=True` whole: (…, out_features) |
-# | `weight` | cut along dimension 0: (out_features / N, in_features) |
-# | `bias` | cut along dimension 0, or None with `bias=False` |
+# | x | replicated, (…, in_features) |
+# | comes out | sharded along the last dimension: (…, out_features / N). With `gather_output=True` replicated: (…, out_features) |
+# | `weight` | sharded along dimension 0: (out_features / N, in_features) |
+# | `bias` | sharded along dimension 0, or None with `bias=False` |
 # | refused | `out_features` that do not divide by the ranks |
 #
 # **Budget.** Forward: nothing, or with `gather_output` an all-gather of the output. Backward: an all-reduce of the gradient of x.
@@ -458,7 +465,7 @@ class ColumnParallelLinear(nn.Module):
         ### END SOLUTION
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x: (..., in_features), whole. Returns this rank's outputs, or with `gather_output` all of them."""
+        """x: (..., in_features), replicated. Returns this rank's outputs, or with `gather_output` all of them."""
         ### BEGIN SOLUTION
         y = F.linear(copy_to_ranks(x, self.group), self.weight, self.bias)
         return gather_from_ranks(y, -1, self.group) if self.gather_output else y
@@ -473,7 +480,7 @@ class ColumnParallelLinear(nn.Module):
         ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "column_parallel_linear_check", "locked": true, "points": 9, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "column_parallel_linear_check", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
 check.column_parallel_linear(ColumnParallelLinear)
 ### BEGIN HIDDEN TESTS
 check.column_parallel_linear(ColumnParallelLinear, world_sizes=(2, 3, 8), seed=2606)
@@ -482,22 +489,24 @@ check.column_parallel_linear(ColumnParallelLinear, world_sizes=(2, 3, 8), seed=2
 # %% [markdown]
 # ## 4. Rows: cut the inputs
 #
-# The other way: each rank has some of the inputs, and the part of the matrix that multiplies them. What it computes has the full width, but is only a *summand* of the output.
+# **Difficulty** ●●○○○ · **Importance** ●●●●○ · **about 20 minutes**
+#
+# The other way: each rank has some of the inputs, and the part of the matrix that multiplies them. What it computes has the full width, but is only a *partial sum* of the output.
 #
 # `RowParallelLinear(in_features, out_features, bias=True, input_is_parallel=True, group=None)` equals `nn.Linear(in_features, out_features, bias)`.
 #
 # | | |
 # |---|---|
-# | x | cut along the last dimension: (…, in_features / N). With `input_is_parallel=False` whole, and the layer cuts it itself |
-# | comes out | whole, (…, out_features) |
-# | `weight` | cut along dimension 1: (out_features, in_features / N) |
-# | `bias` | whole: (out_features), or None with `bias=False` |
+# | x | sharded along the last dimension: (…, in_features / N). With `input_is_parallel=False` replicated, and the layer cuts it itself |
+# | comes out | replicated, (…, out_features) |
+# | `weight` | sharded along dimension 1: (out_features, in_features / N) |
+# | `bias` | replicated: (out_features), or None with `bias=False` |
 # | refused | `in_features` that do not divide by the ranks |
 #
 # **Budget.** Forward: an all-reduce of the output. Backward: nothing; with `input_is_parallel=False` an all-gather of the gradient of x.
 #
 # <details><summary>Hint</summary>
-# The bias belongs to the sum, not to each summand.
+# The bias belongs to the sum, not to each partial sum.
 # </details>
 
 
@@ -540,7 +549,7 @@ class RowParallelLinear(nn.Module):
         ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "row_parallel_linear_check", "locked": true, "points": 9, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "row_parallel_linear_check", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
 check.row_parallel_linear(RowParallelLinear)
 ### BEGIN HIDDEN TESTS
 check.row_parallel_linear(RowParallelLinear, world_sizes=(2, 3, 8), seed=2607)
@@ -549,23 +558,25 @@ check.row_parallel_linear(RowParallelLinear, world_sizes=(2, 3, 8), seed=2607)
 # %% [markdown]
 # ## 5. Columns, then rows: a transformer's MLP with one all-reduce
 #
-# Now the two fit together. What comes out of the first layer is cut along the very dimension along which the second wants its input cut, and GELU takes each element by
+# **Difficulty** ●●○○○ · **Importance** ●●●●● · **about 30 minutes**
+#
+# Now the two fit together. What comes out of the first layer is sharded along the very dimension along which the second wants its input cut, and GELU takes each element by
 # itself, so it does not matter that the neighbours are elsewhere. Two multiplications, and one all-reduce.
 #
 # ```
-#          f            cut                 summands      g
+#          f           sharded                  partial       g
 # x ─ copy_to_ranks ─ up (columns) ─ GELU ─ down (rows) ─ reduce_from_ranks ─ + bias ── y
-# whole                                                                               whole
+# replicated                                                                     replicated
 # ```
 #
 # `ParallelMLP(width, hidden_width, group=None)` equals `MLP(width, hidden_width)`.
 #
 # | | |
 # |---|---|
-# | x, and what comes out | whole, (…, width) |
-# | `up.weight`, `up.bias` | cut along dimension 0 |
-# | `down.weight` | cut along dimension 1 |
-# | `down.bias` | whole |
+# | x, and what comes out | replicated, (…, width) |
+# | `up.weight`, `up.bias` | sharded along dimension 0 |
+# | `down.weight` | sharded along dimension 1 |
+# | `down.bias` | replicated |
 # | refused | a `hidden_width` that does not divide by the ranks (`width` need not) |
 #
 # **Budget**, with S the bytes of x: an all-reduce of S bytes forward, and one backward.
@@ -586,7 +597,7 @@ def part_of(state_dict: Mapping[str, torch.Tensor], module: str) -> dict[str, to
 
 
 class ParallelMLP(nn.Module):
-    """A transformer's MLP, cut along its hidden width."""
+    """A transformer's MLP, sharded along its hidden width."""
 
     def __init__(self, width: int, hidden_width: int, group: dist.ProcessGroup | None = None) -> None:
         """Make this rank's shards."""
@@ -597,7 +608,7 @@ class ParallelMLP(nn.Module):
         ### END SOLUTION
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x: (..., width), whole; and so is what comes out."""
+        """x: (..., width), replicated; and so is what comes out."""
         ### BEGIN SOLUTION
         return self.down(F.gelu(self.up(x)))
         ### END SOLUTION
@@ -644,8 +655,8 @@ check.parallel_mlp(ParallelMLP, world_sizes=(2, 3, 8), seed=2608)
 #
 # <!-- BEGIN SOLUTION -->
 # (a) A LayerNorm needs the mean and the variance over the whole hidden width, of which a rank has a part: it would need a collective (two numbers for each token would
-# do), or it would compute another function. GELU needs one element at a time, so it can be applied to a part. After `down` each rank has a summand of the
-# output, and GELU is not linear: the sum of GELU(summand) is not GELU(sum). It has to wait for the all-reduce. That is why the layers come in this order: columns first, where
+# do), or it would compute another function. GELU needs one element at a time, so it can be applied to a part. After `down` each rank has a partial sum of the
+# output, and GELU is not linear: the sum of GELU(partial sum) is not GELU(sum). It has to wait for the all-reduce. That is why the layers come in this order: columns first, where
 # the nonlinearity follows, then rows.
 #
 # (b) The output of `up` would have to be gathered before `down` could read it, and that of `down` at the end: two all-gathers forward, of B × hidden and B × width
@@ -661,6 +672,8 @@ check.parallel_mlp(ParallelMLP, world_sizes=(2, 3, 8), seed=2608)
 # %% [markdown]
 # ## 6. Attention: cut by heads
 #
+# **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 40 minutes**
+#
 # Heads do not talk to each other before the output projection. So each rank takes some heads, with the rows of q, k and v that belong to them, and the columns of the output projection
 # that read them. Again one all-reduce.
 #
@@ -668,11 +681,11 @@ check.parallel_mlp(ParallelMLP, world_sizes=(2, 3, 8), seed=2608)
 #
 # | | |
 # |---|---|
-# | x, and what comes out | whole, (batch, sequence, width) |
+# | x, and what comes out | replicated, (batch, sequence, width) |
 # | `qkv.weight` | (3 · width / N, width): the rows of this rank's heads of q, then those of k, then those of v |
 # | `qkv.bias` | likewise: (3 · width / N) |
-# | `out.weight` | cut along dimension 1: (width, width / N) |
-# | `out.bias` | whole |
+# | `out.weight` | sharded along dimension 1: (width, width / N) |
+# | `out.bias` | replicated |
 # | refused | a number of heads that does not divide by the ranks, even if the width does |
 #
 # ```
@@ -709,7 +722,7 @@ class ParallelAttention(nn.Module):
         ### END SOLUTION
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x: (batch, sequence, width), whole; and so is what comes out."""
+        """x: (batch, sequence, width), replicated; and so is what comes out."""
         ### BEGIN SOLUTION
         by_head = self.qkv(x).unflatten(-1, (3, self.own_heads, -1))
         q, k, v = by_head.permute(2, 0, 3, 1, 4)  # each: (batch, own heads, sequence, width of a head)
@@ -743,7 +756,7 @@ def try_attention(ParallelAttention):
 
 fourranks.world().run(try_attention, ParallelAttention)
 
-# %% nbgrader={"grade": true, "grade_id": "parallel_attention_check", "locked": true, "points": 12, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "parallel_attention_check", "locked": true, "points": 13, "schema_version": 3, "solution": false, "task": false}
 check.parallel_attention(ParallelAttention)
 ### BEGIN HIDDEN TESTS
 check.parallel_attention(ParallelAttention, world_sizes=(2, 3, 8), seed=2609)
@@ -751,6 +764,8 @@ check.parallel_attention(ParallelAttention, world_sizes=(2, 3, 8), seed=2609)
 
 # %% [markdown]
 # ## 7. The loss: cut the vocabulary
+#
+# **Difficulty** ●●●●○ · **Importance** ●●●●○ · **about 45 minutes**
 #
 # The last layer of a language model maps to the vocabulary, 50,000 or 200,000 logits for each token: often the largest tensor of all. Cut along its columns, every rank has the logits
 # of some words. To gather them only to compute one number for each token would be a waste.
@@ -760,8 +775,8 @@ check.parallel_attention(ParallelAttention, world_sizes=(2, 3, 8), seed=2609)
 # | | |
 # |---|---|
 # | `logits_shard` | (…, V / N): the logits of words r · V/N to (r + 1) · V/N − 1, of floating dtype |
-# | `target` | whole, (…), int64: words from 0 to V − 1, or −100 for padding, which does not count |
-# | returns | whole: the mean over all tokens that count, a tensor of no dimensions |
+# | `target` | replicated, (…), int64: words from 0 to V − 1, or −100 for padding, which does not count |
+# | returns | replicated: the mean over all tokens that count, a tensor of no dimensions |
 #
 # **Budget.** Forward: three all-reduces with one number for each token. Backward: nothing.
 #
@@ -770,13 +785,21 @@ check.parallel_attention(ParallelAttention, world_sizes=(2, 3, 8), seed=2609)
 # - exp(1000) is infinite. One subtracts the largest logit from all others first, over the *whole* vocabulary, and the loss stays what it was.
 # - Vocabularies are filled up until they divide, with words that never occur and have a logit of −inf. A rank may have nothing else.
 #
-# <details><summary>Hint 1</summary>
+# <details><summary>Hint 1: the idea</summary>
 # The three all-reduces: the maximum (<code>op=dist.ReduceOp.MAX</code>), the sum of exponentials, and the target's logit, to which all ranks but one
 # contribute 0. The last two need gradients, and you have a function for that. The first needs none: <code>detach()</code>.
 # </details>
-# <details><summary>Hint 2</summary>
-# <code>target - first_word</code> is a place in this rank's shard, if it is from 0 to V/N − 1. Where it is not, look up any place that exists and put 0 in the place of
-# what you find: <code>torch.where(is_here, found, 0)</code>.
+# <details><summary>Hint 2: the skeleton</summary>
+# <pre>shifted = logits_shard - the largest logit of all ranks
+# total   = the sum over all ranks of exp(shifted)
+# found   = the sum over all ranks of the target's shifted logit, where it is here, else 0
+# loss    = mean of log(total) - found, over the tokens that count</pre>
+# </details>
+# <details><summary>Hint 3: a part of the solution</summary>
+# <code>place = target - first_word</code> is a place in this rank's shard, if it is from 0 to V/N − 1. Where it is not, look up any place that
+# exists and put 0 in the place of what you find:
+# <pre>found = shifted.gather(-1, place.where(is_here, 0).unsqueeze(-1)).squeeze(-1)
+# found = torch.where(is_here, found, 0)</pre>
 # </details>
 
 
@@ -800,7 +823,7 @@ def vocab_parallel_cross_entropy(
     ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "vocab_parallel_cross_entropy_check", "locked": true, "points": 12, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "vocab_parallel_cross_entropy_check", "locked": true, "points": 13, "schema_version": 3, "solution": false, "task": false}
 check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy)
 ### BEGIN HIDDEN TESTS
 check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy, world_sizes=(2, 3, 8), seed=2610)
@@ -830,12 +853,14 @@ check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy, world_sizes=(2,
 # %% [markdown]
 # ## 8. For those who want more: cut what is left, along the sequence
 #
+# **Difficulty** ●●●●○ · **Importance** ●●●○○ · **about 45 minutes** · optional
+#
 # One thing is still whole on every rank: the activations between the blocks, the LayerNorms and dropouts on them, computed N times over and kept N times for backward. *Sequence
 # parallelism* cuts them along the sequence. An all-reduce is a reduce-scatter and an all-gather; between the two, each rank has some tokens and all of their width. That is where
 # the LayerNorm goes.
 #
 # ```
-# tokens cut           tokens whole, width cut                   tokens cut
+# tokens sharded       tokens replicated, width sharded          tokens sharded
 # x ── norm ── all-gather ── up ── GELU ── down ── reduce-scatter ── + bias ── y
 # ```
 #
@@ -843,9 +868,9 @@ check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy, world_sizes=(2,
 #
 # | | |
 # |---|---|
-# | x, and what comes out | cut along dimension 1: (batch, sequence / N, width) |
+# | x, and what comes out | sharded along dimension 1: (batch, sequence / N, width) |
 # | `up.weight`, `up.bias`, `down.weight`, `down.bias` | as in `ParallelMLP` |
-# | `norm.weight`, `norm.bias` | whole |
+# | `norm.weight`, `norm.bias` | replicated |
 # | refused | a `hidden_width` that does not divide by the ranks |
 #
 # **Budget**, with S the bytes of the whole x. Forward: an all-gather and a reduce-scatter, each of S bytes. Backward: the same, and up to three all-reduces of `width` elements.
@@ -854,17 +879,21 @@ check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy, world_sizes=(2,
 # only the rank's own and gathers them again in backward: one more all-gather.) The three small all-reduces are for parameters that are whole, but of which every rank uses a
 # copy on *its* tokens. What is whole has a whole gradient.
 #
-# <details><summary>Hint 1</summary>
+# <details><summary>Hint 1: the idea</summary>
 # You have an all-gather whose backward is a reduce-scatter. Its mirror image is a reduce-scatter whose backward is an all-gather.
 # </details>
-# <details><summary>Hint 2</summary>
+# <details><summary>Hint 2: the skeleton</summary>
+# <pre>norm of the own tokens → all-gather along dimension 1 → up → GELU → down without its bias
+# → reduce-scatter along dimension 1 → + bias</pre>
+# </details>
+# <details><summary>Hint 3: a part of the solution</summary>
 # <code>copy_to_ranks</code> takes parameters, too: <code>F.layer_norm(x, (width,), copy_to_ranks(weight), …)</code>.
 # </details>
 
 
 # %% nbgrader={"grade": false, "grade_id": "sequence_parallel_mlp", "locked": false, "schema_version": 3, "solution": true, "task": false}
 class SequenceParallelMLP(nn.Module):
-    """A PreNormMLP, cut along its hidden width inside, and along the sequence outside."""
+    """A PreNormMLP, sharded along its hidden width inside, and along the sequence outside."""
 
     def __init__(self, width: int, hidden_width: int, group: dist.ProcessGroup | None = None) -> None:
         """Make this rank's shards."""
@@ -877,7 +906,7 @@ class SequenceParallelMLP(nn.Module):
         ### END SOLUTION
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """x: (batch, sequence / N, width), cut along the sequence; and so is what comes out."""
+        """x: (batch, sequence / N, width), sharded along the sequence; and so is what comes out."""
         ### BEGIN SOLUTION
         norm_weight, norm_bias, down_bias = (
             copy_to_ranks(parameter, self.group)
@@ -898,7 +927,7 @@ class SequenceParallelMLP(nn.Module):
 
 
 class _ReduceScatter(torch.autograd.Function):
-    """For summands, of whose sum each rank keeps its part."""
+    """For partial sums, of whose sum each rank keeps its part."""
 
     @staticmethod
     def forward(ctx, x, dim, group):

@@ -23,7 +23,10 @@
 # - run any schedule on any number of ranks, without a deadlock, with sends that do not wait, and with no more activations than it needs,
 # - for those who want more: interleave several stages on a rank, and cut the backward itself into two.
 #
-# 3 to 4 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
+# 4 to 5 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
+#
+# [The lecture](../../lectures/07_pipeline_parallelism/lecture.ipynb) has the ideas; here you build them. On one page each:
+# [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
 # ## Rules of the game
@@ -73,6 +76,8 @@ Step = tuple[str, int]  # "F" or "B", and a microbatch
 # %% [markdown]
 # ## 1. Assign the layers
 #
+# **Difficulty** ●○○○○ · **Importance** ●●●○○ · **about 10 minutes**
+#
 # `assign_layers(num_layers, num_stages, stage)` says which layers a stage has.
 #
 # | | |
@@ -118,6 +123,8 @@ check.assign_layers(assign_layers, num_stages=(1, 5, 7, 8), seed=2701)
 # %% [markdown]
 # ## 2. GPipe: forward, then backward
 #
+# **Difficulty** ●○○○○ · **Importance** ●●●●○ · **about 5 minutes**
+#
 # `gpipe_schedule(stage, num_stages, num_microbatches)` returns this stage's steps: all forwards, then all backwards, both in the order of the microbatches.
 #
 # ```
@@ -139,7 +146,7 @@ def gpipe_schedule(stage: int, num_stages: int, num_microbatches: int) -> list[S
     ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "gpipe_schedule_check", "locked": true, "points": 4, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "gpipe_schedule_check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
 check.gpipe_schedule(gpipe_schedule)
 ### BEGIN HIDDEN TESTS
 check.gpipe_schedule(gpipe_schedule, num_stages=(1, 5, 6, 8), seed=2702)
@@ -147,6 +154,8 @@ check.gpipe_schedule(gpipe_schedule, num_stages=(1, 5, 6, 8), seed=2702)
 
 # %% [markdown]
 # ## 3. 1F1B: go back as soon as you can
+#
+# **Difficulty** ●●○○○ · **Importance** ●●●●● · **about 20 minutes**
 #
 # Under GPipe all m microbatches are in flight at the same time, on every stage. But the last stage can do B0 right after F0, and the sooner it does, the sooner
 # the stages before it can let go of microbatch 0.
@@ -197,7 +206,7 @@ for stage in range(4):
     steps = one_f_one_b_schedule(stage, 4, 6)
     print(f"stage {stage}: ", *[f"{kind}{microbatch}" for kind, microbatch in steps])
 
-# %% nbgrader={"grade": true, "grade_id": "one_f_one_b_schedule_check", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "one_f_one_b_schedule_check", "locked": true, "points": 8, "schema_version": 3, "solution": false, "task": false}
 check.one_f_one_b_schedule(one_f_one_b_schedule)
 ### BEGIN HIDDEN TESTS
 check.one_f_one_b_schedule(one_f_one_b_schedule, num_stages=(1, 5, 6, 7, 8), seed=2703)
@@ -205,6 +214,8 @@ check.one_f_one_b_schedule(one_f_one_b_schedule, num_stages=(1, 5, 6, 7, 8), see
 
 # %% [markdown]
 # ## 4. The bubble, before anything runs
+#
+# **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 45 minutes**
 #
 # `bubble_fraction(schedules, forward=1.0, backward=2.0)` plays the ranks: which share of their time have they nothing to do?
 #
@@ -298,7 +309,7 @@ for num_microbatches in (1, 4, 8, 16, 32):
         f"m = {num_microbatches:2}: bubble {bubble_fraction(schedules):5.1%}, by the formula {formula:5.1%}"
     )
 
-# %% nbgrader={"grade": true, "grade_id": "bubble_fraction_check", "locked": true, "points": 12, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "bubble_fraction_check", "locked": true, "points": 14, "schema_version": 3, "solution": false, "task": false}
 check.bubble_fraction(bubble_fraction)
 ### BEGIN HIDDEN TESTS
 check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
@@ -330,6 +341,8 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 
 # %% [markdown]
 # ## 5. Run it
+#
+# **Difficulty** ●●●●● · **Importance** ●●●●● · **about 110 minutes**
 #
 # `run_pipeline(schedule, stage_module, microbatches, loss_fn, group=None)` is called by every rank of the group, with its own schedule and its own stage.
 #
@@ -365,17 +378,26 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 # an activation down while the other sends a gradient up. With handles nobody has to wait. On NCCL there is one trap more: what two ranks send each other
 # runs in the order in which each of them has asked for it, so a send and a receive that belong together should be started together, with `dist.batch_isend_irecv`.
 #
-# <details><summary>Hint 1: one microbatch on one stage</summary>
-# Forward: what arrives becomes a leaf with <code>requires_grad_()</code>; keep it and the outputs under the microbatch's number; send
-# <code>outputs.detach().contiguous()</code>. Backward: take both out again (<code>pop</code>), <code>outputs.backward(gradient)</code>, and send
-# <code>inputs.grad</code>.
+# <details><summary>Hint 1: the idea</summary>
+# Keep what is alive of each microbatch, its inputs and outputs, in a dictionary by its number. Between two steps start a send of what this
+# step has made and a receive of what the next step needs, and wait for the receive only. Keep the send's handle.
 # </details>
-# <details><summary>Hint 2: the ends</summary>
+# <details><summary>Hint 2: the skeleton</summary>
+# <pre>for each step, and the step that follows it:
+#     computed = forward or backward of its microbatch, with what was received
+#     received = exchange(step, computed, following)   # isend and irecv in one batch_isend_irecv; wait for the irecv
+# pass the loss back, wait for all sends</pre>
 # The first stage receives no activations and sends no gradients; the last one has a loss in the place of its outputs, each scaled by
 # <code>len(inputs)</code> over all samples. With one rank a stage is both.
 # </details>
-# <details><summary>Hint 3: between two steps</summary>
-# Start a send of what this step has made and a receive of what the next step needs, and wait for the receive only. Keep the send's handle.
+# <details><summary>Hint 3: a part of the solution</summary>
+# One microbatch on one stage:
+# <pre>inputs = received.requires_grad_()           # a leaf
+# outputs = self.module(inputs)
+# self.alive[microbatch] = inputs, outputs     # and send outputs.detach().contiguous()
+# …
+# inputs, outputs = self.alive.pop(microbatch)
+# outputs.backward(gradient)                   # and send inputs.grad</pre>
 # </details>
 # <details><summary>Hint 4: when to wait for a send</summary>
 # When a microbatch's gradient comes back, its activations were certainly received: wait for that send then, and it costs nothing. For gradients: wait for the one
@@ -510,7 +532,7 @@ gpipe.timeline("GPipe, 6 microbatches")
 # %%
 one_f_one_b.timeline("1F1B, 6 microbatches")
 
-# %% nbgrader={"grade": true, "grade_id": "run_pipeline_check", "locked": true, "points": 30, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "run_pipeline_check", "locked": true, "points": 40, "schema_version": 3, "solution": false, "task": false}
 check.run_pipeline(run_pipeline)
 ### BEGIN HIDDEN TESTS
 check.run_pipeline(run_pipeline, world_sizes=(2, 3, 5, 8), seed=2705)
@@ -545,6 +567,8 @@ check.run_pipeline(run_pipeline, world_sizes=(2, 3, 5, 8), seed=2705)
 
 # %% [markdown]
 # ## 6. For those who want more: several stages on a rank
+#
+# **Difficulty** ●●●○○ · **Importance** ●●●○○ · **about 30 minutes** · optional
 #
 # The bubble is p − 1 steps long because a microbatch takes that many steps to get to the last rank. Make the steps shorter: cut the model into v · p stages, and
 # give each rank v of them, *chunks*: rank r has the stages r, p + r, 2p + r and so on. A microbatch goes round the ranks v times, and the bubble becomes
@@ -603,7 +627,7 @@ for num_chunks in (2, 4):
         f"v = {num_chunks}: bubble {bubble_fraction(schedules):5.1%}, by the formula {3 / (8 * num_chunks + 3):5.1%}"
     )
 
-# %% nbgrader={"grade": true, "grade_id": "interleaved_bubble_check", "locked": true, "points": 4, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "interleaved_bubble_check", "locked": true, "points": 5, "schema_version": 3, "solution": false, "task": false}
 check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 3), num_chunks=(2,))
 ### BEGIN HIDDEN TESTS
 check.bubble_fraction(bubble_fraction, num_stages=(2, 4, 5), num_chunks=(2, 3), seed=2707)
@@ -611,6 +635,8 @@ check.bubble_fraction(bubble_fraction, num_stages=(2, 4, 5), num_chunks=(2, 3), 
 
 # %% [markdown]
 # ## 7. For those who want more: a backward in two halves
+#
+# **Difficulty** ●●●○○ · **Importance** ●●○○○ · **about 30 minutes** · optional
 #
 # The stage before waits for a gradient of *activations*. Nobody waits for the gradients of the weights, until the optimizer does. So a backward can be cut: first what
 # the others need, and the rest when there is time, in the bubble for instance. *Zero bubble* schedules (2401.10241) are made of that.
@@ -689,7 +715,7 @@ def add_gradient(parameter: nn.Parameter, gradient: torch.Tensor) -> None:
     ### END SOLUTION
 
 
-# %% nbgrader={"grade": true, "grade_id": "split_backward_linear_check", "locked": true, "points": 5, "schema_version": 3, "solution": false, "task": false}
+# %% nbgrader={"grade": true, "grade_id": "split_backward_linear_check", "locked": true, "points": 6, "schema_version": 3, "solution": false, "task": false}
 check.split_backward_linear(SplitBackwardLinear)
 ### BEGIN HIDDEN TESTS
 check.split_backward_linear(
@@ -705,4 +731,4 @@ check.split_backward_linear(
 # - You ran any schedule on any number of ranks, with messages that overlap with computing, in the memory that the schedule promises.
 # - Perhaps you made the bubble v times smaller, or cut the backward itself.
 #
-# Next: width, depth and batch at the same time. *08 three-dimensional parallelism* puts the cuts together.
+# You have cut batch, width and depth, each by itself. Large trainings cut along all three at the same time.

@@ -20,19 +20,36 @@
 # - cut a batch into microbatches and train through four ranks, with the gradients of one process,
 # - draw the schedules naive, GPipe, 1F1B, interleaved and zero-bubble, run each, and find the drawing again in what real ranks did, with the bubble of the formula,
 # - count the activations that each schedule keeps alive, and run into the deadlock that comes with the one that keeps few,
-# - see the same step done by `torch.distributed.pipelining`, and a pipeline that cuts a single sequence.
+# - see the same step done by `torch.distributed.pipelining`, and a pipeline that cuts a single sequence,
+# - train the transformer of lecture 04 as four stages, to the same loss.
 #
-# 90 minutes · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+# 100 minutes, 30 of them optional · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+#
+# [The exercise](../../exercises/07_pipeline_parallelism/exercise.ipynb) · [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 #
 # As before, each run has a question and a variable for your answer.
 
 # %%
 # %load_ext fourranks
 import fourranks
-from fourranks.figures import compare, schedule
+from fourranks.figures import compare, finding, ledger, predicted, review, schedule
 
 # %ranks start
 world = fourranks.world()
+
+# %% [markdown]
+# ## Before you begin
+#
+# Three questions about earlier lectures. Answer them from memory, in the list below; `None` works, too.
+
+# %%
+ledger.begin("07")
+
+# %%
+remembered = [None, None, None]  # your answers
+
+# %%
+ledger.answers(remembered)
 
 # %% [markdown]
 # ## 1. The assembly line
@@ -70,7 +87,7 @@ batch, targets = torch.randn(2, 128, 1024).to(device)
 # A laptop has fewer cores than we have ranks, and four stages that really computed would fight for them. So our ranks pretend that each
 # has an accelerator: a job takes as many milliseconds as `takes` says, in which the CPU mostly sleeps. Four processes can sleep at the
 # same time without slowing each other down. The tensors, the messages and the waiting for them are real, and `ran` notes when each job
-# began and ended.
+# began and ended. So in all timelines and drawn schedules of this lecture, "computes" and the length of a job are pretended.
 
 
 # %%
@@ -120,7 +137,16 @@ takes["F"] = 160
 forward_only(1)
 
 # %%
-print("you predicted:", standing_still, "and", times_faster, "  formula: (p-1)/p =", 3 / 4, "and 1")
+jobs = world.pull("ran[-1]")  # of each rank: kind, microbatch, begin and end in ms, chunk
+whole = max(job[3] for job in jobs) - min(job[2] for job in jobs)
+working = sum(job[3] - job[2] for job in jobs)
+still, speedup = 1 - working / (4 * whole), working / whole
+print(
+    f"{predicted(standing_still, about='share of standing still', was=still)}formula: (p-1)/p = 0.75  measured: {still:.2f}"
+)
+print(
+    f"{predicted(times_faster, about='naive pipeline, times faster', was=speedup)}formula: 1  measured: {speedup:.2f}"
+)
 
 # %% [markdown]
 # Four GPUs, and the speed of one. Each has a quarter of the weights, so the *model* fits now; but at any time three of four wait (the
@@ -364,8 +390,13 @@ gpipe_ran = on_ranks(gpipe, steps=3)
 schedule(gpipe_ran, "GPipe, as 4 ranks ran it", "ms")
 
 # %%
-print("a step: you predicted", step_ms, f"  formula: {(8 + 3) * 60}  measured: {duration(gpipe_ran):.0f} ms")
-print("bubble: you predicted", empty, f"  formula: {3 / 11:.2f}  measured: {bubble(gpipe_ran):.2f}")
+took, idle = duration(gpipe_ran), bubble(gpipe_ran)
+print(
+    f"a step: {predicted(step_ms, about='ms of a GPipe step', was=took)}formula: {(8 + 3) * 60}  measured: {took:.0f} ms"
+)
+print(
+    f"bubble: {predicted(empty, about='bubble of GPipe', was=idle)}formula: {3 / 11:.2f}  measured: {idle:.2f}"
+)
 
 # %% [markdown]
 # The drawing, again. Is it also the right gradient? One process has all layers and the whole batch; each rank compares its own layer's
@@ -411,12 +442,13 @@ with world.trace() as trace:
 trace.traffic("Sent in one step of GPipe, 8 microbatches, 4 ranks")
 
 # %%
-print("you predicted:", kibibytes_of_rank_1, "  rank 1 sent:", trace.bytes_sent(1) // 1024, "KiB")
+sent = trace.bytes_sent(1) // 1024
+print(f"{predicted(kibibytes_of_rank_1, about='KiB that rank 1 sends', was=sent)}rank 1 sent: {sent} KiB")
 
 # %% [markdown]
-# One activation forward and its gradient backward, 512 KiB each, whatever m, and to neighbours only. It depends on rows and width, not on
-# the number of weights behind them. For the same model data parallelism sends 24 MiB a rank, tensor parallelism 1.5 MiB in the forward
-# pass alone. That is why people use pipelines *between* machines, on the slow links.
+# One activation forward and its gradient backward, 512 KiB each, whatever m, and to neighbours only. It depends on rows and width, not
+# on the number of weights behind them. For the same model and batch a whole step of data parallelism sends 24 MiB a rank, one of tensor
+# parallelism 3 MiB, and this one 1 MiB. That is why people use pipelines *between* machines, on the slow links.
 
 # %% [markdown]
 # ## 4. One forward, one backward
@@ -452,6 +484,16 @@ compare(bubbles, formula, empty, "", "Bubble, as planned: 4 ranks, 8 microbatche
 # pause between steps at all, so it has no bubble, but its gradients are those of older weights, of which it keeps several versions:
 # lecture 04's stale gradients. What everyone runs now is the variant that waits at the end of each step, the *flush*.)
 #
+# Move the sliders: how long does a step take if ranks have memory for 3 microbatches, or for 2? And does memory for more than p ever help?
+# Here a rank does a backward as soon as it can, and a forward only while it has memory for another microbatch. The
+# [puzzles](../../play/puzzles.ipynb) let you plan schedules by hand.
+
+# %%
+from fourranks.figures import playgrounds
+
+playgrounds.pipeline_schedules()
+
+# %% [markdown]
 # ### On real ranks
 #
 # Our functions run any order. This one, too?
@@ -554,7 +596,8 @@ print("microbatches alive at most, on ranks 0 to 3:", counted)
 # GPipe: m on every rank. 1F1B: p − rank, or m if that is less. (On the last rank a microbatch is half as large again, because of the
 # loss.) And more microbatches are smaller ones: under 1F1B a rank never keeps more than p of them, however large m is, so the
 # activations of a *fixed* batch get fewer as m grows; under GPipe they are always those of the whole batch. (The GPipe paper keeps only
-# the inputs and computes the rest again in the backward pass: recomputation, lecture 08.)
+# the inputs of a stage and computes the rest again in the backward pass: `torch.utils.checkpoint.checkpoint(stage, x,
+# use_reentrant=False)`.)
 #
 # ### Your own schedule
 #
@@ -667,7 +710,13 @@ spent = {"blocking": milliseconds(blocking), "overlapped": milliseconds(overlapp
 message = world.pull("message")[0]
 formula = {"blocking": 220 + 17 * message, "overlapped": 220 + 3 * message}
 title = "8 forwards of 20 ms with messages of 8 MiB, 4 ranks"
-compare(world.pull("spent")[0], formula, forwards_ms, "ms", title)
+spent = world.pull("spent")[0]
+compare(spent, formula, forwards_ms, "ms", title)
+finding(
+    spent["overlapped"] < 0.9 * spent["blocking"],
+    f"overlapping saved {spent['blocking'] - spent['overlapped']:.0f} of {spent['blocking'] - 220:.0f} ms that messages cost.",
+    f"overlapping saved {spent['blocking'] - spent['overlapped']:.0f} ms only: the messages share the laptop's cores with everything else.",
+)
 
 # %%
 # %%ranks --trace
@@ -678,10 +727,10 @@ blocking()
 overlapped()
 
 # %% [markdown]
-# Blocking, each of the seven microbatches behind the first keeps a rank in the middle from computing for two messages, one in and one out;
-# with the three messages of the way through the ranks that makes 17. Overlapped, only these three are left; the thin bars are messages in
-# flight while the rank computes. The measurement is longer than the formula because of the laptop: all messages that are under way share
-# its cores, which a network card would not need. (On a machine that is busy with other things, that hides the difference.)
+# Blocking, each of the seven microbatches behind the first keeps a rank in the middle from computing for two messages, one in and one
+# out; with the three messages of the way through the ranks that makes 17. Overlapped, only these three are left; the thin bars are
+# messages in flight while the rank computes. What a laptop takes beyond the formula are its cores: all messages that are under way
+# share them, which a network card would not need.
 #
 # `isend` alone is half of it. A message needs both ends: if the receiver asks only when it is done with the last microbatch, the transfer
 # begins only then.
@@ -761,6 +810,8 @@ compare(measured, formula, step_ms, "ms", title)
 
 # %% [markdown]
 # ## 7. Interleaved: several chunks a rank
+#
+# *Optional: only the optional parts of the exercise need it.*
 #
 # The bubble comes from filling and emptying, p − 1 slots, and a slot is the time of one *stage*. So make stages shorter: give each rank
 # v **chunks** of the model instead of one. Of eight layers, rank 0 takes layers 0 and 4, rank 1 layers 1 and 5. A microbatch goes round
@@ -867,7 +918,10 @@ uneven = on_ranks(gpipe, 8, "20 * (1 + (rank == 1))", "40 * (1 + (rank == 1))")
 schedule(uneven, "GPipe with a slow rank 1, as 4 ranks ran it", "ms")
 
 # %%
-print("you predicted:", uneven_ms, f"  formula: {8 * 120 + 3 * 60}  measured: {duration(uneven):.0f} ms")
+took = duration(uneven)
+print(
+    f"{predicted(uneven_ms, about='ms with a slow stage', was=took)}formula: {8 * 120 + 3 * 60}  measured: {took:.0f} ms"
+)
 
 # %% [markdown]
 # Everyone works at the pace of the slow stage: m times the slowest, and once through the others. A quarter more work in all, and nearly
@@ -876,6 +930,8 @@ print("you predicted:", uneven_ms, f"  formula: {8 * 120 + 3 * 60}  measured: {d
 
 # %% [markdown]
 # ## 9. One sequence, cut by tokens
+#
+# *Optional: the exercise does not need it.*
 #
 # A long sequence may be all that fits in memory: the batch is one, and there is nothing to cut into microbatches. But in a model with
 # *causal* attention, a token depends on earlier tokens only. So rank 0 can pass on the first tokens while it computes the next ones: a
@@ -970,12 +1026,15 @@ print(f"{difference([stages[0].module], [alone[rank]]):.0e}")
 # %% [markdown]
 # The gradients of the whole sequence, from pieces. All pieces stay alive until the turn, as in GPipe: the last must go back first.
 #
-# Here all pieces take the same time. In a real model a late piece looks at more keys than an early one and takes longer, so equal pieces
-# make unequal slots; TeraPipe chooses the lengths, the first pieces longer than the last, by dynamic programming. It goes together with
-# microbatches. (Other ways to cut a sequence come in lecture 08.)
+# Here all pieces take the same time. In a real model a late piece looks at more keys than an early one and takes longer, so equal
+# pieces make unequal slots; TeraPipe chooses the lengths, the first pieces longer than the last, by dynamic programming. It goes
+# together with microbatches. (In *ring attention* each rank keeps a part of the sequence for all layers, and keys and values travel
+# around a ring.)
 
 # %% [markdown]
 # ## 10. torch.distributed.pipelining
+#
+# *Optional: the exercise does not need it.*
 #
 # Torch brings all of these schedules. A `PipelineStage` has one stage's module; a schedule takes stages, the number of microbatches and
 # the loss function; `step` is forward and backward of a whole batch. Rank 0 gives the inputs, the last rank the targets.
@@ -1032,10 +1091,11 @@ takes.update(F=20, B=40)
 torch_step()  # the first step also finds out shapes
 
 # %% [markdown]
-# **Question.** The same four layers, 20 and 40 ms, 8 microbatches. By how much do torch's gradients differ from ours? And who is faster?
+# **Question.** The same four layers, 20 and 40 ms, 8 microbatches. How many times as long as ours does
+# torch's step take?
 
 # %%
-gradients_differ, faster = None, None  # your predictions
+torch_over_ours = None  # your prediction
 
 # %%
 torch_ran = quickest("torch_step()")
@@ -1054,12 +1114,13 @@ stages = [Stage(layer(rank))]
 # %%
 ours_ran = on_ranks(one_f_one_b)
 from_torch = max(world.pull("difference([stages[0].module], [theirs])"))
-print("you predicted:", gradients_differ, f"  gradients of ours and torch's differ by {from_torch:.0e}")
+print(f"gradients of ours and torch's differ by {from_torch:.0e}")
 
 # %%
 steps = {"ours": duration(ours_ran), "torch": duration(torch_ran)}
-title = f"A step of 1F1B, 4 ranks, 8 microbatches; you predicted: {faster}"
-compare(steps, {"ours": 660, "torch": 660}, None, "ms", title)
+ratio = steps["torch"] / steps["ours"]
+print(f"{predicted(torch_over_ours, about='time of torch over ours', was=ratio)}measured: {ratio:.2f}")
+compare(steps, {"ours": 660, "torch": 660}, None, "ms", "A step of 1F1B, 4 ranks, 8 microbatches")
 
 # %% [markdown]
 # The same boxes, and the same gradients: the same sums, in the same order. Torch sends a forward's result together with the request for a
@@ -1072,6 +1133,8 @@ compare(steps, {"ours": 660, "torch": 660}, None, "ms", title)
 
 # %% [markdown]
 # ## 11. Stretch: a backward in two halves
+#
+# *Optional: only the optional parts of the exercise need it.*
 #
 # Why does rank 2 wait for rank 3's backward? For the gradient of its *input*. But a backward computes two things, and nobody waits for
 # the second, the gradient of the *weights*: it is needed only when the optimizer steps. So split the job:
@@ -1166,7 +1229,8 @@ print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}, alive at
 # deadlocks; libraries hide most of it. And latency: more stages make no single microbatch faster.
 #
 # A rule of thumb: tensor parallelism inside a machine with quick links, pipelines across machines, data parallelism over what is left.
-# Lecture 08 puts them together.
+# A mesh holds the three together: `init_device_mesh("cpu", (data, pipeline, tensor), mesh_dim_names=("data", "pipeline", "tensor"))`,
+# and `mesh["tensor"].get_group()` is one rank's group.
 #
 # **Before a long run**
 #
@@ -1179,6 +1243,174 @@ print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}, alive at
 # - **Checkpoints**: each rank writes its own stage; no rank has it all.
 
 # %% [markdown]
+# ## 13. The model that learns to write, cut along its depth
+#
+# Lectures 04 to 06 have trained a transformer of 1.3 million parameters on the text of this course (`fourranks/learner/model.py`, a page
+# of code). It is a list of six layers: an embedding, four blocks, and a head. Four stages of one block each, the embedding with the
+# first and the head with the last, are four slices of that list. Torch's 1F1B trains them (section 10), with the 16 rows of a batch in 8
+# microbatches. Nothing is pretended here: the four ranks share the cores of your machine.
+#
+# **Question.** The model's width is 160, and each of the 16 rows has 64 characters. How many MiB will rank 1 send in a step, to both
+# neighbours together?
+
+# %%
+rank_1_sends = None  # your prediction, in MiB
+
+# %%
+# %%ranks
+import fourranks
+from fourranks.learner.corpus import batch as batch_of
+from fourranks.learner.corpus import course
+from fourranks.learner.model import Config, loss, transformer
+from fourranks.learner.training import train
+
+corpus, steps = course(), 250
+config = Config(len(corpus.alphabet))
+layers_of = [slice(0, 2), slice(2, 3), slice(3, 4), slice(4, 6)]
+
+
+def train_alone():
+    """The losses of one process, which has all layers and reads all rows at once."""
+    model = transformer(config).to(device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    return train(model, optimizer, corpus, fourranks.progress(range(steps), "one process"))
+
+
+# %%
+# %%ranks
+part = transformer(config)[layers_of[rank]].to(device)
+optimizer = torch.optim.AdamW(part.parameters(), lr=3e-3)
+stage = PipelineStage(part, rank, world_size, device)
+pipeline = Schedule1F1B(stage, n_microbatches=8, loss_fn=loss)
+
+
+def train_step(step):
+    """The loss of a step, which the last rank knows; 0 on the others."""
+    characters, following = (tensor.to(device) for tensor in batch_of(corpus, step))
+    of_microbatches = []
+    optimizer.zero_grad()
+    inputs = [characters] if rank == 0 else []
+    target = following if rank == world_size - 1 else None
+    pipeline.step(*inputs, target=target, losses=of_microbatches)
+    optimizer.step()
+    return sum(each.item() for each in of_microbatches) / 8
+
+
+pipeline_losses = [train_step(step) for step in fourranks.progress(range(steps), "pipeline")]
+
+# %%
+with world.trace() as trace:
+    world.execute("train_step(steps)")
+sent = {"rank 1": trace.bytes_sent(1) / 2**20}
+compare(
+    sent,
+    {"rank 1": 2 * 16 * 64 * 160 * 4 / 2**20},
+    {"rank 1": rank_1_sends},
+    "MiB",
+    "Sent in a step of the pipeline",
+)
+
+# %% [markdown]
+# We draw the losses, which the last rank knows, over those of earlier lectures. Where lecture 04 has not been run beside this notebook,
+# rank 0 trains alone first.
+
+# %%
+from fourranks.figures import strategies
+
+losses = world.pull("pipeline_losses", [3])[0]
+strategies.keep("pipeline", losses)
+known = strategies.kept(losses[0])
+
+# %%
+if "one process" not in known:
+    world.execute("losses = train_alone()", ranks=[0])
+    strategies.keep("one process", world.pull("losses", [0])[0])
+
+# %%
+lines = strategies.kept(losses[0])
+strategies.over_one_another(lines, "The model that learns to write, under each strategy so far")
+
+# %%
+largest = {name: max(apart) for name, apart in strategies.apart(lines, "one process").items()}
+finding(
+    max(largest.values()) < 1e-3,
+    f"No strategy's losses differ from those of one process by more than {max(largest.values()):.0e}.",
+    f"The losses differ by up to {max(largest.values()):.0e}: training has made differences in the last bit grow.",
+)
+
+# %% [markdown]
+# All curves lie on one another: batch, storage, width and depth have been cut, and it is one training each time. A pipeline adds up the
+# gradients of 8 microbatches one after another, where one process adds up 16 rows.
+#
+# No rank has the whole model. The names of the weights say which layer they belong to, so the four dictionaries together are one:
+
+# %%
+# %%ranks
+state = {name: tensor.cpu() for name, tensor in part.state_dict().items()}
+
+# %%
+from fourranks.learner.corpus import course, write
+from fourranks.learner.model import Config, transformer
+
+corpus = course()
+writer = transformer(Config(len(corpus.alphabet)))
+writer.load_state_dict({name: tensor for part in world.pull("state") for name, tensor in part.items()})
+print(write(writer, corpus, "The pipeline ", seed=7))
+
+# %% [markdown]
+# **Train it with yours** (optional). Paste the cells of the exercise that define `one_f_one_b_schedule`, `run_pipeline` and what they use
+# into this cell, and return the two functions. With `None` nothing happens. The exercise's pipelines carry tensors of one shape at every
+# border, the first one too, so here a character enters as a vector.
+
+
+# %%
+# %%ranks
+def my_pipeline():
+    return None  # your own: return one_f_one_b_schedule, run_pipeline
+
+
+# %%
+# %%ranks
+class OutOfVectors(nn.Module):
+    """Turns vectors of equal numbers into these numbers: (B, T, width) into (B, T)."""
+
+    def forward(self, x):
+        return x[..., 0].long()
+
+
+# %%
+# %%ranks
+own = my_pipeline()
+if own is None:
+    print("No pipeline of yours yet.")
+else:
+    schedule_of, run_mine = own
+    part = transformer(config)[layers_of[rank]].to(device)
+    if rank == 0:
+        part.insert(0, OutOfVectors())
+    optimizer = torch.optim.AdamW(part.parameters(), lr=3e-3)
+    by_mine = []
+    for step in fourranks.progress(range(steps), "yours"):
+        characters, following = (tensor.to(device).chunk(8) for tensor in batch_of(corpus, step))
+        vectors = [each[..., None].repeat(1, 1, config.width).float() for each in characters]
+        pairs = list(zip(vectors, following, strict=True))
+        optimizer.zero_grad()
+        by_mine.append(run_mine(schedule_of(rank, world_size, 8), part, pairs, loss))
+        optimizer.step()
+    if rank == world_size - 1:
+        differences = [abs(one - other) for one, other in zip(by_mine, pipeline_losses, strict=True)]
+        print(f"Your losses differ from those of torch's 1F1B by at most {max(differences):.0e}.")
+
+# %% [markdown]
+# ## How good were your predictions?
+#
+# The next cell divides each number that you predicted by what was found. Your predictions are kept beside this notebook, in the folder
+# `.fourranks`; when you change one and run its cells again, the last one counts.
+
+# %%
+review()
+
+# %% [markdown]
 # ## We saw
 #
 # - **Microbatches** turn an assembly line that runs one station at a time into one in which all work. Forward sends activations down,
@@ -1186,20 +1418,25 @@ print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}, alive at
 # - **Schedules drawn, then run**: GPipe and 1F1B have the same bubble, interleaving and split backwards have less; real ranks did what
 #   the drawing said, and spent the rest of their time on messages.
 # - **Alive**: m under GPipe, p − rank under 1F1B, whose neighbours send to each other at the same time and must not wait for it.
-#   `isend` and `irecv`, asked for early, make messages vanish behind computing.
+#   `isend` and `irecv`, asked for early, let messages travel while a rank computes.
 # - **Torch's** 1F1B draws the same picture, with the same gradients; and tokens of one sequence can be a pipeline's microbatches.
+# - **The model that learns to write**, as four stages: the curve that every other strategy has drawn, too.
 #
 # **Your turn**: [the exercise](../../exercises/07_pipeline_parallelism/exercise.ipynb). You write the schedules, measure their bubble
 # without ranks, and run them with any number of stages and microbatches, with overlap and without a deadlock; and if you like, interleave
 # them, and split the backward pass.
 #
-# **Next**: batch, width and depth are cut. Lecture 08 cuts along all three at the same time.
+# **Next**: batch, width and depth are cut, each by itself. Large trainings cut along all three at the same time.
 #
-# **Sources and further reading.** Stanford CS336 (spring 2025), lecture 8 · Stanford CS229S (fall 2023), on parallelism · Huang and
-# others, *GPipe*, arXiv 1811.06965 · Narayanan and others, *Memory-efficient pipeline-parallel DNN training* (PipeDream-Flush, 1F1B),
-# 2006.09503 · Narayanan and others, *Efficient large-scale language model training on GPU clusters using Megatron-LM* (interleaving),
-# 2104.04473 · Li and others, *TeraPipe*, 2102.07988 · Qi and others, *Zero bubble pipeline parallelism*, 2401.10241 · PyTorch 2.13,
-# documentation of `torch.distributed.pipelining`
+# **Sources and further reading.** [Stanford CS336 (spring 2025), lecture
+# 8](https://github.com/stanford-cs336/spring2025-lectures) · [Stanford CS229S (fall
+# 2023)](https://cs229s.stanford.edu/fall2023/), on parallelism · Huang and others, *GPipe*, [arXiv
+# 1811.06965](https://arxiv.org/abs/1811.06965) · Narayanan and others, *Memory-efficient pipeline-parallel DNN training*
+# (PipeDream-Flush, 1F1B), [arXiv 2006.09503](https://arxiv.org/abs/2006.09503) · Narayanan and others, *Efficient large-scale
+# language model training on GPU clusters using Megatron-LM* (interleaving), [arXiv 2104.04473](https://arxiv.org/abs/2104.04473)
+# · Li and others, *TeraPipe*, [arXiv 2102.07988](https://arxiv.org/abs/2102.07988) · Qi and others, *Zero bubble pipeline
+# parallelism*, [arXiv 2401.10241](https://arxiv.org/abs/2401.10241) · PyTorch 2.13, [documentation of
+# `torch.distributed.pipelining`](https://docs.pytorch.org/docs/stable/distributed.pipelining.html)
 
 # %%
 # %ranks stop

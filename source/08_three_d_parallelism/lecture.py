@@ -1,0 +1,782 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 08 3D parallelism: put it together
+#
+# **Batch, width and depth can each be cut. Which cuts does a large training take, how many of each, and who decides?**
+#
+# You will
+#
+# - place four and eight real ranks on a mesh, each in three groups at the same time,
+# - train the model that learns to write under five meshes, with one and the same loss curve, and count the bytes of each axis,
+# - trade memory for computing with activation checkpointing,
+# - see budgets of memory and time for a thousand GPUs, and let a program choose the plan; hold its predictions against published runs,
+# - cut a sequence over a ring of ranks, and send tokens to experts.
+#
+# 90 minutes · 4 and 8 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+#
+# [The exercise](../../exercises/08_three_d_parallelism/exercise.ipynb) · [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
+#
+# As before, each run has a question and a variable for your answer.
+
+# %%
+# %load_ext fourranks
+import fourranks
+from fourranks.figures import compare, curves, finding, ledger, predicted, review
+
+# %% [markdown]
+# ## Before you begin
+#
+# Three questions about earlier lectures. Answer them from memory, in the list below; `None` works, too.
+
+# %%
+ledger.begin("08")
+
+# %%
+remembered = [None, None, None]  # your answers
+
+# %%
+ledger.answers(remembered)
+
+# %% [markdown]
+# ## 1. A mesh: three groups for every rank
+#
+# Four cuts are known by now, and each has an axis:
+#
+# | cut | every rank has | what travels | how much of it |
+# |---|---|---|---|
+# | batch (data) | the whole stage, other rows | gradients, or shards of weights and gradients | once a step, P parameters |
+# | width (tensor) | a part of every layer | activations | four all-reduces a layer and microbatch |
+# | depth (pipeline) | some layers | activations | one message a microbatch in each direction |
+# | sequence (context) | other tokens of every sequence | keys and values | once round a ring, each layer |
+#
+# To combine them, number the ranks on a **mesh**. On a mesh of data × pipeline × tensor = 2 × 2 × 2 each of eight ranks has three coordinates, and
+# belongs to three groups: the ranks that differ from it in one coordinate alone. A rank averages gradients with its data group, sends activations along its pipeline group, and
+# sums partial sums in its tensor group. Torch makes all groups in one call.
+#
+# **Question.** Ranks are numbered row by row, the tensor coordinate the fastest. Which ranks share a data group with rank 5?
+
+# %%
+with_rank_5 = None  # your prediction: a list of ranks
+
+# %%
+# %ranks start -n 8
+world = fourranks.world()
+
+# %%
+# %%ranks
+from torch.distributed.device_mesh import init_device_mesh
+
+axes = ("data", "pipeline", "tensor")
+mesh = init_device_mesh(device.type, (2, 2, 2), mesh_dim_names=axes)
+members = {axis: dist.get_process_group_ranks(mesh[axis].get_group()) for axis in axes}
+
+# %%
+places = world.pull("members")
+for number, groups in enumerate(places):
+    print(f"rank {number}: ", "   ".join(f"{axis} {ranks}" for axis, ranks in groups.items()))
+print(predicted(with_rank_5, about="data group of rank 5", was=places[5]["data"]), places[5]["data"])
+
+# %% [markdown]
+# Are these really separate groups? Each rank contributes its number to a sum along each axis. One `all_reduce` for each axis, on all eight ranks at the same time:
+
+# %%
+# %%ranks
+for axis in axes:
+    total = torch.tensor([float(rank)], device=device)
+    dist.all_reduce(total, group=mesh[axis].get_group())
+    print(f"{axis}: sum {total.item():.0f}", end="   ")
+
+# %% [markdown]
+# Why is the tensor coordinate the fastest? Launchers number the GPUs of a node one after the other, so neighbours in number are neighbours on NVLink. The axis with
+# the most traffic, none of which can hide, gets the nearest ranks. `init_device_mesh` numbers in the order in which you name the axes. Megatron-LM and torchtitan put the
+# pipeline in front of data: its messages are the smallest, so it may cross the slowest links.
+
+# %% [markdown]
+# ## 2. One model, five meshes, one loss curve
+#
+# `fourranks/learner/on_mesh.py` trains the model of the last lectures on any mesh: [read it](../../fourranks/learner/on_mesh.py), it has 130 lines, and every line that communicates names its axis. The exercise asks you to write
+# your own. What it does on each axis is what lectures 04, 06 and 07 did:
+#
+# - **data**: each data-parallel rank draws its own rows of the batch, and gradients are averaged once a step;
+# - **tensor**: each block has some of the heads and hidden units, with Megatron's f and g around attention and MLP;
+# - **pipeline**: each stage has some of the blocks, and microbatches pass through them.
+#
+# **Question.** Four meshes of four ranks and one of eight. By how much will their losses differ from those of one process, at most, in 12 steps?
+
+# %%
+meshes_differ_by = None  # your prediction
+
+# %%
+# %ranks start
+world = fourranks.world()
+
+# %%
+# %%ranks
+import fourranks
+from fourranks.learner.corpus import course
+from fourranks.learner.model import Config
+from fourranks.learner.on_mesh import MeshTraining
+
+corpus = course()
+config = Config(len(corpus.alphabet))
+steps = 12
+
+
+def train_on(sizes):
+    """The losses of some steps on this mesh, and the training, which can go on."""
+    training = MeshTraining(config, sizes, device=device)
+    return [training.step(corpus, n) for n in fourranks.progress(range(steps), str(sizes))], training
+
+
+# %%
+# %%ranks
+losses = {}
+for sizes in ((1, 1, 4), (1, 4, 1), (2, 2, 1), (2, 1, 2)):
+    losses[sizes], training = train_on(sizes)
+
+# %% [markdown]
+# One process for comparison, and then a mesh of eight ranks.
+
+# %%
+from fourranks.learner.corpus import course, write
+from fourranks.learner.model import Config, joined, transformer
+from fourranks.learner.training import train
+
+corpus = course()
+config = Config(len(corpus.alphabet))
+
+
+def in_one_process(steps):
+    import torch
+
+    model = transformer(config)
+    return train(model, torch.optim.AdamW(model.parameters(), lr=3e-3), corpus, range(steps))
+
+
+def on_eight_ranks(steps):
+    from fourranks.learner.on_mesh import MeshTraining
+
+    training = MeshTraining(config, (2, 2, 2))
+    return [training.step(corpus, number) for number in range(steps)]
+
+
+lines = {"one process": fourranks.run(in_one_process, 12, world_size=1)[0]}
+lines |= {" × ".join(map(str, sizes)): own for sizes, own in world.pull("losses")[0].items()}
+lines["2 × 2 × 2"] = fourranks.run(on_eight_ranks, 12, world_size=8)[0]
+
+# %%
+curves(lines, title="Losses under data × pipeline × tensor meshes of 4 and 8 ranks")
+
+# %%
+apart = {
+    name: max(abs(one - other) for one, other in zip(own, lines["one process"], strict=True))
+    for name, own in lines.items()
+    if name != "one process"
+}
+furthest = max(apart.values())
+print(
+    f"{predicted(meshes_differ_by, about='losses of meshes differ by', was=furthest)}at most {furthest:.1e}"
+)
+finding(
+    furthest < 1e-2,
+    f"No mesh's loss is further than {furthest:.0e} from that of one process, in {len(lines['one process'])} steps.",
+    f"A mesh's loss is {furthest:.0e} away from that of one process.",
+)
+
+# %% [markdown]
+# A mesh decides where numbers are and who sums them, not what is computed. What differs are last bits: sums in another order. AdamW makes such differences grow for a while, since
+# it divides a gradient by its own size.
+#
+# The last mesh, 2 × 1 × 2, goes on for some more steps. Then the tensor shares of one data-parallel half make the whole model, and it writes.
+
+# %%
+# %%ranks
+for number in fourranks.progress(range(12, 90), "2 × 1 × 2"):
+    loss = training.step(corpus, number)
+shares = {name: tensor.cpu() for name, tensor in training.stage.state_dict().items()}
+print(f"loss {loss:.2f}")
+
+# %%
+writer = transformer(config)
+writer.load_state_dict(joined(world.pull("shares", [0, 1])))
+print(write(writer, corpus, "The mesh ", count=240, seed=3))
+
+# %% [markdown]
+# ## 3. What each axis sends
+#
+# A batch of 16 rows of 64 characters, width 160, four blocks, 1.29 million parameters in float32, four microbatches.
+#
+# **Question.** Which axis sends the most bytes a step on the mesh 2 × 1 × 2: data or tensor? And on a model a hundred times wider with the same batch?
+
+# %%
+most_bytes = {"this model": None, "100 times wider": None}  # your predictions, "data" or "tensor"
+
+# %%
+from fourranks.trace.bandwidth import busbw_factor, message_size
+
+MESHES = [(4, 1, 1), (1, 4, 1), (1, 1, 4), (2, 2, 1), (2, 1, 2), (1, 2, 2)]
+
+
+def sent_along(calls, groups):
+    """MiB that a rank sends in each group; of a collective, what a ring sends from each rank."""
+    found = dict.fromkeys(groups, 0.0)
+    for call in calls:
+        axis = next((axis for axis, ranks in groups.items() if set(call.ranks) == set(ranks)), None)
+        if axis and call.op != "recv":
+            size = message_size(call.op, [call.nbytes] * len(call.ranks))
+            found[axis] += busbw_factor(call.op, len(call.ranks)) * size / 2**20
+    return found
+
+
+# %%
+traffic = {}
+for sizes in MESHES:
+    world.execute(f"training = MeshTraining(config, {sizes}, device=device)")
+    world.execute(
+        "groups = [dist.get_process_group_ranks(g) for g in (training.data, training.pipeline, training.tensor)]"
+    )
+    with world.trace() as trace:
+        world.execute("training.step(corpus, 0)")
+    own = {
+        axis: ranks
+        for axis, ranks in zip(("data", "pipeline", "tensor"), world.pull("groups")[1], strict=True)
+        if len(ranks) > 1
+    }
+    traffic[" × ".join(map(str, sizes))] = sent_along(trace.calls[1], own)
+
+
+# %%
+def by_formula(d, p, t, m=4, rows=16, tokens=64, width=160, blocks=4, parameters=1.29e6):
+    """MiB that a rank in the middle sends: gradients, messages of microbatches, all-reduces of activations."""
+    activation = 4 * rows / d / m * tokens * width
+    data = 2 * (d - 1) / d * 4 * parameters / p / t
+    pipeline = m * activation * min(2, p - 1)
+    tensor = m * blocks / p * 4 * 2 * (t - 1) / t * activation
+    return (data + pipeline + tensor) / 2**20
+
+
+expected = {" × ".join(map(str, sizes)): by_formula(*sizes) for sizes in MESHES}
+compare(traffic, expected, None, "MiB", "Sent by rank 1 in one step, by axis; data × pipeline × tensor")
+
+# %%
+here = traffic["2 × 1 × 2"]
+wider = {"data": 100**2 * here["data"], "tensor": 100 * here["tensor"]}
+largest = {"this model": max(here, key=here.get), "100 times wider": max(wider, key=wider.get)}
+print(f"{predicted(most_bytes)}{largest}")
+
+# %% [markdown]
+# Gradients grow with the square of the width and not with the batch; activations grow with the width and with the batch. So a model a hundred times wider on the same few rows sends
+# mostly gradients, and one with long sequences and large microbatches mostly activations. That, and which link an axis runs over, decides where to cut. (Formulas count whole parameters divided by p and t;
+# the embedding and the norms are on one stage, or on all tensor ranks, so bars and marks differ a little.)
+
+# %% [markdown]
+# ## 4. Forget, and compute again
+#
+# What fills a GPU in training is often not the weights but the activations that wait for their backward (lecture 06, section on memory). There are three answers to a tensor that will be needed again: **store** it, **communicate** it (another
+# rank has it), or **recompute** it. *Activation checkpointing* keeps only each block's input, and runs the block's forward a second time when its backward comes.
+#
+# **Question.** The model above with a batch of 64 rows. By which factor do the activations shrink if each of the four blocks is checkpointed? And how much longer does a step take?
+
+# %%
+shrinks_by, takes_longer = None, None  # your predictions, both as factors
+
+# %%
+# %%ranks 0
+import time
+
+from torch.utils.checkpoint import checkpoint
+
+from fourranks.learner.corpus import batch
+from fourranks.learner.model import loss as mean_loss
+from fourranks.learner.model import transformer
+from fourranks.rank.allocations import Allocations
+
+model = transformer(config).to(device)
+inputs, targets = (tensor.to(device) for tensor in batch(corpus, 0, rows=64))
+
+
+def forward(recompute):
+    """The loss, with each block checkpointed or not."""
+    x = model[0](inputs)
+    for block in model[1:-1]:
+        x = checkpoint(block, x, use_reentrant=False) if recompute else block(x)
+    return mean_loss(model[-1](x), targets)
+
+
+# %%
+# %%ranks 0
+found = {}
+for recompute in (False, True, False, True):
+    model.zero_grad()
+    with Allocations() as memory:
+        loss = forward(recompute)
+        kept = memory.now / 2**20
+    del loss
+    begun = time.perf_counter()
+    forward(recompute).backward()
+    found[recompute] = kept, time.perf_counter() - begun
+
+# %%
+(stored, stored_s), (again, again_s) = (world.pull("found", [0])[0][recompute] for recompute in (False, True))
+compare(
+    {"stored": stored, "recomputed": again},
+    None,
+    None,
+    "MiB",
+    "Held between forward and backward, 64 rows, 4 blocks",
+)
+
+# %%
+told = predicted(shrinks_by, about="checkpointing shrinks activations by", was=stored / again)
+print(f"{told}activations: {stored / again:.1f} times less")
+told = predicted(takes_longer, about="checkpointing takes longer by", was=again_s / stored_s)
+print(f"{told}a step takes {again_s / stored_s:.2f} times as long; one more forward of three passes is 1.33")
+
+# %% [markdown]
+# What is left are the inputs of the blocks, and what embedding and head keep. On large models the numbers are larger: a layer stores sbh(34 + 5as/h) bytes without FlashAttention, its input 2sbh, so full recomputation
+# of a GPT-3 layer keeps 0.05 GB instead of 2.87 GB. **Selective** recomputation repeats only what is cheap and large, the attention scores: 34sbh are left, for a few per cent of computing. FlashAttention does that inside its kernel.
+#
+# Three rules. Random numbers must be the same the second time, or dropout drops other elements: torch saves and restores the generator's state. Collectives in a checkpointed block run twice: with tensor parallelism six all-reduces a layer instead of four. And a pipeline
+# that checkpoints keeps only inputs in flight, so it can afford more microbatches. In JAX the same is `jax.checkpoint`, also called `jax.remat`.
+
+# %% [markdown]
+# ## 5. Budgets: memory, computing, communication
+#
+# A thousand GPUs do not fit on your desk, but on paper. `fourranks plan` ([how it predicts](../../docs/plan.md)) knows the formulas of all lectures so far. Here is GPT-3 with its 175 billion parameters, 1,536 sequences a step, on 1,024
+# H100s in nodes of eight. Every mesh has the same number of GPUs; what changes is where bytes and seconds go.
+#
+# **Question.** Tensor parallelism 8, and the pipeline from 1 to 32 stages. Which part of the *memory* shrinks fastest with the number of stages? And which part of the *time* grows?
+
+# %%
+shrinks, grows = None, None  # your predictions
+
+# %%
+from fourranks.plan.cluster import Cluster, find_gpu
+from fourranks.plan.layout import Plan
+from fourranks.plan.search import candidates
+from fourranks.plan.step import estimate_step
+from fourranks.plan.transformer import find_model
+from fourranks.views.player import Player
+
+gpt3, thousand = find_model("gpt3-175b"), Cluster(find_gpu("h100"), 1024)
+
+
+def plan_with(pipeline, tensor=8, recompute="none"):
+    data = 1024 // pipeline // tensor
+    return Plan(
+        data=data, pipeline=pipeline, tensor=tensor, batch=1536, zero=1, recompute=recompute,
+        sequence_parallel=tensor > 1, flash=True, overlap=True,
+    )  # fmt: skip
+
+
+STAGES = (1, 2, 4, 8, 16, 32)
+estimates = {pipeline: estimate_step(gpt3, thousand, plan_with(pipeline)) for pipeline in STAGES}
+
+
+def memory_of(estimate):
+    memory = estimate.memory
+    parts = {"weights": memory.weights, "gradients": memory.gradients, "state": memory.state}
+    return {name: nbytes / 1e9 for name, nbytes in (parts | {"activations": memory.activations}).items()}
+
+
+def seconds_of(estimate):
+    messages = estimate.tensor + estimate.pipeline
+    return {
+        "computing": estimate.compute + estimate.optimizer, "bubble": estimate.bubble,
+        "tensor, pipeline": messages, "data": estimate.data,
+    }  # fmt: skip
+
+
+# %%
+name = "{} stages × 8 × {} data".format
+bars = {name(p, 128 // p): memory_of(estimate) for p, estimate in estimates.items()}
+compare(
+    bars,
+    dict.fromkeys(bars, 80.0),
+    None,
+    "GB",
+    "Memory of the fullest GPU, GPT-3 on 1,024 H100s",
+    mark="an H100",
+)
+
+# %%
+bars = {name(p, 128 // p): seconds_of(estimate) for p, estimate in estimates.items()}
+compare(bars, None, None, "s", "Seconds of a step, GPT-3 on 1,024 H100s")
+
+# %%
+told = predicted(shrinks, about="memory that shrinks with stages", was="weights and gradients")
+print(f"{told}weights and gradients: each stage has 1/p of them")
+told = predicted(grows, about="time that grows with stages", was="bubble")
+print(f"{told}the bubble: fewer microbatches for each pipeline would make it larger still")
+
+# %% [markdown]
+# The same with tensor parallelism from 1 to 8, where a slider leafs through the meshes. (Where no script runs you see all at once.)
+
+
+# %%
+def budget(tensor):
+    estimate = estimate_step(gpt3, thousand, plan_with(16, tensor))
+    return compare(
+        {"memory in 10 GB": sum(memory_of(estimate).values()) / 10, **seconds_of(estimate)},
+        None, None, "s", f"16 stages, tensor {tensor}: {estimate.seconds:.1f} s, {estimate.memory.total / 1e9:.0f} GB", label="predicted",
+    )  # fmt: skip
+
+
+overview = compare(
+    {f"tensor {t}": seconds_of(estimate_step(gpt3, thousand, plan_with(16, t))) for t in (1, 2, 4, 8)},
+    None, None, "s", "Seconds of a step, 16 stages, tensor parallelism 1 to 8",
+)  # fmt: skip
+Player(overview, [(f"tensor {t}", budget(t)) for t in (1, 2, 4, 8)])
+
+# %% [markdown]
+# ## 6. A program that chooses
+#
+# Which strategy? People ask: does it fit? How fast are the links? What does it cost to implement, and can it be debugged? As ticks:
+#
+# | | data | tensor | pipeline |
+# |---|---|---|---|
+# | weights do not fit on a GPU | only with ZeRO-3 | ✓ | ✓ |
+# | one layer does not fit | – | ✓ | – |
+# | slow links between nodes | with enough tokens a rank | – | ✓ |
+# | small batch | – | ✓ | – (bubble) |
+# | little code to change | ✓ | – | – |
+# | easy to debug | ✓ | – | – |
+#
+# The rule of thumb follows: **data** parallelism as long as weights and activations fit; **tensor** parallelism inside a node; **pipelines** across nodes; data parallelism over what is left. A program can do better than a table,
+# since it can try everything: all sizes of all axes, microbatches, ZeRO stages, recompute. It predicts each, throws out what does not fit, and sorts. (The exercise has you write one.)
+#
+# **Question.** A node of four H100s, Llama 3 8B, 16 sequences of 8,192 tokens. Which plan is the fastest: data × pipeline × tensor, and which ZeRO?
+
+# %%
+four_gpus = None  # your prediction, in words
+
+# %%
+llama, node = find_model("llama3-8b"), Cluster(find_gpu("h100"), 4, gpus_per_node=4)
+found = candidates(llama, node, 16)
+from fourranks.plan.report import plan_table
+
+print(plan_table(found[:5]))
+print(f"\nof {len(found)} plans {sum(each.estimate.fits for each in found)} fit")
+chosen = found[0].plan
+told = f"data {chosen.data}, pipeline {chosen.pipeline}, tensor {chosen.tensor}, ZeRO-{chosen.zero}"
+print(predicted(four_gpus, about="plan for four H100s", was=told))
+
+# %% [markdown]
+# And for a thousand. The same from a terminal:
+
+# %%
+# !fourranks plan --model gpt3-175b --gpus 1024 --gpu h100 --batch 1536 --top 4
+
+# %%
+import time
+
+begun = time.perf_counter()
+found = candidates(gpt3, thousand, 1536)
+seconds = time.perf_counter() - begun
+best, worst = (
+    found[0],
+    max((each for each in found if each.estimate.fits), key=lambda each: each.estimate.seconds),
+)
+print(
+    f"{len(found):,} plans in {seconds:.1f} s; the best takes {best.estimate.seconds:.1f} s a step, the worst that fits {worst.estimate.seconds:.0f} s"
+)
+finding(
+    worst.estimate.seconds > 2 * best.estimate.seconds,
+    f"Between the best and the worst plan that fits lies a factor of {worst.estimate.seconds / best.estimate.seconds:.0f}: on the same GPUs, for the same model.",
+    "All plans that fit take about the same time.",
+)
+
+# %% [markdown]
+# And your laptop? Its "links" are memory copies between processes that share the same cores, so no cut can make it faster: each mesh of section 2 does the same arithmetic and copies more. Cutting
+# pays where ranks have processors of their own.
+#
+# **What Alpa automates.** [Alpa](https://arxiv.org/abs/2201.12023) searches a larger space: not one (d, p, t) for the whole model but a cut for every operator. It separates *inter-operator* parallelism (stages, on slow links) from *intra-operator*
+# parallelism (how each tensor is sharded, on fast ones). For each possible stage and sub-mesh an integer program finds the shardings with the least communication; dynamic programming then puts stages together so that the slowest is as
+# fast as possible. The reason for both is the one above: experiments are slow, and the space is huge. GSPMD and torch's DTensor make the sharding a declaration; the choice is still yours.
+
+# %% [markdown]
+# ## 7. Is the paper right? Published runs
+#
+# A model that nobody has checked is an opinion. Korthikanti and others published eight steps of Megatron-LM on A100s, from 22 billion parameters on 8 GPUs to a trillion on 512, with full and with selective recomputation
+# ([table 5](https://arxiv.org/abs/2205.05198)). The bars are theirs, the marks are predicted.
+#
+# **Question.** By how many per cent is a prediction off, on average over the eight?
+
+# %%
+off_by = None  # your prediction, in per cent
+
+# %%
+RUNS = {  # name: model, GPUs, pipeline, chunks, microbatch, batch; seconds with full and with selective recompute
+    "22B on 8": ("gpt-22b", 8, 1, 1, 4, 4, 1.42, 1.10),
+    "175B on 64": ("gpt3-175b", 64, 8, 3, 1, 64, 18.13, 13.75),
+    "530B on 280": ("gpt-530b", 280, 35, 3, 1, 280, 49.05, 37.83),
+    "1T on 512": ("gpt-1t", 512, 64, 1, 1, 512, 94.42, 71.49),
+}
+
+
+def predicted_seconds(model, gpus, pipeline, chunks, micro_batch, batch, recompute):
+    schedule = "interleaved" if chunks > 1 else "1f1b"
+    plan = Plan(
+        tensor=8, pipeline=pipeline, chunks=chunks, schedule=schedule, micro_batch=micro_batch, batch=batch,
+        recompute=recompute, sequence_parallel=recompute == "selective",
+    )  # fmt: skip
+    return estimate_step(find_model(model), Cluster(find_gpu("a100"), gpus), plan).seconds
+
+
+published, on_paper = {}, {}
+for run, (*numbers, full, selective) in RUNS.items():
+    for recompute, seconds in (("full", full), ("selective", selective)):
+        published[f"{run}, {recompute}"] = seconds
+        on_paper[f"{run}, {recompute}"] = predicted_seconds(*numbers, recompute)
+
+# %%
+title = "Seconds of a step on A100s: published, and predicted by fourranks plan"
+compare(published, on_paper, None, "s", title, label="published", mark="predicted")
+
+# %%
+errors = [abs(on_paper[run] / seconds - 1) for run, seconds in published.items()]
+mean_error = 100 * sum(errors) / len(errors)
+told = predicted(off_by, about="error of the cost model in per cent", was=mean_error)
+print(f"{told}mean error {mean_error:.1f} %, largest {100 * max(errors):.1f} %")
+
+# %% [markdown]
+# Six constants of the A100 were fitted, and these rows were among those that they were fitted to: agreement here shows that the *form* of the model can describe them. [docs/plan.md](../../docs/plan.md) has 92 rows of other people's
+# runs, says which were in no fit, and where the model is wrong: up to 50 %. `python -m benchmarks.plan` makes that table again.
+
+# %% [markdown]
+# ## 8. Ten lines of JAX
+#
+# In JAX you do not call collectives. You say how arrays are sharded over a mesh, and the compiler, XLA, inserts what is needed: the same decisions as in sections 1 to 3, as a declaration. It is how TPUs are
+# programmed, and Levanter, of Stanford's CRFM, trains language models like this. Here are a data × tensor mesh of four CPU devices and the MLP of lecture 06.
+
+# %%
+JAX = """
+import jax, jax.numpy as jnp, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(np.array(jax.devices()).reshape(2, 2), ("data", "tensor"))
+put = lambda x, *axes: jax.device_put(x, NamedSharding(mesh, P(*axes)))
+x, up, down = put(jnp.ones((8, 16)), "data", None), put(jnp.ones((16, 64)), None, "tensor"), put(jnp.ones((64, 16)), "tensor", None)
+mlp = jax.jit(lambda x, up, down: jax.nn.gelu(x @ up) @ down)
+text = mlp.lower(x, up, down).compile().as_text()
+print("devices:", len(jax.devices()), " output:", mlp(x, up, down).sharding.spec)
+print("all-reduces that the compiler has inserted:", text.count(" all-reduce("))
+"""
+
+# %%
+import importlib.util
+import os
+import subprocess
+import sys
+
+if importlib.util.find_spec("jax"):
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "JAX_PLATFORMS": "cpu",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", JAX], env=environment, capture_output=True, text=True, timeout=120
+    )
+    print(done.stdout or done.stderr[-500:])
+else:
+    print("JAX is not installed here. To run this cell: pip install jax, and run it again.")
+
+# %% [markdown]
+# One all-reduce, where Megatron's g is: the rows of `down` are sharded, so each device has a partial sum. With several processes, `jax.distributed.initialize()` takes the address of process 0, the number of processes and the own
+# number, which are `MASTER_ADDR`, `WORLD_SIZE` and `RANK` of a torchrun job.
+
+# %% [markdown]
+# ## 9. The fourth axis: context parallelism
+#
+# A sequence of a million tokens has activations that no GPU holds, whatever the batch. Cut it: rank r has tokens r·s to (r+1)·s − 1 of every sequence. Norms, projections and MLPs work on each token by itself. Attention does not: each query
+# needs every key. **Ring attention** keeps the queries where they are and sends blocks of keys and values around a ring. In N − 1 turns every rank has seen every block.
+#
+# A softmax can be put together from pieces: each block gives, for every query, the largest score, the sum of exponentials, and the weighted values; a block with a larger score rescales what came before.
+#
+# **Question.** Four ranks, 4 × 64 tokens. How many bytes of keys and values does a rank hold at most, compared with gathering them all? And how far is the result from one process?
+
+# %%
+holds, is_off_by = None, None  # your predictions: a share, and a number
+
+# %%
+# %%ranks
+torch.manual_seed(0)  # all ranks draw the same whole sequence, and take their block
+whole_q, whole_k, whole_v = torch.randn(3, 2, 64 * world_size, 16, dtype=torch.float64, device=device)
+q, k, v = (each.chunk(world_size, dim=1)[rank].contiguous() for each in (whole_q, whole_k, whole_v))
+
+
+def to_the_next(block):
+    """What the rank before has, while this rank's block goes to the next."""
+    arriving = torch.empty_like(block)
+    pair = [
+        dist.P2POp(dist.isend, block, (rank + 1) % world_size),
+        dist.P2POp(dist.irecv, arriving, (rank - 1) % world_size),
+    ]
+    for work in dist.batch_isend_irecv(pair):
+        work.wait()
+    return arriving
+
+
+# %%
+# %%ranks --trace
+block = torch.stack((k, v))
+largest = torch.full((*q.shape[:2], 1), -torch.inf, dtype=q.dtype, device=device)
+total, weighted = torch.zeros_like(largest), torch.zeros_like(q)
+for turn in range(world_size):
+    block = to_the_next(block) if turn else block
+    scores = q @ block[0].transpose(-1, -2) / q.shape[-1] ** 0.5
+    new = torch.maximum(largest, scores.amax(-1, keepdim=True))
+    weights, rescale = torch.exp(scores - new), torch.exp(largest - new)
+    total = total * rescale + weights.sum(-1, keepdim=True)
+    weighted = weighted * rescale + weights @ block[1]
+    largest = new
+attended = weighted / total
+
+# %%
+# %%ranks
+alone = torch.nn.functional.scaled_dot_product_attention(whole_q, whole_k, whole_v)
+difference = (attended - alone.chunk(world_size, dim=1)[rank]).abs().max().item()
+
+# %%
+off = max(world.pull("difference"))
+print(
+    f"{predicted(holds, about='share of keys and values that a rank holds', was=0.5)}two blocks of four at most: one in use, one arriving"
+)
+print(f"{predicted(is_off_by, about='ring attention differs by', was=off)}from one process: {off:.0e}")
+
+# %% [markdown]
+# A language model may look back only. Then rank 0 needs no block but its own while rank N − 1 needs all: half of the work would be idle. Real implementations give every rank one block from the front and one from the back of the
+# sequence, so that all have equally much. And while a block is on its way, the one before is computed with: the ring hides behind arithmetic as soon as a block has enough tokens. Gradients take the ring too, in the other direction; the
+# exercise asks for them. (Ulysses does the same with all-to-alls: sequence-sharded before attention, head-sharded inside it.)
+
+# %% [markdown]
+# ## 10. The fifth axis: experts
+#
+# A *mixture of experts* has, in place of each MLP, several of them, and a router sends each token to one or two. So the model has many times the parameters at the cost of one. With **expert parallelism** each rank has its own experts.
+# Tokens travel to their experts and back: two **all-to-alls** a layer, whose sizes are known only when the router has decided.
+#
+# **Question.** 64 tokens on each of four ranks, the router prefers expert 0 a little. Which share of the tokens stays on its rank? And how much longer than the average does the busiest expert compute?
+
+# %%
+stays, busiest = None, None  # your predictions: a share, a factor
+
+# %%
+# %%ranks
+torch.manual_seed(100 + rank)
+tokens = torch.randn(64, 16, device=device)
+odds = torch.tensor([2.0, 1.0, 1.0, 1.0][:world_size])
+expert_of = torch.multinomial(odds, len(tokens), replacement=True).to(device)
+torch.manual_seed(7)
+experts = [torch.randn(16, 16, device=device) for _ in range(world_size)]  # each rank uses one of them
+
+# %%
+# %%ranks --trace
+order = expert_of.argsort(stable=True)  # tokens of one expert side by side
+leaving = torch.bincount(expert_of, minlength=world_size)
+arriving = torch.empty_like(leaving)
+dist.all_to_all_single(arriving, leaving)  # first the numbers
+there = torch.empty(int(arriving.sum()), 16, device=device)
+dist.all_to_all_single(there, tokens[order], arriving.tolist(), leaving.tolist())
+made = torch.tanh(there @ experts[rank])
+back = torch.empty_like(tokens)
+dist.all_to_all_single(back, made, leaving.tolist(), arriving.tolist())
+outputs = torch.empty_like(tokens).index_copy(0, order, back)
+
+# %%
+# %%ranks
+alone = torch.stack([torch.tanh(token @ experts[at]) for token, at in zip(tokens, expert_of, strict=True)])
+worst = (outputs - alone).abs().max().item()
+here, load = leaving[rank].item() / len(tokens), int(arriving.sum())
+print(f"{load} tokens for this rank's expert; from one process: {worst:.0e}")
+
+# %%
+loads, at_home = world.pull("load"), sum(world.pull("here")) / 4
+factor = max(loads) / (sum(loads) / len(loads))
+print(f"{predicted(stays, about='share of tokens that stays', was=at_home)}{at_home:.0%} stay")
+print(
+    f"{predicted(busiest, about='load of the busiest expert', was=factor)}the busiest has {factor:.2f} times the average"
+)
+
+# %% [markdown]
+# Each token crosses the network twice forward and twice backward, to a rank that nobody knows in advance: no ring, no neighbours, every pair of ranks at the same time. So experts want the fastest links, and large trainings keep a token's experts
+# within few nodes. And everybody waits for the busiest expert: routers are trained with a loss that balances, and experts have a *capacity* beyond which tokens are dropped or sent on.
+
+# %% [markdown]
+# ## 11. Three meshes deep in a deadlock
+#
+# With several groups a mistake does not stop where it was made. Rank 3 of a mesh 2 × 1 × 2 leaves out one all-reduce in its tensor group. Who waits for whom, in the end?
+#
+# **Question.** Which ranks wait in the end, and in which group does the first one wait?
+
+# %%
+wait_in_the_end = None  # your prediction: a list of ranks
+
+# %%
+# %%ranks
+mesh = MeshTraining(config, (2, 1, 2), device=device)
+activation, gradient = torch.ones(4, device=device), torch.ones(4, device=device)
+
+# %% tags=["raises-exception"]
+# %%ranks
+if rank != 3:  # the mistake
+    dist.all_reduce(activation, group=mesh.tensor)
+dist.all_reduce(gradient, group=mesh.data)
+
+# %% [markdown]
+# A wavefront: rank 2 waits in its tensor group for rank 3. Rank 3 has gone on and waits in its data group for rank 1, which has finished its tensor group and meets it there, so those two are done. Rank 0 waits in *its* data group, for rank 2. Two
+# ranks wait, in two groups, and the one that made the mistake is not among them: it has finished. On 1,024 GPUs the same wavefront reaches everybody within one step, and each of 1,024 logs tells of a different wait. What helps is to
+# look for the rank that is *not* in the call in which others wait for it. For jobs outside of notebooks torch's Flight Recorder has what it takes (lecture 09).
+
+# %% [markdown]
+# ## 12. What else large trainings combine
+#
+# - **Hybrid sharding.** FSDP inside a node, plain data parallelism between nodes: parameters are gathered over NVLink only, and each shard's gradients are all-reduced between the nodes. 8 GPUs a node divide the state by 8, not by N, and the slow network carries 1/8 of the gradients for each GPU.
+# - **Offloading.** Optimizer state, or even parameters, in the memory of the CPU: 12 bytes a parameter over PCIe, 55 GB/s measured on gen 5. For 8 billion parameters on 8 GPUs that is 12 GB a GPU and 0.22 s each way: bearable when a step takes several seconds.
+# - **Load balancing.** Stages that take equally long, experts that get equally many tokens, sequences of like lengths together.
+# - **Mixed precision**: 16-bit activations and gradients on the wire, float32 masters. **Overlap**: gradients behind backward, gathers ahead of forward, messages behind other microbatches.
+# - **Fault tolerance**: with 10,000 GPUs something fails every few hours; lecture 09.
+#
+# **PTD-P** is Megatron's name for pipeline, tensor and data together, DeepSpeed's is 3D parallelism: 530 billion parameters in MT-NLG were trained on 280 GPUs per replica, tensor 8 × pipeline 35, and 8 to 12 data-parallel replicas.
+#
+# **How to work.** Start with one GPU, until the loss falls. Measure. Add data parallelism, and compare losses. Add what the memory asks for, one axis at a time, and compare again with the mesh before. Profile before every decision. In production use FSDP2, torchtitan or
+# Megatron-LM rather than your own: you know now what they do, and can read their settings.
+#
+# **Open questions.** GPUs do not sum in a fixed order, so two runs differ: how much determinism is worth which speed? Recompute or store: who decides for each tensor? Asynchronous point-to-point makes bookkeeping hard: which language would make schedules safe? Data flow or control flow: chips such as
+# Groq's and Cerebras' schedule everything at compile time, which wants static graphs, and experts are anything but static.
+
+# %% [markdown]
+# ## How good were your predictions?
+
+# %%
+review()
+
+# %% [markdown]
+# ## We saw
+#
+# - **A mesh** gives every rank three groups; tensor parallelism gets the nearest ranks, since nothing hides its traffic.
+# - **Five meshes, one curve**: cuts change where numbers are, and not what is learned. Bytes along each axis were those of the formulas.
+# - **Checkpointing** keeps inputs only, for a third more computing.
+# - **A program chose plans** for 4 and for 1,024 GPUs, by predictions that we held against published runs, errors included.
+# - **Ring attention and experts** cut two more things, on real ranks, with one process's results. A deadlock in one group spreads through the others.
+#
+# **Your turn**: [the exercise](../../exercises/08_three_d_parallelism/exercise.ipynb). You build the mesh, the training step for all meshes, the checkpoint, and the program that chooses; and if you like, ring attention with gradients, and experts.
+#
+# **Next**: [leave the notebook](../09_beyond_one_node/lecture.ipynb). The same code on several machines, and what happens when one of them dies.
+#
+# **Sources and further reading.** Narayanan and others, *Efficient large-scale language model training on GPU clusters using Megatron-LM* (PTD-P), [arXiv 2104.04473](https://arxiv.org/abs/2104.04473) · Korthikanti and others, *Reducing activation recomputation in large transformer
+# models*, [arXiv 2205.05198](https://arxiv.org/abs/2205.05198) · Smith and others, *Using DeepSpeed and Megatron to train Megatron-Turing NLG 530B*, [arXiv 2201.11990](https://arxiv.org/abs/2201.11990) · Zheng and others, *Alpa*, [arXiv 2201.12023](https://arxiv.org/abs/2201.12023) · Liu and
+# others, *Ring attention with blockwise transformers*, [arXiv 2310.01889](https://arxiv.org/abs/2310.01889) · Rajbhandari and others, *ZeRO*, [arXiv 1910.02054](https://arxiv.org/abs/1910.02054) · [Levanter](https://github.com/stanford-crfm/levanter) · [Stanford CS336 (spring 2025), lecture
+# 8](https://github.com/stanford-cs336/spring2025-lectures) · Stanford CS229S (fall 2023), on parallelism · [torchtitan](https://github.com/pytorch/torchtitan) · PyTorch, [documentation of `torch.utils.checkpoint`](https://docs.pytorch.org/docs/stable/checkpoint.html)
+
+# %%
+# %ranks stop

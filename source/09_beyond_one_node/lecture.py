@@ -1,0 +1,632 @@
+# ---
+# jupyter:
+#   jupytext:
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3 (ipykernel)
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # 09 Beyond one node: leave the notebook
+#
+# **The code runs on four ranks of this machine. What has to change so that it runs on forty machines, for a week, while some of them die?**
+#
+# You will
+#
+# - save a cell as a program that torchrun starts, with nothing of this course in it,
+# - run it on two nodes, played by two torchrun agents on this machine, and read RANK, LOCAL_RANK and GROUP_RANK from the run,
+# - kill a process, and then a whole node, and watch the job go on from its checkpoint with the losses of an undisturbed run,
+# - find out where a job of processes hangs, with nothing but what torch itself records,
+# - profile a step with three mistakes in it, and read launch files for Slurm and Kubernetes line by line.
+#
+# 60 minutes · 4 ranks and 2 × 2 processes · Gloo on any laptop
+#
+# [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
+
+# %%
+# %load_ext fourranks
+import fourranks
+from fourranks.figures import compare, curves, finding, ledger, predicted, review
+
+# %ranks start
+world = fourranks.world()
+
+# %% [markdown]
+# ## Before you begin
+#
+# Three questions about earlier lectures. Answer them from memory, in the list below; `None` works, too.
+
+# %%
+ledger.begin("09")
+
+# %%
+remembered = [None, None, None]  # your answers
+
+# %%
+ledger.answers(remembered)
+
+# %% [markdown]
+# ## 1. A cell becomes a program
+#
+# A notebook is for looking. A training that lasts for days is a program: a scheduler starts it, and starts it again after a failure, and nobody has to be there. What is new in the cell below has to do with that:
+#
+# - It forms its process group from the environment: the launcher tells each process its `RANK`, the `WORLD_SIZE`, and where to meet. (On our ranks, which have a group already, `init_process_group` attaches to it.)
+# - It **begins where the last one ended**: a checkpoint has model, optimizer and step. One rank writes, under another name first, so that a crash in the middle of writing leaves the old checkpoint whole.
+# - Batch n is drawn from seed n. After a restart, even with another number of ranks, batch n is the same batch.
+#
+# `%%ranks --save-script train.py` runs the cell and writes it to a file. It refuses a cell that uses what other cells define, and says which names those are.
+
+# %%
+# %%ranks --save-script train.py
+import os
+import time
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+dist.init_process_group("gloo")
+rank, world_size = dist.get_rank(), dist.get_world_size()
+names = ("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
+print(" ".join(f"{name}={os.environ.get(name)}" for name in names), f"pid={os.getpid()}", flush=True)
+
+torch.manual_seed(0)  # the same weights on every rank
+model = nn.Sequential(nn.Linear(32, 64), nn.Tanh(), nn.Linear(64, 1))
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+first, steps, pause = 0, 24, float(os.environ.get("PAUSE", 0))
+checkpoint = os.environ.get("CHECKPOINT", "")
+if checkpoint and os.path.exists(checkpoint):
+    saved = torch.load(checkpoint)
+    model.load_state_dict(saved["model"])
+    optimizer.load_state_dict(saved["optimizer"])
+    first = saved["step"]
+
+ddp = DistributedDataParallel(model)
+for step in range(first, steps):
+    rows = torch.randn(64, 32, generator=torch.Generator().manual_seed(step)).chunk(world_size)[rank]
+    loss = (ddp(rows) - rows.sum(1, keepdim=True)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    time.sleep(pause)
+    total = loss.detach().clone()
+    dist.all_reduce(total)
+    if rank == 0:
+        print(f"step {step}: loss {total.item() / world_size:.6f} on {world_size} ranks", flush=True)
+        if checkpoint:
+            state = {"model": model.state_dict(), "optimizer": optimizer.state_dict(), "step": step + 1}
+            torch.save(state, checkpoint + ".new")
+            os.replace(checkpoint + ".new", checkpoint)
+    dist.barrier()  # nobody goes on before the checkpoint is whole
+dist.destroy_process_group()
+
+# %% [markdown]
+# And a cell that leans on others?
+
+# %% tags=["raises-exception"]
+# %%ranks --save-script evaluate.py
+accuracy = evaluate(model, held_out)
+
+# %% [markdown]
+# ## 2. Two nodes
+#
+# On each machine of a job runs one **agent**, `torchrun`. It starts the processes of its machine, watches them, and meets the other agents at the **rendezvous**, an address that all of them know. There agents
+# agree who takes part, and each learns its number, the *group rank*. From that follow all names:
+#
+# | variable | is | two nodes of two |
+# |---|---|---|
+# | `GROUP_RANK` | the number of the node | 0, 0, 1, 1 |
+# | `LOCAL_RANK` | the number of the process on its node: choose the GPU by it | 0, 1, 0, 1 |
+# | `RANK` | the number of the process in the job | 0, 1, 2, 3 |
+# | `WORLD_SIZE`, `LOCAL_WORLD_SIZE` | how many, in the job and on the node | 4, 2 |
+# | `MASTER_ADDR`, `MASTER_PORT` | where the process group forms, chosen by the rendezvous | |
+#
+# Two agents on one machine are two nodes in all but the cable between them. `--nnodes 1:2` allows the job to run on one node as well: it is *elastic*.
+#
+# **Question.** A job with `--nnodes 1:2 --nproc-per-node 2`. A *process* of node 1 is killed. What happens to the three others?
+
+# %%
+after_a_process_dies = None  # your prediction, in words
+
+# %%
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+folder = Path(tempfile.mkdtemp())
+with socket.socket() as probe:
+    probe.bind(("127.0.0.1", 0))
+    port = probe.getsockname()[1]
+
+RENDEZVOUS = "keep_alive_interval=1,keep_alive_max_attempt=5,last_call_timeout=5"
+
+
+def start_node(number, program="train.py", nodes="1:2", **variables):
+    """A torchrun agent with two processes; what they print goes to a file."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", nodes, "--nproc-per-node", "2"]
+    command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "course"]
+    command += ["--rdzv-conf", RENDEZVOUS, "--local-addr", "127.0.0.1", "--max-restarts", "5", program]
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    with open(folder / f"node{number}.log", "a") as log:
+        return subprocess.Popen(
+            command, stdout=log, stderr=log, env=environment | variables, start_new_session=True
+        )
+
+
+def log_of(number):
+    return (folder / f"node{number}.log").read_text()
+
+
+def wait_until(holds, seconds=150):
+    """Look again and again until something holds."""
+    until = time.monotonic() + seconds
+    while not holds():
+        if time.monotonic() > until:
+            raise TimeoutError(log_of(0)[-2000:])
+        time.sleep(0.2)
+
+
+def the_rendezvous_is_open():
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def last_step(number=0):
+    return max(map(int, re.findall(r"^step (\d+)", log_of(number), re.MULTILINE)), default=-1)
+
+
+# %%
+variables = {"CHECKPOINT": str(folder / "checkpoint.pt"), "PAUSE": "0.3"}
+nodes = [start_node(0, **variables)]
+wait_until(the_rendezvous_is_open)  # node 0's agent holds it
+nodes.append(start_node(1, **variables))
+wait_until(lambda: last_step() >= 4)
+started = [line for number in (0, 1) for line in re.findall(r"^RANK=.*", log_of(number), re.MULTILINE)]
+print("\n".join(sorted(started)))
+
+# %% [markdown]
+# There LOCAL_RANK and RANK part: `torch.cuda.set_device(rank)` would ask for a GPU 3 on a node that has 0 and 1. (Which agent becomes node 0 is decided at the rendezvous. Names of machines and ranks need not go together.)
+
+# %% [markdown]
+# ## 3. One is killed on stage
+#
+# Now SIGKILL for one process of node 1, as the system sends it when memory runs out.
+
+# %%
+victim = int(re.findall(r"^RANK=\d+ LOCAL_RANK=1 .*pid=(\d+)", log_of(1), re.MULTILINE)[-1])
+before, begun = last_step(), time.monotonic()
+os.kill(victim, signal.SIGKILL)
+wait_until(lambda: len(re.findall(r"^RANK=0 |^RANK=2 ", log_of(0), re.MULTILINE)) == 2)
+seconds = time.monotonic() - begun
+told = predicted(after_a_process_dies, about="after a process dies", was="all are started again")
+print(f"{told}killed after step {before}; all four processes were started again {seconds:.0f} s later")
+print("\n".join(re.findall(r"^(?:RANK|step).*", log_of(0), re.MULTILINE)[-6:]))
+
+# %% [markdown]
+# One process died, and **all** were started again. Collectives bind them together: the three others wait for the dead one in an all-reduce, and a process group cannot be mended while it runs. On Gloo they see their connection closed and raise; on
+# NCCL they would wait, until the watchdog's timeout ends them. Each agent then stops the processes that it has left, agents meet again, and the program begins at the checkpoint. What is lost are the steps since the last one.
+#
+# Three things to know, tried with torch 2.13:
+#
+# - `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` is set above. Without it a second attempt on Gloo can hang or fail, since the new process group finds the addresses of the old one in the store that agents and processes share.
+# - The rendezvous lives in one agent, the one on the endpoint's machine. If *that* machine dies, all other agents end with an error, and the scheduler has to start the job again.
+# - `--max-restarts` counts failures. A change of members, such as a node that comes or goes, does not count.
+#
+# **Question.** Now the whole node 1 dies, agent and all. How many ranks go on? And will the losses be those of the undisturbed run?
+
+# %%
+ranks_that_go_on, same_losses = None, None  # your predictions: a number, and "yes" or "no"
+
+# %%
+wait_until(lambda: last_step() >= before + 2)
+begun = time.monotonic()
+os.killpg(nodes[1].pid, signal.SIGKILL)
+for pid in re.findall(r"pid=(\d+)", log_of(1)):  # the processes of a node that is gone are gone, too
+    try:
+        os.kill(int(pid), signal.SIGKILL)
+    except ProcessLookupError:
+        continue
+wait_until(lambda: "GROUP_RANK=0 WORLD_SIZE=2" in log_of(0))
+print(f"node 0 goes on alone {time.monotonic() - begun:.0f} s later")
+nodes[0].wait(timeout=150)
+print(f"and ends with exit code {nodes[0].returncode}")
+
+# %%
+survived = {
+    int(step): (float(loss), int(n))
+    for step, loss, n in re.findall(r"step (\d+): loss ([\d.]+) on (\d+)", log_of(0))
+}
+print(f"{predicted(ranks_that_go_on, about='ranks that go on', was=2)}ranks at the end: {survived[23][1]}")
+
+# %% [markdown]
+# For comparison the same program without any disturbance, on one node of two processes.
+
+# %%
+quiet = start_node(2, nodes="1", PAUSE="0")
+quiet.wait(timeout=150)
+undisturbed = {int(step): float(loss) for step, loss in re.findall(r"step (\d+): loss ([\d.]+)", log_of(2))}
+lines = {
+    "undisturbed": [undisturbed[step] for step in range(24)],
+    "two failures": [survived[step][0] for step in range(24)],
+}
+curves(lines, title="Losses of the job that lost a process and a node, and of one that lost nothing")
+
+# %%
+worst = max(abs(one - other) for one, other in zip(*lines.values(), strict=True))
+print(
+    f"{predicted(same_losses, about='losses after failures are the same', was='yes')}largest difference: {worst:.0e}"
+)
+finding(
+    worst < 1e-3,
+    f"Four ranks, four again, then two: the losses differ from those of an undisturbed run by at most {worst:.0e}.",
+    f"The losses differ by up to {worst:.0e}.",
+)
+
+# %% [markdown]
+# It is so because the *global* batch stayed the same: 64 rows, by four or by two. If each rank kept 16 rows, a job on fewer nodes would train with a smaller batch, and its learning rate would be wrong for it. An elastic job
+# decides which it wants. (Last bits may differ, since sums come in another order.)
+#
+# **Checkpoints of models that no rank has whole.** With FSDP, tensor or pipeline parallelism every rank writes its own shards, at the same time: `torch.distributed.checkpoint` (`dcp.save`, `dcp.load`), which can load them onto another
+# mesh. `dcp.async_save` writes while training goes on. How often? With a failure every M hours, and a checkpoint that takes c hours, the waste is least at about √(2·c·M) (Young's rule): for c = 1 minute and a failure every 4 hours that is every 22 minutes.
+
+# %%
+failure_hours, checkpoint_minutes = 4, 1  # change them
+print(f"every {(2 * checkpoint_minutes / 60 * failure_hours) ** 0.5 * 60:.0f} minutes")
+
+# %% [markdown]
+# ## 4. Where does it hang?
+#
+# In the notebook a deadlock explains itself. A job of your own does not, but torch keeps a **Flight Recorder**: the last collectives of each process, with sequence number, sizes, and state. With `TORCH_FR_BUFFER_SIZE=2000` it is on, for NCCL and Gloo.
+# On NCCL, `TORCH_NCCL_DUMP_ON_TIMEOUT=1` writes it to files when the watchdog ends a process, and `torchfrtrace` (in torch) compares them. Here a timer in each process prints it after five seconds.
+#
+# **Question.** Four processes; one of them leaves out its fifth all-reduce, which is easy to do with an `if`. From the last entry of each recorder: how do you find it?
+
+# %%
+how_to_find = None  # your prediction, in words
+
+# %%
+# %%writefile hang.py
+import json
+import os
+import threading
+
+import torch
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+
+
+def report():
+    """Say what the recorder has of this process, and end it."""
+    entries = json.loads(torch._C._distributed_c10d._dump_fr_trace_json())["entries"]
+    numbers = {entry["collective_seq_id"]: entry["retired"] for entry in entries}
+    waiting = [number for number, retired in numbers.items() if not retired]
+    where = f"waits in number {waiting[-1]}" if waiting else "waits in nothing"
+    print(f"rank {rank}: {len(numbers) - len(waiting)} finished, {where}", flush=True)
+    os._exit(0)
+
+
+threading.Timer(5, report).start()
+x = torch.ones(2)
+for step in range(8):
+    if rank == 2 and step == 4:
+        continue  # the mistake
+    dist.all_reduce(x)
+
+# %%
+command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "hang.py"]
+recorder = os.environ | {"TORCH_FR_BUFFER_SIZE": "2000", "OMP_NUM_THREADS": "1"}
+done = subprocess.run(command, env=recorder, capture_output=True, text=True, timeout=150)
+print("\n".join(sorted(re.findall(r"^rank.*", done.stdout, re.MULTILINE))))
+
+# %% [markdown]
+# Rank 2 is one collective behind: the others wait in number 8, and it has finished seven and waits in nothing. It left one out, but which? The numbers do not say, since all eight have the same shape: rank 2's fifth
+# call, in its step 5, met the others' fifth, in their step 4, and every sum from there on is **wrong without an error**. A hang is the lucky case. So compare the *numbers* first, group by group: the rank with the smallest is the one to look
+# at, and its stack tells the line. `py-spy dump --pid …` shows the stack of a process that is not prepared at all.
+#
+# | symptom | first look |
+# |---|---|
+# | all ranks in the same collective, none returns | the network: `NCCL_DEBUG=INFO`, which interface, firewall between nodes |
+# | ranks in different collectives of one group | the lines that they are in: an `if`, an exception that was caught, uneven data |
+# | one rank is missing | did it die? the agent's log, `dmesg` (out of memory), `nvidia-smi` (Xid errors) |
+# | one rank is slow, all wait for it | data loading, a hot GPU: compare times per rank, not means |
+# | different *numbers* but no hang | the same shapes in another order: `TORCH_DISTRIBUTED_DEBUG=DETAIL` |
+
+# %% [markdown]
+# ## 5. Slurm, line by line
+#
+# A cluster's scheduler starts one task a node, and each task is a torchrun agent. The file begins with the line `#!/bin/bash`; then follow the requests to the scheduler, which are comments to bash, and the program:
+#
+# ```bash
+# #SBATCH --job-name=train
+# #SBATCH --nodes=2
+# #SBATCH --ntasks-per-node=1
+# #SBATCH --gpus-per-node=8
+# #SBATCH --cpus-per-task=64
+# #SBATCH --time=24:00:00
+# #SBATCH --requeue
+# #SBATCH --output=%x-%j.log
+#
+# set -euo pipefail
+# head_node=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+# export OMP_NUM_THREADS=8
+# export TORCH_FR_BUFFER_SIZE=2000
+# export TORCH_NCCL_DUMP_ON_TIMEOUT=1
+# export CHECKPOINT="$SLURM_SUBMIT_DIR/checkpoint.pt"
+#
+# srun --label torchrun \
+#   --nnodes="$SLURM_NNODES" \
+#   --nproc-per-node=8 \
+#   --rdzv-backend=c10d \
+#   --rdzv-endpoint="$head_node:29500" \
+#   --rdzv-id="$SLURM_JOB_ID" \
+#   --max-restarts=3 \
+#   train.py
+# ```
+#
+# - `--ntasks-per-node=1`: one *agent* a node. With 8 and torchrun you would start 64 processes on 8 GPUs.
+# - `--cpus-per-task`: data loaders need cores; 8 for each GPU are usual. `OMP_NUM_THREADS` keeps 8 ranks from starting 8 × 64 threads.
+# - `--requeue`: after a node failure Slurm puts the job back into the queue, and the program begins at its checkpoint. So the checkpoint must lie on a disk that all nodes see.
+# - `scontrol show hostnames` expands `node[01-02]`; the first name is where the agents meet. The port must be free and open between the nodes.
+# - `--rdzv-id`: two jobs on the same nodes must not meet each other.
+# - `srun --label` puts the number of the node in front of each line of output.
+
+# %% [markdown]
+# ## 6. Kubernetes, line by line
+#
+# ```yaml
+# apiVersion: v1
+# kind: Service
+# metadata:
+#   name: train
+# spec:
+#   clusterIP: None
+#   selector:
+#     job-name: train
+# ---
+# apiVersion: batch/v1
+# kind: Job
+# metadata:
+#   name: train
+# spec:
+#   completions: 2
+#   parallelism: 2
+#   completionMode: Indexed
+#   backoffLimit: 10
+#   template:
+#     spec:
+#       subdomain: train
+#       restartPolicy: OnFailure
+#       containers:
+#         - name: agent
+#           image: registry.example/train:2024-11
+#           command:
+#             - torchrun
+#             - --nnodes=2
+#             - --nproc-per-node=8
+#             - --rdzv-backend=c10d
+#             - --rdzv-endpoint=train-0.train:29500
+#             - --rdzv-id=train
+#             - --max-restarts=3
+#             - train.py
+#           resources:
+#             limits:
+#               nvidia.com/gpu: 8
+#           volumeMounts:
+#             - name: shared-memory
+#               mountPath: /dev/shm
+#       volumes:
+#         - name: shared-memory
+#           emptyDir:
+#             medium: Memory
+# ```
+#
+# - The **Service** without a cluster IP gives each pod a name: `train-0.train`, where the agents meet.
+# - `completionMode: Indexed` numbers the pods, and a pod that fails is started again under its own number.
+# - `/dev/shm` in memory: a container has 64 MB of shared memory by default, and NCCL and data loaders need more. The error of a missing one is a bus error, which says nothing.
+# - `nvidia.com/gpu: 8`: the whole node. Pods that share nodes share links, too.
+# - Not in it, and needed: a volume for checkpoints that all pods see; for InfiniBand the device plugin of your cluster, or traffic goes over TCP and nobody tells you.
+#
+# [Ray](https://docs.ray.io) and operators such as Kubeflow's trainer write such files for you. What they write are these lines.
+
+# %% [markdown]
+# ## 7. A profile with three mistakes in it
+#
+# A step is slower than it should be. `torch.profiler` says where the time goes, operation by operation, and `schedule(wait, warmup, active)` leaves out the first steps, which are others. Three mistakes are in this step. They are frequent ones.
+
+# %%
+os.environ["KINETO_LOG_LEVEL"] = "99"  # the profiler says when it starts and stops
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile, schedule
+
+torch.set_num_threads(1)  # so that it does not matter what else runs here
+torch.manual_seed(0)
+layers = nn.Sequential(*[nn.Linear(256, 256) for _ in range(8)])
+optimizer = torch.optim.SGD(layers.parameters(), lr=1e-3)
+text = torch.randn(256, 256)
+
+
+def slow_step():
+    rows = torch.stack([torch.tensor(row.tolist()) for row in text])  # 1
+    mask = torch.ones(256, 256).tril().double().softmax(-1).float()  # 2
+    for row in range(0, 256, 4):  # 3
+        loss = (
+            layers(mask @ rows)[row : row + 4].square().mean()
+            if row == 0
+            else layers(rows[row : row + 4]).square().mean()
+        )
+        loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+# %% [markdown]
+# **Question.** Read the step. Which of the three lines costs most?
+
+# %%
+costs_most = None  # your prediction: 1, 2 or 3
+
+
+# %%
+def profiled(step, name):
+    """Profile two steps, after one that does not count; write a trace for ui.perfetto.dev."""
+    with profile(
+        activities=[ProfilerActivity.CPU], schedule=schedule(wait=0, warmup=1, active=2), acc_events=True
+    ) as found:
+        for _ in range(3):
+            step()
+            found.step()
+    found.export_chrome_trace(str(folder / f"{name}.json"))
+    return found.key_averages()
+
+
+averages = profiled(slow_step, "slow")
+print(
+    averages.table(sort_by="self_cpu_time_total", row_limit=7, max_name_column_width=32).partition(
+        "Self CPU time"
+    )[0]
+)
+
+# %% [markdown]
+# How to read it. **# of Calls** first: 512 calls of `addmm` a step where 8 layers have 8. Many small operations cost a fixed amount each, on a GPU a kernel launch of some µs, however small they are (3: rows one by one; a batch is one product). Then what has no
+# business in a step: `aten::tril`, `_softmax`, `_to_copy` of something that never changes (2: made anew each time; make it once). And what does *not* appear: the time between operations, in which Python works (1: `tolist` and back; on a GPU it would also wait for the device).
+# In [ui.perfetto.dev](https://ui.perfetto.dev) the trace shows that as gaps.
+
+# %%
+mask = torch.ones(256, 256).tril().softmax(-1)
+
+
+def without_conversion():
+    step_with(text, torch.ones(256, 256).tril().double().softmax(-1).float(), 4)
+
+
+def without_mask():
+    step_with(text, mask, 4)
+
+
+def quick_step():
+    step_with(text, mask, 256)
+
+
+def step_with(rows, mask, size):
+    for row in range(0, 256, size):
+        inputs = mask @ rows if row == 0 else rows[row : row + size]
+        layers(inputs)[:size].square().mean().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def milliseconds(step):
+    """The median of seven runs."""
+    times = []
+    for _ in range(7):
+        begun = time.perf_counter()
+        step()
+        times.append(1000 * (time.perf_counter() - begun))
+    return sorted(times)[3]
+
+
+measured = {
+    "as it was": milliseconds(slow_step),
+    "1 mended": milliseconds(without_conversion),
+    "1 and 2 mended": milliseconds(without_mask),
+    "all mended": milliseconds(quick_step),
+}
+compare(measured, None, None, "ms", "A step, one mistake after the other mended")
+
+# %%
+times = list(measured.values())
+saved = {number: before - after for number, before, after in zip((1, 2, 3), times, times[1:], strict=False)}
+largest = max(saved, key=saved.get)
+print(
+    f"{predicted(costs_most, about='mistake that costs most', was=largest)}mistake {largest} cost most: {saved[largest]:.0f} ms"
+)
+
+# %% [markdown]
+# Profile a single rank first, then compare ranks: the slowest one sets the pace, and the others show it as time in a collective. In the notebook `trace.to_chrome("trace.json")` writes all ranks' communication into one file for Perfetto.
+#
+# **Memory** has a recorder as well. On a GPU, around a step that runs out of it:
+#
+# ```python
+# torch.cuda.memory._record_memory_history(max_entries=100_000)
+# train_step()
+# torch.cuda.memory._dump_snapshot("snapshot.pickle")   # open it at pytorch.org/memory_viz
+# torch.cuda.memory._record_memory_history(enabled=None)
+# ```
+#
+# The page shows each allocation as a band over time, with the stack of the line that made it: weights and state as bands that never end, activations as a mountain that backward takes down again (the saw of lecture 05), and what climbs from step to step, which is a leak.
+# A list that keeps `loss` instead of `loss.item()` is the usual one: each loss holds its whole graph.
+
+# %%
+if torch.cuda.is_available():
+    torch.cuda.memory._record_memory_history(max_entries=100_000)
+    keep = [nn.Linear(512, 512, device="cuda")(torch.randn(64, 512, device="cuda")).mean() for _ in range(3)]
+    torch.cuda.memory._dump_snapshot(str(folder / "snapshot.pickle"))
+    torch.cuda.memory._record_memory_history(enabled=None)
+    print(f"{(folder / 'snapshot.pickle').stat().st_size / 2**10:.0f} KiB for pytorch.org/memory_viz")
+else:
+    print("No GPU here: the snapshot is one of the GPU's memory.")
+
+# %% [markdown]
+# ## 8. The first hour on a rented 4×H100
+#
+# A rented machine costs by the minute, and not every one is what it says. In this order:
+#
+# 1. **Look** (5 minutes). `nvidia-smi` : four GPUs, nobody else's processes, no errors. `nvidia-smi topo -m`: NV18 between all pairs, or is it PCIe? Which driver?
+# 2. **Is it fit?** `fourranks doctor`: GPUs, links, NCCL, shared memory, open files, bandwidth, each with what to do. The cell below shows it here.
+# 3. **Measure** (10 minutes). `make gpu` in this repository, or `all_reduce_perf -b 8 -e 1G -f 2 -g 4` of nccl-tests: busbw about 80 % of 450 GB/s for large sizes. Half of that: a slow link; a tenth: no NVLink.
+# 4. **One GPU** (15 minutes): your program on one GPU, 50 steps. Loss falls? Tokens per second, and the share of peak: 6·P·tokens a second over 989 TFLOP/s.
+# 5. **Four GPUs** (10 minutes): the same global batch, the same losses to three digits. Then the speed: below three times that of one GPU, profile.
+# 6. **Fail on purpose** (5 minutes): kill a process. Does it come back, at the right step? Is the checkpoint on a disk that outlives the machine?
+# 7. **Only then the long run**, with loss, gradient norm, tokens per second and the slowest rank logged (Weights & Biases, TensorBoard, or a file), and something that tells you when it stops.
+
+# %%
+# !fourranks doctor --quick
+
+# %% [markdown]
+# ## How good were your predictions?
+
+# %%
+review()
+
+# %% [markdown]
+# ## We saw
+#
+# - **A cell became a program**: what changes is where the rank comes from, and that it begins at its checkpoint.
+# - **Two agents, four processes**: GROUP_RANK, LOCAL_RANK and RANK from the run; one process died, and all began again; a node died, and the rest went on, with the losses of an undisturbed run.
+# - **Hangs** are found by sequence numbers: the rank that is behind is the one to look at.
+# - **Launch files** hold a handful of lines that matter, and each has a way to go wrong.
+# - **A profile** is read by number of calls, by what does not belong there, and by the gaps.
+#
+# ## Where to go next
+#
+# You have seen five pillars: collectives, the hardware under them, PyTorch's machinery, the kinds of parallelism, and performance. The [concept map](../../docs/concept_map.md) shows how they hang together.
+#
+# - Do [CS336's assignment 2](https://github.com/stanford-cs336/assignment2-systems): gradient synchronization, sharding and benchmarking for a transformer; it takes neural networks and PyTorch for granted, as this course did.
+# - Read [torchtitan](https://github.com/pytorch/torchtitan) and [Megatron-LM](https://github.com/NVIDIA/Megatron-LM): you know what each setting does. [Stas Bekman's ML engineering](https://github.com/stas00/ml-engineering) is what happens in practice.
+# - Papers: [Megatron-LM](https://arxiv.org/abs/1909.08053), [ZeRO](https://arxiv.org/abs/1910.02054) and the DeepSpeed blog, [mixed precision](https://arxiv.org/abs/1710.03740) (Micikevicius and others), PipeDream (SOSP '19), [Alpa](https://arxiv.org/abs/2201.12023), [Megatron-Turing NLG 530B](https://arxiv.org/abs/2201.11990), [Llama 3](https://arxiv.org/abs/2407.21783) (section 3: what fails on 16,384 GPUs).
+# - Lectures: Stanford CS336; CS229S, lectures 8 and 10; CS224N, lecture 12; CS149 and CS244B; [Levanter](https://github.com/stanford-crfm/levanter) for JAX.
+#
+# **Sources and further reading.** PyTorch, [documentation of torchrun](https://docs.pytorch.org/docs/stable/elastic/run.html) and of [distributed checkpoints](https://docs.pytorch.org/docs/stable/distributed.checkpoint.html) · [Flight Recorder](https://docs.pytorch.org/tutorials/unstable/flight_recorder_tutorial.html) · Slurm,
+# [sbatch](https://slurm.schedmd.com/sbatch.html) · Kubernetes, [Indexed Jobs](https://kubernetes.io/docs/tasks/job/indexed-parallel-processing-static/) · Umar Jamil, [pytorch-transformer-distributed](https://github.com/hkproj/pytorch-transformer-distributed) · Young, *A first order approximation to the optimum checkpoint interval*, CACM 1974 · [CS336 lecture
+# 8](https://github.com/stanford-cs336/spring2025-lectures)
+
+# %%
+for program in ("train.py", "hang.py"):
+    Path(program).unlink(missing_ok=True)
+
+# %ranks stop
