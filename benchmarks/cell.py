@@ -46,7 +46,7 @@ BENCHMARKS = (
         f"round trip of the cell `pass` on 4 ranks, {IN_A_ROW} in a row",
         (
             Contender(OURS, four_ranks),
-            Contender("ipyparallel, `%%px`", ipyparallel, faster(6)),
+            Contender("ipyparallel, `%%px`", ipyparallel, faster(12)),
             Contender("nbdistributed", nbdistributed),
         ),
         repeats=5,

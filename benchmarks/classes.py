@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -41,7 +42,7 @@ def make(folder: Path, students: int, topic: str, questions: Sequence[str], seed
     Args:
         questions: the answers that are asked for, by name; all if empty.
     """
-    source = _exercise(topic, questions)
+    source = exercise(topic, questions)
     (folder / "source" / topic).mkdir(parents=True)
     nbformat.write(source, folder / "source" / topic / "exercise.ipynb")
     shutil.copy(COURSE / "nbgrader_config.py", folder)
@@ -78,8 +79,8 @@ def differences(folder: Path, topic: str) -> list[str]:
     ]
 
 
-def _exercise(topic: str, questions: Sequence[str]) -> NotebookNode:
-    """The instructor's notebook, with these questions only, and code and tests only."""
+def exercise(topic: str, questions: Sequence[str] = ()) -> NotebookNode:
+    """Return the instructor's notebook, with these questions only, or all, and without text."""
     notebook = read(COURSE / "source" / topic / "exercise.py", "exercise.py")
     kept = {"setup", *questions, *(f"{question}_check" for question in questions)}
     notebook.cells = [
@@ -112,7 +113,8 @@ class _Submission:
         for name, text in solved.items():
             chance = draw.random()
             if chance < WRONG:
-                self._answers[name] = _wrong(topic, text, tests, draw) or self._answers[name]
+                if wrong := wrong_answer(topic, text, tests, draw):
+                    self._answers[name] = _Answer(wrong, False)
             elif chance < WRONG + UNANSWERED:
                 self._answers[name] = _Answer(stubs[name], False)
         self._sources = {name: answer.source for name, answer in self._answers.items()}
@@ -179,16 +181,21 @@ def _locals(function: ast.FunctionDef) -> set[str]:
     return assigned - other
 
 
-def _wrong(topic: str, source: str, tests: Iterable[NotebookNode], draw: random.Random) -> _Answer | None:
-    """A wrong solution of the shelf under the name of the right one; None if there is none for it."""
+def wrong_answer(topic: str, source: str, tests: Iterable[NotebookNode], draw: random.Random) -> str | None:
+    """Return a wrong solution of the shelf under the name of a right one; None if there is none for it."""
     for test in tests:
-        for name in _defined(source) & _words(test.source) & checks(test.source):
-            path = SHELF / topic / f"{name}.py"
-            if path.exists():
+        named = {_alike(name): name for name in _defined(source) & _words(test.source)}
+        for check in checks(test.source):  # of the same name, which classes have in capitals
+            path, name = SHELF / topic / f"{check}.py", named.get(_alike(check))
+            if name and path.exists():
                 text = f"{(SHELF / topic / 'common.py').read_text()}\n\n{path.read_text()}"
                 choices = sorted(_dictionary(path.read_text(), "FAILS_AS"))
-                return _Answer(f"{text}\n\n{name} = {draw.choice(choices)}", False)
+                return f"{text}\n\n{name} = {draw.choice(choices)}"
     return None
+
+
+def _alike(name: str) -> str:
+    return name.replace("_", "").lower()
 
 
 def _dictionary(source: str, name: str) -> Mapping[str, object]:
@@ -231,19 +238,29 @@ def _words(source: str) -> set[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.classes", description=__doc__.split("\n")[0])
-    parser.add_argument("folder", type=Path, help="of the course; does not exist yet")
+    parser.add_argument("folder", type=Path, nargs="?", help="of the course; does not exist yet")
     parser.add_argument("--compare", action="store_true", help="say where a graded class got something else")
+    parser.add_argument("--grade", action="store_true", help="grade it, too, and compare; needs no folder")
     parser.add_argument("--students", type=int, default=300)
     parser.add_argument("--topic", default="02_collectives")
     parser.add_argument("--questions", default=QUESTIONS, help='names of answers; "" for all')
     options = parser.parse_args()
-    if options.compare:
-        found = differences(options.folder, options.topic)
-        print("\n".join(found) or "Everybody got what they deserve.")
-        sys.exit(1 if found else 0)
-    questions = [name for name in options.questions.split(",") if name]
-    make(options.folder, options.students, options.topic, questions)
-    print(f"cd {options.folder} && autograder grade {options.topic}", file=sys.stderr)
+    if not options.folder and not options.grade:
+        parser.error("name a folder")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary) / "course"
+        if not options.compare:
+            questions = [name for name in options.questions.split(",") if name]
+            make(folder, options.students, options.topic, questions)
+        if options.grade:
+            program = Path(sysconfig.get_path("scripts"), "autograder")
+            subprocess.run([program, "grade", options.topic], cwd=folder, check=False)
+        elif not options.compare:
+            print(f"cd {folder} && autograder grade {options.topic}", file=sys.stderr)
+            return
+        found = differences(folder, options.topic)
+    print("\n".join(found) or "Everybody got what they deserve.")
+    sys.exit(1 if found else 0)
 
 
 if __name__ == "__main__":

@@ -112,13 +112,13 @@ def _restart_engines(cluster: Any, client: Any) -> None:
 BENCHMARKS = (
     Benchmark(
         "a deadlock on 4 ranks: from the last rank getting stuck to its explanation",
-        (Contender(OURS, explained, at_most(1, "s")),),
+        (Contender(OURS, explained, at_most(0.3, "s")),),
         repeats=3,
     ),
     Benchmark(
         "the same, to usable again",
         (
-            Contender(f"{OURS}: explained, variables kept", usable, at_most(1.5, "s")),
+            Contender(f"{OURS}: explained, variables kept", usable, at_most(0.3, "s")),
             Contender("ipyparallel: engines restarted, variables lost", ipyparallel),
         ),
         repeats=3,

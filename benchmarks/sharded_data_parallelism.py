@@ -1,4 +1,4 @@
-"""A step of training with the exercise's fully sharded wrapper, beside the same with torch's `fully_shard`.
+"""A step of training with the exercise's prefetching wrapper, beside the same with torch's `fully_shard`.
 
 Both take turns on the same ranks, each in a process group of its own, as in `data_parallelism`. Every layer
 is a unit of its own for torch, as it is for ours; biases, which are small, stay whole with ours.
@@ -13,7 +13,7 @@ from .model import Benchmark
 from .training_steps import Size, benchmark, definitions, in_turns, module_of, ratios, step_of
 
 TOPIC = "05_sharded_data_parallelism"
-WRAPPER = "FullyShardedDataParallel"
+WRAPPER = "PrefetchingFullyShardedDataParallel"
 WORLD_SIZES = (2, 4)
 SIZES = (
     Size("small", 8, 128, 32, 40),

@@ -103,7 +103,7 @@ BENCHMARKS = (
         "4 ranks ready, first all-reduce done, zygote warm",
         (
             Contender(OURS, four_ranks),
-            Contender("ipyparallel, torch imported on its engines", ipyparallel, faster(50)),
+            Contender("ipyparallel, torch imported on its engines", ipyparallel, faster(150)),
             Contender("nbdistributed", nbdistributed),
             Contender("torch.multiprocessing.spawn", spawn),
             Contender("torchrun", torchrun),
@@ -114,7 +114,7 @@ BENCHMARKS = (
         "the same from a cold Python process",
         (
             Contender(OURS, four_ranks_cold),
-            Contender('python -c "import torch"', import_torch, no_more_than(2)),
+            Contender('python -c "import torch"', import_torch, no_more_than(1.2)),
         ),
         repeats=3,
     ),

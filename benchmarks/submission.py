@@ -184,7 +184,7 @@ BENCHMARKS = (
         "one submission to an exercise of three collectives, from `nbgrader autograde` to the gradebook",
         (
             Contender(f"{OURS}: the referee, values and traffic, in a sandbox", refereed),
-            Contender("nbgrader, tests with torch.multiprocessing.spawn: values", stock, faster(10)),
+            Contender("nbgrader, tests with torch.multiprocessing.spawn: values", stock, faster(25)),
         ),
         repeats=3,
         patience=PATIENCE,
@@ -193,7 +193,7 @@ BENCHMARKS = (
         f"the same, a submission of a class of {CLASS} by `autograder grade`",
         (
             Contender(OURS, refereed_class),
-            Contender("nbgrader, a class of one: it starts anew with each submission", stock, faster(10)),
+            Contender("nbgrader, a class of one: it starts anew with each submission", stock, faster(30)),
         ),
         repeats=1,
         patience=PATIENCE,

@@ -114,5 +114,5 @@ def benchmark(module: str, name: str, measured: str, begin: Callable[[], Iterato
 
     samples.__name__, samples.__module__ = name, module
     setattr(sys.modules[module], name, samples)
-    contender = Contender(OURS, samples, at_most(1.1, ""))
+    contender = Contender(OURS, samples, at_most(1.0, ""))
     return Benchmark(f"{measured} (the same ranks, in turns)", (contender,), repeats=7, unit="")

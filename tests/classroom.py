@@ -4,12 +4,16 @@ import contextlib
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 
 import nbformat
 import psutil
 from nbformat import NotebookNode
+
+from tests import processes
+from tests.processes import Command
 
 COURSE = Path(__file__).parents[1]
 
@@ -46,16 +50,16 @@ def hand_in(course: Path, topic: str, files: dict[str, dict[str, bytes]]) -> Non
             (submitted / name).write_bytes(content)
 
 
-def run(command: str, course: Path, mark: str) -> subprocess.CompletedProcess:
-    """Run an instructor's command; it and all that it starts carry the mark."""
-    return subprocess.run(
-        command.split(),
+def run(
+    command: str, course: Path, mark: str, way: Callable[[Command], Command] = list
+) -> subprocess.CompletedProcess:
+    """Run an instructor's command, by default as in a terminal; it and all that it starts carry the mark."""
+    return processes.run(
+        way(command.split()),
         cwd=course,
         env=os.environ | {"FOURRANKS_CLASS": mark},
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        text=True,
     )
 
 

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from selenium import webdriver
+
+from tests.processes import started
 
 COURSE = Path(__file__).parents[1]
 PACKAGES = {"bwrap": "bubblewrap", "chromium": "chromium", "chromedriver": "chromium-driver"}
@@ -23,9 +24,6 @@ os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.envir
 # And they call make, which is to behave as from a shell although `make test` runs them.
 for variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
     os.environ.pop(variable, None)
-
-# A shell that starts `make test` in the background has interrupts ignored, by what tests start as well.
-signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -55,7 +53,7 @@ def student_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of what a student opens, to run and to change."""
     copy = tmp_path_factory.mktemp("student")
     shutil.copy(COURSE / "index.md", copy)
-    for folder in ("lectures", "exercises", "solutions"):
+    for folder in ("lectures", "exercises", "solutions", "play"):
         shutil.copytree(COURSE / folder, copy / folder)
     return copy
 
@@ -69,28 +67,20 @@ def lab(student_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     environment = os.environ | {"JUPYTER_RUNTIME_DIR": str(runtime)}
     with (
         (runtime / "log").open("w") as log,
-        subprocess.Popen(command, cwd=COURSE, env=environment, stdout=log, stderr=log) as make,
+        started(command, cwd=COURSE, env=environment, stdout=log, stderr=log) as make,
     ):
-        server = _started(make, runtime)
+        server = _server(make, runtime)
         try:
             yield server["url"]
-        finally:
-            _stop(make, server["pid"])
+        finally:  # the server ends its kernels first, and make waits for it
+            os.kill(server["pid"], signal.SIGTERM)
+            with contextlib.suppress(
+                subprocess.TimeoutExpired
+            ):  # jupyter_server 2.21, a kernel just starting
+                make.wait(timeout=10)
 
 
-def _stop(make: subprocess.Popen, pid: int) -> None:
-    """End the server, which ends its kernels first; make waits for it."""
-    processes = psutil.Process(make.pid).children(recursive=True)
-    os.kill(pid, signal.SIGTERM)
-    try:
-        make.wait(timeout=10)
-    except subprocess.TimeoutExpired:  # jupyter_server 2.21 hangs if a kernel is just starting
-        for process in processes:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-
-
-def _started(make: subprocess.Popen, runtime: Path) -> dict:
+def _server(make: subprocess.Popen, runtime: Path) -> dict:
     """What the server says of itself in its runtime folder, once it listens."""
     while make.poll() is None:
         for path in runtime.glob("jpserver-*.json"):

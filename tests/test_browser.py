@@ -30,6 +30,7 @@ PATIENCE = 240  # seconds; a whole notebook takes a quarter, beside other tests 
 
 POLL = 0.1  # seconds; a page that is seldom asked also takes longer to draw its cells
 PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"
+FOLDED = f"{PANEL} .jp-OutputPlaceholder"
 CELLS = f"""
 return [...document.querySelectorAll("{PANEL} .jp-Notebook .jp-Cell")].map(cell => ({{
     active: cell.classList.contains("jp-mod-active"),
@@ -157,10 +158,15 @@ def written(*sources: str) -> NotebookNode:
     return new_notebook(cells=[*map(new_code_cell, sources)], metadata=kernel)
 
 
-def test_the_lecture_runs_from_top_to_bottom_and_shows_its_figures(follow):
+def test_the_lecture_shows_no_output_before_it_is_run_and_then_all_of_it_with_its_figures(follow, browser):
+    built = read(LECTURE)
+    assert any(cell.get("outputs") for cell in built)
     page = follow("lecture", LECTURE)
+    assert not any(cell["outputs"] for cell in page.cells)
+    places = browser.find_elements(By.CSS_SELECTOR, FOLDED)
+    assert not any(place.get_attribute("textContent") for place in places)
     page.restart_and_run_all()
-    for cell, shown in zip(read(LECTURE), page.cells, strict=True):
+    for cell, shown in zip(built, page.cells, strict=True):
         if cell.cell_type == "code":
             assert _has_run(shown) and bool(shown["errors"]) == may_raise(cell), (cell.source, shown)
             assert bool(shown["outputs"]) == bool(cell.outputs), cell.source

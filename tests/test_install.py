@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import run, started
+
 COURSE = Path(__file__).parents[1]
 INSTALL = COURSE / "tools" / "install.py"
 
@@ -39,77 +41,125 @@ def build_editable(wheel_directory, config_settings=None, metadata_directory=Non
         for name, content in files.items():
             wheel.writestr(name, content)
         if pathlib.Path("large").exists():
-            wheel.writestr("mini_data/large", os.urandom(10**8))
+            wheel.writestr("mini_data/large", os.urandom(10**7))
     return "mini-1-py3-none-any.whl"
 """
 
 
-@pytest.fixture
-def course(tmp_path: Path) -> Path:
-    (tmp_path / "tools").mkdir()
-    shutil.copy(INSTALL, tmp_path / "tools")
-    shutil.copy(COURSE / "Makefile", tmp_path)
-    (tmp_path / ".jupyter").mkdir()
-    shutil.copy(COURSE / ".jupyter" / "ipython_kernel_config.py", tmp_path / ".jupyter")
-    (tmp_path / "requirements.txt").write_text("")
-    (tmp_path / "backend.py").write_text(BACKEND)
-    (tmp_path / "mini.py").write_text("")
-    (tmp_path / "pyproject.toml").write_text(
+def make_course(folder: Path) -> Path:
+    (folder / "tools").mkdir()
+    shutil.copy(INSTALL, folder / "tools")
+    shutil.copy(COURSE / "Makefile", folder)
+    (folder / ".jupyter").mkdir()
+    shutil.copy(COURSE / ".jupyter" / "ipython_kernel_config.py", folder / ".jupyter")
+    (folder / "requirements.txt").write_text("")
+    (folder / "backend.py").write_text(BACKEND)
+    (folder / "mini.py").write_text("")
+    (folder / "pyproject.toml").write_text(
         "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
         "[project]\nname = 'mini'\nversion = '1'\n"
     )
-    return tmp_path
+    return folder
+
+
+@pytest.fixture
+def course(tmp_path: Path) -> Path:
+    """A course where nothing is installed."""
+    return make_course(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A course with an environment that was made by hand, then completed by make; tests may break it."""
+    course = make_course(tmp_path_factory.mktemp("installed"))
+    subprocess.run([sys.executable, "-m", "venv", course / ".venv"], check=True)
+    (course / ".venv" / "mine").touch()
+    first = make(course, "install")
+    assert first.returncode == 0, first.stderr
+    return course
 
 
 def make(course: Path, *arguments: str) -> subprocess.CompletedProcess:
-    command = ["make", *arguments, f"PYTHON={sys.executable}"]
-    return subprocess.run(command, cwd=course, capture_output=True, text=True)
+    return run(["make", *arguments, f"PYTHON={sys.executable}"], cwd=course)
+
+
+def change_requirements(course: Path, text: str = "") -> None:
+    """Have make install again."""
+    (course / "building").unlink(missing_ok=True)
+    (course / "requirements.txt").write_text(f"# {time.time()}\n{text}")
 
 
 def can_import_the_package(course: Path) -> bool:
     return subprocess.run([course / ".venv/bin/python", "-c", "import mini"], cwd="/").returncode == 0
 
 
-def test_the_first_make_installs_and_the_second_has_nothing_to_do_until_requirements_change(course):
-    first = make(course, "install")
-    assert first.returncode == 0, first.stderr
-    assert can_import_the_package(course)
-    assert (course / ".venv/etc/ipython/ipython_kernel_config.py").exists()
-
-    (course / "building").unlink()
-    second = make(course, "install")
-    assert (second.returncode, second.stdout, second.stderr) == (0, "", "")
-    assert not (course / "building").exists()
-
-    (course / "requirements.txt").write_text("# changed\n")
-    assert make(course, "install").returncode == 0
-    assert (course / "building").exists()
+def test_an_environment_made_by_hand_is_kept_and_completed(installed):
+    assert can_import_the_package(installed)
+    assert (installed / ".venv/etc/ipython/ipython_kernel_config.py").exists()
+    assert (installed / ".venv" / "mine").exists()
 
 
-def test_an_environment_made_by_hand_is_kept_and_completed(course):
-    subprocess.run([sys.executable, "-m", "venv", course / ".venv"], check=True)
-    (course / ".venv" / "mine").touch()
-    assert make(course, "install").returncode == 0
-    assert can_import_the_package(course)
-    assert (course / ".venv" / "mine").exists()
+def test_make_has_nothing_to_do_until_requirements_change(installed):
+    (installed / "building").unlink()
+    again = make(installed, "install")
+    assert (again.returncode, again.stdout, again.stderr) == (0, "", "")
+    assert not (installed / "building").exists()
+
+    change_requirements(installed)
+    assert make(installed, "install").returncode == 0
+    assert (installed / "building").exists()
 
 
-def test_an_environment_whose_python_is_gone_is_made_again(course):
-    make(course, "install")
-    for python in (course / ".venv/bin").glob("python*"):
-        python.unlink()
-    (course / ".venv/bin/python").symlink_to("/nowhere/python3")
-    assert make(course, "install").returncode == 0
-    assert can_import_the_package(course)
+def test_packages_that_cannot_be_installed_are_reported_and_make_can_be_run_again(installed):
+    change_requirements(installed, "./missing\n")
+    failed = make(installed, "install")
+    assert failed.returncode != 0
+    assert "missing" in failed.stdout
+    assert "Not all packages were installed; pip's reason is above." in failed.stderr
+
+    change_requirements(installed)
+    again = make(installed, "install")
+    assert again.returncode == 0
+    assert "interrupted" not in again.stdout
 
 
-def test_an_interrupted_install_is_repaired_by_the_next_make(course):
-    (course / "wait").touch()
+@pytest.mark.skipif(os.path.exists("/dev/nvidiactl"), reason="is about machines without a GPU")
+def test_without_a_gpu_the_small_torch_is_looked_for_and_its_lack_stops_nothing(installed):
+    change_requirements(installed, "torch==0.0.0\n")  # which nobody has
+    no_network = {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": ""}
+    answer = run(["make", "install", f"PYTHON={sys.executable}"], cwd=installed, env=os.environ | no_network)
+    assert "It cannot be had here, so pip installs the torch that it finds." in answer.stdout
+    assert "torch==0.0.0" in answer.stdout
+    assert "Not all packages were installed; pip's reason is above." in answer.stderr
+
+
+def test_a_disk_that_fills_up_during_the_install_is_named(installed, program):
+    # A file system of its own where pip unpacks, without room for a large package.
+    (installed / ".venv/tmp").mkdir()
+    (installed / "large").touch()
+    change_requirements(installed)
+    small_disk = [
+        program("bwrap"),
+        "--dev-bind",
+        "/",
+        "/",
+        "--size",
+        "4000000",
+        "--tmpfs",
+        installed / ".venv/tmp",
+    ]
+    answer = run([*small_disk, "make", "install", f"PYTHON={sys.executable}"], cwd=installed)
+    (installed / "large").unlink()
+    assert answer.returncode != 0
+    assert "The disk is full, so not all packages were installed.\nFree some space" in answer.stderr
+
+
+def test_an_interrupted_install_is_repaired_by_the_next_make(installed):
+    change_requirements(installed)
+    (installed / "wait").touch()
     command = ["make", "install", f"PYTHON={sys.executable}"]
-    with subprocess.Popen(
-        command, cwd=course, stderr=subprocess.PIPE, text=True, start_new_session=True
-    ) as running:
-        while not (course / "building").exists():
+    with started(command, cwd=installed, stderr=subprocess.PIPE, text=True) as running:
+        while not (installed / "building").exists():
             assert running.poll() is None
             time.sleep(0.01)
         os.killpg(running.pid, signal.SIGINT)
@@ -117,46 +167,21 @@ def test_an_interrupted_install_is_repaired_by_the_next_make(course):
     assert "Interrupted. The next make" in said
     assert "Traceback" not in said
 
-    (course / "wait").unlink()
-    (course / ".venv" / "half").touch()
-    repaired = make(course, "install")
+    (installed / "wait").unlink()
+    (installed / ".venv" / "half").touch()
+    repaired = make(installed, "install")
     assert repaired.returncode == 0, repaired.stderr
     assert "The last install was interrupted: starting .venv afresh." in repaired.stdout
-    assert can_import_the_package(course)
-    assert not (course / ".venv" / "half").exists()
+    assert can_import_the_package(installed)
+    assert not (installed / ".venv" / "half").exists()
 
 
-def test_packages_that_cannot_be_installed_are_reported_and_make_can_be_run_again(course):
-    (course / "requirements.txt").write_text("./missing\n")
-    failed = make(course, "install")
-    assert failed.returncode != 0
-    assert "missing" in failed.stdout
-    assert "Not all packages were installed; pip's reason is above." in failed.stderr
-    (course / "requirements.txt").write_text("")
-    again = make(course, "install")
-    assert again.returncode == 0
-    assert "interrupted" not in again.stdout
-
-
-def test_a_disk_that_fills_up_during_the_install_is_named(course, program):
-    # A file system of its own for .venv, with room for the environment but not for a large package.
-    (course / ".venv").mkdir()
-    (course / "large").touch()
-    (course / "tools/install.py").write_text(INSTALL.read_text().replace("NEEDED_GB = 3", "NEEDED_GB = 0"))
-    small_disk = [
-        program("bwrap"),
-        "--dev-bind",
-        "/",
-        "/",
-        "--size",
-        "100000000",
-        "--tmpfs",
-        course / ".venv",
-    ]
-    command = [*small_disk, "make", "install", f"PYTHON={sys.executable}"]
-    answer = subprocess.run(command, cwd=course, capture_output=True, text=True)
-    assert answer.returncode != 0
-    assert "The disk is full, so not all packages were installed.\nFree some space" in answer.stderr
+def test_an_environment_whose_python_is_gone_is_made_again(installed):
+    for python in (installed / ".venv/bin").glob("python*"):
+        python.unlink()
+    (installed / ".venv/bin/python").symlink_to("/nowhere/python3")
+    assert make(installed, "install").returncode == 0
+    assert can_import_the_package(installed)
 
 
 UNFIT = {
@@ -187,7 +212,7 @@ UNFIT = {
 @pytest.mark.parametrize(("change", "what", "remedy"), UNFIT.values(), ids=UNFIT)
 def test_a_machine_that_cannot_install_the_course_is_told_why_and_what_to_do(course, change, what, remedy):
     code = f"import runpy, shutil, sys\n{change}\nrunpy.run_path('tools/install.py', run_name='__main__')"
-    answer = subprocess.run([sys.executable, "-c", code], cwd=course, capture_output=True, text=True)
+    answer = run([sys.executable, "-c", code], cwd=course)
     assert answer.returncode == 1
     assert "Traceback" not in answer.stderr
     first, second = answer.stderr.strip().splitlines()
@@ -196,8 +221,56 @@ def test_a_machine_that_cannot_install_the_course_is_told_why_and_what_to_do(cou
     assert not (course / ".venv").exists()
 
 
+def with_torch(folder: Path, version: str) -> Path:
+    """Make an environment that has a torch of this version; returns its Python."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    [packages] = folder.glob("lib/python*/site-packages")
+    (packages / "torch.py").write_text(f"__version__ = {version!r}\n")
+    (packages / f"torch-{version}.dist-info").mkdir()
+    metadata = f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
+    (packages / f"torch-{version}.dist-info" / "METADATA").write_text(metadata)
+    return folder / "bin" / "python"
+
+
+def test_the_torch_that_is_there_is_used_and_stays_in_use(course, tmp_path_factory):
+    python = with_torch(tmp_path_factory.mktemp("image"), "2.14.1")
+    (course / "requirements.txt").write_text("torch==2.13.0\n")  # which pip would have to download
+    made = run(["make", "install", "SYSTEM_TORCH=1", f"PYTHON={python}"], cwd=course)
+    assert made.returncode == 0, made.stdout + made.stderr
+    assert "Using torch 2.14.1" in made.stdout
+    version = subprocess.check_output(
+        [course / ".venv/bin/python", "-c", "import torch; print(torch.__version__)"]
+    )
+    assert version == b"2.14.1\n"
+    again = run(["make", "install", f"PYTHON={python}"], cwd=course)
+    assert (again.returncode, again.stdout) == (0, "")
+
+
+HIDE_TORCH = """\
+import importlib.metadata
+def distribution(name): raise importlib.metadata.PackageNotFoundError(name)
+importlib.metadata.distribution = distribution
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "reason"),
+    [("2.9.1", "2.9.1"), ("2.16.0", "2.16.0"), ("2.13.0a0+git", "2.13.0a0+git"), ("", "which has none")],
+)
+def test_a_torch_that_the_course_is_not_made_for_is_refused_before_anything_is_made(
+    course, tmp_path_factory, version, reason
+):
+    python = with_torch(tmp_path_factory.mktemp("image"), version) if version else sys.executable
+    hide = "" if version else HIDE_TORCH
+    code = f"{hide}import runpy; runpy.run_path('tools/install.py', run_name='__main__')"
+    answer = run([python, "-c", code], cwd=course, env=os.environ | {"SYSTEM_TORCH": "1"})
+    assert answer.returncode == 1
+    assert reason in answer.stderr and "leave SYSTEM_TORCH=1 away" in answer.stderr
+    assert not (course / ".venv").exists()
+
+
 def test_a_missing_python_is_named(course):
-    answer = subprocess.run(["make", "install", "PYTHON=python9"], cwd=course, capture_output=True, text=True)
+    answer = run(["make", "install", "PYTHON=python9"], cwd=course)
     assert answer.returncode != 0
     assert "python9 was not found. On Debian: apt install python3 python3-venv" in answer.stderr
 

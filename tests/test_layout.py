@@ -1,8 +1,9 @@
-"""Imports go one way, lazy ones, too; each class of `fourranks` has a name of its own."""
+"""Imports go one way, lazy ones, too; each class has a name of its own, each docstring a verb."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -14,15 +15,21 @@ COURSE = Path(__file__).parents[1]
 STARTERS = {"fourranks.zygote_process", "fourranks.spawn"}  # their processes become ranks
 # What a reader calls: it hands out what the views make. All else computes, and does not know how it is shown.
 FRONT = {"fourranks", "fourranks.magics", "fourranks.group"}
-SHOWS = ("fourranks.views", "fourranks.figures")
+SHOWS = ("fourranks.views", "fourranks.figures", "fourranks.puzzles")
+# What boards use of the rest: all three have to run in a page, without torch and matplotlib.
+OF_PUZZLES = ("fourranks.views.palette", "fourranks.views.picture")
 # Rooms of `autograder`, and which others they may import. What runs beside a student's code uses nothing that
 # decides about points.
+GIVEN = ("autograder.unsharded", "autograder.three_d", "autograder.on_paper")  # to students
 ROOMS = {
-    "autograder.inside": (),
+    "autograder.inside": GIVEN,
     "autograder.kit": ("autograder.inside",),
     "autograder.sandbox": ("autograder.inside", "autograder.kit"),
-    "autograder.topics": ("autograder.inside", "autograder.kit", "autograder.unsharded"),
+    "autograder.topics": ("autograder.inside", "autograder.kit", *GIVEN),
 }
+
+# Rooms of single exercises.
+OF_AN_EXERCISE = ("autograder.topics", "autograder.inside.drivers", *GIVEN)
 
 Graph = dict[str, set[str]]  # by module, the modules of both packages that it imports
 
@@ -86,14 +93,17 @@ def _is_forbidden(name: str, to: str) -> bool:
         return _leaves_its_room(name, to)
     if is_in(to, "autograder"):
         return True
+    if is_in(name, "fourranks.puzzles"):
+        return not is_in(to, "fourranks.puzzles", *OF_PUZZLES)
     if is_in(to, "fourranks.rank"):
         return not is_in(name, "fourranks.rank") and name not in STARTERS
-    if is_in(to, "fourranks.figures"):
-        return not is_in(name, "fourranks.figures")
+    for room in ("fourranks.figures", "fourranks.learner"):
+        if is_in(to, room):
+            return not is_in(name, room)
     if is_in(to, "fourranks.views"):
         return not is_in(name, *SHOWS) and name not in FRONT
     if is_in(name, "fourranks.protocol"):
-        return not is_in(to, "fourranks.protocol", "fourranks.errors")
+        return not is_in(to, "fourranks.protocol")
     return False
 
 
@@ -111,14 +121,37 @@ def test_imports_go_one_way():
     assert forbidden(graph(COURSE)) == []
 
 
-def test_the_name_of_a_class_has_one_meaning_in_fourranks():
+def test_the_name_of_a_class_has_one_meaning():
+    """With an underscore or without; the topics are many exercises, which may each have a Block."""
     names = Counter(
-        node.name
-        for path in (COURSE / "fourranks").rglob("*.py")
+        node.name.removeprefix("_")
+        for name, path in modules(COURSE).items()
+        if not is_in(name, *OF_AN_EXERCISE)
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.ClassDef)
     )
     assert [name for name, count in names.items() if count > 1] == []
+
+
+def described(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield the name and the docstring of each public function and method but properties."""
+    for node in ast.iter_child_nodes(tree):
+        is_public = isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_")
+        if is_public and isinstance(node, ast.ClassDef):
+            yield from described(node)
+        elif is_public and not any("property" in ast.unparse(each) for each in node.decorator_list):
+            yield node.name, ast.get_docstring(node) or ""
+
+
+def test_docstrings_of_public_functions_open_with_a_verb():
+    # Ruff's D401 finds verbs in another form, but few of these.
+    noun = re.compile(r"(What|Whether|Of|How|Who|Each|The|A|An|One)\b")
+    found = [
+        (name, *each)
+        for name, path in modules(COURSE).items()
+        for each in described(ast.parse(path.read_text("utf-8")))
+    ]
+    assert found and [each for each in found if noun.match(each[-1])] == []
 
 
 @pytest.fixture
@@ -160,9 +193,13 @@ def test_a_cycle_is_found_in_every_form(course, statement):
         ("fourranks.trace", "fourranks.views.timeline"),
         ("fourranks.diagnosis", "fourranks.views.deadlock"),
         ("fourranks.rank.main", "fourranks.views.output"),
-        ("fourranks.views.steps", "fourranks.figures.curves"),
+        ("fourranks.views.steps", "fourranks.figures.lines"),
         ("fourranks.bench", "fourranks.figures.alpha_beta"),
+        ("fourranks.puzzles.svg", "fourranks.views.style"),
+        ("fourranks.puzzles.board", "fourranks.trace"),
+        ("fourranks.figures.lines", "fourranks.learner.model"),
         ("fourranks.protocol.progress", "fourranks.trace"),
+        ("fourranks.protocol.messages", "fourranks.errors"),
         ("autograder.inside.witness", "autograder.kit.judge"),
         ("autograder.inside.drivers.calls", "autograder.topics.collectives.checks"),
         ("autograder.kit.verdict", "autograder.topics.collectives.mistakes"),
@@ -187,8 +224,9 @@ def test_an_import_that_goes_the_wrong_way_is_found(course, name, to):
         ("fourranks.spawn", "fourranks.rank.main"),
         ("fourranks.rank.main", "fourranks.rank.shell"),
         ("fourranks.magics", "fourranks.views.output"),
-        ("fourranks.figures.curves", "fourranks.views.style"),
-        ("fourranks.protocol.messages", "fourranks.errors"),
+        ("fourranks.puzzles.svg", "fourranks.views.palette"),
+        ("fourranks.figures.playgrounds", "fourranks.puzzles.pipeline"),
+        ("fourranks.figures.lines", "fourranks.views.style"),
     ],
 )
 def test_an_import_that_goes_the_right_way_is_allowed(course, name, to):

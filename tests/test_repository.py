@@ -5,11 +5,12 @@ import subprocess
 from importlib.metadata import requires
 from pathlib import Path
 
+import pytest
 from jupyter_core import paths
 from packaging.requirements import Requirement
 
 from autograder.grading.referee import PATIENCE
-from autograder.sandbox.bubblewrap import Limits
+from autograder.inside.limits import Limits
 from autograder.sandbox.student_process import CELL
 
 COURSE = Path(__file__).parents[1]
@@ -21,13 +22,31 @@ def test_tests_leave_nothing_in_the_users_home():
 
 
 def test_every_direct_dependency_is_pinned_within_its_range():
-    lines = (COURSE / "requirements.txt").read_text().splitlines()
-    pins = dict(line.split("==") for line in lines if line and not line.startswith("#"))
     declared = {
-        requirement.name: requirement.specifier for requirement in map(Requirement, requires("fourranks"))
+        requirement.name: requirement.specifier
+        for requirement in map(Requirement, requires("fourranks"))
+        if requirement.name != "fourranks"  # one extra contains another
     }
-    assert pins.keys() == declared.keys()
-    assert [name for name, pin in pins.items() if pin not in declared[name]] == []
+    assert {pin.name for pin in pins()} == declared.keys()
+    assert [str(pin) for pin in pins() if _version(pin) not in declared[pin.name]] == []
+
+
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.14"])
+def test_every_direct_dependency_has_one_pin_for_each_python(python):
+    used = [pin.name for pin in pins() if not pin.marker or pin.marker.evaluate({"python_version": python})]
+    assert sorted(used) == sorted({pin.name for pin in pins()})
+
+
+def pins() -> list[Requirement]:
+    """Read what requirements.txt names."""
+    lines = (COURSE / "requirements.txt").read_text().splitlines()
+    return [Requirement(line) for line in lines if line and not line.startswith("#")]
+
+
+def _version(pin: Requirement) -> str:
+    (exactly,) = pin.specifier
+    assert exactly.operator == "=="
+    return exactly.version
 
 
 def test_the_code_has_no_lint_is_formatted_and_keeps_its_types():
@@ -44,10 +63,52 @@ def test_the_figures_in_the_readme_are_those_of_the_benchmark():
     assert [line for line in quoted if line not in measured] == []
 
 
-def test_the_files_that_the_readme_links_to_exist():
-    links = re.findall(r"\]\(([^)#:]+)\)", (COURSE / "README.md").read_text())
-    assert links
-    assert [link for link in links if not (COURSE / link).exists()] == []
+@pytest.mark.parametrize(
+    "page", ["README.md", "index.md", *(f"docs/{path.name}" for path in COURSE.glob("docs/*.md"))]
+)
+def test_the_files_that_a_page_links_to_exist(page):
+    path = COURSE / page
+    folder = COURSE if page == "docs/students.md" else path.parent  # that one is the README of a bundle
+    links = re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text())
+    assert [link for link in links if not (folder / link).exists()] == []
+
+
+def test_every_page_of_the_documentation_is_reached_from_the_start_page_or_the_readme_and_leads_back():
+    links = {path: pages_linked_by(path) for path in COURSE.glob("docs/*.md")}
+    start = {COURSE / "index.md", COURSE / "README.md"}
+    reached: set[Path] = set()
+    ahead = set(start)
+    while ahead:
+        reached |= ahead
+        ahead = set().union(*map(pages_linked_by, ahead)) - reached
+    assert sorted(links.keys() - reached) == []
+    assert [page.name for page, linked in links.items() if not start & linked] == []
+
+
+def pages_linked_by(path: Path) -> set[Path]:
+    """Return the Markdown files that one links to."""
+    folder = COURSE if path.name == "students.md" else path.parent  # as above
+    links = re.findall(r"\]\(([^)#:]+\.md)(?:#[^)]*)?\)", path.read_text())
+    return {(folder / link).resolve() for link in links}
+
+
+def test_the_glossary_is_in_order_and_its_terms_are_used_in_the_topics_that_it_names():
+    rows = re.findall(
+        r"^\| (\*\*.*?) \| .* \| ([\d, ]+) \|$", (COURSE / "docs" / "glossary.md").read_text(), re.M
+    )
+    terms = [(re.findall(r"\*\*(.+?)\*\*", row), topics.split(", ")) for row, topics in rows]
+    assert len(terms) > 40
+    first = [names[0].lower() for names, _ in terms]
+    assert first == sorted(first)
+    texts = {path.parent.name[:2]: path.read_text().lower() for path in COURSE.glob("source/*/lecture.py")}
+    unused = [
+        (name, topic)
+        for names, topics in terms
+        for topic in topics
+        for name in names
+        if name.lower() not in texts[topic]
+    ]
+    assert unused == []
 
 
 def test_every_heading_that_the_coverage_map_names_is_in_its_notebook():
@@ -71,6 +132,25 @@ def test_every_line_of_the_coverage_map_says_where_the_subject_is_taught():
     lines = (COURSE / "docs" / "coverage.md").read_text().splitlines()
     rows = [line for line in lines if line.startswith("| ") and not line.endswith("| where |")]
     assert [row for row in rows if not re.search(r"(lecture|exercise), \*", row)] == []
+
+
+def test_every_line_of_the_coverage_map_says_whether_its_subject_is_run_told_or_mentioned():
+    lines = (COURSE / "docs" / "coverage.md").read_text().splitlines()
+    rows = [line for line in lines if line.startswith("| ") and not line.endswith("| where |")]
+    assert [row for row in rows if not re.search(r"\| [RTM] \| (\d\d )?(lecture|exercise), \*", row)] == []
+
+
+def test_what_the_coverage_map_calls_run_has_a_cell_below_its_heading():
+    topic, missing = "", []
+    for line in (COURSE / "docs" / "coverage.md").read_text().splitlines():
+        topic = line[3:5] if line.startswith("## ") else topic
+        if found := re.search(r"\| R \| (lecture|exercise), \*([^*]+)\*", line):
+            (source,) = COURSE.glob(f"source/{topic}_*/{found[1]}.py")
+            section = re.split(rf"^# #+ {re.escape(found[2])}$", source.read_text(), flags=re.MULTILINE)[1]
+            below = re.split(r"^# ##? ", section, flags=re.MULTILINE)[0]
+            if not re.search(r"^# %%(?! \[markdown\])", below, re.MULTILINE):
+                missing.append(line)
+    assert missing == []
 
 
 def test_the_limits_that_the_documentation_names_are_those_that_hold():

@@ -1,10 +1,14 @@
 """Make .venv at the top of the course and install what is missing there; `make` calls this before every task.
 
+With SYSTEM_TORCH=1 in the environment, .venv sees the packages of the Python that runs this, and uses its
+torch. It does so from then on; SYSTEM_TORCH=0 or `make clean` ends that.
+
 Uses the standard library alone, and syntax that old Pythons can read, so that they can say what is wrong.
 """
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -15,31 +19,39 @@ VENV_PYTHON = os.path.join(VENV, "bin", "python")
 RECORD = os.path.join(VENV, "installed")  # the digest of what is installed, or UNFINISHED
 UNFINISHED = "unfinished"
 KERNEL_CONFIG = os.path.join(COURSE, ".jupyter", "ipython_kernel_config.py")
+REQUIREMENTS = os.path.join(COURSE, "requirements.txt")
 OLDEST_PYTHON = (3, 10)
+OLDEST_TORCH, TOO_NEW_TORCH = (2, 13), (2, 16)  # as in pyproject.toml
 NEEDED_GB = 3  # torch for CPU alone, JupyterLab and the rest, with room to unpack them
 
 
 def main():
-    wanted = digest()
+    use_system = wants_system_torch()
+    wanted = digest(use_system)
     recorded = read_record()
     if recorded == wanted and os.path.exists(VENV_PYTHON):
         configure_kernels()
         return
     check_python()
     check_disk()
+    system_torch = find_system_torch() if use_system else None
     if recorded == UNFINISHED:
         print("The last install was interrupted: starting .venv afresh.")
-    if recorded == UNFINISHED or not venv_works():
-        make_venv()
+    if recorded == UNFINISHED or not venv_works() or use_system != sees_system():
+        make_venv(use_system)
     write_record(UNFINISHED)
-    install()
+    if system_torch:
+        install(*around(system_torch))
+    else:
+        install_small_torch()
+        install("--requirement", REQUIREMENTS)
     configure_kernels()
     write_record(wanted)
 
 
-def digest():
+def digest(use_system):
     """Changes when the requirements do, or when the course is moved: a virtual environment cannot move."""
-    parts = [COURSE.encode()]
+    parts = [COURSE.encode()] + [b"system torch"] * use_system
     for name in ("requirements.txt", "pyproject.toml"):
         with open(os.path.join(COURSE, name), "rb") as file:
             parts.append(file.read())
@@ -100,18 +112,122 @@ def venv_works():
         return False
 
 
-def make_venv():
+def make_venv(use_system):
     print("Making a virtual environment in .venv")
     os.makedirs(VENV, exist_ok=True)
     write_record(UNFINISHED)
-    if subprocess.call([sys.executable, "-m", "venv", "--clear", VENV]) != 0:
+    sees = ["--system-site-packages"] * use_system
+    if subprocess.call([sys.executable, "-m", "venv", "--clear"] + sees + [VENV]) != 0:
         stop("The virtual environment in .venv could not be made; the reason is above.")
 
 
-def install():
+# --- the torch that is there -----------------------------------------------------------------------------
+
+
+def wants_system_torch():
+    """SYSTEM_TORCH asks for it, or forbids it by 0; without that .venv stays what it is."""
+    asked = os.environ.get("SYSTEM_TORCH", "")
+    return asked != "0" if asked else sees_system()
+
+
+def sees_system():
+    try:
+        with open(os.path.join(VENV, "pyvenv.cfg")) as file:
+            return "include-system-site-packages = true" in file.read()
+    except EnvironmentError:
+        return False
+
+
+def find_system_torch():
+    """Return version and folder of this Python's torch, which must be one that the course is made for."""
+    from importlib import metadata
+
+    own_python = "Use the Python that has it: make lab SYSTEM_TORCH=1 PYTHON=/path/to/python"
+    without = "or leave SYSTEM_TORCH=1 away, and torch is installed in .venv."
+    try:
+        torch = metadata.distribution("torch")
+    except metadata.PackageNotFoundError:
+        stop(
+            "SYSTEM_TORCH=1 asks for the torch of {0}, which has none.".format(sys.executable),
+            own_python + ",\n" + without,
+        )
+    numbers, preview = re.match(r"(\d+\.\d+)(?:\.\d+)?(a|b|rc|\.dev)?", torch.version).groups()
+    version = tuple(map(int, numbers.split(".")))
+    if preview and version == OLDEST_TORCH or not OLDEST_TORCH <= version < TOO_NEW_TORCH:
+        stop(
+            "SYSTEM_TORCH=1 asks for the torch of {0}: {1}.".format(sys.executable, torch.version),
+            "The course is made for torch 2.13 to 2.15. {0},\n{1}".format(own_python, without),
+        )
+    return torch.version, str(torch.locate_file(""))
+
+
+def around(system_torch):
+    """Return pip's options for everything but torch, which stays as it is."""
+    version, folder = system_torch
+    if subprocess.call([VENV_PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL) != 0:
+        show_to_venv(folder)  # it is in another virtual environment, whose packages no .venv sees
+    with open(REQUIREMENTS) as file:
+        others = [line for line in file if not line.startswith("torch==")]
+    written = {"others.txt": "".join(others), "torch.txt": "torch==" + version + "\n"}
+    for name, text in written.items():
+        with open(os.path.join(VENV, name), "w") as file:
+            file.write(text)
+    print("Using torch {0} of {1}".format(version, folder))
+    paths = [os.path.join(VENV, name) for name in written]
+    return ["--requirement", paths[0], "--constraint", paths[1]]
+
+
+def show_to_venv(folder):
+    query = [VENV_PYTHON, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]
+    packages = subprocess.check_output(query, universal_newlines=True).strip()
+    with open(os.path.join(packages, "system_torch.pth"), "w") as file:
+        file.write(folder + "\n")
+
+
+# --- a torch of its own ----------------------------------------------------------------------------------
+
+
+def install_small_torch():
+    """Install the build of torch for CPU alone where there is no NVIDIA GPU: megabytes in place of gigabytes.
+
+    uv knows where that build is to be had. Where uv or the build cannot be had, pip takes the usual one.
+    """
+    with open(REQUIREMENTS) as file:
+        torch = re.search(r"^torch==\S+", file.read(), re.MULTILINE)
+    if torch is None or sys.platform != "linux" or has_gpu() or has_installed(torch.group()):
+        return
+    folder = os.path.join(VENV, "uv")
+    get_uv = [VENV_PYTHON, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    get_uv += ["--target", folder, "uv"]
+    get_torch = [os.path.join(folder, "bin", "uv"), "pip", "install", "--python", VENV_PYTHON]
+    get_torch += ["--torch-backend=cpu", torch.group()]
+    print("Without a GPU: looking for the small build of torch")
+    environment = dict(os.environ, UV_HTTP_RETRIES="1")
+    for command in (get_uv, get_torch):
+        if subprocess.call(command, env=environment) != 0:
+            print("It cannot be had here, so pip installs the torch that it finds.")
+            break
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def has_gpu():
+    return any(map(os.path.exists, ("/proc/driver/nvidia", "/dev/nvidiactl", "/usr/lib/wsl/lib/nvidia-smi")))
+
+
+def has_installed(pin):
+    name, version = pin.split("==")
+    query = "import importlib.metadata as m, sys; sys.exit(m.version({0!r}).split('+')[0] != {1!r})"
+    command = [VENV_PYTHON, "-c", query.format(name, version)]
+    return subprocess.call(command, stderr=subprocess.DEVNULL) == 0
+
+
+# --- pip -------------------------------------------------------------------------------------------------
+
+
+def install(*requirements):
     print("Installing the course's packages in .venv (the first time takes some minutes)")
     command = [VENV_PYTHON, "-m", "pip", "install", "--disable-pip-version-check", "--progress-bar=off"]
-    command += ["--requirement", "requirements.txt", "--editable", "."]
+    command += list(requirements) + ["--editable", ".[course,test]"]
     # pip unpacks in TMPDIR; /tmp is small and in memory on many machines.
     unpack = os.path.join(VENV, "tmp")
     os.makedirs(unpack, exist_ok=True)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .mutants import Mutant
 
+Change = tuple[str, str, str]  # function, statement, what stands there instead
+
 ONE_ROUND_MORE = "in the round that comes on top no position is left that would send or receive"
 FROM_THE_END = "the index is at least -N, and Python counts a negative one from the end: the modulo for free"
 SAME_MEDIAN = "the median stays the same"
@@ -17,9 +19,11 @@ ATTRIBUTE_OF_THE_CLASS = "torch calls it as an attribute of the class, where it 
 ONLY_DIFFERENCES = "owners depend on how loads differ"
 WITHIN_THE_BUDGET = "the same sums, with so many under way as the budget allows"
 TO_NONE = "x.to(None) is x"
-PREFETCH = "it changes when a parameter is gathered, within the budget; to prefetch is a hint for speed"
 LOAD_NORM = "self.norm.load_state_dict(part_of(state_dict, 'norm'))"
-APPEND = "self._reducing.append((sharded, *sharded.start_reducing(gradient)))"
+RESTART = ("self._forward_order.restart()", "self._backward_order.restart()")
+FINISH = "super().finish_gradient_synchronization()"
+SETTLE, FREE_ALL = "self._settle(in_flight=0)", "self._free(self._by_shard.values())"
+START = "sharded.start_reducing(gradient)"
 AUTOGRAD_FUNCTIONS = (
     "_CopyToRanks",
     "_ReduceFromRanks",
@@ -44,8 +48,13 @@ def _load(module: str) -> str:
     return f"self.{module}.load_full(part_of(state_dict, '{module}'))"
 
 
-# topic: (function, statement, what stands there instead): the reason
-EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
+def _instead(function: str, statement: str, *changes: tuple[str, str], reason: str) -> dict[Change, str]:
+    """Changes of one statement that are no fault, each as what is replaced, and by what."""
+    return {(function, statement, statement.replace(*change, 1)): reason for change in changes}
+
+
+# by topic the reason for each
+EQUIVALENTS: dict[str, dict[Change, str]] = {
     "01_hardware_hierarchy": {
         (
             "parse_topology",
@@ -96,6 +105,86 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "slowest = torch.tensor(seconds, dtype=torch.float64, device=device)",
             "slowest = torch.tensor(seconds, device=device)",
         ): "seven digits are enough for the seconds of one call, as a hint of the exercise says",
+        **_instead("verdict", "if right > link:", (">", ">="), reason="no line has just the link's speed"),
+        **_instead(
+            "verdict",
+            "explained = (name for name, figure in figures.items() "
+            "if math.isclose(figure, line['reported'], rel_tol=0.01))",
+            ("figure, line['reported']", "line['reported'], figure"),
+            reason="isclose is symmetric",
+        ),
+        **_instead(
+            "measure_cluster",
+            "to_first = {rank: typical(send, 0, rank, 8) for rank in range(1, num_ranks)}",
+            ("rank, 8", "rank, 7"),
+            ("rank, 8", "rank, 9"),
+            reason="a small message as well",
+        ),
+        **_instead(
+            "measure_cluster",
+            "nodes = [[0, *(rank for rank, latency in to_first.items() if latency < limit)]]",
+            ("<", "<="),
+            reason="no latency is the limit",
+        ),
+        **_instead(
+            "measure_cluster",
+            "for rank in (rank for rank, latency in to_first.items() if latency > limit):",
+            (">", ">="),
+            reason="no latency is the limit",
+        ),
+        **_instead(
+            "measure_cluster",
+            "for node in nodes[1:]:",
+            ("1:", ":"),
+            ("1:", "0:"),
+            reason="no rank left belongs to the first node; it costs messages, within the budget",
+        ),
+        **_instead(
+            "measure_cluster",
+            "if typical(send, node[0], rank, 8) < limit:",
+            ("<", "<="),
+            ("node[0]", "node[-1]"),
+            ("rank, 8", "rank, 7"),
+            ("rank, 8", "rank, 9"),
+            reason="as small a message, to as near a rank",
+        ),
+        **_instead(
+            "measure_cluster",
+            "inside, across = (fitted(send, *pair) for pair in (nodes[0][:2], (nodes[0][0], nodes[1][0])))",
+            ("nodes[0][:2]", "nodes[1][:2]"),
+            ("nodes[0][:2]", "nodes[-1][:2]"),
+            ("nodes[0][0]", "nodes[0][1]"),
+            ("nodes[0][0]", "nodes[0][-1]"),
+            ("nodes[1][0]", "nodes[1][1]"),
+            ("nodes[1][0]", "nodes[1][-1]"),
+            reason="any pair inside a node, and any across, is as good",
+        ),
+        **_instead(
+            "typical",
+            "send(source, destination, num_bytes)",
+            ("send(source, destination, num_bytes)", "pass"),
+            ("source, destination", "destination, source"),
+            reason="it is the warm-up; the median does not care for one slow message among five",
+        ),
+        **_instead(
+            "typical",
+            "return statistics.median((send(source, destination, num_bytes) for _ in range(5)))",
+            ("source, destination", "destination, source"),
+            ("range(5)", "range(4)"),
+            ("range(5)", "range(6)"),
+            reason="the same median, of as many messages or of those the other way",
+        ),
+        **_instead(
+            "fitted",
+            "sizes = [8 * 8 ** exponent for exponent in range(9)]",
+            ("8 *", "7 *"),
+            ("8 *", "9 *"),
+            ("* 8 **", "* 7 **"),
+            ("* 8 **", "* 9 **"),
+            ("range(9)", "range(8)"),
+            ("range(9)", "range(10)"),
+            reason="sizes from a few bytes to many megabytes as well",
+        ),
     },
     "04_data_parallelism": {
         (
@@ -176,33 +265,28 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
                 "self._settle(in_flight=1)",
                 f"self._settle(in_flight={number})",
             ): WITHIN_THE_BUDGET
-            for name in ("ShardedGradients", "FullyShardedDataParallel")
+            for name in ("ShardedGradients", "PrefetchingFullyShardedDataParallel")
             for number in (0, 2)
+        },
+        **{
+            (f"PrefetchingFullyShardedDataParallel.{name}", f"{one}; {other}", f"{other}; {one}"): reason
+            for name, one, other, reason in (
+                ("forward", *RESTART, NO_MATTER_WHICH_FIRST),
+                ("finish_gradient_synchronization", SETTLE, FREE_ALL, NO_MATTER_WHICH_FIRST),
+                ("finish_gradient_synchronization", FINISH, SETTLE, NO_MATTER_WHICH_FIRST),
+                ("_reduce", "sharded.free()", "self._settle(in_flight=1)", NO_MATTER_WHICH_FIRST),
+                ("_reduce", "self._settle(in_flight=1)", START, WITHIN_THE_BUDGET),
+                ("_reduce", START, "self._reducing.append(sharded)", NO_MATTER_WHICH_FIRST),
+            )
         },
         (
             "FullyShardedDataParallel._reduce",
-            f"self._settle(in_flight=1); {APPEND}",
-            f"{APPEND}; self._settle(in_flight=1)",
-        ): WITHIN_THE_BUDGET,
-        (
-            "FullyShardedDataParallel.forward",
-            "self._forward_order.restart(); self._backward_order.restart()",
-            "self._backward_order.restart(); self._forward_order.restart()",
+            "sharded.free(); super()._reduce(sharded, gradient)",
+            "super()._reduce(sharded, gradient); sharded.free()",
         ): NO_MATTER_WHICH_FIRST,
-        ("FullyShardedDataParallel.forward", "self._backward_order.restart()", "pass"): PREFETCH,
+        ("ShardedModule._replace", "elif self.compute_dtype is not None:", "elif True:"): TO_NONE,
         (
-            "FullyShardedDataParallel.finish_gradient_synchronization",
-            "self._average_small(); self._settle(in_flight=0)",
-            "self._settle(in_flight=0); self._average_small()",
-        ): NO_MATTER_WHICH_FIRST,
-        (
-            "FullyShardedDataParallel.finish_gradient_synchronization",
-            "self._settle(in_flight=0); self._free(self._by_shard.values())",
-            "self._free(self._by_shard.values()); self._settle(in_flight=0)",
-        ): NO_MATTER_WHICH_FIRST,
-        ("FullyShardedDataParallel._replace", "elif self.compute_dtype is not None:", "elif True:"): TO_NONE,
-        (
-            "FullyShardedDataParallel._cast",
+            "ShardedModule._cast",
             "return value.to(self.compute_dtype) if is_float and self.compute_dtype else value",
             "return value.to(self.compute_dtype) if is_float else value",
         ): TO_NONE,
@@ -212,17 +296,7 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             "self.dtype = compute_dtype",
         ): TO_NONE,
         (
-            "FullyShardedDataParallel._gathered",
-            "self._forward_order.prefetch_after(sharded)",
-            "pass",
-        ): PREFETCH,
-        (
-            "FullyShardedDataParallel._unpack",
-            "self._backward_order.prefetch_after(sharded)",
-            "pass",
-        ): PREFETCH,
-        (
-            "FullyShardedDataParallel._free",
+            "ShardedModule._free",
             "self._in_use.pop(sharded, None); sharded.free()",
             "sharded.free(); self._in_use.pop(sharded, None)",
         ): NO_MATTER_WHICH_FIRST,
@@ -230,15 +304,6 @@ EQUIVALENTS: dict[str, dict[tuple[str, str, str], str]] = {
             (f"Gather.{direction}", "@staticmethod", "nothing"): ATTRIBUTE_OF_THE_CLASS
             for direction in ("forward", "backward")
         },
-        (
-            "Gather.backward",
-            "ctx.sharded.free(); ctx.reduce(ctx.sharded, gradient)",
-            "ctx.reduce(ctx.sharded, gradient); ctx.sharded.free()",
-        ): NO_MATTER_WHICH_FIRST,
-        ("Order.prefetch_after", "self._following[self._latest] = sharded", "pass"): PREFETCH,
-        ("Order.prefetch_after", "self._latest = sharded", "pass"): PREFETCH,
-        ("Order.prefetch_after", "if sharded in self._following:", "if False:"): PREFETCH,
-        ("Order.prefetch_after", "self._following[sharded].start_gathering()", "pass"): PREFETCH,
     },
     "06_tensor_parallelism": {
         **{

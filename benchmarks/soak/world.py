@@ -101,7 +101,7 @@ class World:
         self._file.write(bytes(_STAMP.size * world_size))
         self._file.flush()
         self._stamps = mmap.mmap(self._file.fileno(), 0)
-        zygote.shared().import_more()  # else each rank does at its first functional collective
+        zygote.shared().import_modules(zygote.COMPILER)  # else each rank does, at a functional collective
         self._group = fourranks.start(world_size, "gloo")
         self._prepare()
 

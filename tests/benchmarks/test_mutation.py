@@ -161,7 +161,7 @@ def test_a_mutant_that_never_ends_is_caught_by_the_timeout(lane):
 def test_tests_that_never_end_cost_a_process_and_no_more(lane):
     verdict_on(lane, EXCHANGE)  # whose process stays
     before = set(psutil.Process().children(recursive=True))
-    short = Lane(patience=1)
+    short = Lane(patience=4)
     assert verdict_on(short, EXCHANGE, "exchange\nwhile True: pass").mistake == world.HUNG
     assert verdict_on(short, EXCHANGE, "exchange\nimport os; os._exit(3)").text == world.ENDED
     assert verdict_on(short, EXCHANGE, "raise KeyError(exchange.name)") == Verdict(
