@@ -59,6 +59,12 @@ def main(arguments: list[str] | None = None) -> int:
         dest="tier",
         help="run students' code with all your rights: it can forge grades",
     )
+    grade.add_argument(
+        "--backend",
+        choices=("gloo", "nccl"),
+        default="gloo",
+        help="nccl: run every check on NCCL, too, on this machine's GPUs; an answer must pass on both",
+    )
     grade.set_defaults(run=_grade)
 
     report = commands.add_parser("report", help="write a page about a graded class, and one for each student")
@@ -153,6 +159,7 @@ def _grade(options: argparse.Namespace) -> int:
             force=options.force,
             secret=options.secret,
             tier=options.tier,
+            backend=options.backend,
         )
     except ClassError as error:
         print(error, file=sys.stderr)

@@ -61,10 +61,12 @@ class Verdict:
     @property
     def share(self) -> Fraction:
         """Return the share of the points: all or none, unless some cases count alone."""
-        passed = [result for result in self.results if result.problem is None]
-        if self.failed and not any(result.case.counts_alone for result in passed):
+        cases = {id(result.case): result.case for result in self.results}
+        wrong = {id(result.case) for result in self.failed}  # on one backend of two, or on both
+        right = [case for number, case in cases.items() if number not in wrong]
+        if wrong and not any(case.counts_alone for case in right):
             return Fraction(0)
-        return Fraction(len(passed), len(self.results) + self.not_run)
+        return Fraction(len(right), len(cases) + self.not_run)
 
     @property
     def mistake(self) -> Mistake:
