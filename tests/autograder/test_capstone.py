@@ -9,10 +9,13 @@ import torch
 
 from autograder import check
 from autograder.capstone import Cluster, Work
+from autograder.inside.runs import TIMED_OUT, RunFailed
 from autograder.kit.draws import Draws
+from autograder.kit.student import NotebookFunction
 from autograder.topics.capstone import clusters, plain
 from autograder.topics.capstone.clocks import Clocks, OutOfOrder
 from autograder.topics.capstone.job import Job
+from autograder.topics.capstone.training import Training
 from fourranks.trace import Call
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
@@ -134,3 +137,17 @@ def test_plain_data_parallelism_costs_1_and_earns_the_first_two_levels():
     failure = failure_of("strategy", shelf.names(f"{imports}\n{next(given)}", "plain")["PlainStrategy"])
     assert failure.verdict.share == Fraction(2, 5)
     assert failure.verdict.cost == pytest.approx(1, abs=0.04)
+
+
+def test_ranks_are_told_nothing_that_the_data_are_drawn_from():
+    training, told = Training(Draws(3)), []
+
+    class Listens(NotebookFunction):
+        def run(self, inputs, **options):
+            told.extend(inputs)
+            raise RunFailed(TIMED_OUT, "heard enough")
+
+    with pytest.raises(RunFailed):
+        training.run(Listens(print))
+    assert len(told) == 4
+    assert str(training.job.seed) not in repr(told)

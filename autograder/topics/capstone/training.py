@@ -43,12 +43,14 @@ class Training:
     """One training of one job on one cluster, run when it is first needed.
 
     Attributes:
+        name: of the training, among those of a rank.
         problem: that ended it before the loss was reached.
         steps: that were taken.
         losses: of the ranks after the last of them.
     """
 
     def __init__(self, draws: Draws) -> None:
+        self.name = str(draws.seed("name"))  # ranks learn it, and nothing of the job follows from it
         self.job = Job(draws.seed("job"))
         self.cluster = clusters.draw(self.job.num_parameters, draws)
         self.clocks = Clocks(self.cluster)
@@ -83,8 +85,7 @@ class Training:
         self._ended = True
 
     def _train(self, function: Function) -> None:
-        name = str(self.job.seed)
-        works = self._begin(function, name)
+        works = self._begin(function)
         weights = [self.job.first_weights] * self.cluster.num_ranks
         while self.steps < MOST_STEPS:
             gradients = [
@@ -92,7 +93,9 @@ class Training:
                 for rank, own in enumerate(weights)
             ]
             self.clocks.compute(works)
-            inputs = [(name, own.clone(), gradient) for own, gradient in zip(weights, gradients, strict=True)]
+            inputs = [
+                (self.name, own.clone(), gradient) for own, gradient in zip(weights, gradients, strict=True)
+            ]
             weights = [self._weights(*each) for each in enumerate(self._run(function, inputs, drivers.step))]
             self.steps += 1
             self.losses = self._losses(weights)
@@ -100,10 +103,10 @@ class Training:
                 return
         raise Wrong(self._missed())
 
-    def _begin(self, function: Function, name: str) -> list[Work]:
+    def _begin(self, function: Function) -> list[Work]:
         cluster = dataclasses.asdict(self.cluster)
         given = {field: _lists(value) for field, value in cluster.items()}
-        chosen = self._run(function, [(name, given)] * self.cluster.num_ranks, drivers.begin)
+        chosen = self._run(function, [(self.name, given)] * self.cluster.num_ranks, drivers.begin)
         return [_work(self.cluster, rank, begun) for rank, begun in enumerate(chosen)]
 
     def _run(self, function: Function, inputs: Sequence[tuple[Any, ...]], driver: Any) -> list[Any]:
