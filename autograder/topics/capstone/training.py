@@ -58,6 +58,7 @@ class Training:
         self.steps = 0
         self.losses: list[float] = []
         self._ended = False
+        self._failure: RunFailed | None = None
 
     @cached_property
     def plain(self) -> Plain:
@@ -70,18 +71,22 @@ class Training:
         return self.clocks.latest / self.plain.seconds if reached else None
 
     def run(self, function: Function) -> None:
-        """Train, unless that was done before.
+        """Train, unless that was done before; a training that has failed is not tried again.
 
         Raises:
             RunFailed: the ranks are without an answer.
         """
+        if self._failure is not None:  # a second try would begin with what the first one has learned
+            raise self._failure
         if self._ended:
             return
-        self.clocks, self.steps = Clocks(self.cluster), 0
         try:
             self._train(function)
         except Wrong as wrong:
             self.problem = wrong.problem
+        except RunFailed as failure:
+            self._failure = failure
+            raise
         self._ended = True
 
     def _train(self, function: Function) -> None:
