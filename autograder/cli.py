@@ -69,6 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     report = commands.add_parser("report", help="write a page about a graded class, and one for each student")
     report.add_argument("assignment", help="such as 02_collectives")
+    report.add_argument("--anonymous", action="store_true", help="leave names out of the ranking by cost")
     report.set_defaults(run=_report)
 
     options = parser.parse_args(arguments)
@@ -171,7 +172,7 @@ def _report(options: argparse.Namespace) -> int:
     from autograder.grading.report import report
 
     try:
-        print(report(Path.cwd(), options.assignment))
+        print(report(Path.cwd(), options.assignment, options.anonymous))
     except ClassError as error:
         print(error, file=sys.stderr)
         return 2
