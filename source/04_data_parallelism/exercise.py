@@ -30,7 +30,7 @@
 # [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
-# ## Rules of the game
+# ## Rules
 #
 # **Allowed** is everything in `torch.distributed`, and `nn.Module`, but not `torch.nn.parallel`, `torch.distributed.fsdp` and
 # `torch.distributed.algorithms`, which hold the answers. Where a check runs your code, they are not there, and the check watches what the

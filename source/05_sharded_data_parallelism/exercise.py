@@ -29,7 +29,7 @@
 # [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
-# ## Rules of the game
+# ## Rules
 #
 # **Allowed** is everything in `torch.distributed`, `torch.optim` and `nn.Module`, but not `torch.distributed.fsdp`,
 # `torch.distributed.optim` and `torch.nn.parallel`, which hold the answers. Where a check runs your code, they are not there, and the check

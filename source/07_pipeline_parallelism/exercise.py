@@ -29,7 +29,7 @@
 # [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
-# ## Rules of the game
+# ## Rules
 #
 # **Allowed** is everything in `torch.distributed`, but not `torch.distributed.pipelining`, which holds the answers. Where a check runs your
 # code, it is not there, and the check watches what the ranks really send. In cells of your own you may compare with anything on your

@@ -29,7 +29,7 @@
 # [The lecture](../../lectures/08_three_d_parallelism/lecture.ipynb) has the ideas; here you build them. [Notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
-# ## Rules of the game
+# ## Rules
 #
 # **Allowed** is everything in `torch.distributed`, but not `torch.distributed.device_mesh`, `torch.distributed.tensor`, `torch.distributed.nn`, `torch.distributed._functional_collectives`, `torch.distributed.pipelining`,
 # `torch.distributed.fsdp`, `torch.nn.parallel`, `torch.utils.checkpoint.checkpoint`, `fourranks.plan` and `fourranks.learner.on_mesh`, which hold the answers. Where a check runs your code, they are not
