@@ -61,8 +61,9 @@
 # **Four facts** will save you an evening:
 #
 # 1. `dist.all_reduce(tensor, async_op=True)` returns a handle immediately. Do not touch the tensor until its
-#    `wait()` returns. # 2. Collectives are matched by their order alone. If ranks issue two all-reduces of
-#    the same size in different orders, there is no error, but the numbers are wrong.
+#    `wait()` returns.
+# 2. Collectives are matched by their order alone. If ranks issue two all-reduces of the same size in different
+#    orders, there is no error, but the numbers are wrong.
 # 3. `op=dist.ReduceOp.AVG` averages. Gloo supports it, too, for floating point: it sums, then divides. NCCL
 #    scales before it adds.
 # 4. `parameter.register_post_accumulate_grad_hook(f)` calls `f(parameter)` as soon as the backward pass has
@@ -399,7 +400,8 @@ check.distributed_data_parallel(DistributedDataParallel, world_sizes=(2, 3, 5, 8
 # |---|---|
 # | order | buckets are filled, and start, in the order in which gradients become ready: about the reverse of `module.parameters()` |
 # | size | at most `bucket_size_mb` MiB (2²⁰ bytes); a gradient larger than that has a bucket to itself |
-# | dtype | all gradients of a bucket have the same dtype; those of another dtype go into another bucket | # | number | as few as these rules allow, filled one after another: a bucket is closed when the next gradient does not fit |
+# | dtype | all gradients of a bucket have the same dtype; those of another dtype go into another bucket |
+# | number | as few as these rules allow, filled one after another: a bucket is closed when the next gradient does not fit |
 # | start | when its last gradient is ready, and every bucket before it has started |
 #
 # **Budget** for one step: one all-reduce for each bucket, S bytes in all, the first one in flight before
