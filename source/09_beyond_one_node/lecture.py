@@ -536,7 +536,7 @@ print(
 
 # %% [markdown]
 # How to read it. Look at **# of Calls** first: there are 512 calls of `addmm` a step, but 8 layers need only
-# 8. Each small operation has a fixed cost, on a GPU a kernel launch of some µs. Mistake 3 processes rows one
+# eight. Each small operation has a fixed cost, on a GPU a kernel launch of some µs. Mistake 3 processes rows one
 # by one, where a batch would be one product. Then look for operations that do not belong in a step:
 # `aten::tril`, `_softmax`, `_to_copy` of a tensor that never changes. Mistake 2 makes it again in every step;
 # make it once. Finally look for time that does *not* appear: the time between operations, in which Python
