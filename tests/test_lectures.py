@@ -34,7 +34,9 @@ class Claim(NamedTuple):
 CLAIMS = [
     Claim("01", "The curve is a staircase", lambda n: n(r"^measured: ([\d.]+)$") > 2),
     Claim(
-        "01", "it would ideally take 1 + 2/16", lambda n: n(r"16 pieces ([\d.]+) hops") < n(r"whole ([\d.]+) hops")
+        "01",
+        "it would ideally take 1 + 2/16",
+        lambda n: n(r"16 pieces ([\d.]+) hops") < n(r"whole ([\d.]+) hops"),
     ),
     Claim(
         "03",
@@ -56,7 +58,11 @@ CLAIMS = [
         "The bytes are the same, but α was paid 256 times",
         lambda n: n(r"many: .* ms; measured: ([\d.]+)") > 3,
     ),
-    Claim("04", "The bytes are the same, but there are 200 latencies", lambda n: n(r"one by one ([\d,.]+) ms") > 100),
+    Claim(
+        "04",
+        "The bytes are the same, but there are 200 latencies",
+        lambda n: n(r"one by one ([\d,.]+) ms") > 100,
+    ),
     Claim(
         "04",
         "With four times the rate it lies on batch 32's curve",
@@ -83,7 +89,9 @@ CLAIMS = [
         lambda n: n(r"from the undisturbed losses: (\S+)") < 1e-5,
     ),
     Claim(
-        "05", "Stage 3's peak is 16 MiB and *one* whole\nweight", lambda n: 20 <= n(r"stage 3 ([\d.]+) MiB$") < 30
+        "05",
+        "Stage 3's peak is 16 MiB and *one* whole\nweight",
+        lambda n: 20 <= n(r"stage 3 ([\d.]+) MiB$") < 30,
     ),
     *(
         Claim(topic, sentence, lambda n: n(r"differ (?:from .* )?by more than (\S+)\.$") < 1e-3)

@@ -190,13 +190,13 @@ def explanation(group, cell, ranks=None):
         pytest.param(
             "if rank == 0:\n    dist.barrier()\n    dist.all_reduce(x)\n"
             "else:\n    dist.all_reduce(x)\n    dist.barrier()",
-            "The same calls in another order: rank 0 calls barrier (line 3) before all_reduce (line 4), "
+            "The same calls in a different order: rank 0 calls barrier (line 3) before all_reduce (line 4), "
             "ranks 1-3 call all_reduce (line 6) before barrier (line 7).",
             id="two collectives swapped",
         ),
         pytest.param(
             "if rank == 0: dist.barrier(); dist.all_reduce(x)\nelse: dist.all_reduce(x); dist.barrier()",
-            "The same calls in another order: rank 0 calls barrier (line 2) before all_reduce (line 2), "
+            "The same calls in a different order: rank 0 calls barrier (line 2) before all_reduce (line 2), "
             "ranks 1-3 call all_reduce (line 3) before barrier (line 3).",
             id="two collectives swapped, each pair on one line",
         ),
