@@ -157,7 +157,7 @@ print(f"to all-reduce 32 KiB on 8 GPUs of a node: {1e6 * published.SMALL_ALL_RED
 #
 # Did you say 3.7, or 4? Then you divided by **900 GB/s**, the advertised figure. It adds up *both directions*
 # of 18 links. Data that leaves this GPU uses only one direction: 450 GB/s. So reading memory is 7.4 times as
-# fast. This factor of two is the most frequent misunderstanding about links. These are others:
+# fast. This factor of two is a frequent misunderstanding. These are others:
 #
 # | you may read | published |
 # |---|---|

@@ -827,10 +827,9 @@ ratios(lies, lie_factors, f"Bandwidth told / true, all_reduce of 40 MB, {backend
 # | wrong bytes | a factor that follows from N: N²/(N − 1) too high here, N too low in the puzzle | S and factor of nccl-tests |
 #
 # The lecture's own measurement timed *one* call, with the closing barrier *inside* the timed region, and on a
-# CPU without a barrier before the clock. It used `time.time()`, which the system may adjust while you
-# measure; it never adjusts `time.perf_counter()`. A retelling also left out the synchronize before the start.
-# None of that changed the result much, because 2 ms are long compared with a barrier. Counting the wrong
-# bytes did.
+# CPU without a barrier before the clock. It used `time.time()`, which may be set while you measure;
+# `time.perf_counter()` cannot be set. A retelling also left out the synchronize before the start. None of
+# that changed the result much, because 2 ms are long compared with a barrier. Counting the wrong bytes did.
 #
 # When you read a published bandwidth, ask: Which S? Which factor? GB or GiB? What did the clock include? How
 # many calls? If the number is above the speed of the link, do not be impressed.
