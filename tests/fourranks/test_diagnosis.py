@@ -318,7 +318,7 @@ def explanation(group, cell, ranks=None):
         ),
         pytest.param(
             "if rank != 1:\n    pair = dist.new_group([0, 1])\ndist.barrier()",
-            "Every rank must call new_group, with the same members and in the same order: also the ranks",
+            "Every rank must call new_group, with the same members and in the same order, even the ranks",
             id="a rank that does not call new_group",
         ),
         pytest.param(

@@ -66,8 +66,8 @@ ANOTHER_VALUE = mistake("""a wrong number
     compare.""")
 RECIPROCAL = mistake("""the wrong way round
     The result is the reciprocal of what it should be: look at its unit.""")
-NOT_IN_BYTES_PER_SECOND = mistake("""another unit
-    Bytes in, bytes per second out. Convert where numbers are shown: GB are 10⁹ bytes, GiB are 2³⁰, which
+NOT_IN_BYTES_PER_SECOND = mistake("""the wrong unit
+    Bytes in, bytes per second out. Convert units only for display: GB are 10⁹ bytes, GiB are 2³⁰, which
     is 7 % more.""")
 ALGBW = mistake("""algbw, not busbw
     This is S / t. Multiply by the share of S that each rank has to send.""")

@@ -83,7 +83,7 @@ NO_CLOCK = mistake("""no clock was read
     Read time.perf_counter() before and after each copy.""")
 ONE_DIRECTION = mistake("""half the traffic
     A copy reads every byte and writes every byte: 2 · num_bytes pass.""")
-UNIT = mistake("""another unit
+UNIT = mistake("""the wrong unit
     The answer is in bytes per second: no bits, no GB, no seconds.""")
 SLOW_COPIES = mistake("""slow copies are counted in
     The first copy into new memory is slow, and now and then another program interferes. Allocate before

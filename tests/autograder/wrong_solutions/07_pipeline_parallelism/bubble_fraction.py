@@ -12,7 +12,7 @@ FAILS_AS = {
     "needs_nothing_of_others": ("WRONG_BUBBLE", "the step that it needs is done"),
     "backward_needs_only_the_forward": ("WRONG_BUBBLE", "the step that it needs is done"),
     "leaves_out_what_is_stuck": ("ENDLESS_WAIT_UNNOTICED", "raise a ValueError"),
-    "returns_a_tensor": ("WRONG_TYPE", "the contract"),
+    "returns_a_tensor": ("WRONG_TYPE", "the task"),
 }
 
 
