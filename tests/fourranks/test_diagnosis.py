@@ -216,7 +216,7 @@ def explanation(group, cell, ranks=None):
             "import random\nrandom.seed(rank + 3)\nfor step in range(10):\n    if random.random() < 0.5:\n"
             "        dist.all_reduce(x)\n    else:\n        dist.broadcast(x, 0)",
             "took different branches of `if random.random() < 0.5:` (line 5), which make different calls: "
-            "all_reduce and broadcast. A collective needs every rank of its group: let",
+            "all_reduce and broadcast. A collective needs every rank of its group: make",
             id="a random branch",
         ),
         pytest.param(
