@@ -7,6 +7,7 @@ the same limits, the same second try, and its own share of the node's cores. Wha
 from __future__ import annotations
 
 import json
+import os
 import platform
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -62,6 +63,8 @@ class NodeGrader:
             driver: what the driver's machine has.
             tier: the weakest sandbox that will do.
         """
+        if os.environ.get("RAY_AUTH_MODE") != "token":  # a node has it from the command that started it
+            return "it asks for no token: start all of the cluster with RAY_AUTH_MODE=token."
         if differences := driver.differences(Software.installed()):
             return f"{differences}. Install the same on all nodes."
         return "" if tier is Tier.NONE else _without_sandbox(tier)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 import time
 from collections import Counter, deque
@@ -36,6 +37,7 @@ REST = (
     5.0  # seconds until a node is tried again that has lost a worker; Ray takes some to notice that it ended
 )
 PATIENCE = 300.0  # seconds to wait for another node when the last one has ended
+PATIENCE_TO_CONNECT = 10.0
 TRIES = 3  # of a submission whose node ends, and of starting a worker on a node
 GIVES = "docs/clusters.md says how to start a cluster."
 
@@ -274,13 +276,27 @@ def join() -> None:
         ClassError: when there is none, or everybody could use it.
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of what is to change
+    address = os.environ.get("RAY_ADDRESS", "auto")
     try:
-        ray.init(os.environ.get("RAY_ADDRESS", "auto"), log_to_driver=False, logging_level=logging.ERROR)
-    except (ray.exceptions.RayError, ConnectionError, RuntimeError, ValueError) as error:
-        raise ClassError(f"No Ray cluster can be used from here: {line(str(error), 500)} {GIVES}") from None
+        _require_listener(address)
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
+    except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
+        said = line(" ".join(str(error).split()), 500)
+        raise ClassError(f"No Ray cluster can be used at address {address}: {said} {GIVES}") from None
     if not is_token_auth_enabled():
         ray.shutdown()
         raise ClassError(
             "The cluster asks for no token: whoever reaches its ports can run code on it and read hidden"
             f" tests. Start all of it, and this command, with RAY_AUTH_MODE=token. {GIVES}"
         )
+
+
+def _require_listener(address: str) -> None:
+    """Require that something listens at HOST:PORT; Ray itself would try for minutes.
+
+    Raises:
+        OSError: when nothing does.
+    """
+    host, _, port = address.rpartition(":")
+    if port.isdecimal():
+        socket.create_connection((host.removeprefix("ray://"), int(port)), PATIENCE_TO_CONNECT).close()
