@@ -184,8 +184,8 @@ def _page(options: argparse.Namespace, runs: list[Run], differ: list[str]) -> st
 `.venv/bin/python -m benchmarks.cluster --students {options.students} --nodes {options.nodes} \\
     --questions {options.questions}`, with `PYTHONPATH=.venv/cluster`; {time.strftime("%Y-%m-%d")}, {machine},
 Ray {version("ray")}. All nodes are on this machine and share its cores, so that more cannot be faster. The
-driver's seconds are the processor time of the process `autograder grade`, which reads, sends, keeps records, and has
-nbgrader enter the grades.
+driver's seconds are the processor time of the process `autograder grade`, which reads, sends, keeps records,
+and has nbgrader enter the grades.
 
 | graded on | submissions a minute | driver's seconds a submission | gradebook as without Ray |
 |---|---|---|---|

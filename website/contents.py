@@ -20,6 +20,7 @@ PAGES = {
         "docs/anywhere",
         "docs/hangs",
         "docs/gpu",
+        "docs/clusters",
         "docs/compat",
         "docs/plan",
     ),

@@ -70,6 +70,8 @@ class RayPool:
         self._waiting.extend(inputs)
         while self._waiting or self.running():
             self._look_for_nodes()
+            for worker in [each for each in self._workers if each.is_idle]:
+                yield from self._give(worker)
             for worker in self._ready():
                 yield from self._answered(worker)
 
@@ -257,6 +259,11 @@ class _Actor:
     one: Submission | None = None
     work: Work | None = None
     began: float = 0.0
+
+    @property
+    def is_idle(self) -> bool:
+        """Tell whether it waits for a submission, as all were given out when it asked."""
+        return self.call is None
 
 
 def _outcome(one: Submission, work: Work | None, answer: str, node: str) -> Refereed | Failed:
