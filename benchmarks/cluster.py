@@ -179,11 +179,11 @@ def _page(options: argparse.Namespace, runs: list[Run]) -> str:
         f" {'yes' if run.book == runs[0].book else 'NO'} |"
         for run in runs
     )
-    machine = f"{os.cpu_count()} cores, Linux {platform.release()}, torch {version('torch')}"
+    machine = f"{os.cpu_count()} cores, Linux {'.'.join(platform.release().split('.')[:2])}, torch {version('torch')}"
     return f"""# A class graded on a cluster
 
-`.venv/bin/python -m benchmarks.cluster --students {options.students} --nodes {options.nodes} \\
-    --questions {options.questions}`, with `PYTHONPATH=.venv/cluster`; {time.strftime("%Y-%m-%d")}, {machine},
+`.venv/bin/python -m benchmarks.cluster --students {options.students} --nodes {options.nodes}
+--questions {options.questions}`, with `PYTHONPATH=.venv/cluster`; {time.strftime("%Y-%m-%d")}, {machine},
 Ray {version("ray")}. All nodes are on this machine and share its cores, so that more cannot be faster. The
 driver's seconds are the processor time of the process `autograder grade`, which reads, sends, keeps records,
 and has nbgrader enter the grades.

@@ -30,6 +30,7 @@ PAGES = {
         "docs/site",
         "benchmarks/results",
         "benchmarks/soak",
+        "benchmarks/cluster",
         "benchmarks/data/README",
     ),
 }

@@ -104,6 +104,8 @@ class RayPool:
         alive = {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}
         for name, node in alive.items():
             self._nodes.setdefault(name, _Node.of(node, self._gpus))
+        for worker in [each for each in self._workers if each.is_idle and each.node.id not in alive]:
+            self._end(worker)
         fit = [node for name, node in self._nodes.items() if name in alive and node.jobs and not node.unfit]
         self._require_nodes(fit, [self._nodes[name] for name in alive])
         missing = [
