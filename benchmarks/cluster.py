@@ -179,7 +179,8 @@ def _page(options: argparse.Namespace, runs: list[Run]) -> str:
         f" {'yes' if run.book == runs[0].book else 'NO'} |"
         for run in runs
     )
-    machine = f"{os.cpu_count()} cores, Linux {'.'.join(platform.release().split('.')[:2])}, torch {version('torch')}"
+    linux = ".".join(platform.release().split(".")[:2])
+    machine = f"{os.cpu_count()} cores, Linux {linux}, torch {version('torch')}"
     return f"""# A class graded on a cluster
 
 `.venv/bin/python -m benchmarks.cluster --students {options.students} --nodes {options.nodes}
