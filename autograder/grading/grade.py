@@ -76,14 +76,14 @@ def grade(
     terms = Terms.configured(own.config)
     everybody = _chosen(own, students)
     _require_check(own, only)
-    if terms.tier is Tier.NONE:
-        _say("WITHOUT A SANDBOX: students' code can read and delete all that you can, and forge every grade.")
     if machines.on_ray:  # whose nodes are asked for their sandboxes
         from autograder.grading.on_ray import join  # few have Ray
 
         join()
     else:
         _require_machine(terms)
+    if terms.tier is Tier.NONE:
+        _say("WITHOUT A SANDBOX: students' code can read and delete all that you can, and forge every grade.")
     submissions = [_submission(own, student, terms) for student in everybody]
     with _alone(course):
         if force:

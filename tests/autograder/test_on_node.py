@@ -25,26 +25,26 @@ def node(monkeypatch):
 
 
 def test_a_node_with_the_same_software_is_fit(node):
-    assert node.unfit(Software.installed(), Tier.NONE) == ""
+    assert node.unfit(Software.installed(), Terms(Tier.NONE)) == ""
 
 
 def test_a_node_with_another_torch_names_both(node):
     driver = replace(Software.installed(), torch="2.9.0")
-    said = node.unfit(driver, None)
+    said = node.unfit(driver, Terms())
     assert "it has torch 2." in said and "and the driver 2.9.0. Install the same on all nodes." in said
     assert platform.python_version() not in said
 
 
 def test_a_node_without_a_sandbox_says_what_to_install(node, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "apt install bubblewrap" in node.unfit(Software.installed(), Tier.NAMESPACES)
+    assert "apt install bubblewrap" in node.unfit(Software.installed(), Terms(Tier.NAMESPACES))
     monkeypatch.setattr(landlock, "version", lambda: 0)
-    assert "Linux 5.19" in node.unfit(Software.installed(), None)
+    assert "Linux 5.19" in node.unfit(Software.installed(), Terms())
 
 
 def test_a_node_of_a_cluster_that_anybody_can_use_is_unfit(node, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    assert "asks for no token" in node.unfit(Software.installed(), Tier.NONE)
+    assert "asks for no token" in node.unfit(Software.installed(), Terms(Tier.NONE))
 
 
 # --- what it sends back -----------------------------------------------------------------------------------
