@@ -22,6 +22,7 @@ from .conductor import Conductor
 from .errors import CellInterrupted, FourRanksError, StartError
 from .live import Activity, busy_rank
 from .naming import name_ranks
+from .nodes.cluster import nodes_for
 from .protocol.calls import Tracing
 from .protocol.messages import Complete, Execute, Inspect, Pull, Push, Request, Run, Virtualize
 from .protocol.parcel import Parcel
@@ -43,6 +44,7 @@ class RankStatus:
     memory_bytes: int
     gpu: str = ""  # name of the GPU that `device` is on
     gpu_bytes: int = 0  # that the rank's tensors took there after its last cell
+    node: str = ""  # its name, in a world over several
 
 
 class RankGroup:
@@ -62,12 +64,15 @@ class RankGroup:
         device: str = "auto",
         start_method: str = "auto",
         capacity: int | None = None,
+        nodes: str | Sequence[str] | None = None,
+        launcher: str | None = None,
     ) -> None:
         self.start_method = _chosen_start_method(start_method)
         self.capacity = max(_checked_world_size(world_size), capacity or 0)
         self._timeout = timeout
         self._trace: DrawableTrace | None = None
-        self._conductor = Conductor(world_size, backend, device, self.start_method, self.capacity)
+        where = nodes_for(nodes, launcher)
+        self._conductor = Conductor(world_size, backend, device, self.start_method, self.capacity, where)
         self.backend = self._conductor.placement.backend
         self.device = self._conductor.placement.devices[0].partition(":")[0]
 
@@ -184,6 +189,7 @@ class RankGroup:
                 worker.memory_bytes,
                 placement.gpu_names[worker.rank],
                 worker.gpu_bytes,
+                placement.node_of(worker.rank),
             )
             for worker in workers.all
         ]
@@ -333,6 +339,8 @@ def start(
     device: str = "auto",
     start_method: str = "auto",
     capacity: int | None = None,
+    nodes: str | Sequence[str] | None = None,
+    launcher: str | None = None,
 ) -> RankGroup:
     """Start a world of ranks.
 
@@ -346,11 +354,15 @@ def start(
         start_method: "fork", "spawn" (each rank imports torch again: seconds, and more memory, but what fails
             in a forked process works), or "auto": "spawn" on macOS, else "fork".
         capacity: the largest size that `resize` can give the world later; `world_size` by default.
+        nodes: machines that the ranks are spread over, "hostA,hostB" or a list; "hostA:4" has at most four of
+            them, "localhost" is this machine, "slurm" stands for the nodes of the allocation. By default what
+            the environment has as FOURRANKS_NODES, else this machine. See docs/clusters.md.
+        launcher: how they are reached: "ssh", "srun", or a command with {node} for the name.
 
     Raises:
         StartError: the world cannot be started; the message says why.
     """
-    return RankGroup(world_size, backend, timeout, device, start_method, capacity)
+    return RankGroup(world_size, backend, timeout, device, start_method, capacity, nodes, launcher)
 
 
 def _chosen_start_method(start_method: str) -> str:

@@ -18,6 +18,7 @@ from .errors import CellInterrupted, DeadlockError, FourRanksError, RankError
 from .group import RankGroup, start
 from .hardware import BACKEND_NAMES
 from .naming import name_ranks
+from .nodes import cluster
 from .transcript import Transcript
 from .views import static_dashboard
 from .views.deadlock import DeadlockFigure
@@ -78,7 +79,14 @@ class RanksMagics(Magics):
         began = time.perf_counter()
         lost = _lost_by_a_new_start()
         method = "spawn" if options.spawn else "auto"
-        world = start(options.world_size, options.backend, device=options.device, start_method=method)
+        world = start(
+            options.world_size,
+            options.backend,
+            device=options.device,
+            start_method=method,
+            nodes=options.nodes,
+            launcher=options.launcher,
+        )
         current.set_world(world)
         ready = f"{_describe(world)} {_are(world)} ready ({time.perf_counter() - began:.2f} s)."
         print(f"{ready}{_what_is_real(world)}{lost}")
@@ -311,4 +319,5 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     if current.has_world():
         current.world().stop()
     shell.set_custom_exc((), None)
+    cluster.disconnect()
     zygote.stop_shared()
