@@ -6,6 +6,7 @@ Any thread may ask for that, whatever the code on the ranks does meanwhile. `gro
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -38,6 +39,7 @@ class Conductor:
 
     Attributes:
         world_size: number of ranks.
+        nodes: where ranks start.
         placement: the backend, and the node and the device of each rank.
         workers: the processes; None once the world has ended.
         cell: the one that runs.
@@ -49,7 +51,7 @@ class Conductor:
         self, world_size: int, backend: str, device: str, start_method: str, capacity: int, nodes: Nodes
     ) -> None:
         self.world_size, self.start_method, self.capacity = world_size, start_method, capacity
-        self._nodes = nodes
+        self.nodes = nodes
         self.placement = nodes.place(world_size, preferred_backend(backend, device), device)
         self.workers: Workers | None = None
         self.cell: Cell | None = None
@@ -78,6 +80,11 @@ class Conductor:
             finally:
                 self.cell = None
                 self._lock.release()
+
+    @property
+    def clock_uncertainty(self) -> float:
+        """Seconds by which the times of two ranks may be wrong against each other: their clocks differ."""
+        return self.workers.clock_uncertainty if self.workers is not None else 0.0
 
     def ask(self, question: Complete | Inspect) -> Any:
         """Return rank 0's answer to a question about its variables; None if it cannot give one at once."""
@@ -141,12 +148,12 @@ class Conductor:
 
     def _placed(self, world_size: int) -> Placement:
         backend, device = self.placement.backend, self.placement.devices[0].partition(":")[0]
-        return self._nodes.place(world_size, backend, device)
+        return self.nodes.place(world_size, backend, device)
 
     def _start(self) -> None:
         self.formed_anew = -1
         with deferred_interrupt() as interrupted:
-            zygotes = self._nodes.zygotes()
+            zygotes = self.nodes.zygotes()
             self.workers = Workers(self.placement, zygotes, self.start_method, self.capacity)
             try:
                 self._form(self.workers, interrupted)
@@ -247,3 +254,16 @@ class Conductor:
                 message = f"Rank {rank} is gone: it {cause}. `%ranks restart` starts all ranks again."
                 raise RankDied(rank, cause, message)
         return self.workers
+
+
+def chosen_start_method(start_method: str) -> str:
+    """Return "fork" or "spawn" for what the reader asked for.
+
+    Raises:
+        StartError: there is no such start method.
+    """
+    if start_method not in ("auto", "fork", "spawn"):
+        raise StartError(f"There is no start method {start_method!r}; choose auto, fork or spawn.")
+    if start_method == "auto":  # macOS' own libraries fail in a forked process
+        return "spawn" if sys.platform == "darwin" else "fork"
+    return start_method

@@ -98,6 +98,8 @@ class RanksMagics(Magics):
         world = current.world()
         world.restart()
         print(f"{_describe(world)} {_are(world)} fresh again ({time.perf_counter() - began:.2f} s).")
+        for trouble in world.missing_nodes.values():
+            print(f"{trouble}\nIts ranks are on the other nodes now.")
 
     def _stop(self, options: argparse.Namespace) -> None:
         if current.has_world():
@@ -220,7 +222,9 @@ def _describe(world: RankGroup) -> str:
     sharing = " with GPUs" if (world.backend, world.device) == ("gloo", "cuda") else ""
     if world.ranks_per_gpu > 1 and world.backend == "nccl":
         sharing = f", up to {world.ranks_per_gpu} on a GPU,"
-    return f"{world.world_size} rank{'s' * (world.world_size > 1)} on {BACKEND_NAMES[world.backend]}{sharing}"
+    count = f"{world.world_size} rank{'s' * (world.world_size > 1)}"
+    where = f" over {len(world.nodes)} node{'s' * (len(world.nodes) > 1)}" if world.nodes else ""
+    return f"{count} on {BACKEND_NAMES[world.backend]}{where}{sharing}"
 
 
 def _what_is_real(world: RankGroup) -> str:

@@ -134,6 +134,11 @@ class Workers:
     def __getitem__(self, rank: int) -> Worker:
         return self.all[rank]
 
+    @property
+    def clock_uncertainty(self) -> float:
+        """Seconds by which the times of two ranks on different nodes may be wrong against each other."""
+        return sum(sorted(zygote.clock_uncertainty for zygote in self._zygotes.values())[-2:])
+
     def living(self) -> list[Worker]:
         return [worker for worker in self.all if worker.alive]
 

@@ -119,10 +119,12 @@ class Zygote:
         node: the name of the machine that it is on; empty for this one.
         host: the address of that machine, for the other nodes of a world.
         interface: the network interface of this address.
+        clock_uncertainty: seconds by which a rank's times may be wrong, either way.
     """
 
     node = interface = ""
     host = LOOPBACK
+    clock_uncertainty = 0.0
 
     def __init__(self) -> None:
         self.owner = os.getpid()

@@ -90,8 +90,8 @@ def _in_a_network_with_others(
     outside = [interface for interface in interfaces if not interface.is_loopback]
     if not outside:
         raise StartError(
-            f"The node {name} is reached by its loopback interface, and the other nodes are elsewhere. Name it "
-            "as they know it, or set GLOO_SOCKET_IFNAME there."
+            f"The node {name} is reached by its loopback interface, and the other nodes are elsewhere. Name "
+            "it as they know it, or set GLOO_SOCKET_IFNAME there."
         )
     if interfaces[0].is_loopback:  # "localhost": the notebook's own machine
         for interface in outside:

@@ -38,13 +38,13 @@ class Cluster:
     """Nodes that a launcher reaches. A node that is lost is tried again when the world is placed again.
 
     Attributes:
-        missing: what became of each node that could not be reached again, by its name.
+        missing: as in `Nodes`.
     """
 
     def __init__(self, nodes: Sequence[Node], launcher: str) -> None:
         self._nodes, self._launcher = nodes, launcher
         self._zygotes: dict[str, RemoteZygote] = {}
-        self.missing: dict[str, str] = {}
+        self.missing: Mapping[str, str] = {}
 
     def place(self, world_size: int, backend: str, device: str) -> Placement:
         """Choose a backend, and for each rank a node and a device on it.
@@ -82,19 +82,20 @@ class Cluster:
         Raises:
             StartError: a node cannot be reached, and was not before; or none can.
         """
-        again, self.missing = bool(self._zygotes), {}
+        again, missing = bool(self._zygotes), dict[str, str]()
         self._zygotes = {node.name: _connection(node.name, self._launcher) for node in self._nodes}
         greetings = {}
         for name, zygote in self._zygotes.items():
             try:
                 greetings[name] = zygote.welcome()
             except StartError as error:
-                self.missing[name] = str(error)
-        for name in self.missing:
+                missing[name] = str(error)
+        self.missing = missing
+        for name in missing:
             self._zygotes.pop(name)
             _connected.pop((name, self._launcher)).stop()
-        if self.missing and not (again and self._zygotes):
-            raise StartError("\n".join(self.missing.values()))
+        if missing and not (again and self._zygotes):
+            raise StartError("\n".join(missing.values()))
         chosen = addresses.chosen([(name, greeting.interfaces) for name, greeting in greetings.items()])
         for zygote, interface in zip(self._zygotes.values(), chosen, strict=True):
             zygote.host, zygote.interface = interface.host, interface.name

@@ -41,7 +41,7 @@ def _at_start() -> dict[str, str] | None:
 
 
 def directory_here(wanted: str) -> str:
-    """Return the notebook's working directory where it exists on this machine too, else the home directory."""
+    """Return the notebook's working directory where it exists here, too, else the home directory."""
     return wanted if os.path.isdir(wanted) else str(Path.home())
 
 

@@ -129,15 +129,16 @@ def greet(notebook: socket.socket, process: subprocess.Popen[bytes], node: str) 
         Lost: there is none, or the node's versions are others.
     """
     assert process.stdout is not None
+    asked, answered = notebook.fileno(), process.stdout.fileno()
     deadline, line, noise = time.monotonic() + GREETING_PATIENCE, b"", 0
     while time.monotonic() < deadline and noise < NOISE:
-        readable, _, _ = select.select([notebook, process.stdout], [], [], 1.0)
-        if notebook in readable and not notebook.recv(1, socket.MSG_PEEK):
+        readable, _, _ = select.select([asked, answered], [], [], 1.0)
+        if asked in readable and not notebook.recv(1, socket.MSG_PEEK):
             return None
-        if process.stdout not in readable:
-            time.sleep(0.01 if notebook in readable else 0)
+        if answered not in readable:
+            time.sleep(0.01 if asked in readable else 0)  # the notebook's first questions wait
             continue
-        byte = os.read(process.stdout.fileno(), 1)  # what follows the line is not for this function
+        byte = os.read(answered, 1)  # what follows the line is not for this function
         if not byte:
             raise Lost(f"the launcher's command ended with {_exit_code(process)}")
         line, noise = line + byte, noise + 1
@@ -159,8 +160,8 @@ def _exit_code(process: subprocess.Popen[bytes]) -> str:
 def _require_equal_versions(greeting: Greeting, node: str) -> None:
     if different := versions.differences(versions.own(), greeting.versions, node):
         raise Lost(
-            f"{' '.join(different)} The notebook and its ranks send each other Python's own objects, so these "
-            "must be the same on all nodes: install them there, or name the right Python by "
+            f"{' '.join(different)} The notebook and its ranks send each other Python's own objects, so "
+            "these must be the same on all nodes: install them there, or name the right Python by "
             "FOURRANKS_NODE_PYTHON."
         )
 

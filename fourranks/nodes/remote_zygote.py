@@ -97,6 +97,7 @@ class RemoteZygote(Zygote):
 
     def _note_outlook(self, outlook: Outlook) -> None:
         self.clock, self._resident = outlook.clock, outlook.resident
+        self.clock_uncertainty = outlook.clock.uncertainty
 
     def _ended(self) -> StartError:
         return StartError(f"The node {self.node} cannot be used. {self.last_words()}")

@@ -236,15 +236,16 @@ class Connection:
         )
 
     def _read(self, stream: Stream) -> None:
+        descriptors: list[int] = []
         try:
             if stream.sock is None:
-                chunk, descriptors = os.read(stream.descriptor, CHUNK), []
+                chunk = os.read(stream.descriptor, CHUNK)
             else:
                 chunk, descriptors, _, _ = socket.recv_fds(stream.sock, CHUNK, _FILES)
         except BlockingIOError:
             return
         except OSError:
-            chunk, descriptors = b"", []
+            chunk = b""
         for file in map(MemoryFile, descriptors):
             stream.outgoing.append(_Piece(file.map() if os.fstat(file.descriptor).st_size else _EMPTY, file))
         if chunk:

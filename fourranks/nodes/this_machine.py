@@ -11,7 +11,13 @@ from ..zygote import Zygote
 
 
 class Nodes(Protocol):
-    """Where the ranks of a world start: the one interface that `conductor` and `workers` see."""
+    """Where the ranks of a world start: the one interface that `conductor` and `workers` see.
+
+    Attributes:
+        missing: what became of each node that was lost and could not be reached again, by its name.
+    """
+
+    missing: Mapping[str, str]
 
     def place(self, world_size: int, backend: str, device: str) -> Placement:
         """Choose a backend, and for each rank a node and a device.
@@ -26,6 +32,8 @@ class Nodes(Protocol):
 
 class ThisMachine:
     """The only node of a world."""
+
+    missing: Mapping[str, str] = {}
 
     def place(self, world_size: int, backend: str, device: str) -> Placement:
         """Choose a backend, and a device for each rank: see `hardware.place`."""

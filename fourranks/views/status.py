@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..group import RankStatus
+from ..live import RankStatus
 from .table import as_html, as_text
 
 _COLUMNS = ("rank", "pid", "device", "backend", "state", "memory")

@@ -8,8 +8,8 @@ import pytest
 import fourranks
 from fourranks import magics, zygote
 from fourranks.errors import DeadlockError, FourRanksError, RankError, StartError
-from fourranks.group import RankStatus
 from fourranks.hardware import Placement
+from fourranks.live import RankStatus
 from fourranks.rank import cuda
 from fourranks.views.status import StatusTable
 
