@@ -282,6 +282,8 @@ class Zygote:
 
     def last_words(self) -> str:
         """Return what the process wrote to stderr."""
+        if self._errors.closed:
+            return "It was stopped."
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace").strip() or "It left no message."
 
