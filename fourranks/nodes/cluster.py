@@ -108,6 +108,8 @@ def disconnect() -> None:
     """End the connections to all nodes, and with them the ranks there."""
     if os.getpid() == _owner:
         for zygote in _connected.values():
+            zygote.channel.close()  # of all, before one is waited for
+        for zygote in _connected.values():
             zygote.stop()
     _connected.clear()
 

@@ -24,7 +24,7 @@ from .clock import ClockComparison
 from .messages import ForkThere, Greeting, Look, Outlook, Ping, Pong, Welcome
 from .streams import Connection, Stream
 
-GREETING_PATIENCE = (
+GREETING_PATIENCE = 180.0  # seconds to reach the node and to start Python there; a busy one took 90
     60.0  # seconds for the launcher's command to reach the node, and for Python to start there
 )
 NOISE = 1 << 16  # bytes that a login shell may print before

@@ -103,7 +103,8 @@ def test_a_node_without_the_package_says_so_in_the_launchers_words(monkeypatch):
 def test_a_node_with_another_torch_is_refused_with_both_versions(tmp_path):
     greeting = Greeting("b", versions.own() | {"torch": "1.0"}, [])
     (tmp_path / "greeting").write_text(f"Welcome!\n{greeting.line()}")
-    launcher = f"cat {tmp_path}/greeting - {{node}}"
+    (tmp_path / "launch").write_text(f"cat {tmp_path}/greeting; exec cat")
+    launcher = f"sh {tmp_path}/launch {{node}}"
     with pytest.raises(StartError, match=r"torch is .* here and 1\.0 on b\."):
         fourranks.start(2, nodes="b", launcher=launcher)
 
