@@ -25,8 +25,6 @@ from .messages import ForkThere, Greeting, Look, Outlook, Ping, Pong, Welcome
 from .streams import Connection, Stream
 
 GREETING_PATIENCE = 180.0  # seconds to reach the node and to start Python there; a busy one took 90
-    60.0  # seconds for the launcher's command to reach the node, and for Python to start there
-)
 NOISE = 1 << 16  # bytes that a login shell may print before
 PING_EVERY = 1.0
 FIRST_PINGS = 12  # at once, one after another: the clocks are compared before the first rank is there
