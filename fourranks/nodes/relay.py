@@ -158,7 +158,7 @@ def _exit_code(process: subprocess.Popen[bytes]) -> str:
 def _require_equal_versions(greeting: Greeting, node: str) -> None:
     if different := versions.differences(versions.own(), greeting.versions, node):
         raise Lost(
-            f"{' '.join(different)} The notebook and its ranks send each other Python's own objects, so "
+            f"its versions are others: {' '.join(different)} The notebook and its ranks send each other Python's own objects, so "
             "these must be the same on all nodes: install them there, or name the right Python by "
             "FOURRANKS_NODE_PYTHON."
         )
