@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -304,7 +305,8 @@ def _show_error(
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Add the magics (`%load_ext fourranks`) and warm up the process that ranks are forked from."""
-    zygote.shared()
+    with contextlib.suppress(FourRanksError):  # the first start says so
+        cluster.nodes_for(None, None).warm_up()
     shell.register_magics(RanksMagics)
     magics = shell.magics_manager.registry[RanksMagics.__name__]
     shell.magics_manager.register_function(magics.misplaced, "line", _MISPLACED)

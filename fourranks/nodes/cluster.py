@@ -17,7 +17,6 @@ from .remote_zygote import RemoteZygote
 from .this_machine import Nodes, ThisMachine
 
 _connected: dict[tuple[str, str], RemoteZygote] = {}  # by node and launcher: warm for the next world
-_owner = os.getpid()
 
 
 def nodes_for(nodes: str | Sequence[str] | None, launcher: str | None) -> Nodes:
@@ -31,10 +30,10 @@ def nodes_for(nodes: str | Sequence[str] | None, launcher: str | None) -> Nodes:
         StartError: the nodes or the launcher cannot be read.
     """
     found = asked_for(nodes)
-    return Cluster(found, launchers.chosen(launcher)) if found else ThisMachine()
+    return NodeCluster(found, launchers.chosen(launcher)) if found else ThisMachine()
 
 
-class Cluster:
+class NodeCluster:
     """Nodes that a launcher reaches. A node that is lost is tried again when the world is placed again.
 
     Attributes:
@@ -72,6 +71,11 @@ class Cluster:
             raise StartError(f"{error}{self._told_missing()}") from None
         return _placement(overall, nodes, counts, gpus)
 
+    def warm_up(self) -> None:
+        """Begin to connect, and have torch imported on the nodes, before ranks are asked for."""
+        for node in self._nodes:
+            _connection(node.name, self._launcher)
+
     def zygotes(self) -> Mapping[str, Zygote]:
         """Return the zygote of each node, by name."""
         return self._zygotes
@@ -106,17 +110,19 @@ class Cluster:
 
 def disconnect() -> None:
     """End the connections to all nodes, and with them the ranks there."""
-    if os.getpid() == _owner:
-        for zygote in _connected.values():
-            zygote.channel.close()  # of all, before one is waited for
-        for zygote in _connected.values():
-            zygote.stop()
+    own = [zygote for zygote in _connected.values() if zygote.owner == os.getpid()]
+    for zygote in own:
+        zygote.channel.close()  # of all, before one is waited for
+    for zygote in own:
+        zygote.stop()
     _connected.clear()
 
 
 def _connection(node: str, launcher: str) -> RemoteZygote:
     zygote = _connected.get((node, launcher))
-    if zygote is None or not zygote.alive or zygote.owner != os.getpid():
+    if zygote is not None and zygote.owner != os.getpid():  # that of the process that has forked this one
+        zygote = None
+    if zygote is None or not zygote.alive:
         if not _connected:
             atexit.register(disconnect)
         if zygote is not None:

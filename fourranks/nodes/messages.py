@@ -111,7 +111,7 @@ class Welcome:
 
 
 @dataclass(frozen=True)
-class Look:
+class AskOutlook:
     """Answer with an `Outlook`."""
 
 

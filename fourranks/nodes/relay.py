@@ -21,8 +21,8 @@ from ..zygote import Fork, Forked
 from ..zygote_process import receive_with_descriptors
 from . import versions
 from .clock import ClockComparison
-from .messages import ForkThere, Greeting, Look, Outlook, Ping, Pong, Welcome
-from .streams import Connection, Stream
+from .messages import AskOutlook, ForkThere, Greeting, Outlook, Ping, Pong, Welcome
+from .streams import Carried, Multiplexer
 
 GREETING_PATIENCE = 180.0  # seconds to reach the node and to start Python there; a busy one took 90
 NOISE = 1 << 16  # bytes that a login shell may print before
@@ -43,7 +43,7 @@ class Relay:
         assert process.stdin is not None and process.stdout is not None
         self._notebook = Channel(sock, blocking=True)
         self._notebook_is_gone = False
-        self._agent = Connection(process.stdout.fileno(), process.stdin.fileno(), self._from_agent)
+        self._agent = Multiplexer(process.stdout.fileno(), process.stdin.fileno(), self._from_agent)
         self._agent.watch(sock.fileno(), self._from_notebook)
         self._clock = ClockComparison()
         self._outlook_wanted = True  # by the notebook
@@ -101,7 +101,7 @@ class Relay:
                 self._notebook_is_gone = True
             case Fork():
                 self._fork(message, descriptors)
-            case Look():
+            case AskOutlook():
                 self._look()
             case _:
                 self._agent.post(message)
@@ -112,9 +112,9 @@ class Relay:
         first = self._next_stream
         numbers = first, first + 1, first + 2
         self._next_stream += 3
-        self._agent.add(Stream(numbers[0], control, socket.socket(fileno=control)))
-        self._agent.add(Stream(numbers[1], stdout, reads=False))
-        self._agent.add(Stream(numbers[2], stderr, reads=False))
+        self._agent.add(Carried(numbers[0], control, socket.socket(fileno=control)))
+        self._agent.add(Carried(numbers[1], stdout, reads=False))
+        self._agent.add(Carried(numbers[2], stderr, reads=False))
         file = os.fstat(board)
         self._agent.post(ForkThere(message.settings, numbers, file.st_ino, file.st_size))
         os.close(board)
@@ -158,9 +158,9 @@ def _exit_code(process: subprocess.Popen[bytes]) -> str:
 def _require_equal_versions(greeting: Greeting, node: str) -> None:
     if different := versions.differences(versions.own(), greeting.versions, node):
         raise Lost(
-            f"its versions are others: {' '.join(different)} The notebook and its ranks send each other Python's own objects, so "
-            "these must be the same on all nodes: install them there, or name the right Python by "
-            "FOURRANKS_NODE_PYTHON."
+            f"its versions are others: {' '.join(different)} The notebook and its ranks send each other "
+            "Python's own objects, so these must be the same on all nodes: install them there, or name the "
+            "right Python by FOURRANKS_NODE_PYTHON."
         )
 
 

@@ -13,7 +13,7 @@ from ..zygote import StoreListener, Zygote, environment
 from . import launchers
 from .clock import shifted
 from .environment import travelling
-from .messages import ClockReading, Greeting, InterruptRank, Listen, Listening, Look, Outlook, Welcome
+from .messages import AskOutlook, ClockReading, Greeting, InterruptRank, Listen, Listening, Outlook, Welcome
 
 PYTHON_VARIABLE = "FOURRANKS_NODE_PYTHON"  # the Python of the other nodes, if it is not where it is here
 LOOK_EVERY = 0.5  # seconds between questions for the memory of ranks
@@ -74,7 +74,7 @@ class RemoteZygote(Zygote):
         with self._lock:
             if time.monotonic() - self._looked > LOOK_EVERY:
                 self._looked = time.monotonic()
-                self.channel.send(Look())
+                self.channel.send(AskOutlook())
             self._receive()
             return self._resident.get(pid)
 

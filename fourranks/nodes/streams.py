@@ -30,7 +30,7 @@ _HEADER = struct.Struct("!IBI")  # stream, kind, bytes that follow
 _SIZE = struct.Struct("!Q")
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame holds."""
 
     MESSAGE = 0  # between relay and agent, pickled
@@ -51,7 +51,7 @@ class _Piece:
 
 
 @dataclass(eq=False)
-class Stream:
+class Carried:
     """This machine's end of one stream.
 
     Attributes:
@@ -76,7 +76,7 @@ class Stream:
     received_all: bool = False
 
 
-class Connection:
+class Multiplexer:
     """One end of the connection.
 
     Args:
@@ -88,7 +88,7 @@ class Connection:
         self._source, self._target, self._on_message = source, target, on_message
         self._selector = selectors.DefaultSelector()
         self._callbacks: dict[int, Callable[[], None]] = {}
-        self._streams: dict[int, Stream] = {}
+        self._streams: dict[int, Carried] = {}
         self._received = bytearray()
         self._queue: deque[memoryview] = deque()  # to be sent
         self._queued = 0  # bytes of it
@@ -100,14 +100,14 @@ class Connection:
         """Call a function whenever this descriptor is readable."""
         self._callbacks[descriptor] = callback
 
-    def add(self, stream: Stream) -> None:
+    def add(self, stream: Carried) -> None:
         """Carry a stream whose other end has the same number."""
         os.set_blocking(stream.descriptor, False)
         self._streams[stream.number] = stream
 
     def post(self, message: Any) -> None:
         """Send a message to the other end's `on_message`."""
-        self._queue_frame(0, Kind.MESSAGE, pickle.dumps(message))
+        self._queue_frame(0, FrameKind.MESSAGE, pickle.dumps(message))
         self._send()
 
     def step(self, timeout: float) -> None:
@@ -128,13 +128,13 @@ class Connection:
             elif stream := self._stream_of(key.fd):
                 self._serve(stream, events)
 
-    def _serve(self, stream: Stream, events: int) -> None:
+    def _serve(self, stream: Carried, events: int) -> None:
         if events & selectors.EVENT_WRITE:
             self._write(stream)
         if events & selectors.EVENT_READ and self._may_read(stream):
             self._read(stream)
 
-    def _stream_of(self, descriptor: int) -> Stream | None:
+    def _stream_of(self, descriptor: int) -> Carried | None:
         return next((each for each in self._streams.values() if each.descriptor == descriptor), None)
 
     def _select(self) -> None:
@@ -176,32 +176,32 @@ class Connection:
                 break
             body = bytes(self._received[_HEADER.size : _HEADER.size + length])
             del self._received[: _HEADER.size + length]
-            self._take(number, Kind(kind), body)
+            self._take(number, FrameKind(kind), body)
 
-    def _take(self, number: int, kind: Kind, body: bytes) -> None:
-        if kind is Kind.MESSAGE:
+    def _take(self, number: int, kind: FrameKind, body: bytes) -> None:
+        if kind is FrameKind.MESSAGE:
             self._on_message(pickle.loads(body))
             return
         if (stream := self._streams.get(number)) is None:  # this end is gone already
             return
         match kind:
-            case Kind.DATA:
+            case FrameKind.DATA:
                 stream.incoming.append((memoryview(body), stream.files))
                 stream.files = []
                 self._write(stream)
-            case Kind.FILE:
+            case FrameKind.FILE:
                 stream.files.append(MemoryFile(memory.create()))
                 (stream.missing,) = _SIZE.unpack(body)
-            case Kind.BYTES:
+            case FrameKind.BYTES:
                 self._write_file(stream, body)
-            case Kind.ROOM:
+            case FrameKind.ROOM:
                 stream.room += _SIZE.unpack(body)[0]
                 self._advance(stream)
-            case Kind.END:
+            case FrameKind.END:
                 stream.received_all = True
                 self._close_if_over(stream)
 
-    def _queue_frame(self, number: int, kind: Kind, body: bytes | memoryview = b"") -> None:
+    def _queue_frame(self, number: int, kind: FrameKind, body: bytes | memoryview = b"") -> None:
         for part in (memoryview(_HEADER.pack(number, kind, len(body))), memoryview(body)):
             if len(part):
                 self._queue.append(part)
@@ -226,7 +226,7 @@ class Connection:
 
     # --- from a stream to the connection -----------------------------------------------------------------
 
-    def _may_read(self, stream: Stream) -> bool:
+    def _may_read(self, stream: Carried) -> bool:
         return (
             stream.reads
             and not stream.read_all
@@ -235,7 +235,7 @@ class Connection:
             and self._queued < CONGESTED
         )
 
-    def _read(self, stream: Stream) -> None:
+    def _read(self, stream: Carried) -> None:
         descriptors: list[int] = []
         try:
             if stream.sock is None:
@@ -254,27 +254,27 @@ class Connection:
             stream.read_all = True
         self._advance(stream)
 
-    def _advance(self, stream: Stream) -> None:
+    def _advance(self, stream: Carried) -> None:
         """Send what was read, as far as there is room at the other end."""
         while stream.outgoing and stream.room > 0:
             piece = stream.outgoing[0]
             if piece.file is not None and not piece.begun:
-                self._queue_frame(stream.number, Kind.FILE, _SIZE.pack(len(piece.data)))
+                self._queue_frame(stream.number, FrameKind.FILE, _SIZE.pack(len(piece.data)))
                 piece.begun = True
             part = piece.data[: min(CHUNK * 4, stream.room)]
             stream.room -= len(part)
-            self._queue_frame(stream.number, Kind.DATA if piece.file is None else Kind.BYTES, part)
+            self._queue_frame(stream.number, FrameKind.DATA if piece.file is None else FrameKind.BYTES, part)
             piece.data = piece.data[len(part) :]
             if not piece.data:
                 stream.outgoing.popleft()
         if stream.read_all and not stream.outgoing:
-            self._queue_frame(stream.number, Kind.END)
+            self._queue_frame(stream.number, FrameKind.END)
             self._close_if_over(stream)
         self._send()
 
     # --- from the connection to a stream -----------------------------------------------------------------
 
-    def _write_file(self, stream: Stream, body: bytes) -> None:
+    def _write_file(self, stream: Carried, body: bytes) -> None:
         file = stream.files[-1]
         rest = memoryview(body)
         while rest:
@@ -284,7 +284,7 @@ class Connection:
             memory.finish(file.descriptor)
         self._make_room(stream, len(body))
 
-    def _write(self, stream: Stream) -> None:
+    def _write(self, stream: Carried) -> None:
         written = 0
         while stream.incoming:
             data, files = stream.incoming[0]
@@ -308,11 +308,11 @@ class Connection:
             self._make_room(stream, written)
         self._close_if_over(stream)
 
-    def _make_room(self, stream: Stream, nbytes: int) -> None:
-        self._queue_frame(stream.number, Kind.ROOM, _SIZE.pack(nbytes))
+    def _make_room(self, stream: Carried, nbytes: int) -> None:
+        self._queue_frame(stream.number, FrameKind.ROOM, _SIZE.pack(nbytes))
         self._send()
 
-    def _close_if_over(self, stream: Stream) -> None:
+    def _close_if_over(self, stream: Carried) -> None:
         """Close this machine's end when nothing is left to be read, sent or written."""
         sent_all = stream.read_all and not stream.outgoing
         if not (sent_all or (stream.received_all and not stream.incoming)):
@@ -320,7 +320,7 @@ class Connection:
         if self._streams.pop(stream.number, None) is None:
             return
         if stream.received_all and stream.reads and not stream.read_all:
-            self._queue_frame(stream.number, Kind.END)
+            self._queue_frame(stream.number, FrameKind.END)
         with contextlib.suppress(KeyError):
             self._selector.unregister(stream.descriptor)
         if stream.sock is not None:

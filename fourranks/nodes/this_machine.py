@@ -19,6 +19,9 @@ class Nodes(Protocol):
 
     missing: Mapping[str, str]
 
+    def warm_up(self) -> None:
+        """Begin what takes long, and return at once."""
+
     def place(self, world_size: int, backend: str, device: str) -> Placement:
         """Choose a backend, and for each rank a node and a device.
 
@@ -34,6 +37,10 @@ class ThisMachine:
     """The only node of a world."""
 
     missing: Mapping[str, str] = {}
+
+    def warm_up(self) -> None:
+        """Begin to import torch in the process that ranks are forked from."""
+        zygote.shared()
 
     def place(self, world_size: int, backend: str, device: str) -> Placement:
         """Choose a backend, and a device for each rank: see `hardware.place`."""
