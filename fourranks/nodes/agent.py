@@ -24,7 +24,7 @@ from ..zygote import Died, FindGpus, Fork, Forked, Zygote, send_with_descriptors
 from . import addresses, versions
 from .environment import directory_here, path_here
 from .messages import ForkThere, Greeting, InterruptRank, Listen, Listening, Ping, Pong
-from .streams import Carried, Multiplexer
+from .streams import ByteStream, Multiplexer
 
 TICK = 1.0
 PATIENCE = 600.0  # seconds without a word after which the notebook is taken for gone; a laptop may sleep
@@ -133,9 +133,9 @@ class Agent:
             rank.open_streams -= 1
 
         control, stdout, stderr = order.streams
-        self._connection.add(Carried(control, ours.fileno(), ours, when_over=over))
-        self._connection.add(Carried(stdout, out, when_over=over))
-        self._connection.add(Carried(stderr, err, when_over=over))
+        self._connection.add(ByteStream(control, ours.fileno(), ours, when_over=over))
+        self._connection.add(ByteStream(stdout, out, when_over=over))
+        self._connection.add(ByteStream(stderr, err, when_over=over))
         self._forking.append(rank)
         settings = _as_here(order.settings)
         listener = self._listeners.pop(settings.store_port, None) if settings.rank == 0 else None

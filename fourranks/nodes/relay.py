@@ -22,7 +22,7 @@ from ..zygote_process import receive_with_descriptors
 from . import versions
 from .clock import ClockComparison
 from .messages import AskOutlook, ForkThere, Greeting, Outlook, Ping, Pong, Welcome
-from .streams import Carried, Multiplexer
+from .streams import ByteStream, Multiplexer
 
 GREETING_PATIENCE = 180.0  # seconds to reach the node and to start Python there; a busy one took 90
 NOISE = 1 << 16  # bytes that a login shell may print before
@@ -112,9 +112,9 @@ class Relay:
         first = self._next_stream
         numbers = first, first + 1, first + 2
         self._next_stream += 3
-        self._agent.add(Carried(numbers[0], control, socket.socket(fileno=control)))
-        self._agent.add(Carried(numbers[1], stdout, reads=False))
-        self._agent.add(Carried(numbers[2], stderr, reads=False))
+        self._agent.add(ByteStream(numbers[0], control, socket.socket(fileno=control)))
+        self._agent.add(ByteStream(numbers[1], stdout, reads=False))
+        self._agent.add(ByteStream(numbers[2], stderr, reads=False))
         file = os.fstat(board)
         self._agent.post(ForkThere(message.settings, numbers, file.st_ino, file.st_size))
         os.close(board)

@@ -51,7 +51,7 @@ class _Piece:
 
 
 @dataclass(eq=False)
-class Carried:
+class ByteStream:
     """This machine's end of one stream.
 
     Attributes:
@@ -88,7 +88,7 @@ class Multiplexer:
         self._source, self._target, self._on_message = source, target, on_message
         self._selector = selectors.DefaultSelector()
         self._callbacks: dict[int, Callable[[], None]] = {}
-        self._streams: dict[int, Carried] = {}
+        self._streams: dict[int, ByteStream] = {}
         self._received = bytearray()
         self._queue: deque[memoryview] = deque()  # to be sent
         self._queued = 0  # bytes of it
@@ -100,7 +100,7 @@ class Multiplexer:
         """Call a function whenever this descriptor is readable."""
         self._callbacks[descriptor] = callback
 
-    def add(self, stream: Carried) -> None:
+    def add(self, stream: ByteStream) -> None:
         """Carry a stream whose other end has the same number."""
         os.set_blocking(stream.descriptor, False)
         self._streams[stream.number] = stream
@@ -128,13 +128,13 @@ class Multiplexer:
             elif stream := self._stream_of(key.fd):
                 self._serve(stream, events)
 
-    def _serve(self, stream: Carried, events: int) -> None:
+    def _serve(self, stream: ByteStream, events: int) -> None:
         if events & selectors.EVENT_WRITE:
             self._write(stream)
         if events & selectors.EVENT_READ and self._may_read(stream):
             self._read(stream)
 
-    def _stream_of(self, descriptor: int) -> Carried | None:
+    def _stream_of(self, descriptor: int) -> ByteStream | None:
         return next((each for each in self._streams.values() if each.descriptor == descriptor), None)
 
     def _select(self) -> None:
@@ -226,7 +226,7 @@ class Multiplexer:
 
     # --- from a stream to the connection -----------------------------------------------------------------
 
-    def _may_read(self, stream: Carried) -> bool:
+    def _may_read(self, stream: ByteStream) -> bool:
         return (
             stream.reads
             and not stream.read_all
@@ -235,7 +235,7 @@ class Multiplexer:
             and self._queued < CONGESTED
         )
 
-    def _read(self, stream: Carried) -> None:
+    def _read(self, stream: ByteStream) -> None:
         descriptors: list[int] = []
         try:
             if stream.sock is None:
@@ -254,7 +254,7 @@ class Multiplexer:
             stream.read_all = True
         self._advance(stream)
 
-    def _advance(self, stream: Carried) -> None:
+    def _advance(self, stream: ByteStream) -> None:
         """Send what was read, as far as there is room at the other end."""
         while stream.outgoing and stream.room > 0:
             piece = stream.outgoing[0]
@@ -274,7 +274,7 @@ class Multiplexer:
 
     # --- from the connection to a stream -----------------------------------------------------------------
 
-    def _write_file(self, stream: Carried, body: bytes) -> None:
+    def _write_file(self, stream: ByteStream, body: bytes) -> None:
         file = stream.files[-1]
         rest = memoryview(body)
         while rest:
@@ -284,7 +284,7 @@ class Multiplexer:
             memory.finish(file.descriptor)
         self._make_room(stream, len(body))
 
-    def _write(self, stream: Carried) -> None:
+    def _write(self, stream: ByteStream) -> None:
         written = 0
         while stream.incoming:
             data, files = stream.incoming[0]
@@ -308,11 +308,11 @@ class Multiplexer:
             self._make_room(stream, written)
         self._close_if_over(stream)
 
-    def _make_room(self, stream: Carried, nbytes: int) -> None:
+    def _make_room(self, stream: ByteStream, nbytes: int) -> None:
         self._queue_frame(stream.number, FrameKind.ROOM, _SIZE.pack(nbytes))
         self._send()
 
-    def _close_if_over(self, stream: Carried) -> None:
+    def _close_if_over(self, stream: ByteStream) -> None:
         """Close this machine's end when nothing is left to be read, sent or written."""
         sent_all = stream.read_all and not stream.outgoing
         if not (sent_all or (stream.received_all and not stream.incoming)):

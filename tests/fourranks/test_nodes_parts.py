@@ -16,7 +16,7 @@ from fourranks.nodes.clock import ClockComparison, shifted
 from fourranks.nodes.environment import travelling
 from fourranks.nodes.messages import MARK, Greeting, Pong
 from fourranks.nodes.names import Node, asked_for, shares
-from fourranks.nodes.streams import WINDOW, Carried, Multiplexer
+from fourranks.nodes.streams import WINDOW, ByteStream, Multiplexer
 from fourranks.protocol.bars import Bar
 from fourranks.protocol.calls import Call, Record
 from fourranks.protocol.messages import Channel, Done, Push, State
@@ -205,7 +205,7 @@ def joined(connections, number):
     for end in ends:
         mine, sock = socket.socketpair()
         inner.append(sock)
-        end.add(Carried(number, sock.fileno(), sock))
+        end.add(ByteStream(number, sock.fileno(), sock))
         outer.append(mine)
     return outer
 
