@@ -38,6 +38,11 @@ class Network(NamedTuple):
         """List the processes that run on a node."""
         return [int(pid) for pid in _output("ip", "netns", "pids", node).split()]
 
+    def listening(self, node: str) -> list[tuple[str, str]]:
+        """List the addresses on which a node's processes listen, each with a process that does."""
+        sockets = _output("ip", "netns", "exec", node, "ss", "-H", "-l", "-t", "-n", "-p").splitlines()
+        return [(line.split()[3], line.partition("pid=")[2].partition(",")[0]) for line in sockets]
+
     def kill(self, node: str) -> None:
         """End a node at once, as a power failure would."""
         for pid in self.processes(node):

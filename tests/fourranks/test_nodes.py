@@ -19,6 +19,7 @@ import fourranks
 from fourranks import CellTimeout, DeadlockError, FourRanksError, RankDied, StartError
 from fourranks.nodes import cluster
 from fourranks.rank import connection_owner, rescue
+from fourranks.views.static_dashboard import StaticDashboard
 from fourranks.views.status import StatusTable
 from tests.network_of_nodes import AHEAD, network_of_nodes
 from tests.processes import started
@@ -57,7 +58,8 @@ def test_ranks_are_packed_by_node_and_know_it_as_under_torchrun(world, network):
 
 def test_the_status_names_the_node_of_each_rank(world, network):
     assert [status.node for status in world.status()] == [network.nodes[rank // 2] for rank in range(4)]
-    assert network.nodes[1] in repr(StatusTable(world.status()))
+    for table in (StatusTable(world.status()), StaticDashboard(world)):
+        assert network.nodes[1] in repr(table)
     assert all(status.memory_bytes > 2**20 for status in world.status())
 
 
@@ -203,6 +205,18 @@ time.sleep(600)
 
 
 # --- strangers -------------------------------------------------------------------------------------------
+
+
+def test_nothing_but_ranks_listens_on_a_node_and_only_on_its_own_address(network):
+    with fourranks.start(2, "gloo", nodes=network.nodes, launcher=network.launcher) as group:
+        ranks = {str(status.pid) for status in group.status()}
+        for node, address in zip(network.nodes, network.addresses, strict=True):
+            listening = network.listening(node)
+            assert listening
+            assert {
+                where.rpartition(":")[0].removeprefix("[::ffff:").strip("[]") for where, _ in listening
+            } == {address}
+            assert {pid for _, pid in listening} <= ranks
 
 
 def test_a_connection_from_outside_of_the_world_is_refused(network):

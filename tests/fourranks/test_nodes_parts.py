@@ -9,7 +9,7 @@ import threading
 import pytest
 
 import fourranks
-from fourranks import StartError
+from fourranks import StartError, commands
 from fourranks.nodes import addresses, launchers, versions
 from fourranks.nodes.addresses import Interface
 from fourranks.nodes.clock import ClockComparison, shifted
@@ -71,6 +71,11 @@ def test_ranks_are_dealt_out_evenly_as_far_as_there_is_room(world_size, slots, d
 def test_too_few_slots_are_refused_with_their_number():
     with pytest.raises(StartError, match="5 ranks were asked for, and these nodes have room for 4"):
         shares(5, [2, 2])
+
+
+def test_a_line_of_the_notebook_names_nodes_and_launcher():
+    options = commands.parse_line("start -n 8 --nodes a,b:4 --launcher srun", False)
+    assert (options.world_size, options.nodes, options.launcher) == (8, "a,b:4", "srun")
 
 
 # --- launchers -------------------------------------------------------------------------------------------
