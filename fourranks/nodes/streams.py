@@ -80,7 +80,7 @@ class Multiplexer:
     """One end of the connection.
 
     Args:
-        source, target: descriptors that it comes from and goes to.
+        source, target: descriptors, not the same, that it comes from and goes to.
         on_message: called with each message of the other end.
     """
 
@@ -116,15 +116,6 @@ class Multiplexer:
         for key, events in self._selector.select(timeout):
             if key.data is not None:
                 key.data()
-            elif key.fd == self._source and self._source != self._target:
-                self._receive()
-            elif key.fd == self._target and self._source != self._target:
-                self._send()
-            elif key.fd == self._source:
-                if events & selectors.EVENT_READ:
-                    self._receive()
-                if events & selectors.EVENT_WRITE:
-                    self._send()
             elif stream := self._stream_of(key.fd):
                 self._serve(stream, events)
 
@@ -147,10 +138,9 @@ class Multiplexer:
             writes = selectors.EVENT_WRITE if stream.incoming else 0
             if reads | writes:
                 wanted[stream.descriptor] = reads | writes, None
-        wanted[self._source] = selectors.EVENT_READ, None
+        wanted[self._source] = selectors.EVENT_READ, self._receive
         if self._queue:
-            also = selectors.EVENT_READ if self._target == self._source else 0
-            wanted[self._target] = also | selectors.EVENT_WRITE, None
+            wanted[self._target] = selectors.EVENT_WRITE, self._send
         for key in list(self._selector.get_map().values()):
             if wanted.get(key.fd) != (key.events, key.data):
                 self._selector.unregister(key.fd)

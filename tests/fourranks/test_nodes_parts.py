@@ -182,7 +182,7 @@ def connections():
     received: list[list[object]] = [[], []]
     inner: list[socket.socket] = []
     ends = [
-        Multiplexer(sock.fileno(), sock.fileno(), inbox.append)
+        Multiplexer(sock.fileno(), os.dup(sock.fileno()), inbox.append)
         for sock, inbox in zip((ours, theirs), received, strict=True)
     ]
     over = threading.Event()
@@ -199,6 +199,8 @@ def connections():
             thread.join()
     for sock in inner:
         sock.close()
+    for end in ends:
+        os.close(end._target)
     ours.close()
     theirs.close()
 
