@@ -59,10 +59,17 @@ def main(arguments: list[str] | None = None) -> int:
         dest="tier",
         help="run students' code with all your rights: it can forge grades",
     )
+    grade.add_argument(
+        "--backend",
+        choices=("gloo", "nccl"),
+        default="gloo",
+        help="nccl: run every check on NCCL, too, on this machine's GPUs; an answer must pass on both",
+    )
     grade.set_defaults(run=_grade)
 
     report = commands.add_parser("report", help="write a page about a graded class, and one for each student")
     report.add_argument("assignment", help="such as 02_collectives")
+    report.add_argument("--anonymous", action="store_true", help="leave names out of the ranking by cost")
     report.set_defaults(run=_report)
 
     options = parser.parse_args(arguments)
@@ -153,6 +160,7 @@ def _grade(options: argparse.Namespace) -> int:
             force=options.force,
             secret=options.secret,
             tier=options.tier,
+            backend=options.backend,
         )
     except ClassError as error:
         print(error, file=sys.stderr)
@@ -164,7 +172,7 @@ def _report(options: argparse.Namespace) -> int:
     from autograder.grading.report import report
 
     try:
-        print(report(Path.cwd(), options.assignment))
+        print(report(Path.cwd(), options.assignment, options.anonymous))
     except ClassError as error:
         print(error, file=sys.stderr)
         return 2

@@ -244,6 +244,7 @@ def main() -> None:
     parser.add_argument("--students", type=int, default=300)
     parser.add_argument("--topic", default="02_collectives")
     parser.add_argument("--questions", default=QUESTIONS, help='names of answers; "" for all')
+    parser.add_argument("--backend", default="gloo", help="nccl: grade it on NCCL, too")
     options = parser.parse_args()
     if not options.folder and not options.grade:
         parser.error("name a folder")
@@ -254,7 +255,8 @@ def main() -> None:
             make(folder, options.students, options.topic, questions)
         if options.grade:
             program = Path(sysconfig.get_path("scripts"), "autograder")
-            subprocess.run([program, "grade", options.topic], cwd=folder, check=False)
+            command = [program, "grade", options.topic, "--backend", options.backend]
+            subprocess.run(command, cwd=folder, check=False)
         elif not options.compare:
             print(f"cd {folder} && autograder grade {options.topic}", file=sys.stderr)
             return

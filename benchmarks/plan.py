@@ -8,6 +8,7 @@ measurements in view.
 
 from __future__ import annotations
 
+import io
 import random
 import statistics
 import sys
@@ -25,6 +26,7 @@ from fourranks.plan.transformer import Transformer
 
 DATA = Path(__file__).with_name("data")
 DOCS = Path(__file__).parent.parent / "docs"
+PAGE, ROWS = "plan.md", "plan_rows.csv"
 PUBLISHED, MULTI, SINGLE = "published_runs", "megatron_a100_multi_node", "megatron_a100_single_node"
 BEGIN, END = "<!-- table of rows: begin -->\n", "<!-- table of rows: end -->\n"
 LIMITS = (
@@ -122,7 +124,22 @@ def _label(each: Prediction) -> str:
 
 
 def write_docs() -> None:
-    """Write the table of all rows."""
+    """Write the tables of all rows."""
+    written = page((DOCS / PAGE).read_text(encoding="utf-8"))
+    (DOCS / PAGE).write_text(written, encoding="utf-8")
+    (DOCS / ROWS).write_text(rows(), encoding="utf-8")
+    print(written.partition(BEGIN)[2].partition("\n\n")[0])
+
+
+def rows() -> str:
+    """Return the rows of one node with their predictions, as CSV."""
+    text = io.StringIO()
+    write_predictions(predict_file(DATA / f"{SINGLE}.csv"), text)
+    return text.getvalue()
+
+
+def page(text: str) -> str:
+    """Return the page with its tables made anew."""
     found = {name: predict_file(DATA / f"{name}.csv") for name in (PUBLISHED, MULTI, SINGLE)}
     groups = {
         "Korthikanti, eight rows": [e for e in found[PUBLISHED] if e.name.startswith("korthikanti")],
@@ -133,12 +150,8 @@ def write_docs() -> None:
     }
     lines = [f"- {name}: {summary(rows)}" for name, rows in groups.items()]
     lines += ["", *table(found[PUBLISHED]), "", *table(found[MULTI])]
-    page = DOCS / "plan.md"
-    before, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
-    page.write_text(f"{before}{BEGIN}{chr(10).join(lines)}\n{END}{rest.partition(END)[2]}", encoding="utf-8")
-    with (DOCS / "plan_rows.csv").open("w", encoding="utf-8") as file:
-        write_predictions(found[SINGLE], file)
-    print("\n".join(lines[: len(groups)]))
+    before, _, rest = text.partition(BEGIN)
+    return f"{before}{BEGIN}{chr(10).join(lines)}\n{END}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":

@@ -20,7 +20,12 @@ SHOWS = ("fourranks.views", "fourranks.figures", "fourranks.puzzles")
 OF_PUZZLES = ("fourranks.views.palette", "fourranks.views.picture")
 # Rooms of `autograder`, and which others they may import. What runs beside a student's code uses nothing that
 # decides about points.
-GIVEN = ("autograder.unsharded", "autograder.three_d", "autograder.on_paper")  # to students
+GIVEN = (  # to students
+    "autograder.unsharded",
+    "autograder.three_d",
+    "autograder.on_paper",
+    "autograder.capstone",
+)
 ROOMS = {
     "autograder.inside": GIVEN,
     "autograder.kit": ("autograder.inside",),

@@ -30,6 +30,10 @@ from autograder.sandbox.tiers import Tier
 
 MOST_NAMED = 20  # in a message
 LIMIT = 2400.0  # seconds for a submission; the referee itself is out of patience after half of it
+_NO_GPUS = (
+    "Grading on NCCL needs the sandbox with namespaces: no other one can have GPUs. Leave --backend nccl "
+    "away, or see docs/instructors.md for how bubblewrap can be allowed."
+)
 CORES = 2  # of a job: a check's ranks take turns on few cores
 
 
@@ -42,6 +46,7 @@ def grade(
     force: bool = False,
     secret: str = "",
     tier: str = "",
+    backend: str = "gloo",
 ) -> int:
     """Grade a class and say how it went; return the exit status.
 
@@ -51,12 +56,13 @@ def grade(
         force: run again what is recorded, too.
         secret: draw all inputs from it.
         tier: the sandbox, by its name; by default the strongest that can be had.
+        backend: "nccl" has every check run on NCCL, too; an answer must pass on both.
 
     Raises:
-        ClassError: when there is nothing to grade.
+        ClassError: when there is nothing to grade, or no GPU to run NCCL on.
     """
-    chosen = {"secret": secret, "only": only, "tier": tier}
-    settings = Config(Referee={name: value for name, value in chosen.items() if value != ""})
+    chosen = {"secret": secret, "only": only, "tier": tier, "nccl": backend == "nccl"}
+    settings = Config(Referee={name: value for name, value in chosen.items() if value})
     own = Class(course, assignment, settings)
     terms = Terms.configured(own.config)
     everybody = _chosen(own, students)
@@ -185,6 +191,8 @@ def _require_check(own: Class, only: str) -> None:
 
 def _require_sandbox(terms: Terms) -> None:
     """Require that there can be a sandbox, if there is to be one."""
+    if terms.nccl and terms.tier not in (None, Tier.NAMESPACES):
+        raise ClassError(_NO_GPUS)
     if terms.tier is Tier.NONE:
         print(
             "WITHOUT A SANDBOX: students' code can read and delete all that you can, and forge every grade.",
@@ -195,8 +203,24 @@ def _require_sandbox(terms: Terms) -> None:
         tier = tiers.choose(terms.tier)
     except SandboxMissing as error:
         raise ClassError(str(error)) from None
+    if terms.nccl:
+        _require_nccl(tier)
     if terms.tier is None and (reason := tiers.missing(Tier.NAMESPACES)):
         print(f"Sandbox: {tier}. docs/security.md says what it does not hold. {reason}", file=sys.stderr)
+
+
+def _require_nccl(tier: Tier) -> None:
+    """Require GPUs for two ranks at least, and a sandbox that they can be in."""
+    from fourranks import zygote  # only this needs a process that asks torch for GPUs
+    from fourranks.errors import StartError
+    from fourranks.hardware import place
+
+    if tier.launch_on_gpus is None:
+        raise ClassError(_NO_GPUS)
+    try:
+        place(2, "nccl", "auto", zygote.shared().gpus)
+    except StartError as error:
+        raise ClassError(f"Grading on NCCL cannot be had here. {error}") from None
 
 
 @contextlib.contextmanager

@@ -136,13 +136,15 @@ def grade_notebook(notebook: NotebookNode, path: Path, terms: Terms, start: Star
         new = replace(old, repairs=repairs)
     else:
         tier = _chosen(terms.tier)
-        ran = _run(notebook, cells, known or {}, terms, start(tier))
-        new = NotebookRecord(_weakest(tier, old if known else None), repairs, ran)
+        ran = _run(notebook, cells, known or {}, terms, tier, start)
+        kept = old if known else None
+        new = NotebookRecord(_weakest(tier, kept), repairs, ran, terms.nccl and (kept is None or kept.nccl))
     if new != old:
         records.save(new, path)
     for number, (cell, own) in enumerate(zip(records.code_cells(notebook), new.cells, strict=True), 1):
         cell.execution_count, cell.outputs = number, nbformat.from_dict(own.outputs)
-    notebook.cells.append(new_markdown_cell(f"Sandbox in which this was graded: {new.tier}."))
+    on_nccl = " Checks ran on Gloo and on NCCL." if new.nccl else ""
+    notebook.cells.append(new_markdown_cell(f"Sandbox in which this was graded: {new.tier}.{on_nccl}"))
     return new.cells is not (old and old.cells)
 
 
@@ -156,11 +158,12 @@ def _run(
     cells: Sequence[CellRecord],
     known: Mapping[str, CellRecord],
     terms: Terms,
-    started: AbstractContextManager[Launch],
+    tier: Tier,
+    start: Start,
 ) -> list[CellRecord]:
     """Run all cells but the test cells that are known; return what each came to."""
     secret = terms.secret or secrets.token_hex(16)
-    with started as launch:
+    with start(tier) as launch:
         # Torch takes a while to import, here as there, and often nothing has to be run.
         from autograder.grading import referee
         from autograder.sandbox.student_process import StudentProcess
@@ -168,7 +171,8 @@ def _run(
         if not gc.get_freeze_count():
             gc.freeze()  # else all that was imported is looked through again and again, last when Python ends
         clock = [time.monotonic()]
-        with StudentProcess(launch=launch) as student:
+        on_gpus = tier.launch_on_gpus if terms.nccl else None
+        with StudentProcess(launch=launch, launch_on_gpus=on_gpus) as student:
             referee.run(
                 notebook,
                 student,

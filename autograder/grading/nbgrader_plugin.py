@@ -9,7 +9,7 @@ from nbformat import NotebookNode
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import ClearHiddenTests, NbGraderPreprocessor
 from nbgrader.utils import is_locked
-from traitlets import Enum, Unicode
+from traitlets import Bool, Enum, Unicode
 from traitlets.config import Configurable
 
 from autograder.grading import intake, records, submission
@@ -66,6 +66,9 @@ class Referee(NbGraderPreprocessor):
         help="What keeps students' code from the network, files, and your processes: docs/security.md. By "
         "default the strongest sandbox that can be had.",
     ).tag(config=True)
+    nccl = Bool(
+        False, help="Run every check on NCCL, too, on this machine's GPUs; an answer must pass on both."
+    ).tag(config=True)
     secret = Unicode(
         "", help="What inputs are drawn from, to repeat a disputed run; by default something new."
     ).tag(config=True)
@@ -76,7 +79,7 @@ class Referee(NbGraderPreprocessor):
 
     @property
     def terms(self) -> Terms:
-        return Terms(Tier(self.tier) if self.tier else None, self.secret, self.only)
+        return Terms(Tier(self.tier) if self.tier else None, self.nccl, self.secret, self.only)
 
     def preprocess(self, notebook: NotebookNode, resources: ResourcesDict) -> Step:
         if self.terms.tier is Tier.NONE:

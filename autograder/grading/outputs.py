@@ -23,6 +23,7 @@ MAX_TEXT = 100_000  # characters of what a cell prints or displays at a time
 MAX_ERROR = 20_000  # and of an error's message, and of its traceback
 TERMINAL = "\n\t\r\b\x1b"  # what a page shows as a terminal does: progress bars and colours
 CHECK_FAILED = "CheckFailed"  # the exception of `kit.verdict`, which takes a second to import
+COST = "cost"  # where the metadata of a display say what a check has cost
 VERDICT = "verdict"  # where the metadata of a table say what a check found
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -61,6 +62,17 @@ def earned(points: float, verdicts: Sequence[Verdict] = ()) -> list[NotebookNode
     """Make points the value of the cell, nbgrader's partial credit, and show what cost the others."""
     value = new_output("execute_result", data={"text/plain": f"{points:g}"})
     return [*map(_table, verdicts), value]
+
+
+def cost(value: float) -> NotebookNode:
+    """Show what a check has cost, which a class is ranked by."""
+    return new_output("display_data", data={"text/plain": f"cost: {value:.4f}"}, metadata={COST: value})
+
+
+def cost_of(outputs: Sequence[dict[str, Any]]) -> float | None:
+    """Return what the check of a cell with these outputs has cost, if it has a cost."""
+    told = (output.get("metadata", {}).get(COST) for output in outputs)
+    return next((value for value in told if isinstance(value, float)), None)
 
 
 @dataclass(frozen=True)

@@ -50,12 +50,14 @@ class Terms:
 
     Attributes:
         tier: the weakest sandbox in which students' code may have run; None is any.
+        nccl: whether every check must have been run on NCCL, too.
         secret: what all inputs must have been drawn from; "" is anything.
         only: the name of a test cell or of a check; "" is all. What is recorded of other test cells stands,
             even if their checks have changed since.
     """
 
     tier: Tier | None = None
+    nccl: bool = False
     secret: str = ""
     only: str = ""
 
@@ -78,11 +80,13 @@ class NotebookRecord:
     Attributes:
         tier: what kept the student's code from forging this.
         repairs: what had to be repaired before it could be run.
+        nccl: whether all checks were run on NCCL, too, as far as the GPUs were enough.
     """
 
     tier: Tier
     repairs: list[str]
     cells: list[CellRecord]
+    nccl: bool = False
 
     @property
     def tests(self) -> list[CellRecord]:
@@ -95,7 +99,8 @@ class NotebookRecord:
 
     def holding(self, cells: Sequence[CellRecord], terms: Terms) -> dict[str, CellRecord] | None:
         """Return the test cells that need not run again, by name; None if nothing of the record holds."""
-        if not self.tier.satisfies(terms.tier) or _answers(self.cells) != _answers(cells):
+        strict = self.tier.satisfies(terms.tier) and self.nccl >= terms.nccl
+        if not strict or _answers(self.cells) != _answers(cells):
             return None
         return {
             old.name: old

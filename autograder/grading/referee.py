@@ -27,6 +27,7 @@ from nbformat import NotebookNode
 from autograder import check
 from autograder.grading import dependencies, outputs
 from autograder.grading.submission import is_test, name_of
+from autograder.kit import verdict
 from autograder.kit.verdict import CheckFailed, Verdict
 from autograder.sandbox.student_process import StudentProcess
 
@@ -86,12 +87,24 @@ def _run(cell: NotebookNode, student: StudentProcess, secret: str) -> list[Noteb
 
 
 def examine(source: str, points: float, student: StudentProcess, secret: str) -> list[NotebookNode]:
-    """Run a test cell; return what it shows, and the error that it ends in, if it does.
-
-    Its last expression, if that is a number, is its points, as in nbgrader.
+    """Run a test cell; return what it shows, the error that it ends in, if it does, and what it has cost.
 
     Args:
         points: the most that it can earn.
+    """
+    with verdict.collecting() as verdicts:
+        shown = _examined(source, points, student, secret)
+    ranking = [each for each in verdicts if each.ranks]
+    costs = [each.cost for each in ranking if each.cost is not None]
+    if not costs or len(costs) < len(ranking):
+        return shown
+    return [outputs.cost(statistics.mean(costs)), *shown]
+
+
+def _examined(source: str, points: float, student: StudentProcess, secret: str) -> list[NotebookNode]:
+    """Run a test cell; return what it shows.
+
+    Its last expression, if that is a number, is its points, as in nbgrader.
     """
     checks, text = _SecretChecks(secret), io.StringIO()
     functions = {name: student.function(name) for name in _free_names(source)}

@@ -68,6 +68,13 @@ class Student:
         return {question.name: question for question in self.questions}
 
     @property
+    def cost(self) -> float | None:
+        """Return the mean cost of its tests that have one; None without any."""
+        tests = [question.cell for question in self.questions if question.cell]
+        costs = [cost for cell in tests if (cost := outputs.cost_of(cell.outputs)) is not None]
+        return statistics.mean(costs) if costs else None
+
+    @property
     def seconds(self) -> float:
         return sum(record.seconds for record in self.records)
 
@@ -93,8 +100,11 @@ class Student:
         return (cell for record in self.records for cell in record.cells)
 
 
-def report(course: Path, assignment: str) -> Path:
+def report(course: Path, assignment: str, anonymous: bool = False) -> Path:
     """Write the pages into report/ASSIGNMENT; return the path of the one to open.
+
+    Args:
+        anonymous: whether the ranking, a page to show to the class, leaves names out.
 
     Raises:
         ClassError: when there is no such assignment, or nothing of it was graded.
@@ -110,6 +120,9 @@ def report(course: Path, assignment: str) -> Path:
     answers = {student.name: student.answers for student in students}
     alike = structures.alike(answers, _handed_out(own), solution)
     _write(folder / "index.html", "class.html", {"assignment": assignment, **_summary(students, alike)})
+    if ranking := _ranking(students):
+        values = {"assignment": assignment, "ranking": ranking, "anonymous": anonymous}
+        _write(folder / "ranking.html", "ranking.html", values)
     for student in students:
         path = folder / "students" / f"{student.name}.html"
         _write(path, "student.html", {"assignment": assignment, "student": student})
@@ -190,7 +203,18 @@ def _summary(students: Sequence[Student], alike: Sequence[structures.Likeness]) 
         "mended": [student for student in students if student.repairs],
         "alike": [group for group in alike if not group.as_solved][:MOST],
         "as_solved": [group for group in alike if group.as_solved][:MOST],
+        "ranked": len(_ranking(students)),
     }
+
+
+def _ranking(students: Sequence[Student]) -> list[tuple[int, Student]]:
+    """Return each student who has a cost behind the place: the cheapest first, equal costs in one place."""
+    ranked = sorted(
+        (student for student in students if student.cost is not None),
+        key=lambda student: (student.cost, student.name),
+    )
+    costs = [student.cost for student in ranked]
+    return [(1 + costs.index(student.cost), student) for student in ranked]
 
 
 def _questions(students: Sequence[Student]) -> list[dict[str, Any]]:
@@ -222,6 +246,8 @@ def _shown(cell: CellRecord) -> Iterator[tuple[str, str]]:
     """
     for output in cell.outputs:
         match output["output_type"]:
+            case "display_data" if outputs.COST in output["metadata"]:
+                yield "text", output["data"]["text/plain"]
             case "display_data" if "text/html" in output["data"]:
                 yield "table", Markup(output["data"]["text/html"])
             case "stream":

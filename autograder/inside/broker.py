@@ -45,23 +45,29 @@ def main(descriptor: int) -> None:
     with contextlib.suppress(EOFError, OSError, wire.WireError):
         if not select.select([connection], [], [], IDLE)[0]:  # it was started ahead of time
             zygote_process.render_a_traceback()
-        calls = _start(wire.receive(connection)["forbidden"])
+        terms = wire.receive(connection)
+        calls = _start(terms["forbidden"], terms["witnessed"])
         wire.send(connection, {})
         while True:
             wire.send(connection, calls.answer(wire.receive(connection)), wire.ANSWER)
 
 
-def _start(forbidden: Sequence[str]) -> _Calls:
+def _start(forbidden: Sequence[str], witnessed: bool) -> _Calls:
     """Start the process for the cells and, in a sandbox, the one that ranks are forked from.
 
     Args:
         forbidden: libraries that none of them may have.
+        witnessed: whether ranks communicate through witnesses, which only Gloo does.
     """
     if not filesystem.is_inside():
         return _Calls(_start_notebook(), None, forbidden)
     if forbidden:
         masking.mask(forbidden)
     notebook = _fork_notebook()
+    if not witnessed:
+        forked_zygote.share()
+        isolation.unpickle_messages_only()
+        return _Calls(notebook, None, forbidden)
     ledger, meeting = Ledger(), Meeting()
     become = functools.partial(become_witnessed_rank, ledger, meeting)
     forked_zygote.share(become, ledger.fileno(), *meeting.filenos())

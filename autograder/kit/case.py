@@ -14,7 +14,7 @@ from autograder.kit import mistakes
 from autograder.kit.mistakes import Mistake
 from autograder.kit.pattern import Pattern
 from autograder.kit.problem import Problem
-from autograder.kit.student import Outcome
+from autograder.kit.student import Function, Outcome
 
 _OF_FAILURES = {
     runs.RAISED: mistakes.RAISED,
@@ -41,6 +41,7 @@ class Case(ABC):
             asks Linux.
         counts_alone: whether its check earns a part of the points when this passes and others fail: each
             case that passes the same.
+        ranks: whether a class is ranked by its cost.
     """
 
     # What failing cases may have in common, the most telling first.
@@ -56,6 +57,7 @@ class Case(ABC):
     received: Sequence[int] = ()
     measures: bool = False
     counts_alone: bool = False
+    ranks: bool = False
 
     @property
     def world_size(self) -> int:
@@ -71,8 +73,21 @@ class Case(ABC):
         """What is special about it; an ordinary case has the fewest."""
         return {pattern for pattern in self.patterns if pattern.has(self)}
 
+    @property
+    def cost(self) -> float | None:
+        """What its run has cost, if it has come to a cost; less is better."""
+        return None
+
     @abstractmethod
     def __str__(self) -> str: ...
+
+    def run(self, handle: Function, backend: str) -> Sequence[Outcome | None]:
+        """Call the code on the ranks of a backend.
+
+        Raises:
+            RunFailed: when that is not the outcome on every rank.
+        """
+        return handle.run(self.inputs, members=self.members, backend=backend, driver=self.driver)
 
     @abstractmethod
     def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:

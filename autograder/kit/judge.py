@@ -137,7 +137,7 @@ def _run_everywhere(handle: Function, case: Case) -> tuple[list[Result], RunFail
     results: list[Result] = []
     for backend in [b for b in handle.backends(case.world_size) if b in case.backends]:
         try:
-            outcomes = handle.run(case.inputs, members=case.members, backend=backend, driver=case.driver)
+            outcomes = case.run(handle, backend)
         except RunFailed as failure:
             problem = _without_outcome(case, failure)
             result = Result(case, backend, problem, handle.printed, failure.stuck_in)

@@ -6,8 +6,11 @@ enough. All that came out of a student's code is escaped.
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Sequence
+import statistics
+from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from fractions import Fraction
 from html import escape
@@ -24,6 +27,9 @@ _CELL = "text-align:left;vertical-align:top;white-space:pre-wrap"
 _WIDTH = 100
 # A coloured bar beside text in the page's own colour: no red or green is readable in light and dark themes.
 _HEADLINE = "margin:.3em 0;padding-left:.5em;font-weight:600;border-left:.4em solid "
+
+
+_collected: ContextVar[list[Verdict] | None] = ContextVar("where verdicts are collected", default=None)
 
 
 class CheckFailed(AssertionError):
@@ -61,10 +67,24 @@ class Verdict:
     @property
     def share(self) -> Fraction:
         """Return the share of the points: all or none, unless some cases count alone."""
-        passed = [result for result in self.results if result.problem is None]
-        if self.failed and not any(result.case.counts_alone for result in passed):
+        cases = {id(result.case): result.case for result in self.results}
+        wrong = {id(result.case) for result in self.failed}  # on one backend of two, or on both
+        right = [case for number, case in cases.items() if number not in wrong]
+        if wrong and not any(case.counts_alone for case in right):
             return Fraction(0)
-        return Fraction(len(passed), len(self.results) + self.not_run)
+        return Fraction(len(right), len(cases) + self.not_run)
+
+    @property
+    def ranks(self) -> bool:
+        """Tell whether a class is ranked by its cost."""
+        return any(result.case.ranks for result in self.results)
+
+    @property
+    def cost(self) -> float | None:
+        """Return the mean of what the cases that rank have cost; None unless each has come to a cost."""
+        costs = [result.case.cost for result in self.results if result.case.ranks]
+        known = [cost for cost in costs if cost is not None]
+        return statistics.mean(known) if known and len(known) == len(costs) else None
 
     @property
     def mistake(self) -> Mistake:
@@ -84,8 +104,9 @@ class Verdict:
             return f"{self.name}: {self.mistake.title} ({share} failed)"
         sizes = ", ".join(map(str, sorted({result.case.world_size for result in self.results})))
         backends = ", ".join(dict.fromkeys(result.backend for result in self.results))
+        cost = "" if self.cost is None else f", cost {self.cost:.4f}"
         return (
-            f"{self.name}: passed, {counted(len(self.results), 'case')} "
+            f"{self.name}: passed, {counted(len(self.results), 'case')}{cost} "
             f"({sizes} rank{'s' * (sizes != '1')}; {backends}; {self.seconds:.1f} s)"
         )
 
@@ -149,6 +170,8 @@ def _significance(result: Result) -> tuple[bool, tuple[int, int]]:
 
 def show(verdict: Verdict) -> None:
     """Show the verdict where the reader is, and raise CheckFailed if a case failed."""
+    if (collected := _collected.get()) is not None:
+        collected.append(verdict)
     shell = _notebook()
     if shell:
         from IPython.display import display
@@ -158,6 +181,17 @@ def show(verdict: Verdict) -> None:
         raise CheckFailed(verdict, shown=shell)
     if not shell:
         print(verdict)
+
+
+@contextlib.contextmanager
+def collecting() -> Iterator[list[Verdict]]:
+    """Collect the verdicts that are shown meanwhile, those of checks that pass, too."""
+    verdicts: list[Verdict] = []
+    token = _collected.set(verdicts)
+    try:
+        yield verdicts
+    finally:
+        _collected.reset(token)
 
 
 def _notebook() -> bool:

@@ -6,12 +6,13 @@ bubblewrap makes it.
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from autograder.inside.filesystem import (
@@ -33,9 +34,13 @@ from fourranks import landlock
 # Of the machine, not of the sandbox, and root's: who grades as root would let students' code write there.
 KERNEL_SETTINGS = tuple(f"/proc/{name}" for name in ("acpi", "fs", "mtrr", "scsi", "sys", "sysrq-trigger"))
 
+ON_GPUS = Limits(memory_bytes=32 << 30)  # CUDA takes gigabytes of each rank's process
+
 
 class Bubblewrap(Sandbox):
     """A process in a sandbox with namespaces."""
+
+    has_gpus = False
 
     def traffic(self) -> Traffic:
         """Read what went over its loopback so far; nothing when it has ended."""
@@ -54,7 +59,7 @@ class Bubblewrap(Sandbox):
         program = _program()
         rules = _readable(seccomp_filter())
         # Code inside can read the command line of the first process, and need not know of this machine.
-        options = _readable("\0".join(_options(tell, rules, self._limits)).encode())
+        options = _readable("\0".join(_options(tell, rules, self._limits, self.has_gpus)).encode())
         inherited = [tell, rules, options]
         try:
             self._popen([program, "--args", str(options), "--", *command], [*pass_fds, *inherited])
@@ -72,6 +77,18 @@ class Bubblewrap(Sandbox):
         """End the first process of its namespace; Linux then ends all others."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._init, signal.SIGKILL)
+
+
+class BubblewrapWithGpus(Bubblewrap):
+    """The same with the machine's GPUs, and what NCCL reads of how they are connected.
+
+    Its ranks exchange data by ways that are not counted.
+    """
+
+    has_gpus = True
+
+    def __init__(self, command: Sequence[str], pass_fds: Iterable[int]) -> None:
+        super().__init__(command, pass_fds, ON_GPUS)
 
 
 def check() -> None:
@@ -99,12 +116,13 @@ def _program() -> str:
     return program
 
 
-def _options(report: int, rules: int, limits: Limits) -> list[str]:
+def _options(report: int, rules: int, limits: Limits, has_gpus: bool) -> list[str]:
     """Return what bubblewrap is to lock its command into.
 
     Args:
         report: the descriptor to which it writes what it has started.
         rules: the descriptor from which it reads a filter of system calls.
+        has_gpus: whether the machine's GPUs are in it.
     """
     options = ["--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     options += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox", "--info-fd", str(report)]
@@ -122,10 +140,20 @@ def _options(report: int, rules: int, limits: Limits) -> list[str]:
             options += ["--ro-bind", path, path]
     for inside, outside in COURSE.items():
         options += ["--ro-bind", str(PACKAGES / outside), str(PACKAGES / inside)]
+    for device in sorted(glob.glob("/dev/nvidia*")) if has_gpus else ():
+        options += ["--dev-bind", device, device]
+    if has_gpus:
+        options += ["--ro-bind", "/sys", "/sys"]
     options += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--clearenv"]
-    for name, value in environment().items():
+    for name, value in (environment() | (_visible_gpus() if has_gpus else {})).items():
         options += ["--setenv", name, value]
     return options
+
+
+def _visible_gpus() -> dict[str, str]:
+    """Return the variable that says which GPUs may be used, if it is set."""
+    name = "CUDA_VISIBLE_DEVICES"
+    return {name: os.environ[name]} if name in os.environ else {}
 
 
 def _readable(content: bytes) -> int:

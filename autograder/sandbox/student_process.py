@@ -21,6 +21,8 @@ from autograder.inside.runs import DIED, RAISED, TIMED_OUT, UNTOLD, WRONG_TYPE, 
 from autograder.kit.student import Function
 from autograder.sandbox import loopback
 from autograder.sandbox.launch import Launch, Launched, Unconfined, launch
+from fourranks import zygote
+from fourranks.hardware import can_host_nccl
 from fourranks.trace import Call
 
 STARTING = 60.0  # seconds for importing torch
@@ -33,6 +35,7 @@ LONGEST = 20_000  # characters of a message, or of a name
 LONGEST_LEFT_OUT = 200  # and where the notebook shows too much
 PICTURE = "image/png"
 GRACE = 15.0  # seconds beyond a call's own timeout for starting, freeing and ending its ranks
+GRACE_ON_GPUS = 90.0  # the same where each rank starts CUDA and NCCL
 
 _UNCONFINED = partial(launch, Unconfined)
 _REASONS = (RAISED, "deadlock", DIED, TIMED_OUT, WRONG_TYPE, UNTOLD)
@@ -102,17 +105,27 @@ class StudentProcess:
         cells: to begin with.
         launch: starts a process for them.
         forbidden: libraries that the notebook's exercise forbids.
+        launch_on_gpus: starts a process that has the GPUs. If given, functions run on NCCL, too.
+        witnessed: whether its ranks communicate through witnesses, where it is in a sandbox.
 
     Attributes:
         deadline: a time.monotonic() from which on nothing is run any more.
     """
 
     def __init__(
-        self, cells: Sequence[str] = (), launch: Launch = _UNCONFINED, forbidden: Iterable[str] = ()
+        self,
+        cells: Sequence[str] = (),
+        launch: Launch = _UNCONFINED,
+        forbidden: Iterable[str] = (),
+        launch_on_gpus: Launch | None = None,
+        witnessed: bool = True,
     ) -> None:
         self._cells = list(cells)
         self._launch = launch
         self._forbidden = frozenset(forbidden)
+        self._launch_on_gpus, self._witnessed = launch_on_gpus, witnessed
+        self._on_gpus: StudentProcess | None = None
+        self._cells_on_gpus: list[str] = []
         self._broker: BrokerConnection | None = None
         self._called = ""  # the function that has ranks
         self._room, self._room_for_pictures = MOST_TEXT, MOST_PICTURES
@@ -138,6 +151,27 @@ class StudentProcess:
         if not self._forbidden.issuperset(libraries):
             self._forbidden |= frozenset(libraries)
             self.close()
+            self._close_on_gpus()
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether functions run on NCCL, too."""
+        return self._launch_on_gpus is not None
+
+    def on_gpus(self) -> StudentProcess:
+        """Return the process in which functions run on NCCL; it has run the same cells."""
+        assert self._launch_on_gpus is not None  # as `has_gpus` says
+        ran = self._cells_on_gpus
+        if self._on_gpus is None or ran != self._cells[: len(ran)]:
+            self._close_on_gpus()
+            self._on_gpus = StudentProcess(
+                launch=self._launch_on_gpus, forbidden=self._forbidden, witnessed=False
+            )
+        self._on_gpus.deadline = self.deadline
+        for cell in self._cells[len(self._cells_on_gpus) :]:
+            self._on_gpus.run(cell)
+            self._cells_on_gpus.append(cell)
+        return self._on_gpus
 
     def function(self, name: str) -> RemoteFunction:
         """Return the handle to the function of this name; if there is none, each run of it fails."""
@@ -170,12 +204,20 @@ class StudentProcess:
         if self._broker is not None:
             with contextlib.suppress(RunFailed):
                 self._ask({"release": True}, GRACE)
+        if self._on_gpus is not None:
+            self._on_gpus.release()
 
     def close(self) -> None:
         """End the process and its ranks."""
         broker, self._broker = self._broker, None
         if broker is not None:
             broker.close()
+
+    def _close_on_gpus(self) -> None:
+        other, self._on_gpus = self._on_gpus, None
+        self._cells_on_gpus = []
+        if other is not None:
+            other.close()
 
     def _ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         broker = self._running()
@@ -190,7 +232,8 @@ class StudentProcess:
         while self._broker is None:
             self._limited(CELL)  # before a process is started for nothing
             self._broker = BrokerConnection(self._launch())
-            self._broker.ask({"forbidden": sorted(self._forbidden)}, self._limited(CELL))
+            terms = {"forbidden": sorted(self._forbidden), "witnessed": self._witnessed}
+            self._broker.ask(terms, self._limited(CELL))
             for cell in list(self._cells):
                 try:
                     self._broker.ask({"cell": cell}, self._limited(CELL))
@@ -215,6 +258,7 @@ class StudentProcess:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        self._close_on_gpus()
 
 
 def _shown(answer: dict[str, Any]) -> Shown:
@@ -253,8 +297,12 @@ class RemoteFunction(Function):
         return outcome.value
 
     def backends(self, world_size: int) -> tuple[str, ...]:
-        """Return Gloo only in a sandbox: it has no GPU, and NCCL's bytes are not counted by Linux."""
-        return super().backends(world_size) if self._process.traffic() is None else ("gloo",)
+        """Return Gloo only in a sandbox without GPUs."""
+        if self._process.traffic() is None:
+            return super().backends(world_size)
+        if self._process.has_gpus and can_host_nccl(world_size, zygote.shared().gpus()):
+            return ("gloo", "nccl")
+        return ("gloo",)
 
     @property
     def measures(self) -> bool:
@@ -264,11 +312,13 @@ class RemoteFunction(Function):
         self._process.forbid(libraries)
 
     def _run_on_ranks(self, requests: list[bytes], backend: str) -> Ran:
-        self._process.prepare(self.name)
-        before = self._process.traffic()
-        answer = self._process.call(
+        on_gpus = backend == "nccl" and self._process.has_gpus
+        process = self._process.on_gpus() if on_gpus else self._process
+        process.prepare(self.name)
+        before = None if on_gpus else process.traffic()
+        answer = process.call(
             {"run": self.name, "requests": requests, "backend": backend, "timeout": self.timeout},
-            self.timeout + GRACE,
+            self.timeout + (GRACE_ON_GPUS if on_gpus else GRACE),
         )
         try:
             calls = call_json.loads(answer.get("calls"), len(requests))
@@ -279,7 +329,7 @@ class RemoteFunction(Function):
                 requests
             ):
                 if before is not None:
-                    _compare(calls, self._process.traffic() - before)  # type: ignore[operator]
+                    _compare(calls, process.traffic() - before)  # type: ignore[operator]
                 return Ran(answers, calls, _moments(noted, len(requests)))
             case {
                 "reason": str(reason),

@@ -28,6 +28,11 @@ class Tier(Enum):
         """Return what starts processes for cells in it."""
         return partial(launch, self.confine)
 
+    @property
+    def launch_on_gpus(self) -> Launch | None:
+        """Return what starts processes with the machine's GPUs in it; None where there are no such."""
+        return partial(launch, bubblewrap.BubblewrapWithGpus) if self is Tier.NAMESPACES else None
+
     def satisfies(self, asked: Tier | None) -> bool:
         """Tell whether it is as strong as what was asked for; None is any sandbox."""
         order = list(Tier)

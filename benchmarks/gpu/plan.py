@@ -9,6 +9,7 @@ from pathlib import Path
 
 COURSE = Path(__file__).parents[2]
 MINUTE = 60.0  # seconds
+CLASS = ("--grade", "--students", "10", "--backend", "nccl")
 PEERLESS = ("start", "cell", "deadlock", "large_values", "overhead", "bandwidth")  # what a GPU may change
 
 
@@ -56,9 +57,11 @@ def plan(evidence: Path) -> list[Step]:
         Step("doctor", "fourranks doctor", ("fourranks", "doctor"), 5 * MINUTE),
         _bandwidths("bandwidths", "NCCL's bandwidths, and what sharing a GPU costs"),
         _bandwidths("bandwidths_mps", "the same under MPS", "--mps", program="nvidia-cuda-mps-control"),
-        _tests("tests_gpu", "tests that need a GPU", evidence),
+        _tests("tests_gpu", "tests that need a GPU", evidence, "-m", "gpu", "tests/fourranks"),
         *(_notebook("lecture", "lectures", "lecture", topic, evidence) for topic in topics),
         *(_notebook("checks", "solutions", "exercise", topic, evidence) for topic in topics),
+        _tests("tests_grading", "tests of grading on NCCL", evidence, "tests/autograder/test_on_nccl.py"),
+        Step("class", "a class of 10, graded on both", ("benchmarks.classes", *CLASS), 60 * MINUTE, True),
         Step("benchmarks", "benchmarks", ("benchmarks", *PEERLESS), 40 * MINUTE),
     ]
 
@@ -67,8 +70,8 @@ def _bandwidths(name: str, title: str, *options: str, program: str = "") -> Step
     return Step(name, title, ("benchmarks.gpu.bandwidths", *options), 15 * MINUTE, True, program)
 
 
-def _tests(name: str, title: str, evidence: Path) -> Step:
-    arguments = ("pytest", "-n", "0", "-m", "gpu", "tests/fourranks", f"--junitxml={evidence / name}.xml")
+def _tests(name: str, title: str, evidence: Path, *chosen: str) -> Step:
+    arguments = ("pytest", "-n", "0", *chosen, f"--junitxml={evidence / name}.xml")
     return Step(name, title, arguments, 30 * MINUTE, needs_gpu=True)
 
 

@@ -8,9 +8,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from .cluster import GPUS, Cluster, PlanError, find_gpu
+from .layout import RECOMPUTE, SCHEDULES
 from .predict import predict_file
 from .report import plan_table, summary, write_predictions
-from .search import candidates, too_large, usual_batch
+from .search import ALL, Choices, candidates, too_large, usual_batch
 from .transformer import MODELS, Transformer, find_model
 
 _NUMBERS = (
@@ -38,6 +39,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpu", default="h100", help=f"one of {', '.join(GPUS)} (h100)")
     parser.add_argument("--batch", type=int, metavar="N", help="sequences a step (4 times the GPUs)")
     parser.add_argument("--top", type=int, default=10, metavar="N", help="plans to list (10)")
+    parser.add_argument("--schedule", choices=SCHEDULES, help=f"instead of all of {', '.join(ALL.schedules)}")
+    parser.add_argument("--zero", type=int, choices=range(4), help="stage of ZeRO, instead of 1 to 3")
+    parser.add_argument("--recompute", choices=RECOMPUTE, help=f"instead of {' and '.join(ALL.recompute)}")
     parser.add_argument("--predict", type=Path, metavar="CSV", help="predict each row of a table of runs")
 
 
@@ -65,7 +69,7 @@ def _list(options: argparse.Namespace) -> int:
     batch = usual_batch(cluster) if options.batch is None else options.batch
     if batch < 1 or options.top < 1:
         raise PlanError("--batch and --top must be at least 1")
-    found = candidates(model, cluster, batch)
+    found = candidates(model, cluster, batch, _choices(options))
     size, gpus = f"{model.parameters / 1e9:.3g} billion parameters", f"{cluster.gpus} x {cluster.gpu.name}"
     print(f"{model.name}, {size}, {gpus}, "
           f"{batch} sequences of {model.sequence} a step: {len(found)} plans")  # fmt: skip
@@ -75,6 +79,12 @@ def _list(options: argparse.Namespace) -> int:
     closest = min(found, key=lambda each: each.estimate.memory.total)
     print(f"No plan fits. The one that needs least: {too_large(closest)}.")
     return 1
+
+
+def _choices(options: argparse.Namespace) -> Choices:
+    """Return what plans may differ in: one of each option that was given, else all."""
+    given = {"schedules": options.schedule, "stages": options.zero, "recompute": options.recompute}
+    return ALL._replace(**{name: (value,) for name, value in given.items() if value is not None})
 
 
 def _model(options: argparse.Namespace) -> Transformer:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from .cluster import Cluster, PlanError, find_gpu
 from .layout import RECOMPUTE, Plan
-from .search import best_plan
+from .search import USUAL, best_plan
 from .step import estimate_step
 from .transformer import Transformer, find_model
 
@@ -107,7 +107,7 @@ def read_row(row: Row) -> tuple[Transformer, Cluster, Plan]:
     """
     model, cluster = _model(row), _cluster(row)
     if not any(row.get(column) for column in ("tp", "pp", "dp", "sharding")):
-        return model, cluster, best_plan(model, cluster, _batch(row, model, cluster.gpus))
+        return model, cluster, best_plan(model, cluster, _batch(row, model, cluster.gpus), USUAL)
     return model, cluster, _complete(model, cluster, _plan(row, model, cluster), row)
 
 

@@ -17,13 +17,16 @@ class Slot(NamedTuple):
 def bubble_slots(plan: Plan) -> float:
     """Return the idle time of a stage in units of one microbatch's forward and backward.
 
-    (p - 1) for GPipe and 1F1B, divided by the chunks of an interleaved schedule; the split backward of a zero
-    bubble schedule fills two of each three slots, those of the gradients of weights.
+    (p - 1) for GPipe and 1F1B, divided by the chunks of an interleaved schedule. A split backward (ZB-H1,
+    2401.10241) leaves forward + backward to the input - gradients of weights: one of three equal parts, and
+    two of four where backward repeats forward.
     """
     idle = float(plan.pipeline - 1)
     if plan.schedule == "interleaved":
         return idle / plan.chunks
-    return idle / 3 if plan.schedule == "zero-bubble" else idle
+    if plan.schedule == "zero-bubble":
+        return idle / (2 if plan.recompute == "full" else 3)
+    return idle
 
 
 def stage_order(plan: Plan, stage: int) -> list[Slot]:

@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
 from .cluster import Cluster, PlanError
-from .layout import Plan
+from .layout import RECOMPUTE, SCHEDULES, Plan
 from .step import StepEstimate, estimate_step
 from .transformer import Transformer
 
 MICRO_BATCHES = (1, 2, 4, 8)
 SHORTEST = 4096  # tokens of a sequence that are worth a context-parallel rank
+
+
+class Choices(NamedTuple):
+    """What plans may differ in besides their axes.
+
+    The defaults leave out what cannot win: GPipe takes the time of 1F1B and more memory, ZeRO-0 that of
+    ZeRO-1, and selective recompute saves nothing where attention keeps its scores on the chip.
+    """
+
+    schedules: Sequence[str] = ("1f1b", "interleaved", "zero-bubble")
+    stages: Sequence[int] = (1, 2, 3)
+    recompute: Sequence[str] = ("none", "full")
+
+    def check(self) -> None:
+        """Raise a PlanError for what is no choice."""
+        for given, known, what in (
+            (self.schedules, SCHEDULES, "schedule"),
+            (self.stages, range(4), "stage of ZeRO"),
+            (self.recompute, RECOMPUTE, "recompute"),
+        ):
+            if not given or set(given) - set(known):
+                told, some = ", ".join(map(str, given)), ", ".join(map(str, known))
+                raise PlanError(f"there is no {what} {told!r}; choose of {some}")
+
+
+ALL = Choices()
+# What published runs chose from: those without a layout are predicted with the best plan of these.
+USUAL = Choices(schedules=("1f1b", "interleaved"), stages=(1, 3))
 
 
 class Candidate(NamedTuple):
@@ -24,14 +52,15 @@ class Candidate(NamedTuple):
     estimate: StepEstimate
 
 
-def candidates(model: Transformer, cluster: Cluster, batch: int) -> list[Candidate]:
+def candidates(model: Transformer, cluster: Cluster, batch: int, choices: Choices = ALL) -> list[Candidate]:
     """Estimate every plan: those that fit first, each part from the fastest to the slowest.
 
     Raises:
         PlanError: no plan cuts this batch over these GPUs.
     """
     found = [
-        Candidate(plan, estimate_step(model, cluster, plan)) for plan in all_plans(model, cluster, batch)
+        Candidate(plan, estimate_step(model, cluster, plan))
+        for plan in all_plans(model, cluster, batch, choices)
     ]
     if not found:
         raise PlanError(
@@ -41,13 +70,13 @@ def candidates(model: Transformer, cluster: Cluster, batch: int) -> list[Candida
     return sorted(found, key=lambda each: (not each.estimate.fits, each.estimate.seconds))
 
 
-def best_plan(model: Transformer, cluster: Cluster, batch: int | None = None) -> Plan:
+def best_plan(model: Transformer, cluster: Cluster, batch: int | None = None, choices: Choices = ALL) -> Plan:
     """Return the plan that fits in memory and has the least predicted time.
 
     Raises:
         PlanError: none fits; it says what is too large in the one that comes closest.
     """
-    found = candidates(model, cluster, batch or usual_batch(cluster))
+    found = candidates(model, cluster, batch or usual_batch(cluster), choices)
     if not found[0].estimate.fits:
         raise PlanError(f"no plan fits: {too_large(min(found, key=lambda each: each.estimate.memory.total))}")
     return found[0].plan
@@ -68,20 +97,32 @@ def too_large(candidate: Candidate) -> str:
     )
 
 
-def all_plans(model: Transformer, cluster: Cluster, batch: int) -> Iterator[Plan]:
+def all_plans(model: Transformer, cluster: Cluster, batch: int, choices: Choices = ALL) -> Iterator[Plan]:
     """Yield the plans that divide evenly."""
+    choices.check()
     for mesh, micro_batch in product(meshes(model, cluster), MICRO_BATCHES):
         if batch % (mesh.data * micro_batch) == 0:
-            yield from _variants(model, replace(mesh, micro_batch=micro_batch, batch=batch))
+            yield from _variants(model, replace(mesh, micro_batch=micro_batch, batch=batch), choices)
 
 
-def _variants(model: Transformer, plan: Plan) -> Iterator[Plan]:
+def _variants(model: Transformer, plan: Plan, choices: Choices) -> Iterator[Plan]:
     """Yield the schedules, ZeRO stages and ways to recompute of one mesh."""
-    chunks = model.layers // plan.pipeline if plan.pipeline > 1 else 1
-    schedules = {("1f1b", 1)} | ({("interleaved", chunks)} if chunks > 1 else set())
-    stages = (0,) if plan.data * plan.context == 1 else (1, 3) if plan.pipeline == 1 else (1,)
-    for (schedule, number), zero, recompute in product(sorted(schedules), stages, ("none", "full")):
-        yield replace(plan, schedule=schedule, chunks=number, zero=zero, recompute=recompute)
+    stages = choices.stages if plan.data * plan.context > 1 else (0,)
+    schedules = list(_schedules(model, plan, choices)) if plan.pipeline > 1 else [("1f1b", 1)]
+    for (schedule, number), zero, recompute in product(schedules, stages, choices.recompute):
+        # Without its scores, a layer keeps no more than selective recompute would leave.
+        flash = recompute != "selective"
+        yield replace(plan, schedule=schedule, chunks=number, zero=zero, recompute=recompute, flash=flash)
+
+
+def _schedules(model: Transformer, plan: Plan, choices: Choices) -> Iterator[tuple[str, int]]:
+    """Yield schedules with their chunks a rank; interleaved ones go through p microbatches at a time."""
+    for schedule in choices.schedules:
+        if schedule != "interleaved":
+            yield schedule, 1
+        elif plan.microbatches % plan.pipeline == 0:
+            chunks = _divisors(model.layers // plan.pipeline)
+            yield from ((schedule, number) for number in chunks if number > 1)
 
 
 def meshes(model: Transformer, cluster: Cluster) -> Iterator[Plan]:

@@ -164,8 +164,9 @@ def _data(model: Transformer, cluster: Cluster, plan: Plan, forward: float, back
     gather = collectives.all_gather(cluster, ranks, plan.tensor, nbytes)
     if not plan.all_cards:
         gather = nbytes / (cluster.gpu.card_bandwidth * cluster.gpu.constants.network_efficiency)
-    if plan.zero < 3:  # parameters arrive during the first forward, gradients leave during the last backward
-        return _exposed(gather, forward) + _exposed(gather, backward)
+    if plan.zero < 3:  # parameters arrive during the first forward, gradients leave during the last backward,
+        reductions = plan.microbatches if plan.zero == 2 else 1  # at ZeRO-2 during each: none is kept whole
+        return _exposed(gather, forward) + reductions * _exposed(gather, backward)
     return plan.microbatches * (_exposed(gather, forward) + _exposed(2 * gather, backward))
 
 

@@ -259,6 +259,11 @@ PARTS = {
             "dispatch_to_experts": {"world_sizes": (1, 3)},
         },
     ),
+    "capstone": Part(
+        "10_capstone",
+        behind_wire={"strategy": "TakesAHugeMicrobatch"},
+        names={"strategy": "Strategy"},
+    ),
 }
 CHECKS = [(name, operation) for name, part in PARTS.items() for operation in part.checks]
 MISTAKES = [

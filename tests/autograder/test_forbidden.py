@@ -10,6 +10,7 @@ from autograder.kit.student import NotebookFunction
 from autograder.sandbox.student_process import StudentProcess
 from autograder.topics import (
     benchmarking,
+    capstone,
     data_parallelism,
     pipeline_parallelism,
     sharded_data_parallelism,
@@ -28,6 +29,7 @@ LISTS = {
     "06_tensor_parallelism": tensor_parallelism.banned.BANNED,
     "07_pipeline_parallelism": pipeline_parallelism.banned.BANNED,
     "08_three_d_parallelism": three_d_parallelism.banned.BANNED,
+    "10_capstone": capstone.banned.BANNED,
 }
 SETUP = "import torch\nimport torch.distributed as dist\nfrom torch import nn"
 

@@ -104,6 +104,19 @@ def test_without_bubblewrap_it_says_what_to_install_where_that_tier_is_asked_for
     assert "apt install bubblewrap" in refused("grade ps1 --tier namespaces")
 
 
+def test_nccl_without_a_gpu_is_refused_with_the_reason(refused, course, program, monkeypatch):
+    program("bwrap")
+    hand_in(course, "ps1", {"ada": {}})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    said = refused("grade ps1 --backend nccl")
+    assert "Grading on NCCL cannot be had here. NCCL needs a GPU: 2 ranks were asked for" in said
+
+
+def test_nccl_is_refused_in_a_sandbox_that_cannot_have_gpus(refused, course):
+    hand_in(course, "ps1", {"ada": {}})
+    assert "needs the sandbox with namespaces" in refused("grade ps1 --backend nccl --no-sandbox")
+
+
 def test_without_any_sandbox_it_says_what_each_needs(refused, course, monkeypatch):
     hand_in(course, "ps1", {"ada": {}})
     monkeypatch.setattr(landlock, "version", lambda: 0)

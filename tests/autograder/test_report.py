@@ -46,6 +46,7 @@ def failed(got):
 
 
 PASSED = [new_output("stream", name="stdout", text="share: passed, 9 cases\n")]
+COST, CHEAPER = outputs.cost(0.5), outputs.cost(0.125)
 BROKEN = [new_output("error", ename="SyntaxError", evalue=NASTY)]
 
 
@@ -70,9 +71,9 @@ def pages(tmp_path_factory):
     (course / "source" / "ps1").mkdir(parents=True)
     (course / "source" / "ps1" / "exercise.ipynb").write_bytes(as_bytes(source))
     submissions = {
-        "ada": (8, LONG, [], PASSED, []),
+        "ada": (8, LONG, [], [COST, *PASSED], []),
         "bob": (0, COPIED, [], failed(NASTY), ["share_check: the cell was missing"]),
-        "eve": (0, "def share(", BROKEN, failed("it hangs"), []),
+        "eve": (0, "def share(", BROKEN, [CHEAPER, *failed("it hangs")], []),
         "<b>mal": (0, NASTY, BROKEN, [new_output("error", ename="OutOfTime", evalue=NASTY)], [NASTY]),
     }
     with Gradebook(f"sqlite:///{course}/gradebook.db", "fourranks") as book:
@@ -92,10 +93,12 @@ def pages(tmp_path_factory):
             records.save(NotebookRecord(Tier.LANDLOCK, repairs, cells), path)
         book.db.commit()
     index = report(course, "ps1")
-    everything = [index, *(index.parent / "students").iterdir()]
+    everything = [index, index.parent / "ranking.html", *(index.parent / "students").iterdir()]
     assert index == course / "report" / "ps1" / "index.html"
     assert sorted((course / "report").rglob("*.html")) == sorted(everything)
-    return {page.stem: page.read_text() for page in everything}
+    shown = {page.stem: page.read_text() for page in everything}
+    report(course, "ps1", anonymous=True)
+    return shown | {"anonymous": (index.parent / "ranking.html").read_text()}
 
 
 class _Reader(HTMLParser):
@@ -128,6 +131,18 @@ def test_the_class_page_says_how_many_failed_each_check_and_why(read):
     assert "Mean 25 %, median 0 %" in read["index"].words
     assert "bob share_check: the cell was missing" in read["index"].words
     assert "1:03" in read["index"].words
+
+
+def test_the_ranking_begins_with_the_least_cost_and_leaves_out_those_without_one(read):
+    assert "place student cost 1 eve 0.1250 2 ada 0.5000" in read["ranking"].words
+    assert "bob" not in read["ranking"].words
+    assert "Ranking by cost of the 2 that have one" in read["index"].words
+    assert "cost: 0.5000" in read["ada"].words
+
+
+def test_the_ranking_can_hide_all_names(read):
+    assert "place cost 1 0.1250 2 0.5000" in read["anonymous"].words
+    assert not any(name in read["anonymous"].text for name in ("ada", "eve", "bob"))
 
 
 def test_the_pages_say_in_which_sandbox_it_was_graded(read):

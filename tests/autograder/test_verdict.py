@@ -98,17 +98,27 @@ def test_outside_a_notebook_a_failed_check_prints_nothing_and_raises_an_assertio
     assert "The inputs were drawn with seed=4." in str(caught.value)
 
 
-def test_cases_that_were_not_run_earn_nothing_where_each_counts_alone():
-    case = InPlaceCase(
-        inputs=[()],
-        shape=(3,),
-        dtype=torch.float32,
-        expected=[{}],
-        budget=Budget("nothing"),
-        counts_alone=True,
-    )
-    results = [Result(case, "gloo", None), Result(case, "gloo", Problem(VALUE, "1", "2"))]
+@pytest.fixture
+def first_and_second() -> list[InPlaceCase]:
+    """Two cases that count alone."""
+    alone = {"budget": Budget("nothing"), "counts_alone": True}
+    return [
+        InPlaceCase(inputs=[()], shape=(3,), dtype=torch.float32, expected=[{}], **alone) for _ in range(2)
+    ]
+
+
+def test_cases_that_were_not_run_earn_nothing_where_each_counts_alone(first_and_second):
+    first, second = first_and_second
+    results = [Result(first, "gloo", None), Result(second, "gloo", Problem(VALUE, "1", "2"))]
     assert Verdict("f", results, seed=4, seconds=0.25, not_run=2).share == Fraction(1, 4)
+
+
+def test_a_case_counts_only_if_it_passes_on_each_backend(first_and_second):
+    first, second = first_and_second
+    results = [Result(case, backend, None) for case in (first, second) for backend in ("gloo", "nccl")]
+    assert Verdict("f", results, seed=4, seconds=0.25).share == 1
+    results[-1] = Result(second, "nccl", Problem(VALUE, "1", "2"))
+    assert Verdict("f", results, seed=4, seconds=0.25).share == Fraction(1, 2)
 
 
 def test_many_failed_cases_are_counted_and_only_a_few_shown():

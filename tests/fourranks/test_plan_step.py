@@ -10,7 +10,8 @@ import pytest
 from fourranks.plan import collectives, memory, step
 from fourranks.plan.cluster import GPUS, Cluster, PlanError
 from fourranks.plan.layout import Plan
-from fourranks.plan.search import best_plan, candidates
+from fourranks.plan.schedule import bubble_slots
+from fourranks.plan.search import Choices, best_plan, candidates
 from fourranks.plan.step import estimate_step
 from fourranks.plan.timeline import predicted_trace
 from fourranks.plan.transformer import MODELS, Transformer, find_model
@@ -140,6 +141,48 @@ def test_all_plans_for_1024_gpus_are_found_within_2_seconds_of_processor_time():
     begun = time.process_time()
     assert len(candidates(MODELS["llama3-70b"], Cluster(GPUS["h100"], 1024), 4096)) > 200
     assert time.process_time() - begun < 2
+
+
+def test_a_search_has_every_schedule_and_stage_that_can_win():
+    plans = [each.plan for each in candidates(MODELS["gpt-22b"], Cluster(GPUS["a100"], 64), 256)]
+    assert {plan.schedule for plan in plans} == {"1f1b", "interleaved", "zero-bubble"}
+    assert {plan.zero for plan in plans} >= {1, 2, 3}
+    assert len({plan.chunks for plan in plans if plan.pipeline == 4}) > 2
+    assert all(plan.microbatches % plan.pipeline == 0 for plan in plans if plan.schedule == "interleaved")
+
+
+def test_a_search_takes_what_it_is_asked_for():
+    asked = Choices(schedules=("gpipe",), stages=(2,), recompute=("selective",))
+    plans = [each.plan for each in candidates(SMALL, NODE, 32, asked)]
+    assert {plan.schedule for plan in plans if plan.pipeline > 1} == {"gpipe"}
+    assert {plan.zero for plan in plans if plan.data > 1} == {2}
+    assert {(plan.recompute, plan.flash) for plan in plans} == {("selective", False)}
+
+
+@pytest.mark.parametrize(
+    "asked, told",
+    [
+        (Choices(schedules=("2f2b",)), "no schedule '2f2b'"),
+        (Choices(stages=(4,)), "no stage of ZeRO '4'"),
+        (Choices(recompute=()), "no recompute ''"),
+    ],
+)
+def test_what_no_plan_can_have_is_refused(asked, told):
+    with pytest.raises(PlanError, match=told):
+        candidates(SMALL, NODE, 32, asked)
+
+
+def test_a_split_backward_fills_less_of_the_bubble_where_backward_repeats_forward():
+    plan = Plan(pipeline=5, batch=16, schedule="zero-bubble")
+    assert bubble_slots(plan) == pytest.approx(4 / 3)
+    assert bubble_slots(replace(plan, recompute="full")) == pytest.approx(2)
+
+
+def test_zero_2_reduces_gradients_in_every_microbatch():
+    slow = Cluster(replace(GPUS["h100"], card_bandwidth=1e6), 16)
+    once, often = (Plan(data=16, batch=64, zero=stage, overlap=True) for stage in (1, 2))
+    exposed = [estimate_step(SMALL, slow, plan).data for plan in (once, often)]
+    assert exposed[1] == pytest.approx((1 + once.microbatches) / 2 * exposed[0], rel=0.05)
 
 
 def test_traffic_behind_computing_costs_a_fifth_of_its_time():

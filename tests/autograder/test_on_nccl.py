@@ -1,0 +1,102 @@
+"""Grading on NCCL besides Gloo: an answer counts only if it passes on both.
+
+Where there are no two GPUs, Gloo runs in NCCL's place, in the sandbox that would have the GPUs.
+"""
+
+from collections.abc import Callable
+
+import pytest
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_notebook
+from nbgrader.utils import determine_grade
+
+from autograder.grading import referee
+from autograder.sandbox import student_process, tiers
+from autograder.sandbox.student_process import StudentProcess
+from autograder.sandbox.tiers import Tier
+from fourranks import zygote
+from fourranks.hardware import can_host_nccl
+
+RIGHT = """
+import os, torch, torch.distributed as dist
+
+def exchange(tensor, peer):
+    received = torch.empty_like(tensor)
+    sending = dist.isend(tensor, peer)
+    dist.recv(received, peer)
+    sending.wait()
+    return received
+"""
+SEES_HOW_GPUS_ARE_CONNECTED = 'os.path.isdir("/sys/class")'  # which NCCL reads, so only its sandbox has it
+CHECK = "check.exchange(exchange, world_sizes=(2,))"
+
+Cells = list[NotebookNode]
+
+
+def wrong_where(condition: str) -> str:
+    return RIGHT.replace("    return received", f"    return received + 1 if {condition} else received")
+
+
+@pytest.fixture
+def graded(monkeypatch: pytest.MonkeyPatch, program: Callable[[str], str]) -> Callable[..., Cells]:
+    """Grades answers, each with a test cell behind it that is worth 6 points; returns the test cells."""
+    program("bwrap")
+    if reason := tiers.missing(Tier.NAMESPACES):
+        pytest.skip(reason)
+    if not can_host_nccl(2, zygote.shared().gpus()):
+        put_gloo_in_the_place_of_nccl(monkeypatch)
+
+    def graded(*answers: str) -> Cells:
+        tests = [question(f"test_{number}") for number, _ in enumerate(answers)]
+        cells = [
+            cell
+            for answer, test in zip(answers, tests, strict=True)
+            for cell in (new_code_cell(answer), test)
+        ]
+        tier = Tier.NAMESPACES
+        with StudentProcess(launch=tier.launch, launch_on_gpus=tier.launch_on_gpus) as student:
+            referee.run(new_notebook(cells=cells), student, secret="a secret")
+        return tests
+
+    return graded
+
+
+def question(name: str) -> NotebookNode:
+    fields = {"grade_id": name, "grade": True, "solution": False, "locked": True, "points": 6}
+    return new_code_cell(CHECK, metadata={"nbgrader": fields})
+
+
+def put_gloo_in_the_place_of_nccl(monkeypatch: pytest.MonkeyPatch) -> None:
+    call = StudentProcess.call
+
+    def call_on_gloo(self: StudentProcess, request: dict, timeout: float) -> dict:
+        return call(self, request | {"backend": "gloo"}, timeout)
+
+    monkeypatch.setattr(StudentProcess, "call", call_on_gloo)
+    monkeypatch.setattr(student_process, "can_host_nccl", lambda world_size, gpus: True)
+
+
+def points(cell: NotebookNode) -> float:
+    return determine_grade(cell)[0]
+
+
+def test_an_answer_that_is_right_on_both_gets_its_points(graded):
+    (cell,) = graded(RIGHT)
+    assert points(cell) == 6
+    assert "gloo, nccl" in str(cell.outputs)
+
+
+def test_an_answer_that_is_wrong_on_nccl_alone_gets_none_and_reads_so(graded):
+    (cell,) = graded(wrong_where(SEES_HOW_GPUS_ARE_CONNECTED))
+    assert points(cell) == 0
+    assert "(nccl)" in str(cell.outputs) and "(gloo)" not in str(cell.outputs)
+
+
+def test_an_answer_that_is_right_on_nccl_alone_gets_none(graded):
+    (cell,) = graded(wrong_where(f"not {SEES_HOW_GPUS_ARE_CONNECTED}"))
+    assert points(cell) == 0
+
+
+def test_a_later_cell_that_defines_it_again_does_so_on_both(graded):
+    first, second = graded(wrong_where("True"), RIGHT)
+    assert (points(first), points(second)) == (0, 6)

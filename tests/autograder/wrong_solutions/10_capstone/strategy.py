@@ -1,0 +1,79 @@
+# ruff: noqa: F821
+FAILS_AS = {
+    "ReturnsATuple": ("NO_WORK", "Work(rows, microbatch, recompute)"),
+    "TakesAHugeMicrobatch": ("OUT_OF_MEMORY", "cluster.fits"),
+    "ForgetsToReturn": ("NO_WEIGHTS", "new weights"),
+    "DividesByNothing": ("DIVERGED", "divided by zero"),
+    "SendsMessages": ("POINT_TO_POINT", "group of two ranks"),
+    "NeverExchanges": ("NOT_LEARNED or RANKS_APART", ""),
+    "TrainsOneRank": ("RANKS_APART", "All ranks"),
+    "ReturnsAConstant": ("NOT_LEARNED", "learning rate"),
+    "SharesEqually": ("TOO_DEAR_COMPUTING", "straggler"),
+    "CrossesEveryLink": ("TOO_DEAR_COMMUNICATING", "slowest link"),
+}
+
+
+class ReturnsATuple(Frugal):
+    def work(self):
+        return 10, 4
+
+
+class TakesAHugeMicrobatch(Frugal):
+    def work(self):
+        return Work(200, 200)
+
+
+class ForgetsToReturn(Frugal):
+    def step(self, weights, gradient):
+        super().step(weights, gradient)
+
+
+class DividesByNothing(Frugal):
+    def averaged(self, gradient):
+        return super().averaged(gradient) / 0
+
+
+class SendsMessages(Frugal):
+    def averaged(self, gradient):
+        left, right = (self.rank - 1) % 4, (self.rank + 1) % 4
+        arriving = torch.empty_like(gradient)
+        pair = [dist.P2POp(dist.isend, gradient, right), dist.P2POp(dist.irecv, arriving, left)]
+        for work in dist.batch_isend_irecv(pair):
+            work.wait()
+        return super().averaged(gradient)
+
+
+class NeverExchanges(Frugal):
+    RATE = 1e-4
+
+    def averaged(self, gradient):
+        return gradient
+
+
+class TrainsOneRank(Frugal):
+    def work(self):
+        return Work(24 if self.rank == 0 else 0, 4)
+
+    def averaged(self, gradient):
+        return gradient
+
+
+class ReturnsAConstant(Frugal):
+    def step(self, weights, gradient):
+        return torch.zeros_like(weights)
+
+
+class SharesEqually(Frugal):
+    def __init__(self, cluster):
+        super().__init__(cluster)
+        self.rows = [30] * 4
+
+    def work(self):
+        return Work(30, 1)
+
+
+class CrossesEveryLink(Frugal):
+    def averaged(self, gradient):
+        part = gradient * self.rows[self.rank] / sum(self.rows)
+        dist.all_reduce(part)
+        return part
