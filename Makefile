@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install lab test test-all build check-build bundle site wheel bench soak mutation compat class tiers gpu lint format clean
+.PHONY: help install lab test test-all build check-build bundle site wheel bench soak mutation compat class tiers cluster gpu lint format clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -23,7 +23,7 @@ lab: install ## open the course in JupyterLab
 test: install ## run all tests
 	@$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
-test-all: test tiers soak mutation class compat ## run all tests, then all that takes hours
+test-all: test tiers cluster soak mutation class compat ## run all tests, then all that takes hours
 
 build: install ## make lectures/, exercises/ and solutions/ from source/
 	@$(BIN)/autograder build $(ARGS)
@@ -60,12 +60,19 @@ class: install ## grade a class of 300, and compare every grade with what the an
 tiers: install ## run the tests of hostile submissions in each tier of sandbox
 	@ALL_TIERS=1 $(BIN)/python -m pytest --numprocesses=4 --dist=loadfile tests/hostile $(ARGS)
 
+cluster: install .venv/cluster ## grade on a Ray cluster of several nodes, all on this machine, and kill some
+	@PYTHONPATH=$(CURDIR)/.venv/cluster $(BIN)/python -m pytest tests/cluster $(ARGS)
+
 gpu: install ## run tests, lectures, checks and benchmarks on GPUs, into evidence/
 	@$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 .venv/peers: benchmarks/requirements.txt # a folder of their own; the course never sees them
 	@$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ --requirement $< && touch $@ || \
 	echo "The peers could not be installed; pip's reason is above. Their lines will be empty." >&2
+
+.venv/cluster: tests/cluster/requirements.txt | install # and so is Ray
+	@$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ --requirement $< && touch $@ || \
+	{ echo "Ray could not be installed; pip's reason is above." >&2; rm -rf $@; exit 1; }
 
 .venv/site: website/requirements.txt | install # a folder of their own, too
 	@$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ --requirement $< && touch $@ || \

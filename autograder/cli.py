@@ -48,6 +48,10 @@ def main(arguments: list[str] | None = None) -> int:
     grade.add_argument(
         "--secret", "--seed", default="", metavar="SECRET", help="draw all inputs from it, to repeat a run"
     )
+    grade.add_argument("--on", choices=("ray",), help="run submissions on the nodes of a cluster, not here")
+    grade.add_argument(
+        "--gpus-per-submission", type=_count, default=0, metavar="N", help="that Ray keeps for each"
+    )
     tier = grade.add_mutually_exclusive_group()
     tier.add_argument(
         "--tier", choices=("namespaces", "landlock"), default="", help="of sandbox (default: the strongest)"
@@ -79,7 +83,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith(("autograder", "fourranks")):
             raise
-        print(f"autograder needs {error.name}: pip install 'fourranks[course]'", file=sys.stderr)
+        extra = "ray" if error.name == "ray" else "course"
+        print(f"autograder needs {error.name}: pip install 'fourranks[{extra}]'", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("\nStopped.", file=sys.stderr)
@@ -147,14 +152,17 @@ def _collect(options: argparse.Namespace) -> int:
 
 
 def _grade(options: argparse.Namespace) -> int:
-    from autograder.grading.grade import grade
+    from autograder.grading.grade import Machines, grade
     from autograder.grading.gradebook import ClassError
 
+    if options.gpus_per_submission and not options.on:
+        print("--gpus-per-submission is for a cluster: add --on ray.", file=sys.stderr)
+        return 2
     try:
         return grade(
             Path.cwd(),
             options.assignment,
-            jobs=options.jobs,
+            Machines(options.jobs, options.on == "ray", options.gpus_per_submission),
             students=options.students,
             only=options.only,
             force=options.force,

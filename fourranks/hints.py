@@ -22,7 +22,7 @@ _WITHOUT_A_GROUP = (
 _ALIKE = 0.75  # of 1: how much alike names are of which one may be a slip, or its new name
 _NO_MAGIC = re.compile(r"`(?P<percent>%%?)(?P<name>\w+)` not found")  # IPython's text
 _NEW_RANKS = (
-    "These ranks were started for this cell and have nothing of earlier cells. Run the cells first that "
+    "These ranks were started for this cell and have no variables of earlier cells. First run the cells that "
     "define it."
 )
 _NO_FILE = (
@@ -42,8 +42,8 @@ def of_the_notebook(name: str, notebook: Mapping[str, Any]) -> str:
         _, found = current.world().ask(Complete(name, len(name))) or ("", [])
         if any(text == name for text, _ in found):
             return (
-                f"The ranks have {name}, the notebook has not: begin this cell with %%ranks to use it there, "
-                f"define it without %%ranks to have it here, or bring it here as a list by "
+                f"The ranks have {name}, but the notebook does not: begin this cell with %%ranks to use it "
+                f"there, define it without %%ranks to have it here, or bring it here as a list by "
                 f"`%%ranks --out {name}`."
             )
     return _of_a_cell(name, notebook) or _of_another_name(name, notebook)
@@ -57,7 +57,8 @@ def _of_a_cell(name: str, notebook: Mapping[str, Any]) -> str:
     if not numbers:
         return ""
     return (
-        f"It stands in cell In[{numbers[-1]}], which ended with an error: mend that cell, and run it again."
+        f"It is defined in cell In[{numbers[-1]}], which ended with an error: "
+        "correct that cell, and run it again."
     )
 
 
@@ -120,6 +121,7 @@ def _of_one_variable(name: str, value: Any) -> str:
         path = value.__name__
         as_name = f" as {name}" if path != name else ""
         return (
-            f"The notebook has imported {name}, the ranks have not. In a %%ranks cell: import {path}{as_name}"
+            f"The notebook has imported {name}, but the ranks have not. "
+            f"In a %%ranks cell: import {path}{as_name}"
         )
-    return f"The notebook has a variable {name}, the ranks have not. `%ranks push {name}` sends it to them."
+    return f"The notebook has a variable {name}, but the ranks do not. `%ranks push {name}` sends it to them."

@@ -34,7 +34,9 @@ class Claim(NamedTuple):
 CLAIMS = [
     Claim("01", "The curve is a staircase", lambda n: n(r"^measured: ([\d.]+)$") > 2),
     Claim(
-        "01", "it would take 1 + 2/16", lambda n: n(r"16 pieces ([\d.]+) hops") < n(r"whole ([\d.]+) hops")
+        "01",
+        "it would ideally take 1 + 2/16",
+        lambda n: n(r"16 pieces ([\d.]+) hops") < n(r"whole ([\d.]+) hops"),
     ),
     Claim(
         "03",
@@ -43,20 +45,24 @@ CLAIMS = [
     ),
     Claim(
         "03",
-        "you measure how long it takes to ask for the sum",
+        "you measure how long it takes to request the sum",
         lambda n: n(r"the call returns ([\d.]+) ms") < 0.5 * n(r"the sum is there ([\d.]+) ms"),
     ),
     Claim(
         "03",
-        "A few calls out of 33 decide the mean; the median hardly notices",
+        "A few calls out of 33 decide the mean; the median hardly changes",
         lambda n: n(r"nobody disturbed: mean ([\d.]+) ×") > 1.2 and n(r"; median ([\d.]+) ×") < 1.2,
     ),
     Claim(
         "03",
-        "The bytes are the same; α was paid 256 times",
+        "The bytes are the same, but α was paid 256 times",
         lambda n: n(r"many: .* ms; measured: ([\d.]+)") > 3,
     ),
-    Claim("04", "Same bytes, 200 latencies against one", lambda n: n(r"one by one ([\d,.]+) ms") > 100),
+    Claim(
+        "04",
+        "The bytes are the same, but there are 200 latencies",
+        lambda n: n(r"one by one ([\d,.]+) ms") > 100,
+    ),
     Claim(
         "04",
         "With four times the rate it lies on batch 32's curve",
@@ -79,23 +85,25 @@ CLAIMS = [
     ),
     Claim(
         "04",
-        "The curve goes on as if nothing had happened",
+        "The curve continues as if nothing had happened",
         lambda n: n(r"from the undisturbed losses: (\S+)") < 1e-5,
     ),
     Claim(
-        "05", "Stage 3's is 16 MiB and *one* whole\nweight", lambda n: 20 <= n(r"stage 3 ([\d.]+) MiB$") < 30
+        "05",
+        "Stage 3's peak is 16 MiB and *one* whole\nweight",
+        lambda n: 20 <= n(r"stage 3 ([\d.]+) MiB$") < 30,
     ),
     *(
         Claim(topic, sentence, lambda n: n(r"differ (?:from .* )?by more than (\S+)\.$") < 1e-3)
         for topic, sentence in {
-            "04": "The curves lie on one another",
-            "06": "All curves lie on one another",
-            "07": "All curves lie on one another",
+            "04": "The curves lie on top of one another",
+            "06": "All curves lie on top of one another",
+            "07": "All curves lie on top of one another",
         }.items()
     ),
     Claim(
         "07",
-        "A third of the bubble",
+        "The bubble shrinks to a third",
         lambda n: (
             n(r"; split backward ([\d.]+), formula 0.111") < n(r": 1F1B ([\d.]+), formula 0.273; split")
         ),
@@ -107,15 +115,15 @@ HARMLESS = [
     "measured by third parties",
     "A point is below it when a library is not at its best",
     "At the left a point may also be above the slope",
+    "The slope was measured with copies",
+    "If a bar is longer than its formula",
     "The roofs above compare this processor's float32",
     "compare the two bars of 10 GbE",  # worked out from published bandwidths
     "Data-parallel training needs little more than the line above",
-    "The figures above tell",
-    "By the clock ASP may win or lose",
+    "In wall-clock time ASP may win or lose",
     "faster or slower by the factor printed above",
     "The crossovers of this machine follow from Python's α",
-    "each rank gives its quarter the length 1",
-    "at any time three of four wait",
+    "at any time three of four ranks wait",
     "The bubble should go from 3/11 to 3/19",
 ]
 

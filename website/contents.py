@@ -20,6 +20,7 @@ PAGES = {
         "docs/anywhere",
         "docs/hangs",
         "docs/gpu",
+        "docs/clusters",
         "docs/compat",
         "docs/plan",
     ),
@@ -29,6 +30,7 @@ PAGES = {
         "docs/site",
         "benchmarks/results",
         "benchmarks/soak",
+        "benchmarks/cluster",
         "benchmarks/data/README",
     ),
 }

@@ -10,37 +10,46 @@ import contextlib
 import fcntl
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from traitlets.config import Config
 
-from autograder.grading import intake, pool, records, submission
+from autograder.grading import intake, machine, pool, records, submission
 from autograder.grading.dependencies import checks
-from autograder.grading.grade_submission import Refereed, Submission, grade_submission
+from autograder.grading.grade_submission import CORES, LIMIT, Refereed, Submission, grade_submission
 from autograder.grading.gradebook import Class, ClassError
-from autograder.grading.pool import Failed, Pool
+from autograder.grading.pool import Failed, Pool, Running, WorkerPool
 from autograder.grading.progress_line import ProgressLine
 from autograder.grading.records import Terms
 from autograder.grading.submission import SubmissionError
 from autograder.kit.text import line
 from autograder.sandbox import tiers
-from autograder.sandbox.sandbox import SandboxMissing
 from autograder.sandbox.tiers import Tier
 
 MOST_NAMED = 20  # in a message
-LIMIT = 2400.0  # seconds for a submission; the referee itself is out of patience after half of it
-_NO_GPUS = (
-    "Grading on NCCL needs the sandbox with namespaces: no other one can have GPUs. Leave --backend nccl "
-    "away, or see docs/instructors.md for how bubblewrap can be allowed."
-)
-CORES = 2  # of a job: a check's ranks take turns on few cores
+
+
+@dataclass(frozen=True)
+class Machines:
+    """Where submissions are run.
+
+    Attributes:
+        jobs: submissions at a time; None is as many as there is room for.
+        on_ray: on the nodes of a Ray cluster, not on this machine.
+        gpus: of the cluster, that each submission takes.
+    """
+
+    jobs: int | None = None
+    on_ray: bool = False
+    gpus: int = 0
 
 
 def grade(
     course: Path,
     assignment: str,
-    jobs: int | None = None,
+    machines: Machines,
     students: Sequence[str] = (),
     only: str = "",
     force: bool = False,
@@ -67,14 +76,21 @@ def grade(
     terms = Terms.configured(own.config)
     everybody = _chosen(own, students)
     _require_check(own, only)
-    _require_sandbox(terms)
+    if terms.tier is Tier.NONE:
+        _say("WITHOUT A SANDBOX: students' code can read and delete all that you can, and forge every grade.")
+    if machines.on_ray:  # whose nodes are asked for their sandboxes
+        from autograder.grading.on_ray import join  # few have Ray
+
+        join()
+    else:
+        _require_machine(terms)
     submissions = [_submission(own, student, terms) for student in everybody]
     with _alone(course):
         if force:
             _forget(submissions)
         tally = _Tally(len(submissions))
         try:
-            _grade(own, submissions, jobs, tally)
+            _grade(own, submissions, machines, tally)
         except KeyboardInterrupt:
             print(f"\nStopped: {tally.done} of {len(submissions)} are dealt with.", file=sys.stderr)
             again = " without --force" if force else ""
@@ -84,14 +100,12 @@ def grade(
     return 1 if tally.problems else 0
 
 
-def _grade(own: Class, submissions: Sequence[Submission], jobs: int | None, tally: _Tally) -> None:
+def _grade(own: Class, submissions: Sequence[Submission], machines: Machines, tally: _Tally) -> None:
     known = own.timestamps()
     notebooks = [notebook for one in submissions for notebook in one.handed_in.values()]
     intake.read_all(notebooks, [(core,) for core in pool.usable_cores()])
-    with Pool(grade_submission, _shares(jobs, len(submissions)), LIMIT) as workers:
-        progress = ProgressLine(
-            len(submissions), lambda: {line(each.student): since for each, since in workers.running().items()}
-        )
+    with _workers(machines, submissions) as workers:
+        progress = ProgressLine(len(submissions), lambda: dict(map(_named, workers.running())))
         with progress:
             for one, refereed in workers.results(submissions):
                 if isinstance(refereed, Failed):
@@ -101,6 +115,25 @@ def _grade(own: Class, submissions: Sequence[Submission], jobs: int | None, tall
                     own.note(one.student)
                 tally.add(one.student, refereed, problem)
                 progress.done, progress.ran = tally.done, tally.ran
+
+
+def _workers(machines: Machines, submissions: Sequence[Submission]) -> WorkerPool:
+    if not machines.on_ray:
+        return Pool(grade_submission, _shares(machines.jobs, len(submissions)), LIMIT)
+    from autograder.grading.on_ray import RayPool
+
+    return RayPool(submissions[0].terms, machines.jobs, machines.gpus, _say)
+
+
+def _named(running: Running) -> tuple[str, float]:
+    """Return how the progress line calls a submission that is being run, and for how long it has been."""
+    student = line(running.input.student)
+    return f"{student} on {line(running.place)}" if running.place else student, running.seconds
+
+
+def _say(text: str) -> None:
+    """Write a line of its own, where the progress line may stand."""
+    print(f"\r\x1b[K{text}" if sys.stderr.isatty() else text, file=sys.stderr)
 
 
 def _refused(one: Submission, failed: Failed) -> Refereed:
@@ -189,38 +222,12 @@ def _require_check(own: Class, only: str) -> None:
         raise ClassError(f"{own.assignment} has no check {only}, but {', '.join(names)}.")
 
 
-def _require_sandbox(terms: Terms) -> None:
-    """Require that there can be a sandbox, if there is to be one."""
-    if terms.nccl and terms.tier not in (None, Tier.NAMESPACES):
-        raise ClassError(_NO_GPUS)
-    if terms.tier is Tier.NONE:
-        print(
-            "WITHOUT A SANDBOX: students' code can read and delete all that you can, and forge every grade.",
-            file=sys.stderr,
-        )
-        return
-    try:
-        tier = tiers.choose(terms.tier)
-    except SandboxMissing as error:
-        raise ClassError(str(error)) from None
-    if terms.nccl:
-        _require_nccl(tier)
+def _require_machine(terms: Terms) -> None:
+    """Require what grading here needs, and say so if the sandbox is not the strongest."""
+    if reason := machine.lack(terms):
+        raise ClassError(reason)
     if terms.tier is None and (reason := tiers.missing(Tier.NAMESPACES)):
-        print(f"Sandbox: {tier}. docs/security.md says what it does not hold. {reason}", file=sys.stderr)
-
-
-def _require_nccl(tier: Tier) -> None:
-    """Require GPUs for two ranks at least, and a sandbox that they can be in."""
-    from fourranks import zygote  # only this needs a process that asks torch for GPUs
-    from fourranks.errors import StartError
-    from fourranks.hardware import place
-
-    if tier.launch_on_gpus is None:
-        raise ClassError(_NO_GPUS)
-    try:
-        place(2, "nccl", "auto", zygote.shared().gpus)
-    except StartError as error:
-        raise ClassError(f"Grading on NCCL cannot be had here. {error}") from None
+        _say(f"Sandbox: {tiers.choose()}. docs/security.md says what it does not hold. {reason}")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,7 @@
 """Grades one submission: what is on record and still holds is taken from there, the rest is run by `referee`.
 
 `grade` has `grade_submission` called for each student of a class; `nbgrader_plugin` calls `grade_notebook`.
+On a cluster, the machine with the course's folder calls `prepared` and `entered`, a node calls `run`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ from autograder.sandbox.sandbox import SandboxMissing
 from autograder.sandbox.tiers import Tier
 
 Start = Callable[[Tier], AbstractContextManager[Launch]]  # of processes for cells
+LIMIT = 2400.0  # seconds for a submission; the referee itself is out of patience after half of it
+CORES = 2  # of a submission: a check's ranks take turns on few cores
 MOST_NAMED = 20  # files, in a message
 
 
@@ -61,6 +64,20 @@ class Submission:
         }
 
 
+@dataclass(frozen=True)
+class Work:
+    """What is to be run of a submission: data alone, so that any machine with this course's code can run it.
+
+    Attributes:
+        notebooks: by name, as `submission.repaired` returns them.
+        records: what is on record of each; None if nothing is.
+    """
+
+    notebooks: dict[str, NotebookNode]
+    records: dict[str, NotebookRecord | None]
+    terms: Terms
+
+
 @dataclass
 class Refereed:
     """What came of it.
@@ -83,17 +100,48 @@ def grade_submission(one: Submission) -> Refereed:
 
     `intake.read_all` has read them.
     """
-    refereed = Refereed()
     try:
-        _require_notebook(one)
-        for name, handed_in in one.handed_in.items():
-            release = submission.release(one.course, one.assignment, name)
-            notebook = submission.repaired(intake.known(handed_in), release)
-            refereed.ran |= grade_notebook(notebook, one.record(name), one.terms, _one_after_the_other)
-            refereed.digests[name] = records.digest(notebook)
-            refereed.repairs += notebook.metadata.fourranks.repairs
+        work = prepared(one)
+        return entered(one, work, run(work))
     except (SubmissionError, SandboxMissing) as error:
-        refereed.problem = str(error)
+        return Refereed(problem=str(error))
+
+
+def prepared(one: Submission) -> Work:
+    """Return what is to be run of a submission that `intake.read_all` has read.
+
+    Raises:
+        SubmissionError: when it cannot be graded.
+    """
+    _require_notebook(one)
+    notebooks = {
+        name: submission.repaired(
+            intake.known(handed_in), submission.release(one.course, one.assignment, name)
+        )
+        for name, handed_in in one.handed_in.items()
+    }
+    return Work(notebooks, {name: records.load(one.record(name)) for name in notebooks}, one.terms)
+
+
+def run(work: Work) -> dict[str, NotebookRecord]:
+    """Run what is not on record, in processes that stay for the next call; return the new records.
+
+    Raises:
+        SandboxMissing: when students' code cannot be kept apart here.
+    """
+    return {
+        name: _brought_up_to_date(notebook, work.records[name], work.terms, _one_after_the_other)
+        for name, notebook in work.notebooks.items()
+    }
+
+
+def entered(one: Submission, work: Work, new: Mapping[str, NotebookRecord]) -> Refereed:
+    """Keep what a submission came to on record; return what the gradebook needs of it."""
+    refereed = Refereed()
+    for name, notebook in work.notebooks.items():
+        refereed.ran |= _entered(notebook, one.record(name), work.records[name], new[name])
+        refereed.digests[name] = records.digest(notebook)
+        refereed.repairs += notebook.metadata.fourranks.repairs
     return refereed
 
 
@@ -128,24 +176,34 @@ def grade_notebook(notebook: NotebookNode, path: Path, terms: Terms, start: Star
     Returns:
         Whether something had to be run.
     """
-    cells = records.cells_of(notebook)
     old = records.load(path)
+    return _entered(notebook, path, old, _brought_up_to_date(notebook, old, terms, start))
+
+
+def _brought_up_to_date(
+    notebook: NotebookNode, old: NotebookRecord | None, terms: Terms, start: Start
+) -> NotebookRecord:
+    """Return the record of a notebook, in which what does not hold any more was run again."""
+    cells = records.cells_of(notebook)
     known = old.holding(cells, terms) if old else None
     repairs = list(notebook.metadata.get("fourranks", {}).get("repairs", []))
     if old and known is not None and all(cell.name in known for cell in cells if cell.is_test):
-        new = replace(old, repairs=repairs)
-    else:
-        tier = _chosen(terms.tier)
-        ran = _run(notebook, cells, known or {}, terms, tier, start)
-        kept = old if known else None
-        new = NotebookRecord(_weakest(tier, kept), repairs, ran, terms.nccl and (kept is None or kept.nccl))
+        return replace(old, repairs=repairs)
+    tier = _chosen(terms.tier)
+    ran = _run(notebook, cells, known or {}, terms, tier, start)
+    kept = old if known else None
+    return NotebookRecord(_weakest(tier, kept), repairs, ran, terms.nccl and (kept is None or kept.nccl))
+
+
+def _entered(notebook: NotebookNode, path: Path, old: NotebookRecord | None, new: NotebookRecord) -> bool:
+    """Keep the new record, and fill it in; return whether something had to be run for it."""
     if new != old:
         records.save(new, path)
     for number, (cell, own) in enumerate(zip(records.code_cells(notebook), new.cells, strict=True), 1):
         cell.execution_count, cell.outputs = number, nbformat.from_dict(own.outputs)
     on_nccl = " Checks ran on Gloo and on NCCL." if new.nccl else ""
     notebook.cells.append(new_markdown_cell(f"Sandbox in which this was graded: {new.tier}.{on_nccl}"))
-    return new.cells is not (old and old.cells)
+    return old is None or new.cells != old.cells
 
 
 def _weakest(tier: Tier, old: NotebookRecord | None) -> Tier:

@@ -1,7 +1,8 @@
 """Calls a function on many inputs, in processes that each have their own share of this machine's cores.
 
-`grade` gives it submissions. A process that dies costs a second try of what it was at, and no other input
-anything. All end when the one that started them ends, however it does, with all that they have started.
+`grade` gives it submissions, and needs of a pool what `WorkerPool` says; `on_ray` has another one. A process
+that dies costs a second try of what it was at, and no other input anything. All end when the one that started
+them ends, however it does, with all that they have started.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from multiprocessing import connection
 from multiprocessing.process import BaseProcess
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import psutil
 
@@ -52,8 +53,37 @@ class Failed:
     exhausted: bool = False
 
 
+@dataclass(frozen=True)
+class Running:
+    """An input that is being worked on.
+
+    Attributes:
+        place: the node; "" is this machine.
+    """
+
+    input: Any
+    seconds: float
+    place: str = ""
+
+
+class WorkerPool(Protocol):
+    """What works on many inputs at a time, here or elsewhere, as long as this context lasts."""
+
+    def results(self, inputs: Iterable[Any]) -> Iterator[tuple[Any, Any]]:
+        """Yield each input with its result, as they come; a `Failed` is why there is none."""
+
+    def running(self) -> list[Running]:
+        """Return the inputs that are being worked on."""
+
+    def __enter__(self) -> WorkerPool: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
 class Pool:
-    """Processes that wait for inputs.
+    """Processes of this machine that wait for inputs.
 
     Args:
         function: of a module, so that other processes find it. What it raises is a `Failed`.
@@ -84,10 +114,12 @@ class Pool:
                     worker.give(next(inputs, None))
                     yield done, result
 
-    def running(self) -> dict[Any, float]:
+    def running(self) -> list[Running]:
         """Return the inputs that are being worked on, and for how many seconds."""
         now = time.monotonic()
-        return {worker.input: now - worker.began for worker in self._workers if worker.input is not None}
+        return [
+            Running(worker.input, now - worker.began) for worker in self._workers if worker.input is not None
+        ]
 
     def __enter__(self) -> Pool:
         return self

@@ -43,6 +43,11 @@ class CellRecord:
     secret: str = ""
     fingerprint: str = ""
 
+    @property
+    def identity(self) -> tuple[str, str, bool]:
+        """Return what it has before it is run."""
+        return self.name, self.source, self.is_test
+
 
 @dataclass(frozen=True)
 class Terms:
@@ -117,11 +122,27 @@ def path_of(course: Path, assignment: str, student: str, notebook: str) -> Path:
 def load(path: Path) -> NotebookRecord | None:
     """Read a record; None when there is none that can be read."""
     try:
-        saved = json.loads(path.read_bytes())
+        return from_plain(json.loads(path.read_bytes()))
+    except (OSError, ValueError):
+        return None
+
+
+def plain(record: NotebookRecord) -> dict[str, Any]:
+    """Return a record as JSON has it."""
+    return vars(record) | {"tier": record.tier.value, "cells": [vars(cell) for cell in record.cells]}
+
+
+def from_plain(saved: Any) -> NotebookRecord:
+    """Return the record that `plain` made this from.
+
+    Raises:
+        ValueError: it was made from none.
+    """
+    try:
         cells = [CellRecord(**cell) for cell in saved["cells"]]
         return NotebookRecord(**saved | {"tier": Tier(saved["tier"]), "cells": cells})
-    except (OSError, ValueError, TypeError, KeyError):
-        return None
+    except (TypeError, KeyError) as error:
+        raise ValueError(f"no record: {error}") from None
 
 
 def save(record: NotebookRecord, path: Path) -> None:
@@ -129,8 +150,7 @@ def save(record: NotebookRecord, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_suffix(".new")
     with partial.open("w", encoding="ascii") as file:
-        plain = {"tier": record.tier.value, "cells": [vars(cell) for cell in record.cells]}
-        json.dump(vars(record) | plain, file)
+        json.dump(plain(record), file)
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)

@@ -161,5 +161,5 @@ def _without_outcome(case: Case, failure: RunFailed) -> Problem:
     if failure.exception == NotDefined.__name__:
         return Problem(NOT_DEFINED, "a cell that defines it", failure.message)
     if failure.exception == ForbiddenLibrary.__name__:
-        return Problem(FORBIDDEN_LIBRARY, "what is written under Allowed", failure.message)
+        return Problem(FORBIDDEN_LIBRARY, 'what the exercise lists under "You may use"', failure.message)
     return case.explain(failure)

@@ -37,8 +37,8 @@ def mistake(text: str, follows_patterns: bool = False, needs_no_hint: bool = Fal
 patterned = partial(mistake, follows_patterns=True)
 
 NOT_IMPLEMENTED = mistake("""not implemented yet
-    Replace `raise NotImplementedError` by your code. A good first step: make the smallest case right (1
-    rank communicates with no other), then the next.""")
+    Replace `raise NotImplementedError` by your code. A good first step is to get the smallest case right,
+    with 1 rank and no communication, and then the next.""")
 RAISED = patterned("""an exception
     Read the line that the message names, and try the function on its own with fourranks.run(...).""")
 NO_SUCH_RANK = patterned("""a rank that does not exist
@@ -51,20 +51,20 @@ DEADLOCK = patterned("""a deadlock
     sends to and receives from: every send needs its receive, at the same point of both lists.""")
 DIED = patterned("""a rank died
     A worker process that ends by SIGABRT usually received into a buffer smaller than the message. Compare
-    shape and dtype of what is sent with the buffer it is received into.""")
+    shape and dtype of the sent tensor with those of the receive buffer.""")
 TIMED_OUT = mistake("""no answer in time
     Look for a loop that never ends: what changes in each turn, and does it reach the end on every rank?""")
 WRONG_TYPE = mistake("""something of the wrong type
-    Compare with the contract: what the function returns, and what it puts into its arguments. None is
-    what a function returns that ends without `return`.""")
+    Compare with the task: what the function returns, and what it writes into its arguments. A function
+    that ends without `return` returns None.""")
 NOT_RECEIVED = mistake("""results that depend on data that was not sent
-    Each rank knows only its own data: what it has of the others must have come through a call.""")
+    Each rank has only its own data: it must receive the data of other ranks by a call.""")
 UNTOLD_TRAFFIC = mistake("""traffic by another way
     Ranks may exchange data through torch.distributed only, so that each byte is on record.""")
 NOT_DEFINED = mistake("""not defined
-    Look at the cell in which it should be: what error does it end in?""")
+    Look at the cell that should define it: with which error does it end?""")
 FORBIDDEN_LIBRARY = mistake("""a library that holds the answer
-    Under `Allowed` the exercise says what to build it from. On your machine a cell of your own may
-    compare with the library, as long as what is checked does without.""")
+    The exercise says under "You may use" what to build it from. A cell of your own may compare with the
+    library, as long as the function that is checked works without it.""")
 MODIFIED = mistake("""an argument was changed
     This argument belongs to the caller. Work on a copy (clone), or on a buffer of your own.""")

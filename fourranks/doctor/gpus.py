@@ -177,9 +177,7 @@ def judge_links(found: topology.Topology, apart: list[str]) -> Finding:
     text, bottleneck = topology.describe(found), found.bottleneck()
     if topology.nvlinks(bottleneck):  # NCCL's ring needs no other links
         return Finding(Severity.OK, text)
-    advice = (
-        "The course runs; what communicates much, such as tensor parallelism, gains little without NVLink."
-    )
+    advice = "The course runs, but tensor parallelism, which communicates a lot, gains little without NVLink."
     if apart:
         text += f"\nno direct access between GPUs {', '.join(apart)}: NCCL goes through the host's memory"
         return Finding(Severity.ATTENTION, text, advice)
@@ -223,7 +221,7 @@ def nccl() -> Finding:
     if not found.nccl:
         severity = Severity.PROBLEM if found.count else Severity.OK
         advice = "Install the CUDA build of torch for Linux." if severity is Severity.PROBLEM else ""
-        return Finding(severity, "this torch has no NCCL: the ranks talk by Gloo", advice)
+        return Finding(severity, "this torch has no NCCL: the ranks use Gloo", advice)
     return judge_nccl_version(found)
 
 

@@ -57,7 +57,7 @@ def _use_of_outer_torch(wanted: str) -> str:
         return ""
     return (
         f"{sys._base_executable} has torch {outer}, too: "  # type: ignore[attr-defined]
-        "`make lab SYSTEM_TORCH=1` uses that one, and saves what this one takes."
+        "`make lab SYSTEM_TORCH=1` uses that one, and saves the space of this one."
     )
 
 
@@ -68,7 +68,7 @@ def processors() -> Finding:
     if quota is not None and quota < (os.cpu_count() or 1):
         found += f" (a limit of the container; the machine has {os.cpu_count()})"
     if count < 2:
-        advice = "Everything works, but ranks take turns: timings say nothing."
+        advice = "Everything works, but ranks take turns: timings are meaningless."
         return Finding(Severity.ATTENTION, found, advice)
     threads = hardware.threads_per_rank(4)
     return Finding(Severity.OK, f"{found}: {threads} thread{'s' * (threads > 1)} for each of 4 ranks")
@@ -111,7 +111,7 @@ def shared_memory() -> Finding:
     found = f"{_size(space.free)} of {_size(space.total)} free in /dev/shm"
     if space.free < SHARED_MEMORY:
         advice = (
-            "NCCL and DataLoader workers may fail for want of it. In a container: `docker run --shm-size=8g` "
+            "NCCL and DataLoader workers may fail without it. In a container: `docker run --shm-size=8g` "
             "or `--ipc=host`; else remove old files there."
         )
         return Finding(Severity.ATTENTION, found, advice)
@@ -178,7 +178,7 @@ def loopback() -> Finding:
                 other.settimeout(5)
                 other.recv(1)
     except OSError as error:
-        advice = "Ranks meet on the loopback interface: `sudo ip link set lo up`; no firewall may guard it."
+        advice = "Ranks meet on the loopback interface: `sudo ip link set lo up`; no firewall may block it."
         return Finding(Severity.PROBLEM, f"no connection to {LOOPBACK}: {error}", advice)
     return Finding(Severity.OK, f"a connection to {LOOPBACK} works")
 

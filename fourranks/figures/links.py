@@ -10,6 +10,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, PercentFormatter
 from ..views import units
 from ..views.picture import in_words
 from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, Keywords
+from .drawable import all_drawable
 
 _LOOKS: tuple[Keywords, ...] = (
     {"color": "#0072B2", "linestyle": "-"},
@@ -66,7 +67,7 @@ def links(
         axes.plot(grid, [share(bandwidth) for bandwidth in grid], linewidth=1.8, label=name, **look)
     for name, (bandwidth, spent) in measured.items():
         axes.plot([bandwidth], [spent], label=name, **_MARKER)
-    given = [(marks[name], guess) for name, guess in (yours or {}).items() if guess is not None]
+    given = [(marks[name], guess) for name, guess in all_drawable(yours, marks).items()]
     if given:
         axes.plot(*zip(*given, strict=True), label="your prediction", **_YOURS)
     axes.set(xscale="log", xlim=(low, high), ylim=(0, 1.02))

@@ -17,6 +17,7 @@ from ..doctor.topology import Topology, distance, nvlinks
 from ..views import units
 from ..views.picture import in_words
 from ..views.style import BLANK, FAINT_INK, INK, PAPER, RANK_COLOURS, RGB, Figure, Keywords, ink_on, tint
+from .drawable import drawable
 from .published import Rung
 
 _YOURS: Keywords = {"marker": "D", "markersize": 8, "color": "#D55E00", "markeredgecolor": PAPER}
@@ -118,8 +119,8 @@ def copies(
         axes.axhline(bandwidth, **_DOTTED)
         style = {"color": FAINT_INK, "fontsize": 8, "va": "center"}
         axes.text(1.01, bandwidth, name, transform=axes.get_yaxis_transform(), **style)
-    if yours is not None:
-        axes.plot([min(sizes)], [yours], **_YOURS, linestyle="none", label="your prediction")
+    if (guess := drawable(yours)) is not None:
+        axes.plot([min(sizes)], [guess], **_YOURS, linestyle="none", label="your prediction")
     axes.set_xscale("log", base=2)
     axes.set_yscale("log")
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: units.size(value)))
@@ -161,8 +162,8 @@ def roofline(
     if points:
         style = {"color": RANK_COLOURS[0], "markersize": 6, "label": "measured on this machine"}
         axes.plot(list(points), list(points.values()), "o", **style)
-    if yours is not None:
-        axes.plot([yours], [next(iter(roofs.values()))[0]], **_YOURS, linestyle="none", label="your ridge")
+    if (guess := drawable(yours)) is not None:
+        axes.plot([guess], [next(iter(roofs.values()))[0]], **_YOURS, linestyle="none", label="your ridge")
     axes.set(xscale="log", yscale="log", xlim=(least, most))
     axes.minorticks_off()
     if max(peak for peak, _ in roofs.values()) < 1e12:  # one machine: its own decade needs more than one tick

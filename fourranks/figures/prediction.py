@@ -11,6 +11,7 @@ from matplotlib.patches import Patch
 
 from ..views.picture import in_words
 from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, Keywords
+from .drawable import all_drawable
 from .ledger import note
 
 _BAR_COLOURS = ("#9fb3c8", "#e3c08f", "#8fb8a4", "#b9a3cc")  # not those of ranks
@@ -71,12 +72,12 @@ def compare(
         label: what the bars are, if they have no parts.
         mark: what `formula` is, for the legend.
     """
-    expected, guessed = _given(formula, measured), _given(yours, measured)
+    answers = all_drawable(yours, measured)
+    expected, guessed = _given(formula, measured), _given(answers, measured)
     bars = [value if isinstance(value, Mapping) else {label: value} for value in measured.values()]
     totals = {name: sum(parts.values()) for name, parts in zip(measured, bars, strict=True)}
-    for name, answer in (yours or {}).items():
-        if name in totals:
-            note(f"{name}, {title}" if title else name, answer, totals[name])
+    for name, answer in answers.items():
+        note(f"{name}, {title}" if title else name, answer, totals[name])
     figure = Figure(7.5, 1.05 + 0.38 * len(measured))
     height = figure.get_figheight()
     axes = figure.add_axes((0.35, 0.62 / height, 0.59, 1 - 1.0 / height), facecolor=PAPER)

@@ -11,6 +11,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from ..views import units
 from ..views.picture import in_words
 from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, Keywords, rank_colour
+from .drawable import all_drawable, drawable
 
 _WIDTH, _HEIGHT = 7.5, 3.6  # inches
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#5B6770", "#E69F00")  # of Okabe and Ito
@@ -77,7 +78,7 @@ def sizes(
         look = {"linestyle": _DASHES[number % len(_DASHES)], "linewidth": 1.4, "color": INK}
         axes.plot(*zip(*points, strict=True), label=name, **look)
     axes.set(xscale="log", yscale="log")
-    for size, name, colour in ((mark, "α/β", FAINT_INK), (yours, "your prediction", _YOURS)):
+    for size, name, colour in ((mark, "α/β", FAINT_INK), (drawable(yours), "your prediction", _YOURS)):
         if size:
             axes.axvline(size, color=colour, linewidth=1, label=name)
     _scale(axes, unit)
@@ -108,7 +109,7 @@ def ratios(
     figure, axes = _figure(title, 1.1 + 0.36 * len(measured), left=0.4)
     rows = range(len(measured))
     axes.barh(rows, [value - 1 for value in measured.values()], left=1, height=0.55, color=_BAR_COLOUR)
-    guesses = {name: guess for name, guess in (yours or {}).items() if guess}
+    guesses = {name: guess for name, guess in all_drawable(yours, measured).items() if guess > 0}
     given = [(guesses[name], row) for row, name in enumerate(measured) if name in guesses]
     if given:
         look: Keywords = {"linestyle": "none", "color": _YOURS, "markeredgecolor": PAPER}

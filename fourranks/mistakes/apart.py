@@ -55,9 +55,9 @@ def _same_calls_in_another_order(scene: Scene, parting: Parting) -> str | None:
     if mine.op == theirs.op:
         return None if _group(mine) == _group(theirs) else GROUPS_IN_ORDER
     ours, others = _sides(scene, parting)
-    rule = "Order these calls alike on all ranks."
+    rule = "Make these calls in the same order on all ranks."
     return (
-        f"The same calls in another order: {name_ranks(ours)} {_call(ours)} {mine.op} "
+        f"The same calls in a different order: {name_ranks(ours)} {_call(ours)} {mine.op} "
         f"({scene.at(file, line)}) before {answer} ({scene.at(file, later)}),\n"
         f"{name_ranks(others)} {_call(others)} {theirs.op} "
         f"({scene.at(file, their_at)}) before {mine.op} ({scene.at(file, their_later)}). "
@@ -150,7 +150,7 @@ def _loop_left_early(scene: Scene, parting: Parting) -> str | None:
     if ways:
         return f"{text} Look at {' and '.join(ways)}."
     if block.text.startswith("while"):
-        return f"{text} All ranks need the same number: let the condition come out alike on all of them."
+        return f"{text} All ranks need the same number: make the condition equal on all of them."
     return f"{text} All ranks need the same number."
 
 
@@ -231,6 +231,6 @@ def _advice(block: Block) -> str:
     if block.names_the_rank:
         return "A collective needs every rank of its group: move it out of the branch."
     return (
-        "A collective needs every rank of its group: let the condition come out alike on all\n"
+        "A collective needs every rank of its group: make the condition equal on all\n"
         "ranks (broadcast it, or draw it from the same seed), or move the call out of the branch."
     )

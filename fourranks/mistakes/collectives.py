@@ -89,7 +89,7 @@ def groups_disagree(scene: Scene) -> str | None:
                 "Both must be in the same number of groups."
             )
     return (
-        "Every rank must call new_group, with the same members and in the same order: also the ranks\n"
+        "Every rank must call new_group, with the same members and in the same order, even the ranks\n"
         "that are not in the group."
     )
 

@@ -12,7 +12,7 @@ from ..errors import StartError
 from ..hardware import Gpus, Placement
 from ..zygote import Zygote
 from . import addresses, launchers
-from .names import Node, asked_for, shares
+from .names import NamedNode, asked_for, shares
 from .remote_zygote import RemoteZygote
 from .this_machine import Nodes, ThisMachine
 
@@ -40,7 +40,7 @@ class NodeCluster:
         missing: as in `Nodes`.
     """
 
-    def __init__(self, nodes: Sequence[Node], launcher: str) -> None:
+    def __init__(self, nodes: Sequence[NamedNode], launcher: str) -> None:
         self._nodes, self._launcher = nodes, launcher
         self._zygotes: dict[str, RemoteZygote] = {}
         self.missing: Mapping[str, str] = {}
@@ -143,7 +143,7 @@ def _together(gpus: Sequence[Gpus]) -> Gpus:
 
 
 def _placement(
-    overall: Placement, nodes: Sequence[Node], counts: Sequence[int], gpus: Sequence[Gpus]
+    overall: Placement, nodes: Sequence[NamedNode], counts: Sequence[int], gpus: Sequence[Gpus]
 ) -> Placement:
     names: list[str] = []
     devices: list[str] = []

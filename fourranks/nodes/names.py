@@ -15,7 +15,7 @@ SLURM = "slurm"  # in place of names: the nodes of the allocation
 
 
 @dataclass(frozen=True)
-class Node:
+class NamedNode:
     """A node as it was asked for.
 
     Attributes:
@@ -27,7 +27,7 @@ class Node:
     slots: int | None = None
 
 
-def asked_for(nodes: str | Sequence[str] | None) -> list[Node]:
+def asked_for(nodes: str | Sequence[str] | None) -> list[NamedNode]:
     """Return the nodes of a world; none if it is for this machine alone.
 
     Args:
@@ -50,13 +50,13 @@ def asked_for(nodes: str | Sequence[str] | None) -> list[Node]:
     return found
 
 
-def _read(word: str) -> Node:
+def _read(word: str) -> NamedNode:
     name, colon, slots = word.rpartition(":")
     if not colon:
-        return Node(word)
+        return NamedNode(word)
     if not name or not slots.isdecimal() or int(slots) < 1:
         raise StartError(f"{word!r} does not name a node; write for instance hostA or hostA:4, with 4 ranks.")
-    return Node(name, int(slots))
+    return NamedNode(name, int(slots))
 
 
 def _of_the_allocation() -> list[str]:

@@ -17,18 +17,18 @@
 #
 # You will
 #
-# - make a mean and a maximum of numbers that live on different ranks,
+# - compute the mean and the maximum of numbers that live on different ranks,
 # - see how a check runs your code, and how it explains what is wrong.
 #
 # 15 minutes · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
 #
-# **Allowed** is all of `torch` and `torch.distributed`.
+# You may use everything in `torch` and `torch.distributed`.
 #
 # [The lecture](../../lectures/00_hello/lecture.ipynb) has the ideas; here you build them. On one page each:
 # [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 #
-# Each part says how difficult it is, how important for what comes later, both of five, and how long it takes somebody who has read the
-# lecture. What is marked as optional is left out without loss.
+# Each part says how difficult it is and how important it is for later topics, on a scale of five, and how
+# long it takes if you have read the lecture. You can skip *optional* parts: nothing later depends on them.
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
@@ -51,8 +51,9 @@ from autograder import check
 # | rank 0 | `[1., 2.]` | `[2., 4.]` |
 # | rank 1 | `[3., 6.]` | `[2., 4.]` |
 #
-# Your function must work in a world of any size, also with a single rank. `dist.get_world_size()` returns the number of ranks.
-# **Budget:** one collective call. The checks of this course also count what your code sends.
+# Your function must work in a world of any size, even with a single rank. `dist.get_world_size()` returns the
+# number of ranks. **Budget:** one collective call. The checks of this course also count the calls and bytes
+# that your code sends.
 #
 # <details><summary>Hint 1</summary>
 # <code>dist.all_reduce(x)</code> replaces <code>x</code> by the sum over all ranks, so it needs a copy: <code>tensor.clone()</code>.
@@ -73,8 +74,8 @@ def average(tensor: torch.Tensor) -> torch.Tensor:
 
 
 # %% [markdown]
-# The next cell is the check. It starts ranks of its own, calls your function on each of them, and compares what they return. Run it
-# before you have written anything, and see what it says; then again after each change.
+# The next cell is the check. It starts ranks of its own, calls your function on each of them, and compares
+# the results. Run it once before you write anything to see what it says, and again after each change.
 
 # %% nbgrader={"grade": true, "grade_id": "average_check", "locked": true, "points": 40, "schema_version": 3, "solution": false, "task": false}
 check.average(average)
@@ -87,8 +88,8 @@ check.average(average, world_sizes=(1, 2, 5, 8), numels=(1, 13), seed=2301)
 #
 # **Difficulty** ●○○○○ · **Importance** ●●●●○ · **about 5 minutes**
 #
-# `largest(value)` is called on every rank with a number, a `float` of Python. It returns the largest of these numbers, again as a
-# `float`, on every rank and with all its digits.
+# `largest(value)` is called on every rank with a Python `float`. It returns the largest of these numbers,
+# again as a `float`, on every rank and with all its digits.
 #
 # | | `value` | returned, on every rank |
 # |---|---|---|
@@ -96,8 +97,8 @@ check.average(average, world_sizes=(1, 2, 5, 8), numels=(1, 13), seed=2301)
 # | rank 1 | `0.1` | `0.1` |
 # | rank 2 | `-7.0` | `0.1` |
 #
-# Collectives move tensors, so the number has to become a tensor, and the result a number again. An all-reduce adds up by default;
-# its argument `op` selects another operation. **Budget:** one collective call.
+# Collectives work on tensors, so turn the number into a tensor first, and the result back into a number. An
+# all-reduce adds by default; its argument `op` selects another operation. **Budget:** one collective call.
 #
 # <details><summary>Hint 1</summary>
 # <code>torch.tensor(value, dtype=torch.float64)</code> makes a tensor that holds all digits of a <code>float</code>, and
@@ -129,8 +130,8 @@ check.largest(largest, world_sizes=(2, 5, 8), seed=2302)
 #
 # **Difficulty** ●○○○○ · **Importance** ●●●●○ · **about 5 minutes**
 #
-# **Question 1 (graded by hand).** Only rank 0 is to print the mean, so a colleague writes the cell below for four ranks. What
-# happens on each rank, and why? Write the cell correctly.
+# **Question 1 (graded by hand).** Only rank 0 should print the mean, so a colleague writes the cell below for
+# four ranks. What happens on each rank, and why? Write a correct version of the cell.
 #
 # ```python
 # if rank == 0:

@@ -19,14 +19,15 @@
 #
 # - start four processes from a notebook and run code on all of them,
 # - add up numbers that live in four different memories with one line,
-# - bring all four to a standstill, read why, and go on as if nothing had happened.
+# - make all four wait forever, read why, and go on as if nothing had happened.
 #
 # 15 minutes · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
 #
 # [The exercise](../../exercises/00_hello/exercise.ipynb) · [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 #
-# Run the cells from top to bottom with Shift+Enter. Before some of them there is a question and a variable for your answer.
-# Replace `None` by your prediction before you run on. Nothing breaks if you leave it, but a wrong prediction teaches more than none.
+# Run the cells from top to bottom with Shift+Enter. Before some of them there is a question and a variable
+# for your answer. Replace `None` by your prediction before you go on. Nothing breaks if you leave it, but
+# even a wrong prediction teaches more than none.
 
 # %%
 # %load_ext fourranks
@@ -42,8 +43,8 @@ ledger.begin("00")
 # %% [markdown]
 # ## 1. One cell, four processes
 #
-# The line `%ranks start` has started four Python processes. Each of them is a **rank**, and its number, 0 to 3, is called its
-# rank as well. Together they are the **world**, and its **world size** is 4.
+# The line `%ranks start` has started four Python processes. Each process is called a **rank**, and so is its
+# number, from 0 to 3. Together the ranks are the **world**, and the **world size** is 4.
 #
 # A cell that begins with `%%ranks` runs on every rank. The names `rank`, `world_size`, `torch` and `dist` (short for
 # `torch.distributed`) are there already. All other cells run here, in the notebook's own process.
@@ -55,8 +56,8 @@ print(f"I am rank {rank} of {world_size}.")
 # %% [markdown]
 # The label in brackets says which rank printed a line. Ranks that print the same share one line, with a label such as `[0-3]`.
 #
-# **Question.** The next two cells ask the four ranks and the notebook for the number that the operating system has given to
-# their process. How many different numbers will there be?
+# **Question.** The next cells ask the four ranks and the notebook for their process numbers, which the
+# operating system assigns. How many different numbers will there be?
 
 # %%
 processes = None  # your prediction
@@ -102,8 +103,9 @@ held = [tensor[0].item() for tensor in fourranks.world().pull("x")]
 print(f"{predicted(first_elements, about='x[0] on the ranks', was=held)}x[0] on the four ranks: {held}")
 
 # %% [markdown]
-# A rank cannot change the variables of another one, and it cannot read them. Data gets from one rank to another only when it is
-# **sent**. Most of what is difficult in distributed training follows from that, and it is the reason why this course counts bytes.
+# A rank can neither read nor change the variables of another rank. Data gets from one rank to another only
+# when it is **sent**. Most of the difficulties of distributed training follow from that, and it is the reason
+# why this course counts bytes.
 #
 # ## 3. One line that all ranks call
 #
@@ -129,15 +131,16 @@ print(f"{predicted(rank_3_holds, about='rank 3 after the all-reduce', was=holds)
 fourranks.show(world.pull("before"), world.pull("after"), "all_reduce gives the sum to every rank")
 
 # %% [markdown]
-# Each rank has a colour. After the call every cell has four stripes, because it contains something of all four ranks.
+# Each rank has a colour. After the call every cell has four stripes, because it contains a contribution from
+# all four ranks.
 #
 # The library that moved the numbers is called the **backend**: Gloo for tensors in the memory of the CPU, NCCL for tensors on GPUs.
 # The code is the same for both.
 #
-# ## 4. A standstill, survived
+# ## 4. A deadlock, survived
 #
-# A collective needs every rank. The next cell contains a mistake that happens in real training jobs, too: only some of the ranks
-# reach the call.
+# A collective needs every rank. The next cell contains a mistake that also happens in real training jobs:
+# only some of the ranks reach the call.
 #
 # **Question.** Which ranks will wait, and for which rank?
 
@@ -151,10 +154,11 @@ if rank != 3:  # "rank 3 has no data left, so it can skip this"
     dist.all_reduce(total)
 
 # %% [markdown]
-# Ranks 0, 1 and 2 waited for rank 3, which had already reached the end of its cell and would never make the call. That is a
-# **deadlock**: the ranks wait for something that cannot happen any more. In a training job this shows as a program that stands
-# still, until a timeout many minutes later. Here the ranks report where they wait. As soon as it is certain that none of them can
-# go on, the cell ends with the reason and the lines.
+# Ranks 0, 1 and 2 waited for rank 3, which had already reached the end of its cell and would never make the
+# call. That is a **deadlock**: the ranks wait for something that can no longer happen. A training job with a
+# deadlock stops making progress, until a timeout ends it many minutes later. Here the ranks report where they
+# wait. As soon as it is certain that none of them can go on, the cell ends and names the reason and the
+# lines.
 #
 # The ranks are free again, and they still have their variables:
 
@@ -164,15 +168,16 @@ dist.all_reduce(total)
 print(f"The sum of {world_size} ones is {total.item():g}, and x is still {x.tolist()}.")
 
 # %% [markdown]
-# If a cell takes too long for another reason, press the stop button above the notebook. It interrupts the ranks in the same way,
-# and they keep their variables, too. `%ranks` shows the state of each rank, and `%ranks restart` starts all of them again, with
-# empty memories.
+# If a cell takes too long for another reason, press the stop button above the notebook. It interrupts the
+# ranks, and they keep their variables here, too. `%ranks` shows the state of each rank, and `%ranks restart`
+# starts all of them again, with empty memories.
 
 # %% [markdown]
 # ## How good were your predictions?
 #
-# The next cell divides each number that you predicted by what was found. Your predictions are kept beside this notebook, in the folder
-# `.fourranks`; when you change one and run its cells again, the last one counts.
+# The next cell compares each number that you predicted with the result of the run. Your predictions are kept
+# beside this notebook, in the folder `.fourranks`. If you change a prediction and run its cells again, the
+# last one counts.
 
 # %%
 review()
@@ -189,7 +194,7 @@ review()
 # | **collective** | a call that all ranks make together, such as an all-reduce |
 # | **all-reduce** | gives every rank the sum of all ranks' tensors |
 # | **backend** | the library that moves the data: Gloo or NCCL |
-# | **deadlock** | ranks that wait for something that cannot happen any more |
+# | **deadlock** | ranks wait for something that can no longer happen |
 #
 # Every other term is explained where it is first needed, and in the [glossary](../../docs/glossary.md).
 #

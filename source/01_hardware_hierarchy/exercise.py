@@ -13,14 +13,14 @@
 # %% [markdown]
 # # 01 Hardware hierarchy: can you say how long it takes before you run it?
 #
-# Before a line of distributed code is written, somebody has to know what limits it: arithmetic, memory, or a link. Here you write
-# the five small tools with which that is worked out.
+# Before you write distributed code, you have to know what limits it: arithmetic, memory, or a link. Here you
+# write five small tools that tell you.
 #
 # You will
 #
 # - say from shapes alone whether a matrix multiplication is limited by arithmetic or by memory,
-# - work out how long bytes take over any chain of links,
-# - read how a machine's GPUs are joined, and measure how fast its memory is.
+# - compute how long bytes take over any chain of links,
+# - read how a machine's GPUs are connected, and measure how fast its memory is.
 #
 # 1 to 2 hours · 1 rank (the checks start their own) · no GPU needed
 #
@@ -28,12 +28,13 @@
 # [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
-# ## Rules of the game
+# ## Rules
 #
 # **Units.** Everything is in base units: bytes, seconds, bytes per second, operations per second. Bandwidths are those of *one*
 # direction. Convert to GB/s (10⁹) when you print, never before.
 #
-# **Operations.** A multiplication is one, an addition is one, so a multiply-add is two: that is how vendors count FLOP/s.
+# **Operations.** A multiplication is one operation and an addition is one, so a multiply-add is two. Vendors
+# count FLOP/s in the same way.
 #
 # **Numbers** are plain Python floats, not tensors.
 
@@ -55,8 +56,8 @@ from fourranks.figures import published
 #
 # **Difficulty** ●○○○○ · **Importance** ●●●●○ · **about 10 minutes**
 #
-# `matmul_intensity(m, n, k, bytes_per_element)`: how many operations does a matrix multiplication (m × k) @ (k × n) do for each byte that
-# passes between memory and chip, if each matrix passes exactly once?
+# `matmul_intensity(m, n, k, bytes_per_element)` returns how many operations a matrix multiplication (m × k) @
+# (k × n) does for each byte that passes between memory and chip, if each matrix passes exactly once.
 #
 # ```
 #            k              n              n
@@ -88,7 +89,8 @@ def matmul_intensity(m: int, n: int, k: int, bytes_per_element: int) -> float:
 
 
 # %% [markdown]
-# Try it: the course's MLP has layers of 1024 × 1024, and each rank a batch of 128. What do you expect in bfloat16, and for a batch of 1?
+# Try it: the course's MLP has layers of 1024 × 1024, and each rank has a batch of 128. What do you expect in
+# bfloat16, and for a batch of 1?
 
 # %%
 for batch in (1, 128, 4096):
@@ -140,7 +142,7 @@ def attainable_flops(intensity: float, peak_flops: float, bandwidth: float) -> f
 
 
 # %% [markdown]
-# Both functions together, on published figures. For which GPUs does the batch have to be largest?
+# The next cell uses both functions on published figures. Which GPU needs the largest batch?
 
 # %%
 for gpu in published.GPUS.values():
@@ -183,17 +185,19 @@ check.attainable_flops(attainable_flops, cases=40, seed=1302)
 #
 # **Difficulty** ●●○○○ · **Importance** ●●●●○ · **about 15 minutes**
 #
-# `transfer_seconds(num_bytes, hops, pipelined=False)`: how long do bytes take from here to there?
+# `transfer_seconds(num_bytes, hops, pipelined=False)` returns how long bytes take from one end of a chain of
+# links to the other.
 #
 # | | |
 # |---|---|
 # | `num_bytes` | how many; may be 0 |
-# | `hops` | a list of `(latency_seconds, bytes_per_second)`, one for each link on the way; may be empty: then the bytes are there already |
+# | `hops` | a list of `(latency_seconds, bytes_per_second)`, one for each link on the way; may be empty: then the bytes have already arrived |
 # | `pipelined` | see below |
 # | returns | seconds from the start until the last byte has arrived |
 #
-# Not pipelined (*store and forward*), each hop waits until it has the whole message. Pipelined, it passes on what has arrived while more comes in: the first byte
-# still meets every latency, and from then on bytes flow through all links at once, as fast as the slowest lets them.
+# Without pipelining (*store and forward*), each hop waits until it has the whole message. With pipelining, it
+# passes on the first bytes while more come in. The first byte still pays every latency; after that bytes flow
+# through all links simultaneously, as fast as the slowest link allows.
 #
 # ```
 # not pipelined                                   pipelined
@@ -203,10 +207,11 @@ check.attainable_flops(attainable_flops, cases=40, seed=1302)
 # ```
 #
 # <details><summary>Hint 1</summary>
-# One hop takes latency + num_bytes / bandwidth. With one hop both ways are the same.
+# One hop takes latency + num_bytes / bandwidth. With one hop, pipelining makes no difference.
 # </details>
 # <details><summary>Hint 2</summary>
-# Pipelined: the sum of all latencies, plus num_bytes over the smallest bandwidth. Python's <code>min</code> wants to know what to do with an empty list.
+# Pipelined: the sum of all latencies, plus num_bytes over the smallest bandwidth. Python's <code>min</code>
+# needs a <code>default</code> for an empty list.
 # </details>
 
 
@@ -221,8 +226,9 @@ def transfer_seconds(num_bytes: int, hops: list[tuple[float, float]], pipelined:
 
 
 # %% [markdown]
-# 350 MB of gradients, from a GPU to one in another machine: over the CPUs and 10-gigabit Ethernet, over InfiniBand straight from GPU memory, and, in
-# the same machine, over NVLink (bandwidths as published; latencies rough, with what software adds). Which step of the classic path would you improve first?
+# 350 MB of gradients, from a GPU to one in another machine: over the CPUs and 10-gigabit Ethernet, over
+# InfiniBand straight from GPU memory, and, in the same machine, over NVLink. Bandwidths are as published;
+# latencies are rough and include the software. Which step of the classic path would you improve first?
 
 # %%
 pcie, ethernet, infiniband, nvlink = (10e-6, 63e9), (30e-6, 1.25e9), (5e-6, 50e9), (2e-6, 450e9)
@@ -242,13 +248,13 @@ check.transfer_seconds(transfer_seconds, cases=30, seed=1303)
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●○○ · **about 30 minutes**
 #
-# `parse_topology(text)`: what `nvidia-smi topo -m` prints, as a dictionary that a program can ask.
+# `parse_topology(text)` turns the output of `nvidia-smi topo -m` into a dictionary that a program can use.
 #
 # | | |
 # |---|---|
-# | `text` | the whole output: a head line, a row for each device, then a legend |
+# | `text` | the whole output: a header line, a row for each device, then a legend |
 # | returns | for each row and column its entry: `{("GPU0", "GPU1"): "NV18", ("GPU0", "NIC0"): "PIX", …}`, devices with themselves (`"X"`) included |
-# | raises | `ValueError` that says what is wrong, if the text is anything else than a complete listing |
+# | raises | `ValueError` that says what is wrong, if the text is anything other than a complete listing |
 #
 # Entries are `X`, `NV` with a number, `PIX`, `PXB`, `PHB`, `NODE`, `SYS`, and `SOC` for `SYS` in old drivers. This is a real listing:
 
@@ -256,25 +262,29 @@ check.transfer_seconds(transfer_seconds, cases=30, seed=1303)
 print(published.topology("4_a100"))
 
 # %% [markdown]
-# There are more of them, from eleven machines: `published.TOPOLOGIES` says what they are. Look at a few before you write anything (`print(repr(…))` shows
-# what is not visible), for they differ: network cards have names of their own or are called `NIC0`; columns are apart by tabs or by spaces; a new driver underlines the head
-# line with terminal codes, `\x1b[4m` before it and `\x1b[0m` after it; what follows the entries in a row (CPU affinity and the like) may be missing. A job that was given one GPU, or a
-# slice of one (MIG), sees a table of one row.
+# There are more of them, from eleven machines: `published.TOPOLOGIES` lists them. They differ, so look at a
+# few before you write anything; `print(repr(…))` shows invisible characters. Network cards have names of
+# their own or are called `NIC0`. Columns are separated by tabs or by spaces. A new driver underlines the
+# header line with terminal codes, `\x1b[4m` before it and `\x1b[0m` after it. The columns after the entries
+# of a row, such as CPU affinity, may be missing. A job that was given one GPU, or a slice of one (MIG), sees
+# a table of one row.
 #
-# Every listing that is read right earns its part of the points, whatever becomes of the others.
+# Every listing that is parsed correctly earns its share of the points, independently of the others.
 #
-# No listing is, for instance, "No devices were found", a table with a row too few, a row torn off in the middle, or a table with entries that are none of those above.
+# Raise `ValueError` for anything else, for example "No devices were found", a table with a missing row, a row
+# that breaks off in the middle, or a table with other entries than those above.
 #
 # <details><summary>Hint 1</summary>
-# <code>line.split()</code> cuts at tabs and at spaces alike. The devices are the words of the head line before <code>CPU</code>.
+# <code>line.split()</code> splits at tabs and at spaces. The devices are the words of the header line before <code>CPU</code>.
 # </details>
 # <details><summary>Hint 2</summary>
-# The head line is the first one whose first word is <code>GPU0</code> after the terminal codes are removed: <code>re.sub(r"\x1b\[\d*m", "", text)</code>.
-# The rows follow right below it, as many as there are devices.
+# The header line is the first one whose first word is <code>GPU0</code> after the terminal codes are removed:
+# <code>re.sub(r"\x1b\[\d*m", "", text)</code>. The rows follow right below it, as many as there are devices.
 # </details>
 # <details><summary>Hint 3</summary>
-# A row is right if its first word is the device whose turn it is, and the next words, as many as there are devices, are all known entries
-# (<code>re.fullmatch(r"X|NV\d+|PIX|…", entry)</code>). Everything else is a <code>ValueError</code>.
+# A row is valid if its first word is the expected device, and the next words, one for each device, are all
+# known entries: <code>re.fullmatch(r"X|NV\d+|PIX|…", entry)</code>. For everything else raise
+# <code>ValueError</code>.
 # </details>
 
 
@@ -306,7 +316,8 @@ def parse_topology(text: str) -> dict[tuple[str, str], str]:
 
 
 # %% [markdown]
-# Ask it something that matters when ranks are placed on machines: which network card is close to which GPU?
+# Use it for a question that matters when you place ranks on machines: which network card is close to which
+# GPU?
 
 # %%
 links = parse_topology(published.topology("8_h200"))
@@ -327,25 +338,30 @@ check.parse_topology(parse_topology, names=("8_v100", "4_h100"), seed=1304)
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 30 minutes**
 #
-# `measure_copy_bandwidth(num_bytes)`: bytes per second at which this machine copies memory, each byte counted twice, because it is read *and* written.
+# `measure_copy_bandwidth(num_bytes)` returns the bytes per second at which this machine copies memory. Each
+# byte counts twice, because it is read *and* written.
 #
 # | | |
 # |---|---|
 # | `num_bytes` | the size of each of two tensors of `torch.uint8`, one byte an element |
 # | returns | 2 · `num_bytes` over the **median** duration of at least 5 copies, `destination.copy_(source)` |
 #
-# Measuring is harder than it looks. The check runs your function on a machine on which two things happen that happen on real ones, too: the **first copy into new
-# memory** takes 20 times as long, since the operating system hands out pages only when they are touched; and **now and then** a copy takes 15 times as
-# long, since another program had the processor. Neither may show in your result, to within 1 %.
+# Measuring is harder than it looks. The check runs your function on a simulated machine with two problems
+# that real machines have, too. The **first copy into new memory** takes 20 times as long, since the operating
+# system hands out pages only when they are touched. And **now and then** a copy takes 15 times as long, since
+# another program had the processor. Neither may change your result by more than 1 %.
 #
-# The check knows the right answer because that machine is made up: every clock of the module `time` shows a time that passes only while you copy. Then it
-# runs your function once more, with real clocks on the real machine, and compares with what it measures there itself.
+# On the simulated machine every clock of the module `time` advances only while you copy, so the check knows
+# the right answer. Then it runs your function once more, with real clocks on the real machine, and compares
+# the result with its own measurement.
 #
 # <details><summary>Hint 1</summary>
-# Everything is allocated and copied once before the first look at the clock. Then time each copy by itself: <code>time.perf_counter()</code> before and after.
+# Allocate everything and copy once before you start the clock. Then time each copy separately:
+# <code>time.perf_counter()</code> before and after.
 # </details>
 # <details><summary>Hint 2</summary>
-# Collect the durations in a list; <code>statistics.median</code> does not care for a few that are far too long. A mean does.
+# Collect the durations in a list. A few that are far too long do not change <code>statistics.median</code>,
+# but they do change a mean.
 # </details>
 # <details><summary>Hint 3</summary>
 # <code>torch.ones(num_bytes, dtype=torch.uint8)</code> and <code>torch.zeros_like</code> of it.
@@ -373,8 +389,8 @@ for exponent in (12, 16, 20, 24, 27):
     print(f"{2**exponent:11,} bytes: {measure_copy_bandwidth(2**exponent) / 1e9:6.1f} GB/s")
 
 # %% [markdown]
-# Where are the caches? For small tensors you mostly see the price of a call from Python; the lecture gets around that. And on a GPU, what would be missing between the copy and
-# the second look at the clock?
+# Where are the caches? For small tensors you mostly measure the cost of a call from Python; the lecture shows
+# how to avoid that. And on a GPU, what would be missing between the copy and the second reading of the clock?
 
 # %% nbgrader={"grade": true, "grade_id": "measure_copy_bandwidth_check", "locked": true, "points": 20, "schema_version": 3, "solution": false, "task": false}
 check.measure_copy_bandwidth(measure_copy_bandwidth)
@@ -383,10 +399,12 @@ check.measure_copy_bandwidth(measure_copy_bandwidth, num_bytes=(1, 4099, 30_000_
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 2 (graded by hand).** The backward pass needs a tensor of 2 GB that the forward pass made with 10¹³ operations out of inputs that are still there. You
-# have 8 H100 SXM in one node. Compare three plans: *keep* it in the GPU's own memory; *shard* it, so that each GPU keeps an eighth and gathers the other seven
-# eighths over NVLink when they are needed; *recompute* it at half the peak rate. For each, give the memory it occupies on each GPU in the meantime, and estimate the time that it adds. When would you choose which,
-# and what changes if the 8 GPUs stand in 8 different nodes?
+# **Question 2 (graded by hand).** The backward pass needs a tensor of 2 GB that the forward pass computed
+# with 10¹³ operations from inputs that are still in memory. You have 8 H100 SXM in one node. Compare three
+# plans: *keep* it in the GPU's own memory; *shard* it, so that each GPU keeps an eighth and gathers the other
+# seven eighths over NVLink when they are needed; *recompute* it at half the peak rate. For each plan, give
+# the memory that it occupies on each GPU in the meantime, and estimate the time that it adds. When would you
+# choose which plan, and what changes if the 8 GPUs are in 8 different nodes?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "replicate_shard_recompute", "locked": false, "points": 10, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 2**
@@ -411,7 +429,8 @@ check.measure_copy_bandwidth(measure_copy_bandwidth, num_bytes=(1, 4099, 30_000_
 # ## What you have now
 #
 # - You can say from shapes alone what limits a matrix multiplication, and by how much.
-# - You can work out what a transfer costs over any chain of links, and why pipelining makes the slowest one decide.
+# - You can compute the cost of a transfer over any chain of links, and explain why the slowest link decides
+#   when it is pipelined.
 # - You can read a machine's topology with a program, and measure its memory without fooling yourself.
 #
 # Next: *02 collectives*. Many ranks, and what they say to each other.

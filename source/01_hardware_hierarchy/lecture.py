@@ -17,21 +17,25 @@
 #
 # You will
 #
-# - see the caches of the machine that you are sitting at, and draw its roofline beside those of an H100 and its relatives,
-# - know how far away data is, from a register to another node, in bytes per second and in seconds, and read from `nvidia-smi topo -m` which way it will take,
-# - decide with numbers whether something is better kept, sharded or recomputed.
+# - see the caches of your own machine, and draw its roofline beside those of an H100 and its relatives,
+# - know how far away data is, from a register to another node, in bytes per second and in seconds, and read
+#   from `nvidia-smi topo -m` which path it will take,
+# - decide with numbers whether to replicate, shard or recompute a tensor.
 #
 # 70 minutes · 4 ranks · Gloo on any laptop; on a machine with GPUs the same cells measure these
 #
 # [The exercise](../../exercises/01_hardware_hierarchy/exercise.ipynb) · [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 #
-# Before each run there is a question with a variable for your answer. Fill it in before you run on. If you leave it at
-# `None`, everything works just the same; but a wrong guess is worth more than none.
+# Before each run there is a question with a variable for your answer. Fill it in before you go on. If you
+# leave it at `None`, everything still works, but even a wrong guess teaches more than none.
 #
-# **Words that this lecture uses before lecture 02 explains them.** You know ranks, `%%ranks` and `world.pull` from lecture 00. `%%ranks 0` runs a cell on rank 0 alone. `device` is where a rank's
-# tensors live: its GPU, or the CPU. `dist.barrier()` lets the ranks meet, `isend` and `recv` pass a message between two of them, and `all_gather_single` collects a piece from each. `--trace` draws who
-# computed and who waited. In its drawings and tables the *bubble* is the share of time that a rank waits, *lost* is that time added up over the ranks, *algbw* is bytes over time, and *busbw* what a
-# link carried for it.
+# **Words that this lecture uses before lecture 02 explains them.** You know ranks, `%%ranks` and `world.pull`
+# from lecture 00. `%%ranks 0` runs a cell on rank 0 alone. `device` is where a rank's tensors live: its GPU,
+# or the CPU. `dist.barrier()` makes all ranks wait for one another, `isend` and `recv` pass a message between
+# two of them, and `all_gather_single` collects a piece from each. `--trace` draws which ranks computed and
+# which waited. In its drawings and tables the *bubble* is the share of time that a rank waits, *lost* is that
+# time added up over the ranks, *algbw* is bytes divided by time, and *busbw* is the bandwidth that a link had
+# to deliver for it.
 
 # %%
 # %load_ext fourranks
@@ -61,14 +65,18 @@ ledger.answers(remembered)
 # %% [markdown]
 # ## 1. Why more than one?
 #
-# Three things drive people to distributed training: the model **does not fit** into one GPU; it fits, but only with **batches so tiny** that training is
-# slow and noisy (one more sample and it is out of memory); or it fits, and training on all of Wikipedia, say, **would take years**.
+# There are three reasons for distributed training. The model **does not fit** into one GPU. Or it fits, but
+# leaves memory only for **batches so tiny** that training is slow and noisy. Or it fits, but training on all
+# of Wikipedia, say, **would take years**.
 #
-# The first and the third deserve a number. Training costs about 6 operations for each parameter and token. Forward, each weight is multiplied with one number of the token and added to a
-# sum: 2 operations. Backward does two such products, one for the gradient of the layer's input and one for that of its weights: 4 more. And with mixed-precision Adam it keeps about 16 bytes
-# for each parameter (weights, gradients, and what Adam remembers). GPT-3 has 175 billion parameters and saw 300 billion tokens.
+# The first and the third deserve a number. Training costs about 6 operations for each parameter and token.
+# Forward, each weight is multiplied with one number of the token and added to a sum: 2 operations. Backward
+# does two such products, one for the gradient of the layer's input and one for that of its weights: 4 more.
+# And with mixed-precision Adam it keeps about 16 bytes for each parameter (weights, gradients, and what Adam
+# remembers). GPT-3 has 175 billion parameters and was trained on 300 billion tokens.
 #
-# **Question.** How many years would one H100 take at half of its peak, and how many H100s does it take only to hold those bytes?
+# **Question.** How many years would one H100 take at half of its peak, and how many H100s are needed just to
+# hold those bytes?
 
 # %%
 gpt3 = {"years": None, "GPUs": None}  # your predictions
@@ -93,19 +101,25 @@ print(
 # (GPT-3), and models outgrow machines. You may read that "GPU FLOPS double every 2.5 years": the study behind it found that FLOP/s **per dollar** doubled in 2.46 years (in 2.07 for
 # the GPUs used in machine learning, 2.95 for the fastest ones).
 #
-# With many machines come two costs that one machine does not have: **communication** (time in which bytes travel and nobody computes) and **synchronization** (ranks that stand and wait for the
-# slowest). Keeping both small is what the rest of the course does: in its first part the building blocks (this lecture, collectives, benchmarking), in its second the strategies (data, sharded,
-# tensor and pipeline parallelism, then all of them together), each written from scratch, run, and measured against its theory.
+# Many machines bring two costs that one machine does not have. **Communication** is time in which bytes
+# travel and no rank computes. **Synchronization** is time in which ranks wait for the slowest one. The rest
+# of the course is about keeping both small. Its first part teaches the building blocks: this lecture,
+# collectives, benchmarking. Its second part teaches the strategies: data, sharded, tensor and pipeline
+# parallelism, then all of them together. Each strategy is written from scratch, run, and compared with its
+# theory.
 #
-# All of it follows one sentence: **organize the computation so that data moves as little and as short a way as possible.** For a *single* GPU that means to fuse
-# and to tile, so that fewer bytes pass between memory and chip. The rest of the course applies the same idea beyond a single GPU.
+# One sentence sums it up: **organize the computation so that data moves as little, and over as short a
+# distance, as possible.** For a *single* GPU that means fusion and tiling, so that fewer bytes pass between
+# memory and chip. The rest of the course applies the same idea beyond a single GPU.
 
 # %% [markdown]
 # ## 2. How far is the data?
 #
-# A **GPU** is some hundred **streaming multiprocessors** (SMs) around one cache and one memory. You may hear that "the SMs are the ALUs"; an SM is closer to a small processor. It has arithmetic units and tensor
-# cores, schedulers that hand them work, a **register file** of 256 KB, and 256 KB of **L1** cache, a part of which a kernel can use as a scratchpad (*shared memory*). All SMs share the **L2** cache and the **HBM**,
-# the memory whose size is on the box. Eight such GPUs, two CPUs and some network cards make a **node**.
+# A **GPU** is some hundred **streaming multiprocessors** (SMs) around one cache and one memory. You may hear
+# that "the SMs are the ALUs"; an SM is closer to a small processor. It has arithmetic units and tensor cores,
+# schedulers that hand them work, a **register file** of 256 KB, and 256 KB of **L1** cache, a part of which a
+# kernel can use as a scratchpad called *shared memory*. All SMs share the **L2** cache and the **HBM**, the
+# memory whose size is advertised. Eight such GPUs, two CPUs and some network cards make a **node**.
 #
 # Operands are far away from the units that need them. Everything further down in this list is larger and slower:
 #
@@ -134,12 +148,16 @@ print(f"to launch a kernel: {1e6 * published.KERNEL_LAUNCH:.0f} µs")
 print(f"to all-reduce 32 KiB on 8 GPUs of a node: {1e6 * published.SMALL_ALL_REDUCE:.0f} µs")
 
 # %% [markdown]
-# The axes are logarithmic: one step to the right is a factor of ten. Sizes and the bandwidths from HBM on are as published. Those of registers and L1 are arithmetic: 132 SMs, each of which
-# reads 1,536 bytes of registers and 128 of L1 in a cycle, at 1.98 GHz. That of L2 was measured by third parties. Latencies are orders of magnitude, for the first byte from GPU to GPU; the
-# port of an InfiniBand adapter alone takes 0.6 µs. Bandwidth falls by about a hundred from registers to HBM, and by more than seven at the step to the next GPU.
+# The axes are logarithmic: one step to the right is a factor of ten. The sizes, and the bandwidths from HBM
+# on, are as published. The bandwidths of registers and L1 are computed: 132 SMs each read 1,536 bytes of
+# registers and 128 bytes of L1 in a cycle, at 1.98 GHz. The bandwidth of L2 was measured by third parties.
+# Latencies are orders of magnitude, for the first byte from GPU to GPU; the port of an InfiniBand adapter
+# alone takes 0.6 µs. Bandwidth falls by about a hundred from registers to HBM, and by more than seven at the
+# step to the next GPU.
 #
-# Did you say 3.7, or 4? Then you divided by **900 GB/s**, the figure on the box. It adds up *both directions* of 18 links. What leaves this GPU uses one of them: 450 GB/s, and reading
-# memory is 7.4 times faster. Half of the misunderstandings about links come from this factor of two, and the other half from these:
+# Did you say 3.7, or 4? Then you divided by **900 GB/s**, the advertised figure. It adds up *both directions*
+# of 18 links. Data that leaves this GPU uses only one direction: 450 GB/s. So reading memory is 7.4 times as
+# fast. This factor of two is a frequent misunderstanding. These are others:
 #
 # | you may read | published |
 # |---|---|
@@ -148,7 +166,8 @@ print(f"to all-reduce 32 KiB on 8 GPUs of a node: {1e6 * published.SMALL_ALL_RED
 # | "1,979 TFLOP/s" | with every other weight being zero (2:4 sparsity). Dense: 989 |
 # | "NVSwitch connects GPUs across nodes" | in an HGX or DGX H100 the 4 NVSwitch chips are **inside** the node and join its 8 GPUs. Between nodes there is a network card of 50 GB/s for each GPU, 9 × slower. (The exceptions have names: NVLink Switch System, NVL72 racks.) |
 #
-# You need not know these by heart. But a plan that counts on both 3.9 TB/s and 900 GB/s needs a machine that nobody sells.
+# You need not know these by heart. But a plan that relies on both 3.9 TB/s and 900 GB/s needs a machine that
+# nobody sells.
 
 # %%
 for name, gpu in published.GPUS.items():
@@ -160,12 +179,15 @@ for name, gpu in published.GPUS.items():
 # %% [markdown]
 # ## 3. This machine measures itself
 #
-# Published figures are promises. What does the machine in front of you do? We let rank 0 copy memory: small pieces that fit into its caches, then larger and larger ones. A copy of
-# n bytes moves 2n, because it reads n and writes n.
+# Published figures are promises. What does the machine in front of you achieve? We let rank 0 copy memory:
+# first pieces small enough for its caches, then larger and larger ones. A copy of n bytes moves 2n bytes,
+# because it reads n and writes n.
 #
-# Two details make the difference between a measurement and a number. First, we take the *shortest* of several runs, as memory benchmarks do: it shows what the machine can do when nothing
-# interferes. (That is the question here. What you will *get* in a long run is another question, and its answer is the median: lecture 03, and the exercise.) Second, a call from Python takes
-# a microsecond, in which an L1 cache delivers 200 KB; so each call copies the same piece many times over.
+# Two details make the difference between a measurement and a number. First, we take the *shortest* of several
+# runs, as memory benchmarks do: it shows what the machine can do when nothing interferes. If you ask instead
+# what you will *get* in a long run, the median is the answer; lecture 03 and the exercise use it. Second, a
+# call from Python takes a microsecond, in which an L1 cache delivers 200 KB; so each call copies the same
+# piece many times over.
 
 
 # %%
@@ -229,9 +251,11 @@ guess = None if cache_over_memory is None else memory * cache_over_memory
 copies({"rank 0 alone": alone}, caches, guess, "Copies by rank 0 of this machine")
 
 # %% [markdown]
-# The curve is a staircase, and each step is a cache that has become too small: the dotted lines are the sizes that the operating system reports. Nobody told the program about caches; the
-# same line of code is faster or slower by the factor printed above, depending only on *where its data is*. (A last-level cache that is shared with other programs, or other virtual machines,
-# ends before its nominal size. On a GPU the first step is the L2 cache.)
+# The curve is a staircase, and each step is a cache that has become too small: the dotted lines are the sizes
+# that the operating system reports. The program knows nothing about caches. The same line of code is faster
+# or slower by the factor printed above, depending only on *where its data is*. A last-level cache that is
+# shared with other programs, or with other virtual machines, ends before its nominal size. On a GPU the first
+# step is the L2 cache.
 #
 # Now all four ranks at once, each with data of its own.
 #
@@ -293,24 +317,31 @@ finding(
 )
 
 # %% [markdown]
-# Private caches come with the processor: p idle processors copy p times as fast (the mark), however many ranks there are. Memory is shared: one processor alone may not use all of its bandwidth, but when it is used up, each further rank makes the others' part smaller. That is the
-# whole reason why distributed training measures everything *per link*: adding ranks adds arithmetic at once, but bandwidth only where each rank brings a link of its own.
+# Each processor has its own private caches: p idle processors copy p times as fast, which is the mark in the
+# chart, however many ranks there are. Memory is shared. One processor alone may not use all of its bandwidth,
+# but once the bandwidth is used up, each further rank takes a part of the others' share. That is why
+# distributed training measures everything *per link*: every added rank adds arithmetic, but it adds bandwidth
+# only if it brings a link of its own.
 #
-# And look up: the *slow* memory of a GPU, from which data is fetched as seldom as possible, is faster than all the L1 caches that these ranks used.
+# Look at the top of the chart, too: the *slow* memory of a GPU, from which kernels fetch as rarely as
+# possible, is faster than all the L1 caches that these ranks used.
 
 # %% [markdown]
 # ## 4. The roofline
 #
-# Memory delivers bytes, arithmetic units use them up. Which of the two is the limit depends on one property of the work, its **arithmetic intensity**: operations for each byte that passes
-# between memory and chip. A multiplication of matrices (m × k) @ (k × n) does 2·m·n·k operations on (m·k + k·n + m·n) elements. If a machine has peak π and bandwidth B, work of intensity I
-# runs at no more than
+# Memory delivers bytes, and arithmetic units consume them. Which of the two is the limit depends on one
+# property of the work, its **arithmetic intensity**: operations for each byte that passes between memory and
+# chip. A multiplication of matrices (m × k) @ (k × n) does 2·m·n·k operations on (m·k + k·n + m·n) elements.
+# If a machine has peak π and bandwidth B, work of intensity I runs at no more than
 #
 # $$\min(\pi,\ I \cdot B)$$
 #
-# operations per second: drawn over I, a roof with a slope and a flat part. They meet at the **ridge**, I = π/B.
+# operations per second. Plotted against I, this limit is a roof with a slope and a flat part. They meet at
+# the **ridge**, I = π/B.
 #
-# We measure both ends on rank 0, and then climb: a batch of 1, 2, 4, … rows times one matrix of 4096 × 4096, which is how a layer is used. With a batch of one, each weight is
-# read for a single multiply-add; with 512 it serves 512 of them.
+# We measure both parts of the roof on rank 0. Then we climb it: we multiply a batch of 1, 2, 4, … rows by one
+# matrix of 4096 × 4096, as a layer does. With a batch of one, each weight is read for a single multiply-add;
+# with a batch of 512 it serves 512 of them.
 #
 # **Question.** Where is this machine's ridge? In other words: how many operations does it do in the time in which one byte comes from memory?
 
@@ -368,16 +399,22 @@ print(
 )
 
 # %% [markdown]
-# Few rows belong under the slope, many under the flat part. Two things to take home:
+# Points with few rows belong under the slope, points with many rows under the flat part. Two things to
+# remember:
 #
-# - **A roof is a limit, not a promise.** A point is below it when a library is not at its best for a shape: a few rows neither fill a kernel's tiles nor let it stream like a copy. At the
-#   left a point may also be above the slope, which was measured with copies: a product with one row hardly writes anything, and reading alone is faster.
+# - **A roof is a limit, not a promise.** A point is below it when a library is not at its best for a shape: a
+#   few rows neither fill a kernel's tiles nor let it stream like a copy. At the left a point may also be
+#   above the slope. The slope was measured with copies, but a product with one row hardly writes anything,
+#   and reading alone is faster.
 # - **A larger batch buys intensity.** The course's example later on, 128 rows × (1024 × 1024), has 51 operations per byte in float32 and 102 in bfloat16. That is beyond the ridge of a laptop and far below the 295 of
 #   an H100, which would run it at a third of its peak, at best.
 #
-# GPUs have a *higher* ridge than CPUs, for like numbers, too: an H100 without its tensor cores does 67 TFLOP/s in float32, which makes 67 / 3.35 = 20. (The roofs above compare this
-# processor's float32 with the tensor cores' bfloat16.) From A100 to H100 it nearly doubled, since arithmetic grew faster than bandwidth; an H200 has the same arithmetic and a faster memory.
-# And memory is only the first slope. Divide an H100's peak by its NVLink instead of its HBM, and by its share of the network:
+# GPUs have a *higher* ridge than CPUs. The roofs above compare this processor's float32 with the tensor
+# cores' bfloat16, but the ridge is also higher when both use float32: an H100 without its tensor cores does
+# 67 TFLOP/s, so its ridge is at 67 / 3.35 = 20. From A100 to H100 the ridge nearly doubled, since arithmetic
+# grew faster than bandwidth; an H200 has the same arithmetic and a faster memory. Memory is only the first
+# slope. Divide an H100's peak by the bandwidth of its NVLink instead of its HBM, and then by that of its
+# network card:
 
 # %%
 for name, bandwidth in {
@@ -388,16 +425,19 @@ for name, bandwidth in {
     print(f"{name:24} {h100.bf16_flops / bandwidth:7,.0f} operations per byte")
 
 # %% [markdown]
-# So each byte that leaves the GPU for another node must be worth some 19,800 operations, or the tensor cores wait. "Keep intensity high" is the same advice at every level; only the price differs.
+# So for each byte that leaves the GPU for another node, the GPU must have some 19,800 operations to do, or
+# the tensor cores wait. "Keep intensity high" is the same advice at every level; only the price differs.
 
 # %% [markdown]
 # ## 5. Bytes that need not move: fusion and tiling
 #
-# If traffic is the limit, then the way to be faster is to save traffic. Inside one GPU there are two ways.
+# If traffic is the limit, saving traffic makes the program faster. Inside one GPU there are two ways to do
+# that.
 #
-# **Fusion.** A chain of elementwise operations, each a kernel of its own, reads and writes the whole tensor each time. Done in one kernel, each element is read once, goes through the whole chain in
-# registers, and is written once. A compiler does that (`torch.compile`); here we get most of it by hand: take a piece that fits into the cache, do *all* operations on it, and only then take
-# the next.
+# **Fusion.** A chain of elementwise operations, each a kernel of its own, reads and writes the whole tensor
+# each time. If one kernel does the whole chain, each element is read once, goes through all operations in
+# registers, and is written once. A compiler such as `torch.compile` does that. Here we get most of the gain
+# by hand: take a piece that fits into the cache, do *all* operations on it, and only then take the next.
 #
 # Our chain evaluates a polynomial: one multiplication into a new tensor (reads X, writes X), then four times a multiplication (reads 2X, writes X) and an addition (reads X, writes X): 22·X bytes of traffic where 2·X would do.
 #
@@ -441,7 +481,8 @@ print(
 compare(timed, unit="ms", title="A polynomial of 16 million numbers")
 
 # %% [markdown]
-# Is memory still the limit? Each bar's bytes and operations over its time say so. Both go onto the roofline of section 4: 9 operations for each element, and 22 or 2 passes of 4 bytes.
+# Is memory still the limit? To find out, divide each bar's bytes and operations by its time, and place both
+# bars on the roofline of section 4. Each element takes 9 operations, and 22 or 2 passes of 4 bytes.
 
 # %%
 elements, passes = 2**24, {"all at once": 22, "piece by piece": 2}
@@ -463,13 +504,18 @@ roofline(
 )
 
 # %% [markdown]
-# Same operations, same order, same bits. Only the *time between* the uses of an element has changed: while its piece is in the cache, eight of nine operations do not touch memory at all.
-# The factor of 11 is out of reach as soon as something else becomes the limit. The roof was measured with matrix products, which multiply and add in one instruction; single multiplications
-# and additions, each a pass through the cache, cannot come near it. (A GPU's L2 gains less this way: it pays in kernel launches of 5 to 10 µs. That is why on GPUs the chain becomes *one*
-# kernel, in which each element stays in a register.)
+# Same operations, same order, same bits. Only the *time between* the uses of an element has changed: while
+# its piece is in the cache, eight of nine operations do not touch memory at all. The factor of 11 is out of
+# reach as soon as something else becomes the limit. The roof was measured with matrix products, which
+# multiply and add in one instruction; single multiplications and additions, each a pass through the cache,
+# cannot come near it. On a GPU, working piece by piece in L2 gains less, because every piece costs kernel
+# launches of 5 to 10 µs. That is why on GPUs the chain becomes *one* kernel, in which each element stays in a
+# register.
 #
-# **Tiling** does the same for a multiplication of matrices. Each element of an n × n matrix is needed n times. Fetched from memory each time, that is 2n³ elements of traffic; but if a block of T × T results is worked out together, from tiles that
-# lie in shared memory, each element that is fetched serves T results, and traffic falls to 2n³/T.
+# **Tiling** does the same for a multiplication of matrices. Each element of an n × n matrix is needed n
+# times. If each use fetches it from memory, the traffic is 2n³ elements. But if a block of T × T results is
+# computed together, from tiles that lie in shared memory, each fetched element serves T results, and the
+# traffic falls to 2n³/T.
 #
 # **Question.** n = 8192 in bfloat16 on an H100. How many milliseconds does the traffic take with tiles of 32 × 32? And with tiles of 197 × 197, the largest of which three fit into the 228 KB that one SM has?
 
@@ -491,7 +537,8 @@ for tile in (1, 32, largest):
 # Without tiles a GPU would spend more than half a second fetching operands for a millisecond of arithmetic. Tiles in one SM bring that down to three times the arithmetic; the L2 cache, from which neighbouring SMs get
 # the same tiles, does the rest. You saw the effect in the roofline: one row at a time reads all weights again for each row; 512 rows together read them once.
 #
-# So much for one GPU: *fuse and tile, to save traffic between memory and chip*. From here on it is about the traffic **between** GPUs. The means are new (replicate, shard, recompute); the idea is not.
+# So much for one GPU: *fuse and tile, to save traffic between memory and chip*. The rest of the lecture is
+# about traffic **between** GPUs. The idea is the same; the means are new: replicate, shard, recompute.
 
 # %% [markdown]
 # ## 6. The way to another GPU
@@ -502,8 +549,11 @@ for tile in (1, 32, largest):
 # GPU ──PCIe── CPU ──Ethernet── CPU ──PCIe── GPU
 # ```
 #
-# and each stage has its price: transitions into the operating system's kernel, copies between its buffers and yours, a transport protocol (TCP) that cuts, numbers and acknowledges, and a PCIe bus that is shared with everything else. On the **modern
-# path** a GPU writes into the other's memory: over NVLink and NVSwitch inside a node, and between nodes by a network card that reads GPU memory itself (GPUDirect RDMA), while the CPU looks on.
+# Each stage has its price: transitions into the operating system's kernel, copies between its buffers and
+# yours, a transport protocol (TCP) that splits the data into packets, numbers them and acknowledges them, and
+# a PCIe bus that is shared with all other devices. On the **modern path** a GPU writes directly into the
+# memory of another. Inside a node it does so over NVLink and NVSwitch. Between nodes a network card reads GPU
+# memory by itself (GPUDirect RDMA), and the CPU takes no part.
 #
 # | link, one direction | GB/s | you may read instead |
 # |---|---|---|
@@ -514,11 +564,15 @@ for tile in (1, 32, largest):
 #
 # Real transfers reach some 80 to 90 percent of these: 55 of 63 GB/s from host to an H200, 396 of 450 between two of them.
 #
-# For one link of latency α and bandwidth B, n bytes take α + n/B seconds. Over several links it depends on whether the ones in the middle wait for the whole message (**store and forward**: the times add up) or pass on what they have
-# while more comes in (**pipelined**: the latencies add up, and then the slowest link sets the pace). Our ranks can show it. A message travels from rank 0 over ranks 1 and 2 to rank 3, whole, and then in 16 pieces.
+# For one link of latency α and bandwidth B, n bytes take α + n/B seconds. Over several links there are two
+# cases. With **store and forward**, each station in the middle waits for the whole message, so the times add
+# up. If the transfer is **pipelined**, each station passes on the first bytes while more come in: the
+# latencies add up, and after that the slowest link sets the pace. Our ranks can show both. A message travels
+# from rank 0 over ranks 1 and 2 to rank 3, whole, and then in 16 pieces.
 #
-# The messages are real. But on one machine all of them are copied by the same few processors, and no rank has a link of its own; so each rank plays a gigabit Ethernet, and sleeps before it
-# sends for as long as the link would be busy: 8 MiB take 67 ms.
+# The messages are real, but on one machine the same few processors copy all of them, and no rank has a link
+# of its own. So each rank imitates a gigabit Ethernet link: before it sends, it sleeps for as long as the
+# link would be busy. 8 MiB take 67 ms.
 #
 # **Question.** Three hops. If one takes 1, how long does the message take in one piece, and how long in 16?
 
@@ -577,9 +631,10 @@ ideal = {"3 hops, whole": 3, "3 hops, 16 pieces": 1 + 2 / 16}
 compare(hops, ideal, hops_predicted, "hops", "8 MiB from rank 0 to rank 3, in units of one hop")
 
 # %% [markdown]
-# In 16 pieces it would take 1 + 2/16: the first piece needs three steps, and then one piece arrives in each. What a run takes beyond that are the messages themselves, and waking up from
-# sleep 16 times on a machine that has other work. Two timelines of the same bytes, first whole, then in pieces. A light bar is a rank whose link is busy, a hatched bar is a rank that waits
-# for a message:
+# In 16 pieces it would ideally take 1 + 2/16: the first piece needs three steps, and after that one piece
+# arrives in each step. The rest of the measured time goes to the messages themselves, and to waking up from
+# sleep 16 times on a machine that has other work. Two timelines of the same bytes, first whole, then in
+# pieces. A light bar is a rank whose link is busy, a hatched bar is a rank that waits for a message:
 
 # %%
 # %%ranks --trace
@@ -618,15 +673,18 @@ compare(
 )
 
 # %% [markdown]
-# Read the chart from the bottom. Inside the node the transfer hardly matters; the modern path between nodes costs 9 times as much; and on the classic path over old Ethernet the same bytes
-# take *hundreds of milliseconds*, in which an H100 could have done 10¹⁴ operations. Pipelining helps little there, since one link is so much slower than the rest: compare the two bars of 10
-# GbE, and then those of 100 GbE.
+# Read the chart from the bottom. Inside the node the transfer hardly matters. The modern path between nodes
+# takes 9 times as long. On the classic path over 10-gigabit Ethernet the same bytes take *hundreds of
+# milliseconds*, in which an H100 could have done 10¹⁴ operations. Pipelining helps little there, since one
+# link is so much slower than the others: compare the two bars of 10 GbE, and then the two of 100 GbE.
 #
-# How much of a published bandwidth do whole collectives reach? On 8 A100 an all-reduce runs at 235 of 300 GB/s, on 8 H200 at 367 of 450: about 80 percent, for large messages. (482 of 450
-# has been measured too: there the *switch* adds, and fewer bytes travel than the formula assumes. Lecture 03 takes that apart.) For 32 KiB it is a matter of latency: some 44 µs inside a
-# node. One message of 4 GB is about 3 times as fast as a thousand of 4 MB.
+# How much of a published bandwidth do whole collectives reach? On 8 A100 an all-reduce runs at 235 of 300
+# GB/s, on 8 H200 at 367 of 450: about 80 percent, for large messages. Even 482 of 450 has been measured:
+# there the *switch* does the addition, and fewer bytes travel than the formula assumes. Lecture 03 explains
+# that case. For 32 KiB latency decides: an all-reduce takes some 44 µs inside a node. One message of 4 GB is
+# about 3 times as fast as a thousand of 4 MB.
 #
-# If you have GPUs, here are your own links. Without any, the cell says so.
+# If you have GPUs, the next cell measures your own links. Otherwise it says that there are none.
 
 # %%
 # %%ranks 0-1
@@ -643,8 +701,9 @@ elif rank == 0:
 # %% [markdown]
 # ## 7. Reading a machine: `nvidia-smi topo -m`
 #
-# Before you plan anything on a rented machine, ask it how its GPUs are joined. This is what eight H100 with network cards answer (the listing comes with the course, so that you can read
-# one without owning it):
+# Before you plan anything on a rented machine, ask it how its GPUs are connected. This is the answer of a
+# node with eight H100 and network cards. The listing comes with the course, so you need no such machine to
+# read it:
 
 # %%
 print("\n".join(published.topology("8_h100").splitlines()[:12]))
@@ -661,7 +720,7 @@ print("\n".join(published.topology("8_h100").splitlines()[:12]))
 # | `NODE` | several PCIe bridges of one processor |
 # | `SYS` | over to the other processor (old drivers say `SOC`) |
 #
-# **Question.** GPU 5 has to talk to another node. Through which NIC should it go, and which ones would be the worst?
+# **Question.** GPU 5 has to send to another node. Which NIC should it use, and which ones would be the worst?
 
 # %%
 nic_of_gpu_5 = None  # your prediction, for instance "NIC3"
@@ -673,15 +732,19 @@ print(f"{predicted(nic_of_gpu_5, about='nearest card of GPU 5', was=nearest)}nea
 draw_topology(h100_node, published.TOPOLOGIES["8_h100"])
 
 # %% [markdown]
-# The green square says that any GPU reaches any other over 18 NVLinks: inside this node, placement does not matter. The orange diagonal says that for *leaving* the node it does. Each GPU has one NIC behind the same PCIe switch
-# (`PIX`); its bytes go from GPU memory to the wire without meeting a processor. The NICs marked `SYS` belong to the other processor, and bytes would cross the link between the two. NCCL reads the same table and picks its ways
-# by it; your part is to start one process per GPU, and not to renumber devices so that a rank and its NIC no longer match.
+# The green square says that any GPU reaches any other over 18 NVLinks: inside this node, placement does not
+# matter. The orange diagonal says that for *leaving* the node it does. Each GPU has one NIC behind the same
+# PCIe switch (`PIX`); its bytes go from GPU memory to the wire without passing a CPU. The NICs marked `SYS`
+# belong to the other CPU, and bytes would cross the link between the two CPUs. NCCL reads the same table and
+# chooses its paths by it. Your part is to start one process per GPU, and not to renumber devices in a way
+# that separates a rank from its NIC.
 #
 # The CPUs still have work to do: they run the Python that launches all of this, the rendezvous, data loading, checkpoints, and backends that do not use GPUs (Gloo).
 #
 # Now a machine that promises more than it delivers.
 #
-# **Question.** Eight GPUs without NVLink, under two PCIe switches that hang on the same processor. Which is the slowest link of the best ring through all eight?
+# **Question.** Eight GPUs without NVLink sit behind two PCIe switches on the same CPU. Which is the slowest
+# link of the best ring through all eight?
 
 # %%
 slowest_link = None  # your prediction: an entry from the table
@@ -695,10 +758,14 @@ print(
 draw_topology(p40_node, published.TOPOLOGIES["8_p40"])
 
 # %% [markdown]
-# Eight GPUs, but a collective over all of them squeezes through what connects the two switches, shared by everybody. This is the first **pitfall** of distributed training: *on a cluster with only PCIe or only Ethernet between
-# its GPUs, the GPUs starve.* Strategies that communicate a lot (tensor parallelism) are hopeless there; those that communicate little (pipelines, large batches) may work.
+# A collective over all eight GPUs has to squeeze through the one connection between the two switches, which
+# all of them share. This is the first **pitfall** of distributed training: *on a cluster with only PCIe or
+# only Ethernet between its GPUs, the GPUs starve.* Strategies that communicate a lot, such as tensor
+# parallelism, are hopeless there. Strategies that communicate little, such as pipelines and large batches,
+# may work.
 #
-# Slices of a GPU (**MIG**) have no links at all, not even to each other: if you were given slices of one GPU, the table has a single row. And here is your machine:
+# Slices of a GPU (**MIG**) have no links at all, not even to each other: if you were given slices of one GPU,
+# the table has a single row. And this is your machine:
 
 # %%
 from fourranks.doctor.tool import NoAnswer, ask
@@ -713,9 +780,10 @@ except NoAnswer as reason:
 #
 # The hierarchy turns into decisions as soon as several ranks need the same tensor. Each of them can
 #
-# - **replicate**: keep all of it. Costs memory on every rank, and only a local read when it is needed;
-# - **shard**: keep one part in four, and gather the rest when it is needed. Costs communication;
-# - **recompute**: keep nothing, and work it out again. Costs arithmetic.
+# - **replicate**: keep all of it. That costs memory on every rank, and only a local read when the tensor is
+#   needed;
+# - **shard**: keep one part in four, and gather the rest when it is needed. That costs communication;
+# - **recompute**: keep nothing, and compute it again. That costs arithmetic.
 #
 # Which is best follows from *relative* cost, so it differs from machine to machine. We time all three on four ranks, for the output of a layer, 512 rows × (2048 × 2048).
 #
@@ -752,8 +820,9 @@ compare(
 )
 
 # %% [markdown]
-# And on eight A100, in one node, and in eight nodes behind HDR cards of 25 GB/s? The same three plans for 1 GB that take 3 · 10¹² operations to make, at half the peak
-# (the exercise asks you for H100s and other sizes):
+# And on eight A100, in one node, or in eight nodes with HDR cards of 25 GB/s? The next cell compares the same
+# three plans for 1 GB that takes 3 · 10¹² operations to compute, at half the peak. The exercise asks you for
+# H100s and other sizes.
 
 # %%
 a100 = published.GPUS["A100 SXM"]
@@ -766,14 +835,18 @@ for where, link in {"8 GPUs in one node": a100.nvlink_bandwidth, "8 GPUs in 8 no
     print(where + ":", ", ".join(f"{name} {1000 * time:.1f} ms" for name, time in times.items()))
 
 # %% [markdown]
-# Same model, same GPUs, and the order of *shard* and *recompute* turns around, because the link is another one. There is no best strategy without a machine. This one decision, taken for
-# parameters, for optimizer states, for activations, is most of lectures 04 to 07: DDP replicates, ZeRO and FSDP shard, activation checkpointing recomputes.
+# With the same model and the same GPUs, the order of *shard* and *recompute* is reversed, because the link is
+# a different one. No strategy is best on every machine. Lectures 04 to 07 mostly apply this one decision, to
+# parameters, to optimizer states, to activations: DDP replicates, ZeRO and FSDP shard, activation
+# checkpointing recomputes.
 
 # %% [markdown]
 # ## 9. Busy is not useful
 #
-# How do you notice that GPUs starve? A rule of thumb says: "GPU utilization below 30 % means that communication is the limit." Let us test the instrument before we trust it. Rank 3 comes late to an all-reduce. Rank 0 waits for
-# it the way NCCL's kernels wait on a GPU: in a loop that asks again and again whether the data has come.
+# How do you notice that GPUs starve? A rule of thumb says: "GPU utilization below 30 % means that
+# communication is the limit." Let us test the instrument before we trust it. Rank 3 comes late to an
+# all-reduce. Rank 0 waits for it as NCCL's kernels wait on a GPU: in a loop that checks again and again
+# whether the data has arrived.
 #
 # **Question.** How busy, in percent, does an observer find rank 0 meanwhile? And how much of its peak does it use for work?
 
@@ -806,25 +879,31 @@ compare(observed, yours=rank_0, unit="%", title="Rank 0, while it waits for rank
 # wait, so it can read 100 % on a GPU that does nothing but wait; a low value does tell you something, a high one does not. Look at these instead:
 #
 # - **MFU**, model FLOP/s utilization: operations that the model needs, over time and peak. The "useful" bar above. Waiting does not count.
-# - SM activity (DCGM's `sm_active`), which counts the SMs that have work, not the GPU that has a kernel.
+# - SM activity (DCGM's `sm_active`), which counts how many SMs have work, instead of whether any kernel runs.
 # - A profiler's timeline, or this course's: `%%ranks --trace` shows waiting as hatched.
 
 # %% [markdown]
 # ## 10. Can hardware make this go away?
 #
-# **Other hardware.** Cerebras puts a wafer's worth of memory next to its arithmetic, Groq (with a q: not the chat bot) keeps models in on-chip memory altogether. Where everything fits, data hardly moves. The price is flexibility, and what does not fit has to go
-# over links again. Hardware and software are designed for each other: tensor cores because networks are multiplications, bfloat16 because networks tolerate it, NVLink because they outgrew one chip. Each generation is faster, and the hierarchy stays, because
-# models grow into it.
+# **Other hardware.** Cerebras puts a wafer's worth of memory next to its arithmetic units, and Groq (with a
+# q: not the chat bot) keeps whole models in on-chip memory. If everything fits, data hardly moves. The price
+# is flexibility, and data that does not fit has to travel over links again. Hardware and software are
+# designed for each other: tensor cores because networks are multiplications, bfloat16 because networks
+# tolerate it, NVLink because they outgrew one chip. Each generation is faster, and the hierarchy stays,
+# because models grow into it.
 #
-# **Control flow or data flow?** CPUs were built for programs that decide at every step what comes next. Training is the opposite: the same graph of operations over and over, known
-# beforehand. Given a *static* graph, a compiler can decide where each tensor lives, what is fused, and when a transfer has to start to be in time. `torch.compile` and JAX do a part of that;
-# how much of a machine should be planned in advance, and how much decided on the way, is an open question.
+# **Control flow or data flow?** CPUs were built for programs that decide at every step what comes next.
+# Training is the opposite: the same graph of operations over and over, known beforehand. Given a *static*
+# graph, a compiler can decide where each tensor lives, what is fused, and when a transfer has to start to be
+# in time. `torch.compile` and JAX do a part of that. It is an open question how much should be planned in
+# advance, and how much decided at run time.
 
 # %% [markdown]
 # ## How good were your predictions?
 #
-# The next cell divides each number that you predicted by what was found. Your predictions are kept beside this notebook, in the folder
-# `.fourranks`; when you change one and run its cells again, the last one counts.
+# The next cell compares each number that you predicted with the result of the run. Your predictions are kept
+# beside this notebook, in the folder `.fourranks`. If you change a prediction and run its cells again, the
+# last one counts.
 
 # %%
 review()
@@ -832,9 +911,14 @@ review()
 # %% [markdown]
 # ## We saw
 #
-# - **Caches as a staircase** in copies on this very machine, memory that four ranks had to share, and its **roofline** beside those of four GPUs; a batch bought intensity, and fusion by hand saved time without saving an operation.
-# - **How far data is**: 3,350 GB/s to HBM, 450 over NVLink, 63 over PCIe, 50 to another node, each for one direction; three hops in one piece and in sixteen; and a table, `nvidia-smi topo -m`, that says which way bytes will take.
-# - **Replicate, shard or recompute** as three bars and an order that turned around with the link; and a rank that looked busy while all it did was wait.
+# - **Caches as a staircase** in copies on this very machine, memory that four ranks had to share, and the
+#   **roofline** of this machine beside those of four GPUs. A larger batch bought intensity, and fusion by
+#   hand saved time without saving an operation.
+# - **How far away data is**: 3,350 GB/s from HBM, then, in one direction, 450 over NVLink, 63 over PCIe and
+#   50 to another node; three hops in one piece and in sixteen; and a table, `nvidia-smi topo -m`, that says
+#   which path bytes will take.
+# - **Replicate, shard or recompute** as three bars, whose order changed with the link; and a rank that looked
+#   busy while it only waited.
 #
 # **Your turn**: [the exercise](../../exercises/01_hardware_hierarchy/exercise.ipynb). Intensity, roofline, transfers, a parser for that table, and a measurement that cannot be fooled.
 #

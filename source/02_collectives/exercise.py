@@ -13,14 +13,14 @@
 # %% [markdown]
 # # 02 Collectives: can you build them from messages?
 #
-# `torch.distributed` gives you broadcast, all-reduce and the others as single calls. Here you write them yourself, from
-# nothing but messages between two ranks.
+# `torch.distributed` gives you broadcast, all-reduce and the others as single calls. Here you write them
+# yourself, using only messages between two ranks.
 #
 # You will
 #
-# - repair a deadlock, and know one when you see the next,
-# - build trees and rings that move no byte more than they must,
-# - make an all-reduce out of two halves, and say why it is faster than the obvious one.
+# - repair a deadlock, and learn to recognize the next one,
+# - build trees and rings that move no more bytes than necessary,
+# - build an all-reduce from two halves, and say why it is faster than the obvious one.
 #
 # 2 to 3 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
 #
@@ -28,13 +28,14 @@
 # [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
-# ## Rules of the game
+# ## Rules
 #
-# **Allowed** are `dist.send`, `dist.recv`, `dist.isend`, `dist.irecv` and `dist.batch_isend_irecv`. Every check watches what
-# the ranks really send, so a `dist.all_reduce` in disguise is found, with its line.
+# **You may use** `dist.send`, `dist.recv`, `dist.isend`, `dist.irecv` and `dist.batch_isend_irecv`. Every
+# check watches what the ranks really send, so it also finds a `dist.all_reduce` in disguise, and names its
+# line.
 #
-# **Arguments follow `torch.distributed`.** `group=None` is the group of all ranks. `src` and `dst` are *global* ranks, also
-# when `group` is smaller. These help:
+# **Arguments follow `torch.distributed`.** `group=None` is the group of all ranks. `src` and `dst` are
+# *global* ranks, even when `group` is smaller. These calls help:
 #
 # | call | gives |
 # |---|---|
@@ -45,13 +46,14 @@
 # | `dist.recv(tensor, group_src=p, group=group)` | receives from position p |
 # | `dist.P2POp(dist.isend, tensor, group_peer=p, group=group)` | one operation for `batch_isend_irecv` |
 #
-# **Four facts** save an evening:
+# **Four facts** will save you an evening:
 #
 # 1. On Gloo, `send` returns when the other rank *receives*, even for 4 bytes.
-# 2. A receive buffer has the size and dtype of its message. When it is too small, Gloo ends the process (these ranks stop in
-#    front of that and say so); when only the dtype is another, nobody says anything.
-# 3. `isend`, `irecv` and `batch_isend_irecv` return before anything has moved. Call `wait()` on all that they return, and
-#    leave the tensor alone until then.
+# 2. A receive buffer must have the size and dtype of its message. If it is too small, Gloo ends the process;
+#    the ranks of this course stop just before that and say so. If only the dtype is wrong, there is no error
+#    at all.
+# 3. `isend`, `irecv` and `batch_isend_irecv` return before any data has moved. Call `wait()` on every handle
+#    that they return, and do not touch the tensor until then.
 # 4. Every tensor may have 0 elements, or several dimensions, and every group may have 1 rank.
 #
 # **Budgets are part of the task.** S is the size of the tensor in bytes; a *round* is a step in which each rank sends at most one
@@ -68,11 +70,11 @@ from autograder import check
 from fourranks.errors import DeadlockError
 
 # %% [markdown]
-# ## 1. Exchange: a deadlock, to be repaired
+# ## 1. Exchange: repair a deadlock
 #
 # **Difficulty** ●●○○○ · **Importance** ●●●●○ · **about 20 minutes**
 #
-# Two ranks want each other's tensor. This is how someone wrote it:
+# Two ranks want each other's tensor. This is a first attempt:
 
 
 # %%
@@ -99,7 +101,8 @@ except DeadlockError as error:
     print(error)
 
 # %% [markdown]
-# **Your task.** `exchange(tensor, peer)` returns a new tensor with what `peer` passed in.
+# **Your task.** `exchange(tensor, peer)` returns a new tensor with the contents of the tensor that `peer`
+# passed in.
 #
 # | | before | after |
 # |---|---|---|
@@ -115,7 +118,7 @@ except DeadlockError as error:
 # ```
 #
 # <details><summary>Hint 1</summary>
-# A send that nobody receives yet does not have to stop you: which calls return at once?
+# Your rank does not have to wait in its send until the peer receives: which calls return immediately?
 # </details>
 # <details><summary>Hint 2</summary>
 # <code>isend</code>, then <code>recv</code>, then wait for the send. Or let the lower rank send first and the higher one receive first.
@@ -163,15 +166,15 @@ check.exchange(exchange, world_sizes=(2, 5, 8), numels=(0, 1, 1_000_003), seed=2
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 25 minutes**
 #
-# `broadcast(tensor, src, group=None)`: rank `src` has a tensor, and everybody gets it.
+# `broadcast(tensor, src, group=None)`: rank `src` has a tensor, and every rank gets it.
 #
 # | | before | after |
 # |---|---|---|
 # | `src` | `tensor` | the same |
-# | the other ranks | a tensor of the same shape and dtype, contents of no interest | `tensor` of `src`, in place |
+# | the other ranks | a tensor of the same shape and dtype, with any contents | `tensor` of `src`, in place |
 #
-# If `src` serves one rank after another, the last one waits for N − 1 messages. But who has received can send.
-# **Budget:** ⌈log₂ N⌉ rounds and (N − 1)·S bytes in all.
+# If `src` serves one rank after another, the last one waits for N − 1 messages. But any rank that already has
+# the tensor can pass it on. **Budget:** ⌈log₂ N⌉ rounds and (N − 1)·S bytes in all.
 #
 # Five ranks, numbered by their distance from `src`:
 #
@@ -182,7 +185,7 @@ check.exchange(exchange, world_sizes=(2, 5, 8), numels=(0, 1, 1_000_003), seed=2
 # ```
 #
 # <details><summary>Hint 1</summary>
-# Work with <code>position = (rank - position of src) % N</code>: then the source is 0 in every case.
+# Work with <code>position = (rank - position of src) % N</code>: then the source is always at position 0.
 # </details>
 # <details><summary>Hint 2</summary>
 # Before round k, positions 0 to 2ᵏ⁻¹ − 1 have the tensor. Each of them sends to the position 2ᵏ⁻¹ further on, if there is one.
@@ -207,7 +210,8 @@ def broadcast(tensor: torch.Tensor, src: int, group: dist.ProcessGroup | None = 
 
 
 # %% [markdown]
-# Try it before the check does. Which numbers do you expect? Change `src`, or the world size with `%ranks start -n 5`.
+# Try it before you run the check. Which numbers do you expect? Change `src`, or the world size with `%ranks
+# start -n 5`.
 
 
 # %%
@@ -237,7 +241,8 @@ check.broadcast(broadcast, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, 100_003), 
 # | `dst` | its own `tensor` | the sum over all ranks, in place |
 # | the other ranks | their own `tensor` | anything: as with `dist.reduce`, they may hold partial sums |
 #
-# **Budget:** ⌈log₂ N⌉ rounds and (N − 1)·S bytes in all. The ranks add on the way, so that no message is larger than one tensor.
+# **Budget:** ⌈log₂ N⌉ rounds and (N − 1)·S bytes in all. The ranks add along the way, so no message is larger
+# than one tensor.
 #
 # Five ranks, numbered by their distance from `dst`:
 #
@@ -248,11 +253,12 @@ check.broadcast(broadcast, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, 100_003), 
 # ```
 #
 # <details><summary>Hint 1</summary>
-# A position sends exactly once, and is then done. Before that it collects.
+# A position other than 0 sends exactly once, and is then done. Before that it receives and adds.
 # </details>
 # <details><summary>Hint 2</summary>
-# With a distance of 1, 2, 4, …: an odd multiple of the distance sends to the position that far below it; an even multiple receives, if there is
-# somebody above it. Mind the ends: with 5 ranks, nobody sends to position 4.
+# Let the distance be 1, 2, 4, … A position that is an odd multiple of the distance sends to the position that
+# far below it. An even multiple receives, if there is a position that far above it. Mind the ends: with 5
+# ranks, no position sends to position 4.
 # </details>
 
 
@@ -287,7 +293,7 @@ check.reduce(reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, 100_003), seed=2
 #
 # **Difficulty** ●○○○○ · **Importance** ●●●○○ · **about 15 minutes**
 #
-# `scatter(output, scatter_list, src, group=None)`: `src` deals out a list of N tensors, one to each rank.
+# `scatter(output, scatter_list, src, group=None)`: `src` has a list of N tensors and sends one to each rank.
 #
 # | | before | after |
 # |---|---|---|
@@ -301,8 +307,8 @@ check.reduce(reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, 100_003), seed=2
 # | `dst` | its own `tensor`, and N tensors in `gather_list` to be filled | `gather_list[p]` holds the tensor of position p |
 # | the other ranks | their own `tensor`; `gather_list` is `None` | unchanged |
 #
-# **Budget** for each: N − 1 messages of S bytes, where S is one part. Nobody sends to itself: a copy is enough (and `send` to yourself is
-# an error).
+# **Budget** for each: N − 1 messages of S bytes, where S is one part. No rank sends to itself, which would be
+# an error: a copy is enough.
 #
 # ```
 # scatter             src has [ a, b, c, d ]      gather
@@ -376,20 +382,23 @@ check.gather(gather, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, 10_007), seed=23
 #
 # **Difficulty** ●●●●○ · **Importance** ●●●●● · **about 35 minutes**
 #
-# From here on the ranks sit in a ring. In every step each rank sends to its right neighbour (position + 1) and receives from its left one
-# (position − 1), all at the same time. So all links are busy, and none carries more than another.
+# From here on the ranks sit in a ring. In every step each rank sends to its right neighbour (position + 1)
+# and receives from its left one (position − 1), all at the same time. So all links are busy, and all carry
+# the same load.
 #
-# `ring_reduce_scatter(output, input, group=None)`: everybody contributes N chunks, position p gets the sum of all chunks p.
+# `ring_reduce_scatter(output, input, group=None)`: every rank contributes N chunks, and position p gets the
+# sum of all chunks p.
 #
 # | | before | after |
 # |---|---|---|
 # | position p | `input`: N chunks one after another, together (N·k, …) | unchanged |
-# | | `output`: (k, …), contents of no interest | the sum over all ranks of chunk p |
+# | | `output`: (k, …), with any contents | the sum over all ranks of chunk p |
 #
 # **Budget:** N − 1 messages a rank, each of one chunk and to a neighbour: (N − 1)/N·S bytes a rank, with S the size of `input`.
 #
-# The sum of chunk p goes round the ring, grows at every stop, and ends at position p. So it starts one further to the right. Three positions
-# with the chunks `a0 a1 a2`, `b0 b1 b2` and `c0 c1 c2`:
+# The sum of chunk p goes round the ring, grows at every stop, and ends at position p. So it starts one
+# position further to the right. The picture shows three positions with the chunks `a0 a1 a2`, `b0 b1 b2` and
+# `c0 c1 c2`:
 #
 # ```
 #             position 0          position 1          position 2
@@ -408,7 +417,7 @@ check.gather(gather, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, 10_007), seed=23
 # step it is chunk r − N, which is chunk r.
 # </details>
 # <details><summary>Hint 3</summary>
-# <code>input.view(N, *output.shape)[c]</code> is chunk c, also when there are 0 elements. And who adds into <code>input</code> itself destroys it.
+# <code>input.view(N, *output.shape)[c]</code> is chunk c, even when there are 0 elements. Do not add into <code>input</code> itself: that overwrites it.
 # </details>
 
 
@@ -456,12 +465,12 @@ check.ring_reduce_scatter(ring_reduce_scatter, world_sizes=(2, 3, 5, 8), numels=
 #
 # **Difficulty** ●●○○○ · **Importance** ●●●●○ · **about 15 minutes**
 #
-# `ring_all_gather(output, input, group=None)`: everybody has one chunk, and everybody gets all of them.
+# `ring_all_gather(output, input, group=None)`: every rank has one chunk, and every rank gets all of them.
 #
 # | | before | after |
 # |---|---|---|
 # | position p | `input`: (k, …) | unchanged |
-# | | `output`: (N·k, …), contents of no interest | the inputs of all ranks, by position |
+# | | `output`: (N·k, …), with any contents | the inputs of all ranks, by position |
 #
 # **Budget:** N − 1 messages a rank, each of one chunk and to a neighbour: (N − 1)/N·S bytes a rank, with S the size of `output`.
 #
@@ -474,7 +483,8 @@ check.ring_reduce_scatter(ring_reduce_scatter, world_sizes=(2, 3, 5, 8), numels=
 # ```
 #
 # <details><summary>Hint</summary>
-# Pass on what you received last. In step s that is chunk r − s, and chunk r − s − 1 arrives, straight into its place in <code>output</code>.
+# Pass on the chunk that you received last. In step s = 0, 1, … position r sends chunk r − s, and chunk r − s
+# − 1 arrives, directly in its place in <code>output</code>.
 # </details>
 
 
@@ -503,7 +513,7 @@ check.ring_all_gather(ring_all_gather, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●●● · **about 25 minutes**
 #
-# `ring_all_reduce(tensor, group=None)`: everybody gets the sum.
+# `ring_all_reduce(tensor, group=None)`: every rank gets the sum.
 #
 # | | before | after |
 # |---|---|---|
@@ -511,12 +521,11 @@ check.ring_all_gather(ring_all_gather, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 #
 # **Budget:** 2·(N − 1) messages and 2·(N − 1)/N·S bytes a rank, to neighbours only. If the elements do not divide by N, the size of a chunk is rounded up.
 #
-# The obvious way is for everybody to send its tensor to everybody and to add: (N − 1)·S bytes a rank. It is right, and over budget from 3
-# ranks on.
+# The obvious way is that every rank sends its tensor to every other rank, and each adds them up: (N − 1)·S
+# bytes a rank. The result is right, but from 3 ranks on it is over budget.
 #
 # ```
-# reduce-scatter      every position owns one chunk of the sum
-# all-gather          everybody has all chunks
+# reduce-scatter      every position owns one chunk of the sum all-gather every position has all chunks
 # ```
 #
 # <details><summary>Hint 1</summary>
@@ -549,9 +558,11 @@ check.ring_all_reduce(ring_all_reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 2 (graded by hand).** Reduce to rank 0 and then broadcast is an all-reduce too. Over all links together it moves 2·(N − 1)·S
-# bytes, exactly as many as the ring. Why is the ring still faster for large tensors? Every link carries B bytes/s in each direction: estimate
-# both times for N = 4, once with a rank 0 that receives and sends the tensors one after another, once with your trees. For which tensors is the ring *not* the better choice?
+# **Question 2 (graded by hand).** Reduce to rank 0 and then broadcast is an all-reduce too. Over all links
+# together it moves 2·(N − 1)·S bytes, exactly as many as the ring. Why is the ring still faster for large
+# tensors? Every link carries B bytes/s in each direction. Estimate both times for N = 4: first with a rank 0
+# that receives and sends the tensors one after another, then with your trees. For which tensors is the ring
+# *not* the better choice?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "all_reduce_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 2**
@@ -569,7 +580,7 @@ check.ring_all_reduce(ring_all_reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 # <!-- END SOLUTION -->
 
 # %% [markdown]
-# ## 8. All-to-all: everybody has something for everybody
+# ## 8. All-to-all: every rank has something for every rank
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●○○ · **about 20 minutes**
 #
@@ -578,9 +589,9 @@ check.ring_all_reduce(ring_all_reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 # | | before | after |
 # |---|---|---|
 # | position p | `input`: N chunks one after another, together (N·k, …) | unchanged |
-# | | `output`: same shape, contents of no interest | chunk q is chunk p of position q's `input` |
+# | | `output`: same shape, with any contents | chunk q is chunk p of position q's `input` |
 #
-# **Budget:** N − 1 messages a rank, each chunk straight to its owner: (N − 1)/N·S bytes a rank.
+# **Budget:** N − 1 messages a rank, each chunk sent directly to its owner: (N − 1)/N·S bytes a rank.
 #
 # ```
 #             before                          after
@@ -591,10 +602,11 @@ check.ring_all_reduce(ring_all_reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 # ```
 #
 # <details><summary>Hint 1</summary>
-# If everybody serves position 0 first, everybody waits for position 0. In step s, send to the position s to your right and receive from the one s to your left.
+# If all ranks serve position 0 first, all of them wait for position 0. In step s, send to the position s to
+# your right and receive from the one s to your left.
 # </details>
 # <details><summary>Hint 2</summary>
-# <code>tensor.tensor_split(N)</code> gives N chunks, also of an empty tensor. They are views: what is received into a chunk of <code>output</code> is in <code>output</code>.
+# <code>tensor.tensor_split(N)</code> gives N chunks, even of an empty tensor. They are views: data received into a chunk of <code>output</code> is in <code>output</code>.
 # </details>
 
 
@@ -625,8 +637,11 @@ check.all_to_all(all_to_all, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, 10_007),
 # %% [markdown]
 # ## What you have now
 #
-# - You repaired a deadlock, and know one when you see the next: a cycle of ranks that each wait for another.
-# - You built trees (few rounds) and rings (few bytes a rank) that move no byte more than they must.
-# - You made an all-reduce out of a reduce-scatter and an all-gather, and can say why it beats reduce and broadcast for large tensors.
+# - You repaired a deadlock, and will recognize the next one: a cycle of ranks in which each waits for
+#   another.
+# - You built trees, which need few rounds, and rings, which need few bytes a rank. Both move no more bytes
+#   than necessary.
+# - You built an all-reduce from a reduce-scatter and an all-gather, and can say why it beats reduce and
+#   broadcast for large tensors.
 #
 # Next: what does a byte cost? *03 benchmarking* puts seconds to all this.

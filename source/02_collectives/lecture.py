@@ -17,16 +17,17 @@
 #
 # You will
 #
-# - run the ten operations that all distributed training is made of, and see who holds what before and after,
+# - run the ten operations that all distributed training is made of, and see what each rank holds before and
+#   after,
 # - count messages and bytes of chains, trees and rings, and know why a ring all-reduce moves 2(N−1)/N of the data,
-# - bring four ranks to a standstill in three ways, and read what stopped them.
+# - make four ranks deadlock in three ways, and read what stopped them.
 #
-# 75 minutes · 4 ranks, for one section 8 · Gloo on any laptop, NCCL on a machine with 4 GPUs
+# 75 minutes · 4 ranks, and 8 in one section · Gloo on any laptop, NCCL on a machine with 4 GPUs
 #
 # [The exercise](../../exercises/02_collectives/exercise.ipynb) · [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 #
-# Before each run there is a question with a variable for your answer. Fill it in before you run on. If you leave it at
-# `None`, everything works just the same; but a wrong guess is worth more than none.
+# Before each run there is a question with a variable for your answer. Fill it in before you go on. If you leave it at
+# `None`, everything still works, but even a wrong guess teaches more than none.
 
 # %%
 # %load_ext fourranks
@@ -76,8 +77,9 @@ know = sum(fourranks.world().pull("knows"))
 print(f"{predicted(ranks_that_know, about='ranks that know', was=know)}counted:", know)
 
 # %% [markdown]
-# Four operating-system processes, each with its own Python and its own memory. What one of them knows, the others learn only
-# if it is *sent*. Everything that is difficult in distributed training comes from that. It has a small vocabulary:
+# The ranks are four operating-system processes, each with its own Python and its own memory. One rank learns
+# the values of another only if they are *sent*. All the difficulties of distributed training come from that.
+# It has a small vocabulary:
 #
 # | word | meaning |
 # |---|---|
@@ -94,9 +96,9 @@ print(f"{predicted(ranks_that_know, about='ranks that know', was=know)}counted:"
 #
 # | letter | meaning |
 # |---|---|
-# | N | ranks; where a strategy has ranks of its own, d, t, p for data, tensor and pipeline parallelism (nccl-tests writes n) |
-# | S | bytes of a tensor; of a reduce-scatter the whole input, of an all-gather the whole output |
-# | α | seconds that a message costs however small it is: its latency |
+# | N | ranks; d, t and p for the ranks of data, tensor and pipeline parallelism, where they are combined. nccl-tests writes n |
+# | S | bytes of a tensor; for a reduce-scatter of the whole input, for an all-gather of the whole output |
+# | α | latency: seconds that even the smallest message takes |
 # | β, B | seconds that each byte adds, and bytes per second: B = 1/β, for one direction of a link |
 # | P, m | parameters of a model; microbatches of a pipeline |
 #
@@ -108,7 +110,8 @@ print(f"rendezvous at {os.environ['MASTER_ADDR']}, backend {dist.get_backend()},
 print(f"world size {dist.get_world_size()}, default group {dist.get_process_group_ranks(dist.group.WORLD)}")
 
 # %% [markdown]
-# `%ranks start` did here what a script does for itself. This is such a script, nearly complete:
+# Here `%ranks start` did the set-up that a script has to do for itself. This is such a script, nearly
+# complete:
 #
 # ```python
 # def main(rank, world_size):
@@ -121,8 +124,9 @@ print(f"world size {dist.get_world_size()}, default group {dist.get_process_grou
 #     torch.multiprocessing.spawn(main, args=(4,), nprocs=4)
 # ```
 #
-# - `MASTER_ADDR` and `MASTER_PORT` are for **finding each other only**. Rank 0 keeps a small key-value store there, in which each
-#   rank leaves its address. Tensors travel directly from rank to rank and never through that port.
+# - `MASTER_ADDR` and `MASTER_PORT` serve **only for finding each other**. Rank 0 keeps a small key-value
+#   store there, in which each rank leaves its address. Tensors travel directly from rank to rank and never
+#   through that port.
 # - Before `init_process_group` a process has no rank to ask for: `dist.get_rank()` raises a `ValueError`. Launchers such as
 #   `torchrun` therefore put `RANK`, `LOCAL_RANK` and `WORLD_SIZE` into the environment; read them there. A second
 #   `init_process_group` raises as well: one default group a process.
@@ -161,12 +165,13 @@ print(f"{predicted(rank_2_holds, about='rank 2 after the all-reduce', was=holds)
 picture("all_reduce (sum)")
 
 # %% [markdown]
-# The label `[0-3]` says that four ranks printed the same. In the figure each rank has a colour that it keeps through the whole
-# course; a cell with four stripes holds something of all four.
+# The label `[0-3]` says that four ranks printed the same. In the figure each rank has a colour that it keeps
+# through the whole course; a cell with four stripes contains a contribution from all four.
 #
-# A **collective** is such a pattern of communication, over all ranks of a group, under one name. It may span 4 ranks or 256 GPUs
-# on 32 nodes; the line of code is the same. Parallel programming has known these patterns since the 1980s, and you say *what* is
-# to happen where, while the library chooses *how*: which links, which order, how many pieces.
+# A **collective** is such a pattern of communication, over all ranks of a group, under one name. It may span
+# 4 ranks or 256 GPUs on 32 nodes; the line of code is the same. Parallel programming has known these patterns
+# since the 1980s. You say *what* should happen, and the library chooses *how*: which links, in which order,
+# in how many pieces.
 #
 # Data-parallel training needs little more than the line above: every rank computes gradients from its own part of the batch, and
 # `all_reduce` adds them up.
@@ -176,8 +181,9 @@ picture("all_reduce (sum)")
 #
 # ### One rank gives, or one rank gets
 #
-# From here on the numbers carry their origin. Rank `r` holds `[1, 2, 3, 4] * 10**r`: the **place** of a digit tells whose it is,
-# the **digit** tells which element. 30 is rank 1's third element; 1111 is the sum of everybody's first.
+# From here on the numbers show where they came from. Rank `r` holds `[1, 2, 3, 4] * 10**r`: the **place** of
+# a digit tells the rank, the **digit** tells the element. 30 is rank 1's third element; 1111 is the sum of
+# the first elements of all ranks.
 
 # %%
 # %%ranks
@@ -197,8 +203,8 @@ dist.broadcast(after, src=0)
 picture("broadcast(src=0)")
 
 # %% [markdown]
-# **Scatter**: `src` cuts what it has into one chunk a rank, and rank `i` gets chunk `i`. Rank 0 keeps chunk 0 for itself. The other
-# ranks have nothing to give and pass `None`.
+# **Scatter**: `src` cuts its tensor into one chunk for each rank, and rank `i` gets chunk `i`. Rank 0, the
+# source here, keeps chunk 0 for itself. The other ranks contribute nothing and pass `None`.
 
 # %%
 # %%ranks
@@ -241,12 +247,13 @@ print(f"{predicted(rank_1_holds)}rank 1 holds:", fourranks.world().pull("after")
 picture("reduce(dst=0, sum)")
 
 # %% [markdown]
-# On Gloo, neither: sums of *some* ranks are left behind in the others' buffers. Read the stripes from the bottom up, and they tell how Gloo
-# went about it: the first two numbers started on rank 3 and gathered one more colour at each stop on their way to rank 0. After `reduce`,
-# only `dst` may look at its tensor. And where all ranks need the sum, as with gradients, `reduce` is the wrong operation.
+# On Gloo, neither: the buffers of the other ranks are left with the sums of *some* ranks. Read the stripes
+# from the bottom up, and they show Gloo's algorithm: the first two numbers started on rank 3 and gathered one
+# more colour at each stop on their way to rank 0. After `reduce`, only `dst` may use its tensor. And if all
+# ranks need the sum, as with gradients, `reduce` is the wrong operation.
 
 # %% [markdown]
-# ### Everybody gives and everybody gets
+# ### All ranks give and all ranks get
 #
 # **All-gather**: every rank gives a chunk, every rank gets all the chunks, in the order of the ranks. It puts a sharded tensor together
 # again.
@@ -296,14 +303,16 @@ picture("all_to_all_single")
 # %% [markdown]
 # Three rules explain all of these names:
 #
-# - **reduce** means: combine with an operation whose order does not matter (sum, product, minimum, maximum). An average is not one of those, because
-#   an average of averages is wrong when the groups differ in size. `ReduceOp.AVG` divides a sum by the world size, but when it divides depends on the
-#   backend: NCCL scales floating-point numbers *before* it adds them (and integers afterwards), Gloo adds first. The last bits may differ, and in
-#   float16 a sum that overflows on Gloo may not on NCCL. On Gloo AVG works for floating point and raises on integers (torch's docstring still says
-#   "NCCL only").
-# - **scatter** is the inverse of **gather**. Broadcast has no inverse, but a mirror image: where broadcast copies forward, its gradient
-#   sums backward, which is a reduce. All-gather and reduce-scatter mirror each other in the same way, and all-reduce mirrors itself.
-#   You will need this in lecture 06.
+# - **reduce** means: combine with an operation whose order does not matter (sum, product, minimum, maximum).
+#   An average is not one of those, because an average of averages is wrong when the groups differ in size.
+#   `ReduceOp.AVG` divides a sum by the world size, but the backend decides when. NCCL scales floating-point
+#   numbers *before* it adds them, and integers afterwards; Gloo adds first. The last bits may differ, and a
+#   float16 sum that overflows on Gloo may not overflow on NCCL. On Gloo AVG works for floating point and
+#   raises on integers, although torch's docstring still says "NCCL only".
+# - **scatter** is the inverse of **gather**. Broadcast has no inverse, but it has a mirror image: broadcast
+#   copies in the forward pass, so its gradient is a sum in the backward pass, which is a reduce. All-gather
+#   and reduce-scatter mirror each other in the same way, and all-reduce mirrors itself. You will need this in
+#   lecture 06.
 # - **all** means: every rank is a destination, and there is no `src` or `dst` to name.
 #
 # | operation | rank *i* gives | rank *i* gets | training uses it for |
@@ -319,9 +328,10 @@ picture("all_to_all_single")
 # | send, recv | x | x | activations of a pipeline |
 # | barrier | – | – | order |
 #
-# **Shapes.** All ranks must call the same operations in the same order with matching sizes and dtypes. In all-gather and reduce-scatter,
-# dimension 0 is cut by rank: N ranks with inputs of shape (k, m) gather into (N·k, m). To have the shards side by side along another
-# dimension, gather and then re-arrange. Try with tensors as tiny as these first; it shows every mistake at once.
+# **Shapes.** All ranks must call the same operations in the same order with matching sizes and dtypes. In
+# all-gather and reduce-scatter, dimension 0 is divided among the ranks: N ranks with inputs of shape (k, m)
+# gather into (N·k, m). To have the shards side by side along another dimension, gather and then rearrange.
+# Try new code on tensors as tiny as these first: every mistake shows immediately.
 #
 # **Names.** Torch 2.13 calls the flat variants `all_gather_single` and `reduce_scatter_single`. Before, they were
 # `all_gather_into_tensor` and `reduce_scatter_tensor`; those still work and warn. `all_gather(list, tensor)`,
@@ -330,9 +340,10 @@ picture("all_to_all_single")
 # %% [markdown]
 # ### Two ranks, and none at all
 #
-# `send` and `recv` are **point-to-point**: two ranks take part and the others need not know. A collective moves its data inside the library, and
-# we see what was before and what is after. Messages can be watched on their way: with `--steps x` a cell is followed by a picture of who sent
-# what to whom, and of what `x` held in between. Elements that leave have a frame.
+# `send` and `recv` are **point-to-point**: two ranks take part, and the others are not involved. A collective
+# moves its data inside the library, so we see only the state before and after it. Messages can be watched on
+# their way: with `--steps x` a cell is followed by a picture that shows every message with its sender and
+# receiver, and the contents of `x` in between. Elements that are sent have a frame.
 
 # %%
 # %%ranks --steps x
@@ -343,7 +354,7 @@ if rank == 3:
     dist.recv(x[:2], src=1)
 
 # %% [markdown]
-# A **barrier** moves no data at all. It only makes the ranks meet.
+# A **barrier** moves no data at all. It only makes the ranks wait for one another.
 #
 # **Question.** Rank `r` arrives `20 * r` ms late. How many ms does each rank spend in the barrier?
 
@@ -367,13 +378,15 @@ arrivals = {f"rank {rank}": 60 - 20 * rank for rank in range(4)}
 compare(waited, formula=arrivals, yours=in_barrier, unit="ms", title="Time in the barrier")
 
 # %% [markdown]
-# The timeline above is `--trace`'s: hatched is time in which a rank stands still for another one, and the **bubble** on the right is its share.
-# Everybody leaves when the last one comes: the slowest rank sets the pace, today in a barrier, in lecture 04 in every training step. The table under
-# the timeline adds up what that cost: `lost` is 20 + 40 + 60 ms and a little more.
+# `--trace` has drawn the timeline above. Hatched bars are time in which a rank waits for another one, and the
+# **bubble** on the right is the share of that time. All ranks leave when the last one arrives: the slowest
+# rank sets the pace, here in a barrier, in lecture 04 in every training step. The table under the timeline
+# adds up what that cost: `lost` is 20 + 40 + 60 ms and a little more.
 #
-# Use barriers to put output in order, to start clocks together, or to let rank 0 prepare a file that the others read. A collective needs
-# no barrier in front of it. Is each collective a barrier by itself? Only those in which every rank's result depends on every
-# rank's input: all-reduce, all-gather, reduce-scatter, all-to-all. In a broadcast, the source may well be gone before the last rank has come:
+# Use barriers to put output in order, to start clocks together, or to let rank 0 prepare a file that the
+# others read. A collective needs no barrier in front of it. Is every collective a barrier by itself? Only
+# those in which every rank's result depends on every rank's input: all-reduce, all-gather, reduce-scatter,
+# all-to-all. In a broadcast, the source may leave before the last rank arrives:
 
 # %%
 # %%ranks --trace
@@ -382,28 +395,30 @@ time.sleep(0.020 if rank == 3 else 0)
 dist.broadcast(after, src=0)
 
 # %% [markdown]
-# On Gloo, ranks 0 and 2 have left before rank 3 comes. Rank 1 has its data too, but must stay: in Gloo's tree it passes the
-# data on to rank 3.
+# On Gloo, ranks 0 and 2 have left before rank 3 arrives. Rank 1 also has its data, but it must stay: in
+# Gloo's tree it passes the data on to rank 3.
 
 # %% [markdown]
 # ## 4. Seven friends
 #
-# Why not write everything with `send` and `recv`? A thought experiment: you have a 5 MB file, your upload does 1 MB/s, and seven
-# friends with connections like yours want it. You all make 8 ranks.
+# Why not write everything with `send` and `recv`? A thought experiment: you have a 5 MB file, you can upload
+# 1 MB/s, and seven friends with connections like yours want the file. Together you are 8 ranks.
 #
-# - **One by one**: 7 × 5 = 35 s. Serving all seven at once does not help; each gets a seventh of your upload,
-#   some 143 KB/s, and it is 35 s again.
-# - **Tree**: everyone who has the file passes it on. After 5 s two have it, after 10 s four, after 15 s all eight: log₂ 8 = 3 rounds.
+# - **One by one**: 7 × 5 = 35 s. Serving all seven simultaneously does not help: each gets a seventh of your
+#   upload, some 143 KB/s, and the total is again 35 s.
+# - **Tree**: every friend who has the file passes it on. After 5 s two have it, after 10 s four, after 15 s
+#   all eight: log₂ 8 = 3 rounds.
 # - **Chain in 5 chunks**: you send the first megabyte to rank 1, which passes it to rank 2 while you send it the second, and so on.
 #
-# **Question.** How many seconds does the chain take? (When does the last friend get the first megabyte, and when the fifth?)
+# **Question.** How many seconds does the chain take? To find out, ask when the last friend gets the first
+# megabyte, and when the fifth.
 
 # %%
 chain_seconds = None  # your prediction
 
 # %% [markdown]
-# Let us see, on real ranks. One element of the tensor stands for one megabyte; before each message the sender sleeps as long as its upload
-# would be busy. One second of the story lasts 20 ms here.
+# Now on real ranks. One element of the tensor stands for one megabyte; before each message the sender sleeps
+# for as long as its upload would take. One second of the story lasts 20 ms here.
 
 # %%
 # %ranks start -n 8
@@ -479,14 +494,16 @@ compare(
 )
 
 # %% [markdown]
-# What the bars have beyond the formulas: each message also costs a fixed time, its **latency** α, and eight processes share this
-# machine. With k chunks the chain takes (k + 6) · 5/k seconds: 11 s for 5 chunks, 5.6 s for 50, and never less than the 5 s that it takes
-# to upload the file once. So the tree's 15 s is not the best that a collective can do; even a scatter followed by an all-gather would
-# need only 2 · 7/8 · 5 = 8.75 s. The tree has the fewest rounds, which is what counts for small messages; the chain keeps every
-# connection busy, which is what counts for large ones.
+# If a bar is longer than its formula, the reason is that each message also costs a fixed time, its
+# **latency** α, and that eight processes share this machine. With k chunks the chain takes (k + 6) · 5/k
+# seconds: 11 s for 5 chunks, 5.6 s for 50, and never less than the 5 s of uploading the file once. So the
+# tree's 15 s is not the best that a collective can do; even a scatter followed by an all-gather would need
+# only 2 · 7/8 · 5 = 8.75 s. The tree has the fewest rounds, which is what counts for small messages; the
+# chain keeps every connection busy, which is what counts for large ones.
 #
-# Watch the tree. Nothing here is drawn by hand: the arrows are the messages that the ranks really sent, the numbers what they held. When you have
-# run the cell, the slider above the picture goes through the rounds one by one.
+# Watch the tree. Nothing here is drawn by hand: the arrows are the messages that the ranks really sent, and
+# the numbers are the values that they held. When you have run the cell, use the slider above the picture to
+# go through the rounds one by one.
 
 # %%
 # %%ranks --steps file
@@ -502,14 +519,15 @@ file = torch.arange(1.0, 6.0, device=device) * (rank == 0)
 chain(file)
 
 # %% [markdown]
-# In the tree most ranks are idle most of the time. In the chain, after a short filling, everybody sends and receives in every round, each one a
-# different megabyte. You will meet this diagonal again as the pipeline of lecture 07.
+# In the tree most ranks are idle most of the time. In the chain, once it is filled, every rank sends and
+# receives in every round, each a different megabyte. You will meet this diagonal again as the pipeline of
+# lecture 07.
 
 # %% [markdown]
 # ### A tree that adds
 #
-# Run a broadcast tree backward, add wherever two ranks meet, and you have a reduce. Eight ranks hold 0.1,
-# −0.2, −0.3, 0.5, −0.6, −0.1, 0.2, 0.3.
+# Run a broadcast tree backward and add wherever two ranks meet: that is a reduce. Eight ranks hold 0.1, −0.2,
+# −0.3, 0.5, −0.6, −0.1, 0.2, 0.3.
 #
 # **Question.** Which four numbers are there after the first of three steps?
 
@@ -538,8 +556,9 @@ tree_reduce(x)
 print(f"{predicted(after_step_1)}(ranks 0, 2, 4 and 6 hold them between round 1 and round 2)")
 
 # %% [markdown]
-# Three rounds for 8 ranks, ten for 1,024. In each round whole tensors move: log₂ N · (α + S/B) seconds for S bytes over links of B bytes per
-# second. The number of rounds grows slowly, but a tree that is not pipelined pays for all S bytes in every one of them.
+# A tree needs three rounds for 8 ranks, and ten for 1,024. In each round whole tensors move, which takes log₂
+# N · (α + S/B) seconds for S bytes over links of B bytes per second. The number of rounds grows slowly, but a
+# tree that is not pipelined pays for all S bytes in every round.
 #
 # A computer's addition is not quite associative. The tree adds (0.1 − 0.2) + (−0.3 + 0.5), a loop adds from left to right, and the last bit may
 # differ. After an all-reduce the ranks agree to the last bit with each other, but not necessarily with a sum on one process.
@@ -599,8 +618,8 @@ print(
 )
 
 # %% [markdown]
-# Exactly one chunk a rank has all four colours, and together the ranks hold the whole sum. That is a reduce-scatter (with the chunks shifted by
-# one place: rank 0 ends up with chunk 1).
+# On each rank exactly one chunk has all four colours, and together the ranks hold the whole sum. That is a
+# reduce-scatter, with the chunks shifted by one place: rank 0 ends up with chunk 1.
 #
 # **Second phase.** N − 1 more steps around the same ring. Now a received chunk *replaces* the old one: an all-gather of the finished chunks.
 
@@ -627,8 +646,9 @@ x = mine.clone()
 ring(x)
 
 # %% [markdown]
-# **Question.** One all-reduce of a tensor of S bytes on 4 ranks. How many bytes does the busiest rank send, as a multiple of S, if every rank
-# sends its whole tensor to every other and adds for itself? And in the ring that you have just seen?
+# **Question.** Four ranks all-reduce a tensor of S bytes. How many bytes does the busiest rank send, as a
+# multiple of S, if every rank sends its whole tensor to every other rank and each adds them up? And in the
+# ring that you have just seen?
 
 # %%
 sent_over_s = {"everyone to everyone": None, "ring": None}  # your predictions, as multiples of S
@@ -660,7 +680,7 @@ formula = {"everyone to everyone": 3, "ring": 2 * 3 / 4}
 compare(sent, formula, sent_over_s, "S", "Bytes sent by the busiest rank, 4 ranks")
 
 # %% [markdown]
-# Who sent how much to whom, in the same two runs:
+# The next two tables show how much each rank sent to each other rank in the same two runs:
 
 # %%
 traces["everyone to everyone"].traffic("everyone to everyone, S = 4 MB = 3.81 MiB")
@@ -669,9 +689,9 @@ traces["everyone to everyone"].traffic("everyone to everyone, S = 4 MB = 3.81 Mi
 traces["ring"].traffic("ring, S = 4 MB = 3.81 MiB")
 
 # %% [markdown]
-# Each of the two phases sends N − 1 chunks of S/N bytes, so a rank sends **2 (N−1)/N · S** bytes: 1.5 S for 4 ranks, less than 2 S for
-# any number of ranks. The naive way sends (N−1) S. (Each rank sends to *one*
-# neighbour and receives from the other; it does not talk to both in both directions.)
+# Each of the two phases sends N − 1 chunks of S/N bytes, so a rank sends **2 (N−1)/N · S** bytes: 1.5 S for 4
+# ranks, less than 2 S for any number of ranks. The naive way sends (N−1) S. In the ring, each rank sends to
+# *one* neighbour and receives from the other; it does not send to both.
 #
 # With latency α for a message and B bytes per second and direction for a link, for N ranks and S bytes:
 #
@@ -695,7 +715,7 @@ traces["ring"].traffic("ring, S = 4 MB = 3.81 MiB")
 # %% [markdown]
 # ## 6. All-reduce is reduce-scatter plus all-gather
 #
-# The ring was no accident: the two phases are collectives of their own, and FSDP will use them one by one.
+# The two phases of the ring are collectives of their own, and FSDP will use them separately.
 #
 # **Question.** Which pairs make an all-reduce: (a) reduce-scatter and all-gather, (b) reduce and all-gather, (c) reduce and broadcast?
 
@@ -732,16 +752,20 @@ works = fourranks.world().pull("works")
 print(f"{predicted(pairs_that_work, about='pairs that work', was=works[0])}what works on each rank:", works)
 
 # %% [markdown]
-# (a) and (c). After a reduce the sum is on one rank only, and gathering one right answer and three leftovers does not help; it has to be
-# *broadcast*.
+# The answer is (a) and (c). After a reduce the sum is on one rank only, and gathering one right answer and
+# three leftovers does not help; the sum has to be *broadcast*.
 #
-# Do (a) and (c) cost the same? Added up over all links they do: 2(N−1) S bytes each. In time they do not. In (c) everything passes the root's one
-# link: 2(N−1) S/B if the root serves one rank at a time, 2 S/B if it is pipelined well. In (a) the links share the load: 2(N−1)/N · S/B. Likewise a
-# fused reduce-scatter is cheaper than a reduce followed by a scatter, because no rank ever needs to see the whole sum.
+# Do (a) and (c) cost the same? Added up over all links they move the same bytes: 2(N−1) S. But they do not
+# take the same time. In (c) all bytes pass through the root's one link: 2(N−1) S/B if the root serves one
+# rank at a time, 2 S/B if it is pipelined well. In (a) the links share the load: 2(N−1)/N · S/B. In the same
+# way a fused reduce-scatter is cheaper than a reduce followed by a scatter, because no rank ever needs to
+# hold the whole sum.
 #
-# One warning before you time it: **Gloo's reduce-scatter is an all-reduce of the whole input followed by a copy of one chunk.** So there it
-# cannot take half of the all-reduce's time. Count bytes in formulas, and time them with NCCL. Here are all three on 16 MB a rank, ten
-# times. In the table, **algbw** is bytes over time, and **busbw** is what each link would carry for it in a ring; lecture 03 takes both apart.
+# One warning before you time it: **Gloo's reduce-scatter is an all-reduce of the whole input followed by a
+# copy of one chunk.** So on Gloo it cannot take half of the all-reduce's time. Count bytes in formulas, and
+# time them with NCCL. The next cell runs all three on 16 MB a rank, ten times. In the table, **algbw** is
+# bytes divided by time, and **busbw** is the bandwidth that each link of a ring would need for it; lecture 03
+# explains both.
 
 # %%
 # %%ranks
@@ -765,7 +789,8 @@ trace.table()
 # %% [markdown]
 # ## 7. Not waiting
 #
-# With `async_op=True` a collective returns a handle at once, and the result is there after `handle.wait()`. In between the rank can compute.
+# With `async_op=True` a collective returns a handle immediately, and the result is ready after
+# `handle.wait()`. In between the rank can compute.
 #
 # **Question.** Every rank all-reduces ten million ones. What does `x[0]` read right after the call, and what after the wait?
 
@@ -793,8 +818,9 @@ print(predicted(reads), end="")
 print("rank 0 read:  ", fourranks.world().pull("read")[0])
 
 # %% [markdown]
-# Right after the call the tensor belongs to the library: an old value, a new one, a half-written buffer, all are possible. Neither read nor write
-# it, nor free it, before `wait`. The thin bar in the timeline is the gain: the transfer is in flight while the rank computes.
+# Right after the call the tensor belongs to the library: it may hold old values, new values or a mixture. Do
+# not read, write or free it before `wait`. The thin bar in the timeline is the gain: the transfer is in
+# flight while the rank computes.
 #
 # `wait` does not mean the same everywhere, and neither does "blocking":
 #
@@ -805,11 +831,12 @@ print("rank 0 read:  ", fourranks.world().pull("read")[0])
 # | `handle.wait()` | blocks the CPU until done | makes the current stream wait; the CPU goes on |
 # | to stop a clock | after the call | after `torch.cuda.synchronize()` |
 #
-# So on GPUs even a "synchronous" collective returns to Python at once. The CPU's part is to queue work; NCCL's kernels move and add the data on the
-# GPUs. Forgetting this is the most common way to measure a collective that takes no time at all (lecture 03).
+# So on GPUs even a "synchronous" collective returns to Python immediately. The CPU only queues work; NCCL's
+# kernels move and add the data on the GPUs. If you forget this, you measure a collective that seems to take
+# no time at all: lecture 03 shows it.
 
 # %% [markdown]
-# ## 8. Smaller groups, and who does the work
+# ## 8. Smaller groups, and the backends
 #
 # A collective runs over a process group. `dist.new_group` makes one from some of the ranks, and then `[0, 1]` and `[2, 3]` can add up separately, at the
 # same time.
@@ -834,13 +861,15 @@ print(
 picture("all_reduce in pairs")
 
 # %% [markdown]
-# - **Every** rank calls `new_group` for every group, members or not, in the same order: making a group is itself a collective. A rank that calls a
-#   collective of a group to which it does not belong gets a warning, and its tensor stays as it was.
+# - **Every** rank calls `new_group` for every group, in the same order, even if it is not a member: making a
+#   group is itself a collective. A rank that calls a collective of a group to which it does not belong gets a
+#   warning, and its tensor does not change.
 # - `src` and `dst` are always **global** ranks; `group_src` and `group_dst` count inside the group.
 # - `init_device_mesh("cpu", (2, 2), mesh_dim_names=("data", "tensor"))` makes such groups along the axes of a grid of ranks: one axis adds gradients
 #   while another shares a layer.
 #
-# **Who does what.** `torch.distributed` is the Python face: process groups, handles, the names above. The backend does the work:
+# **Division of labour.** `torch.distributed` is the Python interface: process groups, handles, the names
+# above. The backend does the work:
 #
 # | | Gloo | NCCL |
 # |---|---|---|
@@ -855,29 +884,33 @@ picture("all_reduce in pairs")
 #
 # NCCL is the NVIDIA Collective *Communications* Library. It works in four steps:
 #
-# 1. **Initialize.** Each process brings its GPU, and all meet at an address that rank 0 has made.
-# 2. **Optimize.** Each reads its node's topology; together they choose paths, and plan several rings and trees, each of which is a *channel*. With
-#    eight network cards in a node there are usually eight or more, so that each card gets its share (lecture 03, section 7). `NCCL_DEBUG=INFO` prints
-#    them.
-# 3. **Execute.** A call launches a kernel in which some SMs send, receive and add. By the size of the tensor NCCL chooses ring, tree or the switch's
-#    help (NVLS), and a *protocol*: one for latency (LL), one for both (LL128), one for bandwidth (Simple).
-# 4. **Coordinate.** All ranks make the same calls in the same order; streams say what waits for what.
+# 1. **Initialize.** Each process selects its GPU, and all connect to an address that rank 0 provides.
+# 2. **Optimize.** Each reads its node's topology; together they choose paths, and plan several rings and
+#    trees, each of which is a *channel*. With eight network cards in a node there are usually eight or more
+#    channels, so that each card gets its share: see lecture 03, section 7. `NCCL_DEBUG=INFO` prints them.
+# 3. **Execute.** A call launches a kernel in which some SMs send, receive and add. Depending on the size of
+#    the tensor NCCL chooses a ring, a tree or a reduction in the switch (NVLS). It also chooses a *protocol*:
+#    LL for low latency, Simple for high bandwidth, or LL128 for a compromise.
+# 4. **Coordinate.** All ranks make the same calls in the same order; streams determine which work waits for
+#    which.
 #
-# A third name, MPI, is a backend only if you build torch from source against an MPI library; in the
-# packages from PyPI it raises "doesn't have MPI built in".
+# A third backend, MPI, exists only if you build torch from source against an MPI library; the packages from
+# PyPI raise "doesn't have MPI built in".
 #
-# The same code runs on both, at very different speed. The rule is short: NCCL for GPUs, Gloo for CPUs.
+# The same code runs on both backends, at very different speeds. The rule is short: NCCL for GPUs, Gloo for
+# CPUs.
 
 # %% [markdown]
 # ## 9. Deadlocks, on purpose
 #
-# Collectives are a promise that *all* ranks of the group make. Break it, and the others wait for a call that never comes: by default 30 minutes on Gloo
-# and 10 on NCCL, before a timeout ends the program. Here the ranks are watched, and as soon as it is certain that the missing ranks cannot come any more,
-# the cell ends and says why. The ranks keep their variables.
+# A collective is a promise that *all* ranks of the group make. If one rank breaks it, the others wait for a
+# call that never comes: by default 30 minutes on Gloo and 10 on NCCL, before a timeout ends the program. Here
+# the ranks are watched. As soon as it is certain that the missing ranks can no longer make the call, the cell
+# ends and says why. The ranks keep their variables.
 #
 # Three cells, three mistakes: rank 3 *skips* a collective, rank 0 *swaps* two of them, rank 1 *reshapes* its tensor.
 #
-# **Question.** Before you run each cell: which ranks will stand still, in which line, and for whom do they wait?
+# **Question.** Before you run each cell: which ranks will wait, in which line, and for which other ranks?
 
 # %% tags=["raises-exception"]
 # %%ranks
@@ -900,12 +933,13 @@ x = torch.ones(5 if rank == 1 else 4, device=device)
 dist.all_reduce(x)
 
 # %% [markdown]
-# Read each message once, slowly: which ranks stand still, in which call and line, for whom they wait, and what the mistake probably is. The small figure shows on its left
-# the last collective that all ranks made together, and on its right where each rank is now. The first cell would hang until its timeout. The second and the third are
-# worse than a hang: without a watcher, depending on operation and sizes, Gloo hangs, raises about a wrong size, ends the process, or returns **wrong numbers on some
-# ranks**.
+# Read each message once, slowly. It says which ranks wait, in which call and line, for which other ranks, and
+# what the mistake probably is. The small figure shows on its left the last collective that all ranks made
+# together, and on its right where each rank is now. The first cell would hang until its timeout. The second
+# and the third are worse than a hang: without a watcher, depending on operation and sizes, Gloo hangs, raises
+# about a wrong size, ends the process, or returns **wrong numbers on some ranks**.
 #
-# And there is a mistake that nobody can see from outside: two all-reduces of equal shape, swapped on rank 3.
+# One mistake cannot be seen from outside: two all-reduces of equal shape, swapped on rank 3.
 #
 # **Question.** `a` should become 10 on every rank and `b` 1000. What do they become on rank 0?
 
@@ -925,11 +959,13 @@ holds = fourranks.world().pull("(a.item(), b.item())")[0]
 print(f"{predicted(a_and_b, about='a and b after swapped calls', was=holds)}rank 0 holds:", holds)
 
 # %% [markdown]
-# No error, no wait, and no rank is right: collectives are matched by their *order*, not by the names of your variables. (Different shapes with
-# equally many elements pass silently as well.) The usual cause is a loop whose order differs between ranks: over a `set` of strings, whose order
-# follows from a hash that each process draws anew, or over a `dict` that was filled in another order. Sort before you loop.
+# There is no error and no wait, and no rank is right: collectives are matched by their *order*, not by the
+# names of your variables. Different shapes with the same number of elements pass silently, too. The usual
+# cause is a loop whose order differs between ranks: over a `set` of strings, whose order depends on a hash
+# that is different in each process, or over a `dict` that was filled in a different order. Sort before you
+# loop.
 #
-# Smaller mistakes raise at once, on the rank that makes them:
+# Smaller mistakes raise an error immediately, on the rank that makes them:
 
 # %%
 # %%ranks
@@ -947,17 +983,18 @@ for mistake, call in attempts.items():
         print(f"{mistake}: {type(error).__name__}: {str(error).splitlines()[0]}")
 
 # %% [markdown]
-# One more, which is specific to Gloo: the docstrings of the flat variants also describe a *stacked* form, `reduce_scatter_single(out (k), in (N, k))`. Gloo
-# rejects it. Flatten the input to (N·k), and the same line runs on both backends.
+# One more mistake is specific to Gloo. The docstrings of the flat variants also describe a *stacked* form,
+# `reduce_scatter_single(out (k), in (N, k))`, but Gloo rejects it. Flatten the input to (N·k), and the same
+# line runs on both backends.
 #
-# **Elsewhere** nobody watches your ranks, and you will meet a job that has been standing still since 3 a.m. These are the tools, roughly in the order in which
-# to reach for them:
+# **Outside this course** no notebook watches your ranks, and one day you will meet a job that has been
+# hanging since 3 a.m. These are the tools, roughly in the order in which to try them:
 #
 # | tool | what it tells you |
 # |---|---|
-# | `py-spy dump --pid <pid>` on every rank | which Python line each rank stands on. The odd one out is the culprit |
+# | `py-spy dump --pid <pid>` on every rank | which Python line each rank is on. The odd one out is the culprit |
 # | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | checks op, shape and dtype of every collective before it runs; slow. Blind to the swapped pair above |
-# | `dist.monitored_barrier(timeout=…)` | on Gloo: a barrier that names who did not come, "Rank 2 failed to pass monitoredBarrier in 3000 ms" |
+# | `dist.monitored_barrier(timeout=…)` | on Gloo: a barrier that names the missing rank, "Rank 2 failed to pass monitoredBarrier in 3000 ms" |
 # | Flight Recorder, `TORCH_FR_BUFFER_SIZE=2000` | each rank's last collectives with sequence numbers, to be compared after a timeout |
 # | `NCCL_DEBUG=INFO` | which links, rings and trees NCCL chose, and its errors |
 # | `init_process_group(timeout=timedelta(minutes=2))` | a shorter wait; also per group in `new_group` |
@@ -965,8 +1002,9 @@ for mistake, call in attempts.items():
 # %% [markdown]
 # ## How good were your predictions?
 #
-# The next cell divides each number that you predicted by what was found. Your predictions are kept beside this notebook, in the folder
-# `.fourranks`; when you change one and run its cells again, the last one counts.
+# The next cell compares each number that you predicted with the result of the run. Your predictions are kept
+# beside this notebook, in the folder `.fourranks`. If you change a prediction and run its cells again, the
+# last one counts.
 
 # %%
 review()
@@ -978,10 +1016,11 @@ review()
 #   became `[6, 10, 14, 18]` everywhere.
 # - **Chains, trees and rings**, with their messages counted: 35 s became 15 s and then 11 s; a tree needs log₂ N rounds; a ring all-reduce is a
 #   reduce-scatter and an all-gather, and sends 2(N−1)/N · S bytes a rank.
-# - **Three standstills**: skipped, swapped, reshaped, each named with rank and line; and one silent mistake that only care prevents.
+# - **Three deadlocks**: skipped, swapped, reshaped, each named with rank and line; and one silent mistake
+#   that only care prevents.
 #
-# **Your turn**: [the exercise](../../exercises/02_collectives/exercise.ipynb). You build broadcast, reduce, scatter, gather, all-to-all and the ring yourself,
-# from nothing but messages, and the checks count every byte.
+# **Your turn**: [the exercise](../../exercises/02_collectives/exercise.ipynb). You build broadcast, reduce,
+# scatter, gather, all-to-all and the ring yourself, using only messages, and the checks count every byte.
 #
 # **Sources and further reading.** [Stanford CS336 (spring 2025), lecture
 # 8](https://github.com/stanford-cs336/spring2025-lectures) · [Stanford CS229S (fall

@@ -13,18 +13,18 @@
 # %% [markdown]
 # # 03 Benchmarking: can you trust your own numbers?
 #
-# Anybody can print a bandwidth. Here you write a benchmark whose answer you would bet on, the formulas that make bandwidths comparable, and
-# a model that says before the run how long it will take.
+# It is easy to print a bandwidth. Here you write a benchmark whose answer you would bet on, the formulas that
+# make bandwidths comparable, and a model that predicts how long a collective will take.
 #
 # You will
 #
 # - time a collective so that warm-up, stragglers and unfinished GPU work are not in the answer,
-# - turn seconds into algbw and busbw as nccl-tests does, and audit somebody else's log with them,
+# - turn seconds into algbw and busbw as nccl-tests does, and use them to audit a log,
 # - fit latency and bandwidth to measurements, and predict when a tree beats a ring,
-# - measure a cluster that you know nothing of, with as few messages as you can.
+# - measure a cluster that you know nothing about, with a limited number of messages.
 #
-# **Allowed** is everything in Python and torch, but not `fourranks`, which holds the answers. Where a check runs your code, these are not
-# there.
+# **You may use** everything in Python and torch, but in your functions not `fourranks`, which contains the
+# answers. It is missing when a check runs your code.
 #
 # 3 to 4 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
 #
@@ -55,15 +55,16 @@ from autograder.inside.drivers.simulated_cluster import SimulatedCluster
 # `benchmark(run, *, warmup, iterations, device, group=None)` calls `run()` on every rank of the group and returns how long one call takes,
 # in seconds:
 #
-# - `warmup` calls first, which count for nothing;
-# - then `iterations` calls, each timed by itself. Before each one the ranks **meet in a barrier**, and only then the clock starts;
+# - `warmup` calls come first, and are not timed;
+# - then come `iterations` calls, each timed separately. Before each one the ranks **pass a barrier**, and
+#   only then the clock starts;
 # - on a GPU `run()` only queues work. **Synchronize** before each reading of the clock, the first as well as the second;
 # - an iteration takes as long as its **slowest rank**; the answer is the **median** of that over the iterations, and every rank returns it.
 #
 # | argument | |
 # |---|---|
 # | `run` | a function without arguments, for instance `lambda: dist.all_reduce(x)` |
-# | `device` | a `torch.device`, what `run` works on: `cpu` or `cuda`. The tensor in which the ranks combine their times belongs there too: NCCL cannot see the CPU's |
+# | `device` | the `torch.device` that `run` works on: `cpu` or `cuda`. Create the tensor in which the ranks combine their times there, too: NCCL works only on GPU tensors |
 # | `group` | the process group, `None` for all ranks. Ranks outside it do not call the function |
 #
 # **Budget:** `warmup + iterations` calls of `run`, and nothing but `run()` and a synchronize between the two readings of a clock.
@@ -76,8 +77,8 @@ from autograder.inside.drivers.simulated_cluster import SimulatedCluster
 #                  barrier             barrier
 # ```
 #
-# The check gives every rank a clock of its own, on which a call of `run` takes exactly as long as the check wants it to. So there is no
-# luck, and no tolerance.
+# The check gives every rank a simulated clock, on which a call of `run` takes exactly as long as the check
+# decides. So the expected result is exact, and there is no tolerance.
 #
 # <details><summary>Hint 1: the idea</summary>
 # <code>time.perf_counter()</code> is the clock, <code>dist.barrier(group)</code> the barrier, <code>torch.cuda.synchronize(device)</code> waits
@@ -90,9 +91,10 @@ from autograder.inside.drivers.simulated_cluster import SimulatedCluster
 # return the median</pre>
 # </details>
 # <details><summary>Hint 3: a part of the solution</summary>
-# One <code>dist.all_reduce(…, dist.ReduceOp.MAX)</code> of a tensor made of the whole list gives every rank the slowest rank's time of each
-# iteration. float32 keeps seven digits of a time, which is enough for the seconds of one call and too few for a moment since the computer
-# was switched on: subtract first.
+# One <code>dist.all_reduce(…, dist.ReduceOp.MAX)</code> of a tensor made of the whole list gives every rank
+# the slowest rank's time of each iteration. float32 keeps seven digits. That is enough for the duration of
+# one call, but not for a reading of the clock, which counts from an arbitrary moment in the past: subtract
+# first.
 # </details>
 
 
@@ -129,7 +131,8 @@ def benchmark(
 
 
 # %% [markdown]
-# Try it before the check does: an all-reduce of 4 MB on four ranks. Do all of them say the same? And again, if you run the cell once more?
+# Try it before you run the check, on an all-reduce of 4 MB on four ranks. Do all ranks return the same time?
+# And how much does it change if you run the cell again?
 
 
 # %%
@@ -149,9 +152,9 @@ check.benchmark(benchmark, world_sizes=(2, 3, 8), seed=3301)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 1 (graded by hand).** Four colleagues have measured all-reduces on eight GPUs of one node, whose links carry 450 GB/s. Each
-# sends you the seconds that the script has kept, and not the script. Which line does each script lack, how do the numbers tell, and
-# what is the time of the operation, as far as the numbers let you say?
+# **Question 1 (graded by hand).** Four colleagues have measured all-reduces on eight GPUs of one node, whose
+# links carry 450 GB/s. Each sends you the recorded times, but not the script. For each script, say which line
+# is missing, how the numbers show it, and how long the operation takes, as far as the numbers tell.
 #
 # ```
 # A   64 MiB    one call each, in µs            11.8   12.1   11.9   12.0
@@ -185,22 +188,25 @@ check.benchmark(benchmark, world_sizes=(2, 3, 8), seed=3301)
 # `algbw(num_bytes, seconds)` is S / t, in bytes per second. `busbw(collective, num_bytes, seconds, world_size)` multiplies that by the
 # share of S that has to leave each rank, so that it can be compared with the speed of a link. An unknown name raises a `ValueError`.
 #
-# These are the operations of nccl-tests. `num_bytes` is S; N is the world size. The lecture has worked out the factor of the all-reduce; for
-# each of the others ask: *how many bytes does a rank have to send?* (For broadcast, reduce: a rank in the middle of a chain.)
+# These are the operations of nccl-tests. `num_bytes` is S; N is the world size. The lecture has worked out
+# the factor of the all-reduce; for each of the others ask: *how many bytes does a rank have to send?* For
+# broadcast and reduce, take a rank in the middle of a chain.
 #
 # | `collective` | S |
 # |---|---|
 # | `"all_reduce"`, `"broadcast"`, `"reduce"` | the tensor |
 # | `"reduce_scatter"`, `"all_to_all"` | one rank's whole input, N chunks |
 # | `"all_gather"` | one rank's whole output, N chunks |
-# | `"scatter"`, `"gather"` | all N parts together; what counts is the root |
+# | `"scatter"`, `"gather"` | all N parts together; count the bytes of the root |
 # | `"sendrecv"` | one message |
-# | `"hypercube"` | what a rank has received in the end, N − 1 parts |
+# | `"hypercube"` | the N − 1 parts that a rank has received in the end |
 #
-# (nccl-tests has one more program, `alltoallv`, for parts of different sizes: an all-to-all, with S of the rank that has most.)
+# nccl-tests has one more program, `alltoallv`, an all-to-all with parts of different sizes; its S is that of
+# the rank with the most bytes. It is not part of this exercise.
 #
 # <details><summary>Hint 1</summary>
-# Each rank keeps one chunk of N to itself: (N − 1)/N of S travels. In which rows does this appear, and in which one twice?
+# Each rank keeps one of N chunks, so it sends (N − 1)/N of S. In which rows does this factor appear, and in
+# which one twice?
 # </details>
 # <details><summary>Hint 2</summary>
 # Bytes that a rank receives are not added: a link carries as much the other way at the same time.
@@ -254,11 +260,12 @@ check.busbw(busbw, world_sizes=(1, 2, 3, 5, 16, 1000), seed=3303)
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 50 minutes**
 #
-# The lecture's puzzle was one log with one slip. Now you write what finds such slips in any log.
+# The lecture's puzzle was one log with one mistake. Now you write a function that finds such mistakes in any
+# log.
 #
-# First the slip of the lecture, as a formula: `corrected_reduce_scatter_busbw(reported, world_size)` takes the figure of a reduce-scatter
-# that was computed as *output bytes* · (N − 1) / (N · t), and returns the busbw that nccl-tests would have reported for the same run, in
-# the same unit.
+# First the mistake of the lecture, as a formula: `corrected_reduce_scatter_busbw(reported, world_size)` takes
+# the figure of a reduce-scatter that was computed as *output bytes* · (N − 1) / (N · t), and returns the
+# busbw that nccl-tests would have reported for the same run, in the same unit.
 
 
 # %% nbgrader={"grade": false, "grade_id": "corrected", "locked": false, "schema_version": 3, "solution": true, "task": false}
@@ -283,22 +290,24 @@ check.corrected_reduce_scatter_busbw(corrected_reduce_scatter_busbw, world_sizes
 # {"collective": "all_gather", "num_bytes": 268435456, "seconds": 0.000652, "world_size": 8, "reported": 3.6e11}
 # ```
 #
-# `num_bytes` is S, correctly, and `reported` is in bytes per second; whoever wrote it called it busbw. It was rounded to three digits, so a
-# way of counting explains it if the two differ by at most 1 %. The verdict is the first of these that applies:
+# `num_bytes` is the correct S. `reported` is in bytes per second, and its author called it busbw. It was
+# rounded to three digits, so a formula explains it if the two differ by at most 1 %. The verdict is the first
+# of these that applies:
 #
 # | verdict | when |
 # |---|---|
-# | `"not finished"` | no link can have moved so many bytes in these seconds, whatever was reported: the clock was stopped too early |
+# | `"not finished"` | the correct busbw is above `link`, whatever was reported: the clock was stopped too early |
 # | `"right"` | the figure is busbw |
 # | `"algbw"` | it is S / t |
 # | `"GiB"` | it is busbw in GiB/s, and was called GB/s: 10⁹ / 2³⁰ times as much |
 # | `"part"` | reduce-scatter, all-gather, all-to-all only: the bytes of one rank's part, S / N, were counted in place of S |
-# | `"both directions"` | what a rank receives was added to what it sends |
-# | `"all ranks"` | what all N ranks send was added up |
+# | `"both directions"` | the bytes that a rank receives were added to those that it sends |
+# | `"all ranks"` | the bytes that all N ranks send were added up |
 # | `"unexplained"` | none of these |
 #
 # <details><summary>Hint 1: the idea</summary>
-# Work out busbw from the line's own bytes and seconds. Each verdict but the first and the last then says what would have been reported.
+# Compute busbw from the line's own bytes and seconds. For each verdict except the first and the last, that
+# gives the figure that would have been reported.
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
 # <pre>for each line:
@@ -337,8 +346,8 @@ def verdict(line: dict, link: float) -> str:
 
 
 # %% [markdown]
-# The lecture's two measurements, as it printed them, and three others from a node of eight H200. What do you expect? One will stay
-# unexplained: there are two slips in it at the same time.
+# These are the lecture's two measurements, as it printed them, and three others from a node of eight H200.
+# Which verdicts do you expect? One line will stay unexplained, because it contains two mistakes.
 
 # %%
 log = [
@@ -363,8 +372,9 @@ check.audit(audit, world_sizes=(2, 3, 5, 64), seed=3308)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 2 (graded by hand).** A blog compares three collectives on eight H100s, for "1 GiB", each rank's *own* tensor before the call, and
-# prints bytes of that tensor · factor / seconds, with the right factors:
+# **Question 2 (graded by hand).** A blog compares three collectives on eight H100s. By "1 GiB" it means each
+# rank's *own* tensor before the call, and it prints the bytes of that tensor · factor / seconds, with the
+# right factors:
 #
 # | collective | seconds | printed |
 # |---|---|---|
@@ -396,16 +406,17 @@ check.audit(audit, world_sizes=(2, 3, 5, 64), seed=3308)
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 25 minutes**
 #
-# A message of S bytes takes about α + β · S seconds: α is what it costs however small it is (latency), β what every byte adds (1/β is the
-# bandwidth).
+# A message of S bytes takes about α + β · S seconds. α is the latency, the time of even the smallest message.
+# β is the time that every byte adds, so 1/β is the bandwidth.
 #
-# `fit_alpha_beta(num_bytes, seconds)` gets two lists, sizes and times, and returns the tuple `(alpha, beta)` that fits them best. Times
-# that follow the model exactly give α and β exactly. With sizes from 1 KiB to 4 GiB, each measured four times with up to 10 % of noise,
-# both must be right to 5 %.
+# `fit_alpha_beta(num_bytes, seconds)` gets two lists, sizes and times, and returns the tuple `(alpha, beta)`
+# that fits them best. If the times follow the model exactly, α and β must be exact. With sizes from 1 KiB to
+# 4 GiB, each measured four times with up to 10 % of noise, both must be right to within 5 %.
 #
 # <details><summary>Hint 1</summary>
-# Ordinary least squares minimizes the sum of (α + β·S − t)². Ten percent of the time of 4 GiB are more than <i>all</i> of the small times:
-# the fit does not care about them, and α comes out as anything. What should be small are the <i>relative</i> errors, (α + β·S − t) / t.
+# Ordinary least squares minimizes the sum of (α + β·S − t)². Ten percent of the time of 4 GiB is more than
+# <i>all</i> of the small times together, so the fit ignores them, and α is noise. Minimize the
+# <i>relative</i> errors instead: (α + β·S − t) / t.
 # </details>
 # <details><summary>Hint 2</summary>
 # That is least squares again, of the equations α · (1/t) + β · (S/t) = 1. Two unknowns: with a = 1/t and b = S/t, solve α·Σa² + β·Σab = Σa
@@ -440,11 +451,12 @@ check.fit_alpha_beta(fit_alpha_beta, seed=3306)
 # An all-reduce of S bytes on N ranks, made of messages that each take α + β · (their bytes):
 #
 # - **ring**: 2 (N − 1) messages one after another, each of S / N bytes;
-# - **tree**, not pipelined: a reduce and a broadcast, each ⌈log₂ N⌉ messages one after another, each of S bytes. (NCCL's tree sends pieces, which costs 2 ⌈log₂ N⌉ α + 2 β S.
-#   The lecture compares the two; here it is the plain one.)
+# - **tree**, not pipelined: a reduce and a broadcast, each ⌈log₂ N⌉ messages one after another, each of S
+#   bytes. NCCL's tree sends pieces, which costs 2 ⌈log₂ N⌉ α + 2 β S; the lecture compares the two, but here
+#   you use the plain one.
 #
-# Small tensors are a case for the tree, large ones for the ring. `crossover_bytes(world_size, alpha, beta)` returns the S at which both
-# take equally long; 0 if the tree is faster for no S at all.
+# The tree is better for small tensors, the ring for large ones. `crossover_bytes(world_size, alpha, beta)`
+# returns the S at which both take the same time, or 0 if the tree is never faster.
 #
 # Before you write it: for which world sizes is it 0?
 #
@@ -474,11 +486,12 @@ check.crossover_bytes(crossover_bytes, world_sizes=(2, 3, 6, 7, 32, 1000), seed=
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 6. A cluster that nobody has described
+# ## 6. An unknown cluster
 #
 # **Difficulty** ●●●●○ · **Importance** ●●●○○ · **about 60 minutes**
 #
-# You have rented ranks, and nothing says which of them share a node. You can only send messages and look at the clock.
+# You have rented ranks, and you do not know which of them share a node. You can only send messages and
+# measure their time.
 #
 # `measure_cluster(send, num_ranks)` returns `(nodes, inside, across)`: the nodes, each a list of its ranks, and (α, β) of a link inside a node and
 # of one between nodes, in seconds and seconds per byte.
@@ -487,16 +500,16 @@ check.crossover_bytes(crossover_bytes, world_sizes=(2, 3, 6, 7, 32, 1000), seed=
 # |---|---|
 # | `send(source, destination, num_bytes)` | sends a message between two different ranks, and returns the seconds that it took |
 # | the nodes | there are at least two, each with at least two ranks, and the ranks are spread over them in any order |
-# | a link | takes α + β · S, with 5 % of noise either way, and no two links are quite alike: up to 2 % |
-# | the first message | from one rank to another sets up their connection, and takes tens of milliseconds more |
+# | a link | takes α + β · S, with 5 % of noise in either direction; links of the same kind differ by up to 2 % |
+# | the first message | from one rank to another also opens their connection, which takes tens of milliseconds |
 # | disturbances | after that, one in every four messages of a pair takes 3 to 10 times as long |
 # | wanted | the nodes exactly, and each α and β to 10 % |
 #
 # **Budget:** 40 · N + 200 messages. That is too few for every pair at every size.
 #
 # <details><summary>Hint 1: the idea</summary>
-# Two questions, one after another. Which ranks share a node? Small messages tell, since α differs. How fast are the links? One pair of each
-# kind, at many sizes, and <code>fit_alpha_beta</code>.
+# Answer two questions, one after another. Which ranks share a node? Small messages show it, since α differs.
+# How fast are the links? Measure one pair of each kind at many sizes, and use <code>fit_alpha_beta</code>.
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
 # <pre>typical(source, destination, num_bytes)   one message that does not count, then the median of five or more
@@ -546,7 +559,7 @@ def fitted(send: Callable[[int, int, int], float], source: int, destination: int
 
 
 # %% [markdown]
-# A cluster to try it on: six ranks, of which 0, 3, 4 share one node and 1, 2, 5 the other.
+# Try it on this cluster of six ranks: 0, 3 and 4 share one node, and 1, 2 and 5 the other.
 
 # %%
 cluster = SimulatedCluster.of_nodes([0, 1, 1, 0, 0, 1], inside=(3e-6, 1 / 400e9), across=(12e-6, 1 / 45e9))
@@ -566,7 +579,8 @@ check.measure_cluster(measure_cluster, nodes=((3, 2), (2, 6), (2, 2, 2, 2), (8, 
 #
 # **Difficulty** ●○○○○ · **Importance** ●●○○○ · **about 5 minutes**
 #
-# Your functions on real ranks: messages give α and β, these give the crossover for as many ranks as you like.
+# The next cell uses your functions on real ranks: messages give α and β, and these give the crossover for any
+# number of ranks.
 
 
 # %%
@@ -601,10 +615,10 @@ for n in (4, 8, 64, 1024):
 # %% [markdown]
 # ## What you have now
 #
-# - You timed collectives with warm-up, barrier, synchronize and the median of the slowest rank, and can name what is wrong with benchmarks
-#   that do without.
-# - You turned seconds into algbw and busbw, and wrote an audit that tells which slip a figure comes from.
-# - You fitted α and β, and know why many ranks and few bytes are a case for a tree.
-# - You found the nodes and links of a cluster from the outside.
+# - You timed collectives with warm-up, barrier, synchronize and the median of the slowest rank, and can say
+#   what is wrong with benchmarks that lack one of them.
+# - You turned seconds into algbw and busbw, and wrote an audit that finds the mistake behind a figure.
+# - You fitted α and β, and know why a tree is better for many ranks and few bytes.
+# - You found the nodes and links of an unknown cluster by measuring messages.
 #
 # Next: *04 data parallelism* puts an all-reduce into a training step, and hides it.

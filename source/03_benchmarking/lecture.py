@@ -13,20 +13,23 @@
 # %% [markdown]
 # # 03 Benchmarking: what does a byte cost?
 #
-# **Everybody who trains on many GPUs quotes a bandwidth. How do you get one that is true, and how do you see that one is not?**
+# **Every report on training with many GPUs quotes a bandwidth. How do you measure one correctly, and how do
+# you recognize a wrong one?**
 #
 # You will
 #
-# - build a benchmark step by step, each step because the one before gave a wrong answer,
-# - turn seconds into bandwidths that can be compared, model them with two numbers, and predict when a tree beats a ring,
-# - settle a puzzle from a well-known lecture, "277 GB/s for all-reduce, but 70 for reduce-scatter", and measure how large the lies of bad
-#   benchmarks are.
+# - build a benchmark step by step, where each step repairs a wrong answer of the one before,
+# - turn seconds into bandwidths that you can compare, model them with two numbers, and predict when a tree
+#   beats a ring,
+# - solve a puzzle from a well-known lecture, "277 GB/s for all-reduce, but 70 for reduce-scatter", and
+#   measure how far off bad benchmarks are.
 #
-# 75 minutes · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs (the same cells then show its numbers, beside Gloo's)
+# 75 minutes · 4 ranks · Gloo on any laptop; on a machine with 4 GPUs the same cells show NCCL's numbers
+# beside Gloo's
 #
 # [The exercise](../../exercises/03_benchmarking/exercise.ipynb) · [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 #
-# As always: put your prediction into the variable before you run on. `None` works too.
+# As always, put your prediction into the variable before you go on. `None` works, too.
 
 # %%
 # %load_ext fourranks
@@ -63,8 +66,8 @@ ledger.answers(remembered)
 # %% [markdown]
 # ## 1. A first try
 #
-# Begin in the simplest way: a new process group, a new tensor of ten million float32, 40 MB, an all-reduce of it, twelve times in a row,
-# and every rank times every call.
+# We begin in the simplest way. We make a new process group and a new tensor of ten million float32, which is
+# 40 MB, and all-reduce it twelve times in a row. Every rank times every call.
 #
 # **Question.** How many times as long as a typical call does the very first one take?
 
@@ -97,22 +100,23 @@ finding(
 calls(seconds, f"12 calls of all_reduce, 40 MB, {backend}, 4 ranks")
 
 # %% [markdown]
-# Twelve calls of the same operation on the same tensor, and hardly any two take equally long. The first one sets up what the later ones
-# find ready: connections, and memory that was never touched, which the operating system hands out page by page. On GPUs NCCL builds the
-# communicator itself at the first call, with its rings, which takes from tens of milliseconds to seconds. None of it is what a training run
-# with a million steps will see.
+# These are twelve calls of the same operation on the same tensor, and hardly any two take the same time. The
+# first call opens connections, and it touches new memory, which the operating system hands out page by page;
+# the later calls reuse both. On GPUs NCCL builds the communicator with its rings during the first call, which
+# takes from tens of milliseconds to seconds. In a training run with a million steps none of this matters.
 #
-# **Warm-up**: call the thing a few times before the clock matters, and throw these times away.
+# **Warm-up**: make a few calls before you measure, and discard their times.
 #
-# The rest of the scatter is harder. Whose time is the right one, and which call's?
+# The rest of the scatter is harder to deal with. Which rank's time is the right one, and which call's?
 
 # %% [markdown]
 # ## 2. Whose clock?
 #
-# In training the ranks do not arrive together: one of them had a longer sentence to read. Let rank 2 come 40 ms late to every call.
+# In training the ranks do not arrive together: one of them may have had a longer sentence to process. Let
+# rank 2 arrive 40 ms late at every call.
 #
-# **Question.** An all-reduce of 4 MB takes a tenth of the time in the figure above. What will
-# rank 2's clock say? And what will rank 0's say if all meet in a barrier before they start it?
+# **Question.** An all-reduce of 4 MB takes a tenth of the time in the figure above. What will rank 2's clock
+# say? And what will rank 0's clock say if all ranks pass a barrier before they start it?
 
 # %%
 late_ms = {"rank 2, no barrier": None, "rank 0, barrier": None}  # your predictions, in ms
@@ -144,18 +148,19 @@ for name, own in (("no barrier", world.pull("alone")), ("barrier", world.pull("t
 compare(measured, yours=late_ms, unit="ms", title=f"One all_reduce of 4 MB, rank 2 late, {backend}")
 
 # %% [markdown]
-# Without a barrier rank 0 has mostly timed its own waiting: 40 ms of it, and a little communication. Rank 2 saw only the end of an
-# operation that the others had begun. Neither is a property of the network.
+# Without a barrier rank 0 has mostly timed its own waiting: 40 ms of waiting, and a little communication.
+# Rank 2 timed only the end of an operation that the others had begun. Neither is a property of the network.
 #
-# **Barrier, then the clock**: meet first, so that all start together. Then the operation takes as long as its **slowest rank**: what comes
-# next needs the result everywhere. So the ranks' times are combined by their *maximum*. A mean over ranks, or rank 0's own clock, would say
-# that the operation is over before it is.
+# **Barrier, then the clock**: a barrier makes all ranks start together. Then the operation takes as long as
+# its **slowest rank**, because the next operation needs the result everywhere. So the ranks' times are
+# combined by their *maximum*. A mean over ranks, or rank 0's own clock, would say that the operation was over
+# before it really was.
 
 # %% [markdown]
 # ## 3. When is it over?
 #
-# **Question.** An all-reduce of 40 MB is started with `async_op=True`. After how many milliseconds does the call return, and after how many
-# is the sum there?
+# **Question.** An all-reduce of 40 MB is started with `async_op=True`. After how many milliseconds does the
+# call return, and after how many is the sum ready?
 
 # %%
 asynchronous_ms = {"the call returns": None, "the sum is there": None}  # your predictions
@@ -179,19 +184,20 @@ measured = {"the call returns": returned, "the sum is there": done}
 compare(measured, yours=asynchronous_ms, unit="ms", title=f"all_reduce of 40 MB, {backend}, 4 ranks")
 
 # %% [markdown]
-# If you stop the clock when the call returns, you measure how long it takes to ask for the sum, not to get it. On Gloo that needs
-# `async_op=True`. **On a GPU every call is like that**: it puts a kernel into a queue and returns, in some 10 µs, whether the tensor has 4
-# bytes or 4 GB. Hence
+# If you stop the clock when the call returns, you measure how long it takes to request the sum, not to get
+# it. On Gloo that happens only with `async_op=True`. **On a GPU every call behaves like that**: it puts a
+# kernel into a queue and returns in some 10 µs, whether the tensor has 4 bytes or 4 GB. Hence the next rule:
 #
-# **Synchronize**: `torch.cuda.synchronize()` before the clock stops, so that the work is done; *and* before it starts, so that work from
-# earlier lines is not counted. On a CPU there is nothing to wait for, and code for both asks `device.type` first. (CUDA events are the
-# other way: the GPU notes the times itself.)
+# **Synchronize**: `torch.cuda.synchronize()` before the clock stops, so that the work is done; *and* before
+# it starts, so that work from earlier lines is not counted. On a CPU there is nothing to wait for, so code
+# for both checks `device.type` first. CUDA events are an alternative: with them the GPU records the times
+# itself.
 
 # %% [markdown]
 # ## 4. Mean or median?
 #
-# Measurements are disturbed: a backup starts, a neighbour's job wakes up, a clock is throttled. We do it on purpose. In three of 33 calls
-# rank 1 finds its processor taken away for 200 ms.
+# Measurements are disturbed: a backup starts, another job wakes up, a clock is throttled. Here we disturb
+# them on purpose: in three of 33 calls we stall rank 1 for 200 ms.
 #
 # **Question.** By which factor do these three move the mean over the calls, and by which the median?
 
@@ -221,15 +227,17 @@ factors = {
 compare(factors, yours=moved, unit="×", title="All 33 calls, divided by the 30 that nobody disturbed")
 
 # %% [markdown]
-# A few calls out of 33 decide the mean; the median hardly notices. The minimum notices least. It answers another question: what a machine
-# *can* do when nothing interferes, as in lecture 01's copies. What a training will *get* is the median. A median needs one time *per call*.
-# One clock around all 33, divided by 33, is a mean, whatever comes later.
+# A few calls out of 33 decide the mean; the median hardly changes. The minimum changes least, but it answers
+# another question: it shows what a machine *can* do when nothing interferes, as in lecture 01's copies. The
+# median shows what a training run will *get*. A median needs one time *per call*: one clock around all 33
+# calls, divided by 33, can only give a mean.
 
 # %% [markdown]
 # ## 5. The benchmark
 #
-# Warm-up, barrier, synchronize, slowest rank, median: `fourranks.bench` does all five, and the exercise has you write what it does. Put it
-# beside the first try, one clock around one call, for the 4 MB of `x`.
+# Warm-up, barrier, synchronize, slowest rank, median: `fourranks.bench` does all five, and in the exercise
+# you write such a benchmark yourself. Here we compare it with the first try, one clock around one call, for
+# the 4 MB of `x`.
 #
 # **Question.** Each is done five times. By which factor do the five answers of the first try differ, the largest over the smallest, and
 # by which those of the benchmark?
@@ -260,20 +268,21 @@ measured = {name: max(seconds) / min(seconds) for name, seconds in answers.items
 compare(measured, yours=spread, unit="×", title="Largest answer over smallest, of all ranks and five times")
 
 # %% [markdown]
-# All ranks say the same of the benchmark (one line with the label `[0-3]`), and its answers differ by what this machine does at this moment.
-# nccl-tests, NVIDIA's own benchmark, works in the same way but for three points. It
-# puts 20 calls on one reading of the clock, after 5 for warm-up, and reports a mean over calls: for large tensors that makes no difference,
-# for small ones it hides the time to launch a kernel (`bench.benchmark(…, calls=20)` does the same). And by default it *averages* over the
-# ranks, which section 2 has called wrong; with `-a 3` it reports the slowest rank's time.
+# All ranks report the same benchmark times, in one line with the label `[0-3]`, and the answers differ only
+# as much as the load of this machine changes. nccl-tests, NVIDIA's own benchmark, works in the same way
+# except for three points. It times 20 calls together, after 5 calls for warm-up. So it reports a mean over
+# calls: for large tensors that makes no difference, for small ones it hides the time to launch a kernel.
+# `bench.benchmark(…, calls=20)` does the same. And by default it *averages* over the ranks, which section 2
+# showed to be wrong; with `-a 3` it reports the slowest rank's time.
 
 # %% [markdown]
 # ## 6. From seconds to bandwidths
 #
-# The lecture that this course grew from all-reduces 100 · 1024² float32 on 4 H100s: 419 MB (not 400, as some retell it) in 2.11 ms. Ours is
-# a sixteenth of that: 26 MB.
+# Stanford's CS336, lecture 8, the lecture from which this course grew, all-reduces 100 · 1024² float32 on 4
+# H100s: 419 MB in 2.11 ms. Some retellings say 400 MB. We take a sixteenth of that: 26 MB.
 #
-# **Question.** How many GB/s does this machine reach? (GB are 10⁹ bytes.) Guess both: tensor bytes over time, and bytes that each rank has
-# to send over time.
+# **Question.** How many GB/s (10⁹ bytes a second) does this machine reach? Predict two numbers: the bytes of
+# the tensor divided by the time, and the bytes that each rank has to send divided by the time.
 
 # %%
 gb_per_s = {"algbw": None, "busbw": None}  # your predictions
@@ -287,14 +296,16 @@ compare(measured, yours=gb_per_s, unit="GB/s", title=f"all_reduce, {backend}, 4 
 # %% [markdown]
 # These are the two bandwidths of **nccl-tests**, which the whole field quotes:
 #
-# - **algbw** = S / t: how fast the operation got through the array. S is the *whole* array.
-# - **busbw** = algbw · factor: how many bytes each rank had to send in that second. This is what can be compared with the speed of a
-#   **link**, and it stays the same when ranks are added, as long as the links are the limit.
+# - **algbw** = S / t: how fast the operation processed the array. S is the *whole* array.
+# - **busbw** = algbw · factor: how many bytes each rank had to send in a second. You can compare it with the
+#   speed of a **link**, and it stays the same when ranks are added, as long as the links are the limit.
 #
-# The factor is the share of S that has to leave a rank. For the all-reduce that is 2 (N − 1)/N: it is a reduce-scatter and an all-gather, and
-# in each a rank sends all chunks but one. For every other operation ask the same question; in the exercise you answer it for all of
-# nccl-tests'. Two things are easily taken for something else. S is always the *whole* array: a rank's whole **input** of a reduce-scatter,
-# its whole **output** of an all-gather. And a rank in the middle of a broadcast passes on all of S, so its factor is 1.
+# The factor is the share of S that each rank has to send. For the all-reduce that is 2 (N − 1)/N: it is a
+# reduce-scatter and an all-gather, and in each a rank sends all chunks but one. For every other operation ask
+# the same question; in the exercise you answer it for all operations of nccl-tests. Two points are easily
+# misunderstood. S is always the *whole* array: a rank's whole **input** of a reduce-scatter, its whole
+# **output** of an all-gather. And a rank in the middle of a broadcast passes on all of S, so the factor of a
+# broadcast is 1.
 #
 # So where do other formulas come from? One measurement, five ways to print it:
 
@@ -310,28 +321,30 @@ printed = {
 compare(printed, unit="GB/s", title="One measurement, printed in five ways")
 
 # %% [markdown]
-# - **2 S / (N t)**, from one set of lecture notes, forgets that each rank sends N − 1 of N chunks; the lecture's 277 would be 93. The
-#   reason given, "N ranks, so the total time is N · t", is wrong: the N in the denominator counts the links that *share* 2 (N − 1) S
-#   bytes, at the same time.
-# - **2 N S / t**, from another, adds up all ranks and divides by nothing. It prints 1,480 for the same run: more than any link of that
-#   machine can do, which should make anybody stop.
-# - **The 2 is not "send and receive"**: it counts two *phases*. Links carry bytes in both directions at once, and what a rank receives is
-#   not added.
+# - **2 S / (N t)**, from one set of lecture notes, forgets that each rank sends N − 1 of N chunks; the
+#   lecture's 277 would be 93. The stated reason, "N ranks, so the total time is N · t", is wrong: the N in
+#   the denominator counts the links that *share* 2 (N − 1) S bytes, at the same time.
+# - **2 N S / t**, from another set of notes, sums over all ranks without dividing by their number. It gives
+#   1,480 for the same run. No link of that machine is that fast, which should make you suspicious.
+# - **The 2 is not "send and receive"**: it counts two *phases*. Links carry bytes in both directions
+#   simultaneously, and the bytes that a rank receives are not added.
 # - **1024³** bytes are a GiB. The famous 277 "GB/s" are 277.7 GiB/s: 298 GB/s. The unit alone makes a difference of seven percent.
 #
-# And what to compare with? That lecture says "far below 900 GB/s". An H100's 900 is the sum of both directions of its 18 links; busbw is
-# one direction, 450. So 298 of 450, 66 %, at 4 GPUs and 400 MiB. For larger arrays 80 % is usual. More than 100 % occurs as well, in three
-# ways. With NVLink SHARP the *switch* adds, a rank sends less than a ring would, and busbw, which counts a ring's bytes, reports 482. A
-# tree on two nodes sends less through the border than a ring, too. And in nodes with several network cards busbw may be many times *one
-# card's* bandwidth, since it counts a rank's bytes and all cards share them (section 7).
+# What should you compare busbw with? The lecture says "far below 900 GB/s". An H100's 900 is the sum of both
+# directions of its 18 links, but busbw counts one direction, which has 450. So 4 GPUs reach 298 of 450, or 66
+# %, with 400 MiB. For larger arrays 80 % is usual. More than 100 % also occurs, in three cases. With NVLink
+# SHARP the *switch* does the addition, and a rank sends less than in a ring; busbw, which counts a ring's
+# bytes, reports 482. A tree on two nodes also sends less between the nodes than a ring. And in nodes with
+# several network cards busbw may be many times the bandwidth of *one card*, since it counts a rank's bytes
+# and all cards share them: see section 7.
 
 # %% [markdown]
 # ## 7. The sweep
 #
-# One size is one point. From here on: many sizes, several collectives, each backend that there is.
+# One size is one point. From here on we measure many sizes, several collectives, and every available backend.
 #
-# **Question.** 1 KiB takes almost as long as 64 KiB: what is paid there is the call itself. From which size on, roughly, does an all-reduce
-# on this machine pay mainly for bytes?
+# **Question.** 1 KiB takes almost as long as 64 KiB: for both, the call itself takes most of the time. From
+# which size on, roughly, do the bytes take most of the time of an all-reduce on this machine?
 
 # %%
 turning_point = None  # your prediction, in bytes; for instance 256 * 1024
@@ -364,12 +377,13 @@ for name in worlds:
         )
 
 # %% [markdown]
-# The **α–β model** has two numbers: t = α + β · S. α is what a call costs however small it is, β what each byte adds, and at S = α/β both
-# are equal: left of it you are **latency-bound**, right of it **bandwidth-bound**. (The fit minimizes *relative* errors. With absolute
-# ones, a few percent of the largest time would be more than all of the small times, and α would be noise; the exercise lets you see that.)
+# The **α–β model** has two numbers: t = α + β · S. α is the time of even the smallest call, and β is the time
+# that each byte adds. At S = α/β both parts are equal: for smaller S you are **latency-bound**, for larger S
+# **bandwidth-bound**. The fit minimizes *relative* errors. With absolute errors, a few percent of the largest
+# time would outweigh all of the small times, and α would be noise; the exercise lets you see that.
 #
-# `sendrecv` is one message to the right while one comes from the left. From its α and β follow predictions for algorithms that are made of
-# messages:
+# In `sendrecv` each rank sends one message to the right while it receives one from the left. Its α and β let
+# us predict the time of any algorithm that is made of messages:
 
 # %%
 alpha, beta = fit(backend, "sendrecv")
@@ -399,7 +413,8 @@ finding(
 )
 
 # %% [markdown]
-# Points are measured, lines are models. Left of α/β a call costs about α whatever it carries, right of it the time rises with S.
+# Points are measured, lines are models. Left of α/β every call takes about α, whatever its size; right of it
+# the time rises with S.
 #
 # | all-reduce by | messages one after another | time |
 # |---|---|---|
@@ -408,13 +423,16 @@ finding(
 # | tree, pipelined | 2 ⌈log₂ N⌉, then a piece at a time | 2 ⌈log₂ N⌉ α + 2 β S |
 # | halving and doubling | 2 log₂ N, of S/2, S/4, … bytes | 2 log₂ N α + 2 (N − 1)/N · β S |
 #
-# Where a line is low at the left, few messages pay off; where it is low at the right, few bytes do. Gloo uses a ring. (All four ranks share
-# this machine's cores and memory, so take the models for shapes, not for digits.) NCCL has a ring, the pipelined tree (two of them at a
-# time, see lecture 02) and some more, and chooses for each size by a model like this one: latencies and bandwidths of each, from a table.
+# A line that is low at the left belongs to an algorithm with few messages; a line that is low at the right,
+# to one with few bytes. Gloo uses a ring. All four ranks share this machine's cores and memory, so trust the
+# shapes of the models, not their digits. NCCL has a ring, the pipelined tree of lecture 02, and some more
+# algorithms. It chooses one for each size by a model like this one, with a table of their latencies and
+# bandwidths.
 #
-# The other operations follow from the same two numbers. A broadcast along a chain of k pieces takes (N − 2 + k)(α + β S/k). A scatter or
-# gather takes (N − 1) α + (N − 1)/N · β S at the root, one message after another, and ⌈log₂ N⌉ α + (N − 1)/N · β S in a tree that passes on
-# halves. (nccl-tests has one more pattern, `hypercube`: an all-gather by doubling, log₂ N messages, N − 1 parts.)
+# The other operations follow from the same two numbers. A broadcast along a chain of k pieces takes (N − 2 +
+# k)(α + β S/k). A scatter or gather takes (N − 1) α + (N − 1)/N · β S at the root, one message after another,
+# and ⌈log₂ N⌉ α + (N − 1)/N · β S in a tree that passes on halves. nccl-tests has one more pattern,
+# `hypercube`: an all-gather by doubling, with log₂ N messages and N − 1 parts.
 #
 # **Question.** For 4 ranks, ring and *unpipelined* tree are equal at one size. Where does this crossover move for 64 ranks, and for 1,024?
 
@@ -443,14 +461,15 @@ for name, link in some.items():
         )
 
 # %% [markdown]
-# With more ranks a ring has more stops to make, whatever it carries. The unpipelined tree pays for all bytes in every round, so its
-# crossover grows like N / log₂ N only: 54 MiB on 1,024 ranks behind network cards. The pipelined tree pays for them twice, hardly more than
-# a ring, and its crossover grows like N²: there it is some 480 GiB. So on a thousand ranks trees win at nearly every size that occurs, and
-# on one node rings win at nearly every size that matters. (The crossovers of this machine follow from Python's α, which is far above a
-# GPU's; only their growth is worth remembering.)
+# With more ranks a ring needs more steps, whatever the size of the tensor. The unpipelined tree pays for all
+# bytes in every round, so its crossover grows only like N / log₂ N: 54 MiB on 1,024 ranks behind network
+# cards. The pipelined tree pays for the bytes twice, hardly more than a ring, and its crossover grows like
+# N²: some 480 GiB on the same ranks. So on a thousand ranks trees win at nearly every size that occurs, and
+# on one node rings win at nearly every size that matters. The crossovers of this machine follow from Python's
+# α, which is far above a GPU's; only their growth is worth remembering.
 #
-# Move the sliders: how many ranks does it take until the pipelined tree wins up to 1 GiB, behind network cards of 10 µs and 50 GB/s and
-# inside a node? And which way do α and β move a crossover?
+# Move the sliders. From how many ranks on does the pipelined tree win up to 1 GiB, with network cards of 10
+# µs and 50 GB/s, and inside a node? And in which direction do α and β move a crossover?
 
 # %%
 from fourranks.figures import playgrounds
@@ -460,23 +479,24 @@ playgrounds.all_reduce_algorithms()
 # %% [markdown]
 # ### Nodes with eight cards
 #
-# All of this took links to be equal. They are not: inside a node NVLink carries 450 GB/s, and at its border there is one network card of 50
-# GB/s *for each GPU*. A ring through all GPUs of four nodes has to leave each node once. Through one card, all of its bytes would pass at
-# 50 GB/s. So NCCL plans **eight rings**, each for an eighth of the tensor, and each leaves the node through another card. A byte passes a
-# border once in its own ring, and eight cards share the work: busbw, which counts what a *rank* sends, can come near 8 · 50 = **400 GB/s**,
-# though no card carries more than 50.
+# So far all links were equal. In reality they are not: inside a node NVLink carries 450 GB/s, and to other
+# nodes there is one network card of 50 GB/s *for each GPU*. A ring through all GPUs of four nodes has to
+# leave each node once. If it used one card, all of its bytes would pass at 50 GB/s. So NCCL plans **eight
+# rings**, each for an eighth of the tensor, and each leaves the node through a different card. Each byte
+# leaves a node once, in its own ring, and eight cards share the work. So busbw, which counts the bytes that a
+# *rank* sends, can come near 8 · 50 = **400 GB/s**, though no card carries more than 50.
 #
-# The same can be planned as a **hierarchical all-reduce**:
+# A **hierarchical all-reduce** achieves the same:
 #
 # 1. a reduce-scatter inside each node, over NVLink, after which each GPU has the node's sum of one eighth,
 # 2. an all-reduce of this eighth among the GPUs of the same number in all nodes (a *rail*), each through its own card,
 # 3. an all-gather inside each node.
 #
-# As it stands the phases come one after another; NCCL cuts the tensor into pieces, so that NVLink and cards work at the same time. Let our
-# four ranks play two nodes of two.
+# In this form the phases run one after another. NCCL cuts the tensor into pieces, so that NVLink and cards
+# work at the same time. Let our four ranks play two nodes of two.
 #
-# **Question.** An all-reduce of S bytes. How much crosses the border of a node through one card, in a flat ring through one card, and in a
-# hierarchical all-reduce?
+# **Question.** In an all-reduce of S bytes, how many bytes leave a node through one card: in a flat ring that
+# uses one card, and in a hierarchical all-reduce that uses two?
 
 # %%
 crosses_over_s = {
@@ -521,8 +541,9 @@ compare(
 )
 
 # %% [markdown]
-# A third for each card: half of the tensor, all-reduced between two nodes instead of four ranks. And four nodes of eight B200, from
-# published bandwidths, beside what others have measured there with 16 GiB:
+# In the hierarchical all-reduce each card carries a third of that: half of the tensor, all-reduced between
+# two nodes instead of four ranks. The next cell shows the same for four nodes of eight B200, from published
+# bandwidths, beside a published measurement with 16 GiB:
 
 # %%
 inside, border = AlphaBeta(1e-6, 1 / 900e9), AlphaBeta(5e-6, 1 / 50e9)  # NVLink 5, a card of 400 Gb/s
@@ -542,24 +563,27 @@ compare(
 )
 
 # %% [markdown]
-# So there are two rules for the border of a node. With **one GPU and one card** in each node, a rank's bytes pass at 50 GB/s. With **eight
-# GPUs and eight cards**, collectives over all ranks get up to 400 GB/s for each rank. But a *single* pair of ranks that talks across the
-# border (a pipeline's neighbours) still has its one card. For small tensors the hierarchy has another advantage: it crosses the border in 2
-# (nodes − 1) steps instead of 2 (ranks − 1).
+# So there are two rules for traffic between nodes. With **one GPU and one card** in each node, a rank's bytes
+# pass at 50 GB/s. With **eight GPUs and eight cards**, collectives over all ranks get up to 400 GB/s for each
+# rank. But a *single* pair of ranks in two nodes, such as two neighbours in a pipeline, still has only its
+# one card. For small tensors the hierarchy has another advantage: it crosses the border in 2 (nodes − 1)
+# steps instead of 2 (ranks − 1).
 #
-# Now in bandwidths. Each collective has its factor, so that equal links should give equal busbw:
+# Now the same measurements as bandwidths. Each collective has its factor, so equal links should give equal
+# busbw:
 
 # %%
 bandwidths = {f"{name} {c}": points(name, c, "busbw") for name in worlds for c in names[:3]}
 sizes(bandwidths, unit="B/s", title=f"busbw over S, {' and '.join(worlds)}, 4 ranks")
 
 # %% [markdown]
-# On NCCL the three curves meet at large S, as on the machine with eight H200s that others have measured (16 GiB, rings): **367**
-# GB/s for all-reduce, **363** for reduce-scatter, **361** for all-gather.
+# On NCCL the three curves meet at large S. Published measurements on eight H200s with rings and 16 GiB show
+# it: **367** GB/s for all-reduce, **363** for reduce-scatter, **361** for all-gather.
 #
-# On Gloo reduce-scatter must fall behind: **Gloo's reduce-scatter is an all-reduce of the whole input followed by a copy of one chunk**
-# (its source says so). It takes about as long as the operation of which it is half, plus the copy. Remember this for the next section:
-# whatever Gloo says about reduce-scatter is no evidence about NVLink.
+# On Gloo reduce-scatter must fall behind: **Gloo's reduce-scatter is an all-reduce of the whole input
+# followed by a copy of one chunk** You can read it in its source code. So a reduce-scatter takes about as
+# long as a whole all-reduce, plus the copy. Remember this for the next section: Gloo's time for a
+# reduce-scatter is no evidence about NVLink.
 #
 # For orientation, others' numbers on NCCL, as busbw of a large all-reduce:
 #
@@ -601,11 +625,11 @@ print(
 )
 
 # %% [markdown]
-# The bytes are the same; α was paid 256 times. (On GPUs: one all-reduce of 4 GB against a thousand of 4 MB, about 3 times.) So gradients
-# are not sent tensor by tensor but in *buckets*: lecture 04.
+# The bytes are the same, but α was paid 256 times. On GPUs a thousand all-reduces of 4 MB take about 3 times
+# as long as one of 4 GB. So gradients are not sent tensor by tensor but in *buckets*: see lecture 04.
 #
-# What else moves these numbers? Three of them can be varied here: a tensor's layout (one that is not contiguous has to be copied), the
-# number of ranks, and who is in the group.
+# What else changes these numbers? Three influences can be varied here: the layout of a tensor, since one that
+# is not contiguous has to be copied; the number of ranks; and which ranks are in the group.
 
 # %%
 # %%ranks
@@ -623,19 +647,20 @@ compare(
 )
 
 # %% [markdown]
-# What cannot be varied on one machine is at least as important: which links lie between the ranks, and switches that add. Take every number
-# for what it is: *this* operation, size, machine, version. Compare runs of one benchmark with each other, and be careful when you compare
-# them with somebody else's.
+# Two influences that cannot be varied on one machine are at least as important: the links between the ranks,
+# and switches that add. Every number holds for *this* operation, size, machine and version only. Compare runs
+# of one benchmark with each other, and be careful when you compare them with other people's numbers.
 
 # %% [markdown]
 # ## 8. The puzzle: 277 against 70
 #
-# The lecture's second measurement is a reduce-scatter, on the same 4 H100s. It printed 72 to 75 "GB/s" (students wrote down 70), against
-# 272 to 278 for all-reduce. The retellings explain it with hardware that helps all-reduce only (SHARP), with "optimization patterns", or
-# with a reduce-scatter that "naturally reports less". Investigate.
+# The lecture's second measurement is a reduce-scatter, on the same 4 H100s. It printed 72 to 75 "GB/s",
+# against 272 to 278 for all-reduce; some notes of the lecture say 70. These notes explain the gap with
+# hardware that helps all-reduce only (SHARP), with "optimization patterns", or with a reduce-scatter that
+# "naturally reports less". Let us investigate.
 #
-# **Clue 1: the times.** The lecture's log has 2.11 ms for the all-reduce and 4.06 ms for the reduce-scatter. Suspicious already: half an
-# operation takes twice as long.
+# **Clue 1: the times.** The lecture's log has 2.11 ms for the all-reduce and 4.06 ms for the reduce-scatter.
+# That is already suspicious: half an operation takes twice as long.
 #
 # **Clue 2: the shapes.** The all-reduce works on 100 · 1024² float32. The reduce-scatter's *input* has the shape (world size, 100 · 1024²),
 # its *output* (100 · 1024²).
@@ -643,7 +668,7 @@ compare(
 # **Clue 3: the code.** For reduce-scatter it computes bytes = output.element_size() · output.numel(), and then bytes · (N − 1) / (N · t) /
 # 1024³. The all-reduce gets a 2 in front.
 #
-# First, can we reproduce what was printed?
+# First, can we reproduce the printed numbers?
 
 # %%
 out, gib = 4 * 100 * 1024**2, 1024**3
@@ -654,10 +679,11 @@ reported = {
 print({name: f"{value:.1f}" for name, value in reported.items()})
 
 # %% [markdown]
-# To the digit. So the question is whether the formula is right.
+# We can, to the digit. So the question is whether the formula is right.
 #
-# **Question.** Take the definitions of section 6. What is S of this reduce-scatter, in multiples of `out`? And what is the busbw that nccl-tests
-# would have printed, in the same unit? Write your own figure down before you run on.
+# **Question.** Take the definitions of section 6. What is S of this reduce-scatter, in multiples of `out`?
+# And what is the busbw that nccl-tests would have printed, in the same unit? Write your own figure down
+# before you go on.
 
 # %%
 s_over_out = None  # your answer: a multiple
@@ -683,18 +709,20 @@ compare(
 )
 
 # %% [markdown]
-# **There is no gap.** S of a reduce-scatter is the whole input, N times the output; the lecture counted the output. So what it printed is
-# busbw / N: 72.2, and times four that is 289 GiB/s, **310 GB/s**: a little *faster* than the all-reduce's 298. The times say the same
-# without any definition: the reduce-scatter got through four times the data in twice the time, so for equal data it takes half. Half an
-# all-reduce takes half the time of an all-reduce.
+# **There is no gap.** S of a reduce-scatter is the whole input, N times the output, but the lecture counted
+# the output. So its 72.2 is busbw / N. Four times that is 289 GiB/s, or **310 GB/s**: a little *faster* than
+# the all-reduce's 298. The times say the same without any definition: the reduce-scatter processed four times
+# the data in twice the time, so for equal data it takes half the time. Half an all-reduce takes half the time
+# of an all-reduce.
 #
 # Two checks from elsewhere:
 #
 # - On 8 H200s, measured by nccl-tests with rings, all-reduce and reduce-scatter have the same busbw: 367 and 363 GB/s.
-# - SHARP does exist, and does lift all-reduce alone: from 367 to 482 there, with eight GPUs. With **four**, as in the lecture, NCCL chose a
-#   ring, and the gain was 1.00×. So it cannot explain a factor of four on that machine.
+# - SHARP does exist, and it speeds up all-reduce alone: from 367 to 482 on that machine, with eight GPUs.
+#   With **four**, as in the lecture, NCCL chose a ring, and the gain was 1.00×. So SHARP cannot explain a
+#   factor of four.
 #
-# Could we have confirmed it here? Let us see what this machine says, for equal S:
+# Could we have confirmed it here? This is what this machine measures for equal S:
 
 # %%
 largest = {
@@ -709,17 +737,17 @@ for name in worlds:
     finding((ratio < 0.75) == (name == "NCCL"), takes, f"{takes} Measure again, with nothing else running.")
 
 # %% [markdown]
-# NCCL needs about a half. Gloo cannot, since its reduce-scatter is an all-reduce (section 7), and it would have "confirmed" that
-# reduce-scatter is slow, for a reason of its own. A wrong explanation can always find a measurement that agrees with it. Here the evidence
-# is the algebra.
+# NCCL needs about half the time. Gloo cannot, since its reduce-scatter is an all-reduce, as section 7 said.
+# So Gloo would have "confirmed" that reduce-scatter is slow, for a completely different reason. You can find
+# a measurement to agree with almost any wrong explanation. Here the evidence is the algebra.
 
 # %% [markdown]
 # ## 9. How benchmarks lie
 #
-# Five lies, told on purpose, each beside a correct measurement from the same minute. The ranks arrive up to 90 ms apart, as in training
-# they may.
+# Here are five lies, told on purpose, each beside a correct measurement from the same minute. The ranks
+# arrive up to 90 ms apart, as they may in training.
 #
-# **Question.** By which factor does the *bandwidth* come out wrong: above 1 too high, below 1 too low?
+# **Question.** By which factor is the *bandwidth* wrong? Above 1 means too high, below 1 too low.
 
 # %%
 lie_factors = {  # your predictions
@@ -790,25 +818,27 @@ finding(
 ratios(lies, lie_factors, f"Bandwidth told / true, all_reduce of 40 MB, {backend}, 4 ranks")
 
 # %% [markdown]
-# | lie | direction | mended by |
+# | lie | direction | remedy |
 # |---|---|---|
 # | no warm-up | too low; on NCCL, whose first call builds the communicator, by orders of magnitude | calls before the clock |
-# | no synchronize | far too high, and the more so the larger the tensor: the time does not depend on it | synchronize before both readings |
+# | no synchronize | far too high, and more so for larger tensors: the time does not depend on the size | synchronize before both readings |
 # | no barrier | too low on ranks that came early, too high on the last one | barrier, then the clock |
 # | one sample | anything | many, and their median |
 # | wrong bytes | a factor that follows from N: N²/(N − 1) too high here, N too low in the puzzle | S and factor of nccl-tests |
 #
-# The lecture's own measurement timed *one* call, by `time.time()` (which may be set while you measure; `time.perf_counter()` may not), with
-# the closing barrier *inside* the timed region, and on a CPU without a barrier before the clock. A retelling left out the synchronize
-# before the start as well. None of that changed its picture much, because 2 ms are long compared with a barrier; the bytes did.
+# The lecture's own measurement timed *one* call, with the closing barrier *inside* the timed region, and on a
+# CPU without a barrier before the clock. It used `time.time()`, which may be set while you measure;
+# `time.perf_counter()` cannot be set. A retelling also left out the synchronize before the start. None of
+# that changed the result much, because 2 ms are long compared with a barrier. Counting the wrong bytes did.
 #
-# When you read somebody's number, ask: which S? which factor? GB or GiB? what was the clock around? how many times? When it is above the
-# speed of the link, do not be impressed.
+# When you read a published bandwidth, ask: Which S? Which factor? GB or GiB? What did the clock include? How
+# many calls? If the number is above the speed of the link, do not be impressed.
 
 # %% [markdown]
 # ## 10. Beside nccl-tests
 #
-# On a rented machine the first number to take is NVIDIA's own, so that you know what the hardware can do before you blame your code:
+# On a rented machine, run NVIDIA's own benchmark first, so that you know what the hardware can do before you
+# blame your code:
 #
 # ```
 # git clone https://github.com/NVIDIA/nccl-tests && make -C nccl-tests
@@ -816,8 +846,9 @@ ratios(lies, lie_factors, f"Bandwidth told / true, all_reduce of 40 MB, {backend
 # $NCCL_TESTS/all_reduce_perf -b 1M -e 256M -f 4 -g 4
 # ```
 #
-# Where there are GPUs, and `NCCL_TESTS` names that folder, the next cell runs it and puts `fourranks.bench` beside it: they should agree
-# within 3 %. Elsewhere it reads a listing that someone recorded on eight H100s, and then there is nothing of ours to put beside it.
+# On a machine with GPUs where `NCCL_TESTS` names that folder, the next cell runs it and shows
+# `fourranks.bench` beside it: they should agree within 3 %. On other machines it reads a listing recorded on
+# eight H100s, without a measurement of ours to compare.
 
 # %%
 RECORDED = """\
@@ -839,15 +870,17 @@ for row in report.rows:
     print(f"{row.num_bytes / 2**20:6.0f} MiB: busbw {row.in_place.busbw / 1e9:.1f} GB/s{beside}")
 
 # %% [markdown]
-# Check that you can read it: 2 GiB in 7,985 µs are 269 GB/s, times 2 · 7/8 gives 471. More than the link's 450: the switch has added (this
-# is SHARP, on one node). The two halves of a line are **out of place** and **in place**; torch's all-reduce is in place. `#wrong` must be
-# 0, and `N/A` means that nobody looked.
+# Check that you can read it: 2 GiB in 7,985 µs are 269 GB/s, and times 2 · 7/8 that is 471. It is more than
+# the link's 450, because the switch has added: this is SHARP, on one node. The two halves of a line are **out
+# of place** and **in place**; torch's all-reduce is in place. `#wrong` must be 0, and `N/A` means that
+# results were not checked.
 
 # %% [markdown]
 # ## 11. Profiling a step
 #
-# A benchmark says what a collective can do. A **profile** says what it does in your step. Here is one: a small multilayer perceptron,
-# forward, backward, and then all gradients added up, tensor by tensor.
+# A benchmark shows what a collective can do. A **profile** shows what it does in your training step. The step
+# here is the forward and backward pass of a small multilayer perceptron, and then an all-reduce of each
+# gradient.
 #
 # **Question.** Which share of the step's time will be communication?
 
@@ -921,11 +954,11 @@ compare(parts, unit="ms", title=f"One step on rank 0, CPU time, {backend}")
 # | "gradients" on the CPU | the whole communication: the CPU waits | the time to *launch* it; look at the GPU's rows |
 # | waiting for a slow rank | a long call | a long kernel: it spins until the others have come, and keeps the GPU "100 % utilized" |
 #
-# The last line is the trap: a kernel that waits looks busy. A long NCCL kernel on rank 0 may mean a slow rank 3, and only a look at *all*
-# ranks shows it.
+# The last row is the trap: a kernel that waits looks busy. A long NCCL kernel on rank 0 may mean that rank 3
+# is slow, and you see that only in the profiles of *all* ranks.
 #
-# One step is one sample. For a profile to keep, let the profiler wait a step, warm up in the next, and record three; let it count memory,
-# and write its timeline into a file.
+# One step is one sample. For a profile worth keeping, let the profiler skip one step, warm up in the next,
+# and record three. Let it count memory, too, and write its timeline into a file.
 
 # %%
 # %%ranks 0
@@ -973,15 +1006,18 @@ print(f"most memory: {most.key}, {most.self_cpu_memory_usage / 2**20:.1f} MiB in
 step()
 
 # %% [markdown]
-# Eight gradients, eight all-reduces, one after another, and all of them after the backward pass is over. The weights' are large and the
-# biases' tiny, and the tiny ones pay α as well. Lecture 04 sends them in one piece, and while the backward pass still runs. But that is an
-# optimization, and the order is always the same: **measure first**, then change one thing, then measure again.
+# There are eight gradients and eight all-reduces, one after another, and all of them start only when the
+# backward pass is over. The gradients of the weights are large and those of the biases tiny, but each tiny
+# one also pays α. Lecture 04 sends them together, while the backward pass is still running. But that is an
+# optimization, and the order is always the same: **measure first**, then change one thing, then measure
+# again.
 
 # %% [markdown]
 # ## How good were your predictions?
 #
-# The next cell divides each number that you predicted by what was found. Your predictions are kept beside this notebook, in the folder
-# `.fourranks`; when you change one and run its cells again, the last one counts.
+# The next cell compares each number that you predicted with the result of the run. Your predictions are kept
+# beside this notebook, in the folder `.fourranks`. If you change a prediction and run its cells again, the
+# last one counts.
 
 # %%
 review()
@@ -989,15 +1025,19 @@ review()
 # %% [markdown]
 # ## We saw
 #
-# - **A benchmark, step by step**: warm-up (the first call sets up what later ones find), barrier (a rank must not time how long it waits
-#   for others), synchronize (asking is not doing), the slowest rank, the median. `fourranks.bench` does all of them.
-# - **algbw and busbw** as nccl-tests defines them; α and β, the latency-bound and the bandwidth-bound side, a ring against trees with and
-#   without a pipeline, one large against many small; and why 32 GPUs in nodes with eight cards reach nearly eight times one card.
-# - **The puzzle** was the accounting: reduce-scatter's S is its input, and 72.2 · 4 = 289 GiB/s. And the lies of benchmarks have sizes:
-#   from 7 % for a unit to orders of magnitude for a missing synchronize.
+# - **A benchmark, step by step**: warm-up, because the first call opens connections; a barrier, because a
+#   rank must not time its own waiting; synchronize, because a queued kernel is not a finished one; the
+#   slowest rank; the median. `fourranks.bench` does all of them.
+# - **algbw and busbw** as nccl-tests defines them; α and β, and the latency-bound and the bandwidth-bound
+#   regimes; a ring against trees with and without pipelining; one large tensor against many small ones; and
+#   why 32 GPUs in nodes with eight cards reach nearly eight times the bandwidth of one card.
+# - **The puzzle** was a matter of accounting: reduce-scatter's S is its input, and 72.2 · 4 = 289 GiB/s. And
+#   you measured how far off bad benchmarks are: from 7 % for a wrong unit to orders of magnitude for a
+#   missing synchronize.
 #
-# **Your turn**: [the exercise](../../exercises/03_benchmarking/exercise.ipynb). You write `benchmark` against clocks that cannot be fooled,
-# audit a log, and measure a cluster that nobody has described. Then lecture 04 puts an all-reduce into training.
+# **Your turn**: [the exercise](../../exercises/03_benchmarking/exercise.ipynb). You write `benchmark` against
+# clocks that cannot be fooled, audit a log, and measure an unknown cluster. Then lecture 04 puts an
+# all-reduce into training.
 #
 # **Sources and further reading.** [Stanford CS336 (spring 2025), lecture
 # 8](https://github.com/stanford-cs336/spring2025-lectures), with its log · NVIDIA,

@@ -13,16 +13,18 @@
 # %% [markdown]
 # # 04 Data parallelism: can four ranks train as one?
 #
-# Every rank has the whole model and a part of the batch. If all goes well, the weights after each step are those that one
-# process with the whole batch would have. Here you build what makes it so, first plainly, then as fast as PyTorch does it.
+# Every rank has the whole model and a part of the batch. If everything is right, the weights after each step
+# equal those of one process with the whole batch. Here you build data parallelism, first in a simple form,
+# then as fast as PyTorch's.
 #
 # You will
 #
 # - cut a batch, average gradients, and know when the average of averages is the average,
-# - write `DistributedDataParallel`, whose all-reduces run while backward still computes, and its version with buckets,
+# - write `DistributedDataParallel`, whose all-reduces run during the backward pass, and a version with
+#   buckets,
 # - accumulate gradients over microbatches and communicate once for all of them,
-# - save a training run so that it goes on bit by bit as if nothing had happened,
-# - for those who want more: communicate less, with local SGD and with compressed gradients.
+# - save a training run so that it resumes bit for bit as if nothing had happened,
+# - optionally communicate less, with local SGD and with compressed gradients.
 #
 # 4 to 5 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
 #
@@ -30,38 +32,42 @@
 # [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
-# ## Rules of the game
+# ## Rules
 #
-# **Allowed** is everything in `torch.distributed`, and `nn.Module`, but not `torch.nn.parallel`, `torch.distributed.fsdp` and
-# `torch.distributed.algorithms`, which hold the answers. Where a check runs your code, they are not there, and the check watches what the
-# ranks really send. In cells of your own you may compare with anything on your machine.
+# **You may use** everything in `torch.distributed`, and `nn.Module`, but not `torch.nn.parallel`,
+# `torch.distributed.fsdp` and `torch.distributed.algorithms`, which contain the answers. They are missing
+# when a check runs your code, and the check watches what the ranks really send. In cells of your own you may
+# compare with anything on your machine.
 #
 # **Parallel must equal serial.** The checks train the same model on the same data in one process and compare after every step.
 # The ranks' models start from *different* random numbers, so that a forgotten broadcast shows.
 #
-# **`group=None`** is the group of all ranks; a smaller group works just the same, and "rank 0" below means its first rank. With 1
-# rank everything works and changes nothing.
+# **`group=None`** is the group of all ranks. A smaller group must work in the same way; "rank 0" below means
+# its first rank. With 1 rank everything must work, too.
 #
-# **Parameters come in all kinds**, and the checks have them all:
+# **There are several kinds of parameters**, and the checks use all of them:
 #
 # | a parameter | is | so |
 # |---|---|---|
 # | tied | used in two places, listed once by `module.parameters()` | its gradient is averaged once |
 # | frozen | `requires_grad=False` | it is broadcast, and has no gradient to average |
-# | unused | in this step its `.grad` is `None`, on some ranks or on all | it counts as zeros, and takes part: the other ranks may have used it |
-# | empty | of 0 elements | it is legal |
-# | of another dtype | float64 or bfloat16 among float32 | it stays in its dtype, also on the way |
+# | unused | in this step its `.grad` is `None`, on some ranks or on all | it takes part as zeros: other ranks may have used it |
+# | empty | has 0 elements | it must work |
+# | of another dtype | float64 or bfloat16 among float32 | it keeps its dtype, and is sent in it |
 #
-# A gradient that no rank has may end as zeros or as `None`. (Both leave the weight alone in plain SGD; with weight decay or momentum zeros do not.)
+# A gradient that no rank has may become zeros or stay `None`. In plain SGD neither changes the weight; with
+# weight decay or momentum, zeros do.
 #
-# **Four facts** save an evening:
+# **Four facts** will save you an evening:
 #
-# 1. `dist.all_reduce(tensor, async_op=True)` returns at once with a handle. Until its `wait()` returns, leave the tensor alone.
-# 2. Collectives are matched by their order alone. If ranks issue two all-reduces of one size in different orders, nobody complains and the
-#    numbers are wrong.
-# 3. `op=dist.ReduceOp.AVG` averages. Gloo has it too, for floating point: it sums, then divides. (NCCL scales before it adds.)
-# 4. `parameter.register_post_accumulate_grad_hook(f)` calls `f(parameter)` as soon as backward has finished `parameter.grad`. In there
-#    you may read, change and replace the gradient.
+# 1. `dist.all_reduce(tensor, async_op=True)` returns a handle immediately. Do not touch the tensor until its
+#    `wait()` returns.
+# 2. Collectives are matched by their order alone. If ranks issue two all-reduces of the same size in different
+#    orders, there is no error, but the numbers are wrong.
+# 3. `op=dist.ReduceOp.AVG` averages. Gloo supports it, too, for floating point: it sums, then divides. NCCL
+#    scales before it adds.
+# 4. `parameter.register_post_accumulate_grad_hook(f)` calls `f(parameter)` as soon as the backward pass has
+#    finished `parameter.grad`. The hook may read, change and replace the gradient.
 #
 # **Budgets are part of the task.** S is the size of all gradients together in bytes.
 
@@ -87,20 +93,20 @@ from autograder import check
 #
 # **Difficulty** ●○○○○ · **Importance** ●●●●○ · **about 10 minutes**
 #
-# `shard_batch(batch, rank, world_size)` returns this rank's samples: the first rank gets the first N-th of them, and so on. With 128
-# samples and 4 ranks, rank 1 gets samples 32 to 63.
+# `shard_batch(batch, rank, world_size)` returns this rank's samples: the first rank gets the first 1/N of
+# them, and so on. With 128 samples and 4 ranks, rank 1 gets samples 32 to 63.
 #
 # | | |
 # |---|---|
 # | `batch` | a tensor, samples along dimension 0 |
 # | returns | `len(batch) // world_size` samples |
-# | raises | `ValueError` when the samples do not divide by the ranks, with both numbers and with what to do |
+# | raises | `ValueError` when the samples do not divide by the ranks; its text has both numbers and says what to do |
 #
 # **Budget:** no copy of the samples, and no communication.
 #
-# Why refuse an uneven batch? Soon every rank computes the mean over its own samples, and the ranks average these means. With 1 sample here
-# and 3 there, the single one would count three times as much as each of the others: the mean of means is the mean only if all shards are
-# of one size.
+# Why refuse an uneven batch? Soon every rank computes the mean over its own samples, and the ranks average
+# these means. With 1 sample here and 3 there, the single one would count three times as much as each of the
+# others. The mean of means is the mean only if all shards have the same size.
 #
 # <details><summary>Hint</summary>
 # A slice of a tensor is a view of the same memory.
@@ -140,15 +146,16 @@ check.shard_batch(shard_batch, world_sizes=(1, 3, 7, 8), seed=2401)
 # | `parameter.grad` | of this rank's samples, or `None` | the mean over all ranks of the group |
 # | weights, buffers | | unchanged: the optimizer moves the weights, not you |
 #
-# **Budget:** each gradient travels once: S bytes a rank handed to all-reduces, and at most one all-reduce for each parameter.
+# **Budget:** each gradient is all-reduced once: S bytes a rank go into all-reduces, with at most one
+# all-reduce for each parameter.
 #
-# Four ranks with one weight w = 0.1 and the gradients 0.8, −0.2, −0.7 and 0.4. The sum is 0.3, but what belongs into `.grad` is
-# the mean, 0.075: only then does the learning rate mean the same on 1 rank and on 4. With SGD the weight becomes
-# 0.1 − lr · 0.075, on every rank, and no rank is the one that collects.
+# An example: four ranks have one weight w = 0.1 and the gradients 0.8, −0.2, −0.7 and 0.4. The sum is 0.3,
+# but `.grad` must be the mean, 0.075: only then does the learning rate mean the same on 1 rank and on 4. With
+# SGD the weight becomes 0.1 − lr · 0.075 on every rank.
 #
 # <details><summary>Hint 1</summary>
-# <code>None</code> on this rank may be a gradient on another. Who skips the all-reduce leaves the others waiting, or, worse, is one
-# all-reduce ahead of them.
+# A gradient that is <code>None</code> on this rank may exist on another. A rank that skips its all-reduce
+# leaves the others waiting or, worse, is one all-reduce ahead of them.
 # </details>
 # <details><summary>Hint 2</summary>
 # <code>torch.zeros_like(parameter)</code> stands in for a missing gradient, and <code>requires_grad</code> tells which parameters can have one.
@@ -168,7 +175,8 @@ def average_gradients(module: nn.Module, group: dist.ProcessGroup | None = None)
 
 
 # %% [markdown]
-# Try it before the check does, with the numbers from above. Then let rank 2 leave its gradient at `None`: what should come out, and does it?
+# Try it before you run the check, with the numbers from above. Then leave the gradient of rank 2 at `None`:
+# what should the result be, and is it?
 
 
 # %%
@@ -192,8 +200,9 @@ check.average_gradients(average_gradients, world_sizes=(2, 3, 5, 8), seed=2402)
 #
 # **Difficulty** ●●●●○ · **Importance** ●●●●● · **about 75 minutes**
 #
-# After backward it is late to begin: the gradients of the last layer have been ready for a long time. A wrapper can do better. It is told
-# when a gradient is ready, starts its all-reduce, and lets backward go on.
+# If communication begins only after backward, the gradients of the last layer have been waiting for a long
+# time. A wrapper can do better: a hook tells it when a gradient is ready, it starts the all-reduce, and
+# backward goes on.
 #
 # ```
 # backward    │ layer 4 │ layer 3 │ layer 2 │ layer 1 │
@@ -206,17 +215,21 @@ check.average_gradients(average_gradients, world_sizes=(2, 3, 5, 8), seed=2402)
 # | `DistributedDataParallel(module, group=None)` | keeps `module` in `.module`, so that names and shapes are those of PyTorch's own wrapper; copies all parameters and buffers of rank 0 to the other ranks |
 # | `forward(*args, **kwargs)` | calls the module |
 # | `finish_gradient_synchronization()` | called after each backward; when it returns, every `.grad` is the mean over the ranks. In `no_sync()` it does nothing; elsewhere a second backward without it raises a `RuntimeError` |
-# | `no_sync()` | a context manager for any number of forwards and backwards: nothing is sent, gradients add up on each rank. The next backward outside averages all that has gathered |
+# | `no_sync()` | a context manager for any number of forward and backward passes: nothing is sent, and gradients add up on each rank. The next backward outside averages the accumulated gradients |
 #
-# **Budget** for one step: one all-reduce for each gradient, S bytes in all; each one under way, asynchronously, before backward goes on to the
-# layer after the next. Nothing in `no_sync()`, and nothing kept from step to step.
+# **Budget** for one step: one all-reduce for each gradient, S bytes in all. Each must be in flight,
+# asynchronously, before backward goes on to the layer after the next. In `no_sync()` nothing is sent, and no
+# tensor is kept from step to step.
 #
-# **All ranks issue the same all-reduces in the same order**, although a rank may use other parameters than its neighbour. That is the heart
-# of this exercise. (PyTorch expects every parameter to be used, unless told otherwise by `find_unused_parameters=True`.)
+# **All ranks issue the same all-reduces in the same order**, although each rank may use different parameters.
+# That is the heart of this exercise. PyTorch's wrapper expects every parameter to be used, unless you pass
+# `find_unused_parameters=True`.
 #
 # <details><summary>Hint 1: the idea</summary>
-# Agree on an order beforehand: gradients become ready about in the reverse order of <code>module.parameters()</code>. Keep a list of those not
-# started. A hook notes that its gradient is ready, then starts from the end of the list all that are, and stops at the first that is not.
+# Fix an order beforehand: gradients become ready roughly in the reverse order of
+# <code>module.parameters()</code>. Keep a list of the parameters whose all-reduce has not started. A hook
+# records that its gradient is ready. Then, from the end of the list, it starts the all-reduces of all ready
+# gradients, and stops at the first that is not ready.
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
 # <pre>__init__   super().__init__() first; broadcast parameters and buffers; a hook on each parameter that requires a gradient
@@ -320,7 +333,8 @@ class DistributedDataParallel(nn.Module):
 
 
 # %% [markdown]
-# See it: one step of eight layers, with your wrapper. Where do the all-reduces begin, and where does each rank stand still?
+# Look at one step of eight layers, with your wrapper. Where do the all-reduces begin, and where does each
+# rank wait?
 
 
 # %%
@@ -342,10 +356,11 @@ check.distributed_data_parallel(DistributedDataParallel, world_sizes=(2, 3, 5, 8
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 1 (graded by hand).** Someone starts every all-reduce right in the hook, whatever came before it. All tests pass. Then the model
-# gets two expert layers of the same shape; each rank's samples choose which of the two they use, and the loss stops falling, without an
-# error. What happened? Why might the same code hang or crash with experts of *different* shapes? And why do the weights of the ranks stay equal in
-# a correct wrapper, although every rank sees other samples and computes other losses?
+# **Question 1 (graded by hand).** A wrapper starts every all-reduce directly in the hook, without regard to
+# the common order. All its tests pass. Then the model gets two expert layers of the same shape, and each
+# rank's samples choose which of the two they use. The loss stops falling, without an error. What happened?
+# Why might the same code hang or crash with experts of *different* shapes? And why do the weights of the
+# ranks stay equal in a correct wrapper, although every rank sees other samples and computes other losses?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "order_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 1**
@@ -369,8 +384,8 @@ check.distributed_data_parallel(DistributedDataParallel, world_sizes=(2, 3, 5, 8
 #
 # **Difficulty** ●●●●○ · **Importance** ●●●●○ · **about 60 minutes**
 #
-# Every all-reduce costs its latency, however small the tensor. A transformer has hundreds of gradients, many of them tiny. So gradients travel in
-# *buckets*: flat tensors that hold several gradients one behind the other.
+# Every all-reduce costs its latency, even for a tiny tensor. A transformer has hundreds of gradients, many of
+# them tiny. So gradients are sent in *buckets*: flat tensors that hold several gradients one after another.
 #
 # ```
 # ready           W4 b4 W3 b3 W2 b2 W1 b1
@@ -378,27 +393,28 @@ check.distributed_data_parallel(DistributedDataParallel, world_sizes=(2, 3, 5, 8
 # all-reduces        bucket      bucket          the first starts while layer 2 is still to come
 # ```
 #
-# `BucketedDistributedDataParallel(module, bucket_size_mb=25.0, group=None)` behaves like your wrapper from before, and inherits from it. It differs
-# in how gradients travel:
+# `BucketedDistributedDataParallel(module, bucket_size_mb=25.0, group=None)` behaves like your wrapper from
+# before, and inherits from it. It differs in how gradients are sent:
 #
 # | | |
 # |---|---|
 # | order | buckets are filled, and start, in the order in which gradients become ready: about the reverse of `module.parameters()` |
 # | size | at most `bucket_size_mb` MiB (2²⁰ bytes); a gradient larger than that has a bucket to itself |
-# | dtype | all of a bucket have one dtype; gradients of another dtype go to another bucket |
-# | number | as few as that allows, filling one after the other: a bucket is closed when the next gradient does not fit |
+# | dtype | all gradients of a bucket have the same dtype; those of another dtype go into another bucket |
+# | number | as few as these rules allow, filled one after another: a bucket is closed when the next gradient does not fit |
 # | start | when its last gradient is ready, and every bucket before it has started |
 #
-# **Budget** for one step: one all-reduce for each bucket, S bytes in all, the first one under way before backward ends. Between steps at most one
-# copy of the gradients is held: the buckets themselves.
+# **Budget** for one step: one all-reduce for each bucket, S bytes in all, the first one in flight before
+# backward ends. Between steps you may hold at most one copy of the gradients: the buckets themselves.
 #
-# PyTorch's default is 25 MiB too, but it closes a bucket once the size is *reached*, keeps the first bucket to 1 MiB so that something
-# starts early, and puts everything into one bucket in the first iteration: from the second on it knows the order in which
-# gradients really become ready.
+# PyTorch's default is 25 MiB too, but it closes a bucket once the size is *reached*, keeps the first bucket
+# to 1 MiB so that something starts early, and puts all gradients into one bucket in the first iteration. From
+# the second iteration on it knows the order in which gradients really become ready.
 #
 # <details><summary>Hint 1: the idea</summary>
-# If your first wrapper hands over each gradient, in the common order, to one small method, then only that method has to change: copy
-# into the bucket, and start the all-reduce with the last gradient of it.
+# If your first wrapper passes each gradient, in the common order, to one small method, then only that method
+# has to change: it copies the gradient into the bucket, and starts the all-reduce with the last gradient of
+# the bucket.
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
 # <pre>__init__       go through the trainable parameters in reverse; for each dtype one bucket is still open
@@ -497,15 +513,15 @@ check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel, world_
 #
 # **Difficulty** ●●○○○ · **Importance** ●●●●○ · **about 20 minutes**
 #
-# A batch that does not fit into memory is cut into microbatches, one after the other on the same rank. Their gradients add up in
-# `.grad`, and only the sum has to be averaged over the ranks.
+# A batch that does not fit into memory is cut into microbatches, which the same rank processes one after
+# another. Their gradients add up in `.grad`, and only the sum has to be averaged over the ranks.
 #
 # `accumulate(model, microbatches, loss_fn)`
 #
 # | | |
 # |---|---|
 # | `model` | a wrapper with `no_sync()` and `finish_gradient_synchronization()`; its gradients are `None` or zero |
-# | `microbatches` | a sequence of pairs `(inputs, targets)`, samples along dimension 0; they need not be of one size |
+# | `microbatches` | a sequence of pairs `(inputs, targets)`, samples along dimension 0; they may have different sizes |
 # | `loss_fn(outputs, targets)` | the mean loss over the samples that it is given |
 # | afterwards | the gradients are those of the mean loss over *all* samples of all ranks; no optimizer step is taken |
 # | returns | the mean loss over this rank's samples, detached (a tensor of no dimensions) |
@@ -515,14 +531,16 @@ check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel, world_
 # Adding up is not averaging: with two microbatches, two mean losses add up to a gradient twice as large as it should be. In the lecture's example
 # the summed gradient moves w₁ from 0.773 to 0.9631, and the mean would move it to 0.8680.
 #
-# `no_sync()` has to surround the forward as well. Your wrapper only looks at the backward, but PyTorch's decides in forward whether it
-# will synchronize, and the check's does as PyTorch's.
+# `no_sync()` has to surround the forward pass as well. Your wrapper looks only at the backward pass, but
+# PyTorch's decides in the forward pass whether it will synchronize, and so does the wrapper that the check
+# uses.
 #
 # <details><summary>Hint 1</summary>
-# All but the last microbatch belong into <code>no_sync()</code>; the last one starts the all-reduces, and somebody has to wait for them.
+# All microbatches except the last belong in <code>no_sync()</code>. The last one starts the all-reduces, and
+# your function has to wait for them.
 # </details>
 # <details><summary>Hint 2</summary>
-# A microbatch counts by its share of the samples: scale its loss by that before its backward.
+# Weight a microbatch by its share of the samples: multiply its loss by that share before its backward pass.
 # </details>
 
 
@@ -561,8 +579,9 @@ check.accumulate(accumulate, world_sizes=(2, 3, 5, 8), seed=2405)
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 60 minutes**
 #
-# When one rank dies, the run is over, and the more ranks there are, the sooner one dies. So what counts is how much of the run is on the disk, and whether it
-# goes on from there *exactly*. All ranks of this exercise share one disk, as the machines of a cluster share a file system.
+# When one rank dies, the run is over, and the more ranks there are, the sooner one dies. So it matters how
+# much of the run is on the disk, and whether training resumes from there *exactly*. All ranks of this
+# exercise share one disk, as the machines of a cluster share a file system.
 #
 # `save_checkpoint(path, model, optimizer, step)` is called by all ranks, with the same arguments. It leaves one file at `path`
 # (a `str` or a `Path`), which `torch.load(path, weights_only=True)` reads as a dict:
@@ -572,18 +591,22 @@ check.accumulate(accumulate, world_sizes=(2, 3, 5, 8), seed=2405)
 # | `"model"` | the model's `state_dict()`, with the model's own names |
 # | `"optimizer"` | the optimizer's `state_dict()`: momenta, step counts, learning rates |
 # | `"step"` | `step`, an int |
-# | `"random_states"` | a list: what `random_state()` (given below) returns on each rank, by rank |
+# | `"random_states"` | a list of the results of `random_state()` (given below) on all ranks, by rank |
 #
-# - **The model may be wrapped.** A wrapper keeps its model in `.module`, and its own state dict puts `module.` in front of every name. Saved like
-#   that, the weights fit no bare model any more.
-# - **One writer.** After the last all-reduce all ranks hold the same weights and momenta, so rank 0 of the world writes and nobody else does. Only their
-#   random numbers differ: with dropout, ranks that drew alike would all drop the same neurons.
-# - **The others wait.** On every rank the checkpoint is there when `save_checkpoint` returns.
-# - **All or nothing.** Whatever happens in the middle (the disk is full, the process is killed with `kill -9`), there is a whole checkpoint at `path`: the
-#   earlier one, until the new one is. When all went well, the folder holds nothing else. Missing folders are made.
-# - **On the disk.** What a program writes stays in memory for a while, and is lost when the machine loses power. So `os.fsync` brings the new file
-#   to the disk *before* it takes the place of the earlier one; otherwise both may be gone.
-# - **A failure is nobody's secret.** When rank 0 cannot write, `save_checkpoint` raises on *every* rank, instead of leaving the others waiting.
+# - **The model may be wrapped.** A wrapper keeps its model in `.module`, and its own state dict puts
+#   `module.` in front of every name. Weights saved like that no longer match a bare model.
+# - **One writer.** After the last all-reduce all ranks hold the same weights and momenta, so only rank 0 of
+#   the world writes. Only their random numbers differ, so that with dropout the ranks do not all drop the
+#   same neurons.
+# - **The others wait.** When `save_checkpoint` returns on any rank, the checkpoint exists.
+# - **All or nothing.** Even if the disk is full or the process is killed with `kill -9` in the middle, there
+#   is a complete checkpoint at `path`: the earlier one until the new one is complete. After a successful
+#   save, the folder holds no other files. Missing folders are created.
+# - **On the disk.** Data that a program writes stays in memory for a while, and is lost when the machine
+#   loses power. So call `os.fsync` on the new file *before* it replaces the earlier one; otherwise both may
+#   be lost.
+# - **All ranks learn of a failure.** When rank 0 cannot write, `save_checkpoint` raises on *every* rank,
+#   instead of leaving the others waiting.
 #
 # Where each rank holds a shard of the model instead of a copy (topics 05 to 07), each writes its own: that is what `torch.distributed.checkpoint` is for.
 #
@@ -594,8 +617,7 @@ check.accumulate(accumulate, world_sizes=(2, 3, 5, 8), seed=2405)
 # ```
 #
 # <details><summary>Hint 1</summary>
-# <code>dist.all_gather_object(list_of_N, thing)</code> fills the list with the things of all ranks. Only one collective more is needed: the one that tells the
-# others how it ended.
+# <code>dist.all_gather_object(list_of_N, thing)</code> fills the list with the objects of all ranks. You need only one more collective: one that tells the other ranks whether writing succeeded.
 # </details>
 # <details><summary>Hint 2</summary>
 # <code>os.replace(temporary, path)</code> puts a file in the place of another in one step, on the same file system. There is no moment in which there is neither.
@@ -677,18 +699,21 @@ check.save_checkpoint(save_checkpoint, world_sizes=(2, 3, 8), widths=(7, 16, 4),
 #
 # | | before | after |
 # |---|---|---|
-# | `model` | of the same layers, any weights; perhaps wrapped | the saved weights and buffers, bit by bit, in the parameters that it has |
+# | `model` | the same layers, any weights; perhaps wrapped | the saved weights and buffers, bit for bit, in its existing parameters |
 # | `optimizer` | of the same kind, over these parameters | the saved state and settings |
-# | random numbers | anything | those of this rank go on where they were |
+# | random numbers | anything | those of this rank continue where they were |
 # | returns | | the saved step, an int |
 #
-# - **With another number of ranks** the run goes on, too. A rank for which there is no random state keeps its own.
-# - **All or nothing**, again: if there is no file, if it is cut short, from another program or of another model or optimizer, `load_checkpoint` raises an
-#   exception whose text names the file, and model, optimizer and random numbers are as before. (A `FileNotFoundError` names the file by itself.)
+# - **With a different number of ranks** training can resume, too. A rank for which there is no random state
+#   keeps its own.
+# - **All or nothing**, again: if the file is missing, truncated, from another program, or of another model or
+#   optimizer, `load_checkpoint` raises an exception whose text names the file, and model, optimizer and
+#   random numbers do not change. A `FileNotFoundError` already names the file.
 # - **Nothing in the file is executed.** A pickle can run any program when it is read, and checkpoints are passed around.
 #
-# A checkpoint without the optimizer is a trap: the run goes on, but its momenta are zero and its learning rate starts over. And one that is loaded by rank 0
-# alone is another: a wrapper broadcasts rank 0's weights when it is made, but nobody broadcasts the optimizer's state.
+# A checkpoint without the optimizer is a trap: training resumes, but its momenta are zero and its learning
+# rate starts over. Loading on rank 0 alone is another trap: a wrapper broadcasts rank 0's weights when it is
+# made, but it does not broadcast the optimizer's state.
 #
 # <details><summary>Hint 1</summary>
 # <code>model.load_state_dict</code> copies what fits and raises only then: the model would be half loaded. So compare names and shapes first.
@@ -744,19 +769,20 @@ check.load_checkpoint(load_checkpoint, world_sizes=(2, 3, 8), widths=(7, 16, 4),
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 7. For those who want more: local SGD
+# ## 7. Optional: local SGD
 #
 # **Difficulty** ●●○○○ · **Importance** ●●○○○ · **about 20 minutes** · optional
 #
-# Averaging gradients in every step costs 2·(N − 1)/N·S bytes a rank and step. What if the ranks trained alone for a while, and only then averaged what
-# they have become? With H steps in between, that is H times less. It is no longer the same as one process, but it works surprisingly well; DiLoCo
-# does it with hundreds of steps, and with a second optimizer for the averages.
+# Averaging gradients in every step costs 2·(N − 1)/N·S bytes a rank and step. What if the ranks trained alone
+# for a while, and only then averaged their weights? With H steps in between, they send 1/H of the bytes. The
+# result is no longer that of one process, but it works surprisingly well; DiLoCo does it with hundreds of
+# steps, and with a second optimizer for the averages.
 #
 # `local_sgd_round(model, optimizer, batches, loss_fn, group=None)` is one such round.
 #
 # | | before | after |
 # |---|---|---|
-# | `model` | not wrapped; the same weights on all ranks | each trained parameter is the mean over the ranks of what it had become there |
+# | `model` | not wrapped; the same weights on all ranks | each trained parameter is the mean of its values on the ranks |
 # | `optimizer` | this rank's | has taken one step for each of this rank's `batches`; its state stays on this rank |
 # | `batches` | pairs `(inputs, targets)`, of this rank alone; ranks may have different numbers of them, or none | |
 # | gradients | anything | anything |
@@ -802,23 +828,24 @@ check.local_sgd_round(local_sgd_round, world_sizes=(2, 3, 8), seed=2408)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 8. For those who want more: send the largest, remember the rest
+# ## 8. Optional: send the largest, keep the rest
 #
 # **Difficulty** ●●●○○ · **Importance** ●●○○○ · **about 30 minutes** · optional
 #
-# Most elements of a gradient are small. A compressor sends only the largest, a hundredth of them perhaps. What it does not send is not lost: it is kept,
-# and added to the gradients of the next step. This *error feedback* is what makes it work: an element that is small but always of one sign adds up,
-# until it is large enough to be sent.
+# Most elements of a gradient are small. A compressor sends only the largest ones, perhaps a hundredth. The
+# others are not lost: the compressor keeps them and adds them to the gradients of the next step. This *error
+# feedback* makes the method work: an element that is small but always has the same sign adds up, until it is
+# large enough to be sent.
 #
 # `TopKCompressor(ratio, group=None)` has one method, `average(gradients)`. `gradients` is a list of float32 tensors, of the same shapes in every step and on every
 # rank.
 #
 # | | |
 # |---|---|
-# | wanted | all gradients together, as one long vector, plus what this rank kept in the step before |
+# | wanted | all gradients together, as one long vector, plus the elements that this rank kept in the step before |
 # | sent | the k = ⌈`ratio` · numel⌉ elements of it with the largest absolute values (`math.ceil`; numel counts all gradients together) |
 # | kept | the others, for this compressor's next step |
-# | afterwards | `gradients` hold, in place, the mean over the N ranks of what they sent; what a rank did not send counts as 0 |
+# | afterwards | `gradients` hold, in place, the mean over the N ranks of the elements that they sent; an element that a rank did not send counts as 0 |
 #
 # **Budget:** k values and their k places a rank and step: 12·k bytes, with places in int64.
 #
@@ -892,6 +919,7 @@ check.top_k_compressor(
 # - You cut a batch into equal shards and averaged gradients, and know that a mean of means is the mean only then.
 # - You wrote a wrapper whose all-reduces run during backward, in one order on all ranks, and one that sends buckets.
 # - You accumulated gradients over microbatches and communicated once.
-# - You saved a run that goes on bit by bit as if nothing had happened, and perhaps made four ranks communicate less.
+# - You saved a run that resumes bit for bit as if nothing had happened, and perhaps made four ranks
+#   communicate less.
 #
 # Next: four ranks, four copies of everything. *05 sharded data parallelism* keeps one.

@@ -13,14 +13,16 @@
 # %% [markdown]
 # # 04 Data parallelism: the same model everywhere
 #
-# **Four ranks hold the same model and read different data. What must they say to each other, when, and what if one falls silent?**
+# **Four ranks hold the same model and read different data. What must they exchange, when, and what happens if
+# one dies?**
 #
 # You will
 #
-# - turn a training loop into a data-parallel one with three additions, and know exactly which numbers are equal on all ranks,
+# - turn a training loop into a data-parallel one with three additions, and know exactly which numbers are
+#   equal on all ranks,
 # - see the same step naive, overlapped and bucketed, by hand and by torch's DDP, in timelines of real ranks,
-# - measure what happens to training when ranks do not wait for each other, or say less,
-# - kill a rank in the middle of an epoch, and go on from its checkpoint as if nothing had happened,
+# - measure what happens to training when ranks do not wait for each other, or communicate less,
+# - kill a rank in the middle of an epoch, and resume from a checkpoint as if nothing had happened,
 # - train a small transformer that learns to write this course, on one rank and on four, to the same loss.
 #
 # 110 minutes, 30 of them optional · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
@@ -54,9 +56,10 @@ ledger.answers(remembered)
 # %% [markdown]
 # ## 1. One gradient, by hand
 #
-# Everything below rests on how gradients add up, so we begin with a model that fits on a napkin: the price of a house from its bedrooms
-# and bathrooms, y = x₁w₁ + x₂w₂ + b, with the loss (y − price)². The weights start at w₁ = 0.773, w₂ = 0.321, b = 0.067; the learning
-# rate is 0.001. The first house has 6 bedrooms, 2 bathrooms and costs 15; the second 5, 2 and 12.
+# Everything below rests on how gradients add up, so we begin with a model that fits on a napkin. It predicts
+# the price of a house from its bedrooms x₁ and bathrooms x₂ as y = x₁w₁ + x₂w₂ + b, with the loss (y −
+# price)². The weights start at w₁ = 0.773, w₂ = 0.321, b = 0.067; the learning rate is 0.001. The first house
+# has 6 bedrooms and 2 bathrooms and costs 15; the second has 5 and 2 and costs 12.
 #
 # Autograd builds a **graph** of the forward pass, and goes through it backward by the chain rule. Each node multiplies the gradient
 # that comes back with its own derivative:
@@ -73,9 +76,9 @@ ledger.answers(remembered)
 #
 # So for the first house dl/dw₁ is −19.306 · 6 = −115.836.
 #
-# A training loop has four calls, and their order matters: **forward, backward, step, zero**. In the usual loop each house gets all
-# four. With **gradient accumulation** `backward` *adds* to the gradients that are there already, and step and zero come once, at the
-# end.
+# A training loop has four calls, and their order matters: **forward, backward, step, zero**. In the usual
+# loop each house gets all four. With **gradient accumulation** `backward` *adds* to the existing gradients,
+# and step and zero are called once, at the end.
 #
 # **Question.** For house 1 the forward pass gives y = 5.347 and so dl/dy = 2(y − 15) = −19.306. What is w₁ after both houses: stepping
 # after each, stepping once with the accumulated gradient, and stepping once with half of it?
@@ -145,8 +148,8 @@ by_hand = {
 compare(measured, by_hand, w1, title="w1 after two houses")
 
 # %% [markdown]
-# - **A step for each**: the second gradient is taken at the new weights, and is smaller: −67.5 against −74.3. (Its y is 5.2497; the
-#   slides that this example comes from print 5.249.)
+# - **A step for each**: the second gradient is taken at the new weights, and is smaller: −67.5 against −74.3.
+#   Its y is 5.2497; the slides with this example, of CS229S, print 5.249.
 # - **Accumulated**: both gradients are taken at the old weights, and −115.8 − 74.3 = −190.1.
 # - The slides stop there. But a batch's loss is normally the *mean* over its examples, so the accumulated step is twice as long as the
 #   step of a batch of two. **Divide each microbatch's loss by the number of microbatches**, and accumulation is exactly a larger batch:
@@ -179,7 +182,7 @@ batch = torch.randn(128, 1024).to(device)
 
 
 # %% [markdown]
-# Here is data parallelism, complete. What is numbered is all that a program for a single process does not have:
+# Here is data parallelism, complete. Only the numbered lines are missing in a program for a single process:
 
 
 # %%
@@ -227,16 +230,18 @@ for name, expression in what.items():
     )
 
 # %% [markdown]
-# In the timeline each rank computes, meets the others in four all-reduces, one for each weight, and takes its step of AdamW. Section 4
-# is about this picture. (128 rows make 32 a rank, beginning at row 32 · rank; 64 would make 16.)
+# In the timeline each rank computes, takes part in four all-reduces, one for each weight, and makes its AdamW
+# step. Section 4 is about this picture. The 128 rows give each rank 32, beginning at row 32 · rank; 64 rows
+# would give each 16.
 #
-# The losses differ, because every rank has read other rows. The gradients are equal, because all have the same average. So equal
-# parameters stay equal, whatever the optimizer, as long as its state began equal too: AdamW here, SGD in other tellings of this
-# lecture. **Nobody ever sends weights again.**
+# The losses differ, because every rank has read different rows. The gradients are equal, because all ranks
+# hold the same average. So equal parameters stay equal with any optimizer, as long as its state also began
+# equal. **The weights are never sent again.**
 #
-# One often hears that data parallelism runs four trainings that converge to the same state. They do not converge to it, they are in it
-# at every step: it is *one* training with the large batch, computed in four places. No rank is special and there is no central node
-# that collects gradients; and the weights change in `optimizer.step()`, not in `backward`.
+# **Common misconception:** data parallelism runs four trainings that converge to the same state. In fact they
+# never diverge: after every step all four ranks hold the same state. It is *one* training run with the large
+# batch, computed in four places. No rank is special, and no central node collects gradients. The weights
+# change in `optimizer.step()`, not in `backward`.
 #
 # How exactly is it the large batch's gradient? Every rank can compute that for itself and compare.
 
@@ -253,12 +258,12 @@ largest = max(parameter.grad.abs().max() for parameter in whole.parameters())
 print(f"largest gradient {largest:.1e}, largest difference {difference:.1e}")
 
 # %% [markdown]
-# Equal but for rounding: a sum of 128 terms in another order. The ranks agree with each other to the last bit, and with one process not
-# quite.
+# They are equal except for rounding, because the 128 terms are added in a different order. The ranks agree
+# with each other to the last bit, but not quite with a single process.
 #
-# **Question.** The four layers have 4 · 1024² float32 weights: 16 MiB. The table above says that 16 MiB were all-reduced. How many MiB
-# did each rank *send* for it, if the ring of lecture 02 did the work? And how many with half
-# the rows?
+# **Question.** The four layers have 4 · 1024² float32 weights: 16 MiB. The table above says that 16 MiB were
+# all-reduced. How many MiB did each rank *send* for that, if the ring of lecture 02 did the work? And how
+# many with half the rows?
 
 # %%
 sent_mebibytes = {"128 rows": None, "64 rows": None}  # your predictions
@@ -274,20 +279,23 @@ compare(
 )
 
 # %% [markdown]
-# That is the character of data parallelism in one number. Is it good on slow networks, as some say, or communication-intensive, as
-# others do? Both: a step costs 2P elements of traffic however large the batch, so it is cheap per token when each rank has many tokens,
-# and expensive when it has few.
+# This one number characterizes data parallelism. Does it suit slow networks, or is it
+# communication-intensive? You will read both, and both are half right. A step costs 2P elements of traffic
+# for any batch size, so the traffic is cheap per token when each rank has many tokens, and expensive when it
+# has few.
 #
-# For this course's MLP, 4 ranks and a batch of 128 a whole step sends 24 MiB; tensor parallelism (lecture 06) would send 3 MiB, 1.5
-# each way, and a pipeline (07) 1 MiB, half of it each way. With a batch 16 times as large the last two would be 48 and 16.
+# For this course's MLP, with 4 ranks and a batch of 128, each rank sends 24 MiB in a whole step. Tensor
+# parallelism (lecture 06) would send 3 MiB, 1.5 in each pass, and a pipeline (07) 1 MiB, half of it in each
+# pass. With a batch 16 times as large, data parallelism would still send 24 MiB, and the other two 48 and 16.
 
 # %% [markdown]
 # ## 3. What DDP does with four gradients
 #
-# `torch.nn.parallel.DistributedDataParallel`, **DDP**, makes the first and the third of these additions: it broadcasts rank 0's
-# parameters and buffers when it is made, and all-reduces the gradients during `backward`. (The second is the data loader's, section 7.)
-# A picture from a well-known set of slides: four ranks hold the weight 0.1; their gradients are 0.8, −0.2, −0.7 and 0.4; they sum to
-# 0.3, and the weight becomes 0.2.
+# `torch.nn.parallel.DistributedDataParallel`, **DDP**, makes the first and the third of these additions: it
+# broadcasts rank 0's parameters and buffers when it is made, and all-reduces the gradients during `backward`.
+# The second addition is the job of the data loader: see section 7. A well-known set of slides shows this
+# example: four ranks hold the weight 0.1; their gradients are 0.8, −0.2, −0.7 and 0.4; they sum to 0.3, and
+# the weight becomes 0.2.
 #
 # **Question.** Which gradient does DDP leave on rank 2? And can a step of gradient descent with it end at 0.2?
 
@@ -312,9 +320,9 @@ print(
 )
 
 # %% [markdown]
-# DDP **averages**: 0.3 / 4 = 0.075. And descent goes *against* the gradient, so the weight gets smaller, 0.1 − lr · 0.075; for 0.2 the
-# learning rate would have to be negative. Averaging is what makes the shards' mean losses into the batch's mean loss. But only if the
-# shards are equally large:
+# DDP **averages**: 0.3 / 4 = 0.075. And descent goes *against* the gradient, so the weight becomes smaller,
+# 0.1 − lr · 0.075; for 0.2 the learning rate would have to be negative. Averaging turns the mean losses of
+# the shards into the mean loss of the batch, but only if the shards have equal size:
 #
 # **Question.** Rank 0 has one example, with the gradient −11.9. Rank 1 has three: −0.3, −1, −2. What is the mean of the two ranks'
 # means, and what is the mean of all four examples?
@@ -338,22 +346,25 @@ print(f"mean of means: {predicted(mean_of_means, about='mean of means', was=mean
 print(f"mean of all: {predicted(mean_of_all, about='mean of all', was=mean_of_four)}found {mean_of_four:.2f}")
 
 # %% [markdown]
-# The lonely example got three times its weight. Keep shards equal, or sum and count. The same goes for every **metric**: an accuracy
-# over all ranks is the sum of right answers over the sum of examples, in one small all-reduce, and not the average of four percentages.
+# The single example counted three times as much as each of the others. Keep shards equal, or sum and count.
+# The same holds for every **metric**: an accuracy over all ranks is the sum of right answers divided by the
+# sum of examples, in one small all-reduce, and not the average of four percentages.
 
 # %% [markdown]
-# ## 4. When to talk
+# ## 4. When to communicate
 #
-# In `data_parallel_step` the links are idle during the backward pass, and the processors are idle during the all-reduces. But the
-# *last* layer's gradient is the first to be ready, and could travel while earlier layers are still computing. To see that well on a
-# laptop, one thing must be arranged. With fewer cores than ranks, computing and Gloo's adding fight for the same cores, and overlap
-# cannot gain much. On a GPU they do not, since the GPU computes while the CPU has nothing to do. So here each layer also *waits* 5
-# ms forward and twice as long backward, as a CPU does for its GPU. In the timelines of this section "computes" is mostly this
-# pretended computation; the messages are real.
+# In `data_parallel_step` the links are idle during the backward pass, and the processors are idle during the
+# all-reduces. But the *last* layer's gradient is the first to be ready, and could be sent while earlier
+# layers are still computing. A laptop needs some help to show that well. With fewer cores than ranks,
+# computation and Gloo's additions compete for the same cores, and overlap cannot gain much. With a GPU they
+# do not compete, since the GPU computes while the CPU has nothing to do. So here each layer also *waits* 5 ms
+# in the forward pass and twice as long in the backward pass, as a CPU waits for its GPU. In the timelines of
+# this section "computes" is mostly this imitated computation; the messages are real.
 #
-# Into the model it goes as a `torch.autograd.Function`: an operation of your own, of which you write both directions. `forward`
-# gets the inputs and returns the output; `backward` gets the gradient of the output and returns that of each input. What backward
-# needs from forward is kept in `ctx`. Ours hands everything on, and only takes time:
+# We put the waiting into the model as a `torch.autograd.Function`. That is an operation of your own, for
+# which you write both directions. `forward` gets the inputs and returns the output; `backward` gets the
+# gradient of the output and returns that of each input. `ctx` keeps the values that backward needs from
+# forward. Our function passes its data on unchanged, and only takes time:
 
 # %%
 # %%ranks
@@ -393,7 +404,7 @@ def eight_layers():
 few_rows = torch.randn(8, 512, device=device)
 
 # %% [markdown]
-# **Naive**: backward, then one all-reduce after the other, for 8 weights and 8 biases.
+# **Naive**: the backward pass, then one all-reduce after another, for 8 weights and 8 biases.
 
 # %%
 # %%ranks
@@ -458,13 +469,13 @@ overlapped()
 timeline_of("overlapped()", "Overlapped: backward and all-reduces, 4 ranks")
 
 # %% [markdown]
-# The thin bars are calls in flight while the rank computes on. What is left at the end is the first layer's, whose gradient is ready
-# last and has nothing to hide behind.
+# The thin bars are calls in flight while the rank continues to compute. The all-reduce that is left at the
+# end belongs to the first layer: its gradient is ready last, and no computation remains that could hide it.
 #
-# (With NCCL `wait` makes the GPU's stream wait, and the CPU goes on; see lecture 02. The hook is the same.)
+# With NCCL the hook is the same, but `wait` makes the GPU's stream wait, and the CPU goes on; see lecture 02.
 #
-# **Bucketed**: each call also costs a fixed time, its latency α, and 16 calls cost 16 α. So collect gradients in buckets, and
-# all-reduce a bucket when it is full. This is DDP, with buckets of 2 MiB:
+# **Bucketed**: each call also costs a fixed time, its latency α, and 16 calls cost 16 α. So collect gradients
+# in buckets, and all-reduce each bucket when it is full. DDP does that, here with buckets of 2 MiB:
 
 # %%
 # %%ranks
@@ -482,10 +493,11 @@ for _ in range(2):  # it arranges its buckets anew after the first step
 timeline_of("bucketed()", "Bucketed: backward and all-reduces, 4 ranks")
 
 # %% [markdown]
-# DDP's reducer is written in C++ and waits inside `backward`, for the last bucket only; the timeline shows that too.
+# DDP's reducer is written in C++ and waits inside `backward`, for the last bucket only; the timeline shows
+# that, too.
 #
-# Now by the clock, several times each. The formula for the naive step is computation plus all communication, and for the others
-# computation alone, which nobody can beat.
+# Now we time each version several times. The formula for the naive step is computation plus all
+# communication. For the others it is computation alone, which is a lower limit.
 
 
 # %%
@@ -530,8 +542,8 @@ for name, share in hidden.items():
     )
 
 # %% [markdown]
-# What the overlapped steps take beyond the formula is the last bucket, and on a laptop the wait for a free core: some of the adding
-# cannot hide there.
+# The overlapped steps take longer than the formula because of the last bucket, and on a laptop because of the
+# wait for a free core: some of the additions cannot be hidden there.
 #
 # When does overlap hide *all* of the communication? A backward pass over T tokens computes 4PT operations at F a second; a bfloat16
 # all-reduce sends about 4P bytes from each rank, at a busbw of B bytes a second. So it hides if T ≥ F/B. Take H100s at half of
@@ -542,8 +554,8 @@ for name, share in hidden.items():
 # | one GPU, one card of 50 GB/s | 50 GB/s | 9,900 |
 # | eight GPUs, eight cards of 50 GB/s | 400 GB/s | 1,240 |
 #
-# In practice busbw reaches some 80 to 95 percent of that, and the tokens grow accordingly. With fewer tokens, no cleverness helps:
-# communicate less (section 10).
+# In practice busbw reaches some 80 to 95 percent of that, and so you need accordingly more tokens. With fewer
+# tokens, overlap cannot hide everything, and you have to communicate less: see section 10.
 
 # %% [markdown]
 # ### Which buckets?
@@ -571,10 +583,12 @@ for iteration in all_reduces:
 # %% [markdown]
 # The slides say "equal buckets of 25 MB". What we see:
 #
-# - **Iteration 1 has a single bucket with everything.** DDP does not know yet in which order gradients will come. It looks, and
-#   rebuilds its buckets after the first iteration, last layer first. So never time (or trace) the first step.
-# - **A bucket is closed when it has reached its cap**, so it may be larger: here 28 MiB. And the first bucket's cap is only 1 MiB, so
-#   that something is on its way early; our layers are larger than that, so it holds one layer.
+# - **Iteration 1 has a single bucket with all gradients.** DDP does not know yet in which order gradients
+#   will become ready. It records the order, and rebuilds its buckets after the first iteration, last layer
+#   first. So never time or trace the first step.
+# - **A bucket is closed when it has reached its cap**, so it may be larger: here 28 MiB. The first bucket's
+#   cap is only 1 MiB, so that communication starts early; our layers are larger than that, so the first
+#   bucket holds one layer.
 #
 # - **A parameter that took no part** in the forward pass never has its gradient ready, and its bucket never fills. DDP raises at the
 #   next iteration; with `find_unused_parameters=True` it searches the graph for such parameters in every forward pass.
@@ -609,14 +623,14 @@ yours = {"one by one": times_longer and times_longer * spent["one bucket"]}
 compare(spent, None, yours, "ms", "200 gradients of 1 KiB")
 
 # %% [markdown]
-# Same bytes, 200 latencies against one. Buckets too large, on the other hand, start late and leave nothing to overlap: 25 MiB is a
-# compromise.
+# The bytes are the same, but there are 200 latencies instead of one. Buckets that are too large, on the other
+# hand, start late and leave nothing to overlap: 25 MiB is a compromise.
 
 # %% [markdown]
 # ### And when not to
 #
-# DDP all-reduces in *every* backward. When gradients accumulate over four microbatches, three of those all-reduces are for nothing.
-# `model.no_sync()` turns them off.
+# DDP all-reduces in *every* backward pass. When gradients accumulate over four microbatches, three of those
+# all-reduces are unnecessary. `model.no_sync()` turns them off.
 #
 # **Question.** Four microbatches, a model that fits in one bucket. How many all-reduces are there without `no_sync`, with the first
 # three *backward* calls inside `no_sync`, and with the first three *forward and backward* calls inside?
@@ -653,21 +667,22 @@ for name, arguments in zip(syncs, ["False, False", "False, True", "True, True"],
 compare(counted, None, syncs, "", "All-reduces for four microbatches, by what is inside no_sync")
 
 # %% [markdown]
-# It is the *forward* call that notes whether the next backward shall synchronize. With only `backward` inside, nothing is saved and
-# nothing complains.
+# The *forward* call records whether the next backward pass will synchronize. With only `backward` inside,
+# `no_sync` has no effect on it, and there is no error.
 
 # %% [markdown]
 # ## 5. Not waiting at all
 #
 # *Optional: the exercise does not need it.*
 #
-# All of the above is **bulk synchronous** (BSP): everybody's gradients are taken at the same weights, and the slowest rank sets the
-# pace. Before all-reduce took over, many trained **asynchronously** (ASP): a *parameter server* keeps the weights; a worker fetches
-# them, computes a gradient, sends it, and gets the newest weights, without waiting for other workers. Then no one is held up. But by
-# the time a gradient arrives, the others have moved the weights: it is **stale**.
+# All of the above is **bulk synchronous** (BSP): all ranks take their gradients at the same weights, and the
+# slowest rank sets the pace. Before all-reduce took over, **asynchronous** training (ASP) was common. A
+# *parameter server* keeps the weights. A worker fetches them, computes a gradient, sends it, and gets the
+# newest weights, without waiting for other workers. So no worker is held up. But by the time a gradient
+# arrives, other workers have changed the weights: it is **stale**.
 #
-# We run both, for real: rank 0 is the server, ranks 1 to 3 work, and rank 3 is four times slower. (Messages from *any* source exist on
-# Gloo only; hence a Gloo group and CPU tensors.)
+# We run both, for real: rank 0 is the server, ranks 1 to 3 work, and rank 3 is four times slower. The server
+# receives messages from *any* source, which only Gloo supports; hence the Gloo group and the CPU tensors.
 
 # %%
 # %%ranks
@@ -737,8 +752,8 @@ def work():
 # Each run uses 180 gradients: 60 steps of three for BSP, 180 steps of one for ASP. ASP runs twice, with BSP's learning rate and with
 # half of it.
 #
-# **Question.** ASP does not wait for rank 3. How many times faster does it get through its 180 gradients? And how many gradients
-# does each need until the loss is below 0.02 and stays there?
+# **Question.** ASP does not wait for rank 3. How many times faster does it process its 180 gradients? And how
+# many gradients does each version need until the loss is below 0.02 and stays there?
 
 # %%
 # your predictions
@@ -799,16 +814,17 @@ finding(
 )
 
 # %% [markdown]
-# - **Hardware efficiency**: ASP gets through its gradients faster, because it does not wait for rank 3.
-# - **Statistical efficiency**: each gradient is worth less. One that is two updates old is *right about the past*; with a learning rate
-#   at which fresh gradients converge in a few steps, stale ones overshoot again and again. For plain descent on curvature λ with
-#   gradients τ updates old, theory says: stable only while lr · λ < 2 sin(π / (4τ + 2)). Here λ is about 1, and the limit is 2 for
-#   fresh gradients, 1 for τ = 1, 0.62 for τ = 2 and 0.18 for the straggler's τ = 8.
-# - Smaller steps repair it, and eat up the speed. By the clock ASP may win or lose, and run twice it gives two different curves,
-#   because the order of arrival decides. BSP gives the same one every time.
+# - **Hardware efficiency**: ASP processes its gradients faster, because it does not wait for rank 3.
+# - **Statistical efficiency**: each gradient is worth less. A gradient that is two updates old is *right
+#   about the past*; with a learning rate at which fresh gradients converge in a few steps, stale ones
+#   overshoot again and again. For plain descent on curvature λ with gradients τ updates old, theory says that
+#   it is stable only while lr · λ < 2 sin(π / (4τ + 2)). Here λ is about 1, and the limit is 2 for fresh
+#   gradients, 1 for τ = 1, 0.62 for τ = 2 and 0.18 for the straggler's τ = 8.
+# - Smaller steps repair that, but use up the gain in speed. In wall-clock time ASP may win or lose, and two
+#   runs give two different curves, because the order of arrival decides. BSP gives the same curve every time.
 #
-# So for like machines on a fast network, synchronous training won. Its answer to stragglers is to have none: equal shards, equal
-# machines, spares instead of patience.
+# So on equal machines with a fast network, synchronous training won. Its answer to stragglers is to avoid
+# them: equal shards, equal machines, and spare machines instead of waiting.
 
 # %% [markdown]
 # ## 6. What the average does not reach
@@ -838,10 +854,10 @@ title = "Shards against the whole batch: largest difference on rank 0"
 compare(world.pull("differs")[0], {"LayerNorm": 0.0}, differ_by, "", title)
 
 # %% [markdown]
-# With BatchNorm four ranks train another model than one: the statistics come from 16 rows instead of 64. Its running means and
-# variances are buffers, which every rank updates with its own data. DDP copies rank 0's over the others' before each forward pass, so
-# three quarters of what was counted is thrown away (in torch 2.13 the switch for it is `forward_sync_buffers`; before,
-# `broadcast_buffers`).
+# With BatchNorm four ranks train a different model than one: the statistics come from 16 rows instead of 64.
+# Its running means and variances are buffers, which every rank updates with its own data. DDP overwrites them
+# with rank 0's before each forward pass, so the statistics of three quarters of the data are lost. In torch
+# 2.13 the option for that is `forward_sync_buffers`; before, it was `broadcast_buffers`.
 #
 # `nn.SyncBatchNorm` computes the statistics over all ranks, with a collective in each forward and each backward pass. Torch has it for
 # GPUs only:
@@ -858,8 +874,8 @@ except ValueError as error:
 # %% [markdown]
 # Transformers avoid all this with LayerNorm or RMSNorm.
 #
-# **Chance** is the second trap. "The same seed on all ranks" is good advice for making the weights, and bad advice for everything
-# after:
+# **Randomness** is the second trap. "The same seed on all ranks" is good advice for the initial weights, and
+# bad advice for everything after that:
 
 # %%
 # %%ranks
@@ -872,18 +888,19 @@ torch.manual_seed(0 + rank)
 print("seed 0 + rank:", nn.functional.dropout(torch.ones(8), 0.5).bool().int().tolist())
 
 # %% [markdown]
-# With one seed all ranks drop the same neurons and crop images in the same way: 128 examples with the variety of 32. So: one seed, make
-# the model, then seed again with the rank added.
+# With one seed all ranks drop the same neurons and crop images in the same way: 128 examples with the variety
+# of 32. So set one seed, make the model, and then set the seed again with the rank added.
 #
-# **Determinism** otherwise: with the same seeds, world size and software, Gloo's sums come out bit for bit the same (section 11 relies
-# on it). Another number of ranks adds in another order, and the last bits change. On GPUs some kernels add in any order:
-# `torch.use_deterministic_algorithms(True)` and patience.
+# **Determinism** otherwise: with the same seeds, world size and software, Gloo's sums come out bit for bit
+# the same (section 11 relies on it). A different number of ranks adds in a different order, and the last bits
+# change. On GPUs some kernels add in no fixed order; `torch.use_deterministic_algorithms(True)` replaces them
+# by slower ones, or raises where there is none.
 
 # %% [markdown]
 # ## 7. Data and metrics
 #
-# A dataset is sharded like a batch: `DistributedSampler` gives each rank its share of the indices. (A data loader takes it as
-# `sampler=`.)
+# A dataset is sharded like a batch: `DistributedSampler` gives each rank its share of the indices. You pass
+# it to a data loader as `sampler=`.
 #
 # **Question.** Ten examples, four ranks. How many examples do the ranks read in an epoch, all together?
 
@@ -903,11 +920,13 @@ read = sum(map(len, world.pull("in_order")))
 print(f"{predicted(examples_read, about='examples read', was=read)}read:", read)
 
 # %% [markdown]
-# All ranks must make the same number of steps, or the last all-reduce waits for ever. So the sampler **pads**: examples 0 and 1 are
-# read twice. That is harmless in training. In *evaluation* it is wrong, by two counted twice; there drop the duplicates, or sum and
-# count over real examples only. (For uneven inputs torch also has `Join`, which lets a finished rank take part with zeros.)
+# All ranks must make the same number of steps, or the last all-reduce waits forever. So the sampler **pads**:
+# examples 0 and 1 are read twice. That is harmless in training. In *evaluation* it is wrong, because two
+# examples count twice; drop the duplicates there, or sum and count over real examples only. For uneven inputs
+# torch also has `Join`, which lets a finished rank take part with zeros.
 #
-# **Question.** The sampler shuffles by default. How many different orders does rank 0 see in three epochs, if nobody calls `set_epoch`?
+# **Question.** The sampler shuffles by default. How many different orders does rank 0 see in three epochs, if
+# the program never calls `set_epoch`?
 
 # %%
 different_orders = {"without set_epoch": None, "with set_epoch": None}  # your predictions
@@ -928,11 +947,11 @@ measured = dict(zip(different_orders, orders, strict=True))
 compare(measured, None, different_orders, "", "Orders that rank 0 sees in three epochs")
 
 # %% [markdown]
-# The order is drawn from seed + epoch, and the epoch is what you say it is. Forget `sampler.set_epoch(epoch)`, and every epoch is the
-# first one again.
+# The order is drawn from seed + epoch, and `set_epoch` sets the epoch. If you forget
+# `sampler.set_epoch(epoch)`, every epoch has the order of the first one.
 #
-# **Logging.** A rank's loss is that of its shard. What you log should be the mean over ranks, and written once. Every collective costs
-# a latency, and `.item()` makes a CPU wait for its GPU; so do it every so many steps:
+# **Logging.** A rank's loss is the loss of its shard. Log the mean over ranks, and write it once. Every
+# collective costs a latency, and `.item()` makes a CPU wait for its GPU, so log only every 50 steps, say:
 #
 # ```python
 # if step % 50 == 0:
@@ -945,10 +964,11 @@ compare(measured, None, different_orders, "", "Orders that rank 0 sees in three 
 # A classic deadlock puts the `all_reduce` inside the `if rank == 0`.
 
 # %% [markdown]
-# ## 8. A larger batch is another training
+# ## 8. A larger batch is a different training run
 #
-# Four ranks with 32 rows each are one training with batch 128. Per epoch it makes a quarter of the steps. To get as far, each must be
-# about four times as long: the **linear scaling rule** (Goyal and others, 2017), lr × 4 for batch × 4.
+# Four ranks with 32 rows each are one training run with batch 128. It makes a quarter of the steps in an
+# epoch. To make the same progress, each step must be about four times as long. That is the **linear scaling
+# rule** (Goyal and others, 2017): lr × 4 for batch × 4.
 #
 # **Question.** 4096 examples, always in order. Which of the other three curves lie on that of batch 32, lr 0.02?
 
@@ -1003,16 +1023,17 @@ print(predicted(same_as_batch_32), end="")
 curves(by_examples, "examples seen", "loss", "The same 4096 examples, 4 ranks", log=True, top=3)
 
 # %% [markdown]
-# - Batch 128 with the old learning rate goes a quarter as far. With four times the rate it lies on batch 32's curve: four small steps
-#   in nearly the same direction *are* one four times as long.
-# - The rule has an end. Batch 1024 would need a step so long that it leaves the region in which the gradient means anything.
+# - Batch 128 with the old learning rate makes a quarter of the progress. With four times the rate it lies on
+#   batch 32's curve: four small steps in nearly the same direction equal one step four times as long.
+# - The rule has a limit. Batch 1024 would need a step so long that it leaves the region in which the gradient
+#   is a good guide.
 #
 # In practice: scale lr linearly for SGD (for Adam rather with the square root of the batch), **warm up** from a small rate over the
 # first steps, and expect that beyond a *critical batch size* more ranks no longer mean fewer steps. Data parallelism scales as far as
 # the batch does.
 
 # %% [markdown]
-# ## 9. Mixed precision: what travels?
+# ## 9. Mixed precision: what is sent?
 #
 # *Optional: the exercise does not need it.*
 #
@@ -1047,9 +1068,10 @@ print(
 trace.table()
 
 # %% [markdown]
-# Still 16: gradients have the type of their *parameters*. Autocast saves computing, not communication. To send half, say so: a DDP
-# **communication hook** replaces the all-reduce of a bucket. (Torch's ready-made `bf16_compress_hook` wants a GPU; this one runs
-# anywhere. Its second parameter must really be called `bucket`.)
+# It is still 16, because gradients have the dtype of their *parameters*. Autocast saves computation, not
+# communication. To send half the bytes, use a DDP **communication hook**, which replaces the all-reduce of a
+# bucket. Torch's ready-made `bf16_compress_hook` needs a GPU; the one below runs anywhere. Its second
+# parameter must be called `bucket`.
 
 
 # %%
@@ -1069,24 +1091,28 @@ with world.trace() as trace:
 trace.table()
 
 # %% [markdown]
-# Half of the bytes, and a price: bfloat16 has 8 bits of precision, so 256 + 1 is 256 again. Sums over many ranks lose small gradients;
-# that is why many send bfloat16 but *add* in float32, or stay with float32 for gradients.
+# That sends half the bytes, at a price: bfloat16 has 8 bits of precision, so 256 + 1 is 256. Sums over many
+# ranks lose small gradients. That is why many systems send bfloat16 but *add* in float32, or keep float32 for
+# gradients.
 #
-# With **float16** one more thing is needed. Its small gradients vanish, so the loss is multiplied by a large scale (`GradScaler`) and
-# the gradients divided again before the step. If one rank overflows, the all-reduce carries its `inf` to all, so all skip the same
-# step, and the ranks stay equal. bfloat16 has float32's range and needs none of it.
+# With **float16** one more thing is needed. Its small gradients vanish, so the loss is multiplied by a large
+# scale (`GradScaler`) and the gradients are divided by it before the step. If one rank overflows, the
+# all-reduce spreads its `inf` to all ranks, so all skip the same step, and the ranks stay equal. bfloat16 has
+# float32's range and needs no scaling.
 
 # %% [markdown]
-# ## 10. Saying less
+# ## 10. Communicating less
 #
 # *Optional: only the optional parts of the exercise need it.*
 #
 # Between cities, or over home connections, even half of the bytes are far too many. There are two ideas:
 #
-# - **Talk less often.** *Local SGD*: each rank trains alone for H steps, then parameters are averaged. *DiLoCo* treats the ranks'
-#   average movement as a gradient, and gives it to a second, *outer* optimizer with Nesterov momentum; in the paper H is 500.
-# - **Say only what matters.** *Top-k*: send the largest 1 % of the gradient's entries, as values and places. What was not sent is not
-#   lost but remembered, and added to the next gradient: **error feedback**.
+# - **Communicate less often.** *Local SGD*: each rank trains alone for H steps, then parameters are averaged.
+#   *DiLoCo* treats the ranks' average movement as a gradient, and gives it to a second, *outer* optimizer
+#   with Nesterov momentum; in the paper H is 500.
+# - **Send only the largest entries.** *Top-k*: send the largest 1 % of the gradient's entries, as values and
+#   positions. The other entries are not lost: the rank keeps them and adds them to the next gradient, which
+#   is called **error feedback**.
 #
 # For a fair test the ranks get *different kinds* of data: on rank r the inputs 8r to 8r + 7 are four times as large.
 
@@ -1163,9 +1189,9 @@ def train_in_rounds(lr, momentum, steps=200, H=10):
 
 
 # %% [markdown]
-# The model has 4,353 parameters. An all-reduce on four ranks sends 2 · 3/4 · 4 · 4,353 bytes a rank; top-k gathers 43 values and 43
-# places of 4 bytes each, which a rank sends to three others. (Here top-k is only imitated: its zeros are sent along. The exercise sends values
-# and places alone.)
+# The model has 4,353 parameters. An all-reduce on four ranks sends 2 · 3/4 · 4 · 4,353 bytes a rank; top-k
+# gathers 43 values and 43 positions of 4 bytes each, which a rank sends to three others. Here top-k is only
+# imitated, and its zeros are sent, too. The exercise sends only values and positions.
 #
 # **Question.** How many KiB does a rank send *per step*, on average? And which curve will be worst?
 
@@ -1205,20 +1231,21 @@ compare(sent, formula, kibibytes_per_step, "KiB", title)
 # %% [markdown]
 # - **Top-k** needs a twenty-fifth of the bytes. Without a memory it is slow, because 99 % of each gradient is thrown away; with error feedback it
 #   follows the full gradient closely.
-# - **Local SGD** sends a tenth, and lags a little: between two meetings each rank runs towards *its own* data's optimum, and has to be
-#   called back. (Ranks that never meet stay there.)
+# - **Local SGD** sends a tenth, and lags a little: between two averages each rank moves towards the optimum
+#   of *its own* data, and the average has to bring it back. Ranks that never average stay there.
 # - **DiLoCo**'s momentum more than makes up for that. In fairness, momentum would help the others, too.
 #
-# Three warnings. Top-k's *gathered* bytes grow with the number of ranks, an all-reduce's do not: at 100 ranks and 1 % it sends as much.
-# Choosing the largest entries costs time as well. And in one node behind NVLink none of this pays; measure first.
+# Three warnings. Top-k's *gathered* bytes grow with the number of ranks, while an all-reduce's do not: with
+# 100 ranks and 1 %, top-k sends just as much. Choosing the largest entries also costs time. And inside one
+# node with NVLink none of this pays off. Measure first.
 
 # %% [markdown]
 # ## 11. A rank dies
 #
-# A large job loses a machine every few hours or days. In data parallelism all the others then wait for its gradients. There are two
-# ways to go on: begin again from zero, or from a **checkpoint**. Here is a complete training with checkpoints. Note how the work is
-# divided: **one rank writes**, because all hold the same; **every rank reads**; and the file appears *at once*, under its name, or
-# not at all.
+# A large job loses a machine every few hours or days. In data parallelism all other ranks then wait for its
+# gradients. There are two ways to continue: from zero, or from a **checkpoint**. Here is a complete training
+# program with checkpoints. Note how the work is divided: **one rank writes**, because all ranks hold the same
+# state; **every rank reads**; and the file appears under its name *complete* or not at all.
 
 # %%
 import os
@@ -1314,9 +1341,9 @@ first_step_again, steps_twice = None, None  # your predictions
 train(disturbed, device, steps=60, dies=(2, 37))
 
 # %% [markdown]
-# The error says which rank died, by which signal, and where it was last seen. Elsewhere you would see one process gone, three that
-# hang until a timeout, and messages about closed connections. Four fresh ranks have forgotten everything; the function is sent again,
-# and the same call goes on:
+# The error says which rank died, by which signal, and on which line it last was. Outside this course you
+# would see one process gone, three that hang until a timeout, and messages about closed connections. The four
+# new ranks have no variables, so we send the function again, and the same call continues the training:
 
 # %%
 # %ranks restart
@@ -1354,28 +1381,31 @@ print(f"{predicted(steps_twice, about='steps computed twice', was=twice)}it comp
 print("largest difference from the undisturbed losses:", max(differences))
 
 # %% [markdown]
-# The curve goes on as if nothing had happened. If the difference is a last bit instead of exactly zero, the checkpoint is not to
-# blame: section 4 has shown that DDP's first iteration has other buckets than all later ones, and in another bucket Gloo adds the
-# same four numbers in another order. (With two throw-away passes before `load` the losses agree bit for bit.)
+# The curve continues as if nothing had happened. If the losses differ in the last bit, the checkpoint is not
+# the cause. Section 4 has shown that DDP's first iteration has different buckets than all later ones, and in
+# a different bucket Gloo adds the same four numbers in a different order. With two throw-away passes before
+# `load` the losses agree bit for bit.
 #
 # What it takes:
 #
-# - **Everything that the next step depends on**: parameters, *optimizer state* (without Adam's moments the loss jumps; the same holds
-#   for any training that is continued later), learning-rate schedule, step, random state, and the place in the data. Here dropout and
-#   data order follow from the step, so the step says it all.
+# - **Everything that the next step depends on** belongs in the checkpoint: parameters, *optimizer state*,
+#   learning-rate schedule, step, random state, and the position in the data. Without Adam's moments the loss
+#   jumps, in this and in any other training that is resumed. Here dropout and data order follow from the
+#   step, so saving the step is enough for both.
 # - **Every rank loads.** DDP does broadcast rank 0's parameters and buffers when it is made, always from rank 0, but never the
 #   optimizer's state.
-# - **Every rank can find the file**: storage that all nodes share. After a restart the ranks may sit on other machines; what is
-#   unstable is which machine has which rank, not that rank 0 begins.
-# - **Save `model.module`.** The wrapped model's keys begin with `module.` and fit no bare model; a widely copied template saves the one
-#   and loads the other.
-# - The interval is a bet: here at most 10 steps are lost. With sharded models (lecture 05) no rank has everything, so each writes its
-#   shard; `torch.distributed.checkpoint` does that.
+# - **Every rank can find the file**, because it is on storage that all nodes share. After a restart a rank
+#   may run on a different machine. Rank 0 is always the one that broadcasts, but which machine has rank 0 can
+#   change.
+# - **Save `model.module`.** The wrapped model's keys begin with `module.` and do not match the bare model.
+# - Choose the interval by what you can afford to lose: here at most 10 steps. With sharded models (lecture
+#   05) no rank has the whole state, so each writes its shard; `torch.distributed.checkpoint` does that.
 #
-# `torchrun --max-restarts 3` starts the ranks again by itself. "Restarting is easy", some notes say. On torch 2.13 with Gloo the
-# second attempt fails or hangs ("Gloo connectFullMesh failed"): the restarted ranks share the rendezvous'
-# key-value store with the dead ones, and find their addresses in it. Either set `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` in the
-# environment of `torchrun`, or give each attempt names of its own:
+# `torchrun --max-restarts 3` starts the ranks again by itself. But on torch 2.13 with Gloo the second attempt
+# fails or hangs ("Gloo connectFullMesh failed"): the restarted ranks use the same key-value store of the
+# rendezvous as the dead ones, and find their old addresses in it. Either set
+# `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` in the environment of `torchrun`, or give each attempt names of its
+# own:
 #
 # ```python
 # shared = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
@@ -1386,19 +1416,21 @@ print("largest difference from the undisturbed losses:", max(differences))
 # %% [markdown]
 # ## 12. From here to many machines
 #
-# Nothing in `train` knows how many machines there are. What changes is who starts the processes, and two numbers:
+# Nothing in `train` depends on the number of machines. With several machines a launcher starts the processes,
+# and each gets two numbers:
 #
-# | machine | process | `LOCAL_RANK`: chooses the GPU | `RANK`: chooses the data, and who writes |
+# | machine | process | `LOCAL_RANK`: chooses the GPU | `RANK`: chooses the data, and the rank that writes |
 # |---|---|---|---|
 # | A | first | 0 | 0 |
 # | A | second | 1 | 1 |
 # | B | first | 0 | 2 |
 # | B | second | 1 | 3 |
 #
-# The same script serves all three layouts: one server with many GPUs (`LOCAL_RANK` equals `RANK`), many servers with one GPU each
-# (`LOCAL_RANK` is 0 everywhere), and many with many, as in the table. Use `LOCAL_RANK` in `torch.cuda.set_device`, and `RANK == 0`
-# for checkpoints and for what goes to a dashboard like Weights & Biases. A rank's number may change at a restart: derive nothing
-# permanent from it.
+# The same script serves all three layouts: one server with many GPUs (`LOCAL_RANK` equals `RANK`), many
+# servers with one GPU each (`LOCAL_RANK` is 0 everywhere), and many with many, as in the table. Use
+# `LOCAL_RANK` in `torch.cuda.set_device`, and `RANK == 0` for checkpoints and for logging to a dashboard such
+# as Weights & Biases. A process may get a different rank after a restart, so derive nothing permanent from
+# it.
 #
 # All our ranks are on one machine, where the two numbers are equal. So let them play two machines of two, and set what `torchrun
 # --nnodes 2 --nproc-per-node 2` would set:
@@ -1441,10 +1473,11 @@ print(" and writes the checkpoint" if rank == 0 else "")
 # dist.destroy_process_group()
 # ```
 #
-# `save` and `load` are section 11's. A real `save` also brings the file to the disk (`os.fsync`) before it renames it, and lets the
-# other ranks wait until it is there; the exercise asks for both. The step that ends an epoch may have fewer than 8 microbatches. It
-# still divides by 8, so its gradient is a little smaller; without `number + 1 == len(loader)` its microbatches would stay in
-# `.grad` and be added to the next epoch's first step.
+# `save` and `load` are those of section 11. A real `save` also writes the file to the disk with `os.fsync`
+# before it renames it, and makes the other ranks wait until the file exists; the exercise asks for both. The
+# last step of an epoch may have fewer than 8 microbatches. It still divides by 8, so its gradient is a little
+# smaller. Without `number + 1 == len(loader)` its microbatches would stay in `.grad` and be added to the next
+# epoch's first step.
 #
 # A widely copied template makes three mistakes that this one avoids. It saves `model.state_dict()`, with `module.` in front of each
 # name, and loads it into the bare model, where no name fits. It never calls `set_epoch`, so every epoch has the first one's order.
@@ -1454,22 +1487,23 @@ print(" and writes the checkpoint" if rank == 0 else "")
 #
 # | | `DataParallel` | `DistributedDataParallel` |
 # |---|---|---|
-# | processes | one, with a thread for each GPU, which share Python's one interpreter lock | one for each GPU |
+# | processes | one, with a thread for each GPU; the threads compete for Python's interpreter lock | one for each GPU |
 # | machines | one | any number |
 # | the model | copied from GPU 0 to all others in *every* forward pass | copied once |
 # | outputs, gradients | gathered on GPU 0; gradients are **summed** there | stay where they are; averaged by all-reduce |
 # | bottleneck | GPU 0, and the lock | the slowest link or rank |
 #
-# **When data parallelism?** When the model fits on one GPU with its gradients and optimizer: 16 bytes for each parameter with Adam
-# (lecture 05 counts them). It is simple, it works for any model, and throughput grows with the ranks. It saves no memory at all:
-# GPT-3's 175 billion parameters need 2.8 TB *on every rank*, and a GPU has 80 GB. And every step moves a gradient for every weight.
-# When the model does not fit, shard it (05), cut its layers (06), or cut it into stages (07).
+# **When data parallelism?** When the model fits on one GPU with its gradients and optimizer: 16 bytes for
+# each parameter with Adam (lecture 05 counts them). Data parallelism is simple, works for any model, and its
+# throughput grows with the ranks. But it saves no memory at all: GPT-3's 175 billion parameters need 2.8 TB
+# *on every rank*, and a GPU has 80 GB. And every step moves a gradient for every weight. When the model does
+# not fit, shard it (05), cut its layers (06), or cut it into stages (07).
 #
 # **Before a long run**
 #
 # - Debug with Gloo on a laptop: 2 ranks, a tiny model, and the comparison of section 2 with a single process.
-# - One seed for the weights (or trust the broadcast), another on each rank for everything after. (With tensor parallelism the two are
-#   mixed: lecture 06.)
+# - Use one seed for the weights, or rely on the broadcast, and a different one on each rank for everything
+#   after that. With tensor parallelism some random numbers must be equal and some different: see lecture 06.
 # - Every tensor on its rank's own device.
 # - Equal shards, equally many steps on all ranks; `set_epoch`; metrics summed and counted.
 # - A shorter timeout (`init_process_group(timeout=…)`) than 10 or 30 minutes, so that a hang costs little.
@@ -1504,9 +1538,9 @@ from fourranks.learner import training
 Code(inspect.getsource(training.train), language="python")
 
 # %% [markdown]
-# A step and a seed choose the 16 rows of a batch, 64 characters each. So every rank can draw the same batch without a message and keep
-# its own rows of it. We train twice with this loop. First rank 0 does it alone, with all the rows. Then four ranks do it with DDP, with
-# four rows each.
+# The step and a seed determine the 16 rows of a batch, 64 characters each. So every rank can draw the same
+# batch without communication, and keep its own rows of it. We train twice with this loop: first on rank 0
+# alone, with all rows, and then on four ranks with DDP, with four rows each.
 #
 # **Question.** Both trainings make 250 steps with AdamW. By how much will their losses differ at most? The loss of the first step is
 # about ln 89 ≈ 4.5, because the model still guesses among 89 characters. What will it be after 250 steps?
@@ -1575,11 +1609,12 @@ finding(
 )
 
 # %% [markdown]
-# The curves lie on one another because nothing is different but the order of a sum: the same weights at the start, the same 16 rows in
-# each step, and a gradient that is the mean over these rows. DDP adds it up in four parts. You may see one line only; that is the
-# result.
+# The curves lie on top of one another because only the order of a sum is different. Both runs have the same
+# weights at the start, the same 16 rows in each step, and a gradient that is the mean over these rows. DDP
+# adds it up in four parts. If you see only one line, that is the result.
 #
-# What has it learned? We bring the weights of rank 0 to the notebook, give the model the beginning of a sentence, and let it go on:
+# What has it learned? We bring the weights of rank 0 to the notebook, give the model the beginning of a
+# sentence, and let it continue:
 
 # %%
 # %%ranks 0
@@ -1618,8 +1653,9 @@ else:
 # %% [markdown]
 # ## How good were your predictions?
 #
-# The next cell divides each number that you predicted by what was found. Your predictions are kept beside this notebook, in the folder
-# `.fourranks`; when you change one and run its cells again, the last one counts.
+# The next cell compares each number that you predicted with the result of the run. Your predictions are kept
+# beside this notebook, in the folder `.fourranks`. If you change a prediction and run its cells again, the
+# last one counts.
 
 # %%
 review()
@@ -1631,16 +1667,16 @@ review()
 #   equal to the last bit, and the whole is one training with the large batch. DDP averages; the mean of unequal shards' means is wrong.
 # - **Naive, overlapped, bucketed** in timelines: gradients travel while earlier layers compute, and what cannot be hidden is the last
 #   bucket. The first iteration has one bucket; `no_sync` belongs around the forward call, too.
-# - **Not waiting** makes gradients stale: more of them in a second, each worth less. **Saying less**: a tenth with local SGD, a
-#   twenty-fifth with top-k, if the rest is remembered.
-# - **A killed rank**, a checkpoint, and a curve that does not show it.
+# - **Not waiting** makes gradients stale: there are more of them in a second, but each is worth less.
+#   **Communicating less**: local SGD sends a tenth of the bytes, top-k with error feedback a twenty-fifth.
+# - **A killed rank**, a checkpoint, and a loss curve that does not show it.
 # - **A model that learns to write**, trained alone and with DDP: one curve.
 #
 # **Your turn**: [the exercise](../../exercises/04_data_parallelism/exercise.ipynb). You write DDP yourself: hooks, buckets, `no_sync`,
 # tied and unused parameters, checkpoints.
 #
-# **Next**: all ranks hold the same optimizer state, the same gradients, the same weights. Why, in fact? Lecture 05 keeps each of them
-# in one place only.
+# **Next**: all ranks hold the same optimizer state, the same gradients, the same weights. Is that necessary?
+# Lecture 05 keeps each of them in one place only.
 #
 # **Sources and further reading.** [Stanford CS336 (spring 2025), lecture
 # 8](https://github.com/stanford-cs336/spring2025-lectures) · [Stanford CS229S (fall

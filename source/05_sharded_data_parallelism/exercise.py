@@ -13,15 +13,18 @@
 # %% [markdown]
 # # 05 Sharded data parallelism: can four ranks hold one model?
 #
-# In topic 04 every rank kept a copy of everything: weights, gradients, optimizer state. Nothing but habit demands that. Here you take the
-# copies away, one kind after the other, until each rank holds a quarter of all, and the training is still that of one process.
+# In topic 04 every rank kept a copy of everything: weights, gradients, optimizer state. That is not
+# necessary. Here you remove the copies, one kind after another, until each of four ranks holds a quarter of
+# everything, and the training is still that of one process.
 #
 # You will
 #
 # - compute what a parameter costs each rank under ZeRO-1, 2 and 3,
-# - shard the optimizer's state: each rank updates its own parameters and hands them to the others,
-# - shard the gradients: each goes to the one rank that needs it, and is gone from the others before backward ends,
-# - shard the parameters themselves: `FullyShardedDataParallel` gathers a layer when it is needed and frees it when it has been used.
+# - shard the optimizer's state: each rank updates its own parameters and sends them to the others,
+# - shard the gradients: each is sent to the one rank that needs it, and the others free it before backward
+#   ends,
+# - shard the parameters themselves: `FullyShardedDataParallel` gathers a layer when it is needed and frees it
+#   after use.
 #
 # 7 to 9 hours, more than half of them for part 4 · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
 #
@@ -29,24 +32,27 @@
 # [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
-# ## Rules of the game
+# ## Rules
 #
-# **Allowed** is everything in `torch.distributed`, `torch.optim` and `nn.Module`, but not `torch.distributed.fsdp`,
-# `torch.distributed.optim` and `torch.nn.parallel`, which hold the answers. Where a check runs your code, they are not there, and the check
-# watches what the ranks really send, and what they hold. In cells of your own you may compare with anything on your machine.
+# **You may use** everything in `torch.distributed`, `torch.optim` and `nn.Module`, but not
+# `torch.distributed.fsdp`, `torch.distributed.optim` and `torch.nn.parallel`, which contain the answers. They
+# are missing when a check runs your code, and the check watches what the ranks really send and hold. In cells
+# of your own you may compare with anything on your machine.
 #
 # **Parallel must equal serial.** The checks train the same model on the same data in one process and compare after every step. The ranks' models start
 # from *different* random numbers; a wrapper gives them those of rank 0, as in topic 04: parameters and buffers, each broadcast once.
 #
-# **`group=None`** is the group of all ranks; a smaller group works just the same, and "rank 0" below means its first rank. With 1
-# rank everything works and changes nothing.
+# **`group=None`** is the group of all ranks. A smaller group must work in the same way; "rank 0" below means
+# its first rank. With 1 rank everything must work, too.
 #
-# **Parameters come in all kinds**: tied (used in two places, listed once), frozen (`requires_grad=False`), empty (of 0 elements), of another
-# dtype than their neighbours, and of sizes that do not divide by the number of ranks.
+# **There are several kinds of parameters**: tied (used in two places, listed once), frozen
+# (`requires_grad=False`), empty (0 elements), of a different dtype than the others, and of sizes that do not
+# divide by the number of ranks.
 #
-# **How traffic is counted.** P is the number of all trained parameters, traffic is counted in elements, and every collective counts by what it has to bring over the wire: with N ranks,
-# a rank sends about P · (N − 1)/N elements in a reduce-scatter or reduce of P, as much in an all-gather or broadcast, and twice as much in an all-reduce. So in the shorthand of the
-# ZeRO paper:
+# **How traffic is counted.** P is the number of all trained parameters, and traffic is counted in elements.
+# Every collective counts with the elements that it has to send: with N ranks, a rank sends about P · (N −
+# 1)/N elements in a reduce-scatter or reduce of P, as much in an all-gather or broadcast, and twice as much
+# in an all-reduce. So in the shorthand of the ZeRO paper:
 #
 # | | all-reduce | reduce, reduce-scatter | all-gather, broadcast | in all |
 # |---|---|---|---|---|
@@ -54,7 +60,8 @@
 # | ZeRO-2: part 3, with the optimizer of part 2 | | P | P | 2P |
 # | ZeRO-3: part 4 | | P | P in forward, P in backward | 3P |
 #
-# **Budgets are part of the task**, in bytes on the wire and in bytes held. Whatever is started with `async_op=True` is seen through by `wait()` on its handle.
+# **Budgets are part of the task**, for the bytes that are sent and for the bytes that are held. Call `wait()`
+# on the handle of every call that you start with `async_op=True`.
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
@@ -99,20 +106,22 @@ def on_access(module: nn.Module, name: str, get: Callable[[], torch.Tensor]) -> 
 #
 # **Difficulty** ●○○○○ · **Importance** ●●●●● · **about 15 minutes**
 #
-# Mixed-precision training with Adam keeps, for every parameter, its 16-bit weight and gradient, and in float32 a master weight, and Adam's two moments: 2 + 2 + 4 + 4 + 4 =
-# 16 bytes. With N ranks, ZeRO deals them out in stages:
+# Mixed-precision training with Adam keeps, for every parameter, its 16-bit weight and gradient, and in
+# float32 a master weight, and Adam's two moments: 2 + 2 + 4 + 4 + 4 = 16 bytes. With N ranks, ZeRO shards
+# them in stages:
 #
 # | stage | weights | gradients | master weights and moments |
 # |---|---|---|---|
 # | 0 (data parallelism) | all | all | all |
-# | 1 | all | all | an N-th |
-# | 2 | all | an N-th | an N-th |
-# | 3 | an N-th | an N-th | an N-th |
+# | 1 | all | all | 1/N |
+# | 2 | all | 1/N | 1/N |
+# | 3 | 1/N | 1/N | 1/N |
 #
-# `training_bytes(num_params, world_size, stage)` returns the bytes that each rank holds; `ValueError` when there is no such stage. (Activations come on top, and so does
-# what is gathered for a moment.)
+# `training_bytes(num_params, world_size, stage)` returns the bytes that each rank holds, and raises
+# `ValueError` for any other stage. Activations and temporarily gathered weights are not included.
 #
-# How far does each stage get you with many ranks? Two of the four have a floor, at a fourth and an eighth of stage 0. Which?
+# How much memory does each stage save with many ranks? Two of the stages have a lower limit, at a quarter and
+# an eighth of stage 0. Which?
 
 
 # %% nbgrader={"grade": false, "grade_id": "training_bytes", "locked": false, "schema_version": 3, "solution": true, "task": false}
@@ -146,12 +155,13 @@ check.training_bytes(training_bytes, world_sizes=(1, 3, 8, 1024), seed=2501)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 2. ZeRO-1: everyone updates a part
+# ## 2. ZeRO-1: each rank updates a part
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 75 minutes**
 #
-# After the gradients are averaged, N ranks compute the same update N times, and keep N copies of the same moments for it. Instead, let every parameter have an *owner*: only
-# there is it updated, only there are its moments, and the owner sends the new value to the others.
+# After the gradients are averaged, N ranks compute the same update N times, and keep N copies of the same
+# moments for it. Instead, let every parameter have an *owner*. Only the owner keeps its moments and updates
+# it, and then sends the new value to the others.
 #
 # `ShardedOptimizer(params, optimizer_cls, **kwargs)` is a `torch.optim.Optimizer` around any other one:
 #
@@ -161,16 +171,20 @@ check.training_bytes(training_bytes, world_sizes=(1, 3, 8, 1024), seed=2501)
 #
 # | method | what it does |
 # |---|---|
-# | `__init__` | `params` are parameters or groups (dicts) of them, as with every optimizer; an `optimizer_cls(…, **kwargs)` of this rank's own gets the parameters that this rank owns |
-# | `step(closure=None)` | the gradients have been averaged already, and a rank may lack those of parameters that it does not own (see part 3). Updates what this rank owns; when it returns, all ranks have all new values. A closure makes the gradients: it is called first, with gradients enabled, and what it returned is returned |
-# | `add_param_group(group)` | adds parameters, with options of their own, also in the midst of training |
-# | `zero_grad()`, `param_groups` | are those of all parameters; who changes a `lr` there, as schedules do, changes the step |
+# | `__init__` | `params` are parameters or groups (dicts) of them, as with every optimizer; an inner `optimizer_cls(…, **kwargs)` on each rank gets the parameters that this rank owns |
+# | `step(closure=None)` | the gradients have been averaged already, and a rank may lack those of parameters that it does not own (see part 3). Updates the parameters that this rank owns; when it returns, all ranks have all new values. A closure computes the gradients: call it first, with gradients enabled, and return its result |
+# | `add_param_group(group)` | adds parameters, with options of their own, even in the middle of training |
+# | `zero_grad()`, `param_groups` | cover all parameters; a change of `lr` in `param_groups`, as schedules make it, must change the next step |
 #
-# **Budget:** the optimizer's state on a rank is at most an N-th of the whole, plus that of one parameter. In a step, each parameter with `requires_grad` travels once from its
-# owner: P bytes in all, in broadcasts or all-gathers; nothing else does. (What pads an all-gather to equal parts counts, too: at most an element for each parameter and rank.)
+# **Budget:** the optimizer's state on a rank is at most 1/N of the whole, plus that of one parameter. In a
+# step, each parameter with `requires_grad` is sent once from its owner: P elements in all, in broadcasts or
+# all-gathers, and nothing else. Padding of an all-gather to equal parts counts, too: at most one element for
+# each parameter and rank.
 #
-# The owner of a parameter has to be the same on all ranks, without a word about it, and the same in part 3. `assign_owner(loads, parameter)` above does that: ask it for all
-# parameters, in the order in which they are added. Why not simply deal them out in turn? Because weights and biases take turns, too: with 2 ranks, one would get all the weights.
+# The owner of a parameter has to be the same on all ranks, without communication, and the same in part 3.
+# `assign_owner(loads, parameter)` above does that: call it for all parameters, in the order in which they are
+# added. Simply taking the ranks in turn would not do, because weights and biases also alternate: with 2
+# ranks, one would get all the weights.
 #
 # A rank may own nothing, when there are few parameters; and a parameter may have no gradient in one step.
 #
@@ -183,8 +197,9 @@ check.training_bytes(training_bytes, world_sizes=(1, 3, 8, 1024), seed=2501)
 # <code>self.param_groups</code>.
 # </details>
 # <details><summary>Hint 3: learning rates</summary>
-# Before a step copy all options but <code>"params"</code> from each of your groups to the inner optimizer's. And the other way when a group is
-# added: a default that nobody named, such as <code>lr</code>, is known to the inner one only.
+# Before a step copy all options except <code>"params"</code> from each of your groups to the inner
+# optimizer's. When a group is added, copy them in the other direction: only the inner optimizer knows the
+# defaults of options that were not given, such as <code>lr</code>.
 # </details>
 
 
@@ -251,8 +266,9 @@ def copy_options(source: dict, destination: dict) -> None:
 
 
 # %% [markdown]
-# Four layers of 256 × 256 in float32 are 1 MiB of weights; Adam's two moments are twice as much. What does a rank hold with `AdamW` itself, and with yours around it? (The state is
-# found by looking at all tensors that are alive.)
+# Four layers of 256 × 256 in float32 are 1 MiB of weights; Adam's two moments are twice as much. How much
+# state does a rank hold with `AdamW` itself, and with your optimizer around it? The cell finds the state by
+# looking at all live tensors.
 
 
 # %%
@@ -290,8 +306,9 @@ check.sharded_optimizer(ShardedOptimizer, world_sizes=(2, 3, 5, 8), seed=2502)
 #
 # **Difficulty** ●●●●○ · **Importance** ●●●●○ · **about 75 minutes**
 #
-# Now only the owner of a parameter reads its gradient. Why then should an all-reduce bring it to everyone? A *reduce* to the owner is half of the traffic. And the others can forget
-# theirs as soon as it is on its way: while backward makes the gradients of layer 1, those of layer 4 are already gone.
+# Now only the owner of a parameter reads its gradient, so an all-reduce sends it to all ranks for nothing. A
+# *reduce* to the owner has half the traffic. And the other ranks can free their gradient as soon as it is
+# sent: while backward computes the gradients of layer 1, those of layer 4 are already gone.
 #
 # ```
 #             backward │ layer 4 │ layer 3 │ layer 2 │ layer 1 │
@@ -309,22 +326,26 @@ check.sharded_optimizer(ShardedOptimizer, world_sizes=(2, 3, 5, 8), seed=2502)
 #
 # Before a backward, gradients are `None` or zero.
 #
-# **Budget** for one step: each gradient goes once into a reduce (or a reduce-scatter): P, and no all-reduce. Each starts as soon as its gradient is ready, asynchronously, before backward goes on to
-# the layer after the next. A rank keeps at most an N-th of all gradients, plus one; and at *no* moment does it hold more than three besides.
+# **Budget** for one step: each gradient goes once into a reduce or a reduce-scatter, P in all, and there is
+# no all-reduce. Each starts as soon as its gradient is ready, asynchronously, before backward goes on to the
+# layer after the next. A rank keeps at most 1/N of all gradients, plus one, and at *no* moment does it hold
+# more than three others.
 #
-# As in topic 04, ranks may use different layers, and all of them must issue the same reduces in the same order. A gradient that is not there counts as zeros.
+# As in topic 04, ranks may use different layers, and all of them must issue the same reduces in the same
+# order. A missing gradient counts as zeros.
 #
 # <details><summary>Hint 1: the idea</summary>
-# As in topic 04: gradients become ready about in the reverse order of <code>module.parameters()</code>. Keep a list of those not started; a hook
-# notes that its gradient is ready, then starts from the end of the list all that are. What is left is for
-# <code>finish_gradient_synchronization()</code>. A gradient may be dropped when its reduce is through, not before.
+# As in topic 04, gradients become ready roughly in the reverse order of <code>module.parameters()</code>.
+# Keep a list of the parameters whose reduce has not started. A hook records that its gradient is ready, then
+# starts, from the end of the list, all that are ready. <code>finish_gradient_synchronization()</code> starts
+# the rest. Free a gradient only when its reduce has finished.
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
 # <pre>hook       as in topic 04
-# _reduce    wait for the oldest reduces until one is left in flight; start this one, keep (parameter, handle) in a deque
-# _settle    for each that is waited for: where this rank is not the owner, parameter.grad = None
-# finish     zeros for what is missing; reduce; wait for all; begin anew</pre>
-# So there is always one under way while backward computes, and never a heap of them.
+# _reduce    wait for the oldest reduces until one is left in flight; start this one, keep (parameter, handle)
+# in a deque _settle    for each that is waited for: where this rank is not the owner, parameter.grad = None
+# finish     zeros for what is missing; reduce; wait for all; begin anew</pre> So there is always one in
+# flight while backward computes, and there are never many.
 # </details>
 # <details><summary>Hint 3: a part of the solution</summary>
 # <pre>work = dist.reduce(parameter.grad, group_dst=self._owner[parameter], op=dist.ReduceOp.AVG,
@@ -438,10 +459,11 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 1 (graded by hand).** The ZeRO paper says that stages 1 and 2 cost no more traffic than data parallelism, 2P. You train with `DistributedDataParallel` of topic 04 and
-# put `ShardedOptimizer` around AdamW. What does a step send, by the table above? Which part of it does nobody need, and how does ZeRO-2 get rid of it? Then a colleague
-# accumulates gradients over 8 microbatches. With data parallelism he had put seven of them into `no_sync()`. What can he do under ZeRO-2, and what does each choice cost in traffic or
-# in memory?
+# **Question 1 (graded by hand).** The ZeRO paper says that stages 1 and 2 cost no more traffic than data
+# parallelism, 2P. You train with `DistributedDataParallel` of topic 04 and put `ShardedOptimizer` around
+# AdamW. What does a step send, by the table above? Which part of it is unnecessary, and how does ZeRO-2 avoid
+# it? Now you accumulate gradients over 8 microbatches. With data parallelism you would put seven of them into
+# `no_sync()`. What can you do under ZeRO-2, and what does each choice cost in traffic or in memory?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "stages_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 1**
@@ -458,35 +480,36 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 # <!-- END SOLUTION -->
 
 # %% [markdown]
-# ## 4. ZeRO-3: a layer is there when it is needed
+# ## 4. ZeRO-3: gather a layer when it is needed
 #
-# What is left are the parameters themselves. Layer 3 is of no use while layer 1 computes. So every rank keeps an N-th of each parameter, a
-# flat *shard*, and the whole of it is put together just in time:
+# The parameters themselves are still replicated. But layer 3 is of no use while layer 1 computes. So every
+# rank keeps 1/N of each parameter, a flat *shard*, and the whole parameter is gathered just in time:
 #
 # ```
 # forward    all-gather 1 ─ layer 1 ─ free │ all-gather 2 ─ layer 2 ─ free │ …
 # backward   … │ all-gather 2 ─ layer 2 ─ free ─ reduce-scatter 2 │ all-gather 1 ─ layer 1 ─ free ─ reduce-scatter 1
 # ```
 #
-# You build it in four parts. Each has a check of its own and uses the part before: one parameter (4a), any module (4b), a backward that
-# gathers again (4c), and gathers that nobody waits for (4d).
+# You build it in four parts. Each has a check of its own and uses the part before: one parameter (4a), any
+# module (4b), a backward that gathers again (4c), and prefetching (4d).
 
 # %% [markdown]
-# ### 4a. One parameter comes and goes
+# ### 4a. Gather and free one parameter
 #
 # **Difficulty** ●●○○○ · **Importance** ●●●●○ · **about 45 minutes**
 #
-# `ShardedParameter(parameter, compute_dtype=None, group=None)` is made of a parameter that is the same on all ranks of the group.
+# `ShardedParameter(parameter, compute_dtype=None, group=None)` is made from a parameter that is the same on
+# all ranks of the group.
 #
 # | | |
 # |---|---|
 # | `.shard` | an `nn.Parameter`: this rank's ⌈numel / N⌉ elements of the flattened parameter, in its dtype and in memory of its own. The last shards are padded with zeros. It is frozen if the parameter is |
-# | `start_gathering()` | starts to gather the shards, asynchronously, and returns; does nothing if they have been gathered, or are on their way |
-# | `gathered()` | returns the whole parameter in its shape, gathered if need be. With `compute_dtype` the shards are cast to it *before* they are sent, and so is the result |
-# | `free()` | forgets what has been gathered |
-# | `start_reducing(gradient)` | starts to reduce a gradient of the whole parameter, asynchronously, and returns. The gradient is sent in its own dtype. If an earlier one is still on its way, that is finished first |
-# | `finish_reducing()` | waits for that, and adds this rank's shard of the mean over the ranks to `.shard.grad`, in the shard's dtype. Without anything to wait for it does nothing |
-# | `full()` | returns the whole parameter in its own dtype, in memory that nobody frees |
+# | `start_gathering()` | starts to gather the shards, asynchronously, and returns; does nothing if they are gathered or being gathered |
+# | `gathered()` | returns the whole parameter in its shape, and gathers it if necessary. With `compute_dtype` the shards are cast to it *before* they are sent, and the result has that dtype |
+# | `free()` | frees the gathered parameter |
+# | `start_reducing(gradient)` | starts to reduce a gradient of the whole parameter, asynchronously, and returns. The gradient is sent in its own dtype. If an earlier one is still in flight, it finishes that one first |
+# | `finish_reducing()` | waits for the reduce, and adds this rank's shard of the mean over the ranks to `.shard.grad`, in the shard's dtype. If no reduce is in flight it does nothing |
+# | `full()` | returns the whole parameter in its own dtype, in separate memory that `free()` does not touch |
 #
 # An optimizer changes `.shard` between two gathers, so what is gathered after a `free()` has the new values.
 #
@@ -506,7 +529,7 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 #     start_gathering, wait, cut the padding off, view in the shape
 # def free(self):
 #     wait, then forget self._flat</pre>
-# Why wait in <code>free()</code>? Data that arrive later would be written into memory that belongs to something else by then.
+# <code>free()</code> has to wait, because data that arrive later would be written into memory that another tensor may use by then.
 # </details>
 # <details><summary>Hint 3: a part of the solution</summary>
 # <pre>own = self._padded(parameter).chunk(self.world_size)[dist.get_rank(group)]
@@ -614,8 +637,8 @@ class ShardedParameter:
 
 
 # %% [markdown]
-# Ten numbers on four ranks. What does each rank keep, what comes back, and what is the gradient's shard if rank r brings a gradient of r + 1
-# everywhere?
+# Try it with ten numbers on four ranks. What does each rank keep, what does `gathered()` return, and what is
+# the gradient's shard if each element of rank r's gradient is r + 1?
 
 
 # %%
@@ -640,22 +663,22 @@ check.sharded_parameter(ShardedParameter, world_sizes=(2, 3, 5, 8), seed=2505)
 #
 # **Difficulty** ●●●●○ · **Importance** ●●●●● · **about 90 minutes**
 #
-# `ShardedModule(module, compute_dtype=None, min_shard_numel=1024, group=None)` replaces the parameters of a module by shards, and gathers each
-# when the module reads it. In forward a layer is freed when it is over. What autograd has saved for backward it may keep for now; 4c takes
-# that away, too.
+# `ShardedModule(module, compute_dtype=None, min_shard_numel=1024, group=None)` replaces the parameters of a
+# module by shards, and gathers each when the module reads it. In forward a layer is freed when its forward is
+# over. Autograd may still keep the tensors that it has saved for backward; part 4c frees those, too.
 #
 # | | |
 # |---|---|
 # | `.module` | the wrapped module. Each of its parameters with at least `min_shard_numel` elements is replaced, under its name, by a `.shard` |
 # | smaller parameters | (and empty ones) stay on every rank as they are, and their gradients are averaged |
-# | `parameters()` | shards and small parameters, in the dtype that they had: what an optimizer is given. An optimizer that works element by element, such as Adam, does not notice |
-# | `forward(*args, **kwargs)` | calls the module; `loss.backward()` works as ever. With `compute_dtype`, floating-point tensors among the arguments come in that dtype; whatever else there is, such as tokens or a flag, comes as it is |
+# | `parameters()` | shards and small parameters, in their original dtype, for the optimizer. An optimizer that works element by element, such as Adam, needs no change |
+# | `forward(*args, **kwargs)` | calls the module; `loss.backward()` works as usual. With `compute_dtype`, floating-point tensors among the arguments are cast to that dtype; other arguments, such as tokens or a flag, are passed on unchanged |
 # | `finish_gradient_synchronization()` | called after backward; when it returns, each `.grad` is this rank's shard of the mean gradient. Gradients add up as in PyTorch: over several forwards and backwards, before one finish or with one each |
 # | `full_state_dict()` | called by all ranks: the state dict of the wrapped module, with its names, whole parameters in their own dtype, and its buffers; the same on every rank |
 #
-# **`compute_dtype`**, such as `torch.bfloat16`: parameters are gathered, computed with, and their gradients reduced in this dtype; small
-# parameters are cast when they are read. Shards, their gradients, and so the optimizer's state stay as they are, in float32. That halves the
-# traffic.
+# **`compute_dtype`**, such as `torch.bfloat16`: parameters are gathered, computed with, and their gradients
+# reduced in this dtype; small parameters are cast when they are read. Shards, their gradients, and so the
+# optimizer's state stay in float32. That halves the traffic.
 #
 # **Any module with parameters** works, not only `nn.Linear`: embeddings, tied weights, and modules that use a parameter of their child
 # themselves, as `nn.MultiheadAttention` does with the weight of its `out_proj`, without ever calling that. All ranks use the same layers in
@@ -666,12 +689,14 @@ check.sharded_parameter(ShardedParameter, world_sizes=(2, 3, 5, 8), seed=2505)
 # own parameters, in a single all-gather. The small parameters' gradients once. Under `torch.no_grad()`, where autograd saves nothing, a
 # rank never holds more than half of a deep model besides its shards.
 #
-# Two tools: `on_access(module, name, get)`, given above, lets `get()` answer whenever somebody reads `module.weight`. And a
-# `torch.autograd.Function` (lecture 05, section 4) makes a differentiable step out of a gather.
+# Two tools help. With `on_access(module, name, get)`, given above, every read of `module.weight` calls
+# `get()` and returns its result. And a `torch.autograd.Function` (lecture 05, section 4) makes a gather
+# differentiable.
 #
 # <details><summary>Hint 1: the idea</summary>
-# A function whose forward takes the shard and returns the gathered parameter. Its backward gets the gradient of the whole parameter, exactly when
-# the last operation that used it is through: the moment for the reduce-scatter. It returns <code>None</code>, since
+# A function whose forward takes the shard and returns the gathered parameter. Its backward gets the gradient
+# of the whole parameter, exactly when the last operation that used it is done: the moment for the
+# reduce-scatter. It returns <code>None</code>, since
 # <code>finish_reducing()</code> puts the mean into the shard's <code>.grad</code> itself.
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
@@ -686,12 +711,10 @@ check.sharded_parameter(ShardedParameter, world_sizes=(2, 3, 5, 8), seed=2505)
 # </details>
 # <details><summary>Hint 3: a part of the solution</summary>
 # <pre>def _replace(self, module, name, parameter, sharded):
-#     if sharded is not None:
-#         setattr(module, name, sharded.shard)
-#         on_access(module, name, lambda: self._gathered(sharded))
-#     elif self.compute_dtype is not None:
-#         on_access(module, name, lambda: parameter.to(self.compute_dtype))</pre>
-# Modules read <code>self.weight</code> more than once; <code>_gathered</code> answers with the same tensor until the hook forgets it.
+#     if sharded is not None: setattr(module, name, sharded.shard) on_access(module, name, lambda:
+#     self._gathered(sharded)) elif self.compute_dtype is not None: on_access(module, name, lambda:
+#     parameter.to(self.compute_dtype))</pre> Modules read <code>self.weight</code> more than once;
+#     <code>_gathered</code> returns the same tensor until the hook frees it.
 # </details>
 
 
@@ -824,21 +847,23 @@ check.sharded_module(ShardedModule, world_sizes=(2, 3, 8), seed=2506)
 #
 # **Difficulty** ●●●●● · **Importance** ●●●●○ · **about 75 minutes**
 #
-# Autograd saves for each matrix product the weight that it was computed with, and so keeps every gathered weight alive until backward. Lecture
-# 05, section 6, has the tool: whenever an operation saves a tensor, `saved_tensors_hooks(pack, unpack)` keeps `pack(tensor)` in its place, and
-# backward uses what `unpack` makes of that, a tensor of the same values and shape.
+# Autograd saves for each matrix product the weight that it was computed with, and so keeps every gathered
+# weight alive until backward. Lecture 05, section 6, has the tool: whenever an operation saves a tensor,
+# `saved_tensors_hooks(pack, unpack)` keeps `pack(tensor)` in its place. In backward `unpack` has to turn that
+# object into a tensor of the same values and shape.
 #
 # `FullyShardedDataParallel` is a `ShardedModule`, with the same arguments and methods, and this **budget** besides:
 #
 # - P in all-gathers in forward, at most P in backward, P in reduce-scatters: 3P. One all-gather each way and one reduce-scatter for a
 #   parameter, or fewer.
-# - Besides its shards and their gradients a rank never holds more than half of a deep model, forward or backward, parameters and gradients in
-#   full together: gather, use, free. After the step nothing is left but shards and their gradients.
+# - Besides its shards and their gradients a rank never holds more than half of a deep model, forward or
+#   backward, parameters and gradients in full together: gather, use, free. After the step only shards and
+#   their gradients are left.
 #
 # <details><summary>Hint 1: the idea</summary>
-# For a gathered parameter let <code>pack</code> keep no more than how to find it again, and let <code>unpack</code> gather it again. When its gradient
-# arrives in <code>Gather.backward</code>, its last user is through: free it. A frozen parameter is unpacked, but nobody asks for its
-# gradient: free it as soon as it is unpacked.
+# For a gathered parameter let <code>pack</code> keep only a reference to its shard, and let
+# <code>unpack</code> gather it again. When its gradient arrives in <code>Gather.backward</code>, its last use
+# is over: free it. A frozen parameter is unpacked, but has no gradient: free it as soon as it is unpacked.
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
 # <pre>def forward(self, *args, **kwargs):
@@ -849,10 +874,11 @@ check.sharded_module(ShardedModule, world_sizes=(2, 3, 8), seed=2506)
 # def _reduce(self, sharded, gradient):   # free, then what ShardedModule does</pre>
 # </details>
 # <details><summary>Hint 3: a part of the solution</summary>
-# <code>F.linear</code> saves <code>weight.t()</code>, a view. A view has the memory of what it is a view of:
+# <code>F.linear</code> saves <code>weight.t()</code>, a view. A view shares the memory of its tensor:
 # <pre>if full.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
-#     return sharded, tensor.size(), tensor.stride(), tensor.storage_offset()</pre>
-# and <code>sharded.gathered().as_strided(size, stride, offset)</code> is the same view of what has been gathered again.
+#     return sharded, tensor.size(), tensor.stride(), tensor.storage_offset()</pre> and
+#     <code>sharded.gathered().as_strided(size, stride, offset)</code> is the same view of the parameter that
+#     was gathered again.
 # </details>
 
 
@@ -900,19 +926,20 @@ check.fully_sharded_data_parallel(FullyShardedDataParallel, world_sizes=(2, 3, 5
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●○○ · **about 45 minutes**
 #
-# So far a rank stands still whenever a parameter is on its way. But parameters are mostly needed in the same order in every step, and in
-# backward, too.
+# So far a rank waits whenever a parameter is being gathered. But parameters are mostly needed in the same
+# order in every step, in forward and in backward.
 #
-# `PrefetchingFullyShardedDataParallel` is a `FullyShardedDataParallel` that remembers the order of the last step. When a parameter is needed,
-# it **starts** the all-gather of the one that comes next, before the layer computes, and does not wait for it until that one is needed. So
-# from the second step on, in forward and in backward, each layer but the first is under way while the layer before it computes.
+# `PrefetchingFullyShardedDataParallel` is a `FullyShardedDataParallel` that remembers the order of the last
+# step. When a parameter is needed, it **starts** the all-gather of the one that comes next, before the layer
+# computes, and does not wait for it until that one is needed. So from the second step on, in forward and in
+# backward, each layer except the first is being gathered while the layer before it computes.
 #
-# **Budget:** as in 4c. A parameter that was gathered in vain, because this step uses other layers, is waited for and freed in
-# `finish_gradient_synchronization()`, before an optimizer changes its shard.
+# **Budget:** as in 4c. If a parameter was gathered unnecessarily, because this step uses other layers, wait
+# for it and free it in `finish_gradient_synchronization()`, before an optimizer changes its shard.
 #
 # <details><summary>Hint 1: the idea</summary>
-# A dictionary from each parameter to the one that was needed after it, for forward and for backward. It is never wrong for long: each step writes it
-# anew while it reads it.
+# Use a dictionary from each parameter to the one that was needed after it, one for forward and one for
+# backward. It is never wrong for long, because each step updates it while it reads it.
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
 # <pre>class Order:
@@ -922,7 +949,8 @@ check.fully_sharded_data_parallel(FullyShardedDataParallel, world_sizes=(2, 3, 5
 # and <code>finish_gradient_synchronization</code>.
 # </details>
 # <details><summary>Hint 3: reduce-scatters, too</summary>
-# They need not be waited for at once either. In <code>_reduce</code> free the parameter, wait for the reduce-scatters in flight until one is left, and start this one;
+# You need not wait for them immediately, either. In <code>_reduce</code> free the parameter, wait for the
+# reduce-scatters in flight until one is left, and start this one;
 # <code>finish_gradient_synchronization()</code> waits for the rest.
 # </details>
 
@@ -1048,9 +1076,10 @@ check.prefetching_fully_sharded_data_parallel(
 # %% [markdown]
 # ## What you have now
 #
-# - You computed what each stage leaves on a rank, and know that only the third has no floor.
-# - You dealt out an optimizer's state, by parameters with one owner each.
-# - You sent each gradient to its owner while backward went on, and let go of it everywhere else.
-# - You trained a model that no rank ever holds, gathered and freed layer by layer, in half the bytes with bfloat16.
+# - You computed how many bytes each stage keeps on a rank, and know that only stage 3 has no lower limit.
+# - You sharded an optimizer's state: each parameter has one owner.
+# - You sent each gradient to its owner during backward, and freed it on all other ranks.
+# - You trained a model that no rank ever holds as a whole, gathered and freed layer by layer, with half the
+#   bytes in bfloat16.
 #
 # Next: so far every rank computes with whole layers. *06 tensor parallelism* cuts the layers themselves.

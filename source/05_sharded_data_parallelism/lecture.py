@@ -69,8 +69,8 @@ ledger.answers(remembered)
 bytes_a_parameter = {"float32": None, "mixed precision": None}  # your predictions
 
 # %% [markdown]
-# We look for them on one rank, by walking through its live tensors. What is behind a tensor is a *storage*; two views of one storage
-# count once.
+# We look for them on one rank, by walking through its live tensors. The memory behind a tensor is its
+# *storage*; two views of one storage count once.
 
 # %%
 # %%ranks
@@ -141,14 +141,15 @@ title = "What training keeps for each parameter"
 compare(per_parameter, dict.fromkeys(kept, 16), bytes_a_parameter, "bytes", title)
 
 # %% [markdown]
-# Both keep **16 bytes**: 4 + 4 + 4 + 4, and 2 + 2 + 4 + 4 + 4. The last three are the optimizer's; ZeRO's paper calls these 12 bytes K.
-# Lower precision saves time, and memory for *activations*; of this memory it saves nothing.
+# Both keep **16 bytes**: 4 + 4 + 4 + 4, and 2 + 2 + 4 + 4 + 4. The last three belong to the optimizer; ZeRO's
+# paper calls these 12 bytes K. Lower precision saves time, and memory for *activations*, but none of these 16
+# bytes.
 #
-# (You may read of 16 bytes "just for the parameters and optimizer states". They include the gradient's two.)
+# You may read of 16 bytes "just for the parameters and optimizer states". They include the gradient's two.
 #
-# A GPU with 80 GB holds 5 billion parameters this way, and not one activation. GPT-3's 175 billion need 2.8 TB. Data parallelism keeps
-# 2.8 TB on *every* rank, and four ranks that have been trained alike hold four equal copies of everything. **ZeRO**, the "zero redundancy
-# optimizer", removes the copies, in three stages.
+# A GPU with 80 GB holds 5 billion parameters this way, without a single activation. GPT-3's 175 billion need
+# 2.8 TB. Data parallelism keeps 2.8 TB on *every* rank, and four ranks hold four equal copies of everything.
+# **ZeRO**, the "zero redundancy optimizer", removes the copies, in three stages.
 
 # %% [markdown]
 # ## 2. Stage 1: who needs the optimizer's state?
@@ -178,9 +179,10 @@ class Stage0:
 
 
 # %% [markdown]
-# Adam treats each number alone: a weight's new value follows from its own old value, gradient, m and v. So all four ranks do the same
-# sums on the same numbers. Let rank r update only the r-th quarter of each weight: then it needs m and v only for that quarter, and
-# *averaged gradients* only for that quarter. That is a reduce-scatter. Afterwards every rank needs all weights: that is an all-gather.
+# Adam treats each number separately: a weight's new value follows from its own old value, gradient, m and v.
+# So all four ranks do the same computation on the same numbers. Let rank r update only the r-th quarter of
+# each weight. Then it needs m and v only for that quarter, and *averaged gradients* only for that quarter: a
+# reduce-scatter delivers them. Afterwards every rank needs all weights: an all-gather delivers them.
 
 
 # %%
@@ -264,17 +266,19 @@ print(
 )
 
 # %% [markdown]
-# The same! In lecture 02 an all-reduce *was* a reduce-scatter and an all-gather. ZeRO-1 pulls the two apart and puts the optimizer
-# between them. Three quarters of the optimizer's memory and of its computing are saved, and nobody sends a byte more.
+# It sends the same! In lecture 02 an all-reduce *was* a reduce-scatter and an all-gather. ZeRO-1 separates
+# the two and puts the optimizer between them. That saves three quarters of the optimizer's memory and
+# computation, and no rank sends more bytes.
 #
-# (What we count is what a collective must move. Gloo's own reduce-scatter makes an all-reduce and throws most of it away, lecture 03;
-# NCCL's does not.)
+# We count the bytes that a collective must move. Gloo's own reduce-scatter makes an all-reduce and discards
+# most of the result, as lecture 03 showed; NCCL's does not.
 
 # %% [markdown]
 # ## 3. Stage 2: who needs the gradients?
 #
-# After the reduce-scatter three quarters of each gradient are of no use. And the reduce-scatter of a weight can begin as soon as its
-# gradient is there. So **do it in a hook, during backward, and drop the rest at once**:
+# After the reduce-scatter three quarters of each gradient are of no use. And the reduce-scatter of a weight
+# can begin as soon as its gradient is ready. So **do it in a hook, during backward, and drop the rest
+# immediately**:
 
 
 # %%
@@ -297,19 +301,23 @@ class Stage2(Stage1):
 
 
 # %% [markdown]
-# Nothing is sent that stage 1 does not send. Only *when* has changed: at no moment are there two whole gradients.
+# Stage 2 sends exactly the bytes of stage 1, but *earlier*: at no moment are there two whole gradients in
+# memory.
 #
-# Gradient accumulation costs extra, though. Stage 0 can add up whole gradients in silence and all-reduce once (`no_sync`). Stage 2 has no
-# room for whole gradients: it reduce-scatters those of *every* microbatch.
+# Gradient accumulation costs extra, though. Stage 0 can add up whole gradients without communication and
+# all-reduce once (`no_sync`). Stage 2 has no room for whole gradients: it reduce-scatters those of *every*
+# microbatch.
 
 # %% [markdown]
 # ## 4. Stage 3: who needs the weights?
 #
-# A layer's weight is needed for one matrix multiplication in forward and one in backward, and not in between. **Stage 3** keeps parts
-# only. It gathers a weight when its layer begins, and forgets it when the layer is done; in backward once more.
+# A layer's weight is needed for one matrix multiplication in forward and one in backward, and not in between.
+# **Stage 3** keeps only shards. It gathers a weight when its layer begins, and frees it when the layer is
+# done. In backward it gathers the weight once more.
 #
-# How can that be done? For a layer without bias, one `torch.autograd.Function` is enough: an operation of which we write both
-# directions (lecture 04, section 4). It saves its input for backward as always, and *not* the weight, only this rank's part of it:
+# For a layer without bias, one `torch.autograd.Function` is enough to do that: an operation for which we
+# write both directions, as in section 4 of lecture 04. It saves its input for backward as usual, but *not*
+# the weight, only this rank's shard of it:
 
 
 # %%
@@ -352,8 +360,9 @@ class Stage3:
 
 
 # %% [markdown]
-# Note what is *not* there: no averaging of gradients, no all-gather after the step. The gradient of an all-gather **is** a
-# reduce-scatter, so sharding has become a part of backward, and the rest of the loop is that of a single process.
+# Note what is missing: there is no averaging of gradients, and no all-gather after the step. The gradient of
+# an all-gather **is** a reduce-scatter, so sharding has become a part of backward, and the rest of the loop
+# is that of a single process.
 #
 # **Question.** What does stage 3 send, in P?
 
@@ -376,9 +385,9 @@ yours = {"stage 1": stage_1_sends, "stage 3": stage_3_sends}
 compare(traffic, formula, yours, "P", "Sent by each rank in a step, in units of (N−1)/N · P")
 
 # %% [markdown]
-# 8 all-gathers and 4 reduce-scatters: the weights in forward, P; the weights again in backward, P; the gradients, P. **3P instead of 2P**
-# is what the ZeRO paper calls "1.5 times the communication": 1.5 times as much as plain data parallelism, which is also what stages 1 and
-# 2 send.
+# There are 8 all-gathers and 4 reduce-scatters: P for the weights in forward, P for the weights again in
+# backward, and P for the gradients. The ZeRO paper calls **3P instead of 2P** "1.5 times the communication":
+# 1.5 times as much as plain data parallelism and stages 1 and 2 send.
 
 # %% [markdown]
 # ## 5. The stages in memory
@@ -392,7 +401,7 @@ compare(traffic, formula, yours, "P", "Sent by each rank in a step, in units of 
 # | stage 2: and gradients | 4P + 12P/N | 2P + 14P/N | 8 times less |
 # | stage 3: and weights | 16P/N | 16P/N | N times less |
 #
-# (Limits of mixed precision; those of float32 are 2 and 4.)
+# The limits are those of mixed precision; in float32 the limits of stages 1 and 2 are 2 and 4.
 #
 # **Question.** How many MiB does each rank keep after a step? In float32 P parameters are 16 MiB.
 
@@ -421,7 +430,7 @@ print("by the GPU's allocator:", world.pull("on_the_gpu")[0] or "there is no GPU
 compare(measured, formula, mebibytes, "MiB", "Kept by each of 4 ranks after a step")
 
 # %% [markdown]
-# The marks are the formulas, the bars are tensors that we found. And is it still the same training?
+# The marks are the formulas, and the bars are the tensors that we found. Is it still the same training?
 
 # %%
 losses = world.pull("losses")[0]
@@ -430,8 +439,9 @@ for name, values in losses.items():
     print(f"{name}: losses {values[0]:.3e} … {values[-1]:.3e}, at most {difference:.1e} from stage 0")
 
 # %% [markdown]
-# Only *where* a number is kept has changed, not its value. ZeRO **splits storage, not computation**: every rank still multiplies whole
-# matrices, for its own rows. (Tensor parallelism, lecture 06, splits the multiplication itself.)
+# Only *where* a number is kept has changed, not its value. ZeRO **splits storage, not computation**: every
+# rank still multiplies whole matrices, for its own rows. Tensor parallelism (lecture 06) splits the
+# multiplication itself.
 #
 # "ZeRO saves memory in proportion to the number of ranks"? Only stage 3 does:
 
@@ -449,10 +459,11 @@ title = "7.5 billion parameters, mixed precision: the formulas"
 curves(lines, "ranks", "GB on each rank", title, log=True)
 
 # %% [markdown]
-# These are the numbers of ZeRO's paper: 120, 31.4, 16.6 and 1.9 GB. Stages 1 and 2 run into what they still replicate, 4P and 2P.
+# These are the numbers of ZeRO's paper: 120, 31.4, 16.6 and 1.9 GB. Stages 1 and 2 are limited by the parts
+# that they still replicate, 4P and 2P.
 #
-# Move the sliders: what is the largest model that stage 1 can keep on GPUs of 80 GB, however many they are? And how many ranks does
-# stage 3 need for 70 billion parameters?
+# Move the sliders. What is the largest model that stage 1 can hold on any number of 80 GB GPUs? And how many
+# ranks does stage 3 need for 70 billion parameters?
 
 # %%
 from fourranks.figures import playgrounds
@@ -460,11 +471,12 @@ from fourranks.figures import playgrounds
 playgrounds.zero_stages()
 
 # %% [markdown]
-# ## 6. Come and go
+# ## 6. Memory during a step
 #
-# What is kept *after* a step is not all. During a step stage 3 holds whole weights and whole gradients, for a moment each. How many at a
-# time? `Allocations` looks after every single operation of torch, in forward, backward and optimizer. (On a GPU it asks the memory
-# allocator. A CPU's cannot be asked, so it adds up the storages that are alive, whoever holds them.)
+# So far we counted the memory *after* a step. During a step stage 3 also holds whole weights and whole
+# gradients, each for a moment. How many at a time? `Allocations` records the memory in use after every torch
+# operation, in forward, backward and optimizer. On a GPU it asks the memory allocator. The CPU's allocator
+# has no such counter, so there it adds up all live storages.
 
 # %%
 # %%ranks
@@ -485,8 +497,8 @@ def watched(build):
 
 
 # %% [markdown]
-# **Question.** Between steps stage 0 keeps 64 MiB and stage 3 keeps 16. A whole weight, or a whole gradient, is 4 MiB. What is the most
-# that each has allocated *during* its second step?
+# **Question.** Between steps stage 0 keeps 64 MiB and stage 3 keeps 16. A whole weight, or a whole gradient,
+# is 4 MiB. What is the peak of each *during* its second step?
 
 # %%
 peaks = {"stage 0": None, "stage 3": None}  # your predictions, in MiB
@@ -506,19 +518,22 @@ lines = {"kept after a step": ([0, line[0][-1]], [16, 16]), "allocated": line}
 curves(lines, "ms", "MiB", "Stage 3 on rank 0: a model is made and takes two steps", marks=marks)
 
 # %% [markdown]
-# Stage 0's peak is in the optimizer: all of the 64 MiB are there, and Adam's own intermediate results. Stage 3's is 16 MiB and *one* whole
-# weight or gradient. (On a busy machine it may be more: for a moment after a call has returned, Gloo's own thread can still hold the
-# call's tensors.) Read the curve from left to right:
+# Stage 0 has its peak in the optimizer: the 64 MiB, plus Adam's own intermediate results. Stage 3's peak is
+# 16 MiB and *one* whole weight or gradient. On a busy machine it may be more, because Gloo's own thread can
+# still hold the tensors of a call for a moment after the call has returned. Read the curve from left to
+# right:
 #
-# - **A mountain before anything begins**: the whole model, 16 MiB, which each rank has made only to cut its part, 4 MiB, out of it. A
-#   model that does not fit cannot be made like that; section 8 shows how.
-# - **Forward** has four teeth: a weight comes, 4 MiB, is used, and goes; for a moment the level is down again, then the next one comes.
-#   (In the second step they reach just 16 MiB, because a step begins by dropping the old gradients.)
-# - **Backward** has eight: a weight comes and goes, then a whole gradient comes and goes, and its part stays.
+# - **A mountain at the very beginning**: each rank makes the whole model, 16 MiB, only to cut its shard of 4
+#   MiB out of it. You cannot make a model that does not fit like that; section 8 shows another way.
+# - **Forward** has four teeth: a weight of 4 MiB is gathered, used and freed, the level falls back, and then
+#   the next weight follows. In the second step the teeth reach only 16 MiB, because a step begins by dropping
+#   the old gradients.
+# - **Backward** has eight teeth: a weight is gathered and freed, then a whole gradient is computed and freed,
+#   and its shard stays.
 # - **The optimizer** makes m and v in the first step. From then on the level after a step is the 16 MiB of section 5.
 #
-# So the price of a layer is its size *whole*, but only for one layer at a time. The larger the pieces that are gathered at once, the
-# higher the teeth.
+# So a layer costs its *whole* size, but only one layer at a time. The larger the pieces that are gathered
+# together, the higher the teeth.
 
 # %% [markdown]
 # ### What autograd keeps
@@ -530,8 +545,8 @@ curves(lines, "ms", "MiB", "Stage 3 on rank 0: a model is made and takes two ste
 # with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
 # ```
 #
-# autograd keeps `pack(tensor)` of every tensor that an operation saves, and in backward uses `unpack` of what it has kept. Let us look, in
-# two layers of the model of section 1.
+# autograd keeps `pack(tensor)` instead of every tensor that an operation saves, and in backward it calls
+# `unpack` on the kept object. Let us watch that in two layers of the model of section 1.
 #
 # **Question.** Two linear layers without bias, each followed by a GELU. How many tensors do they save for backward, and how many of these
 # are weights?
@@ -564,14 +579,17 @@ weights = sum("weight" in each for each in saved)
 print(f"{predicted(*saved_tensors.values())}measured: {len(saved)} in all, of which {weights} of weights")
 
 # %% [markdown]
-# Each linear layer saves its input, from which the weight's gradient is computed, and each GELU its own. A weight is saved only for the gradient
-# of the layer's *input*, and nobody wants that of the rows. It is saved as a **view**: strides (1, 1024) belong to the transpose. A view has
-# the memory of what it is a view of, and by its address, `untyped_storage().data_ptr()`, `pack` has recognized it.
+# Each linear layer saves its input, to compute the weight's gradient from it, and each GELU saves its own
+# input. A layer saves its weight only to compute the gradient of its *input*, and the first layer's input,
+# the rows, needs no gradient. The weight is saved as a **view**: the strides (1, 1024) belong to its
+# transpose. A view shares the memory of its tensor, so `pack` recognized the weight by its address,
+# `untyped_storage().data_ptr()`.
 #
-# So here is the way to FSDP for any module: let `pack` keep, in the place of a gathered weight, no more than how to gather it again. You
-# write that in the exercise. And here is the way to the other half of a GPU's memory, the activations: let it keep *nothing* of a layer
-# but its input, and let `unpack` compute the rest again. That is **recomputation**, or activation checkpointing, and torch has it, made of
-# these hooks: `checkpoint(layer, x, use_reentrant=False)` in the place of `layer(x)`.
+# These hooks lead to FSDP for any module: instead of a gathered weight, `pack` keeps only the information how
+# to gather it again. You write that in the exercise. The hooks also help with the other half of a GPU's
+# memory, the activations: keep *only* the input of a layer, and let `unpack` compute the rest again. That is
+# **recomputation**, or activation checkpointing. Torch implements it with these hooks: write
+# `checkpoint(layer, x, use_reentrant=False)` instead of `layer(x)`.
 #
 # **Question.** Four layers of width 1024, each with its GELU, on 512 rows, where an activation takes 2 MiB. How many MiB are kept from
 # forward to backward, and how many FLOPs does the step take, in multiples of those without recomputation?
@@ -609,23 +627,26 @@ formula = {"everything kept": 8 * 2, "layers recomputed": 4 * 2}
 compare(measured, formula, kept_mib, "MiB", "Kept from forward to backward: 4 layers, 512 rows")
 
 # %% [markdown]
-# Half is gone, since each layer keeps its output alone. A Transformer's layer computes some ten activations on the way from its input to its
-# output, and saves more. The price is one more forward pass. Without recomputation forward is a third of a step, so the step grows by about a
-# third. (Here the first layer's backward is cheaper, because the rows need no gradient.) The random state is restored, so that dropout
-# drops the same elements again.
+# Half of the memory is saved, since for each layer only one activation is kept instead of two. A Transformer
+# layer computes some ten activations between its input and its output, so there recomputation saves more. The
+# price is one more forward pass. Without recomputation forward is a third of a step, so the step grows by
+# about a third. Here it is a little more, because the first layer's backward is cheaper: the rows need no
+# gradient. The random state is restored, so that dropout drops the same elements again.
 #
-# Less often all or nothing is chosen than the right layers: *selective* recomputation forgets what is large and cheap to compute, such as
-# attention's scores. Under FSDP a recomputed layer gathers its weights for it, too, and keeps them for the backward that follows.
+# You need not recompute everything: *selective* recomputation discards only activations that are large and
+# cheap to compute, such as attention scores. Under FSDP a recomputed layer has to gather its weights for the
+# recomputation, and keeps them for the backward that follows.
 
 # %% [markdown]
 # ## 7. Prefetch
 #
-# In the timeline of section 4 the ranks stand still whenever a weight is on its way. But it is known long before which weight comes next.
-# So ask for the next one *before* working on this one. That is **prefetching**, and it makes ZeRO-3 into **FSDP**, "fully sharded data
-# parallel".
+# In the timeline of section 4 the ranks wait whenever a weight is being gathered. But the order of the
+# weights is known in advance. So start to gather the next weight *before* computing with the current one.
+# That is **prefetching**, and it turns ZeRO-3 into **FSDP**, "fully sharded data parallel".
 #
-# As in lecture 04, each layer also waits 5 ms in forward and 10 ms in backward, as a CPU does whose GPU computes: in the timelines
-# of this section "computes" is mostly pretended, and the messages are real. There are 8 layers of width 256.
+# As in lecture 04, each layer also waits 5 ms in forward and 10 ms in backward, like a CPU whose GPU
+# computes. In the timelines of this section "computes" is mostly this imitated computation; the messages are
+# real. There are 8 layers of width 256.
 
 # %%
 # %%ranks
@@ -739,11 +760,12 @@ step_ms = {"with prefetching": None}  # your prediction
 timeline_of("train_once(ahead)", "With prefetching: a step of 8 sharded layers, 4 ranks")
 
 # %% [markdown]
-# The thin bars are calls under way while the rank computes: in forward the next layer's weight; in backward the next weight and the last
-# gradient, at the same time. What cannot hide: the first weight, the last layer's when backward turns around, and the last gradient. (Gloo
-# does not tell when a reduce-scatter was done; its bar ends where the rank asks for it, a layer later.)
+# The thin bars are calls in flight while the rank computes: in forward the next layer's weight; in backward
+# the next weight and the last gradient, at the same time. Three transfers cannot be hidden: the first weight
+# in forward, the first weight in backward, and the last gradient. Gloo does not report when a reduce-scatter
+# has finished, so its bar ends where the rank asks for the result, a layer later.
 #
-# Now by the clock, several times each:
+# Now we time both versions several times:
 
 
 # %%
@@ -783,13 +805,15 @@ finding(
 )
 
 # %% [markdown]
-# The price of prefetching is memory: *two* whole weights are there, one in use and one on its way. If you prefetch everything at once,
-# you get the fastest step, but also stage 2's memory. FSDP limits how far ahead it runs.
+# The price of prefetching is memory: there are *two* whole weights, one in use and one being gathered.
+# Prefetching all weights together would give the fastest step, but would need as much memory as stage 2. FSDP
+# limits how far ahead it prefetches.
 #
-# **When is it hidden altogether?** A layer of p parameters computes 2pT operations for T tokens in forward, while 2p bytes of
-# bfloat16 arrive: at F operations and B bytes a second that hides if T ≥ F/B. Backward computes twice as much, and moves twice as
-# much. So it is data parallelism's rule once more, and B depends on the node as it did there (lecture 03, section 7). With H100s at
-# half of their 989 TFLOP/s it takes
+# **When is the communication hidden completely?** A layer of p parameters computes 2pT operations for T
+# tokens in forward, while 2p bytes of bfloat16 arrive. At F operations and B bytes a second the bytes are
+# hidden if T ≥ F/B. Backward computes twice as much, and moves twice as much. So it is data parallelism's
+# rule once more, and B depends on the node as it did there (lecture 03, section 7). With H100s at half of
+# their 989 TFLOP/s it takes
 #
 # - some **9,900** tokens on each rank with one GPU in a node, behind one card of 50 GB/s,
 # - some **1,240** across nodes of eight GPUs and eight cards: each card brings an eighth of the weights into the node, and NVLink
@@ -799,8 +823,9 @@ finding(
 # %% [markdown]
 # ## 8. torch's own
 #
-# Torch's function is `fully_shard` (its second version of FSDP). It is called on each layer, then on the whole, **from the inside out**.
-# Each call makes one *unit*: what is gathered and freed together.
+# Torch's function is `fully_shard`, its second version of FSDP. Call it on each layer, then on the whole
+# model, **from the inside out**. Each call makes one *unit*, whose parameters are gathered and freed
+# together.
 
 # %%
 # %%ranks
@@ -832,8 +857,8 @@ torchs = Torch(mlp())
 print(type(torchs.model[0].weight).__name__, torchs.model[0].weight.to_local().shape)
 
 # %% [markdown]
-# `step` has no line that a single process would not have. Parameters have become **DTensors**: they say that they are 1024 × 1024, and
-# hold 256 rows here. (Ours cut the flattened weight; torch cuts dimension 0.)
+# `step` is the same as in a single process. Parameters have become **DTensors**: their shape is 1024 × 1024,
+# but each rank holds only 256 rows. Our version shards the flattened weight; torch shards dimension 0.
 #
 # Are the losses ours, too? Five steps on the same data:
 
@@ -848,9 +873,10 @@ print(f"losses {theirs[0]:.3e} … {theirs[-1]:.3e}, at most {difference:.1e} fr
 loss = torchs.step(rows)
 
 # %% [markdown]
-# The same 8 all-gathers and 4 reduce-scatters. (On a GPU torch prefetches, too: it launches the next layer's all-gather on a second stream
-# while the current layer computes, and `set_modules_to_forward_prefetch` lets it run further ahead. On a CPU it waits for each, as the
-# timeline shows.)
+# Torch makes the same 8 all-gathers and 4 reduce-scatters. On a GPU it prefetches, too: it launches the next
+# layer's all-gather on a second stream while the current layer computes, and
+# `set_modules_to_forward_prefetch` makes it prefetch further ahead. On a CPU it waits for each all-gather, as
+# the timeline shows.
 
 # %% [markdown]
 # ### How large is a unit?
@@ -899,12 +925,13 @@ measured = {name: peak["step 2"] for name, (_, _, peak) in world.pull("memory")[
 compare(measured, None, peaks, "MiB", "Most that was allocated in the second step, on rank 0")
 
 # %% [markdown]
-# One unit is simple and defeats the purpose: the whole model is gathered at once, and nothing is left to prefetch. (Only once: torch does
-# not free the outermost unit after forward, since backward would need it right away.) A unit for each *block* of a Transformer is usual:
-# large enough that latencies do not matter (lecture 04's buckets), small beside the model.
+# One unit is simple but defeats the purpose: the whole model is gathered together, and nothing is left to
+# prefetch. It is gathered only once, because torch does not free the outermost unit after forward, since
+# backward needs it immediately. Usually each *block* of a Transformer is a unit: large enough that latencies
+# do not matter, like the buckets of lecture 04, but small compared with the model.
 #
-# With a unit for each layer torch takes more than our 20 MiB: a unit's parameters travel together in one buffer, and are copied into it
-# and out of it.
+# With a unit for each layer torch needs more than our 20 MiB: a unit's parameters are copied into one buffer,
+# gathered together, and copied out again.
 #
 # The first version's `FSDP(module)` needs an `auto_wrap_policy` for that (and on a CPU `device_id=`, or it raises "FSDP needs a
 # non-CPU accelerator device"). It packs all parameters of a unit into one flat vector; `fully_shard` leaves them apart, which is why it can
@@ -931,7 +958,8 @@ print(
 )
 
 # %% [markdown]
-# P less: backward finds the weights in place. That is stage 2's traffic, and stage 2's memory, from forward to backward.
+# It sends P less, because backward finds the weights in place. From forward to backward, that is the traffic
+# and the memory of stage 2.
 #
 # **And with accumulation?** Four microbatches, one step of the optimizer.
 
@@ -962,16 +990,18 @@ formula = dict(zip(measured, [2, 4 * 3, 4 * 2 + 1], strict=True))
 compare(measured, formula, accumulating, "P", "Sent by each rank for four microbatches")
 
 # %% [markdown]
-# Weights that are not kept must come for every microbatch. `set_requires_gradient_sync(False)` saves reduce-scatters, at the price of
-# whole gradients in memory. With sharding a larger microbatch is worth much more than another one.
+# Weights that are not kept must be gathered for every microbatch. `set_requires_gradient_sync(False)` saves
+# reduce-scatters, at the price of whole gradients in memory. So with sharding prefer larger microbatches to
+# more of them.
 
 # %% [markdown]
-# ### A model that never was whole
+# ### A model that never exists as a whole
 #
-# Back to the mountain of section 6. On the device `meta` tensors have a shape and no memory. So: make the model there, shard it, and only
-# then give it memory, for parts alone. Then fill in the parts, from a checkpoint or at random.
+# Back to the mountain of section 6. On the device `meta` tensors have a shape but no memory. So make the
+# model there, shard it, and only then allocate memory, for the shards alone. Then fill in the shards, from a
+# checkpoint or at random.
 #
-# **Question.** What is the most that is allocated while the model is *made*?
+# **Question.** What is the peak of memory while the model is *made*?
 
 # %%
 peaks = {"made whole": None, "made on meta": None}  # your predictions, in MiB
@@ -998,10 +1028,11 @@ compare(
 )
 
 # %% [markdown]
-# ## 9. Mixed precision: masters stay home
+# ## 9. Mixed precision: master weights stay on their rank
 #
-# Sharding and mixed precision were made for each other: the part that a rank keeps is its float32 *master*, and what it sends is rounded
-# to bfloat16 on the way. A bfloat16 copy is there only while a layer is whole. Two lines change:
+# Sharding and mixed precision were made for each other: the shard that a rank keeps is its float32 *master*,
+# and the rank rounds it to bfloat16 before it sends it. A bfloat16 copy exists only while a layer is
+# gathered. Two lines change:
 
 
 # %%
@@ -1027,7 +1058,8 @@ class MixedStage3(Stage3):
 
 
 # %% [markdown]
-# Torch calls it a `MixedPrecisionPolicy`: `param_dtype` for weights on their way and in use, `reduce_dtype` for gradients on their way.
+# Torch calls it a `MixedPrecisionPolicy`: `param_dtype` is for weights while they are sent and used,
+# `reduce_dtype` for gradients while they are sent.
 #
 # **Question.** How many bytes a parameter does a rank send in a step (in units of (N−1)/N, as before)? Plain data parallelism in
 # float32: 2 · 4.
@@ -1063,8 +1095,8 @@ compare(
 )
 
 # %% [markdown]
-# With bfloat16 on the wire stage 3 sends no more than plain data parallelism in float32. Gradients are often added in float32
-# all the same, since bfloat16 keeps 8 bits (lecture 04: 256 + 1 = 256).
+# In bfloat16 stage 3 sends no more than plain data parallelism in float32. Gradients are often added in
+# float32 nevertheless, since bfloat16 keeps only 8 bits: in lecture 04, 256 + 1 was 256.
 #
 # Why keep float32 masters at all? **Question.** A weight of 1 gets 1000 updates of 0.001 each. Where does it end, in float32 and in
 # bfloat16?
@@ -1085,15 +1117,16 @@ for name, dtype in {"float32": torch.float32, "bfloat16": torch.bfloat16}.items(
 compare(world.pull("ends", [0])[0], {"float32": 2, "bfloat16": 2}, ends_at, "", "1 + 1000 · 0.001")
 
 # %% [markdown]
-# Above 1 the next bfloat16 is 1.0078. A step of 0.001 rounds back to where it was, a thousand times.
+# The next bfloat16 above 1 is 1.0078. So 1.001 is rounded back to 1, a thousand times.
 
 # %% [markdown]
-# ## 10. The corners
+# ## 10. Special cases
 
 # %% [markdown]
 # ### Sizes that do not divide
 #
-# **Question.** Torch cuts a weight with 10 rows, and one with 5, for four ranks. How many rows does each rank keep?
+# **Question.** Torch shards a weight with 10 rows, and one with 5, over four ranks. How many rows does each
+# rank keep?
 
 # %%
 rows_on_ranks = {"10 rows": None, "5 rows": None}  # your predictions, as lists
@@ -1116,13 +1149,15 @@ for name, each in zip(rows_on_ranks, kept_rows, strict=True):
 odd(torch.ones(2, 16, device=device)).sum().backward()
 
 # %% [markdown]
-# As `torch.chunk` cuts: ⌈10 / 4⌉ = 3 rows each, until none are left; of 5 rows rank 3 keeps none at all, and it takes part in every
-# collective nevertheless. All-gathers need equal parts, so they travel *padded*: 4 times 3 rows of 16, and 4 times 3 biases. Cutting
-# the flattened weight wastes less, at most N − 1 elements.
+# Torch cuts as `torch.chunk` does: ⌈10 / 4⌉ = 3 rows for each rank, until none are left. Of 5 rows rank 3
+# gets none at all, but it still takes part in every collective. All-gathers need shards of equal size, so
+# these are *padded*: 4 times 3 rows of 16, and 4 times 3 biases. Sharding the flattened weight wastes less,
+# at most N − 1 elements.
 #
-# The table shows one all-gather for weight *and* bias: torch gathers a unit's parameters in one collective. That matters. A bias is 1000
-# times smaller than its weight, and its own all-gather would cost the same latency. Another way: leave small parameters replicated, and
-# average their gradients by an all-reduce. The exercise does that.
+# The table shows one all-gather for weight *and* bias: torch gathers a unit's parameters in one collective.
+# That matters. A bias is 1000 times smaller than its weight, and its own all-gather would cost the same
+# latency. Alternatively, leave small parameters replicated, and average their gradients by an all-reduce. The
+# exercise does that.
 
 # %% [markdown]
 # ### Tied weights
@@ -1156,8 +1191,9 @@ counted = {row.op: row.calls for row in trace.table().rows}
 compare(counted, None, tied_calls, "", "Three weights in four layers")
 
 # %% [markdown]
-# Right, but not thrifty: the weight is gathered for each *use*, and both of its gradients are reduce-scattered and then added by autograd.
-# A wrapper with a hook on the parameter instead must take care: the hook is to wait for the sum.
+# The gradient is correct, but the traffic is wasteful: the weight is gathered for each *use*, and both of its
+# gradients are reduce-scattered and then added by autograd. A wrapper with a hook on the parameter must be
+# careful: the hook has to wait for the sum.
 #
 # And torch, when each layer is its own unit?
 
@@ -1188,8 +1224,8 @@ print(f"largest difference {difference:.1e}")
 # %% [markdown]
 # ### Frozen weights
 #
-# When a large model is fine-tuned, most of it is frozen: no gradient, no m and v, no master. What remains is the weight, 2 bytes, and
-# sharded 2P/N.
+# When a large model is fine-tuned, most of it is frozen: it has no gradient, no m and v, and no master. Only
+# the weight remains, 2 bytes for each parameter, or 2P/N bytes when it is sharded.
 #
 # **Question.** Layers 0 and 1 are frozen. How many all-gathers and reduce-scatters are left of 8 and 4?
 
@@ -1210,9 +1246,10 @@ counted = {row.op: row.calls for row in trace.table().rows}
 compare(counted, None, frozen_calls, "", "Two of four layers frozen")
 
 # %% [markdown]
-# Backward ends where nothing before it needs a gradient, so those weights are not even gathered again. (Layer 2's need not be, either:
-# only the gradient of its *input* takes the weight, and nobody wants that one. `ctx.needs_input_grad` would tell. If instead the *last*
-# layers are frozen, they must be gathered: the gradient has to get through them.)
+# Backward ends where no earlier layer needs a gradient, so the frozen weights are not even gathered again.
+# Layer 2's weight would not have to be gathered, either: it is used only for the gradient of the layer's
+# *input*, which is not needed here; `ctx.needs_input_grad` tells that. If instead the *last* layers are
+# frozen, they must be gathered, because the gradient has to pass through them.
 
 # %% [markdown]
 # ### Clipping
@@ -1253,10 +1290,11 @@ formula = {"each by its own norm": 4**0.5, "by the common norm": 1.0}
 compare(world.pull("after")[0], formula, norm_after, "", "Norm of the whole gradient after clipping to 1")
 
 # %% [markdown]
-# By its own norm each rank gives its quarter the length 1, whatever it was: the whole is twice too long and points elsewhere. No
-# error, just another training. The repair is one all-reduce of *one number*, the sum of squares.
+# Each rank scales its own quarter to length 1, so the whole gradient has length 2, twice the limit, and a
+# different direction. There is no error, but the training is a different one. The remedy is one all-reduce of
+# *one number*, the sum of squares.
 #
-# Torch's parts know that they are parts:
+# Torch's DTensors know that they are shards:
 
 # %%
 # %%ranks
@@ -1266,16 +1304,18 @@ norm = nn.utils.clip_grad_norm_(torchs.model.parameters(), 1.0)
 print(f"{type(norm).__name__}, whole norm {norm.full_tensor():.3g}, ours {common:.3g}")
 
 # %% [markdown]
-# The same trap is in every computation that looks at more than one number at a time: norms of layers (LAMB), whole matrices (Muon), factors
-# of rows and columns (Adafactor), the largest of all. Adam and SGD look at one number, and need nothing.
+# Every computation that uses more than one number at a time has the same trap: norms of layers (LAMB), whole
+# matrices (Muon), factors of rows and columns (Adafactor), a maximum over all weights. Adam and SGD use one
+# number at a time, and need no communication.
 
 # %% [markdown]
 # ## 11. Checkpoints without a whole model
 #
 # *Optional: the exercise does not need it.*
 #
-# In lecture 04 rank 0 wrote the checkpoint, because all ranks held the same. Now no rank has everything, and gathering everything on one
-# rank is what we wanted to avoid. So **each rank writes its part**. `torch.distributed.checkpoint` does that.
+# In lecture 04 rank 0 wrote the checkpoint, because all ranks held the same state. Now no rank has the whole
+# state, and it may not fit on one rank. So **each rank writes its shard**. `torch.distributed.checkpoint`
+# does that.
 
 # %%
 import tempfile
@@ -1302,8 +1342,8 @@ for name in sorted(os.listdir(checkpoint)):
     print(f"{name:12} {os.path.getsize(f'{checkpoint}/{name}') / 2**20:6.2f} MiB")
 
 # %% [markdown]
-# Four files of weights, m and v, a quarter each, and `.metadata`, which says which rows are where. So they can be read by any number of
-# ranks.
+# There are four files, each with a quarter of the weights, m and v, and a file `.metadata`, which records
+# where each row is. So any number of ranks can read the checkpoint.
 #
 # We go on for three steps, with four ranks and with *two*, each with twice as many rows:
 
@@ -1352,38 +1392,43 @@ print("two ranks: ", two)
 print(f"they differ by at most {difference:.1e}")
 
 # %% [markdown]
-# Each rank reads the rows that are its own now, wherever they were written. (For a checkpoint that anybody can load, ask for whole
-# tensors: `StateDictOptions(full_state_dict=True, cpu_offload=True)` gathers them, one by one, onto rank 0.)
+# Each rank reads the rows that it owns now, from whichever file has them. If other programs should be able to
+# load the checkpoint, ask for whole tensors: `StateDictOptions(full_state_dict=True, cpu_offload=True)`
+# gathers them, one by one, on rank 0.
 
 # %% [markdown]
 # ## 12. When, and which?
 #
 # | | what is sharded | sent in a step | keeps, mixed precision | use it |
 # |---|---|---|---|---|
-# | DDP | nothing | 2P | 16P | when all fits |
-# | ZeRO-1 | optimizer state | 2P | 4P + 12P/N | nearly always: it costs nothing |
+# | DDP | nothing | 2P | 16P | when everything fits |
+# | ZeRO-1 | optimizer state | 2P | 4P + 12P/N | nearly always: it costs no traffic |
 # | ZeRO-2 | and gradients | 2P; more with accumulation | 2P + 14P/N | large models without accumulation |
-# | ZeRO-3, FSDP | and weights | 3P; more with accumulation | 16P/N | when 2P alone are too much |
+# | ZeRO-3, FSDP | and weights | 3P; more with accumulation | 16P/N | when even 2P is too much |
 #
 # - **Activations are not sharded.** They depend on the rows, and each rank has its own. When *they* do not fit: smaller
 #   microbatches, or recomputation (section 6), for about a third more computing.
 # - **A layer must fit**, whole, with its gradient and its activations, on one rank. If it does not, split the multiplication (06).
-# - **More ranks, fewer tokens on each**: 3P does not shrink, computing does. Beyond the batch where T = F/B ranks wait for weights.
-#   *Hybrid sharding* then shards within a node, over NVLink, and replicates across nodes: `fully_shard` takes a mesh of two axes.
-# - **Offloading** parks parts in the CPU's memory (`CPUOffloadPolicy`): another level of lecture 01's hierarchy, behind PCIe.
-# - **Names.** DeepSpeed counts ZeRO in stages; PyTorch's FSDP is stage 3 (`SHARD_GRAD_OP` of its first version is stage 2), and
-#   `ZeroRedundancyOptimizer` stage 1. (Stanford's CS336, whose lecture this course grew from, mentions FSDP but does not use it.)
-# - **In JAX** it is a sharding that you declare, and the compiler inserts the collectives: `jax.device_put(w, NamedSharding(mesh,
-#   PartitionSpec("data", None)))` for a weight cut by rows over the mesh's axis "data", and then `jax.jit` of the ordinary step.
-#   There is no `shard(model, axis_name=…)`, as one set of notes has it. Levanter, a library for language models that is built this
-#   way, is by Stanford's CRFM (not "Lavanter", and not by HAI).
+# - **More ranks mean fewer tokens on each**: computation shrinks, but 3P does not. When T falls below F/B,
+#   ranks wait for weights. *Hybrid sharding* then shards within a node, over NVLink, and replicates across
+#   nodes: `fully_shard` takes a mesh of two axes.
+# - **Offloading** keeps shards in the CPU's memory (`CPUOffloadPolicy`): another level of lecture 01's
+#   hierarchy, behind PCIe.
+# - **Names.** DeepSpeed counts ZeRO in stages; PyTorch's FSDP is stage 3 (`SHARD_GRAD_OP` of its first
+#   version is stage 2), and `ZeroRedundancyOptimizer` is stage 1. Stanford's CS336, whose lecture this course
+#   grew from, mentions FSDP but does not use it.
+# - **In JAX** it is a sharding that you declare, and the compiler inserts the collectives: `jax.device_put(w,
+#   NamedSharding(mesh, PartitionSpec("data", None)))` for a weight cut by rows over the mesh's axis "data",
+#   and then `jax.jit` of the ordinary step. Some notes show a function `shard(model, axis_name=…)`; there is
+#   none. Levanter, a library for language models that is built this way, comes from Stanford's CRFM.
 
 # %% [markdown]
 # ## 13. The model that learns to write, sharded
 #
-# Lecture 04 has trained a transformer of 1.3 million parameters on the text of this course (`fourranks/learner/model.py`, a page of
-# code), in one process and with DDP. The loop is `train` in `fourranks/learner/training.py`: forward, backward, step. Sharding changes
-# the optimizer or the model that it is given, and not a line of the loop. We train twice, for 250 steps each:
+# Lecture 04 has trained a transformer of 1.3 million parameters on the text of this course
+# (`fourranks/learner/model.py`, a page of code), in one process and with DDP. The loop is `train` in
+# `fourranks/learner/training.py`: forward, backward, step. Sharding changes the optimizer or the model, but
+# not a line of the loop. We train twice, for 250 steps each:
 #
 # - **ZeRO-1**: DDP, and torch's `ZeroRedundancyOptimizer`, in which each rank updates some of the parameters and broadcasts them;
 # - **FSDP**: `fully_shard` on each of the six layers.
@@ -1462,8 +1507,8 @@ compare(
 )
 
 # %% [markdown]
-# Three quarters of 3P, as in section 4. We draw both over the losses of lecture 04. Where it has not been run beside this notebook,
-# rank 0 trains alone first.
+# It is three quarters of 3P, as in section 4. We draw both curves over the losses of lecture 04. If you have
+# not run that lecture here, rank 0 first trains alone.
 
 # %%
 from fourranks.figures import strategies
@@ -1491,8 +1536,9 @@ finding(
 )
 
 # %% [markdown]
-# Where a number is *stored* has no influence on its value. The ranks gather the same weights, average the same gradients and take the
-# same step of AdamW; only sums are added up in another order. Here is what the model writes with the weights that FSDP has trained:
+# The place where a number is *stored* does not change its value. The ranks gather the same weights, average
+# the same gradients and make the same AdamW step; only the order of additions differs. This is a text that
+# the model writes with the weights that FSDP has trained:
 
 # %%
 # %%ranks
@@ -1536,8 +1582,9 @@ else:
 # %% [markdown]
 # ## How good were your predictions?
 #
-# The next cell divides each number that you predicted by what was found. Your predictions are kept beside this notebook, in the folder
-# `.fourranks`; when you change one and run its cells again, the last one counts.
+# The next cell compares each number that you predicted with the result of the run. Your predictions are kept
+# beside this notebook, in the folder `.fourranks`. If you change a prediction and run its cells again, the
+# last one counts.
 
 # %%
 review()
@@ -1549,11 +1596,14 @@ review()
 #   ranks gave what the formulas say: 16P, 8P + 8P/N, 4P + 12P/N, 16P/N in float32.
 # - **2P, 2P, 2P, 3P.** An all-reduce is a reduce-scatter and an all-gather; stages 1 and 2 put the optimizer between the two. Stage 3
 #   gathers weights twice.
-# - **Weights come and go** in a saw of single layers. What autograd keeps can be something else: how to gather or to recompute it. Prefetching hides their coming behind the layer before. `fully_shard` makes the same
-#   calls, and the same losses; one unit for the whole model would defeat it.
+# - **Weights are gathered and freed** layer by layer, which draws a saw. Instead of a tensor, autograd can
+#   keep the information how to gather or recompute it. Prefetching hides the gathering behind the computation
+#   of the layer before. `fully_shard` makes the same calls and reaches the same losses; one unit for the
+#   whole model would defeat its purpose.
 # - **The model that learns to write**, under ZeRO-1 and FSDP: the curve of one process.
-# - **Corners**: masters stay home and bfloat16 travels; parts are padded, down to nothing; tied weights share a unit; a norm needs an
-#   all-reduce; a checkpoint is made of parts and fits other numbers of ranks.
+# - **Special cases**: float32 masters stay on their rank, and bfloat16 copies are sent; shards are padded,
+#   and may be empty; tied weights share a unit; a norm needs an all-reduce; a checkpoint consists of shards,
+#   and other numbers of ranks can read it.
 #
 # **Your turn**: [the exercise](../../exercises/05_sharded_data_parallelism/exercise.ipynb). You write ZeRO-1, ZeRO-2 and FSDP for any
 # module, with hooks instead of a hand-written layer.

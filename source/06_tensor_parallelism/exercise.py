@@ -13,16 +13,17 @@
 # %% [markdown]
 # # 06 Tensor parallelism: can four ranks be one layer?
 #
-# A layer that is too wide for one rank is sharded along its width: every rank has a part of each weight, all ranks work on the same batch, and what they
-# send each other are activations. Here you build the layers, forward and backward, such that nobody who uses them can tell the difference.
+# A layer that is too wide for one rank is sharded along its width: every rank has a part of each weight, all
+# ranks work on the same batch, and they send each other activations. Here you build the layers, forward and
+# backward, so that they give the same results as on one process.
 #
 # You will
 #
-# - write four functions that take an activation to all ranks or back, each with the backward that belongs to it,
+# - write four functions that distribute or collect an activation, each with the matching backward,
 # - cut a deep MLP so that it gathers after every layer, and a transformer's MLP so that it sums once,
 # - cut attention by its heads, and the loss by its vocabulary,
-# - count: which collective, how many bytes, in forward and in backward,
-# - for those who want more: cut what is left, along the sequence.
+# - count the collectives and their bytes, in forward and in backward,
+# - optionally shard the remaining activations along the sequence.
 #
 # 4 to 5 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
 #
@@ -30,14 +31,15 @@
 # [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
-# ## Rules of the game
+# ## Rules
 #
-# **Allowed** is everything in `torch.distributed`, and `nn.Module`, but not `torch.distributed.tensor`, `torch.distributed.nn` and the
-# functional collectives (`torch.distributed._functional_collectives`), which hold the answers. Where a check runs your code, they are not
-# there, and the check watches what the ranks really send. In cells of your own you may compare with anything on your machine.
+# **You may use** everything in `torch.distributed`, and `nn.Module`, but not `torch.distributed.tensor`,
+# `torch.distributed.nn` and the functional collectives (`torch.distributed._functional_collectives`), which
+# contain the answers. They are missing when a check runs your code, and the check watches what the ranks
+# really send. In cells of your own you may compare with anything on your machine.
 #
-# **Parallel must equal serial.** The modules that one process has are given, and the checks compare with them: the output, the gradient of the input, and
-# the gradient of every weight.
+# **Parallel must equal serial.** The modules for one process are given. The checks compare your modules with
+# them: the output, the gradient of the input, and the gradient of every weight.
 #
 # | one process | its parameters | you write |
 # |---|---|---|
@@ -47,25 +49,30 @@
 # | `Attention(width, num_heads, causal)` | `qkv.weight`, `qkv.bias`, `out.weight`, `out.bias` | `ParallelAttention` |
 # | `PreNormMLP(width, hidden_width)` | `norm.weight`, `norm.bias`, and those of `MLP` | `SequenceParallelMLP` |
 #
-# `Attention??` in a cell of its own shows the source.
+# Run `Attention??` in a cell of its own to see the source.
 #
-# **Replicated, sharded, partial** are DTensor's words, `Replicate`, `Shard(dim)` and `Partial`. A tensor is *replicated* when every rank has all of it, the same everywhere, and *sharded
-# along `dim`* when rank r of N has the r-th of N equal parts. It is *partial* when each rank has a *partial sum* of full size, and the tensor is the sum of all of them. What is
-# replicated has a replicated gradient; what is sharded has its shard of the gradient. That holds for inputs, outputs and weights
-# alike: a layer relies on it for the gradient that comes in, and sees to it for the gradient that goes out.
+# **Replicated, sharded, partial** are DTensor's words, `Replicate`, `Shard(dim)` and `Partial`. A tensor is
+# *replicated* when every rank has all of it, the same everywhere, and *sharded along `dim`* when rank r of N
+# has the r-th of N equal parts. It is *partial* when each rank has a *partial sum* of full size, and the
+# tensor is the sum of all of them. A replicated tensor has a replicated gradient, and for a sharded tensor
+# each rank has its shard of the gradient. That holds for inputs, outputs and weights alike: a layer can rely
+# on it for the gradient that it receives, and must guarantee it for the gradient that it returns.
 #
-# **Every module has `load_full(state_dict)`.** It is given the state dict of the whole module on every rank, and copies this rank's shards into the parameters that
-# are there, without asking the other ranks. Until then a module's weights may be anything. Parameters have the names of the whole module's, and the shape of the shard.
+# **Every module has `load_full(state_dict)`.** On every rank it gets the state dict of the whole module, and
+# copies this rank's shards into the existing parameters, without communication. Until then a module's weights
+# may have any values. Parameters have the names of those in the whole module, and the shape of the shard.
 #
-# **No rank ever holds a whole weight** of those that are cut: not in a parameter, not for a moment in the constructor, and not as the memory
-# behind a view.
+# **No rank ever holds a whole weight** that is sharded: not in a parameter, not for a moment in the
+# constructor, and not as the memory behind a view.
 #
-# **Sizes that do not divide are refused** with a `ValueError` that names the size, the number of ranks, and says what to do.
+# **Refuse sizes that do not divide** with a `ValueError` that names the size and the number of ranks, and
+# says what to do.
 #
-# **`group=None`** is the group of all ranks; a smaller group works just the same. With 1 rank everything works and changes nothing.
+# **`group=None`** is the group of all ranks. A smaller group must work in the same way. With 1 rank
+# everything must work, too.
 #
-# **Budgets are part of the task**: so many collectives in forward, so many in backward, and no more bytes than these have. Constructors and `load_full` do not
-# communicate.
+# **Budgets are part of the task**: they limit the collectives in forward and in backward, and their bytes.
+# Constructors and `load_full` do not communicate.
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
@@ -86,17 +93,17 @@ from autograder.unsharded import MLP, Attention, DeepMLP, PreNormMLP
 #
 # **Difficulty** ●●○○○ · **Importance** ●●●●● · **about 45 minutes**
 #
-# `dist.all_reduce` fills a tensor, and autograd knows nothing of it: whatever you compute from the result has lost its history. So each of
-# these functions needs a `torch.autograd.Function`, a class with a forward and a backward of its own.
+# `dist.all_reduce` fills a tensor without autograd's knowledge: no gradient flows back through its result. So
+# each of these functions needs a `torch.autograd.Function`, a class with its own forward and backward.
 #
-# | | x | forward returns | backward makes of the gradient g of the output | Megatron calls it |
+# | | x | forward returns | backward returns, from the gradient g of the output | Megatron calls it |
 # |---|---|---|---|---|
 # | `copy_to_ranks(x, group)` | replicated | x, as it is | the sum of all ranks' g | f |
 # | `reduce_from_ranks(x, group)` | a partial sum on each rank | the sum over the ranks, replicated | g, as it is | g |
 # | `gather_from_ranks(x, dim, group)` | sharded along `dim` | all parts, put together along `dim` | this rank's part of g | |
 # | `scatter_to_ranks(x, dim, group)` | replicated | this rank's part along `dim` | all ranks' g, put together | |
 #
-# They come in pairs: what one does in forward, the other does in backward.
+# They come in pairs: the forward of one is the backward of the other.
 #
 # ```
 #             copy                    reduce                 gather                  scatter
@@ -104,11 +111,13 @@ from autograder.unsharded import MLP, Attention, DeepMLP, PreNormMLP
 # backward    g0+g1+g2+g3 <─ gr       g ─> g, g, g, g        g ─> gr                 g0|g1|g2|g3 <─ gr
 # ```
 #
-# Why does `reduce_from_ranks` not sum in backward? All ranks go on with the same sum and compute the same loss. It is *one* loss, and its derivative by each partial sum
-# is g. To sum the four equal g would make all gradients before this layer four times too large.
+# Why does `reduce_from_ranks` not sum in backward? All ranks continue with the same sum and compute the same
+# loss. It is *one* loss, and its derivative with respect to each partial sum is g. If backward added the four
+# equal g, all gradients before this layer would be four times too large.
 #
-# - **Neither x nor g is changed.** Autograd hands the same g to others as well.
-# - x may be of any shape, even without elements, of any floating dtype, and need not be contiguous in memory; `dim` may be negative.
+# - **Do not change x or g.** Autograd passes the same g to other functions as well.
+# - x may have any shape, even 0 elements, and any floating dtype, and need not be contiguous in memory; `dim`
+#   may be negative.
 # - **Budget:** one collective in one direction, nothing in the other: an all-reduce for the first two, an all-gather for the others.
 # - `scatter_to_ranks` refuses a dimension that does not divide, with a `ValueError`.
 #
@@ -186,8 +195,9 @@ class _ReduceFromRanks(torch.autograd.Function):
 
 
 # %% [markdown]
-# Try it before the check does. Each rank has a number, the sum goes through a square, and backward comes back. What is the sum of 1, 2, 3 and 4, squared? And what is the
-# derivative of that by each of the four?
+# Try it before you run the check. Each rank has a number; the numbers are summed, the sum is squared, and
+# backward computes the gradients. What is the sum of 1, 2, 3 and 4, squared? And what is its derivative with
+# respect to each of the four?
 
 
 # %%
@@ -295,8 +305,9 @@ check.scatter_to_ranks(scatter_to_ranks, world_sizes=(2, 3, 8), seed=2604)
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 45 minutes**
 #
-# The plainest way to cut a deep MLP: every rank computes its part of each layer's outputs, and all ranks gather them, since the next layer reads
-# them all. With a width of 1,024 and 4 ranks, each has 256 rows of every weight.
+# This is the simplest way to cut a deep MLP: every rank computes its part of each layer's outputs, and all
+# ranks gather them, since the next layer reads them all. With a width of 1,024 and 4 ranks, each rank has 256
+# rows of every weight.
 #
 # ```
 #         ┌ W1, rows of rank r ┐                 ┌ W2, rows of rank r ┐
@@ -308,7 +319,7 @@ check.scatter_to_ranks(scatter_to_ranks, world_sizes=(2, 3, 8), seed=2604)
 #
 # | | |
 # |---|---|
-# | x, and what comes out | replicated, (…, width) |
+# | x, and the output | replicated, (…, width) |
 # | `layers.i.weight` | sharded along dimension 0: (width / N, width) |
 # | `layers.i.bias` | sharded along dimension 0: (width / N) |
 # | refused | a width that does not divide by the ranks |
@@ -316,18 +327,20 @@ check.scatter_to_ranks(scatter_to_ranks, world_sizes=(2, 3, 8), seed=2604)
 # **Budget**, with S the bytes of x. Forward: an all-gather (to S bytes) for each layer. Backward: an all-reduce of S bytes for the gradient of x, and for each layer but
 # the last a *reduce-scatter* of S bytes.
 #
-# Why a reduce-scatter? What a rank knows of the gradient of a gathered activation is what *its* rows of the next weight make of it: a
-# partial sum, of the whole width. It needs the sum, but only for the columns that it has computed itself. `gather_from_ranks` and then `copy_to_ranks` is right, too, but
-# sums everything for everybody with an all-reduce, and then throws all but one part away: twice the bytes. Only the last gather is followed by something that all
-# ranks do alike.
+# Why a reduce-scatter? From its rows of the next weight, each rank computes a partial sum of the gradient of
+# the gathered activation, over the full width. It needs the sum over all ranks, but only for the columns that
+# it has computed itself. `gather_from_ranks` followed by `copy_to_ranks` is also correct. But it sums the
+# full width with an all-reduce and then discards all but one part: twice the bytes. Only after the last
+# gather do all ranks continue with the same computation.
 #
 # <details><summary>Hint 1: the third function</summary>
 # You need one more function with a gradient: all-gather in forward, reduce-scatter in backward. <code>dist.reduce_scatter(output, list_of_N, group=group)</code> takes
 # contiguous tensors, such as those of <code>[part.contiguous() for part in gradient.chunk(N, dim)]</code>.
 # </details>
 # <details><summary>Hint 2: which function where</summary>
-# x comes in whole and is used by each rank in its own way. In between, an activation is gathered and then used by each rank in its own way. At the end it is
-# gathered, and used by all alike.
+# The input x is replicated, and each rank uses it with different weights. In between, an activation is
+# gathered, and again each rank uses it with different weights. At the end it is gathered, and all ranks use
+# it in the same way.
 # </details>
 # <details><summary>Hint 3: the shards</summary>
 # <code>nn.Linear(width, width // N)</code> has parameters of the right names and shapes. For <code>load_full</code>, <code>self.named_parameters()</code> has all
@@ -389,7 +402,8 @@ class _AllGather(torch.autograd.Function):
 
 
 # %% [markdown]
-# Does it learn the same? Four ranks go forward and backward with shards of one DeepMLP, next to the whole. Two numbers that should be tiny:
+# Does it compute the same? Four ranks do a forward and a backward pass with shards of one DeepMLP, and
+# compare with the whole module. The two numbers should be tiny:
 
 
 # %%
@@ -431,7 +445,7 @@ check.all_gather_mlp(AllGatherMLP, world_sizes=(2, 3, 8), seed=2605)
 # | | |
 # |---|---|
 # | x | replicated, (…, in_features) |
-# | comes out | sharded along the last dimension: (…, out_features / N). With `gather_output=True` replicated: (…, out_features) |
+# | output | sharded along the last dimension: (…, out_features / N). With `gather_output=True` replicated: (…, out_features) |
 # | `weight` | sharded along dimension 0: (out_features / N, in_features) |
 # | `bias` | sharded along dimension 0, or None with `bias=False` |
 # | refused | `out_features` that do not divide by the ranks |
@@ -491,14 +505,15 @@ check.column_parallel_linear(ColumnParallelLinear, world_sizes=(2, 3, 8), seed=2
 #
 # **Difficulty** ●●○○○ · **Importance** ●●●●○ · **about 20 minutes**
 #
-# The other way: each rank has some of the inputs, and the part of the matrix that multiplies them. What it computes has the full width, but is only a *partial sum* of the output.
+# Here each rank has some of the inputs, and the part of the matrix that multiplies them. Its result has the
+# full width, but is only a *partial sum* of the output.
 #
 # `RowParallelLinear(in_features, out_features, bias=True, input_is_parallel=True, group=None)` equals `nn.Linear(in_features, out_features, bias)`.
 #
 # | | |
 # |---|---|
 # | x | sharded along the last dimension: (…, in_features / N). With `input_is_parallel=False` replicated, and the layer cuts it itself |
-# | comes out | replicated, (…, out_features) |
+# | output | replicated, (…, out_features) |
 # | `weight` | sharded along dimension 1: (out_features, in_features / N) |
 # | `bias` | replicated: (out_features), or None with `bias=False` |
 # | refused | `in_features` that do not divide by the ranks |
@@ -560,8 +575,9 @@ check.row_parallel_linear(RowParallelLinear, world_sizes=(2, 3, 8), seed=2607)
 #
 # **Difficulty** ●●○○○ · **Importance** ●●●●● · **about 30 minutes**
 #
-# Now the two fit together. What comes out of the first layer is sharded along the very dimension along which the second wants its input cut, and GELU takes each element by
-# itself, so it does not matter that the neighbours are elsewhere. Two multiplications, and one all-reduce.
+# Now combine the two. The output of the first layer is sharded along the same dimension as the input of the
+# second, and GELU works on each element separately, so it does not need the elements of other ranks. That
+# makes two matrix products with one all-reduce.
 #
 # ```
 #          f           sharded                  partial       g
@@ -582,8 +598,8 @@ check.row_parallel_linear(RowParallelLinear, world_sizes=(2, 3, 8), seed=2607)
 # **Budget**, with S the bytes of x: an all-reduce of S bytes forward, and one backward.
 #
 # <details><summary>Hint</summary>
-# For <code>load_full</code> each layer wants a state dict with its own names: those that begin with <code>up.</code>, without that. The function
-# <code>part_of</code> is given.
+# For <code>load_full</code> each layer needs a state dict with its own names: those that begin with
+# <code>up.</code>, without that prefix. The function <code>part_of</code> is given.
 # </details>
 
 
@@ -645,10 +661,11 @@ check.parallel_mlp(ParallelMLP, world_sizes=(2, 3, 8), seed=2608)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 1 (graded by hand).** (a) Between the two layers of the MLP stands a GELU. Could it be a LayerNorm over the hidden width? Could the GELU stand *after*
-# `down`, before the all-reduce, to save its work on the other ranks? (b) What would it cost, in forward and in backward, to cut both layers along their columns? (c) A
-# transformer layer has dropout in two places: on the hidden activation between `up` and `down`, and on the output. Should the ranks draw the same random numbers or different
-# ones, for each of the two, and what goes wrong otherwise?
+# **Question 1 (graded by hand).** (a) Between the two layers of the MLP there is a GELU. Could it be a
+# LayerNorm over the hidden width? Could the GELU be applied *after* `down`, before the all-reduce? (b) What
+# would it cost, in forward and in backward, to cut both layers along their columns? (c) A transformer layer
+# has dropout in two places: on the hidden activation between `up` and `down`, and on the output. Should the
+# ranks draw the same random numbers or different ones, for each of the two, and what goes wrong otherwise?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "columns_then_rows_explained", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 1**
@@ -674,8 +691,9 @@ check.parallel_mlp(ParallelMLP, world_sizes=(2, 3, 8), seed=2608)
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 40 minutes**
 #
-# Heads do not talk to each other before the output projection. So each rank takes some heads, with the rows of q, k and v that belong to them, and the columns of the output projection
-# that read them. Again one all-reduce.
+# Heads are independent until the output projection. So each rank takes some heads, with the rows of q, k and
+# v that belong to them, and the columns of the output projection that read them. Again there is one
+# all-reduce.
 #
 # `ParallelAttention(width, num_heads, causal=True, group=None)` equals `Attention(width, num_heads, causal)`. The first rank has the first `num_heads` / N heads.
 #
@@ -697,12 +715,14 @@ check.parallel_mlp(ParallelMLP, world_sizes=(2, 3, 8), seed=2608)
 # **Budget**, with S the bytes of x: an all-reduce of S bytes forward, and one backward.
 #
 # <details><summary>Hint 1</summary>
-# In forward, <code>ColumnParallelLinear(width, 3 * width)</code> and <code>RowParallelLinear(width, width)</code> do all that crosses ranks. Between them, every line is that of
-# <code>Attention</code>, with this rank's number of heads.
+# In forward, <code>ColumnParallelLinear(width, 3 * width)</code> and <code>RowParallelLinear(width,
+# width)</code> do all the communication. Between them, the code is that of <code>Attention</code>, with this
+# rank's number of heads.
 # </details>
 # <details><summary>Hint 2</summary>
-# Only in <code>load_full</code> is a plain cut wrong. <code>tensor.unflatten(0, (3, width))</code> tells q, k and v apart without copying anything, and then the
-# heads lie along dimension 1. Cut first, and put together what is left.
+# Only in <code>load_full</code> is a plain cut wrong. <code>tensor.unflatten(0, (3, width))</code> separates
+# q, k and v without a copy, and then the heads lie along dimension 1. Cut there first, and then flatten the
+# result.
 # </details>
 
 
@@ -767,8 +787,9 @@ check.parallel_attention(ParallelAttention, world_sizes=(2, 3, 8), seed=2609)
 #
 # **Difficulty** ●●●●○ · **Importance** ●●●●○ · **about 45 minutes**
 #
-# The last layer of a language model maps to the vocabulary, 50,000 or 200,000 logits for each token: often the largest tensor of all. Cut along its columns, every rank has the logits
-# of some words. To gather them only to compute one number for each token would be a waste.
+# The last layer of a language model maps to the vocabulary, 50,000 or 200,000 logits for each token: often
+# the largest tensor of all. Cut along its columns, every rank has the logits of some words. It would be
+# wasteful to gather them only to compute one number for each token.
 #
 # `vocab_parallel_cross_entropy(logits_shard, target, group)` equals `F.cross_entropy` with all logits.
 #
@@ -780,10 +801,12 @@ check.parallel_attention(ParallelAttention, world_sizes=(2, 3, 8), seed=2609)
 #
 # **Budget.** Forward: three all-reduces with one number for each token. Backward: nothing.
 #
-# For one token with logits z and target t, the loss is log Σ exp(zᵢ) − z_t. Two things are to be kept in mind:
+# For one token with logits z and target t, the loss is log Σ exp(zᵢ) − z_t. Keep two things in mind:
 #
-# - exp(1000) is infinite. One subtracts the largest logit from all others first, over the *whole* vocabulary, and the loss stays what it was.
-# - Vocabularies are filled up until they divide, with words that never occur and have a logit of −inf. A rank may have nothing else.
+# - exp(1000) is infinite. Subtract the largest logit of the *whole* vocabulary from all logits first; the
+#   loss does not change.
+# - Vocabularies are padded until they divide, with words that never occur and have a logit of −inf. A rank
+#   may have only such words.
 #
 # <details><summary>Hint 1: the idea</summary>
 # The three all-reduces: the maximum (<code>op=dist.ReduceOp.MAX</code>), the sum of exponentials, and the target's logit, to which all ranks but one
@@ -796,8 +819,7 @@ check.parallel_attention(ParallelAttention, world_sizes=(2, 3, 8), seed=2609)
 # loss    = mean of log(total) - found, over the tokens that count</pre>
 # </details>
 # <details><summary>Hint 3: a part of the solution</summary>
-# <code>place = target - first_word</code> is a place in this rank's shard, if it is from 0 to V/N − 1. Where it is not, look up any place that
-# exists and put 0 in the place of what you find:
+# <code>place = target - first_word</code> is a position in this rank's shard, if it is from 0 to V/N − 1. Otherwise look up any valid position, and replace the result by 0:
 # <pre>found = shifted.gather(-1, place.where(is_here, 0).unsqueeze(-1)).squeeze(-1)
 # found = torch.where(is_here, found, 0)</pre>
 # </details>
@@ -851,13 +873,14 @@ check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy, world_sizes=(2,
 # <!-- END SOLUTION -->
 
 # %% [markdown]
-# ## 8. For those who want more: cut what is left, along the sequence
+# ## 8. Optional: shard the rest along the sequence
 #
 # **Difficulty** ●●●●○ · **Importance** ●●●○○ · **about 45 minutes** · optional
 #
-# One thing is still whole on every rank: the activations between the blocks, the LayerNorms and dropouts on them, computed N times over and kept N times for backward. *Sequence
-# parallelism* cuts them along the sequence. An all-reduce is a reduce-scatter and an all-gather; between the two, each rank has some tokens and all of their width. That is where
-# the LayerNorm goes.
+# The activations between the blocks are still replicated: all N ranks compute their LayerNorms and dropouts,
+# and keep them for backward. *Sequence parallelism* shards them along the sequence. An all-reduce is a
+# reduce-scatter and an all-gather; between the two, each rank has some tokens with their full width. The
+# LayerNorm is computed there.
 #
 # ```
 # tokens sharded       tokens replicated, width sharded          tokens sharded
@@ -875,9 +898,10 @@ check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy, world_sizes=(2,
 #
 # **Budget**, with S the bytes of the whole x. Forward: an all-gather and a reduce-scatter, each of S bytes. Backward: the same, and up to three all-reduces of `width` elements.
 #
-# No more bytes than `ParallelMLP` has, and an N-th of the activations outside. (Inside, autograd keeps the gathered tokens for the gradient of `up.weight`. Megatron-LM keeps
-# only the rank's own and gathers them again in backward: one more all-gather.) The three small all-reduces are for parameters that are whole, but of which every rank uses a
-# copy on *its* tokens. What is whole has a whole gradient.
+# That is no more bytes than in `ParallelMLP`, with 1/N of the activations outside. Inside, autograd keeps the
+# gathered tokens for the gradient of `up.weight`. Megatron-LM keeps only the rank's own tokens and gathers
+# them again in backward, with one more all-gather. The three small all-reduces are for replicated parameters,
+# which every rank uses only on *its* tokens: a replicated parameter must have a replicated gradient.
 #
 # <details><summary>Hint 1: the idea</summary>
 # You have an all-gather whose backward is a reduce-scatter. Its mirror image is a reduce-scatter whose backward is an all-gather.
@@ -941,7 +965,7 @@ class _ReduceScatter(torch.autograd.Function):
 
 
 # %% [markdown]
-# How many tokens does a rank have before, and how many bytes go where?
+# How many tokens does a rank have before the block, and how many bytes does each collective move?
 
 
 # %%
@@ -967,9 +991,10 @@ check.sequence_parallel_mlp(SequenceParallelMLP, world_sizes=(2, 3, 8), seed=261
 # %% [markdown]
 # ## What you have now
 #
-# - Four functions with the right backward, and you know why one of them does not sum there.
-# - A deep MLP that gathers, and a transformer's MLP and attention that sum once, forward and backward; no rank has seen a whole weight.
-# - A loss over a vocabulary that no rank has.
-# - The bytes of each, and so a reason to keep tensor parallelism on fast links.
+# - Four functions with the right backward, and you know why `reduce_from_ranks` does not sum in its backward.
+# - A deep MLP that gathers, and a transformer's MLP and attention that sum once, in forward and in backward.
+#   No rank ever held a whole weight.
+# - A loss over a vocabulary that no rank holds completely.
+# - The number of bytes of each, and so a reason to keep tensor parallelism on fast links.
 #
 # Next: cut the depth instead of the width. *07 pipeline parallelism* sends activations from layer to layer.

@@ -69,9 +69,10 @@ ledger.answers(remembered)
 # computes. Tensor parallelism cuts the **computation**: each rank multiplies with its part of the matrix, and no rank ever sees the
 # rest of it. A layer is x · W, with a row of x for each token and a column of W for each neuron.
 #
-# (A word on words. Some texts call this "horizontal" and a pipeline "vertical" slicing, others the other way round, depending on
-# whether they draw layers side by side or on top of each other. We say **intra-layer** or tensor parallelism for cuts *through* layers,
-# and **inter-layer** or pipeline parallelism, lecture 07, for cuts *between* them.)
+# A note on terms: some texts call this "horizontal" and a pipeline "vertical" slicing, others the other way
+# round, depending on whether they draw layers side by side or on top of each other. We say **intra-layer** or
+# tensor parallelism for cuts *through* layers, and **inter-layer** or pipeline parallelism, lecture 07, for
+# cuts *between* them.
 #
 # The width can be cut at two places. By **columns**, each rank has some of the neurons:
 
@@ -99,9 +100,9 @@ by_rows = [
 placements(by_rows, "A cut by rows: some of x, some inputs of all neurons, a partial sum of all outputs")
 
 # %% [markdown]
-# These words are DTensor's (section 9): a tensor on several ranks is *replicated*, *sharded* along a dimension, or *partial*: each
-# rank holds a *partial sum* of its full size. Shards and partial sums are different things, and it is the commonest mistake of the
-# subject to mix them up.
+# These words are DTensor's (section 9): a tensor on several ranks is *replicated*, *sharded* along a
+# dimension, or *partial*: each rank holds a *partial sum* of its full size. Confusing shards with partial
+# sums is the most common mistake in tensor parallelism.
 #
 # **Question.** x is 6 × 8 and W is 8 × 12. What shape has a rank's result, for each cut, and which collective makes y of the four?
 
@@ -136,15 +137,16 @@ print(predicted(rows_shape, about="shape by rows", was=row_shape), end="")
 print(predicted(columns_collective, rows_collective), end="")
 
 # %% [markdown]
-# Shards are **gathered**, partial sums are **added**. (The gathered result may differ in a last bit where the library chooses
-# another kernel for a narrow matrix, the added one because its sums are in another order.)
+# Shards are **gathered**, partial sums are **added**. The last bit may differ: of the gathered result,
+# because the library may choose another kernel for a narrow matrix; of the added one, because its sums are in
+# a different order.
 
 # %% [markdown]
 # ## 2. The MLP with an all-gather after each layer
 #
-# The simplest plan: cut all matrices by columns, and gather after every layer, so that the next one finds all of its input. The model
-# is that of lecture 04: 4 layers of width 1024, GELU, a batch of 128 rows, which **all** ranks have. Each rank holds 1024 × 256 of each
-# weight.
+# The simplest plan is to cut all matrices by columns, and to gather after every layer, so that the next layer
+# has all of its input. The model is that of lecture 04: 4 layers of width 1024, GELU, a batch of 128 rows,
+# which **all** ranks have. Each rank holds 1024 × 256 of each weight.
 
 # %%
 plan = [
@@ -183,10 +185,12 @@ batch = torch.randn(128, 1024).to(device)
 
 
 # %% [markdown]
-# (`gather` takes a *list* of outputs. The flat form, `all_gather_single`, stacks what it gets along dimension 0: rank 1's columns would
-# lie *below* rank 0's, and have to be moved beside them. Section 3 does that.)
+# `dist.all_gather` fills a *list* of outputs. The flat form, `all_gather_single`, stacks the shards along
+# dimension 0: rank 1's columns would lie *below* rank 0's, and have to be moved beside them. Section 3 does
+# that.
 #
-# Where does a rank get its 1024 × 256? A widely read lecture makes them like this, on every rank, for every layer:
+# Where does a rank get its 1024 × 256? Lecture 8 of CS336 makes them like this, on every rank, for every
+# layer:
 
 
 # %%
@@ -234,15 +238,16 @@ print(f"{predicted(times_as_large, about='outputs as large', was=larger)}{larger
 compare(rms, None, None, "", "Outputs of four layers, root mean square")
 
 # %% [markdown]
-# Three mistakes in three lines, and nothing complained:
+# There are three mistakes in three lines, and no error was raised:
 #
 # - One seed on all ranks makes **one shard, four times**. The network is a quarter as wide as it looks.
 # - The seed is set anew for each layer, so all **layers** are equal as well.
-# - Each weight is scaled by the number of a rank's *outputs*, 256, where the number of inputs, 1024, belongs. So all weights are twice
-#   too large, and four layers multiply that up.
+# - Each weight is scaled by the number of a rank's *outputs*, 256, instead of the number of inputs, 1024. So
+#   all weights are twice too large, and four layers multiply that error.
 #
-# (That is why its tensor-parallel activations cannot be compared with its data-parallel losses: they are of different networks.) What
-# we want is the network of one process, in pieces. So make one full matrix, the same on all ranks, and let each take its columns:
+# For the same reason the tensor-parallel activations of that lecture cannot be compared with its
+# data-parallel losses: they belong to different networks. We want the network of one process, in shards. So
+# make one full matrix, the same on all ranks, and let each rank take its columns:
 
 # %%
 # %%ranks
@@ -253,10 +258,11 @@ print(
 )
 
 # %% [markdown]
-# A model that needs tensor parallelism has no full matrix anywhere. Then each rank draws its shards by itself, from a seed with the
-# rank added, with the scale of the *whole* layer; and tests, like ours, use a small model and slice.
+# A model that needs tensor parallelism has no full matrix anywhere. Then each rank draws its own shards, from
+# a seed with the rank added and with the scale of the *whole* layer. Tests, like ours, use a small model and
+# slice.
 #
-# The forward pass is right. Now the backward pass; in the lecture it is left as homework.
+# The forward pass is right. Now the backward pass, which CS336 leaves as homework.
 #
 # **Question.** `y.square().mean().backward()`: which of the four shards get a gradient?
 
@@ -278,8 +284,8 @@ print(
 )
 
 # %% [markdown]
-# None. `dist.all_gather` writes into tensors that autograd knows nothing about, and the graph ends there. Collectives of
-# `torch.distributed` are not differentiable, and they do not all say so:
+# None. `dist.all_gather` writes into tensors that autograd does not track, and the graph ends there.
+# Collectives of `torch.distributed` are not differentiable, and not all of them raise an error:
 #
 # | in a forward pass | what autograd makes of it |
 # |---|---|
@@ -287,27 +293,30 @@ print(
 # | `dist.all_gather_single` of a tensor that needs a gradient | an error, on Gloo |
 # | `dist.all_reduce`, in place | passes the gradient on as if nothing had happened, with a warning that is easily overlooked |
 #
-# So we have to write the backward pass ourselves, and first derive it.
+# So we have to derive the backward pass, and write it ourselves.
 
 # %% [markdown]
 # ## 3. The backward pass, on paper
 #
-# One process first. A layer computes h = x · W and a = GELU(h). Write x̄ for the gradient of the loss by x, and so on. Given ā, the
-# chain rule says
+# We begin with one process. A layer computes h = x · W and a = GELU(h). Write x̄ for the gradient of the loss
+# with respect to x, and so on. Given ā, the chain rule says
 #
 # > h̄ = ā ⊙ GELU′(h), W̄ = xᵀ · h̄, x̄ = h̄ · Wᵀ
 #
-# Now rank r has the columns W_r, and so h_r and a_r. Take the three lines one by one:
+# Now rank r has the columns W_r, and so h_r and a_r. Take the three formulas one by one:
 #
-# 1. h̄_r = ā_r ⊙ GELU′(h_r). Rank r needs *its* columns of ā, and has the rest.
-# 2. W̄_r = xᵀ · h̄_r. It has both. **Weight gradients are local**: nobody averages anything, since no other rank has this shard.
-# 3. x̄ = Σ_r h̄_r · W_rᵀ. A sum over all neurons of all ranks! Each rank can work out one partial sum, of full size.
+# 1. h̄_r = ā_r ⊙ GELU′(h_r). Rank r needs *its* columns of ā, and has h_r.
+# 2. W̄_r = xᵀ · h̄_r. Rank r has both. **Weight gradients are local**: there is nothing to average, since no
+#    other rank has this shard.
+# 3. x̄ = Σ_r h̄_r · W_rᵀ. This is a sum over the neurons of all ranks! Each rank can compute one partial sum, of
+#    full size.
 #
-# And x is what the layer before had gathered. Of x̄, rank r needs its own columns (line 1, one layer down). So: *add up over all ranks,
-# and let each keep its columns*. That is a **reduce-scatter**. Where the forward pass gathers, the backward pass reduce-scatters.
+# The layer before had gathered x. Of x̄, rank r needs only its own columns, for formula 1 one layer down. So
+# *add up over all ranks, and let each rank keep its columns*. That is a **reduce-scatter**. Where the forward
+# pass gathers, the backward pass reduce-scatters.
 #
-# It is the same for all collectives. They are linear maps, and the backward pass of a linear map is its transpose: a rank that
-# sent now receives, and where something was copied, gradients are added.
+# The same holds for all collectives. They are linear maps, and the backward pass of a linear map is its
+# transpose: a rank that sent in forward receives in backward, and where data was copied, gradients are added.
 #
 # | forward | backward |
 # |---|---|
@@ -318,7 +327,7 @@ print(
 # | all-to-all | all-to-all |
 # | all-reduce | all-reduce |
 #
-# Autograd takes this in a `torch.autograd.Function`:
+# We tell autograd with a `torch.autograd.Function`:
 
 
 # %%
@@ -370,14 +379,15 @@ factor = world.pull("factors[0]", [0])[0]
 print(f"{predicted(too_large_by, about='gradients too large by', was=factor)}too large by {factor:.3g}")
 
 # %% [markdown]
-# As many times as there are ranks. Each rank called `backward` on a loss, so what was differentiated is the **sum of all ranks'
-# losses**, and that is 4 times the loss. Transposes do not know that the four are meant to be one. Once seen, the rule is simple, and
-# holds for anything that communicates inside a forward pass:
+# It is too large by the number of ranks. Each rank called `backward` on a loss, so backward differentiated
+# the **sum of all ranks' losses**, which is 4 times the loss. The transposes treat the four losses as four
+# different ones. The rule is simple, and holds for any communication inside a forward pass:
 #
-# > With true transposes, backward differentiates the sum of what the ranks call `backward` on. Make this sum the loss.
+# > With true transposes, backward differentiates the sum of the tensors on which the ranks call `backward`.
+# Make this sum the loss.
 #
-# For instance `(loss / world_size).backward()`. Or let each rank take the loss of its own columns only, and do not even gather the last
-# layer.
+# For instance, call `(loss / world_size).backward()`. Or let each rank take the loss of its own columns only,
+# and do not even gather the last layer.
 
 # %%
 # %%ranks
@@ -392,7 +402,7 @@ differences = [
 print("largest difference / largest gradient, layer by layer:", [f"{each:.0e}" for each in differences])
 
 # %% [markdown]
-# Every rank holds a quarter of the gradients of one process, to rounding. What did it cost?
+# Every rank holds a quarter of the gradients of one process, except for rounding. What did it cost?
 #
 # **Question.** How many MiB does each rank send in the forward pass, and how many in the backward pass? A layer's output has 128 × 1024
 # float32. An all-gather sends (N − 1)/N of the whole from each rank, and so does a reduce-scatter.
@@ -421,12 +431,13 @@ compare(measured, formula, sent_mib, "MiB", "Sent by each rank, 4 layers, 4 rank
 backward.table()
 
 # %% [markdown]
-# 1.5 MiB each way. Data parallelism sent 24 MiB for the same model (04), so is tensor parallelism cheaper? It depends on what grows:
+# Each rank sends 1.5 MiB in each pass. Data parallelism sent 24 MiB for the same model in lecture 04. So is
+# tensor parallelism cheaper? That depends on the batch:
 #
-# - Data parallelism sends *weights*: 2 · ¾ · D² elements a layer, whatever the batch.
-# - Tensor parallelism sends *activations*: 2 · ¾ · batch · D elements a layer, both ways together.
+# - Data parallelism sends gradients of *weights*: 2 · ¾ · D² elements a layer, for any batch.
+# - Tensor parallelism sends *activations*: 2 · ¾ · batch · D elements a layer, in both passes together.
 #
-# **Question.** At which batch size do both send equally much?
+# **Question.** At which batch size do both send the same amount?
 
 # %%
 equal_at_batch = None  # your prediction
@@ -441,18 +452,19 @@ marks = {1024: "batch = width"} | ({equal_at_batch: "your prediction"} if equal_
 curves(sent, "rows in the batch", "MiB a step", "Sent by each of 4 ranks, by the formulas", marks=marks)
 
 # %% [markdown]
-# Where the batch is as large as the layer is wide. In language models a "row" is a token, and a rank works on thousands of them at
-# once. There tensor parallelism sends more, and it sends *in the middle of the computation*, where nothing else can be done meanwhile.
-# Less would be welcome.
+# Both send the same when the batch is as large as the layer is wide. In language models a "row" is a token,
+# and a rank processes thousands of them together. So there tensor parallelism sends more, and it sends *in
+# the middle of the computation*, when nothing else can be computed meanwhile. It should send less.
 
 # %% [markdown]
 # ## 4. Columns, then rows
 #
-# A Transformer's MLP has two matrices: A makes the width four times as large, B brings it back, y = GELU(x · A) · B. Could one of the
-# two gathers be saved? Four pairs of cuts are possible. What decides is the GELU in the middle.
+# A Transformer's MLP has two matrices: A makes the width four times as large, B brings it back, y = GELU(x ·
+# A) · B. Could one of the two gathers be saved? Four pairs of cuts are possible, and the GELU in the middle
+# decides.
 #
-# **Question.** A rank has a *shard* of h = x · A, or a *partial sum*. With which may it go on, and apply GELU without asking
-# anybody?
+# **Question.** A rank has either a *shard* of h = x · A or a *partial sum* of it. In which case may it apply
+# GELU without communication?
 
 # %%
 may_go_on_with = None  # your prediction: "shard", "partial sum", "both" or "neither"
@@ -471,9 +483,9 @@ print({name: f"{difference:.0e}" for name, difference in differences.items()})
 print(predicted(may_go_on_with, about="what GELU may go on with", was="shard"), end="")
 
 # %% [markdown]
-# GELU works on each element by itself. So a shard may go on, and a partial sum may not: GELU(u + v) is not GELU(u) + GELU(v). Hence
-# A by **columns**. And then each rank has just those columns of GELU(h) that a cut of B by **rows** asks for. This is the pair of
-# Megatron-LM:
+# GELU works on each element separately. So it may be applied to a shard, but not to a partial sum: GELU(u +
+# v) is not GELU(u) + GELU(v). Hence A is cut by **columns**. Then each rank has exactly those columns of
+# GELU(h) that it needs if B is cut by **rows**. This is the pair of Megatron-LM:
 
 # %%
 megatron = [
@@ -492,25 +504,29 @@ megatron = [
 placements(megatron, "Columns, then rows: nothing to say in the middle")
 
 # %% [markdown]
-# **One all-reduce for two matrices**: y = Σ_r GELU(x · A_r) · B_r. What is added up are *outputs*, partial activations. Notes on
-# this subject say that the all-reduce "synchronizes the weights" or that "partial activations are gathered after every layer". The
-# weights stay where they are; and in the middle there are shards, which nobody needs to gather.
+# **One all-reduce for two matrices**: y = Σ_r GELU(x · A_r) · B_r. The all-reduce adds up *outputs*: partial
+# sums of activations.
+#
+# **Common misconception:** the all-reduce "synchronizes the weights", or "partial activations are gathered
+# after every layer". In fact the weights stay where they are, and the activations in the middle are shards,
+# which need not be gathered.
 #
 # The backward pass, with the same symbols. ȳ is the same on all ranks:
 #
 # 1. z_r is a partial sum of y, so z̄_r = ȳ. **Nothing to do.**
 # 2. B̄_r = a_rᵀ · z̄_r, ā_r = z̄_r · B_rᵀ, h̄_r = ā_r ⊙ GELU′(h_r), Ā_r = xᵀ · h̄_r. All local.
-# 3. x̄ = Σ_r h̄_r · A_rᵀ: x was used by all ranks, and each knows its partial sum. **An all-reduce.**
+# 3. x̄ = Σ_r h̄_r · A_rᵀ: all ranks used x, and each has its partial sum. **An all-reduce.**
 #
-# Megatron puts this into two functions, **f** before A and **g** behind B. Each is what the other is backward:
+# Megatron puts this into two functions, **f** before A and **g** after B. The backward pass of each is the
+# forward pass of the other:
 #
 # | | forward | backward |
 # |---|---|---|
 # | f | nothing | all-reduce |
 # | g | all-reduce | nothing |
 #
-# Is g not at odds with section 3, where the transpose of all-reduce was all-reduce? It is another bookkeeping. The question is
-# whose loss counts:
+# Does g contradict section 3, where the transpose of all-reduce was all-reduce? No, it follows a different
+# convention. The conventions differ in which loss is differentiated:
 #
 # | | section 3 | from here on, and in the exercise |
 # |---|---|---|
@@ -521,9 +537,11 @@ placements(megatron, "Columns, then rows: nothing to say in the middle")
 # | all-gather, backward | reduce-scatter: add, and keep own columns | keep own columns |
 # | with a replicated loss it gives | N times the gradient | the gradient |
 #
-# Both are right. Mixed, they are wrong by factors of N: section 3 divided its loss by N to get by with the first. And where f
-# follows an all-gather, f's all-reduce and keeping one's own columns together are a reduce-scatter: section 3 again, for all layers
-# but the last, whose ȳ comes from the one loss. Let us see both g's, on a loss that all ranks compute alike:
+# Both conventions are right, but mixing them gives errors by factors of N. Section 3 follows the first, and
+# so it divided its loss by N. Where f follows an all-gather, the backward passes of both, an all-reduce and
+# then keeping the own columns, together are a reduce-scatter. That is section 3 again, for all layers except
+# the last, whose ȳ comes from the one loss. Here are both versions of g, on a loss that all ranks compute
+# alike:
 
 
 # %%
@@ -649,9 +667,9 @@ print(f"loss {loss:.6f}, one process {reference:.6f}")
 print({name: f"{difference:.0e}" for name, difference in wrong.items()})
 
 # %% [markdown]
-# Everything agrees. f does nothing in the forward pass; does one need it?
+# Everything agrees. f does nothing in the forward pass. Is it necessary?
 #
-# **Question.** We leave f out. Is the loss still right? Which of the four gradients are?
+# **Question.** We leave f out. Is the loss still right? Which of the four gradients are right?
 
 # %%
 # your predictions: True or False
@@ -676,9 +694,10 @@ for name, answer in right_without_f.items():
 compare(wrong, title="Without f: error relative to one process, rank 0")
 
 # %% [markdown]
-# The loss is right to the last digit, and so is all of block 2. But its x̄ is only this rank's partial sum, and with it everything
-# *before* that block goes wrong, differently on each rank. Such a model trains, worse than it should. No loss shows it at the first
-# step and no exception is raised. So **compare gradients with one process, in a network of two blocks**; one is not enough.
+# The loss is right to the last digit, and so are the gradients of block 2. But its x̄ is only this rank's
+# partial sum, so all gradients *before* that block are wrong, and different on each rank. Such a model
+# trains, but worse than it should. The loss of the first step does not show it, and no exception is raised.
+# So **compare gradients with one process, in a network of two blocks**; one is not enough.
 #
 # **Question.** How many collectives does a block need, both ways together, and how much does each rank send? Compare with the
 # all-gather plan of section 2 for the same two matrices, 256 → 1024 → 256, where the wide activation is gathered, too. Unit: the size
@@ -710,9 +729,9 @@ compare(sent, formula, sent_by_plan, "× x", "Sent by each rank, forward and bac
 tables["columns, then rows"]
 
 # %% [markdown]
-# Two calls instead of four, and 3 instead of 7.5 times the size of x. (The all-gather plan, as written, does not even sum x̄ yet: its
-# first layer would need f as well.) And the wide activation, the largest tensor of a Transformer layer, exists nowhere in full. In a
-# timeline:
+# The block needs two calls instead of four, and sends 3 instead of 7.5 times the size of x. The all-gather
+# plan, as written, does not even sum x̄ yet: its first layer would need f as well. And in the block the wide
+# activation, the largest tensor of a Transformer layer, exists nowhere in full. In a timeline:
 
 # %%
 # %%ranks
@@ -724,9 +743,10 @@ two_blocks(x, stack, block).square().mean().backward()  # first calls are slower
 two_blocks(x, stack, block).square().mean().backward()
 
 # %% [markdown]
-# Forward two all-reduces, backward two. Compare it with DDP's timeline (04): there calls were in flight while the ranks computed. Here
-# **each call stands in the way**: the next matrix needs y, and y needs everybody. Nothing hides it, unless one cuts the work itself
-# into smaller pieces.
+# There are two all-reduces in forward and two in backward. Compare this with DDP's timeline in lecture 04:
+# there calls were in flight while the ranks computed. Here **each call delays the computation**: the next
+# matrix needs y, and y needs all ranks. Nothing can hide the call, unless you split the work itself into
+# smaller pieces.
 
 # %% [markdown]
 # ### What must be equal, and what must not
@@ -757,15 +777,15 @@ wrong_by = {
 compare(world.pull("wrong_by")[0], {"bias of B, before g": 3.0}, wrong_by, "", "Largest error of the output")
 
 # %% [markdown]
-# B's bias was added four times. It belongs *behind* g, replicated; A's bias is cut like A's columns. Does the gradient of b₂ need an
-# all-reduce? No: it is replicated, ȳ is replicated, so each rank computes the same gradient. (Under section 3's convention, or if
-# you add b₂/N before g instead, the answer is another one.)
+# B's bias was added four times. It must be added *after* g, replicated; A's bias is cut like A's columns.
+# Does the gradient of b₂ need an all-reduce? No: b₂ and ȳ are replicated, so each rank computes the same
+# gradient. Under section 3's convention, or if you add b₂/N before g instead, it would need one.
 #
-# **Dropout.** Lecture 04 gave each rank a seed of its own, so that no two ranks drop the same. Here all ranks hold *the same* y behind
-# g.
+# **Dropout.** Lecture 04 gave each rank a seed of its own, so that no two ranks drop the same elements. Here
+# all ranks hold *the same* y after g.
 #
-# **Question.** Each rank sets the seed to its own number, and draws which of 12 elements of y to keep. How many different y do the four
-# ranks go on with?
+# **Question.** Each rank uses its own number as the seed, and draws which of 12 elements of y to keep. How
+# many different y do the four ranks have after that?
 
 # %%
 different_y = None  # your prediction
@@ -785,9 +805,10 @@ found = len(set(map(tuple, world.pull("as_in_lecture_04"))))
 print(f"{predicted(different_y, about='different masks', was=found)}found:", found)
 
 # %% [markdown]
-# From then on each rank computes another network, and the next g adds up pieces that do not belong together. Behind g the same elements
-# must be dropped. Between f and g the ranks hold *different* neurons, and with the same seed would always drop the same ones of their
-# quarter. So tensor parallelism needs two random states:
+# From then on each rank computes a different network, and the next g adds partial sums that do not belong
+# together. After g all ranks must drop the same elements. Between f and g the ranks hold *different* neurons,
+# and with the same seed each would always drop the same positions of its quarter. So tensor parallelism needs
+# two random states:
 
 # %%
 # %%ranks
@@ -805,17 +826,19 @@ print("between f and g:", kept(12, own_randomness))
 # | A, B, A's bias, dropout on a | sharded | differs | local, complete |
 # | B's bias, LayerNorm, residual, dropout on y | replicated | equal | equal on all ranks, complete |
 #
-# One consequence for **gradient clipping**: the norm of all gradients is a sum of squares over ranks for what is sharded, and must
-# count what is replicated once.
+# One consequence for **gradient clipping**: to compute the norm of all gradients, add the squares of sharded
+# gradients over all ranks, but count replicated gradients only once.
 
 # %% [markdown]
 # ## 5. Attention by heads
 #
-# **Attention**, for readers to whom it is new, is how a token looks at the tokens before it. Each token's vector x makes a query q
-# = x Q, a key k = x K and a value v = x V. A token compares its query with the keys of all tokens up to itself (*causal*: later
-# ones are hidden), turns the products into weights that add up to 1 (softmax), and takes this mixture of their values. That happens
-# several times side by side, in **heads**, each with columns of Q, K and V of its own; the heads' results are laid side by side and
-# multiplied with an output matrix O. The weights of one head with random matrices, a row for each token:
+# In **attention** a token takes information from the tokens before it. From each token's vector x we compute
+# a query q = x Q, a key k = x K and a value v = x V. A token compares its query with the keys of all tokens
+# up to itself; attention that hides the later tokens is called *causal*. A softmax turns the products into
+# weights that add up to 1, and the result is the mixture of the values with these weights. That happens
+# several times in parallel, in **heads**, each with its own columns of Q, K and V. The results of the heads
+# are concatenated and multiplied by an output matrix O. The figure shows the weights of one head with random
+# matrices, a row for each token:
 
 # %%
 # %%ranks 0
@@ -831,9 +854,9 @@ attention_weights(
 )
 
 # %% [markdown]
-# So attention has its cut built in. Heads do not talk to each other: head i has its own columns of the matrices Q, K and V,
-# computes softmax(q kᵀ) v, and its result meets its own rows of the output matrix. Columns, then rows, with attention in the place
-# of GELU:
+# So attention has its cut built in. Heads are independent: head i has its own columns of the matrices Q, K
+# and V, computes softmax(q kᵀ) v, and multiplies the result by its own rows of the output matrix. That is
+# columns, then rows, with attention in the place of GELU:
 
 # %%
 by_heads = [
@@ -852,7 +875,7 @@ by_heads = [
 placements(by_heads, "Attention: a rank has some of the heads")
 
 # %% [markdown]
-# So a rank needs no new function. It runs that of one process, with fewer heads, between f and g:
+# So a rank needs no new function. It runs the function of one process, with fewer heads, between f and g:
 
 
 # %%
@@ -897,7 +920,7 @@ print({name: f"{error:.0e}" for name, error in errors.items()})
 # Many models store Q, K and V as one matrix of 3 · 256 = 768 columns, `[Q | K | V]`, for one large product instead of three. 768
 # divides by 4, so a rank could simply take 192 columns of it.
 #
-# **Question.** Whose columns does rank 1 get then? And does anything complain?
+# **Question.** Which columns does rank 1 get then? And does that raise an error?
 
 # %%
 rank_1_gets = {"Q": None, "K": None, "V": None}  # your predictions: how many columns of each
@@ -920,16 +943,18 @@ print(predicted(rank_1_gets), end="")
 # All shapes fit, and the result is nonsense. A fused matrix has to be cut *within* Q, K and V, or stored head by head. The same trap
 # waits in gated MLPs, whose gate and value are often fused.
 #
-# Heads are also the limit: with 8 heads there can be at most 8 ranks (and the number of heads must divide). Models with **grouped
-# queries** have fewer heads of K and V than of Q. If there are fewer than ranks, several ranks must hold the same K and V, which are
-# then *replicated* among them, and their gradients must be added up.
+# The number of heads is also a limit: 8 heads allow at most 8 ranks, and the number of heads must be
+# divisible by the number of ranks. Models with **grouped queries** have fewer heads of K and V than of Q. If
+# there are fewer K and V heads than ranks, several ranks must hold the same K and V, which are then
+# *replicated* among them, and their gradients must be added up.
 
 # %% [markdown]
-# ## 6. A loss over a vocabulary in pieces
+# ## 6. A loss over a sharded vocabulary
 #
-# The last matrix of a language model is the widest: one column for each token of the vocabulary. Cut by columns, each rank has the
-# logits of a quarter of the vocabulary. Gather them? For 128 tokens and a vocabulary of 32,768 they are 16 MiB, for real sizes
-# gigabytes; and what we want from them is one number for each token:
+# The last matrix of a language model is the widest: one column for each token of the vocabulary. If it is cut
+# by columns, each rank has the logits of a quarter of the vocabulary. Should we gather them? For 128 tokens
+# and a vocabulary of 32,768 they are 16 MiB, for real sizes gigabytes. But we need only one number for each
+# token:
 #
 # > loss = log Σ_v exp(l_v) − l_target
 #
@@ -986,28 +1011,32 @@ compare(sent, formula, loss_kib, "KiB", "Sent by each rank for a loss of 128 tok
 print("logits 100 times as large:", loss_in_pieces(100 * logits_here, target)[:4].tolist())
 
 # %% [markdown]
-# exp(100) is too much for float32 even before it is summed. As in any softmax one first subtracts the largest logit of each token. It
-# is the largest of *all* ranks, so that is one more all-reduce, with MAX, of one number a token. (It changes nothing in the result, so
-# no gradient flows through it.)
+# exp(100) is too large for float32 even before it is summed. As in any softmax, subtract the largest logit of
+# each token first. It is the largest on *all* ranks, so that takes one more all-reduce, with MAX, of one
+# number for each token. The subtraction does not change the result, so no gradient flows through it.
 #
-# **The gradient.** From the formula: the derivative by l_v is softmax_v, minus 1 if v is the target. Each rank knows the sum already,
-# so **backward communicates nothing**. You will write both in the exercise.
+# **The gradient.** By the formula, the derivative with respect to l_v is softmax_v, minus 1 if v is the
+# target. Each rank already has the sum, so **backward needs no communication**. You will write both in the
+# exercise.
 #
-# At the other end, the **embedding** is a matrix with a *row* for each token, cut by rows: each rank looks up the tokens that it has,
-# puts zeros for the others, and g adds up. If it is tied to the last matrix, the same shard serves both. For all this the vocabulary
-# must divide by the ranks, so it is padded: GPT-2's 50,257 tokens become 51,200 for 8 ranks in Megatron, which rounds up to a multiple
-# of 128 · N; the padded logits must never win.
+# At the other end, the **embedding** is a matrix with a *row* for each token, cut by rows: each rank looks up
+# the tokens that it has, uses zeros for the others, and g adds up. If the embedding is tied to the last
+# matrix, the same shard serves both. The vocabulary must be divisible by the number of ranks, so it is
+# padded: GPT-2's 50,257 tokens become 51,200 for 8 ranks in Megatron, which rounds up to a multiple of 128 ·
+# N. The padded logits must never be chosen.
 
 # %% [markdown]
 # ## 7. Sequence parallelism
 #
 # *Optional: only the optional parts of the exercise need it.*
 #
-# Between the blocks, outside of f and g, every rank does the same work on the same tensor: residual, dropout, LayerNorm. Four times the
-# same work is tolerable. Four times the same *memory* is not: what a layer keeps for backward (its **activations**) is a large part of
-# a training's memory, and only a part of it shrinks with the number of ranks.
+# Between the blocks, outside of f and g, every rank does the same work on the same tensor: residual, dropout,
+# LayerNorm. Doing the same work four times is tolerable. Keeping the same tensors in *memory* four times is
+# not: the **activations** that a layer keeps for backward take a large part of the memory, and only some of
+# them shrink with the number of ranks.
 #
-# But these operations work on each token by itself. So cut the *tokens* there, and let each rank keep a quarter of the rows:
+# But these operations work on each token separately. So cut the *tokens* there, and let each rank keep a
+# quarter of the rows:
 
 # %%
 sequence = [
@@ -1024,9 +1053,9 @@ sequence = [
 placements(sequence, "Sequence parallelism: outside of the block, each rank has some of the tokens")
 
 # %% [markdown]
-# f becomes an all-gather of rows, whose backward is a reduce-scatter. g becomes a reduce-scatter, whose backward is an all-gather. Now
-# no two ranks hold the same loss: they hold losses of different tokens, whose sum is *the* loss. So these are the true transposes of
-# section 3.
+# f becomes an all-gather of rows, whose backward is a reduce-scatter. g becomes a reduce-scatter, whose
+# backward is an all-gather. Now each rank has a different loss, that of its own tokens, and the sum of these
+# losses is *the* loss. So here we need the true transposes of section 3.
 
 
 # %%
@@ -1101,7 +1130,7 @@ ways = {
 }
 
 # %% [markdown]
-# What does autograd keep? Torch tells when it saves a tensor; we add up what is not a weight.
+# What does autograd keep? Torch reports each tensor that it saves, and we add up those that are not weights.
 #
 # **Question.** In units of x (64 tokens × 256): one process keeps x for the norm, n for the product with A, h for GELU (4 units), a for
 # the product with B (4 units), so 10. What do the other two keep on each of 4 ranks?
@@ -1140,9 +1169,11 @@ title = "Activations that rank 0 keeps for one sublayer"
 compare(world.pull("kept_bytes")[0], formula, kept_units, "× x", title)
 
 # %% [markdown]
-# Tensor parallelism alone leaves the two replicated units in place, and with more ranks they soon are everything. Sequence parallelism
-# cuts x; and n, which was *gathered*, is still kept whole. Megatron keeps only its shard and gathers n once more in backward, which
-# makes everything 10/N = 2.5 units, for one more all-gather. (The norm's means and deviations are the crumbs beyond the formula.)
+# Tensor parallelism alone leaves the two replicated units in place, and with more ranks they soon dominate.
+# Sequence parallelism cuts x, but n, which was *gathered*, is still kept whole. Megatron keeps only its shard
+# of n and gathers n once more in backward. That brings the total down to 10/N = 2.5 units, for one more
+# all-gather. The measured numbers are a little larger than the formula, because the norm also keeps means and
+# deviations.
 #
 # For a whole layer in 16 bits Megatron's authors count, in bytes, with s tokens, batch b, width h, a heads and t ranks:
 #
@@ -1159,7 +1190,7 @@ compare(world.pull("kept_bytes")[0], formula, kept_units, "× x", title)
 # ones to plan with.
 #
 # **Question.** And the gradients? Each rank calls backward on the loss of its own tokens. Which of x, the norm's scale, A and B then
-# have the right gradient without further ado?
+# have the right gradient already?
 
 # %%
 # your predictions: True or False
@@ -1192,11 +1223,12 @@ for name, answer in right_in_sequence_parallel.items():
 print(f"scale, after an all-reduce of its gradient: {summed:.0e}")
 
 # %% [markdown]
-# The scale of the norm is the same on all ranks, but has now seen different tokens, as in data parallelism: its gradient must be summed
-# over the ranks. (A sum, not a mean: the loss is the sum of the ranks' losses.) The same holds for B's bias.
+# The scale of the norm is the same on all ranks, but each rank has now used it for different tokens, as in
+# data parallelism. So its gradient must be summed over the ranks. It is a sum, not a mean, because the loss
+# is the sum of the ranks' losses. The same holds for B's bias.
 #
-# **Question.** What does it cost in bytes? f and g were one all-reduce each way. Now there are an all-gather and a reduce-scatter, each
-# way.
+# **Question.** How many bytes does it send? f and g took one all-reduce in each pass. Now there are an
+# all-gather and a reduce-scatter in each pass.
 
 # %%
 sent_each_way = {"tensor parallel": None, "+ sequence parallel": None}  # your predictions, in units of x
@@ -1211,23 +1243,25 @@ formula = {"tensor parallel": 2 * 3 / 4, "+ sequence parallel": 3 / 4 + 3 / 4}
 compare(sent, formula, sent_each_way, "× x", "Sent by each rank, each way")
 
 # %% [markdown]
-# The same: an all-reduce *is* a reduce-scatter and an all-gather, and sequence parallelism only does something useful in between.
+# It sends the same: an all-reduce *is* a reduce-scatter and an all-gather, and sequence parallelism only does
+# useful work in between.
 #
-# One reads that any way to split an all-reduce costs the same, for instance a reduce to one rank and a broadcast from it. The bytes on
-# all links together are indeed equal, 2 (N − 1) S. The *time* is not, because it matters who sends them:
+# **Common misconception:** any way to split an all-reduce costs the same, for instance a reduce to one rank
+# and a broadcast from it. The bytes on all links together are indeed equal, 2 (N − 1) S. The *time* is not,
+# because it depends on which ranks send them:
 #
 # | all-reduce of S bytes as | time, with links of B bytes per second |
 # |---|---|
 # | reduce-scatter, all-gather (rings) | 2 (N − 1)/N · S/B |
 # | reduce, broadcast, through chains in small chunks | 2 · S/B |
-# | reduce, broadcast, with a root that talks to each rank in turn | 2 (N − 1) · S/B |
+# | reduce, broadcast, with a root that serves each rank in turn | 2 (N − 1) · S/B |
 #
 # For 8 ranks that is 1.75, 2 and 14 times S/B.
 
 # %% [markdown]
 # ## 8. Why it wants NVLink
 #
-# Now a whole Transformer layer: attention and MLP, each with f and g.
+# The next cells run a whole Transformer layer: attention and MLP, each with f and g.
 
 
 # %%
@@ -1260,8 +1294,8 @@ def step(group=None):
 step()
 
 # %% [markdown]
-# **Question.** How many all-reduces does it take, forward and backward together? Of how many KiB each? And how many KiB does each rank
-# send in all?
+# **Question.** How many all-reduces does it need, forward and backward together? Of how many KiB each? And
+# how many KiB does each rank send in all?
 
 # %%
 # your predictions
@@ -1300,11 +1334,13 @@ print(
 )
 
 # %% [markdown]
-# Whether this is much depends on what the GPU could have computed meanwhile. A layer has 12 h² weights: Q, K, V and O make 4 h²,
-# the MLP's two matrices 4 h² each. Each weight does a multiplication and an addition for each of the b · s tokens, 24 b s h²
-# operations. Attention itself multiplies queries with keys, s × s products of h numbers, and weights with values, as many again: 4
-# b s² h. (That counts the hidden half, too.) So forward is 24 b s h² + 4 b s² h operations, and backward twice as many; of these a
-# rank does one t-th. That gives a cost model in four lines. Communication stands in the way (section 4), so times add up:
+# Whether this is much depends on what the GPU could have computed meanwhile. A layer has 12 h² weights: Q, K,
+# V and O make 4 h², the MLP's two matrices 4 h² each. Each weight does a multiplication and an addition for
+# each of the b · s tokens, 24 b s h² operations. Attention itself multiplies queries with keys, s × s
+# products of h numbers, and weights with values, as many again: 4 b s² h operations, counting the half that a
+# causal mask hides. So forward is 24 b s h² + 4 b s² h operations, and backward twice as many; each rank does
+# 1/t of them. That gives a cost model in four lines. Communication is not hidden (section 4), so the times
+# add up:
 
 
 # %%
@@ -1317,8 +1353,8 @@ def layer_seconds(shape, ranks, flops, bandwidth, latency=0.0, element=2):
 
 
 # %% [markdown]
-# The model needs a measured point to start from. How long does *our* layer take on *this* machine, with communication, and how long if
-# each rank forms a group of its own, and f and g have nobody to talk to?
+# We need one measured point to calibrate the model. How long does *our* layer take on *this* machine, with
+# communication, and how long if each rank forms a group of its own, so that f and g do not communicate?
 
 # %%
 # %%ranks
@@ -1409,16 +1445,16 @@ finding(
 # The black point is this machine, at the bandwidth that its all-reduce reaches. The line of "4 ranks here" is the model with this
 # machine's rate of computing: it adds four all-reduces to the computation, and nothing more.
 #
-# - This machine gets along with a link that would be hopeless for an H100, because it computes many thousands of times more slowly. It
-#   is the **ratio** that counts: communication / computation = (t − 1) · e/(9 h) · F/B for elements of e bytes (leaving out latency and
-#   the s² term). The batch is not in it!
+# - This machine manages with a link that would be hopeless for an H100, because it computes many thousands of
+#   times more slowly. The **ratio** counts: communication / computation = (t − 1) · e/(9 h) · F/B for
+#   elements of e bytes, without latency and the s² term. The batch does not appear in it!
 # - **Wider layers** help: h is in the denominator. GPT-3's layer is 24 times as wide as ours. For a small layer even NVLink does not
 #   help an H100, because of the latency.
 # - **More ranks** make it worse: t − 1.
-# - And **a faster GPU** needs a faster link. That is why NVLink is there: the same eight GPUs, with one in each node, spend more than
-#   half of their time on waiting.
+# - And **a faster GPU** needs a faster link. That is the reason for NVLink: the same eight GPUs, with one in
+#   each node, spend more than half of their time waiting.
 #
-# What does it mean for the speed?
+# What does that mean for the speed?
 #
 # **Question.** How many times as fast as one GPU are 8, over each of the links?
 
@@ -1448,19 +1484,22 @@ by_model = {name: speed_up(8, marks[name]) for name in times_as_fast}
 compare(by_model, None, times_as_fast, "×", "8 GPUs, times as fast as one", label="by the model")
 
 # %% [markdown]
-# Here is the pitfall with its **warning sign**: tensor parallelism over a slow link is *slower than one GPU*. So the rule is to
-# **keep it inside the domain of NVLink**, 8 GPUs in most nodes, and to use data and pipeline parallelism, which talk less, between
-# nodes. The bandwidths are nominal, and large all-reduces reach about 80 percent. All of this is for one GPU in each node. Eight
-# GPUs in each of several nodes would share the border's eight cards (lecture 03, section 7), and see up to 400 GB/s; but each of
-# the four all-reduces a layer would still wait for messages between nodes. Where NVLink spans a rack, so may tensor parallelism.
+# This pitfall has a **warning sign**: tensor parallelism over a slow link is *slower than one GPU*. So the
+# rule is to **keep it inside the domain of NVLink**, 8 GPUs in most nodes, and to use data and pipeline
+# parallelism, which communicate less, between nodes. The bandwidths are nominal, and large all-reduces reach
+# about 80 percent of them. All of this is for one GPU in each node. With eight GPUs in each of several nodes,
+# all eight cards of a node would share the traffic (lecture 03, section 7), and each rank could reach up to
+# 400 GB/s. But each of the four all-reduces of a layer would still wait for messages between nodes. Where
+# NVLink spans a rack, so may tensor parallelism.
 
 # %% [markdown]
 # ## 9. DTensor beside ours
 #
 # *Optional: the exercise does not need it.*
 #
-# Nobody writes f and g by hand in each model. In torch one says how each layer is to be cut, and gets **DTensors**: tensors that know
-# their placement, `Shard(0)`, `Replicate()` or `Partial()`, and insert collectives where a placement has to change.
+# In practice you do not write f and g by hand in each model. In torch you specify how each layer is cut, and
+# get **DTensors**: tensors that know their placement, `Shard(0)`, `Replicate()` or `Partial()`, and insert
+# collectives where a placement has to change.
 #
 # `nn.Linear` stores its weight as (outputs, inputs), the transpose of our W. So a cut by columns of W is `Shard(0)` there.
 
@@ -1543,28 +1582,31 @@ finding(
 )
 
 # %% [markdown]
-# One all-reduce forward, one backward, as ours: `RowwiseParallel` takes the columns that `ColwiseParallel` leaves, and adds up at
-# the end. DTensor's extra work is Python: each operation first works out the placement of its result. In a step as small as this it
-# counts; the larger the matrices, the less it matters, and `torch.compile` does it once and for all. In return you change a plan,
-# not a model. `SequenceParallel()` for the norms, and `PrepareModuleInput` where a placement has to change, make section 7 of it;
-# `loss_parallel()` is section 6.
+# DTensor makes one all-reduce in forward and one in backward, like our version: `RowwiseParallel` takes the
+# columns that `ColwiseParallel` leaves, and adds up at the end. DTensor's extra work is Python: each
+# operation first computes the placement of its result. In a step as small as this the extra work shows; the
+# larger the matrices, the less it matters, and `torch.compile` does it only once. In return you change a
+# plan, not a model. `SequenceParallel()` for the norms, and `PrepareModuleInput` where a placement has to
+# change, turn it into section 7; `loss_parallel()` is section 6.
 #
-# If you want to stay close to the collectives, `torch.distributed._functional_collectives` has them with their true transposes
-# (section 3's rule applies, factor N and all).
+# If you want to stay close to the collectives, `torch.distributed._functional_collectives` has them with
+# their true transposes. Then section 3's rule applies, with its factor of N.
 
 # %% [markdown]
 # ## 10. When to cut the width
 #
-# **For it**: weights, gradients, optimizer state and most activations of a layer shrink by t; a single layer may be larger than a GPU;
-# all GPUs work all the time, without a pipeline's bubble; each step gets faster even for *one* sequence, which neither data parallelism
-# nor a pipeline can do (so it is also how large models answer quickly); the batch need not grow.
+# **For it**: weights, gradients, optimizer state and most activations of a layer shrink by t; a single layer
+# may be larger than a GPU; all GPUs work all the time, without a pipeline's bubble; the batch need not grow.
+# Each step becomes faster even for *one* sequence, which neither data parallelism nor a pipeline achieves.
+# That is why tensor parallelism also makes large models answer quickly.
 #
-# **Against it**: four all-reduces a layer in the way of everything; the model must be taken apart by someone who knows which dimension
-# means what; heads, widths and vocabulary must divide; matrices get narrower, and narrow products use a GPU less well.
+# **Against it**: four all-reduces a layer that cannot be hidden; you have to take the model apart, and to
+# know what each dimension means; heads, widths and vocabulary must divide; matrices become narrower, and
+# narrow products use a GPU less well.
 #
 # | | cuts | sends | how much | wants |
 # |---|---|---|---|---|
-# | data (04) | batch | gradients | 2 P elements a step, whatever the batch | much computation a step |
+# | data (04) | batch | gradients | 2 P elements a step, for any batch | much computation a step |
 # | sharded data (05) | batch, and what is stored | weights, gradients | 3 P | the same |
 # | **tensor** | width | activations | 8 b s h a layer and microbatch | NVLink |
 # | pipeline (07) | depth | activations | b s h a boundary and microbatch | many microbatches |
@@ -1581,9 +1623,10 @@ finding(
 # %% [markdown]
 # ## 11. The model that learns to write, cut along its width
 #
-# Lectures 04 and 05 have trained a transformer of 1.3 million parameters on the text of this course (`fourranks/learner/model.py`, a
-# page of code). Each rank read other rows. Now all four read the same 16 rows, and each computes with one of the four heads and a quarter
-# of the hidden units of each block. The block is written for that:
+# Lectures 04 and 05 have trained a transformer of 1.3 million parameters on the text of this course
+# (`fourranks/learner/model.py`, a page of code). There each rank read different rows. Now all four read the
+# same 16 rows, and each computes with one of the four heads and a quarter of the hidden units of each block.
+# The block is written for that:
 
 # %%
 import inspect
@@ -1596,8 +1639,9 @@ from fourranks.learner import model as learner
 Code(inspect.getsource(learner.TransformerBlock.forward), language="python")
 
 # %% [markdown]
-# `enter` is our f and `leave` is our g. `share` gives a rank its heads and hidden units, and puts the two functions in. Embedding, norms
-# and head are replicated: every rank computes them alike. The training loop is the one for a single process.
+# `enter` is our f and `leave` is our g. `share` gives a rank its heads and hidden units, and inserts the two
+# functions. Embedding, norms and head are replicated: every rank computes the same. The training loop is that
+# of a single process.
 #
 # **Question.** The model has four blocks of width 160 and 1.29 million parameters. A batch has 16 rows of 64 characters. How many MiB will
 # each rank send in a step? And how many would it send in lecture 04's data parallelism?
@@ -1641,10 +1685,11 @@ compare(in_a_step, formula, step_sends, "MiB", "Sent by each rank in a step; dat
 # The model is small and its batch has 1,024 characters, so tensor parallelism sends more than data parallelism would. In section 3 the two
 # were equal at a batch as large as the width.
 #
-# **Sequence parallelism** uses the same two places. `enter` gathers the places in the text before attention and MLP, and `leave` sums and
-# scatters them after it (section 7). Between the two, each rank has 16 of the 64 places, so norms and sums are computed once instead of
-# four times. Three things have to be added: the embedding's output is scattered, the head's input is gathered, and the norms inside see
-# only their rank's places, so their gradients are partial sums that `before_step` adds up.
+# **Sequence parallelism** uses the same two functions. `enter` gathers the text positions before attention
+# and MLP, and `leave` sums and scatters them afterwards, as in section 7. Outside of these two, each rank has
+# 16 of the 64 positions, so norms and residual sums are computed once instead of four times. Three things
+# have to be added: the embedding's output is scattered, the head's input is gathered, and the norms see only
+# the positions of their rank, so their gradients are partial sums that `before_step` adds up.
 
 
 # %%
@@ -1703,7 +1748,8 @@ def add_up_norms():
 sp_losses = train_on_all_rows(by_places, "+ sequence parallel", before_step=add_up_norms)
 
 # %% [markdown]
-# We draw both over the losses of earlier lectures. Where lecture 04 has not been run beside this notebook, rank 0 trains alone first.
+# We draw both curves over the losses of earlier lectures. If you have not run lecture 04 here, rank 0 first
+# trains alone.
 
 # %%
 lines = {
@@ -1732,10 +1778,12 @@ finding(
 )
 
 # %% [markdown]
-# All curves lie on one another. The weights at the start and the rows are the same, and each product of two matrices is the same sum, cut
-# at other places. A missing f or a norm that is not added up would move its curve away from the others: try it.
+# All curves lie on top of one another. The weights at the start and the rows are the same, and each product
+# of two matrices is the same sum, added up in different parts. A missing f, or norm gradients that are not
+# added up, would move the curve away from the others: try it.
 #
-# The shares of four ranks, joined, are a whole model again. `joined` puts the heads and hidden units side by side:
+# The shards of the four ranks together are a whole model again. `joined` puts the heads and hidden units side
+# by side:
 
 # %%
 # %%ranks
@@ -1774,8 +1822,9 @@ else:
 # %% [markdown]
 # ## How good were your predictions?
 #
-# The next cell divides each number that you predicted by what was found. Your predictions are kept beside this notebook, in the folder
-# `.fourranks`; when you change one and run its cells again, the last one counts.
+# The next cell compares each number that you predicted with the result of the run. Your predictions are kept
+# beside this notebook, in the folder `.fourranks`. If you change a prediction and run its cells again, the
+# last one counts.
 
 # %%
 review()
@@ -1783,19 +1832,22 @@ review()
 # %% [markdown]
 # ## We saw
 #
-# - **The all-gather MLP**, backward included: where the forward pass gathers, the backward pass reduce-scatters; the gradients were
-#   those of one process, in pieces, once we had counted the loss once.
-# - **Columns, then rows**: f and g, one all-reduce each way for an MLP, for attention by heads; for a loss over a cut vocabulary a few
-#   numbers a token.
+# - **The all-gather MLP**, backward included: where the forward pass gathers, the backward pass
+#   reduce-scatters; the gradients were those of one process, in shards, as soon as we counted the loss only
+#   once.
+# - **Columns, then rows**: f and g, one all-reduce in each pass for an MLP and for attention by heads; a few
+#   numbers a token for a loss over a sharded vocabulary.
 # - **Mistakes that no loss shows**: a missing f, a bias added four times, a fused matrix cut through, a seed in the wrong region.
 # - **8 b s h (t − 1)/t** in a trace, and a cost model beside our own measurement: by the model, NVLink keeps a good part of the
 #   speed, and over 10 Gb/s Ethernet eight GPUs are slower than one.
-# - **The model that learns to write**, with a head on each rank, and its places on four ranks between the blocks: the same curve.
+# - **The model that learns to write**, with one head on each rank, and with its text positions sharded
+#   between the blocks: the same curve.
 #
 # **Your turn**: [the exercise](../../exercises/06_tensor_parallelism/exercise.ipynb). You write the four functions, the layers,
 # attention and the loss, for any number of ranks.
 #
-# **Next**: what if the link is slow, and the model still does not fit? Lecture 07 cuts between the layers, where least has to be said.
+# **Next**: what if the link is slow, and the model still does not fit? Lecture 07 cuts between the layers,
+# where the least data has to be sent.
 #
 # **Sources and further reading.** [Stanford CS336 (spring 2025), lecture
 # 8](https://github.com/stanford-cs336/spring2025-lectures) · [Stanford CS229S (fall

@@ -11,17 +11,19 @@
 # ---
 
 # %% [markdown]
-# # 07 Pipeline parallelism: can four ranks work on one batch, one behind the other?
+# # 07 Pipeline parallelism: can four ranks work on one batch, one after another?
 #
-# Every rank has a stage: some layers of the model, next to each other. A batch goes through the stages in microbatches, forward and then back. Who
-# does what when is a *schedule*, and here you write schedules, work out what they cost before anything runs, and then run them on real ranks.
+# Every rank has a stage: some consecutive layers of the model. A batch goes through the stages in
+# microbatches, forward and then backward. The order of these steps is a *schedule*. Here you write schedules,
+# compute their cost before you run anything, and then run them on real ranks.
 #
 # You will
 #
 # - cut a model into stages, and write the schedules of GPipe and 1F1B,
-# - find out by simulation how much of the time ranks have nothing to do,
-# - run any schedule on any number of ranks, without a deadlock, with sends that do not wait, and with no more activations than it needs,
-# - for those who want more: interleave several stages on a rank, and cut the backward itself into two.
+# - simulate for what share of the time ranks are idle,
+# - run any schedule on any number of ranks, without a deadlock, with sends that do not block, and with no
+#   more activations than it needs,
+# - optionally interleave several stages on a rank, and split the backward into two.
 #
 # 4 to 5 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
 #
@@ -29,11 +31,11 @@
 # [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
-# ## Rules of the game
+# ## Rules
 #
-# **Allowed** is everything in `torch.distributed`, but not `torch.distributed.pipelining`, which holds the answers. Where a check runs your
-# code, it is not there, and the check watches what the ranks really send. In cells of your own you may compare with anything on your
-# machine.
+# **You may use** everything in `torch.distributed`, but not `torch.distributed.pipelining`, which contains
+# the answers. It is missing when a check runs your code, and the check watches what the ranks really send. In
+# cells of your own you may compare with anything on your machine.
 #
 # **Parallel must equal serial.** The checks train the same model on the same batch in one process and compare loss and gradients.
 #
@@ -44,16 +46,17 @@
 # | schedule | the steps of one stage in their order: a list of `("F", microbatch)` for a forward and `("B", microbatch)` for a backward |
 # | in flight | a microbatch on a stage between its forward and its backward: its activations are alive |
 #
-# A schedule has no steps for waiting. A rank waits by itself, until what its next step needs is there: the activations from the stage before
-# for an F, the gradient from the next stage for a B.
+# A schedule has no steps for waiting. A rank waits automatically until the input of its next step has
+# arrived: the activations from the previous stage for an F, the gradient from the next stage for a B.
 #
-# **`group=None`** is the group of all ranks; a smaller group works just the same.
+# **`group=None`** is the group of all ranks. A smaller group must work in the same way.
 #
-# **Three facts** save an evening:
+# **Three facts** will save you an evening:
 #
-# 1. On Gloo a send ends when the message is *received*, however small it is. `dist.isend` returns at once with a handle, and the tensor stays
-#    untouched and alive until the handle's `wait()` returns.
-# 2. Messages from one rank to another arrive in the order in which they were sent. Nobody has to number them.
+# 1. On Gloo a send ends when the message is *received*, even if it is tiny. `dist.isend` returns a handle
+#    immediately; do not change or free the tensor until the handle's `wait()` returns.
+# 2. Messages from one rank to another arrive in the order in which they were sent, so you need not number
+#    them.
 # 3. `group_src=` and `group_dst=` (for `P2POp`: `group_peer=`) count positions in the group, which is what stages are.
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
@@ -78,20 +81,20 @@ Step = tuple[str, int]  # "F" or "B", and a microbatch
 #
 # **Difficulty** ●○○○○ · **Importance** ●●●○○ · **about 10 minutes**
 #
-# `assign_layers(num_layers, num_stages, stage)` says which layers a stage has.
+# `assign_layers(num_layers, num_stages, stage)` returns the layers of a stage.
 #
 # | | |
 # |---|---|
 # | returns | a `range`: every layer is in one stage, neighbours stay together, stage 0 has the first ones |
-# | sizes | as equal as can be; if layers are left over, each of the first stages gets one more, as with `torch.tensor_split` |
-# | raises | `ValueError` when there are more stages than layers, with both numbers and with what to do |
+# | sizes | as equal as possible; if layers are left over, each of the first stages gets one more, as with `torch.tensor_split` |
+# | raises | `ValueError` when there are more stages than layers; its text has both numbers and says what to do |
 #
 # ```
 # 10 layers, 4 stages      0 1 2 │ 3 4 5 │ 6 7 │ 8 9
 # ```
 #
-# Why as equal as can be? In a pipeline everybody waits for the slowest. One stage of 4 layers among stages of 2, and three ranks stand still half of
-# the time.
+# Why as equal as possible? In a pipeline all ranks wait for the slowest one. If one stage has 4 layers and
+# the others have 2, three ranks are idle half of the time.
 #
 # <details><summary>Hint</summary>
 # <code>divmod(num_layers, num_stages)</code> gives the size and the remainder. Before stage s there are s · size layers, and one more for each
@@ -134,8 +137,9 @@ check.assign_layers(assign_layers, num_stages=(1, 5, 7, 8), seed=2701)
 # stage 3            F0 F1 F2 F3 B0─── B1─── B2─── B3───                    time →
 # ```
 #
-# All stages have the same list. What differs is when they can begin. (Drawn with backwards that take twice as long. The paper's backwards come in the opposite order;
-# the bubble is the same. We do as PyTorch's `ScheduleGPipe`.)
+# All stages have the same list, but they can begin at different times. In the drawing a backward takes twice
+# as long as a forward. In the paper the backwards come in the opposite order, with the same bubble; here we
+# follow PyTorch's `ScheduleGPipe`.
 
 
 # %% nbgrader={"grade": false, "grade_id": "gpipe_schedule", "locked": false, "schema_version": 3, "solution": true, "task": false}
@@ -157,11 +161,12 @@ check.gpipe_schedule(gpipe_schedule, num_stages=(1, 5, 6, 8), seed=2702)
 #
 # **Difficulty** ●●○○○ · **Importance** ●●●●● · **about 20 minutes**
 #
-# Under GPipe all m microbatches are in flight at the same time, on every stage. But the last stage can do B0 right after F0, and the sooner it does, the sooner
-# the stages before it can let go of microbatch 0.
+# Under GPipe all m microbatches are in flight at the same time, on every stage. But the last stage can do B0
+# right after F0, and then the stages before it can free microbatch 0 earlier.
 #
-# `one_f_one_b_schedule(stage, num_stages, num_microbatches)`: first a *warm-up*, as many forwards as there are stages behind this one, then one
-# forward and one backward in turns, and at the end the backwards that are left. Microbatches stay in order.
+# `one_f_one_b_schedule(stage, num_stages, num_microbatches)`: first a *warm-up*, as many forwards as there
+# are stages behind this one, then one forward and one backward in turns, and at the end the remaining
+# backwards. Microbatches stay in order.
 #
 # ```
 # stage 0   F0 F1 F2 F3                   B0─── F4 B1─── F5 B2───    B3───    B4───    B5───
@@ -170,8 +175,8 @@ check.gpipe_schedule(gpipe_schedule, num_stages=(1, 5, 6, 8), seed=2702)
 # stage 3            F0 B0─── F1 B1─── F2 B2─── F3 B3─── F4 B4─── F5 B5───
 # ```
 #
-# **Budget:** on stage s at most min(p − s, m) microbatches in flight, and never fewer without need. And there may be fewer microbatches
-# than stages.
+# **Budget:** on stage s at most min(p − s, m) microbatches are in flight, and no fewer than the schedule
+# above has. There may be fewer microbatches than stages.
 #
 # <details><summary>Hint 1</summary>
 # The warm-up is min(p − 1 − s, m) forwards long. How many forwards are left for the turns, and how many backwards for the end?
@@ -199,7 +204,7 @@ def in_turns(microbatches: Sequence[int], warm_up: int) -> list[Step]:
 
 
 # %% [markdown]
-# Look at your schedules before the check does. Can you follow microbatch 0 through all stages and back?
+# Look at your schedules before you run the check. Can you follow microbatch 0 through all stages and back?
 
 # %%
 for stage in range(4):
@@ -217,16 +222,17 @@ check.one_f_one_b_schedule(one_f_one_b_schedule, num_stages=(1, 5, 6, 7, 8), see
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 45 minutes**
 #
-# `bubble_fraction(schedules, forward=1.0, backward=2.0)` plays the ranks: which share of their time have they nothing to do?
+# `bubble_fraction(schedules, forward=1.0, backward=2.0)` simulates the ranks, and returns the share of time
+# in which they are idle.
 #
 # | | |
 # |---|---|
 # | `schedules` | for each rank its schedule, *any* schedule: their order need not be one of those above |
 # | `forward`, `backward` | seconds of one step; messages take no time |
-# | returns | the share of all ranks' time in which they wait, between 0 and 1. The time runs, for all of them, from 0 until the last step of the last rank is over |
-# | raises | `ValueError` when ranks wait for one another for ever, with a step that cannot begin |
+# | returns | the share of all ranks' time in which they wait, between 0 and 1. For all ranks the time runs from 0 until the last step of any rank ends |
+# | raises | `ValueError` when ranks wait for one another forever; its text names a step that cannot begin |
 #
-# A step begins as soon as its rank has done all steps before it, and what it needs is there:
+# A step begins as soon as its rank has done all earlier steps, and the step that it needs is done:
 #
 # | step | of | needs |
 # |---|---|---|
@@ -235,17 +241,19 @@ check.one_f_one_b_schedule(one_f_one_b_schedule, num_stages=(1, 5, 6, 7, 8), see
 # | B of microbatch i | the last stage | F of i on this stage |
 # | | stage s | B of i on stage s + 1 |
 #
-# For GPipe and for 1F1B, with equal stages, it comes to (p − 1)/(m + p − 1). A simulation also knows what happens when schedules are different from those. By it
-# you can invent one and see in a second whether it is any good.
+# For GPipe and for 1F1B, with equal stages, the result is (p − 1)/(m + p − 1). A simulation also works for
+# all other schedules. So you can invent one and see in a second whether it is any good.
 #
 # <details><summary>Hint 1</summary>
-# Keep a clock for each rank, and for each step that is done the time at which it was over: a dictionary with (kind, microbatch, stage) as keys.
+# Keep a clock for each rank, and the end time of each finished step in a dictionary with (kind, microbatch,
+# stage) as keys.
 # </details>
 # <details><summary>Hint 2</summary>
-# Go round the ranks, and let each do all that it can do. If nobody could do anything in a whole round and steps are left, they wait for ever.
+# Go round the ranks, and let each do all the steps that it can. If no rank could do a step in a whole round
+# and steps are left, they wait forever.
 # </details>
 # <details><summary>Hint 3</summary>
-# A step begins at the maximum of two times: its rank's clock, and the time at which what it needs was over.
+# A step begins at the maximum of two times: its rank's clock, and the end time of the step that it needs.
 # </details>
 
 
@@ -316,10 +324,12 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 1 (graded by hand).** A pipeline has p = 8 stages. The activations of one microbatch take 1.5 GiB on a stage, and 16 GiB are free for them on every
-# GPU. (a) How many microbatches can GPipe have at most, and how large is its bubble then? (b) And 1F1B, with m = 64: bubble, and memory on the first
-# and on the last stage? (c) Interleaved with two chunks on a rank, m = 64: bubble, and does it fit on rank 0? Its warm-up has (v − 1)p + 2(p − 1) forwards there, each of a chunk
-# with half the activations. (d) By the formulas, m = 1000 would make every bubble vanish. What speaks against it?
+# **Question 1 (graded by hand).** A pipeline has p = 8 stages. The activations of one microbatch take 1.5 GiB
+# on a stage, and 16 GiB are free for them on every GPU. (a) How many microbatches can GPipe have at most, and
+# how large is its bubble then? (b) And 1F1B, with m = 64: bubble, and memory on the first and on the last
+# stage? (c) Interleaved with two chunks on a rank, m = 64: bubble, and does it fit on rank 0? Its warm-up has
+# (v − 1)p + 2(p − 1) forwards there, each of a chunk with half the activations. (d) By the formulas, m = 1000
+# would make every bubble vanish. What are the arguments against it?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "memory_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 1**
@@ -350,22 +360,26 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 # |---|---|
 # | `schedule` | this rank's steps; the schedules of all ranks fit together. Not always GPipe or 1F1B |
 # | `stage_module` | this rank's layers, an `nn.Module` |
-# | `microbatches` | a list of pairs `(inputs, targets)`, samples along dimension 0, not all of one size. Every rank gets it, but only the first stage may *read* inputs and only the last one targets: elsewhere they are there for their shapes |
+# | `microbatches` | a list of pairs `(inputs, targets)`, samples along dimension 0, not all of the same size. Every rank gets it, but only the first stage may *read* inputs and only the last one targets: the other stages may use only their shapes |
 # | `loss_fn(outputs, targets)` | the mean loss over the samples that it is given |
 # | afterwards | each parameter's `.grad`, `None` before, is the gradient of the mean loss over *all* samples |
 # | returns | this mean loss, a Python float, on every rank |
 #
-# What a stage makes of its input has the input's shape and dtype (only what the last stage makes may look different). So a rank knows how large a message is before it
-# comes: `torch.empty_like(inputs)` has room for it. A stage may be frozen, as a whole; messages are the same.
+# The output of a stage has the shape and dtype of its input, except for the last stage, whose output may
+# differ. So a rank knows the size of a message in advance: `torch.empty_like(inputs)` has room for it. A
+# stage may be frozen as a whole; the messages are the same.
 #
 # **Budget**
 #
-# - **Messages between neighbours only**: for each microbatch one to the next stage and one back. The loss is known on the last stage; it takes the way of the
-#   gradients, in one message of one element from stage to stage.
-# - **No send blocks.** What a step has computed is sent before the next step begins, and the rank goes on while it is under way.
-# - **No wait without need.** A rank waits for a message right before the step that needs it.
-# - **Memory.** No more microbatches are alive than the schedule has in flight: graphs, inputs, outputs and their gradients, with the buffers for them. (One may be on its way in, and
-#   the one that was finished last may still be on its way out.) And each handle is waited for, sooner or later.
+# - **Messages between neighbours only**: for each microbatch one to the next stage and one back. The last
+#   stage knows the loss, and sends it back from stage to stage like the gradients, as one message of one
+#   element.
+# - **No send blocks.** The result of a step is sent before the next step begins, and the rank continues while
+#   it is in flight.
+# - **No unnecessary waits.** A rank waits for a message right before the step that needs it.
+# - **Memory.** No more microbatches may be alive than the schedule has in flight: graphs, inputs, outputs and
+#   their gradients, with the buffers for them. In addition one may be arriving, and the one that was finished
+#   last may still be being sent. Call `wait()` on every handle, sooner or later.
 # - **No deadlock**, for any number of stages and microbatches.
 #
 # ```
@@ -374,13 +388,15 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 # B0         send gradient 0 up, ask for activations 2          F2
 # ```
 #
-# **Two neighbours that both send first, and wait until it is received, wait for ever.** Under 1F1B that is exactly what they would do: one sends
-# an activation down while the other sends a gradient up. With handles nobody has to wait. On NCCL there is one trap more: what two ranks send each other
-# runs in the order in which each of them has asked for it, so a send and a receive that belong together should be started together, with `dist.batch_isend_irecv`.
+# **Two neighbours that both send first with a blocking `send` wait forever.** Under 1F1B exactly that would
+# happen: one sends an activation down while the other sends a gradient up. With handles neither has to wait.
+# NCCL has one more trap: the messages between two ranks run in the order in which each rank has started them.
+# So start a send and a receive that belong together with one `dist.batch_isend_irecv`.
 #
 # <details><summary>Hint 1: the idea</summary>
-# Keep what is alive of each microbatch, its inputs and outputs, in a dictionary by its number. Between two steps start a send of what this
-# step has made and a receive of what the next step needs, and wait for the receive only. Keep the send's handle.
+# Keep the inputs and outputs of each microbatch in flight in a dictionary by its number. Between two steps
+# start a send of this step's result and a receive of the next step's input, and wait only for the receive.
+# Keep the send's handle.
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
 # <pre>for each step, and the step that follows it:
@@ -400,12 +416,13 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 # outputs.backward(gradient)                   # and send inputs.grad</pre>
 # </details>
 # <details><summary>Hint 4: when to wait for a send</summary>
-# When a microbatch's gradient comes back, its activations were certainly received: wait for that send then, and it costs nothing. For gradients: wait for the one
-# before when you send the next.
+# When a microbatch's gradient comes back, its activations have certainly been received: wait for their send
+# then, which takes no time. For gradients, wait for the previous send when you start the next.
 # </details>
 # <details><summary>Hint 5: a frozen stage</summary>
-# If nothing in a first stage requires a gradient, nor do its outputs (<code>outputs.requires_grad</code>), and there is no backward. The gradient comes all the same. A frozen stage
-# further back has no gradients of its own, but passes on that of its inputs.
+# If nothing in the first stage requires a gradient, its outputs do not, either
+# (<code>outputs.requires_grad</code>), and there is no backward. The gradient still arrives, and has to be
+# received. A later frozen stage has no gradients of its own, but passes on that of its inputs.
 # </details>
 
 
@@ -500,7 +517,8 @@ class Stage:
 
 
 # %% [markdown]
-# See it. The layer of this stage takes its time, so that computing shows beside the messages. Where is the bubble, and what changes from GPipe to 1F1B?
+# Look at a timeline. The layer of this stage is slowed down, so that its computation is visible beside the
+# messages. Where is the bubble, and what changes from GPipe to 1F1B?
 
 
 # %%
@@ -539,10 +557,12 @@ check.run_pipeline(run_pipeline, world_sizes=(2, 3, 5, 8), seed=2705)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 2 (graded by hand).** Somebody writes `run_pipeline` with `dist.send` and `dist.recv`: before a step, receive what it needs; after it, send what it made.
-# On Gloo, p = 4, m = 8. (a) Under 1F1B it stops. Which two ranks are the first that can never go on, in which steps, and with which messages? (b) Under GPipe the same
-# code runs through. Why, and what is still wrong with it? (c) It also runs through under 1F1B with a backend that copies small messages into a buffer of its own. Why is that no
-# repair? (d) Name two repairs, and say for each when the tensor that was sent may be written to again.
+# **Question 2 (graded by hand).** A colleague writes `run_pipeline` with `dist.send` and `dist.recv`: before
+# a step, receive its input; after it, send its result. On Gloo, p = 4, m = 8. (a) Under 1F1B it stops. Which
+# two ranks are the first that can never go on, in which steps, and with which messages? (b) Under GPipe the
+# same code runs through. Why, and what is still wrong with it? (c) It also runs through under 1F1B with a
+# backend that copies small messages into a buffer of its own. Why is that no repair? (d) Name two repairs,
+# and say for each when the tensor that was sent may be written to again.
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "deadlock_explained", "locked": false, "points": 8, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 2**
@@ -566,7 +586,7 @@ check.run_pipeline(run_pipeline, world_sizes=(2, 3, 5, 8), seed=2705)
 # <!-- END SOLUTION -->
 
 # %% [markdown]
-# ## 6. For those who want more: several stages on a rank
+# ## 6. Optional: several stages on a rank
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●○○ · **about 30 minutes** · optional
 #
@@ -579,8 +599,10 @@ check.run_pipeline(run_pipeline, world_sizes=(2, 3, 5, 8), seed=2705)
 #
 # - **Forwards** go in rounds: p microbatches through the rank's first chunk, the same p through the second, and so on through all v; then the next p
 #   microbatches. Backwards go in the same order of microbatches.
-# - **Warm-up** on rank r: (v − 1) · p + 2 · (p − 1 − r) forwards, or all of them if there are not so many. Then one forward and one backward in turns, and the backwards that are left.
-# - **m is a multiple of p**; else raise a `ValueError` with both numbers. (Megatron-LM asks for the same.)
+# - **Warm-up** on rank r: (v − 1) · p + 2 · (p − 1 − r) forwards, or all forwards if there are fewer. Then
+#   one forward and one backward in turns, and the remaining backwards.
+# - **m must be a multiple of p**; otherwise raise a `ValueError` with both numbers. Megatron-LM requires the
+#   same.
 #
 # ```
 # p = 2, m = 4, v = 2
@@ -589,7 +611,8 @@ check.run_pipeline(run_pipeline, world_sizes=(2, 3, 5, 8), seed=2705)
 # ```
 #
 # <details><summary>Hint</summary>
-# It is 1F1B with another order of the microbatches and another warm-up. What both have in common can be one function.
+# It is 1F1B with a different order of the microbatches and a different warm-up. Put their common part into
+# one function.
 # </details>
 
 
@@ -617,8 +640,9 @@ check.interleaved_schedule(interleaved_schedule, num_stages=(1, 2, 5, 8), num_ch
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# Is the bubble what it should be? Let `bubble_fraction` (section 4) play such schedules, too. The n-th F of a microbatch on rank r, n from 0, is of stage n·p + r; the n-th B is of stage
-# (v − 1 − n)·p + r. `forward` and `backward` are the times of one step, that is of one chunk. Then
+# Is the bubble as expected? Extend `bubble_fraction` (section 4) to such schedules. The n-th F of a
+# microbatch on rank r, n from 0, is of stage n·p + r; the n-th B is of stage (v − 1 − n)·p + r. `forward` and
+# `backward` are the times of one step, that is of one chunk. Then
 
 # %%
 for num_chunks in (2, 4):
@@ -634,24 +658,26 @@ check.bubble_fraction(bubble_fraction, num_stages=(2, 4, 5), num_chunks=(2, 3), 
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 7. For those who want more: a backward in two halves
+# ## 7. Optional: a backward in two halves
 #
 # **Difficulty** ●●●○○ · **Importance** ●●○○○ · **about 30 minutes** · optional
 #
-# The stage before waits for a gradient of *activations*. Nobody waits for the gradients of the weights, until the optimizer does. So a backward can be cut: first what
-# the others need, and the rest when there is time, in the bubble for instance. *Zero bubble* schedules (2401.10241) are made of that.
+# The previous stage waits for a gradient of *activations*. The gradients of the weights are not needed until
+# the optimizer's step. So a backward can be split: first the part that the other ranks need, and the rest
+# when there is time, for instance in the bubble. *Zero bubble* schedules (2401.10241) do that.
 #
 # For a linear layer Y = X Wᵀ + b with gradient G of Y:
 #
 # | half | computes | when |
 # |---|---|---|
-# | backward | G W, the gradient of X | in `loss.backward()`, as ever |
+# | backward | G W, the gradient of X | in `loss.backward()`, as usual |
 # | `backward_weight()` | Gᵀ X and the column sums of G, the gradients of W and b | when it is called |
 #
-# `SplitBackwardLinear` is an `nn.Linear` (same arguments, same parameters, same outputs) whose backward leaves `weight.grad` and `bias.grad` alone. It notes what
-# they need. Each call of `backward_weight()` adds the gradients of one microbatch, the one whose backward was the earliest of those that
-# wait, and forgets what they needed; when none waits, it raises a `RuntimeError`. X has any number of dimensions, features in the last. For a frozen layer there is nothing to
-# add.
+# `SplitBackwardLinear` is an `nn.Linear` with the same arguments, parameters and outputs, whose backward does
+# not change `weight.grad` and `bias.grad`. It keeps the tensors from which they are computed. Each call of
+# `backward_weight()` adds the gradients of one microbatch, the one with the earliest backward of those
+# pending, and frees its tensors; if none is pending, it raises a `RuntimeError`. X may have any number of
+# dimensions, with the features in the last. For a frozen layer there is nothing to add.
 #
 # **Budget:** for each microbatch one matrix multiplication in the forward, one in the backward, one in `backward_weight()`: no more than `nn.Linear` takes.
 #
@@ -726,9 +752,10 @@ check.split_backward_linear(
 # %% [markdown]
 # ## What you have now
 #
-# - You cut a model into stages, and wrote GPipe and 1F1B: one bubble, but m against p − s microbatches in flight.
-# - You played ranks in a few lines and know what a schedule costs before it runs.
+# - You cut a model into stages, and wrote GPipe and 1F1B: they have the same bubble, but m against p − s
+#   microbatches in flight.
+# - You simulated ranks in a few lines, and know the cost of a schedule before it runs.
 # - You ran any schedule on any number of ranks, with messages that overlap with computing, in the memory that the schedule promises.
-# - Perhaps you made the bubble v times smaller, or cut the backward itself.
+# - Perhaps you made the bubble v times smaller, or split the backward.
 #
-# You have cut batch, width and depth, each by itself. Large trainings cut along all three at the same time.
+# So far you cut batch, width and depth separately. Large training runs cut along all three at the same time.

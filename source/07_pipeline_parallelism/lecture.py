@@ -54,12 +54,13 @@ ledger.answers(remembered)
 # %% [markdown]
 # ## 1. The assembly line
 #
-# When a model does not fit on one GPU, the obvious cut goes between its layers: of eight layers the first GPU takes 1 to 4, the second 5
-# to 8. Our MLP has four layers of width 1024. On two ranks each would take two of them; on four ranks, each takes one. Every rank
-# **receives** a tensor from the rank before it, **computes**, and **sends** the result to the rank behind it.
+# When a model does not fit on one GPU, the obvious cut is between its layers: of eight layers the first GPU
+# takes 1 to 4, the second 5 to 8. Our MLP has four layers of width 1024. On two ranks each would take two of
+# them; on four ranks, each takes one. Every rank **receives** a tensor from the previous rank, **computes**,
+# and **sends** the result to the next rank.
 #
-# (This is *inter*-layer parallelism; lecture 06 cut *inside* layers. Some call the one "vertical" and the other "horizontal", some the
-# other way round. We avoid both words.)
+# This is *inter*-layer parallelism; lecture 06 cut *inside* layers. Some texts call one of them "vertical"
+# and the other "horizontal", and others do the reverse, so we avoid both words.
 
 # %%
 # %%ranks
@@ -81,13 +82,14 @@ torch.manual_seed(100)
 batch, targets = torch.randn(2, 128, 1024).to(device)
 
 # %% [markdown]
-# Only rank 0 needs the batch, and only the last rank the targets. (Ours draw both everywhere, as does the lecture that this course grew
-# from. It looks as if all ranks got all the data, but they do not use it.)
+# Only rank 0 needs the batch, and only the last rank needs the targets. For simplicity every rank creates
+# both here, as in lecture 8 of CS336; the other ranks never use them.
 #
-# A laptop has fewer cores than we have ranks, and four stages that really computed would fight for them. So our ranks pretend that each
-# has an accelerator: a job takes as many milliseconds as `takes` says, in which the CPU mostly sleeps. Four processes can sleep at the
-# same time without slowing each other down. The tensors, the messages and the waiting for them are real, and `ran` notes when each job
-# began and ended. So in all timelines and drawn schedules of this lecture, "computes" and the length of a job are pretended.
+# A laptop has fewer cores than we have ranks, and four stages that really computed would compete for them. So
+# each rank imitates an accelerator: a job takes as many milliseconds as `takes` says, and meanwhile the CPU
+# mostly sleeps. Four processes can sleep at the same time without slowing each other down. The tensors, the
+# messages and the waiting for them are real, and `ran` records when each job began and ended. So in all
+# timelines and drawn schedules of this lecture, "computes" and the length of a job are imitated.
 
 
 # %%
@@ -125,8 +127,9 @@ def forward_only(m):
 
 
 # %% [markdown]
-# **Question.** The whole batch at once goes through four ranks; a layer takes 160 ms. What share of the time do the ranks stand still, on
-# average? And how many times faster is that than one process that has all four layers?
+# **Question.** The whole batch goes through four ranks as one piece; a layer takes 160 ms. For what share of
+# the time do the ranks wait, on average? And how many times faster is that than one process that has all four
+# layers?
 
 # %%
 standing_still, times_faster = None, None  # your predictions
@@ -149,20 +152,22 @@ print(
 )
 
 # %% [markdown]
-# Four GPUs, and the speed of one. Each has a quarter of the weights, so the *model* fits now; but at any time three of four wait (the
-# hatched bars), and the last ones are done early or have not begun. On a machine that is watched, this looks like utilization that jumps
-# from GPU to GPU, one after the other. That is the sign of the **naive pipeline**.
+# Four GPUs have the speed of one. Each has a quarter of the weights, so the *model* fits now, but at any time
+# three of four ranks wait, which the hatched bars show. In a monitoring tool the utilization jumps from GPU
+# to GPU, one after another. That is the sign of the **naive pipeline**.
 #
-# What went over the links is little: one tensor of 128 × 1024 numbers, 512 KiB, from each rank to the next.
+# The traffic over the links is small: one tensor of 128 × 1024 numbers, 512 KiB, from each rank to the next.
 
 # %% [markdown]
 # ## 2. Microbatches
 #
-# While rank 1 computes, rank 0 could begin with something else: the next *part of the batch*. Cut the 128 rows into m **microbatches**
-# (m = 4 makes 32 rows each) and send one behind the other. Rank 1 begins after one microbatch instead of one batch.
+# While rank 1 computes, rank 0 could already work on the next *part of the batch*. Cut the 128 rows into m
+# **microbatches**, for instance 4 of 32 rows each, and send one after another. Rank 1 begins after one
+# microbatch instead of one batch.
 #
-# Count in slots, the time of one microbatch in one stage. The first microbatch leaves the last of p stages after p slots; from then on,
-# one leaves in every slot. That makes m + p − 1 slots, in which each rank works m. What stays empty is the **bubble**:
+# A slot is the time that one microbatch takes in one stage. The first microbatch leaves the last of p stages
+# after p slots; from then on, one leaves in every slot. That makes m + p − 1 slots, and each rank works in m
+# of them. The share of empty slots is the **bubble**:
 #
 # $$\text{bubble} = \frac{p-1}{m+p-1}$$
 #
@@ -207,26 +212,29 @@ formula = {f"m = {m}": 3 / (m + 3) for m in (1, 2, 4, 8, 16)}
 compare({m: bubble(rows) for m, rows in runs.items()}, formula, empty, "", "Bubble, forward only, 4 ranks")
 
 # %% [markdown]
-# A box is a job, its number the microbatch; the diagonal front is the pipeline filling up, and the one at the end is it running empty.
-# The measured bubbles are somewhat larger than the formula's, and the more so the smaller the microbatches: the formula leaves out
-# messages, each of which takes time (sections 5 and 6).
+# Each box is a job, and its number is the microbatch. The diagonal edge at the beginning shows the pipeline
+# filling, and the one at the end shows it draining. The measured bubbles are somewhat larger than the
+# formula's, especially for small microbatches: the formula leaves out messages, each of which takes time
+# (sections 5 and 6).
 #
-# Papers often give another ratio: the empty time over the *useful* time, (p − 1)/m. For p = 4, m = 8 that is 37.5 %, where the share of
-# the total is 27 %. The picture is the same: always check what a percentage refers to.
+# Papers often give a different ratio: the empty time divided by the *useful* time, (p − 1)/m. For p = 4, m =
+# 8 that is 37.5 %, while the share of the total is 27 %. So always check what a percentage refers to.
 #
-# So the first rule of pipelines: **never push the whole batch**. A microbatch's rows are rows of the same batch, so the outputs are those
-# of one process, whatever m.
+# The first rule of pipelines is: **never push the whole batch**. A microbatch's rows are rows of the same
+# batch, so for any m the outputs are those of one process.
 
 # %% [markdown]
 # ## 3. And back again
 #
-# Training needs gradients, and autograd ends where a rank ends: what `recv` writes into a tensor has no history. So we do by hand what
-# autograd does between two layers:
+# Training needs gradients, but autograd ends at the boundary of a rank: data that `recv` writes into a tensor
+# has no history. So we do by hand what autograd does between two layers:
 #
 # - In the **forward** job, a stage keeps its input and its output; both are *alive* until the backward job.
-# - In the **backward** job it receives the gradient of its output from the rank behind it, calls `output.backward(gradient)`, and sends
-#   the gradient of its *input* to the rank before it. Backward of a send is a receive.
-# - The last stage computes the loss, and needs no gradient from anyone. Each microbatch's loss is divided by m (lecture 04, section 1).
+# - In the **backward** job it receives the gradient of its output from the next rank, calls
+#   `output.backward(gradient)`, and sends the gradient of its *input* to the previous rank. The backward of a
+#   send is a receive.
+# - The last stage computes the loss, so it receives no gradient. Each microbatch's loss is divided by m, as
+#   in section 1 of lecture 04.
 
 
 # %%
@@ -291,10 +299,11 @@ def backward(stage, k):
 
 
 # %% [markdown]
-# A **schedule** says in which order a rank does these jobs: a list of ("F", microbatch) and ("B", microbatch). **In this lecture each job
-# has a third entry**, ("F", microbatch, chunk), which is 0 until section 7 gives a rank several chunks; the exercise's schedules are
-# pairs throughout. The messages need no microbatch numbers: those from one rank to another arrive in the order in which they were sent,
-# so it is enough that both go through the microbatches in the same order.
+# A **schedule** says in which order a rank does these jobs: a list of ("F", microbatch) and ("B",
+# microbatch). **In this lecture each job has a third entry**, ("F", microbatch, chunk), which is 0 until
+# section 7 gives a rank several chunks; the exercise's schedules are pairs throughout. The messages need no
+# microbatch numbers: messages from one rank to another arrive in the order in which they were sent, so it is
+# enough that both ranks process the microbatches in the same order.
 
 # %%
 # %%ranks
@@ -319,9 +328,10 @@ def run(order, stages):
 # %% [markdown]
 # ### GPipe, as drawn
 #
-# The simplest schedule with microbatches is **GPipe**'s: all forwards, then all backwards. Before we run it we draw it. `play` lets four
-# imaginary ranks do what they want as soon as they can, without costs for messages. A forward takes one tick, a backward two: it computes
-# two matrix products where the forward has one, the gradient of the input and that of the weights.
+# The simplest schedule with microbatches is **GPipe**'s: all forwards, then all backwards. Before we run it
+# we draw it. `play` simulates four ranks that do each job as early as possible, with messages that take no
+# time. A forward takes one tick and a backward two, because it computes two matrix products where the forward
+# has one: for the gradient of the input and for that of the weights.
 
 
 # %%
@@ -399,8 +409,8 @@ print(
 )
 
 # %% [markdown]
-# The drawing, again. Is it also the right gradient? One process has all layers and the whole batch; each rank compares its own layer's
-# gradient with that.
+# The timeline matches the drawing. Are the gradients right, too? We compute them in one process with all
+# layers and the whole batch, and each rank compares the gradient of its own layer.
 
 
 # %%
@@ -426,9 +436,10 @@ alone = in_one_process()
 print(f"{difference([mine], [alone[rank]]):.0e}")
 
 # %% [markdown]
-# Equal but for rounding: eight partial sums instead of one. The optimizer is then each rank's own affair; its weights and their state are
-# on no other rank. (Two things do go through all ranks: the loss, which only the last one knows and usually tells the others, and the
-# norm for gradient clipping, one all-reduce of one number.)
+# They are equal except for rounding, because there are eight partial sums instead of one. Each rank then runs
+# its own optimizer; its weights and their state are on no other rank. Only two values concern all ranks: the
+# loss, which the last rank usually sends to the others, and the norm for gradient clipping, an all-reduce of
+# one number.
 #
 # **Question.** A boundary between two stages carries 128 rows of 1024 float32 numbers, cut into microbatches. How many KiB does rank 1
 # send in a step, to its two neighbours together?
@@ -446,18 +457,21 @@ sent = trace.bytes_sent(1) // 1024
 print(f"{predicted(kibibytes_of_rank_1, about='KiB that rank 1 sends', was=sent)}rank 1 sent: {sent} KiB")
 
 # %% [markdown]
-# One activation forward and its gradient backward, 512 KiB each, whatever m, and to neighbours only. It depends on rows and width, not
-# on the number of weights behind them. For the same model and batch a whole step of data parallelism sends 24 MiB a rank, one of tensor
-# parallelism 3 MiB, and this one 1 MiB. That is why people use pipelines *between* machines, on the slow links.
+# It sends one activation forward and its gradient backward, 512 KiB each, for any m, and to neighbours only.
+# The traffic depends on rows and width, not on the number of weights in a stage. For the same model and batch
+# a whole step of data parallelism sends 24 MiB a rank, one of tensor parallelism 3 MiB, and this one 1 MiB.
+# That is why people use pipelines *between* machines, on the slow links.
 
 # %% [markdown]
 # ## 4. One forward, one backward
 #
-# Look at GPipe's drawing once more, and count what rank 0 must keep: when its first backward comes, it has done all eight forwards. With
-# more microbatches the bubble shrinks and this heap grows. Must it?
+# Look at GPipe's drawing once more, and count the activations that rank 0 must keep: before its first
+# backward, it has done all eight forwards. With more microbatches the bubble shrinks, but this memory grows.
+# Can we avoid that?
 #
-# The rule in `at_most` has one number: how many microbatches a rank lets live. GPipe's is m. But rank 3 could send each microbatch back
-# at once; rank 2 needs one more than that to keep busy, and so on. So let the limit be p − rank: 4, 3, 2, 1.
+# The rule in `at_most` has one number: how many microbatches a rank keeps in flight. For GPipe it is m. But
+# rank 3 could do the backward of each microbatch immediately; rank 2 needs one microbatch more to keep busy,
+# and so on. So let the limit be p − rank: 4, 3, 2, 1.
 #
 # **Question.** How large will the bubble be with these limits, and with a limit of 1 on all ranks?
 
@@ -477,12 +491,14 @@ bubbles = {name: bubble(rows) for name, rows in planned.items()}
 compare(bubbles, formula, empty, "", "Bubble, as planned: 4 ranks, 8 microbatches", label="planned")
 
 # %% [markdown]
-# The same bubble as GPipe's, with at most four microbatches alive instead of all. The schedule is called **1F1B**: after the first few
-# forwards each rank does one forward and one backward in turns. With a limit of 1 it is the naive pipeline again.
+# The bubble is the same as GPipe's, with at most four microbatches in flight instead of all. The schedule is
+# called **1F1B**: after the first few forwards each rank alternates one forward and one backward. With a
+# limit of 1 it is the naive pipeline again.
 #
-# 1F1B does not shrink the bubble. It lets you have many microbatches, and *they* do. (1F1B comes from PipeDream. The original has no
-# pause between steps at all, so it has no bubble, but its gradients are those of older weights, of which it keeps several versions:
-# lecture 04's stale gradients. What everyone runs now is the variant that waits at the end of each step, the *flush*.)
+# 1F1B does not shrink the bubble. It allows many microbatches, and *they* shrink it. 1F1B comes from
+# PipeDream. The original has no pause between steps, so it has no bubble, but its gradients belong to older
+# weights, of which it keeps several versions: they are the stale gradients of lecture 04. Today's systems use
+# the variant that waits at the end of each step, with a *flush*.
 #
 # Move the sliders: how long does a step take if ranks have memory for 3 microbatches, or for 2? And does memory for more than p ever help?
 # Here a rank does a backward as soon as it can, and a forward only while it has memory for another microbatch. The
@@ -496,22 +512,24 @@ playgrounds.pipeline_schedules()
 # %% [markdown]
 # ### On real ranks
 #
-# Our functions run any order. This one, too?
+# Our functions run jobs in any order. Can they run this one, too?
 
 # %% tags=["raises-exception"]
 one_f_one_b_ran = on_ranks(one_f_one_b)
 
 # %% [markdown]
-# A deadlock, and the error explains it: rank 2 sends an activation down while rank 3 sends a gradient up. Both wait until the other one
-# receives, and neither will; ranks 1 and 0 wait behind them. `dist.send` returns when the receiver has asked for the message, even if it
-# has only four bytes. (That is Gloo. NCCL has buffers into which small messages fit, so on GPUs this cell may get through. Larger
-# messages get stuck there, too.)
+# This is a deadlock, and the error explains it: rank 2 sends an activation down while rank 3 sends a gradient
+# up. Each waits until the other one receives, and neither will; ranks 1 and 0 wait for them. On Gloo
+# `dist.send` returns only when the receiver has asked for the message, even if it has only four bytes. NCCL
+# has buffers for small messages, so on GPUs this cell may run through, but larger messages hang there, too.
 #
-# Many pages show pipelines with blocking `send` and `recv`, and for forward passes alone that is correct: each rank receives before it
-# sends, and no circle can close. GPipe is safe as well: first all messages go down, then all go up. In 1F1B neighbours send to each other
-# at the same time. (On a cluster you would see ranks that hang in `send`, and after half an hour a timeout.)
+# Many pages show pipelines with blocking `send` and `recv`. For forward passes alone that is correct: each
+# rank receives before it sends, so no cycle of waits can form. GPipe is safe as well: first all messages go
+# down, then all go up. In 1F1B neighbours send to each other at the same time. On a cluster you would see
+# ranks that hang in `send`, and a timeout after half an hour.
 #
-# The repair is to send without waiting, with `isend`. The rank goes on, and asks at the end of the step whether all has arrived.
+# The remedy is to send without waiting, with `isend`. The rank goes on, and waits for all its sends only at
+# the end of the step.
 
 # %%
 # %%ranks
@@ -524,9 +542,10 @@ def send(kind, x, dst):
 
 
 # %% [markdown]
-# Why two groups? On Gloo one would do. NCCL puts all messages between two ranks of one group into *one* queue on the GPU, where an
-# `isend` that waits for its receiver holds up whatever comes behind it: the same deadlock, on the GPU. With a group for each direction
-# there are two queues. (The other way out is `batch_isend_irecv`, which lets a send and a receive go at the same time.)
+# Why two groups? On Gloo one would be enough. NCCL puts all messages between two ranks of one group into
+# *one* queue on the GPU, where an `isend` that waits for its receiver blocks all later messages: the same
+# deadlock, on the GPU. With a group for each direction there are two queues. Another solution is
+# `batch_isend_irecv`, which starts a send and a receive at the same time.
 
 # %%
 one_f_one_b_ran = on_ranks(one_f_one_b)
@@ -537,10 +556,9 @@ schedule(one_f_one_b_ran, "1F1B, as 4 ranks ran it", "ms")
 print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}, alive at most: {most}")
 
 # %% [markdown]
-# ### What is alive
+# ### Activation memory
 #
-# We count microbatches; what they cost are bytes. Torch tells whenever autograd keeps a tensor for the backward pass, and `Kept` adds up
-# what is kept at the same time, without the weights, which are there anyway.
+# So far we counted microbatches; now we count their bytes. Torch reports every tensor that autograd keeps for the backward pass, and `Kept` adds up the tensors that are kept at the same time. It leaves out the weights, which are in memory anyway.
 #
 # **Question.** A microbatch has 16 rows, so an activation takes 64 KiB. Autograd keeps the input of the matrix multiplication and that of
 # GELU. How many KiB are kept at most on ranks 0 and 2, under GPipe and under 1F1B?
@@ -593,19 +611,21 @@ world.execute("do['F'] = forward")
 print("microbatches alive at most, on ranks 0 to 3:", counted)
 
 # %% [markdown]
-# GPipe: m on every rank. 1F1B: p − rank, or m if that is less. (On the last rank a microbatch is half as large again, because of the
-# loss.) And more microbatches are smaller ones: under 1F1B a rank never keeps more than p of them, however large m is, so the
-# activations of a *fixed* batch get fewer as m grows; under GPipe they are always those of the whole batch. (The GPipe paper keeps only
-# the inputs of a stage and computes the rest again in the backward pass: `torch.utils.checkpoint.checkpoint(stage, x,
-# use_reentrant=False)`.)
+# GPipe keeps m microbatches on every rank. 1F1B keeps p − rank, or m if that is less. On the last rank a
+# microbatch needs half as much memory again, because of the loss. More microbatches are also smaller ones.
+# Under 1F1B a rank never keeps more than p of them, so the activations of a *fixed* batch shrink as m grows;
+# under GPipe they are always those of the whole batch. The GPipe paper keeps only the inputs of a stage and
+# recomputes the rest in the backward pass: `torch.utils.checkpoint.checkpoint(stage, x,
+# use_reentrant=False)`.
 #
 # ### Your own schedule
 #
-# Here you can put in your own function. The placeholder does one microbatch after the other; the functions of the exercise fit. If the
-# orders of two ranks contradict each other, the drawing stops where no rank can go on, and on the ranks it is a deadlock that says who
-# waits for what. (Then run the cell with `new_group` again before you go on: a deadlock takes the groups with it.) If neighbours go
-# through the microbatches in different orders, nothing complains, and gradients meet the wrong activations: that is why the third cell
-# compares.
+# Replace this function with your own schedule, for example the one from the exercise. As it stands it
+# finishes each microbatch before it starts the next. If the orders of two ranks contradict each other, the
+# drawing stops where no rank can go on, and the ranks report a deadlock. In that case run the cell with
+# `new_group` again before you go on, because a deadlock closes the groups. If neighbours process the
+# microbatches in different orders, there is no error, but gradients meet the wrong activations: that is why
+# the third cell compares them.
 
 
 # %%
@@ -626,10 +646,9 @@ schedule(on_ranks(my_orders, 8, 10, 20), "Your schedule, as 4 ranks ran it", "ms
 print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}")
 
 # %% [markdown]
-# ## 5. Messages that nobody waits for
+# ## 5. Overlapping messages
 #
-# So far messages were small. 2048 tokens of width 1024 in float32 are 8 MiB, and take a while. A rank that receives, computes and sends,
-# one after the other, does not compute in that while; and sender and receiver both wait for the same message.
+# So far messages were small. 2048 tokens of width 1024 in float32 are 8 MiB, and take some time. A rank that receives, computes and sends in sequence is idle during both transfers, and sender and receiver both wait for the same message.
 
 
 # %%
@@ -650,8 +669,9 @@ def blocking():
 
 
 # %% [markdown]
-# Overlapped, the send goes on while the rank computes the next microbatch, and the *receive* of the next one is asked for before the
-# rank begins with this one. It needs a second buffer, since into the first one nobody may write while it is read.
+# In the overlapped version, the send continues while the rank computes the next microbatch, and the rank
+# starts the *receive* of the next microbatch before it computes the current one. It needs a second buffer,
+# since the first one must not be overwritten while it is read.
 
 
 # %%
@@ -727,24 +747,26 @@ blocking()
 overlapped()
 
 # %% [markdown]
-# Blocking, each of the seven microbatches behind the first keeps a rank in the middle from computing for two messages, one in and one
-# out; with the three messages of the way through the ranks that makes 17. Overlapped, only these three are left; the thin bars are
-# messages in flight while the rank computes. What a laptop takes beyond the formula are its cores: all messages that are under way
-# share them, which a network card would not need.
+# In the blocking version, each of the seven microbatches after the first costs a rank in the middle two
+# messages, one in and one out. With the three messages on the way through the ranks that makes 17. In the
+# overlapped version only these three are left; the thin bars are messages in flight while the rank computes.
+# A laptop takes longer than the formula, because all messages in flight share its cores; a network card would
+# not need them.
 #
-# `isend` alone is half of it. A message needs both ends: if the receiver asks only when it is done with the last microbatch, the transfer
-# begins only then.
+# `isend` alone is only half of the solution. A message needs both ends: if the receiver asks for it only when
+# it is done with the last microbatch, the transfer begins only then.
 #
-# Does order survive? Yes: messages from one rank to one other arrive in the order in which they were sent, also asynchronous ones. Two
-# rules come with handles: do not touch the tensor before `wait`, and do not throw the handle away. Ours are kept until the end of the
-# step, and with them every tensor that was sent; in the exercise that would be too much memory.
+# Is the order preserved? Yes: messages from one rank to another arrive in the order in which they were sent,
+# even asynchronous ones. Handles come with two rules: do not touch the tensor before `wait`, and do not throw
+# the handle away. Here we keep them until the end of the step, and with them every tensor that was sent; in
+# the exercise that would take too much memory.
 
 # %% [markdown]
 # ## 6. How small is a microbatch?
 #
-# More microbatches, less bubble. Why not one row each? First a layer that really computes, without any sleeping, of width 4096: its
-# 64 MiB of weights are more than the caches of most CPUs hold. They have to be read for a microbatch of one row just as for one of
-# 128.
+# More microbatches mean a smaller bubble. Why not use one row each? We first time a layer that really
+# computes, without any sleeping. Its width is 4096, and its 64 MiB of weights are more than the caches of
+# most CPUs hold. They have to be read for a microbatch of one row just as for one of 128.
 #
 # **Question.** By what factor does the time *per row* grow, from microbatches of 128 rows to microbatches of 1 row?
 
@@ -776,11 +798,11 @@ yours = {1: slower_per_row and slower_per_row * per_row[128]}
 compare(per_row, None, yours, "µs", "Time per row of one layer's forward, by the rows of a microbatch")
 
 # %% [markdown]
-# Lecture 01 called it arithmetic intensity: with few rows, a layer reads weights and hardly computes with them. (Where 2 rows do worse
-# than 1: one row is a matrix times a vector, for which CPU libraries have a routine of its own.) On a GPU the launch of each kernel comes
-# on top, and every message has its latency.
+# The reason is arithmetic intensity (lecture 01): with few rows, a layer reads its weights and hardly
+# computes with them. If 2 rows do worse than 1, that is because CPU libraries have a special routine for a
+# matrix times a vector. On a GPU each job also needs kernel launches, and every message has its latency.
 #
-# So a job takes a + b/m: a fixed part, and its share of the work. A step is m + p − 1 slots of that:
+# So a job takes a + b/m: a fixed part, and its share of the work. A step has m + p − 1 slots of this length:
 #
 # $$T(m) = (m + p - 1)\left(a + \frac{b}{m}\right), \qquad \text{smallest for } m = \sqrt{(p-1)\,b/a}$$
 #
@@ -801,27 +823,31 @@ title = "A step of 1F1B, 4 ranks: a forward takes 2 + 80/m ms, a backward twice 
 compare(measured, formula, step_ms, "ms", title)
 
 # %% [markdown]
-# With few microbatches, bubble; with many, overhead. The formula's best is √(3 · 80/2) ≈ 11, and the valley is flat: 8 and 16 are about
-# equally good. The part that the formula leaves out grows with m: two messages for each microbatch and boundary.
+# Few microbatches have a large bubble, many have a large overhead. By the formula the best m is √(3 · 80/2) ≈
+# 11, and the minimum is flat: 8 and 16 are about equally good. The formula leaves out the messages, two for
+# each microbatch and boundary, and their time grows with m.
 #
-# On real models the microbatch is made as small as keeps the GPU efficient, often a single sequence, and m follows from the batch:
-# m = batch / (replicas · microbatch). A pipeline wants m to be several times p. When the batch does not have that many microbatches, the
-# bubble stays, and a larger batch costs training (lecture 04, section 8).
+# In practice you make the microbatch as small as possible without making the GPU inefficient, often a single
+# sequence, and m follows from the batch: m = batch / (replicas · microbatch). A pipeline wants m to be
+# several times p. When the batch does not have that many microbatches, the bubble stays, and a larger batch
+# costs training (lecture 04, section 8).
 
 # %% [markdown]
 # ## 7. Interleaved: several chunks a rank
 #
 # *Optional: only the optional parts of the exercise need it.*
 #
-# The bubble comes from filling and emptying, p − 1 slots, and a slot is the time of one *stage*. So make stages shorter: give each rank
-# v **chunks** of the model instead of one. Of eight layers, rank 0 takes layers 0 and 4, rank 1 layers 1 and 5. A microbatch goes round
-# the ranks twice, and each stop is half as long:
+# The bubble comes from filling and emptying, p − 1 slots, and a slot is the time of one *stage*. So make
+# stages shorter: give each rank v **chunks** of the model instead of one. Of eight layers, rank 0 takes
+# layers 0 and 4, rank 1 layers 1 and 5. A microbatch goes round the ranks twice, and each job is half as
+# long:
 #
 # $$\text{bubble} = \frac{p-1}{v\,m+p-1}$$
 #
-# A rank sends p microbatches through its first chunk, then these through its second, then the next p. It has to begin with more forwards
-# than before, to have enough in store: 2(p − rank − 1) + (v − 1) p of them before it goes over to one forward, one backward. m must be a
-# multiple of p. (Now the third entry of a job counts, its chunk. The exercise's pairs do without, since the order tells it.)
+# A rank sends p microbatches through its first chunk, then the same ones through its second, then the next p.
+# It has to begin with more forwards than before: 2(p − rank − 1) + (v − 1) p of them before it alternates one
+# forward and one backward. m must be a multiple of p. Now the third entry of a job matters, its chunk. The
+# exercise's pairs do not need it, since the order determines the chunk.
 
 
 # %%
@@ -895,14 +921,15 @@ compare(sent, {"1F1B": 1, "interleaved": 2}, rank_1_sends, "MiB", "Sent by rank 
 print(f"a step: 1F1B {duration(deep_ran):.0f} ms, interleaved {duration(two_chunks_ran):.0f} ms")
 
 # %% [markdown]
-# The bubble should go from 3/11 to 3/19, and the price is on the other two figures: rank 0 keeps 1 + (p − 1)/(pv) times as much alive,
-# and v times as many messages go round, now also from the last rank to the first. Megatron-LM trains like this. It pays where links are
-# quick enough for the messages and v is small.
+# The bubble should go from 3/11 to 3/19, and the other two figures show the price: rank 0 keeps 1 + (p −
+# 1)/(pv) times as many activations, and there are v times as many messages, now also from the last rank to
+# the first. Megatron-LM trains like this. It pays off if links are fast enough for the messages, and for
+# small v.
 
 # %% [markdown]
 # ## 8. The slowest stage
 #
-# All formulas said "p *equal* stages".
+# All formulas assumed p *equal* stages.
 #
 # **Question.** Rank 1's stage takes twice as long as the others, 40 and 80 ms. How long is a step of GPipe, which was 660 ms?
 
@@ -924,21 +951,24 @@ print(
 )
 
 # %% [markdown]
-# Everyone works at the pace of the slow stage: m times the slowest, and once through the others. A quarter more work in all, and nearly
-# three quarters more time. So layers are dealt out as evenly as can be. Six layers on four ranks are 2, 2, 1, 1 at best; and the first
-# stage's embedding and the last one's output layer and loss count as layers, too. Balance *time*, not numbers, and measure it.
+# All ranks work at the pace of the slow stage: a step takes m times the slowest stage, plus once the others.
+# That is a quarter more work in all, but nearly three quarters more time. So distribute layers as evenly as
+# possible. Six layers on four ranks are 2, 2, 1, 1 at best; and the first stage's embedding and the last
+# one's output layer and loss count as layers, too. Balance *time*, not numbers of layers, and measure it.
 
 # %% [markdown]
 # ## 9. One sequence, cut by tokens
 #
 # *Optional: the exercise does not need it.*
 #
-# A long sequence may be all that fits in memory: the batch is one, and there is nothing to cut into microbatches. But in a model with
-# *causal* attention, a token depends on earlier tokens only. So rank 0 can pass on the first tokens while it computes the next ones: a
-# pipeline over the **tokens of one sequence**. That is TeraPipe.
+# If only one long sequence fits in memory, the batch is one, and cannot be cut into microbatches. But in a
+# model with *causal* attention, a token depends only on earlier tokens. So rank 0 can pass on the first
+# tokens while it computes the next ones. This pipeline over the **tokens of one sequence** is called
+# TeraPipe.
 #
-# Each piece needs, in each layer, the keys and values of all earlier pieces, which the rank has kept. Backward, the pieces go in reverse:
-# a piece's keys and values have got all of their gradient only when every later piece has gone back.
+# In each layer, each piece needs the keys and values of all earlier pieces, which the rank keeps. In
+# backward, the pieces go in reverse order: the gradient of a piece's keys and values is complete only when
+# every later piece has done its backward.
 
 
 # %%
@@ -1024,22 +1054,25 @@ for attention in alone:
 print(f"{difference([stages[0].module], [alone[rank]]):.0e}")
 
 # %% [markdown]
-# The gradients of the whole sequence, from pieces. All pieces stay alive until the turn, as in GPipe: the last must go back first.
+# The pieces give the gradients of the whole sequence. All pieces stay in flight until the last forward, as in
+# GPipe, because the last piece must go back first.
 #
-# Here all pieces take the same time. In a real model a late piece looks at more keys than an early one and takes longer, so equal
-# pieces make unequal slots; TeraPipe chooses the lengths, the first pieces longer than the last, by dynamic programming. It goes
-# together with microbatches. (In *ring attention* each rank keeps a part of the sequence for all layers, and keys and values travel
-# around a ring.)
+# Here all pieces take the same time. In a real model a late piece attends to more keys than an early one and
+# takes longer, so equal pieces make unequal slots; TeraPipe chooses the lengths by dynamic programming, and
+# makes the first pieces longer than the last. It can be combined with microbatches. In *ring attention*, by
+# contrast, each rank keeps a part of the sequence for all layers, and keys and values are sent around a ring.
 
 # %% [markdown]
 # ## 10. torch.distributed.pipelining
 #
 # *Optional: the exercise does not need it.*
 #
-# Torch brings all of these schedules. A `PipelineStage` has one stage's module; a schedule takes stages, the number of microbatches and
-# the loss function; `step` is forward and backward of a whole batch. Rank 0 gives the inputs, the last rank the targets.
+# Torch has all of these schedules. A `PipelineStage` has one stage's module; a schedule takes stages, the
+# number of microbatches and the loss function; `step` is forward and backward of a whole batch. Rank 0 gives
+# the inputs, the last rank the targets.
 #
-# Torch calls our modules, so the watching moves into the module: a hook notes where a backward begins and one where it ends.
+# Torch calls our modules, so we record the jobs inside the module: one hook records where a backward begins,
+# another where it ends.
 
 # %%
 # %%ranks
@@ -1123,26 +1156,28 @@ print(f"{predicted(torch_over_ours, about='time of torch over ours', was=ratio)}
 compare(steps, {"ours": 660, "torch": 660}, None, "ms", "A step of 1F1B, 4 ranks, 8 microbatches")
 
 # %% [markdown]
-# The same boxes, and the same gradients: the same sums, in the same order. Torch sends a forward's result together with the request for a
-# gradient, in one `batch_isend_irecv`, and waits for both before it goes on: its answer to the deadlock of section 4. It divides the
-# gradients by m for you (`scale_grads`), which our loss did.
+# The boxes are the same, and so are the gradients, because the sums are added in the same order. Torch avoids
+# the deadlock of section 4 in another way: it sends a forward's result together with the request for a
+# gradient, in one `batch_isend_irecv`, and waits for both before it goes on. It divides the gradients by m
+# for you (`scale_grads`); we divided the loss.
 #
-# There are `ScheduleGPipe`, `Schedule1F1B`, `ScheduleInterleaved1F1B` (a rank gives a list of stages) and several without bubbles;
-# `pipeline()` cuts a model for you at `split_spec`. It is the library that torchtitan trains with. Before using it on a new model: the
-# comparison with one process that each section here has made.
+# There are `ScheduleGPipe`, `Schedule1F1B`, `ScheduleInterleaved1F1B` (a rank gives a list of stages) and
+# several without bubbles; `pipeline()` cuts a model for you at `split_spec`. torchtitan trains with this
+# library. Before you use it on a new model, compare with one process, as each section here has done.
 
 # %% [markdown]
-# ## 11. Stretch: a backward in two halves
+# ## 11. A backward in two halves
 #
 # *Optional: only the optional parts of the exercise need it.*
 #
-# Why does rank 2 wait for rank 3's backward? For the gradient of its *input*. But a backward computes two things, and nobody waits for
-# the second, the gradient of the *weights*: it is needed only when the optimizer steps. So split the job:
+# Why does rank 2 wait for rank 3's backward? It needs the gradient of rank 3's *input*. But a backward also
+# computes the gradient of the *weights*, which no other rank needs: it is used only in the optimizer's step.
+# So split the job:
 #
-# - **B**: the gradient of the input, to be sent at once,
-# - **W**: the gradient of the weights, whenever there is time, for instance where the bubble was.
+# - **B**: the gradient of the input, which is sent immediately,
+# - **W**: the gradient of the weights, computed whenever there is time, for instance in the bubble.
 #
-# Torch's `backward` has an argument for it, `inputs`: where gradients shall be accumulated, and nowhere else.
+# Torch's `backward` has an argument for that, `inputs`: it accumulates gradients only in these tensors.
 
 
 # %%
@@ -1168,8 +1203,8 @@ stages = [Stage(layer(rank))]
 takes["W"] = 20
 
 # %% [markdown]
-# The rule: as 1F1B, but a W as soon as more than `rank` of them wait. The last rank puts off the most, because all others wait for the
-# gradients that it sends.
+# The rule is that of 1F1B, with a W as soon as more than `rank` of them are pending. The last rank postpones
+# the most, because all others wait for the gradients that it sends.
 #
 # **Question.** Forward, B and W take one tick each; 1F1B's backward took two. How large is the bubble now?
 
@@ -1204,17 +1239,19 @@ compare(measured, formula, empty, "", "Bubble, 4 ranks, 8 microbatches; backward
 print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}, alive at most: {most}")
 
 # %% [markdown]
-# A third of the bubble: (p − 1) ticks instead of 3 (p − 1). The price: a microbatch stays alive until its W, so the last ranks keep as
-# many as the first one, p. This is schedule ZB-H1 of *Zero bubble pipeline parallelism*. With twice as many alive the rest goes, too,
-# and the steps fit into each other without a gap, if the optimizer does not have to wait for all ranks (for the norm of the gradient,
-# say). Our W does a little of B's work again (GELU's derivative); a real implementation keeps it.
+# The bubble shrinks to a third: (p − 1) ticks instead of 3 (p − 1). The price is memory: a microbatch stays
+# in flight until its W, so the last ranks keep as many as the first one, p. This is schedule ZB-H1 of *Zero
+# bubble pipeline parallelism*. With twice as many microbatches in flight the rest of the bubble disappears,
+# too, and successive steps follow each other without a gap, as long as the optimizer does not have to wait
+# for all ranks, for instance for the norm of the gradient. Our W repeats a little of B's work, GELU's
+# derivative; a real implementation keeps it.
 #
 # In torch these are `ScheduleInterleavedZeroBubble` and `ScheduleZBVZeroBubble`; `ScheduleDualPipeV` is of the family.
 
 # %% [markdown]
 # ## 12. When pipelines?
 #
-# | | bubble, share of the step | microbatches alive, rank i | messages |
+# | | bubble, share of the step | microbatches in flight, rank i | messages |
 # |---|---|---|---|
 # | naive | (p − 1)/p | 1, of the whole batch | 1 |
 # | GPipe | (p − 1)/(m + p − 1) | m | 1 |
@@ -1222,33 +1259,39 @@ print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}, alive at
 # | interleaved, v chunks | (p − 1)/(vm + p − 1) | on rank 0 × (1 + (p − 1)/(pv)) | × v |
 # | split backward (F = B = W) | (p − 1)/(3m + p − 1) | at most p | 1 |
 #
-# **For them**: little traffic, between neighbours only, so they work over slow links and across machines. The model is divided in
-# memory: weights, gradients, optimizer state. Nothing inside a layer changes, so any layers will do.
+# **For them**: little traffic, between neighbours only, so they work over slow links and across machines. The
+# model is divided in memory: weights, gradients, optimizer state. Nothing inside a layer changes, so it works
+# with any kind of layer.
 #
-# **Against them**: the bubble, unless there are many microbatches. Equal stages must be found. Schedules, their bookkeeping and their
-# deadlocks; libraries hide most of it. And latency: more stages make no single microbatch faster.
+# **Against them**: there is a bubble, unless there are many microbatches. You have to find equal stages.
+# Schedules need bookkeeping and can deadlock, but libraries hide most of that. And more stages do not make a
+# single microbatch faster.
 #
-# A rule of thumb: tensor parallelism inside a machine with quick links, pipelines across machines, data parallelism over what is left.
-# A mesh holds the three together: `init_device_mesh("cpu", (data, pipeline, tensor), mesh_dim_names=("data", "pipeline", "tensor"))`,
-# and `mesh["tensor"].get_group()` is one rank's group.
+# A rule of thumb: use tensor parallelism inside a machine with fast links, pipelines across machines, and
+# data parallelism over the remaining ranks. A mesh holds the three together: `init_device_mesh("cpu", (data,
+# pipeline, tensor), mesh_dim_names=("data", "pipeline", "tensor"))`, and `mesh["tensor"].get_group()` is one
+# rank's group.
 #
 # **Before a long run**
 #
 # - Compare gradients with one process, with a model of a few layers and with *this* schedule; try p = 2 and m < p.
-# - Draw what the ranks did. A bubble larger than the formula's has a reason: an uneven stage, or messages that somebody waits for.
+# - Draw a timeline of the ranks. A bubble larger than the formula's has a reason: an uneven stage, or
+#   messages for which a rank waits.
 # - **Shared weights.** When the embedding on the first stage is also the output layer on the last, both have a gradient, and the two must
 #   be added: an all-reduce between two ranks.
-# - **Dropout and batch statistics** see microbatches now. Each rank seeds its own; a recomputed forward needs the same seed again.
-# - **The loss** is on the last rank. Send it to whoever logs.
-# - **Checkpoints**: each rank writes its own stage; no rank has it all.
+# - **Dropout and batch statistics** now work on microbatches. Each rank has its own seed; a recomputed
+#   forward needs the same seed again.
+# - **The loss** is on the last rank. Send it to the rank that logs.
+# - **Checkpoints**: each rank writes its own stage; no rank has the whole model.
 
 # %% [markdown]
 # ## 13. The model that learns to write, cut along its depth
 #
-# Lectures 04 to 06 have trained a transformer of 1.3 million parameters on the text of this course (`fourranks/learner/model.py`, a page
-# of code). It is a list of six layers: an embedding, four blocks, and a head. Four stages of one block each, the embedding with the
-# first and the head with the last, are four slices of that list. Torch's 1F1B trains them (section 10), with the 16 rows of a batch in 8
-# microbatches. Nothing is pretended here: the four ranks share the cores of your machine.
+# Lectures 04 to 06 have trained a transformer of 1.3 million parameters on the text of this course
+# (`fourranks/learner/model.py`, a page of code). It is a list of six layers: an embedding, four blocks, and a
+# head. Four stages of one block each, the embedding with the first and the head with the last, are four
+# slices of that list. Torch's 1F1B trains them (section 10), with the 16 rows of a batch in 8 microbatches.
+# Here all computation is real: the four ranks share the cores of your machine.
 #
 # **Question.** The model's width is 160, and each of the 16 rows has 64 characters. How many MiB will rank 1 send in a step, to both
 # neighbours together?
@@ -1311,8 +1354,8 @@ compare(
 )
 
 # %% [markdown]
-# We draw the losses, which the last rank knows, over those of earlier lectures. Where lecture 04 has not been run beside this notebook,
-# rank 0 trains alone first.
+# We draw the losses, which the last rank knows, over those of earlier lectures. If you have not run lecture
+# 04 here, rank 0 first trains alone.
 
 # %%
 from fourranks.figures import strategies
@@ -1339,8 +1382,9 @@ finding(
 )
 
 # %% [markdown]
-# All curves lie on one another: batch, storage, width and depth have been cut, and it is one training each time. A pipeline adds up the
-# gradients of 8 microbatches one after another, where one process adds up 16 rows.
+# All curves lie on top of one another: we have cut the batch, the storage, the width and the depth, and each
+# time it was the same training. A pipeline adds up the gradients of 8 microbatches one after another, where
+# one process adds up 16 rows.
 #
 # No rank has the whole model. The names of the weights say which layer they belong to, so the four dictionaries together are one:
 
@@ -1358,9 +1402,10 @@ writer.load_state_dict({name: tensor for part in world.pull("state") for name, t
 print(write(writer, corpus, "The pipeline ", seed=7))
 
 # %% [markdown]
-# **Train it with yours** (optional). Paste the cells of the exercise that define `one_f_one_b_schedule`, `run_pipeline` and what they use
-# into this cell, and return the two functions. With `None` nothing happens. The exercise's pipelines carry tensors of one shape at every
-# border, the first one too, so here a character enters as a vector.
+# **Train it with yours** (optional). Paste the cells of the exercise that define `one_f_one_b_schedule`,
+# `run_pipeline` and what they use into this cell, and return the two functions. With `None` nothing happens.
+# In the exercise's pipelines all stages receive tensors of the same shape, even the first one, so here each
+# character enters as a vector.
 
 
 # %%
@@ -1404,8 +1449,9 @@ else:
 # %% [markdown]
 # ## How good were your predictions?
 #
-# The next cell divides each number that you predicted by what was found. Your predictions are kept beside this notebook, in the folder
-# `.fourranks`; when you change one and run its cells again, the last one counts.
+# The next cell compares each number that you predicted with the result of the run. Your predictions are kept
+# beside this notebook, in the folder `.fourranks`. If you change a prediction and run its cells again, the
+# last one counts.
 
 # %%
 review()
@@ -1413,20 +1459,24 @@ review()
 # %% [markdown]
 # ## We saw
 #
-# - **Microbatches** turn an assembly line that runs one station at a time into one in which all work. Forward sends activations down,
-#   backward sends gradients up, and the sum is one process's gradient.
-# - **Schedules drawn, then run**: GPipe and 1F1B have the same bubble, interleaving and split backwards have less; real ranks did what
-#   the drawing said, and spent the rest of their time on messages.
-# - **Alive**: m under GPipe, p − rank under 1F1B, whose neighbours send to each other at the same time and must not wait for it.
-#   `isend` and `irecv`, asked for early, let messages travel while a rank computes.
-# - **Torch's** 1F1B draws the same picture, with the same gradients; and tokens of one sequence can be a pipeline's microbatches.
+# - **Microbatches** turn an assembly line in which one station works at a time into one in which all work.
+#   Forward sends activations down, backward sends gradients up, and the sum is the gradient of one process.
+# - **Schedules drawn, then run**: GPipe and 1F1B have the same bubble; interleaved schedules and split
+#   backwards have a smaller one. Real ranks followed the drawing, and spent the rest of their time on
+#   messages.
+# - **In flight**: m microbatches under GPipe, p − rank under 1F1B. In 1F1B neighbours send to each other at
+#   the same time, so their sends must not block. `isend` and `irecv`, started early, overlap messages with
+#   computation.
+# - **Torch's** 1F1B draws the same picture, with the same gradients. Pieces of one sequence can also be a
+#   pipeline's microbatches.
 # - **The model that learns to write**, as four stages: the curve that every other strategy has drawn, too.
 #
-# **Your turn**: [the exercise](../../exercises/07_pipeline_parallelism/exercise.ipynb). You write the schedules, measure their bubble
-# without ranks, and run them with any number of stages and microbatches, with overlap and without a deadlock; and if you like, interleave
-# them, and split the backward pass.
+# **Your turn**: [the exercise](../../exercises/07_pipeline_parallelism/exercise.ipynb). You write the
+# schedules, measure their bubble without ranks, and run them with any number of stages and microbatches, with
+# overlap and without a deadlock. Optionally you interleave them, and split the backward pass.
 #
-# **Next**: batch, width and depth are cut, each by itself. Large trainings cut along all three at the same time.
+# **Next**: so far we cut batch, width and depth separately. Large training runs cut along all three at the
+# same time.
 #
 # **Sources and further reading.** [Stanford CS336 (spring 2025), lecture
 # 8](https://github.com/stanford-cs336/spring2025-lectures) · [Stanford CS229S (fall

@@ -19,34 +19,38 @@
 # You will
 #
 # - number ranks on a mesh, and make a process group for each line of it,
-# - trade memory for computing: forget activations, and compute them again,
+# - trade memory for computation: discard activations, and compute them again,
 # - write one training step for every mesh of 4 or 8 ranks, with the losses of one process,
 # - predict time and memory of a step on a cluster you do not have, and search for the best plan,
-# - for those who want more: cut the sequence, and send tokens to experts.
+# - optionally cut the sequence, and send tokens to experts.
 #
 # 5 to 6 hours · 1 to 8 ranks (the checks start their own) · Gloo, no GPU needed
 #
 # [The lecture](../../lectures/08_three_d_parallelism/lecture.ipynb) has the ideas; here you build them. [Notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 
 # %% [markdown]
-# ## Rules of the game
+# ## Rules
 #
-# **Allowed** is everything in `torch.distributed`, but not `torch.distributed.device_mesh`, `torch.distributed.tensor`, `torch.distributed.nn`, `torch.distributed._functional_collectives`, `torch.distributed.pipelining`,
-# `torch.distributed.fsdp`, `torch.nn.parallel`, `torch.utils.checkpoint.checkpoint`, `fourranks.plan` and `fourranks.learner.on_mesh`, which hold the answers. Where a check runs your code, they are not
-# there, and the check watches what the ranks really send. In cells of your own you may compare with anything on your machine.
+# **You may use** everything in `torch.distributed`, but not `torch.distributed.device_mesh`,
+# `torch.distributed.tensor`, `torch.distributed.nn`, `torch.distributed._functional_collectives`,
+# `torch.distributed.pipelining`, `torch.distributed.fsdp`, `torch.nn.parallel`,
+# `torch.utils.checkpoint.checkpoint`, `fourranks.plan` and `fourranks.learner.on_mesh`, which contain the
+# answers. They are missing when a check runs your code, and the check watches what the ranks really send. In
+# cells of your own you may compare with anything on your machine.
 #
 # **Parallel must equal serial.** The checks train the same model on the same batches in one process and compare every loss.
 #
-# **Bring what you have.** Your answers to exercises 06 and 07 are parts of this one: copy a function or class into the cell that needs it.
+# **Reuse your code.** You need your answers to exercises 06 and 07 here: copy a function or class into the
+# cell that needs it.
 #
-# Four names are given. `Mesh??` or `ModelConfig??` in a cell of its own shows the source.
+# Four names are given. Run `Mesh??` or `ModelConfig??` in a cell of its own to see the source.
 #
 # | name | is |
 # |---|---|
-# | `Mesh` | this rank's place: `data_group`, `pipeline_group`, `tensor_group`, its position in each (`data_rank`, `pipeline_rank`, `tensor_rank`), and a dict `state` for what it keeps between steps |
+# | `Mesh` | this rank's place: `data_group`, `pipeline_group`, `tensor_group`, its position in each (`data_rank`, `pipeline_rank`, `tensor_rank`), and a dict `state` for the values that it keeps between steps |
 # | `ModelConfig` | the model's size (`characters`, `width`, `heads`, `blocks`), `num_microbatches`, `learning_rate`, `seed` |
 # | `whole_model(config)` | the model of the lectures in float64, an `nn.Sequential`: an embedding, the blocks, a head. The same config gives the same parameters on every rank |
-# | `share(model, config, rank, ranks, enter, leave)` | a tensor-parallel rank's share of it, again an `nn.Sequential`: in each block some heads and some hidden units, all the rest replicated. `enter` is applied to what goes into attention and MLP, `leave` to the partial sum that comes out |
+# | `share(model, config, rank, ranks, enter, leave)` | a tensor-parallel rank's share of it, again an `nn.Sequential`: in each block some heads and some hidden units, all the rest replicated. `enter` is applied to the input of attention and MLP, `leave` to the partial sum that they output |
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
@@ -84,13 +88,13 @@ from fourranks.learner.model import share
 #
 # | | |
 # |---|---|
-# | groups | the members of each differ in one coordinate alone, in ascending order |
-# | raises | `ValueError` when data · pipeline · tensor is not the number of ranks, with both numbers |
+# | groups | the members of each differ in one coordinate only, and are in ascending order |
+# | raises | `ValueError` when data · pipeline · tensor is not the number of ranks; its text has both numbers |
 #
 # **Budget:** `dist.new_group` once for each line of the mesh: p·t data groups, d·t pipeline groups, d·p tensor groups.
 #
-# `dist.new_group(ranks)` has two rules. *Every* rank calls it, also those that are not members; and all ranks make the same calls in the same order. A rank that is no member
-# gets no group.
+# `dist.new_group(ranks)` has two rules. *Every* rank calls it, even those that are not members; and all ranks
+# make the same calls in the same order. A rank that is not a member gets no group.
 #
 # <details><summary>Hint 1</summary>
 # <code>itertools.product(range(data), range(pipeline), range(tensor))</code> gives the coordinates of all ranks, in the order of ranks.
@@ -130,7 +134,7 @@ def group_along(axis: int, places: list[tuple[int, ...]]) -> dist.ProcessGroup:
 
 
 # %% [markdown]
-# See it on eight ranks. Which ranks does rank 5 average gradients with?
+# Try it on eight ranks. With which ranks does rank 5 average gradients?
 
 
 # %%
@@ -172,12 +176,13 @@ check.build_mesh(build_mesh, meshes=((1, 2, 4), (2, 1, 2), (3, 2, 1), (1, 8, 1),
 # <!-- END SOLUTION -->
 
 # %% [markdown]
-# ## 2. Forget, and compute again
+# ## 2. Discard, and compute again
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 45 minutes**
 #
-# A layer keeps what its backward needs. *Activation checkpointing* keeps only the layer's input, and does the forward once more when backward arrives: memory of one tensor a layer, for a third more
-# computing.
+# A layer keeps the tensors that its backward needs. *Activation checkpointing* keeps only the layer's input,
+# and repeats the forward when backward reaches the layer. That takes the memory of one tensor a layer, and a
+# third more computation.
 #
 # `checkpointed(function, *args)` returns what `function(*args)` returns.
 #
@@ -185,14 +190,17 @@ check.build_mesh(build_mesh, meshes=((1, 2, 4), (2, 1, 2), (3, 2, 1), (1, 8, 1),
 # |---|---|
 # | `args` | tensors or anything else; the result is a tensor, or a tuple of tensors |
 # | gradients | those of a plain call, for the arguments and for all parameters that the function uses, **also when no argument requires a gradient** |
-# | random numbers | the second forward draws what the first has drawn. Numbers that are drawn after it are what they would be without it |
+# | random numbers | the second forward draws the same numbers as the first. Numbers drawn later are the same as without checkpointing |
 # | under `torch.no_grad()` | a plain call |
 #
-# **Budget:** between forward and backward nothing of the function's intermediate results is alive; the function is called once in forward and once in backward.
+# **Budget:** between forward and backward none of the function's intermediate results is in memory; the
+# function is called once in forward and once in backward.
 #
-# Two ways lead there. Either write a `torch.autograd.Function`: forward runs the function without a graph, backward runs it again with one, and goes back through that. Or use
-# `torch.autograd.graph.saved_tensors_hooks(pack, unpack)`: autograd calls `pack` with each tensor that it wants to keep, and `unpack` with what pack has returned when it needs the
-# tensor. `pack` may return the tensor's number, and `unpack` may compute everything again.
+# There are two ways to do that. Either write a `torch.autograd.Function`: forward runs the function without a
+# graph, backward runs it again with one, and goes back through that. Or use
+# `torch.autograd.graph.saved_tensors_hooks(pack, unpack)`: autograd calls `pack` with each tensor that it
+# wants to keep, and, when it needs the tensor, `unpack` with the object that `pack` returned. `pack` may
+# return the tensor's number, and `unpack` may compute everything again.
 #
 # <details><summary>Hint 1: random numbers</summary>
 # <code>torch.get_rng_state()</code> before the first forward, <code>torch.set_rng_state(state)</code> before the second, inside <code>with torch.random.fork_rng(devices=[])</code>, which puts
@@ -234,7 +242,7 @@ def checkpointed(function: Callable, *args: object) -> object:
 
 
 # %% [markdown]
-# When is the layer computed? And is the gradient the same as without?
+# When is the layer computed? And is the gradient the same as without checkpointing?
 
 # %%
 layer, calls = nn.Sequential(nn.Linear(64, 256), nn.GELU(), nn.Dropout(0.5), nn.Linear(256, 64)), []
@@ -272,11 +280,11 @@ check.checkpointed(checkpointed, num_layers=(2, 5), seed=2802)
 # | | |
 # |---|---|
 # | `batch` | `(inputs, targets)`, this data-parallel rank's rows of the batch: two int64 tensors (rows, context). **Only the first stage has inputs and only the last has targets**; elsewhere they are filled with −1. All ranks of a tensor group have the same rows |
-# | microbatches | cut the rows into `num_microbatches` equal parts, `tensor.chunk` does it |
+# | microbatches | the rows in `num_microbatches` equal parts, as `tensor.chunk` cuts them |
 # | stages | the blocks are divided evenly, in order; the embedding is on the first stage, the head on the last |
 # | shares | heads and hidden units are divided over the tensor group by `share`; embedding, norms and head are replicated there |
 # | loss | `mean_loss(scores, targets)` of the lectures; the loss of a step is its mean over the whole batch, before the step |
-# | the step | parameter −= learning_rate · gradient. Plain, for a reason: Adam divides a gradient by its own size, and would hide a gradient that is twice too large |
+# | the step | parameter −= learning_rate · gradient. It is plain SGD for a reason: Adam divides a gradient by its own size, and would hide a gradient that is twice too large |
 # | returns | the loss of the whole batch as a Python float, **on every rank** |
 #
 # **Budget**, for each rank:
@@ -290,8 +298,9 @@ check.checkpointed(checkpointed, num_layers=(2, 5), seed=2802)
 # Four test cells follow, each with other meshes: you can go one axis at a time.
 #
 # <details><summary>Hint 1: the idea</summary>
-# Each axis has its own place in the step. The tensor axis is inside the blocks: in <code>enter</code> and <code>leave</code>. The pipeline axis is between
-# stages: what a stage is given, and what it hands on. The data axis comes after the last backward: average the gradients. On an axis of one rank nothing has to be done.
+# Each axis has its own place in the step. The tensor axis is inside the blocks, in <code>enter</code> and
+# <code>leave</code>. The pipeline axis is between stages, in their inputs and outputs. The data axis comes
+# after the last backward: average the gradients. On an axis with one rank nothing has to be done.
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
 # <pre>at the first call: take this rank's share of the model, and cut its stage out of it
@@ -432,7 +441,8 @@ def receive(config: ModelConfig, shape: torch.Size, group: dist.ProcessGroup, st
 
 
 # %% [markdown]
-# Try it on four ranks before the checks do: eight steps on one and the same batch, under three meshes. Are the losses equal, and do they fall?
+# Try it on four ranks before you run the checks: eight steps on the same batch, under three meshes. Are the
+# losses equal, and do they fall?
 
 
 # %%
@@ -486,8 +496,11 @@ check.train_step(train_step, meshes=((1, 2, 3), (2, 1, 4), (4, 2, 1), (2, 2, 2))
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 2 (graded by hand).** On a mesh of 2 × 2 × 2 one process, rank 3, is stopped by its operating system in the middle of a step: it does not die, and it does nothing more. (a) Which ranks wait first, and in which
-# call? Name them by group. (b) Which ranks wait next, and in the end? (c) Every rank's trace shows a call that is not over. How do you find rank 3 from these eight calls, without looking at rank 3 itself?
+# **Question 2 (graded by hand).** On a mesh of 2 × 2 × 2 the operating system stops one process, rank 3, in
+# the middle of a step: the process does not die, but it makes no more progress. (a) Which ranks wait first,
+# and in which call? Name them by group. (b) Which ranks wait next, and in the end? (c) Every rank's trace
+# shows a call that has not finished. How do you find rank 3 from these eight calls, without looking at rank 3
+# itself?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "a_mesh_that_waits", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 2**
@@ -592,8 +605,9 @@ check.estimate_step(estimate_step, cases=60, seed=2807)
 # %% [markdown]
 # `best_plan(model, cluster)` returns the plan that fits into the cluster's memory and takes the least `seconds`.
 #
-# - Go through every plan that is possible: all sizes of the axes, all numbers of microbatches that divide, with and without recompute. For 1,024 GPUs these are some thousands.
-# - If none fits, raise a `ValueError` with the GB that a GPU has and the least that a plan takes.
+# - Go through every possible plan: all sizes of the axes, all numbers of microbatches that divide, with and
+#   without recompute. For 1,024 GPUs there are some thousands.
+# - If none fits, raise a `ValueError` with the GB that a GPU has and the least that any plan needs.
 
 
 # %% nbgrader={"grade": false, "grade_id": "best_plan", "locked": false, "schema_version": 3, "solution": true, "task": false}
@@ -635,7 +649,9 @@ check.best_plan(best_plan, cases=12, seed=2808)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# Now use it: a model of 22 billion parameters on a node of eight H100s, and one of 175 billion on 1,024 of them. `fourranks plan` knows more than your model: kernels that do not fill the GPU, overlap, ZeRO-3. Does it choose alike?
+# Now use it: a model of 22 billion parameters on a node of eight H100s, and one of 175 billion on 1,024 of
+# them. `fourranks plan` models more than yours: kernels that do not fill the GPU, overlap, ZeRO-3. Does it
+# choose the same plans?
 
 # %%
 from fourranks.plan import cluster as paper
@@ -682,12 +698,14 @@ for name, num_gpus, per_node, num_sequences in (("gpt-22b", 8, 8, 64), ("gpt3-17
 # <!-- END SOLUTION -->
 
 # %% [markdown]
-# ## 5. For those who want more: a sequence that is cut
+# ## 5. Optional: cut the sequence
 #
 # **Difficulty** ●●●●○ · **Importance** ●●●○○ · **about 60 minutes** · optional
 #
-# A sequence of a million tokens does not fit on one GPU. *Context parallelism* cuts it: rank r has tokens r·s to (r+1)·s − 1, with their q, k and v. But each query has to look at every key before it. In *ring
-# attention* (2310.01889) the blocks of k and v go round a ring: in N − 1 turns every rank has seen every block, and has never held more than one or two.
+# A sequence of a million tokens does not fit on one GPU. *Context parallelism* cuts it: rank r has tokens r·s
+# to (r+1)·s − 1, with their q, k and v. But each query has to look at every key before it. In *ring
+# attention* (2310.01889) the blocks of k and v go round a ring: after N − 1 turns every rank has used every
+# block, but never held more than one or two.
 #
 # `ring_attention(q, k, v, group, causal=True)`: q, k and v are this rank's blocks, (batch, heads, s, width of a head) in float64 here. The result is the attention of this rank's queries over the whole sequence, as
 # `F.scaled_dot_product_attention` gives it: scores q·kᵀ/√(width of a head), softmax over all keys that a query may see, times v. With gradients for q, k and v.
@@ -700,8 +718,10 @@ for name, num_gpus, per_node, num_sequences in (("gpt-22b", 8, 8, 64), ("gpt3-17
 # A <code>torch.autograd.Function</code> whose forward passes a tensor to the next rank, and whose backward passes the gradient to the one before. All else autograd can do itself.
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
-# Query i of rank r stands at r·s + i, key j of the block of rank o at o·s + j. After turn n the block is that of rank (r − n) mod N. Masked scores are −inf, and a block may be masked as a whole: rank 0 must use it all the same, or autograd would not pass its gradient
-# on, and the next rank would wait for ever. Start with the own block: there no query is without a key.
+# Query i of rank r stands at r·s + i, key j of the block of rank o at o·s + j. After turn n the block is that
+# of rank (r − n) mod N. Masked scores are −inf, and a block may be masked as a whole: rank 0 must use it all
+# the same, or autograd would not pass its gradient on, and the next rank would wait forever. Start with the
+# rank's own block, in which every query has a key.
 # </details>
 # <details><summary>Hint 3: a part of the solution</summary>
 # <code>dist.batch_isend_irecv</code> of an isend to the next and an irecv from the one before, with <code>group_peer=</code>. <code>torch.stack((k, v))</code> makes one message of two.
@@ -769,7 +789,7 @@ check.ring_attention(ring_attention, world_sizes=(2, 5, 8), seed=2809)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# ## 6. For those who want more: experts
+# ## 6. Optional: experts
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●○○ · **about 40 minutes** · optional
 #
@@ -780,17 +800,18 @@ check.ring_attention(ring_attention, world_sizes=(2, 5, 8), seed=2809)
 # | | |
 # |---|---|
 # | tokens for this rank's expert | those of rank 0 first, then those of rank 1, and so on; each rank's in the order in which it has them |
-# | `combine(outputs)` | a function that is called on every rank with what the expert made of them, row for row; it returns the outputs for this rank's own tokens (n, width), in their own order |
+# | `combine(outputs)` | a function that is called on every rank with the expert's outputs for these tokens, row by row; it returns the outputs for this rank's own tokens (n, width), in their original order |
 #
-# With gradients: for the tokens, and for whatever the expert computes with.
+# Both have gradients: for the tokens, and for the parameters of the expert.
 #
-# **Budget:** a token goes to its expert's rank and back, once forward and once backward. Besides that only numbers of tokens. At most six collectives in all.
+# **Budget:** a token is sent to its expert's rank and back, once in forward and once in backward. Apart from
+# that only numbers of tokens are sent. At most six collectives in all.
 #
 # <details><summary>Hint 1: sorting</summary>
 # <code>order = assignment.argsort(stable=True)</code> puts tokens of one expert together; <code>torch.bincount(assignment, minlength=N)</code> counts them. <code>results[order] = sorted_results</code> puts them back.
 # </details>
 # <details><summary>Hint 2: sizes</summary>
-# <code>dist.all_to_all_single(output, input, output_split_sizes, input_split_sizes, group=group)</code>. What arrives is known only after the numbers have been exchanged, by an all-to-all of N integers.
+# <code>dist.all_to_all_single(output, input, output_split_sizes, input_split_sizes, group=group)</code>. A rank knows the sizes of its output only after the ranks have exchanged the numbers of tokens, by an all-to-all of N integers.
 # </details>
 # <details><summary>Hint 3: gradients</summary>
 # An all-to-all as a <code>torch.autograd.Function</code>: its backward is an all-to-all with the two lists of sizes swapped.
@@ -849,7 +870,7 @@ check.dispatch_to_experts(dispatch_to_experts, world_sizes=(2, 5, 8), seed=2810)
 # ## What you have now
 #
 # - You gave every rank a place on a mesh, with a group for each axis.
-# - You traded memory for computing, and kept the random numbers honest.
-# - You trained one model on every mesh, with the same losses, and held each axis to its bytes.
+# - You traded memory for computation, and reproduced the random numbers.
+# - You trained one model on every mesh, with the same losses, and within the budget of bytes of each axis.
 # - You predicted steps on a thousand GPUs, and let a program choose the plan.
 # - Perhaps you cut a sequence and sent tokens to experts: the fourth and the fifth axis.

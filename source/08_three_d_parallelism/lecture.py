@@ -13,14 +13,16 @@
 # %% [markdown]
 # # 08 3D parallelism: put it together
 #
-# **Batch, width and depth can each be cut. Which cuts does a large training take, how many of each, and who decides?**
+# **Batch, width and depth can each be cut. Which cuts does a large training run need, how many of each, and
+# how do you choose?**
 #
 # You will
 #
 # - place four and eight real ranks on a mesh, each in three groups at the same time,
 # - train the model that learns to write under five meshes, with one and the same loss curve, and count the bytes of each axis,
-# - trade memory for computing with activation checkpointing,
-# - see budgets of memory and time for a thousand GPUs, and let a program choose the plan; hold its predictions against published runs,
+# - trade memory for computation with activation checkpointing,
+# - see budgets of memory and time for a thousand GPUs, let a program choose the plan, and compare its
+#   predictions with published runs,
 # - cut a sequence over a ring of ranks, and send tokens to experts.
 #
 # 90 minutes · 4 and 8 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
@@ -51,18 +53,19 @@ ledger.answers(remembered)
 # %% [markdown]
 # ## 1. A mesh: three groups for every rank
 #
-# Four cuts are known by now, and each has an axis:
+# You know three of these four cuts by now; section 9 adds the fourth. Each has an axis:
 #
-# | cut | every rank has | what travels | how much of it |
+# | cut | every rank has | sent | how much |
 # |---|---|---|---|
-# | batch (data) | the whole stage, other rows | gradients, or shards of weights and gradients | once a step, P parameters |
+# | batch (data) | the whole stage, different rows | gradients, or shards of weights and gradients | once a step, P parameters |
 # | width (tensor) | a part of every layer | activations | four all-reduces a layer and microbatch |
 # | depth (pipeline) | some layers | activations | one message a microbatch in each direction |
-# | sequence (context) | other tokens of every sequence | keys and values | once round a ring, each layer |
+# | sequence (context) | different tokens of every sequence | keys and values | once round a ring, each layer |
 #
-# To combine them, number the ranks on a **mesh**. On a mesh of data × pipeline × tensor = 2 × 2 × 2 each of eight ranks has three coordinates, and
-# belongs to three groups: the ranks that differ from it in one coordinate alone. A rank averages gradients with its data group, sends activations along its pipeline group, and
-# sums partial sums in its tensor group. Torch makes all groups in one call.
+# To combine them, number the ranks on a **mesh**. On a mesh of data × pipeline × tensor = 2 × 2 × 2 each of
+# eight ranks has three coordinates, and belongs to three groups: each contains the ranks that differ from it
+# in one coordinate only. A rank averages gradients with its data group, sends activations along its pipeline
+# group, and sums partial sums in its tensor group. Torch makes all groups in one call.
 #
 # **Question.** Ranks are numbered row by row, the tensor coordinate the fastest. Which ranks share a data group with rank 5?
 
@@ -88,7 +91,8 @@ for number, groups in enumerate(places):
 print(predicted(with_rank_5, about="data group of rank 5", was=places[5]["data"]), places[5]["data"])
 
 # %% [markdown]
-# Are these really separate groups? Each rank contributes its number to a sum along each axis. One `all_reduce` for each axis, on all eight ranks at the same time:
+# Are these really separate groups? To see it, each rank contributes its number to a sum along each axis: one
+# `all_reduce` for each axis, on all eight ranks at the same time.
 
 # %%
 # %%ranks
@@ -98,15 +102,18 @@ for axis in axes:
     print(f"{axis}: sum {total.item():.0f}", end="   ")
 
 # %% [markdown]
-# Why is the tensor coordinate the fastest? Launchers number the GPUs of a node one after the other, so neighbours in number are neighbours on NVLink. The axis with
-# the most traffic, none of which can hide, gets the nearest ranks. `init_device_mesh` numbers in the order in which you name the axes. Megatron-LM and torchtitan put the
-# pipeline in front of data: its messages are the smallest, so it may cross the slowest links.
+# Why does the tensor coordinate change fastest? Launchers number the GPUs of a node consecutively, so
+# neighbouring numbers are neighbours on NVLink. The axis with the most traffic, none of which can be hidden,
+# gets the nearest ranks. `init_device_mesh` numbers in the order in which you name the axes. Megatron-LM and
+# torchtitan put the pipeline in front of data: its messages are the smallest, so it may cross the slowest
+# links.
 
 # %% [markdown]
 # ## 2. One model, five meshes, one loss curve
 #
-# `fourranks/learner/on_mesh.py` trains the model of the last lectures on any mesh: [read it](../../fourranks/learner/on_mesh.py), it has 130 lines, and every line that communicates names its axis. The exercise asks you to write
-# your own. What it does on each axis is what lectures 04, 06 and 07 did:
+# `fourranks/learner/on_mesh.py` trains the model of the last lectures on any mesh: [read
+# it](../../fourranks/learner/on_mesh.py), it has 130 lines, and every line that communicates names its axis.
+# The exercise asks you to write your own. On each axis it does the same as lectures 04, 06 and 07:
 #
 # - **data**: each data-parallel rank draws its own rows of the batch, and gradients are averaged once a step;
 # - **tensor**: each block has some of the heads and hidden units, with Megatron's f and g around attention and MLP;
@@ -195,10 +202,12 @@ finding(
 )
 
 # %% [markdown]
-# A mesh decides where numbers are and who sums them, not what is computed. What differs are last bits: sums in another order. AdamW makes such differences grow for a while, since
-# it divides a gradient by its own size.
+# A mesh decides where numbers are stored and which ranks sum them, not what is computed. Only the last bits
+# differ, because sums are in a different order. AdamW makes such differences grow for a while, since it
+# divides a gradient by its own size.
 #
-# The last mesh, 2 × 1 × 2, goes on for some more steps. Then the tensor shares of one data-parallel half make the whole model, and it writes.
+# The last mesh, 2 × 1 × 2, trains for some more steps. Then we join the tensor shards of one data-parallel
+# half to the whole model, and let it write.
 
 # %%
 # %%ranks
@@ -276,15 +285,19 @@ largest = {"this model": max(here, key=here.get), "100 times wider": max(wider, 
 print(f"{predicted(most_bytes)}{largest}")
 
 # %% [markdown]
-# Gradients grow with the square of the width and not with the batch; activations grow with the width and with the batch. So a model a hundred times wider on the same few rows sends
-# mostly gradients, and one with long sequences and large microbatches mostly activations. That, and which link an axis runs over, decides where to cut. (Formulas count whole parameters divided by p and t;
-# the embedding and the norms are on one stage, or on all tensor ranks, so bars and marks differ a little.)
+# Gradients grow with the square of the width and not with the batch; activations grow with the width and with
+# the batch. So a model a hundred times wider on the same few rows sends mostly gradients, and one with long
+# sequences and large microbatches mostly activations. That, and the link over which an axis runs, decides
+# where to cut. Bars and marks differ a little: the formulas divide all parameters by p and t, but the
+# embedding is on one stage only, and the norms are on all tensor ranks.
 
 # %% [markdown]
-# ## 4. Forget, and compute again
+# ## 4. Discard, and compute again
 #
-# What fills a GPU in training is often not the weights but the activations that wait for their backward (lecture 06, section on memory). There are three answers to a tensor that will be needed again: **store** it, **communicate** it (another
-# rank has it), or **recompute** it. *Activation checkpointing* keeps only each block's input, and runs the block's forward a second time when its backward comes.
+# In training, a GPU is often full not of weights but of activations that are kept for the backward pass
+# (lecture 06, section 7). A tensor that will be needed again can be **stored**, **communicated** from another
+# rank that has it, or **recomputed**. *Activation checkpointing* keeps only each block's input, and runs the
+# block's forward a second time when its backward comes.
 #
 # **Question.** The model above with a batch of 64 rows. By which factor do the activations shrink if each of the four blocks is checkpointed? And how much longer does a step take?
 
@@ -344,17 +357,25 @@ told = predicted(takes_longer, about="checkpointing takes longer by", was=again_
 print(f"{told}a step takes {again_s / stored_s:.2f} times as long; one more forward of three passes is 1.33")
 
 # %% [markdown]
-# What is left are the inputs of the blocks, and what embedding and head keep. On large models the numbers are larger: a layer stores sbh(34 + 5as/h) bytes without FlashAttention, its input 2sbh, so full recomputation
-# of a GPT-3 layer keeps 0.05 GB instead of 2.87 GB. **Selective** recomputation repeats only what is cheap and large, the attention scores: 34sbh are left, for a few per cent of computing. FlashAttention does that inside its kernel.
+# Only the inputs of the blocks are left, and the activations of embedding and head. On large models the
+# numbers are larger: without FlashAttention a layer stores sbh(34 + 5as/h) bytes, and its input 2sbh. So full
+# recomputation of a GPT-3 layer keeps 0.05 GB instead of 2.87 GB. **Selective** recomputation repeats only
+# the attention scores, which are large and cheap to compute: 34sbh are left, for a few percent more
+# computation. FlashAttention does that inside its kernel.
 #
-# Three rules. Random numbers must be the same the second time, or dropout drops other elements: torch saves and restores the generator's state. Collectives in a checkpointed block run twice: with tensor parallelism six all-reduces a layer instead of four. And a pipeline
-# that checkpoints keeps only inputs in flight, so it can afford more microbatches. In JAX the same is `jax.checkpoint`, also called `jax.remat`.
+# Remember three points. Random numbers must be the same the second time, or dropout drops different elements:
+# torch saves and restores the generator's state. Collectives in a checkpointed block run twice: with tensor
+# parallelism there are six all-reduces a layer instead of four. And a pipeline with checkpointing keeps only
+# inputs in flight, so it can afford more microbatches. In JAX the function is `jax.checkpoint`, also called
+# `jax.remat`.
 
 # %% [markdown]
 # ## 5. Budgets: memory, computing, communication
 #
-# A thousand GPUs do not fit on your desk, but on paper. `fourranks plan` ([how it predicts](../../docs/plan.md)) knows the formulas of all lectures so far. Here is GPT-3 with its 175 billion parameters, 1,536 sequences a step, on 1,024
-# H100s in nodes of eight. Every mesh has the same number of GPUs; what changes is where bytes and seconds go.
+# A thousand GPUs do not fit on your desk, but they fit on paper. `fourranks plan` ([how it
+# predicts](../../docs/plan.md)) has the formulas of all lectures so far. Here is GPT-3 with its 175 billion
+# parameters, 1,536 sequences a step, on 1,024 H100s in nodes of eight. Every mesh has the same number of
+# GPUs, but different shares of memory and time.
 #
 # **Question.** Tensor parallelism 8, and the pipeline from 1 to 32 stages. Which part of the *memory* shrinks fastest with the number of stages? And which part of the *time* grows?
 
@@ -421,7 +442,8 @@ told = predicted(grows, about="time that grows with stages", was="bubble")
 print(f"{told}the bubble: fewer microbatches for each pipeline would make it larger still")
 
 # %% [markdown]
-# The same with tensor parallelism from 1 to 8, where a slider leafs through the meshes. (Where no script runs you see all at once.)
+# The next figure does the same for tensor parallelism from 1 to 8, with a slider for the meshes. If your page
+# runs no scripts, you see all of them together.
 
 
 # %%
@@ -442,7 +464,8 @@ Player(overview, [(f"tensor {t}", budget(t)) for t in (1, 2, 4, 8)])
 # %% [markdown]
 # ## 6. A program that chooses
 #
-# Which strategy? People ask: does it fit? How fast are the links? What does it cost to implement, and can it be debugged? As ticks:
+# Which strategy should you choose? Ask: Does the model fit? How fast are the links? What does the strategy
+# cost to implement, and can you debug it? As a table:
 #
 # | | data | tensor | pipeline |
 # |---|---|---|---|
@@ -453,8 +476,11 @@ Player(overview, [(f"tensor {t}", budget(t)) for t in (1, 2, 4, 8)])
 # | little code to change | ✓ | – | – |
 # | easy to debug | ✓ | – | – |
 #
-# The rule of thumb follows: **data** parallelism as long as weights and activations fit; **tensor** parallelism inside a node; **pipelines** across nodes; data parallelism over what is left. A program can do better than a table,
-# since it can try everything: all sizes of all axes, microbatches, ZeRO stages, recompute. It predicts each, throws out what does not fit, and sorts. (The exercise has you write one.)
+# A rule of thumb follows: use **data** parallelism as long as weights and activations fit; **tensor**
+# parallelism inside a node; **pipelines** across nodes; and data parallelism over the remaining ranks. A
+# program can do better than a table, since it can try everything: all sizes of all axes, microbatches, ZeRO
+# stages, recomputation. It predicts time and memory of each plan, drops those that do not fit, and sorts the
+# rest. In the exercise you write such a program.
 #
 # **Question.** A node of four H100s, Llama 3 8B, 16 sequences of 8,192 tokens. Which plan is the fastest: data × pipeline × tensor, and which ZeRO?
 
@@ -473,7 +499,7 @@ told = f"data {chosen.data}, pipeline {chosen.pipeline}, tensor {chosen.tensor},
 print(predicted(four_gpus, about="plan for four H100s", was=told))
 
 # %% [markdown]
-# And for a thousand. The same from a terminal:
+# And for a thousand GPUs. You can run the same from a terminal:
 
 # %%
 # !fourranks plan --model gpt3-175b --gpus 1024 --gpu h100 --batch 1536 --top 4
@@ -498,20 +524,27 @@ finding(
 )
 
 # %% [markdown]
-# And your laptop? Its "links" are memory copies between processes that share the same cores, so no cut can make it faster: each mesh of section 2 does the same arithmetic and copies more. Cutting
-# pays where ranks have processors of their own.
+# And your laptop? Its "links" are memory copies between processes that share the same cores, so no cut can
+# make it faster: each mesh of section 2 does the same arithmetic and copies more. Cutting pays off only if
+# ranks have processors of their own.
 #
-# **What Alpa automates.** [Alpa](https://arxiv.org/abs/2201.12023) searches a larger space: not one (d, p, t) for the whole model but a cut for every operator. It separates *inter-operator* parallelism (stages, on slow links) from *intra-operator*
-# parallelism (how each tensor is sharded, on fast ones). For each possible stage and sub-mesh an integer program finds the shardings with the least communication; dynamic programming then puts stages together so that the slowest is as
-# fast as possible. The reason for both is the one above: experiments are slow, and the space is huge. GSPMD and torch's DTensor make the sharding a declaration; the choice is still yours.
+# **What Alpa automates.** [Alpa](https://arxiv.org/abs/2201.12023) searches a larger space: not one (d, p, t)
+# for the whole model but a cut for every operator. It separates *inter-operator* parallelism (stages, on slow
+# links) from *intra-operator* parallelism (how each tensor is sharded, on fast ones). For each possible stage
+# and sub-mesh an integer program finds the shardings with the least communication; dynamic programming then
+# combines stages so that the slowest is as fast as possible. It searches with a cost model because
+# experiments are slow, and the space is huge. With GSPMD and torch's DTensor you declare the sharding; the
+# choice is still yours.
 
 # %% [markdown]
 # ## 7. Is the paper right? Published runs
 #
-# A model that nobody has checked is an opinion. Korthikanti and others published eight steps of Megatron-LM on A100s, from 22 billion parameters on 8 GPUs to a trillion on 512, with full and with selective recomputation
-# ([table 5](https://arxiv.org/abs/2205.05198)). The bars are theirs, the marks are predicted.
+# An unchecked model is only an opinion. Korthikanti and others published the times of eight training steps of
+# Megatron-LM on A100s, from 22 billion parameters on 8 GPUs to a trillion on 512, with full and with
+# selective recomputation ([table 5](https://arxiv.org/abs/2205.05198)). The bars are their measurements, the
+# marks are predictions.
 #
-# **Question.** By how many per cent is a prediction off, on average over the eight?
+# **Question.** By how many percent is a prediction off, on average over the eight?
 
 # %%
 off_by = None  # your prediction, in per cent
@@ -551,14 +584,18 @@ told = predicted(off_by, about="error of the cost model in per cent", was=mean_e
 print(f"{told}mean error {mean_error:.1f} %, largest {100 * max(errors):.1f} %")
 
 # %% [markdown]
-# Six constants of the A100 were fitted, and these rows were among those that they were fitted to: agreement here shows that the *form* of the model can describe them. [docs/plan.md](../../docs/plan.md) has 92 rows of other people's
-# runs, says which were in no fit, and where the model is wrong: up to 50 %. `python -m benchmarks.plan` makes that table again.
+# Six constants of the A100 were fitted to published runs, and these rows were among them. So agreement here
+# shows only that the *form* of the model can describe them. [docs/plan.md](../../docs/plan.md) has 92 rows of
+# published runs. It says which of them were not used in the fit, and where the model is wrong: by up to 50 %.
+# `python -m benchmarks.plan` makes that table again.
 
 # %% [markdown]
 # ## 8. Ten lines of JAX
 #
-# In JAX you do not call collectives. You say how arrays are sharded over a mesh, and the compiler, XLA, inserts what is needed: the same decisions as in sections 1 to 3, as a declaration. It is how TPUs are
-# programmed, and Levanter, of Stanford's CRFM, trains language models like this. Here are a data × tensor mesh of four CPU devices and the MLP of lecture 06.
+# In JAX you do not call collectives. You declare how arrays are sharded over a mesh, and the compiler, XLA,
+# inserts the collectives: these are the same decisions as in sections 1 to 3. TPUs are programmed like this,
+# and Levanter, of Stanford's CRFM, trains language models in this way. Here are a data × tensor mesh of four
+# CPU devices and the MLP of lecture 06.
 
 # %%
 JAX = """
@@ -592,16 +629,22 @@ else:
     print("JAX is not installed here. To run this cell: pip install jax, and run it again.")
 
 # %% [markdown]
-# One all-reduce, where Megatron's g is: the rows of `down` are sharded, so each device has a partial sum. With several processes, `jax.distributed.initialize()` takes the address of process 0, the number of processes and the own
-# number, which are `MASTER_ADDR`, `WORLD_SIZE` and `RANK` of a torchrun job.
+# There is one all-reduce, in the place of Megatron's g: the rows of `down` are sharded, so each device has a
+# partial sum. With several processes, `jax.distributed.initialize()` takes the address of process 0, the
+# number of processes and the number of this process, like `MASTER_ADDR`, `WORLD_SIZE` and `RANK` of a
+# torchrun job.
 
 # %% [markdown]
 # ## 9. The fourth axis: context parallelism
 #
-# A sequence of a million tokens has activations that no GPU holds, whatever the batch. Cut it: rank r has tokens r·s to (r+1)·s − 1 of every sequence. Norms, projections and MLPs work on each token by itself. Attention does not: each query
-# needs every key. **Ring attention** keeps the queries where they are and sends blocks of keys and values around a ring. In N − 1 turns every rank has seen every block.
+# The activations of a sequence of a million tokens do not fit on any GPU, even with a batch of one. So cut
+# the sequence: rank r has tokens r·s to (r+1)·s − 1 of every sequence. Norms, projections and MLPs work on
+# each token separately. Attention does not: each query needs every key. **Ring attention** keeps the queries
+# where they are and sends blocks of keys and values around a ring. In N − 1 turns every rank has seen every
+# block.
 #
-# A softmax can be put together from pieces: each block gives, for every query, the largest score, the sum of exponentials, and the weighted values; a block with a larger score rescales what came before.
+# A softmax can be computed in pieces: each block gives, for every query, the largest score, the sum of
+# exponentials, and the weighted values; a block with a larger score rescales the results of earlier blocks.
 #
 # **Question.** Four ranks, 4 × 64 tokens. How many bytes of keys and values does a rank hold at most, compared with gathering them all? And how far is the result from one process?
 
@@ -655,17 +698,23 @@ print(
 print(f"{predicted(is_off_by, about='ring attention differs by', was=off)}from one process: {off:.0e}")
 
 # %% [markdown]
-# A language model may look back only. Then rank 0 needs no block but its own while rank N − 1 needs all: half of the work would be idle. Real implementations give every rank one block from the front and one from the back of the
-# sequence, so that all have equally much. And while a block is on its way, the one before is computed with: the ring hides behind arithmetic as soon as a block has enough tokens. Gradients take the ring too, in the other direction; the
-# exercise asks for them. (Ulysses does the same with all-to-alls: sequence-sharded before attention, head-sharded inside it.)
+# In a causal language model rank 0 needs only its own block, while rank N − 1 needs all blocks, so ranks
+# would be idle half of the time. Real implementations give every rank one block from the front and one from
+# the back of the sequence, so that all have the same work. While a block is being sent, the rank computes
+# with the previous one: the communication is hidden as soon as a block has enough tokens. Gradients also go
+# round the ring, in the other direction; the exercise asks for them. Ulysses achieves the same with
+# all-to-alls: tensors are sequence-sharded before attention, and head-sharded inside it.
 
 # %% [markdown]
 # ## 10. The fifth axis: experts
 #
-# A *mixture of experts* has, in place of each MLP, several of them, and a router sends each token to one or two. So the model has many times the parameters at the cost of one. With **expert parallelism** each rank has its own experts.
-# Tokens travel to their experts and back: two **all-to-alls** a layer, whose sizes are known only when the router has decided.
+# A *mixture of experts* replaces each MLP by several, and a router sends each token to one or two of them. So
+# the model has many times the parameters, but the computation of one MLP. With **expert parallelism** each
+# rank has its own experts. Tokens are sent to their experts and back with two **all-to-alls** a layer, whose
+# sizes are known only when the router has decided.
 #
-# **Question.** 64 tokens on each of four ranks, the router prefers expert 0 a little. Which share of the tokens stays on its rank? And how much longer than the average does the busiest expert compute?
+# **Question.** Each of four ranks has 64 tokens, and the router prefers expert 0 a little. What share of the
+# tokens stays on its rank? And how much longer than the average does the busiest expert compute?
 
 # %%
 stays, busiest = None, None  # your predictions: a share, a factor
@@ -708,13 +757,17 @@ print(
 )
 
 # %% [markdown]
-# Each token crosses the network twice forward and twice backward, to a rank that nobody knows in advance: no ring, no neighbours, every pair of ranks at the same time. So experts want the fastest links, and large trainings keep a token's experts
-# within few nodes. And everybody waits for the busiest expert: routers are trained with a loss that balances, and experts have a *capacity* beyond which tokens are dropped or sent on.
+# Each token crosses the network twice in forward and twice in backward, to a rank that is not known in
+# advance. There is no ring and there are no neighbours: all pairs of ranks communicate at the same time. So
+# experts need the fastest links, and large training runs keep a token's experts within few nodes. And all
+# ranks wait for the busiest expert. So routers are trained with a balancing loss, and experts have a
+# *capacity* beyond which tokens are dropped or sent to another expert.
 
 # %% [markdown]
-# ## 11. Three meshes deep in a deadlock
+# ## 11. A deadlock on a mesh
 #
-# With several groups a mistake does not stop where it was made. Rank 3 of a mesh 2 × 1 × 2 leaves out one all-reduce in its tensor group. Who waits for whom, in the end?
+# With several groups, a mistake has effects outside the group in which it was made. Rank 3 of a mesh 2 × 1 ×
+# 2 leaves out one all-reduce in its tensor group.
 #
 # **Question.** Which ranks wait in the end, and in which group does the first one wait?
 
@@ -733,26 +786,37 @@ if rank != 3:  # the mistake
 dist.all_reduce(gradient, group=mesh.data)
 
 # %% [markdown]
-# A wavefront: rank 2 waits in its tensor group for rank 3. Rank 3 has gone on and waits in its data group for rank 1, which has finished its tensor group and meets it there, so those two are done. Rank 0 waits in *its* data group, for rank 2. Two
-# ranks wait, in two groups, and the one that made the mistake is not among them: it has finished. On 1,024 GPUs the same wavefront reaches everybody within one step, and each of 1,024 logs tells of a different wait. What helps is to
-# look for the rank that is *not* in the call in which others wait for it. For jobs outside of notebooks torch's Flight Recorder has what it takes (lecture 09).
+# The deadlock spreads like a wave. Rank 2 waits in its tensor group for rank 3. Rank 3 has gone on to its
+# data group, where rank 1 joins it after its own tensor group, so those two finish. Rank 0 waits in *its*
+# data group for rank 2. Two ranks wait, in two groups, and the rank that made the mistake is not among them:
+# it has finished. On 1,024 GPUs the same wave reaches all ranks within one step, and 1,024 logs show
+# different waits. So look for the rank that is *not* in the call in which others wait for it. Outside of
+# notebooks torch's Flight Recorder shows that (lecture 09).
 
 # %% [markdown]
-# ## 12. What else large trainings combine
+# ## 12. What else large training runs combine
 #
 # - **Hybrid sharding.** FSDP inside a node, plain data parallelism between nodes: parameters are gathered over NVLink only, and each shard's gradients are all-reduced between the nodes. 8 GPUs a node divide the state by 8, not by N, and the slow network carries 1/8 of the gradients for each GPU.
-# - **Offloading.** Optimizer state, or even parameters, in the memory of the CPU: 12 bytes a parameter over PCIe, 55 GB/s measured on gen 5. For 8 billion parameters on 8 GPUs that is 12 GB a GPU and 0.22 s each way: bearable when a step takes several seconds.
-# - **Load balancing.** Stages that take equally long, experts that get equally many tokens, sequences of like lengths together.
+# - **Offloading.** Optimizer state, or even parameters, in the memory of the CPU: 12 bytes a parameter over
+#   PCIe, 55 GB/s measured on gen 5. For 8 billion parameters on 8 GPUs that is 12 GB a GPU and 0.22 s each
+#   way, which is acceptable when a step takes several seconds.
+# - **Load balancing.** Stages that take the same time, experts that get the same number of tokens, batches of
+#   sequences of similar length.
 # - **Mixed precision**: 16-bit activations and gradients on the wire, float32 masters. **Overlap**: gradients behind backward, gathers ahead of forward, messages behind other microbatches.
-# - **Fault tolerance**: with 10,000 GPUs something fails every few hours; lecture 09.
+# - **Fault tolerance**: with 10,000 GPUs something fails every few hours; see lecture 09.
 #
 # **PTD-P** is Megatron's name for pipeline, tensor and data together, DeepSpeed's is 3D parallelism: 530 billion parameters in MT-NLG were trained on 280 GPUs per replica, tensor 8 × pipeline 35, and 8 to 12 data-parallel replicas.
 #
-# **How to work.** Start with one GPU, until the loss falls. Measure. Add data parallelism, and compare losses. Add what the memory asks for, one axis at a time, and compare again with the mesh before. Profile before every decision. In production use FSDP2, torchtitan or
-# Megatron-LM rather than your own: you know now what they do, and can read their settings.
+# **How to work.** Start with one GPU, until the loss falls. Measure. Add data parallelism, and compare
+# losses. If memory is short, add other axes, one at a time, and compare with the previous mesh each time.
+# Profile before every decision. In production use FSDP2, torchtitan or Megatron-LM rather than your own code:
+# now you know what they do, and can read their settings.
 #
-# **Open questions.** GPUs do not sum in a fixed order, so two runs differ: how much determinism is worth which speed? Recompute or store: who decides for each tensor? Asynchronous point-to-point makes bookkeeping hard: which language would make schedules safe? Data flow or control flow: chips such as
-# Groq's and Cerebras' schedule everything at compile time, which wants static graphs, and experts are anything but static.
+# **Open questions.** GPUs do not sum in a fixed order, so two runs differ: how much speed should you give up
+# for determinism? How should a system decide, for each tensor, whether to recompute or to store it?
+# Asynchronous point-to-point communication makes bookkeeping hard: which programming language would make
+# schedules safe? Should chips be built for data flow or for control flow? Those of Groq and Cerebras schedule
+# everything at compile time, which needs static graphs, but mixtures of experts are not static.
 
 # %% [markdown]
 # ## How good were your predictions?
@@ -764,12 +828,17 @@ review()
 # ## We saw
 #
 # - **A mesh** gives every rank three groups; tensor parallelism gets the nearest ranks, since nothing hides its traffic.
-# - **Five meshes, one curve**: cuts change where numbers are, and not what is learned. Bytes along each axis were those of the formulas.
-# - **Checkpointing** keeps inputs only, for a third more computing.
-# - **A program chose plans** for 4 and for 1,024 GPUs, by predictions that we held against published runs, errors included.
-# - **Ring attention and experts** cut two more things, on real ranks, with one process's results. A deadlock in one group spreads through the others.
+# - **Five meshes, one curve**: cuts change where numbers are stored, not what the model learns. The bytes
+#   along each axis agreed with the formulas.
+# - **Checkpointing** keeps only inputs, for a third more computation.
+# - **A program chose plans** for 4 and for 1,024 GPUs, by predictions that we compared with published runs,
+#   errors included.
+# - **Ring attention and experts** cut the sequence and the experts, on real ranks, with the results of one
+#   process. A deadlock in one group spreads through the others.
 #
-# **Your turn**: [the exercise](../../exercises/08_three_d_parallelism/exercise.ipynb). You build the mesh, the training step for all meshes, the checkpoint, and the program that chooses; and if you like, ring attention with gradients, and experts.
+# **Your turn**: [the exercise](../../exercises/08_three_d_parallelism/exercise.ipynb). You build the mesh,
+# the training step for all meshes, the checkpoint, and the program that chooses, and optionally ring
+# attention with gradients, and experts.
 #
 # **Next**: [leave the notebook](../09_beyond_one_node/lecture.ipynb). The same code on several machines, and what happens when one of them dies.
 #

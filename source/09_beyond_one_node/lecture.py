@@ -19,8 +19,9 @@
 #
 # - save a cell as a program that torchrun starts, with nothing of this course in it,
 # - run it on two nodes, played by two torchrun agents on this machine, and read RANK, LOCAL_RANK and GROUP_RANK from the run,
-# - kill a process, and then a whole node, and watch the job go on from its checkpoint with the losses of an undisturbed run,
-# - find out where a job of processes hangs, with nothing but what torch itself records,
+# - kill a process, and then a whole node, and watch the job resume from its checkpoint with the losses of an
+#   undisturbed run,
+# - find out where a job hangs, using only the records of torch itself,
 # - profile a step with three mistakes in it, and read launch files for Slurm and Kubernetes line by line.
 #
 # 60 minutes · 4 ranks and 2 × 2 processes · Gloo on any laptop
@@ -52,13 +53,19 @@ ledger.answers(remembered)
 # %% [markdown]
 # ## 1. A cell becomes a program
 #
-# A notebook is for looking. A training that lasts for days is a program: a scheduler starts it, and starts it again after a failure, and nobody has to be there. What is new in the cell below has to do with that:
+# Notebooks are for exploring. A training run that lasts for days is a program: a scheduler starts it, and
+# restarts it after a failure, without your presence. The cell below has three additions for that:
 #
-# - It forms its process group from the environment: the launcher tells each process its `RANK`, the `WORLD_SIZE`, and where to meet. (On our ranks, which have a group already, `init_process_group` attaches to it.)
-# - It **begins where the last one ended**: a checkpoint has model, optimizer and step. One rank writes, under another name first, so that a crash in the middle of writing leaves the old checkpoint whole.
-# - Batch n is drawn from seed n. After a restart, even with another number of ranks, batch n is the same batch.
+# - It forms its process group from the environment: the launcher tells each process its `RANK`, the
+#   `WORLD_SIZE`, and the address of the rendezvous. Our ranks already have a group, so here
+#   `init_process_group` attaches to it.
+# - It **resumes where the last run ended**: a checkpoint has model, optimizer and step. One rank writes it,
+#   under a different name first, so that a crash in the middle of writing leaves the old checkpoint intact.
+# - Batch n is drawn from seed n. After a restart, even with a different number of ranks, batch n is the same
+#   batch.
 #
-# `%%ranks --save-script train.py` runs the cell and writes it to a file. It refuses a cell that uses what other cells define, and says which names those are.
+# `%%ranks --save-script train.py` runs the cell and writes it to a file. It refuses a cell that uses names
+# from other cells, and lists these names.
 
 # %%
 # %%ranks --save-script train.py
@@ -106,7 +113,7 @@ for step in range(first, steps):
 dist.destroy_process_group()
 
 # %% [markdown]
-# And a cell that leans on others?
+# And what about a cell that uses a name from another cell?
 
 # %% tags=["raises-exception"]
 # %%ranks --save-script evaluate.py
@@ -115,8 +122,9 @@ accuracy = evaluate(model, held_out)
 # %% [markdown]
 # ## 2. Two nodes
 #
-# On each machine of a job runs one **agent**, `torchrun`. It starts the processes of its machine, watches them, and meets the other agents at the **rendezvous**, an address that all of them know. There agents
-# agree who takes part, and each learns its number, the *group rank*. From that follow all names:
+# On each machine of a job runs one **agent**, `torchrun`. It starts the processes of its machine, watches
+# them, and meets the other agents at the **rendezvous**, an address that all of them know. There the agents
+# agree on the members of the job, and each gets its number, the *group rank*. These variables follow from it:
 #
 # | variable | is | two nodes of two |
 # |---|---|---|
@@ -126,7 +134,8 @@ accuracy = evaluate(model, held_out)
 # | `WORLD_SIZE`, `LOCAL_WORLD_SIZE` | how many, in the job and on the node | 4, 2 |
 # | `MASTER_ADDR`, `MASTER_PORT` | where the process group forms, chosen by the rendezvous | |
 #
-# Two agents on one machine are two nodes in all but the cable between them. `--nnodes 1:2` allows the job to run on one node as well: it is *elastic*.
+# Two agents on one machine behave like two nodes, except for the cable between them. `--nnodes 1:2` allows
+# the job to run on one node as well: it is *elastic*.
 #
 # **Question.** A job with `--nnodes 1:2 --nproc-per-node 2`. A *process* of node 1 is killed. What happens to the three others?
 
@@ -196,12 +205,14 @@ started = [line for number in (0, 1) for line in re.findall(r"^RANK=.*", log_of(
 print("\n".join(sorted(started)))
 
 # %% [markdown]
-# There LOCAL_RANK and RANK part: `torch.cuda.set_device(rank)` would ask for a GPU 3 on a node that has 0 and 1. (Which agent becomes node 0 is decided at the rendezvous. Names of machines and ranks need not go together.)
+# Here LOCAL_RANK and RANK differ: `torch.cuda.set_device(rank)` would ask for a GPU 3 on a node that has only
+# 0 and 1. The rendezvous decides which agent becomes node 0, so the order of the ranks need not follow the
+# names of the machines.
 
 # %% [markdown]
-# ## 3. One is killed on stage
+# ## 3. A process is killed
 #
-# Now SIGKILL for one process of node 1, as the system sends it when memory runs out.
+# Now we send SIGKILL to one process of node 1, as the operating system does when memory runs out.
 
 # %%
 victim = int(re.findall(r"^RANK=\d+ LOCAL_RANK=1 .*pid=(\d+)", log_of(1), re.MULTILINE)[-1])
@@ -214,16 +225,20 @@ print(f"{told}killed after step {before}; all four processes were started again 
 print("\n".join(re.findall(r"^(?:RANK|step).*", log_of(0), re.MULTILINE)[-6:]))
 
 # %% [markdown]
-# One process died, and **all** were started again. Collectives bind them together: the three others wait for the dead one in an all-reduce, and a process group cannot be mended while it runs. On Gloo they see their connection closed and raise; on
-# NCCL they would wait, until the watchdog's timeout ends them. Each agent then stops the processes that it has left, agents meet again, and the program begins at the checkpoint. What is lost are the steps since the last one.
+# One process died, and **all** were started again. The reason is the collectives: the three others wait for
+# the dead process in an all-reduce, and a process group cannot be repaired while it runs. On Gloo they see
+# their connection closed and raise; on NCCL they would wait until the watchdog's timeout ends them. Each
+# agent then stops its remaining processes, the agents meet again, and the program resumes from the
+# checkpoint. Only the steps since that checkpoint are lost.
 #
-# Three things to know, tried with torch 2.13:
+# Three things to know, all tried with torch 2.13:
 #
 # - `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` is set above. Without it a second attempt on Gloo can hang or fail, since the new process group finds the addresses of the old one in the store that agents and processes share.
 # - The rendezvous lives in one agent, the one on the endpoint's machine. If *that* machine dies, all other agents end with an error, and the scheduler has to start the job again.
 # - `--max-restarts` counts failures. A change of members, such as a node that comes or goes, does not count.
 #
-# **Question.** Now the whole node 1 dies, agent and all. How many ranks go on? And will the losses be those of the undisturbed run?
+# **Question.** Now the whole node 1 dies, with its agent. How many ranks continue? And will the losses be
+# those of the undisturbed run?
 
 # %%
 ranks_that_go_on, same_losses = None, None  # your predictions: a number, and "yes" or "no"
@@ -274,11 +289,17 @@ finding(
 )
 
 # %% [markdown]
-# It is so because the *global* batch stayed the same: 64 rows, by four or by two. If each rank kept 16 rows, a job on fewer nodes would train with a smaller batch, and its learning rate would be wrong for it. An elastic job
-# decides which it wants. (Last bits may differ, since sums come in another order.)
+# The losses agree because the *global* batch stayed the same: 64 rows, on four ranks or on two. Last bits may
+# differ, since sums are in a different order. If each rank kept 16 rows, a job on fewer nodes would train
+# with a smaller batch, and its learning rate would be wrong for it. In an elastic job you have to choose one
+# of the two.
 #
-# **Checkpoints of models that no rank has whole.** With FSDP, tensor or pipeline parallelism every rank writes its own shards, at the same time: `torch.distributed.checkpoint` (`dcp.save`, `dcp.load`), which can load them onto another
-# mesh. `dcp.async_save` writes while training goes on. How often? With a failure every M hours, and a checkpoint that takes c hours, the waste is least at about √(2·c·M) (Young's rule): for c = 1 minute and a failure every 4 hours that is every 22 minutes.
+# **Checkpoints of sharded models.** With FSDP, tensor or pipeline parallelism every rank writes its own
+# shards, at the same time. `torch.distributed.checkpoint` does that (`dcp.save`, `dcp.load`), and can load
+# them onto a different mesh. `dcp.async_save` writes while training continues. How often should you save?
+# With a failure every M hours, and a checkpoint that takes c hours, the least time is lost with an interval
+# of about √(2·c·M), which is Young's rule: for c = 1 minute and a failure every 4 hours, save every 22
+# minutes.
 
 # %%
 failure_hours, checkpoint_minutes = 4, 1  # change them
@@ -287,8 +308,11 @@ print(f"every {(2 * checkpoint_minutes / 60 * failure_hours) ** 0.5 * 60:.0f} mi
 # %% [markdown]
 # ## 4. Where does it hang?
 #
-# In the notebook a deadlock explains itself. A job of your own does not, but torch keeps a **Flight Recorder**: the last collectives of each process, with sequence number, sizes, and state. With `TORCH_FR_BUFFER_SIZE=2000` it is on, for NCCL and Gloo.
-# On NCCL, `TORCH_NCCL_DUMP_ON_TIMEOUT=1` writes it to files when the watchdog ends a process, and `torchfrtrace` (in torch) compares them. Here a timer in each process prints it after five seconds.
+# In the notebook a deadlock explains itself. In a job outside it does not, but torch has a **Flight
+# Recorder**: it keeps the last collectives of each process, with sequence number, sizes, and state.
+# `TORCH_FR_BUFFER_SIZE=2000` turns it on, for NCCL and Gloo. On NCCL, `TORCH_NCCL_DUMP_ON_TIMEOUT=1` writes
+# it to files when the watchdog ends a process, and `torchfrtrace` (in torch) compares them. Here a timer in
+# each process prints it after five seconds.
 #
 # **Question.** Four processes; one of them leaves out its fifth all-reduce, which is easy to do with an `if`. From the last entry of each recorder: how do you find it?
 
@@ -332,9 +356,12 @@ done = subprocess.run(command, env=recorder, capture_output=True, text=True, tim
 print("\n".join(sorted(re.findall(r"^rank.*", done.stdout, re.MULTILINE))))
 
 # %% [markdown]
-# Rank 2 is one collective behind: the others wait in number 8, and it has finished seven and waits in nothing. It left one out, but which? The numbers do not say, since all eight have the same shape: rank 2's fifth
-# call, in its step 5, met the others' fifth, in their step 4, and every sum from there on is **wrong without an error**. A hang is the lucky case. So compare the *numbers* first, group by group: the rank with the smallest is the one to look
-# at, and its stack tells the line. `py-spy dump --pid …` shows the stack of a process that is not prepared at all.
+# Rank 2 is one collective behind: the others wait in number 8, and it has finished seven and waits in none.
+# It left one out, but which? The numbers do not show it, since all eight have the same shape: rank 2's fifth
+# call, in its step 5, was matched with the others' fifth, in their step 4, and every sum from there on is
+# **wrong without an error**. You are lucky if such a job hangs. So first compare the *sequence numbers*,
+# group by group. Then look at the rank with the smallest number: its stack shows the line. `py-spy dump --pid
+# …` shows the stack of any process, without preparation.
 #
 # | symptom | first look |
 # |---|---|
@@ -342,7 +369,7 @@ print("\n".join(sorted(re.findall(r"^rank.*", done.stdout, re.MULTILINE))))
 # | ranks in different collectives of one group | the lines that they are in: an `if`, an exception that was caught, uneven data |
 # | one rank is missing | did it die? the agent's log, `dmesg` (out of memory), `nvidia-smi` (Xid errors) |
 # | one rank is slow, all wait for it | data loading, a hot GPU: compare times per rank, not means |
-# | different *numbers* but no hang | the same shapes in another order: `TORCH_DISTRIBUTED_DEBUG=DETAIL` |
+# | different *results* but no hang | the same shapes in a different order; `TORCH_DISTRIBUTED_DEBUG=DETAIL` finds it only if shape, dtype or operation differ |
 
 # %% [markdown]
 # ## 5. Slurm, line by line
@@ -378,9 +405,10 @@ print("\n".join(sorted(re.findall(r"^rank.*", done.stdout, re.MULTILINE))))
 #
 # - `--ntasks-per-node=1`: one *agent* a node. With 8 and torchrun you would start 64 processes on 8 GPUs.
 # - `--cpus-per-task`: data loaders need cores; 8 for each GPU are usual. `OMP_NUM_THREADS` keeps 8 ranks from starting 8 × 64 threads.
-# - `--requeue`: after a node failure Slurm puts the job back into the queue, and the program begins at its checkpoint. So the checkpoint must lie on a disk that all nodes see.
+# - `--requeue`: after a node failure Slurm puts the job back into the queue, and the program resumes from its
+#   checkpoint. So the checkpoint must be on a disk that all nodes share.
 # - `scontrol show hostnames` expands `node[01-02]`; the first name is where the agents meet. The port must be free and open between the nodes.
-# - `--rdzv-id`: two jobs on the same nodes must not meet each other.
+# - `--rdzv-id`: it keeps two jobs on the same nodes apart.
 # - `srun --label` puts the number of the node in front of each line of output.
 
 # %% [markdown]
@@ -435,16 +463,21 @@ print("\n".join(sorted(re.findall(r"^rank.*", done.stdout, re.MULTILINE))))
 #
 # - The **Service** without a cluster IP gives each pod a name: `train-0.train`, where the agents meet.
 # - `completionMode: Indexed` numbers the pods, and a pod that fails is started again under its own number.
-# - `/dev/shm` in memory: a container has 64 MB of shared memory by default, and NCCL and data loaders need more. The error of a missing one is a bus error, which says nothing.
+# - `/dev/shm` in memory: a container has 64 MB of shared memory by default, and NCCL and data loaders need
+#   more. Without it a process ends with a bus error, which does not name the cause.
 # - `nvidia.com/gpu: 8`: the whole node. Pods that share nodes share links, too.
-# - Not in it, and needed: a volume for checkpoints that all pods see; for InfiniBand the device plugin of your cluster, or traffic goes over TCP and nobody tells you.
+# - You also need two things that are not in this file: a volume for checkpoints that all pods share; and, for
+#   InfiniBand, the device plugin of your cluster. Without it traffic goes over TCP, with no warning.
 #
-# [Ray](https://docs.ray.io) and operators such as Kubeflow's trainer write such files for you. What they write are these lines.
+# [Ray](https://docs.ray.io) and operators such as Kubeflow's trainer do this set-up for you. Behind them are
+# settings like these.
 
 # %% [markdown]
 # ## 7. A profile with three mistakes in it
 #
-# A step is slower than it should be. `torch.profiler` says where the time goes, operation by operation, and `schedule(wait, warmup, active)` leaves out the first steps, which are others. Three mistakes are in this step. They are frequent ones.
+# This step is slower than it should be. `torch.profiler` shows where the time goes, operation by operation,
+# and `schedule(wait, warmup, active)` leaves out the first steps, which are not typical. The step contains
+# three frequent mistakes.
 
 # %%
 os.environ["KINETO_LOG_LEVEL"] = "99"  # the profiler says when it starts and stops
@@ -502,9 +535,13 @@ print(
 )
 
 # %% [markdown]
-# How to read it. **# of Calls** first: 512 calls of `addmm` a step where 8 layers have 8. Many small operations cost a fixed amount each, on a GPU a kernel launch of some µs, however small they are (3: rows one by one; a batch is one product). Then what has no
-# business in a step: `aten::tril`, `_softmax`, `_to_copy` of something that never changes (2: made anew each time; make it once). And what does *not* appear: the time between operations, in which Python works (1: `tolist` and back; on a GPU it would also wait for the device).
-# In [ui.perfetto.dev](https://ui.perfetto.dev) the trace shows that as gaps.
+# How to read it. Look at **# of Calls** first: there are 512 calls of `addmm` a step, but 8 layers need only
+# eight. Each small operation has a fixed cost, on a GPU a kernel launch of some µs. Mistake 3 processes rows one
+# by one, where a batch would be one product. Then look for operations that do not belong in a step:
+# `aten::tril`, `_softmax`, `_to_copy` of a tensor that never changes. Mistake 2 makes it again in every step;
+# make it once. Finally look for time that does *not* appear: the time between operations, in which Python
+# works. Mistake 1 is `tolist` and back; on a GPU it would also wait for the device. In
+# [ui.perfetto.dev](https://ui.perfetto.dev) that time shows as gaps in the trace.
 
 # %%
 mask = torch.ones(256, 256).tril().softmax(-1)
@@ -559,7 +596,7 @@ print(
 # %% [markdown]
 # Profile a single rank first, then compare ranks: the slowest one sets the pace, and the others show it as time in a collective. In the notebook `trace.to_chrome("trace.json")` writes all ranks' communication into one file for Perfetto.
 #
-# **Memory** has a recorder as well. On a GPU, around a step that runs out of it:
+# **Memory** has a recorder as well. Use it on a GPU, around a step that runs out of memory:
 #
 # ```python
 # torch.cuda.memory._record_memory_history(max_entries=100_000)
@@ -568,8 +605,10 @@ print(
 # torch.cuda.memory._record_memory_history(enabled=None)
 # ```
 #
-# The page shows each allocation as a band over time, with the stack of the line that made it: weights and state as bands that never end, activations as a mountain that backward takes down again (the saw of lecture 05), and what climbs from step to step, which is a leak.
-# A list that keeps `loss` instead of `loss.item()` is the usual one: each loss holds its whole graph.
+# The page shows each allocation as a band over time, with the stack of the line that made it. Weights and
+# optimizer state are bands that never end; activations are a mountain that backward takes down again, as in
+# the saw of lecture 05. Memory that climbs from step to step is a leak. The usual cause is a list that keeps
+# `loss` instead of `loss.item()`: each loss holds its whole graph.
 
 # %%
 if torch.cuda.is_available():
@@ -584,15 +623,23 @@ else:
 # %% [markdown]
 # ## 8. The first hour on a rented 4×H100
 #
-# A rented machine costs by the minute, and not every one is what it says. In this order:
+# A rented machine costs money by the minute, and not every one is as advertised. Proceed in this order:
 #
-# 1. **Look** (5 minutes). `nvidia-smi` : four GPUs, nobody else's processes, no errors. `nvidia-smi topo -m`: NV18 between all pairs, or is it PCIe? Which driver?
-# 2. **Is it fit?** `fourranks doctor`: GPUs, links, NCCL, shared memory, open files, bandwidth, each with what to do. The cell below shows it here.
-# 3. **Measure** (10 minutes). `make gpu` in this repository, or `all_reduce_perf -b 8 -e 1G -f 2 -g 4` of nccl-tests: busbw about 80 % of 450 GB/s for large sizes. Half of that: a slow link; a tenth: no NVLink.
-# 4. **One GPU** (15 minutes): your program on one GPU, 50 steps. Loss falls? Tokens per second, and the share of peak: 6·P·tokens a second over 989 TFLOP/s.
-# 5. **Four GPUs** (10 minutes): the same global batch, the same losses to three digits. Then the speed: below three times that of one GPU, profile.
-# 6. **Fail on purpose** (5 minutes): kill a process. Does it come back, at the right step? Is the checkpoint on a disk that outlives the machine?
-# 7. **Only then the long run**, with loss, gradient norm, tokens per second and the slowest rank logged (Weights & Biases, TensorBoard, or a file), and something that tells you when it stops.
+# 1. **Look** (5 minutes). `nvidia-smi`: are there four GPUs, no other processes, no errors? `nvidia-smi topo
+#    -m`: is there NV18 between all pairs, or only PCIe? Which driver?
+# 2. **Is it fit?** `fourranks doctor` checks GPUs, links, NCCL, shared memory, open files and bandwidth, and
+#    says what to do about each problem. The cell below runs it here.
+# 3. **Measure** (10 minutes). Run `make gpu` in this repository, or `all_reduce_perf -b 8 -e 1G -f 2 -g 4` of
+#    nccl-tests: busbw should be about 80 % of 450 GB/s for large sizes. Half of that means a slow link; a
+#    tenth means no NVLink.
+# 4. **One GPU** (15 minutes). Run your program on one GPU for 50 steps. Does the loss fall? Note the tokens
+#    per second, and the share of the peak: 6·P·tokens a second divided by 989 TFLOP/s.
+# 5. **Four GPUs** (10 minutes). With the same global batch the losses must agree to three digits. Then
+#    compare the speed: if it is below three times that of one GPU, profile.
+# 6. **Fail on purpose** (5 minutes). Kill a process. Does the job resume, at the right step? Is the
+#    checkpoint on a disk that outlives the machine?
+# 7. **Only then start the long run.** Log loss, gradient norm, tokens per second and the slowest rank, to
+#    Weights & Biases, TensorBoard or a file, and set up an alert for when the job stops.
 
 # %%
 # !fourranks doctor --quick
@@ -606,18 +653,24 @@ review()
 # %% [markdown]
 # ## We saw
 #
-# - **A cell became a program**: what changes is where the rank comes from, and that it begins at its checkpoint.
-# - **Two agents, four processes**: GROUP_RANK, LOCAL_RANK and RANK from the run; one process died, and all began again; a node died, and the rest went on, with the losses of an undisturbed run.
+# - **A cell became a program** that gets its rank from the launcher and resumes from its checkpoint.
+# - **Two agents, four processes**: GROUP_RANK, LOCAL_RANK and RANK from the run. One process died, and all
+#   were started again. A node died, and the rest continued, with the losses of an undisturbed run.
 # - **Hangs** are found by sequence numbers: the rank that is behind is the one to look at.
-# - **Launch files** hold a handful of lines that matter, and each has a way to go wrong.
-# - **A profile** is read by number of calls, by what does not belong there, and by the gaps.
+# - **Launch files** have a handful of lines that matter, and each can go wrong in its own way.
+# - **A profile** is read by the number of calls, by operations that do not belong in a step, and by the gaps.
 #
 # ## Where to go next
 #
-# You have seen five pillars: collectives, the hardware under them, PyTorch's machinery, the kinds of parallelism, and performance. The [concept map](../../docs/concept_map.md) shows how they hang together.
+# You have seen five pillars: collectives, the hardware under them, PyTorch's machinery, the kinds of
+# parallelism, and performance. The [concept map](../../docs/concept_map.md) shows how they are related.
 #
-# - Do [CS336's assignment 2](https://github.com/stanford-cs336/assignment2-systems): gradient synchronization, sharding and benchmarking for a transformer; it takes neural networks and PyTorch for granted, as this course did.
-# - Read [torchtitan](https://github.com/pytorch/torchtitan) and [Megatron-LM](https://github.com/NVIDIA/Megatron-LM): you know what each setting does. [Stas Bekman's ML engineering](https://github.com/stas00/ml-engineering) is what happens in practice.
+# - Do [CS336's assignment 2](https://github.com/stanford-cs336/assignment2-systems): gradient
+#   synchronization, sharding and benchmarking for a transformer. Like this course, it assumes that you know
+#   neural networks and PyTorch.
+# - Read [torchtitan](https://github.com/pytorch/torchtitan) and
+#   [Megatron-LM](https://github.com/NVIDIA/Megatron-LM): you know what each setting does. [Stas Bekman's ML
+#   engineering](https://github.com/stas00/ml-engineering) describes what happens in practice.
 # - Papers: [Megatron-LM](https://arxiv.org/abs/1909.08053), [ZeRO](https://arxiv.org/abs/1910.02054) and the DeepSpeed blog, [mixed precision](https://arxiv.org/abs/1710.03740) (Micikevicius and others), PipeDream (SOSP '19), [Alpa](https://arxiv.org/abs/2201.12023), [Megatron-Turing NLG 530B](https://arxiv.org/abs/2201.11990), [Llama 3](https://arxiv.org/abs/2407.21783) (section 3: what fails on 16,384 GPUs).
 # - Lectures: Stanford CS336; CS229S, lectures 8 and 10; CS224N, lecture 12; CS149 and CS244B; [Levanter](https://github.com/stanford-crfm/levanter) for JAX.
 #

@@ -13,8 +13,8 @@
 # %% [markdown]
 # # Incident room: eight broken jobs
 #
-# Each of these training jobs is a real program that runs on four real ranks, and each has one fault. You are on call. Find out **on which rank** the fault shows,
-# **which line** is wrong and **what the cause** is.
+# Each of these training jobs is a real program that runs on four real ranks, and each has one fault. You are
+# on call. Find out **on which rank** the fault shows, **which line** is wrong and **what** the cause is.
 #
 # 1. `incidents.start(...)` shows the alarm, puts the program into the folder `incidents/` beside this notebook, and starts the clock.
 # 2. Run the program in the cell below, as often as you like. Its variables are on the ranks afterwards: look at them in `%%ranks` cells of your own. You may
@@ -24,10 +24,10 @@
 #
 # | tool | shows |
 # |---|---|
-# | `%%ranks --trace` | who computed, who communicated and who waited; every collective with its bytes and its line |
+# | `%%ranks --trace` | when each rank computed, communicated and waited; every collective with its bytes and its line |
 # | `%ranks dashboard` | live: what each rank does and waits for, and its memory |
 # | `%ranks` | the ranks' states and memory now |
-# | a deadlock's explanation | which rank waits where, and for whom |
+# | a deadlock's explanation | which rank waits where, and for which other rank |
 # | `%%ranks` with a variable's name | the variable on every rank; equal values are shown once |
 #
 # A program needs a few seconds. No incident takes your machine down: the one that runs out of memory runs out of its own small budget.

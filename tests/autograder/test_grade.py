@@ -5,6 +5,7 @@ A class is graded in `tests/class/test_grade.py`.
 
 import fcntl
 import shutil
+import sys
 
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
@@ -143,6 +144,20 @@ def test_a_time_of_any_length_is_not_read(course):
 
 def test_there_is_no_report_before_there_are_grades(refused):
     assert "run `autograder grade ps1` first" in refused("report ps1")
+
+
+# --- on a cluster; `make cluster` has one -----------------------------------------------------------------
+
+
+def test_without_ray_it_says_what_to_install(refused, course, monkeypatch):
+    hand_in(course, "ps1", {"ada": {}})
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "autograder.grading.on_ray", raising=False)
+    assert "needs ray: pip install 'fourranks[ray]'" in refused("grade ps1 --on ray")
+
+
+def test_gpus_are_asked_of_a_cluster_only(refused):
+    assert "add --on ray" in refused("grade ps1 --gpus-per-submission 4")
 
 
 def test_no_jobs_are_too_few(capsys):

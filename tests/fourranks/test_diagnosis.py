@@ -190,13 +190,13 @@ def explanation(group, cell, ranks=None):
         pytest.param(
             "if rank == 0:\n    dist.barrier()\n    dist.all_reduce(x)\n"
             "else:\n    dist.all_reduce(x)\n    dist.barrier()",
-            "The same calls in another order: rank 0 calls barrier (line 3) before all_reduce (line 4), "
+            "The same calls in a different order: rank 0 calls barrier (line 3) before all_reduce (line 4), "
             "ranks 1-3 call all_reduce (line 6) before barrier (line 7).",
             id="two collectives swapped",
         ),
         pytest.param(
             "if rank == 0: dist.barrier(); dist.all_reduce(x)\nelse: dist.all_reduce(x); dist.barrier()",
-            "The same calls in another order: rank 0 calls barrier (line 2) before all_reduce (line 2), "
+            "The same calls in a different order: rank 0 calls barrier (line 2) before all_reduce (line 2), "
             "ranks 1-3 call all_reduce (line 3) before barrier (line 3).",
             id="two collectives swapped, each pair on one line",
         ),
@@ -216,7 +216,7 @@ def explanation(group, cell, ranks=None):
             "import random\nrandom.seed(rank + 3)\nfor step in range(10):\n    if random.random() < 0.5:\n"
             "        dist.all_reduce(x)\n    else:\n        dist.broadcast(x, 0)",
             "took different branches of `if random.random() < 0.5:` (line 5), which make different calls: "
-            "all_reduce and broadcast. A collective needs every rank of its group: let",
+            "all_reduce and broadcast. A collective needs every rank of its group: make",
             id="a random branch",
         ),
         pytest.param(
@@ -318,7 +318,7 @@ def explanation(group, cell, ranks=None):
         ),
         pytest.param(
             "if rank != 1:\n    pair = dist.new_group([0, 1])\ndist.barrier()",
-            "Every rank must call new_group, with the same members and in the same order: also the ranks",
+            "Every rank must call new_group, with the same members and in the same order, even the ranks",
             id="a rank that does not call new_group",
         ),
         pytest.param(

@@ -411,7 +411,7 @@ def test_a_function_whose_cell_has_failed_is_told_to_stand_there(kernel, name, c
     number = int(kernel.text("len(In) - 2"))
     assert kernel.run(f"{name}(2)")[0].evalue == (
         f"name '{name}' is not defined. "
-        f"It stands in cell In[{number}], which ended with an error: mend that cell, and run it again."
+        f"It is defined in cell In[{number}], which ended with an error: correct that cell, and run it again."
     )
 
 
@@ -429,7 +429,7 @@ def test_a_variable_that_only_ranks_have_is_told_where_it_lives(kernel):
 
 def test_a_variable_that_only_the_notebook_has_is_told_how_it_is_sent(kernel):
     kernel.run("batch = 5\nimport collections as cs\nimport json")
-    told = "The notebook has a variable batch, the ranks have not. `%ranks push batch` sends it to them."
+    told = "The notebook has a variable batch, but the ranks do not. `%ranks push batch` sends it to them."
     assert told in kernel.text("%%ranks\nif rank: batch")
     assert told in kernel.text("import fourranks; fourranks.world().execute('batch')")
     shown = kernel.text("%%ranks\ncs.Counter")
@@ -449,7 +449,7 @@ def test_a_name_that_is_mistyped_in_a_cell_of_the_ranks_is_guessed(kernel, typed
 
 def test_a_name_of_earlier_cells_that_new_ranks_lack_is_told_to_be_made_first(kernel):
     kernel.run("%ranks stop")
-    told = "These ranks were started for this cell and have nothing of earlier cells."
+    told = "These ranks were started for this cell and have no variables of earlier cells."
     assert told in kernel.text("%%ranks\nhalved")
     assert told not in kernel.text("%%ranks\nhalved")
 

@@ -15,7 +15,7 @@ from fourranks.nodes.addresses import Interface
 from fourranks.nodes.clock import ClockComparison, shifted
 from fourranks.nodes.environment import travelling
 from fourranks.nodes.messages import MARK, Greeting, Pong
-from fourranks.nodes.names import Node, asked_for, shares
+from fourranks.nodes.names import NamedNode, asked_for, shares
 from fourranks.nodes.streams import WINDOW, ByteStream, Multiplexer
 from fourranks.protocol.bars import Bar
 from fourranks.protocol.calls import Call, Record
@@ -28,7 +28,7 @@ from fourranks.protocol.progress import Progress
 
 @pytest.mark.parametrize("written", ["a,b:4", " a , b:4,", ["a", "b:4"]])
 def test_nodes_are_named_with_or_without_slots(written):
-    assert asked_for(written) == [Node("a"), Node("b", 4)]
+    assert asked_for(written) == [NamedNode("a"), NamedNode("b", 4)]
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_nodes_that_cannot_be_read_are_refused(monkeypatch, written, trouble):
 def test_no_nodes_at_all_mean_this_machine_whatever_the_environment_says(monkeypatch):
     monkeypatch.setenv("FOURRANKS_NODES", "a,b")
     assert asked_for(()) == []
-    assert asked_for(None) == [Node("a"), Node("b")]
+    assert asked_for(None) == [NamedNode("a"), NamedNode("b")]
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ ALL_SEND_FIRST = mistake("""a deadlock, every rank sends first
     Every rank sends first, and a send returns only when its message is received. Let one side receive
     first, or use isend, then recv, then wait for the send.""")
 SOME_SEND_FIRST = mistake("""a deadlock, ranks send to each other
-    Ranks that exchange messages all send first, and a send returns only when its message is received. To
-    order them by odd and even fails where both are odd or both even. Let the lower rank of a pair send
+    Ranks that exchange messages all send first, and a send returns only when its message is received. An
+    order by odd and even fails if both ranks are odd or both even. Let the lower rank of a pair send
     first, or use isend, then recv, then wait for the send.""")
 MISMATCH = mistake("""a buffer that does not fit its message
-    Compare shape and dtype of what is sent with the buffer it is received into. empty_like and new_empty
+    Compare shape and dtype of the sent tensor with those of the receive buffer. empty_like and new_empty
     make buffers of a tensor's own dtype.""")
 FORBIDDEN = mistake("""a call that is not allowed here
     Build it from send, recv, isend, irecv or batch_isend_irecv: that is what this exercise is about.""")
@@ -29,7 +29,7 @@ UNTOUCHED = patterned(
     needs_no_hint=True,
 )
 OWN_PART = mistake("""the root leaves itself out
-    All other ranks are right. The root's own part does not travel: copy it (copy_).""")
+    All other ranks are right. The root does not send its own part: copy it (copy_).""")
 UNFILLED = patterned(
     """a result with gaps
     Some places were never written. Does this rank's own part go there too, and do all N−1 steps happen?""",
@@ -44,18 +44,18 @@ MISSING_SUMMAND = patterned("""a contribution is missing
     A contribution is lost on the way. Is every received tensor added before the next one arrives or the
     sum is passed on, and is every message waited for first?""")
 REPEATED_SUMMAND = patterned("""a contribution is counted twice
-    A contribution is added twice: what arrives already contains the sums made further up.""")
+    A contribution is added twice: the received tensor already contains the sums of earlier steps.""")
 VALUE = patterned("""wrong values
     Try the smallest failing case by hand. Two frequent reasons: a tensor read before its wait(), and a
     buffer received into while it is still being sent.""")
 UNWAITED = mistake("""a message without its wait()
-    isend and irecv return before anything has moved. Keep what they return, and call wait() on each
-    before the tensor is used again and before you return.""")
+    isend and irecv return before any data has moved. Keep the handles that they return, and call wait()
+    on each before you use the tensor again and before you return.""")
 BYTES = mistake("""right, but too many bytes
-    Too much is sent. Send partial results instead of whole tensors, and nothing that the other rank does
-    not need or has already.""")
+    The ranks send too much. Send partial results instead of whole tensors, and nothing that the other
+    rank does not need or already has.""")
 MESSAGES = mistake("""right, but too many messages
-    Send what goes to the same rank in one piece.""")
+    Combine the data for the same rank into one message.""")
 ROUNDS = mistake("""right, but too many rounds
     Several ranks can send in the same round: each round doubles the number of ranks that have the data,
     or halves the number of those that still have something to add.""")

@@ -12,15 +12,15 @@ UNREADABLE = mistake("""a file that others cannot read
 NAMES_OF_THE_WRAPPER = mistake("""names of the wrapper
     A wrapper calls its parameters "module.…". Save what is inside: `getattr(model, "module", model)`.""")
 NOT_WHOLE = mistake("""the checkpoint is not whole
-    Compare with the table in the exercise. A model's state has buffers too, an optimizer's has momenta
-    and learning rates: `state_dict()` of both knows them all.""")
+    Compare with the table in the exercise. A model's state includes buffers, an optimizer's includes
+    momenta and learning rates: `state_dict()` of both contains all of them.""")
 RANDOM_STATES = mistake("""random numbers are not saved for every rank
-    Each rank draws its own random numbers, so all their states belong into the file. One collective
-    brings them to rank 0: gather_object, or all_gather_object.""")
+    Each rank draws its own random numbers, so all their states belong in the file. One collective brings
+    them to rank 0: gather_object, or all_gather_object.""")
 SECOND_WRITER = mistake("""more than one rank writes
     All ranks share one disk, and all have the same model. Let rank 0 alone write.""")
 DID_NOT_WAIT = mistake("""a rank goes on too early
-    A rank that goes on before the file is there may load an old one, or none. Let all ranks wait for rank
+    A rank that continues before the file exists may load an old one, or none. Let all ranks wait for rank
     0, after it has written.""")
 WRITTEN_OVER = mistake("""the earlier checkpoint is overwritten
     While you write into its file, the earlier checkpoint is gone and the new one is not there yet. Write
@@ -32,15 +32,15 @@ UNNOTICED = mistake("""a checkpoint is not written, and no error says so
     A save that fails must say so: let the exception out on rank 0, and tell the other ranks, which have to
     raise one too.""")
 LEFT_WAITING = mistake("""a deadlock when writing fails
-    When writing fails on rank 0, the other ranks wait for ever. Catch the exception, broadcast how it
+    When writing fails on rank 0, the other ranks wait forever. Catch the exception, broadcast how it
     ended (broadcast_object_list), and raise on every rank.""")
 LEFT_OVER = mistake("""a file is left over
-    When the checkpoint is in its place, nothing else remains in the folder. os.replace takes the
-    temporary file away by giving it its final name.""")
+    After a successful save the folder may contain no other file. os.replace takes the temporary file away
+    by giving it its final name.""")
 TOO_LARGE = mistake("""the file holds more than the checkpoint
     Each checkpoint is a file of its own, with the four entries of the table and nothing else.""")
 NOT_ON_THE_DISK = mistake("""a power failure may empty the checkpoint
-    What a program writes stays in memory for a while. Before the file gets its final name, let
+    Data that a program writes stays in memory for a while. Before the file gets its final name, let
     `os.fsync(file.fileno())` wait until the disk has it all.""")
 RETURNED_THE_STEP = mistake("""the step is not returned
     Return the step as it was saved, an int, on every rank.""")

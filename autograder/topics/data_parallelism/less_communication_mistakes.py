@@ -5,14 +5,14 @@ from __future__ import annotations
 from autograder.kit.mistakes import mistake, patterned
 
 COMMUNICATION_BETWEEN_LOCAL_STEPS = mistake("""communication between local steps
-    A round is local: every rank takes all its steps alone. Communicate once, after the last one.""")
+    A round is local: every rank makes all its steps alone. Communicate once, after the last one.""")
 NOT_AVERAGED = mistake("""the weights are not averaged
     The ranks keep their own weights. Write the average into the parameters themselves (copy_, or all-
     reduce them in place and divide); an assignment such as `p = p / n` only renames something.""")
 SUMMED_WEIGHTS = mistake("""the weights are summed up
     The average is the sum divided by the number of ranks in the group.""")
 WEIGHTS_OF_ONE_RANK = mistake("""the weights of one rank
-    All ranks have learned something: average their weights, instead of handing on those of one.""")
+    All ranks have trained: average their weights, instead of sending those of one rank to the others.""")
 GRADIENTS_ADD_UP = mistake("""the gradients add up
     backward adds to the gradients that are there. Clear them before each step, the first one too.""")
 WRONG_WEIGHTS_AFTER_A_ROUND = patterned("""wrong weights after a round
@@ -22,10 +22,11 @@ MORE_THAN_THE_WEIGHTS = mistake("""right, but too many bytes
     Once a round, each rank gives each trained parameter to one all-reduce. Frozen ones are the same
     everywhere.""")
 NO_ERROR_FEEDBACK = mistake("""what is not sent is forgotten
-    Keep what you do not send, and add it to the next gradients, before you choose the largest.""")
+    Keep the elements that you do not send, and add them to the next gradients, before you choose the
+    largest.""")
 SENT_AND_KEPT = mistake("""what is sent is kept as well
-    Only what was not sent belongs into the next step: set the elements that you send to zero in what you
-    keep.""")
+    Only elements that were not sent belong in the next step: set the elements that you send to zero in
+    the tensor that you keep.""")
 SUMMED_GRADIENTS = mistake("""the gradients are summed up
     The average is the sum divided by the number of ranks in the group, however few have sent an element.""")
 LARGEST_BY_VALUE = mistake("""the largest values, not the largest magnitudes

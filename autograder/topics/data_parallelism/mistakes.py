@@ -13,58 +13,58 @@ WRONG_SAMPLES = mistake("""wrong samples
 COPIED = mistake("""right, but copied
     A slice batch[a:b] is a view of the same memory; an index list is not.""")
 REFUSED = mistake("""a batch that divides is refused
-    Only a batch that leaves a remainder is to be refused; 0 samples leave none.""")
+    Refuse only a batch that leaves a remainder; 0 samples leave none.""")
 UNEVEN_BATCH = mistake("""an uneven batch is accepted
     With shards of different sizes the mean over the ranks is not the mean over the samples, and no
     error would say so. Raise a ValueError.""")
 UNCLEAR_REFUSAL = mistake("""a refusal that does not say why
-    Tell the reader both numbers, the samples and the ranks, and what to do: drop some, or choose another
+    Name both numbers, the samples and the ranks, and say what to do: drop some samples, or choose another
     batch size.""")
 OUT_OF_STEP = patterned("""the ranks are out of step
     A rank issues an all-reduce that another one does not issue, or issues it at another place. Every rank
     takes part for every parameter that requires a gradient, whether it used it or not, and in an order
     that does not depend on its own samples.""")
-UNEXPECTED_CALL = mistake("""a call that has no place here
+UNEXPECTED_CALL = mistake("""a call outside the budget
     The budget of this task is all-reduces of gradients, in the steps and nowhere else.""")
 NO_WAIT = mistake("""a handle without its wait()
-    With async_op=True the numbers arrive some time later. Keep every handle, and wait for each of them
-    before the optimizer uses the gradients.""")
+    With async_op=True the result is ready only later. Keep every handle, and wait for each of them before
+    the optimizer uses the gradients.""")
 NO_GRADIENT = patterned("""a gradient is missing
-    A parameter without a gradient on this rank gets the others' mean all the same: put zeros in its
-    place. Shape and dtype are those of the parameter.""")
+    A parameter without a gradient on this rank still gets the mean: use zeros for its gradient. Shape and
+    dtype are those of the parameter.""")
 OWN_GRADIENT = patterned("""gradients that were not averaged
-    This rank still has its own gradient. Is this parameter sent, and does what comes back get into
-    parameter.grad? A new tensor, such as a flattened bucket, has to be copied back.""")
+    This rank still has its own gradient. Is it all-reduced, and does the result get into parameter.grad?
+    A new tensor, such as a flattened bucket, has to be copied back.""")
 SUMMED = mistake("""the sum instead of the mean
-    Divide by the number of ranks of the group, or use dist.ReduceOp.AVG: else the step grows with the
-    number of ranks.""")
+    Divide by the number of ranks of the group, or use dist.ReduceOp.AVG: otherwise the step grows with
+    the number of ranks.""")
 DIVIDED_TWICE = mistake("""averaged twice
     The mean is divided by the number of ranks once more. ReduceOp.AVG divides already.""")
 DIVIDED_WRONGLY = patterned("""a multiple of the mean
     The sum was divided by something else than the number of ranks that took part, which is
     dist.get_world_size(group).""")
 WRONG_GRADIENT = patterned("""wrong gradients
-    If they differ a little from run to run, something is read before its wait(), or changed while it is
-    under way. If not: are gradients of different parameters mixed up, because ranks started their
+    If they differ a little from run to run, a tensor is read before its wait(), or changed while it is in
+    flight. If not: are gradients of different parameters mixed up, because ranks started their
     all-reduces in different orders? Is one left over from the step before?""")
 WEIGHTS_MOVED = patterned("""the weights were changed
-    Averaging is for gradients. The optimizer moves the weights, on every rank alike.""")
+    Average only the gradients. The optimizer changes the weights, in the same way on every rank.""")
 PARAMETERS_DIFFER = patterned("""parameters that are not rank 0's
-    Every rank drew other weights. Broadcast all parameters when the model is wrapped, frozen ones too,
-    from the first rank of the group.""")
+    Every rank drew different weights. Broadcast all parameters when the model is wrapped, frozen ones
+    too, from the first rank of the group.""")
 BUFFERS_DIFFER = mistake("""buffers that are not rank 0's
     module.buffers() are part of the model, too: running means, masks, counters, of any dtype.""")
 NAMES = patterned("""names other than with PyTorch's wrapper
     Keep the wrapped model in self.module, and register nothing else: parameters are then named
     module.0.weight and so on, and a checkpoint fits.""")
 SENT_TWICE = patterned("""right, but more is sent than the gradients
-    A gradient travels once in a step. A tied parameter is one parameter, a frozen one has no gradient,
+    Each gradient is sent once in a step. A tied parameter is one parameter, a frozen one has no gradient,
     and padding is not needed.""")
 CAST = mistake("""gradients sent in another dtype
     A bucket has one dtype. Sending float64 as float32 loses digits, and sending bfloat16 as float32 twice
     the bytes: keep a bucket for each dtype.""")
-ALL_REDUCES = mistake("""another number of all-reduces
-    Each gradient has an all-reduce of its own here; buckets come later.""")
+ALL_REDUCES = mistake("""a wrong number of all-reduces
+    Each gradient has its own all-reduce in this part; buckets come later.""")
 LATE = mistake("""right, but communication starts too late
     Start an all-reduce in the hook that announces its gradient (for a bucket: its last one), not at the
     end of backward. Gradients of the last layer come first.""")
@@ -72,40 +72,41 @@ NO_OVERLAP = mistake("""right, but backward waits for communication
     Use async_op=True, let the hook return, and wait for the handles only in
     finish_gradient_synchronization().""")
 BUCKET_TOO_LARGE = mistake("""a bucket is too large
-    Before a gradient goes into a bucket, look whether it still fits: 1 MiB is 2**20 bytes, and an element
-    has element_size() of them. What is larger than a bucket has one to itself.""")
+    Before a gradient goes into a bucket, check whether it still fits: 1 MiB is 2**20 bytes, and an
+    element has element_size() bytes. A gradient larger than a bucket gets its own bucket.""")
 TOO_MANY_BUCKETS = mistake("""right, but too many buckets
     Fill a bucket until the next gradient does not fit. There is one open bucket for each dtype.""")
-BUCKET_ORDER = mistake("""buckets of other gradients
+BUCKET_ORDER = mistake("""buckets with the wrong gradients
     Fill buckets in the order in which gradients become ready, from the last parameter to the first; the
     bucket that is complete first is sent first.""")
 COPIED_TWICE = mistake("""right, but too much is copied at the start
     Each parameter and each buffer is broadcast once.""")
 SENT_IN_NO_SYNC = mistake("""communication in no_sync()
-    Hooks run in no_sync(), too. They have to look whether it is on, and then leave the gradient alone.""")
+    Hooks run in no_sync(), too. They have to check whether it is on, and then not touch the gradient.""")
 LOST_IN_NO_SYNC = mistake("""gradients that do not add up in no_sync()
     Inside no_sync() backward adds to parameter.grad by itself: neither clear nor replace it.""")
 PARTLY_AVERAGED = mistake("""only the last gradient was averaged
-    After no_sync() the whole of parameter.grad has to be averaged, with what has gathered in it. A hook
-    by register_hook sees only what the latest backward adds.""")
+    After no_sync() the whole parameter.grad has to be averaged, including the gradients accumulated
+    before. A hook by register_hook sees only the gradient that the latest backward adds.""")
 READY_TWICE = mistake("""a gradient is ready twice, and no error says so
-    After a first backward the all-reduces are under way. A second one adds to gradients that are being
-    sent, or have been: note which are ready, and raise a RuntimeError when one is so again.""")
+    After the first backward the all-reduces are in flight. A second backward adds to gradients that are
+    being sent, or have been: record which are ready, and raise a RuntimeError when one becomes ready
+    again.""")
 NO_SYNC_STAYS_ON = mistake("""no_sync() outlives an exception
     Switch synchronization on again in a finally block: code in no_sync() may raise.""")
 MEMORY = mistake("""right, but too much memory is held
-    Between two steps the wrapper keeps nothing but its buckets. Clear what a step has gathered: copies,
-    lists, handles.""")
+    Between two steps the wrapper may keep only its buckets. Clear everything else that a step has
+    collected: copies, lists, handles.""")
 MEMORY_GROWS = mistake("""memory that grows with every step
     A handle keeps its tensors alive. Forget all handles once they have been waited for.""")
 SYNCHRONIZED_TOO_OFTEN = mistake("""right, but synchronized too often
-    All but the last microbatch belong into model.no_sync(), with their forward: PyTorch's wrapper decides
-    there whether it will synchronize.""")
+    All microbatches except the last belong in model.no_sync(), with their forward: PyTorch's wrapper
+    decides there whether it will synchronize.""")
 NEVER_SYNCHRONIZED = mistake("""no synchronization
     The last microbatch belongs outside of no_sync(), its forward as well as its backward.""")
 NOT_FINISHED = mistake("""no wait for the all-reduces
     After the last backward call model.finish_gradient_synchronization(): until it returns, gradients may
-    still be on their way.""")
+    still be in flight.""")
 FINISHED_TOO_OFTEN = mistake("""synchronized again
     Call model.finish_gradient_synchronization() once, after the last backward: the gradients are the mean
     over all ranks then, and another call would send them all again.""")
@@ -115,10 +116,10 @@ LOSSES_SUMMED = mistake("""the sum of the microbatches' losses
     Each loss is a mean already. Scale it by its microbatch's share of the samples before its backward.""")
 LOSSES_UNWEIGHTED = mistake("""microbatches of different sizes count the same
     Scale each loss by len(inputs) over all samples, not by 1 over the number of microbatches.""")
-WRONG_LOSS = mistake("""another loss is returned
+WRONG_LOSS = mistake("""a wrong loss is returned
     Return the mean over all samples of this rank: the sum of the losses as they were scaled.""")
 ATTACHED = mistake("""the loss keeps its graph
-    Return it without its graph: loss.detach(). Else all activations stay in memory with it.""")
+    Return it without its graph: loss.detach(). Otherwise all activations stay in memory with it.""")
 
 
 PATTERNS: tuple[Pattern[Any], ...] = (

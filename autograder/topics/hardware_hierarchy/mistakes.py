@@ -24,11 +24,11 @@ ELEMENT_SIZE = mistake("""operations per element
 UPSIDE_DOWN = mistake("""upside down
     Intensity is operations per byte, not bytes per operation.""")
 ROUNDED = mistake("""rounded down
-    `//` drops what is behind the point. Divide by `/`.""")
+    `//` drops the fraction. Divide with `/`.""")
 
 # attainable_flops
 NOT_CAPPED = mistake("""faster than the peak
-    However intense the work is, the arithmetic units give no more than the peak.""")
+    The arithmetic units cannot exceed their peak, even at high intensity.""")
 ALWAYS_THE_PEAK = mistake("""the peak in every case
     Below the ridge the memory sets the pace: it delivers `bandwidth` bytes per second, and each feeds
     `intensity` operations.""")
@@ -42,55 +42,56 @@ AS_IF_NOT_PIPELINED = mistake("""not pipelined
     Pipelined, all hops carry bytes at the same time. As in a row of pipes, the narrowest one sets the
     pace for all bytes; only the latencies still add up.""")
 NO_LATENCY = mistake("""no latency
-    Each hop takes its latency before its first byte arrives, however few bytes there are.""")
+    Each hop takes its latency before its first byte arrives, even if there are few bytes.""")
 ONE_LATENCY = mistake("""only one latency
     The first byte has to pass every hop, so the latencies of all hops add up, pipelined or not.""")
 SLOWEST_HOP_ONLY = mistake("""the slowest hop only
     The other hops are not free: the first byte has to pass them, too, and pays their latencies.""")
 BITS = mistake("""bits in place of bytes
-    The bandwidths here are in bytes per second already: nothing is to be multiplied by 8.""")
+    The bandwidths here are already in bytes per second: do not multiply by 8.""")
 FASTEST_HOP = mistake("""the pace of the fastest hop
     A chain is as fast as its slowest hop: look for the lowest bandwidth.""")
 
 # parse_topology
 ENTRY_MISSING = mistake("""an entry is missing
-    Every device of the head line has a column and a row, network cards too, and an entry with itself. Do
-    you stop after the GPUs, look for tabs where a log has spaces, or trip over the terminal's code for
+    Every device of the header line has a column and a row, network cards too, and an entry with itself.
+    Do you stop after the GPUs, expect tabs where a log has spaces, or fail on the terminal's code for
     underlining (`\\x1b[4m`) in front of the first name?""")
 ENTRY_WRONG = mistake("""a wrong entry
-    Is every entry paired with the name above its own column? And mind the "NIC Legend" below the table,
-    whose lines begin with names of devices, too.""")
+    Is every entry paired with the name above its own column? And note the "NIC Legend" below the table:
+    its lines also begin with names of devices.""")
 ENTRY_TOO_MANY = mistake("""an entry too many
-    CPU Affinity, NUMA Affinity and GPU NUMA ID are no devices, and the legend is no row.""")
-NOT_REFUSED = mistake("""no error for a text that is no listing
-    Check what you found before you return it: is there a head line with devices, a row for each of them,
-    an entry for each column, and is every entry one of the known ones?""")
+    CPU Affinity, NUMA Affinity and GPU NUMA ID are not devices, and the legend is not a row.""")
+NOT_REFUSED = mistake("""no error for a text that is not a listing
+    Check the result before you return it: is there a header line with devices, a row for each of them, an
+    entry for each column, and is every entry one of the known ones?""")
 REFUSED_WRONGLY = mistake("""an error of the wrong type
-    A caller wants to catch one type, whatever is wrong with the text: raise a ValueError yourself instead
-    of running into an IndexError, a KeyError or a StopIteration.""")
+    A caller expects one type of error for every invalid text: raise a ValueError yourself, instead of
+    letting an IndexError, a KeyError or a StopIteration occur.""")
 REFUSED_SILENTLY = mistake("""an error that says nothing
     Tell the reader what is wrong: `raise ValueError("there is no table of GPUs in it")`.""")
 
 # measure_copy_bandwidth
 NO_COPY = mistake("""no copy was seen
-    Copy one tensor into another one that is there already: `destination.copy_(source)`, both of
-    `num_bytes` elements of torch.uint8.""")
-COPY_SIZE = mistake("""copies of another size
+    Copy one tensor into another existing one: `destination.copy_(source)`, both of `num_bytes` elements
+    of torch.uint8.""")
+COPY_SIZE = mistake("""copies of the wrong size
     `num_bytes` are bytes, not elements: with dtype=torch.uint8 an element is a byte.""")
 FEW_COPIES = mistake("""too few copies
-    One measurement says little, because anything may get in between. Repeat, and take the median.""")
+    A single measurement may be disturbed. Repeat it, and take the median.""")
 NO_CLOCK = mistake("""no clock was read
     Read time.perf_counter() before and after each copy.""")
 ONE_DIRECTION = mistake("""half the traffic
     A copy reads every byte and writes every byte: 2 · num_bytes pass.""")
-UNIT = mistake("""another unit
+UNIT = mistake("""the wrong unit
     The answer is in bytes per second: no bits, no GB, no seconds.""")
 SLOW_COPIES = mistake("""slow copies are counted in
-    The first copy into new memory is slow, and now and then another program gets in between. Allocate
-    before the clock starts, warm up, time each copy by itself, and take the median, not the mean.""")
+    The first copy into new memory is slow, and now and then another program interferes. Allocate before
+    the clock starts, warm up, time each copy separately, and take the median, not the mean.""")
 NOT_THIS_MACHINE = mistake("""right by a fake clock, but not on this machine
-    We copied as many bytes on the same rank before and after you, and were at least four times faster or
-    slower. What happens between your two looks at the clock besides the copy?""")
+    The check copied the same number of bytes on the same rank before and after your function, and was at
+    least four times faster or slower. What happens between your two readings of the clock besides the
+    copy?""")
 
 TRANSFER_PATTERNS: tuple[Pattern[Any], ...] = (
     Pattern(

@@ -11,7 +11,7 @@ OUT_OF_STEP = patterned("""a deadlock, not every rank makes the call
 SEVERAL_CALLS = mistake("""right, but with more calls than needed
     One all-reduce is enough: it gives the result to every rank.""")
 OWN_TENSOR = mistake("""this rank's own tensor
-    The result is what this rank has put in. Return the tensor that the all-reduce has filled.""")
+    The result is this rank's own input. Return the tensor that the all-reduce has filled.""")
 SUMMED = mistake("""the sum, not the mean
     An all-reduce adds up. Divide by the number of ranks, dist.get_world_size().""")
 DIVIDED_BY_FOUR = mistake("""divided by the wrong number
@@ -20,22 +20,21 @@ DIVIDED_TWICE = mistake("""divided twice
     The mean is divided by the number of ranks once more. ReduceOp.AVG divides already.""")
 WRONG_MEAN = patterned("""wrong values
     Print the tensor on each rank before and after each line, for two ranks and a tensor of one element.""")
-WRONG_FORM = mistake("""another dtype or shape
-    The mean has the shape and the dtype of what was passed in.""")
+WRONG_FORM = mistake("""a wrong dtype or shape
+    The mean must have the shape and the dtype of the argument.""")
 
 OWN_NUMBER = mistake("""this rank's own number
-    The result is what this rank has put in. Read the number out of the tensor that the all-reduce has
-    filled.""")
+    The result is this rank's own input. Read the number from the tensor that the all-reduce has filled.""")
 ADDED_UP = mistake("""the sum, not the largest
-    An all-reduce adds up unless it is told otherwise: op=dist.ReduceOp.MAX.""")
+    An all-reduce adds by default. For the largest number pass op=dist.ReduceOp.MAX.""")
 SMALLEST = mistake("""the smallest, not the largest
-    The opposite of what was asked for: op=dist.ReduceOp.MAX.""")
+    The task asks for the largest number: op=dist.ReduceOp.MAX.""")
 NEVER_BELOW_ZERO = mistake("""zero where all numbers are negative
     The largest of -3 and -2 is -2. Begin with the rank's own number, not with 0.""")
 LOST_DIGITS = mistake("""a number that has lost digits
-    torch.tensor(value) is a float32, with 7 digits; a float of Python has 16: dtype=torch.float64.""")
+    torch.tensor(value) is a float32 with 7 digits, but a Python float has 16. Pass dtype=torch.float64.""")
 WRONG_NUMBER = patterned("""a wrong number
-    Print what each rank puts in and what it gets out, for two ranks.""")
+    Print the input and the result of each rank, for two ranks.""")
 
 PATTERNS = (
     single_rank("Only a world of one rank goes wrong: there the result is what the rank has put in."),

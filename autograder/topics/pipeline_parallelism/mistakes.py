@@ -9,64 +9,64 @@ from autograder.kit.pattern import Pattern, Rule, single_rank, smaller_group
 
 # assign_layers
 NO_RANGE = mistake("""not a range
-    Return `range(first, behind_the_last)`: it knows its length, and a list of layers can be cut with it.""")
+    Return `range(first, last + 1)`: a range has a length, and you can slice a list of layers with it.""")
 LAYERS_MISSING = mistake("""layers that no stage has
-    The remainder of num_layers // num_stages has to go somewhere: `divmod` gives both, and each of the
-    first stages takes one layer of it.""")
+    Distribute the remainder of num_layers // num_stages, too: `divmod` gives both numbers, and each of
+    the first stages takes one more layer.""")
 LAYERS_TWICE = mistake("""layers that two stages have
-    A stage begins where the one before it ends: at stage · size, and one layer later for each stage
-    before it that has one more.""")
+    A stage begins where the previous one ends: at stage · size, plus one for each earlier stage with an
+    extra layer.""")
 LAYERS_OUT_OF_ORDER = mistake("""layers that are not next to each other
-    A stage has neighbouring layers, and stages come in the order of the model: else every layer would
-    send to another rank.""")
+    A stage has neighbouring layers, and stages come in the order of the model: otherwise every layer
+    would send to another rank.""")
 LAYERS_UNEVEN = mistake("""stages of very different sizes
     The slowest stage sets the pace. Give the remainder to the first stages, one layer each, instead of
     all to one.""")
 LONGER_STAGES_ELSEWHERE = mistake("""the longer stages are not the first
-    The contract has it as `torch.tensor_split`: the first num_layers % num_stages stages get one more.""")
+    Follow `torch.tensor_split`: the first num_layers % num_stages stages get one more layer.""")
 EMPTY_STAGES_ACCEPTED = mistake("""a stage without layers is accepted
-    A rank without a layer would only pass on what it gets. Raise a ValueError when there are more stages
+    A rank without a layer would only pass its input on. Raise a ValueError when there are more stages
     than layers.""")
 POSSIBLE_LAYERS_REFUSED = mistake("""a possible number of layers is refused
-    Only more stages than layers are to be refused; layers need not divide by the stages.""")
+    Refuse only more stages than layers; the layers need not divide by the stages.""")
 REFUSAL_WITHOUT_NUMBERS = mistake("""a refusal that does not say why
-    Tell the reader both numbers, and what to do.""")
+    Name both numbers, and say what to do.""")
 
 # schedules
 NO_SCHEDULE = mistake("""not a schedule
-    A schedule is a list of pairs ("F", microbatch) and ("B", microbatch), microbatches from 0. Waiting is
-    no step: a rank waits by itself for what it needs.""")
+    A schedule is a list of pairs ("F", microbatch) and ("B", microbatch), microbatches from 0. A schedule
+    has no steps for waiting: a rank waits automatically for its input.""")
 STEPS_MISCOUNTED = mistake("""steps that are missing, or there twice
     Each stage does a forward and a backward of each microbatch, however few there are: the warm-up cannot
-    be longer than the number of microbatches, and what was begun has to come back.""")
+    be longer than the number of microbatches, and every forward needs a backward.""")
 BACKWARD_BEFORE_FORWARD = mistake("""a backward before its forward
-    A stage can only go back through what it has gone through.""")
+    The backward of a microbatch needs its forward on the same stage.""")
 STAGES_STUCK = mistake("""stages that wait for one another
-    Simulate it: a stage does its steps in their order, and this order can never go on. How many
-    microbatches have to be under way before the first backward can come back to this stage?""")
+    Simulate it: with this order of steps the stages get stuck. How many microbatches have to be in flight
+    before the first backward can come back to this stage?""")
 TOO_MANY_IN_FLIGHT = mistake("""too many microbatches in flight
-    The warm-up of a stage is as long as there are stages behind it, and then each forward is followed by
-    a backward. Every forward beyond that keeps activations alive for nothing.""")
+    The warm-up of a stage has as many forwards as there are later stages; after that each forward is
+    followed by a backward. Every additional forward keeps activations in memory unnecessarily.""")
 TOO_FEW_IN_FLIGHT = mistake("""too few microbatches in flight
-    A backward that is done too early leaves the stages behind without work. Count from the last stage: it
-    needs no warm-up, and each stage before it a longer one.""")
-ANOTHER_ORDER_OF_STEPS = mistake("""another order
+    A backward that is done too early leaves the later stages without work. Count from the last stage: it
+    needs no warm-up, and each earlier stage needs one more forward.""")
+ANOTHER_ORDER_OF_STEPS = mistake("""a wrong order
     Write down the steps of two stages for three microbatches, and compare with the drawing.""")
 UNEVEN_ROUNDS_ACCEPTED = mistake("""a number of microbatches that leaves a round unfilled
     Microbatches go round in groups of as many as there are ranks: refuse a number that does not divide.""")
 
 # bubble_fraction
 POSSIBLE_SCHEDULES_REFUSED = mistake("""schedules that can run are refused
-    Only when no rank can do its next step, and steps are left, do they wait for ever.""")
-ENDLESS_WAIT_UNNOTICED = mistake("""ranks that wait for ever, unnoticed
-    When steps are left and no rank can do its next one, raise a ValueError that says which waits.""")
+    They wait forever only if steps are left and no rank can do its next step.""")
+ENDLESS_WAIT_UNNOTICED = mistake("""ranks that wait forever, unnoticed
+    When steps are left and no rank can do its next one, raise a ValueError that names a waiting rank.""")
 SHARE_OF_THE_COMPUTATION = mistake("""the bubble relative to the computation
     Here it is a share of all time, computing and waiting together: with p stages and m microbatches (p −
     1)/(m + p − 1), not (p − 1)/m.""")
 SHARE_OF_TIME_THAT_IS_BUSY = mistake("""the share in which ranks are busy
     The bubble is the rest: 1 minus this.""")
 BUBBLE_IN_SECONDS = mistake("""seconds instead of a share
-    Divide by all the time that there is: the number of ranks times the time until the last is done.""")
+    Divide by the time of all ranks: the number of ranks times the end of the last step.""")
 BUBBLE_IN_PERCENT = mistake("""a percentage
     Return a share between 0 and 1.""")
 ALL_STEPS_ALIKE = mistake("""all steps take the same time
@@ -75,38 +75,39 @@ DEFAULT_TIMES = mistake("""the times that were given are not used
     1 and 2 are only the defaults of `forward` and `backward`.""")
 FORMULA_NOT_SIMULATION = mistake("""the formula instead of a simulation
     The formula holds for GPipe and 1F1B alone. Go through the schedules that you get, step by step.""")
-WRONG_BUBBLE = mistake("""another bubble
-    Try two stages and one microbatch on paper. A step begins when its rank is free and what it needs is
-    there; the time is over when the last rank is done.""")
+WRONG_BUBBLE = mistake("""a wrong bubble
+    Try two stages and one microbatch on paper. A step begins when its rank is free and the step that it
+    needs is done; the time ends with the last step of any rank.""")
 
 # run_pipeline
 PIPELINE_DEADLOCK = patterned("""a deadlock
-    Two neighbours wait for each other: one for the end of its send, or for what the other has not sent
-    yet. Send with isend (or batch_isend_irecv), go on, and wait for a send only when its microbatch is
-    through. What a stage receives, and in which order, follows from the schedule alone.""")
+    Two neighbours wait for each other: one for the end of its send, or for a message that the other has
+    not sent yet. Send with isend (or batch_isend_irecv), go on, and wait for a send only when its
+    microbatch is done. The schedule alone determines which messages a stage receives, and in which order.""")
 SENT_WITH_GAPS = mistake("""a tensor that is not contiguous
-    Messages are whole pieces of memory, and not every output of a module is: send outputs.contiguous().""")
+    A message must be contiguous in memory, but not every output of a module is: send
+    outputs.contiguous().""")
 COLLECTIVE_IN_A_PIPELINE = mistake("""a collective in the pipeline
-    Everything here goes from neighbour to neighbour, the loss as well: with isend, irecv, send, recv or
+    All data goes from neighbour to neighbour, including the loss: use isend, irecv, send, recv or
     batch_isend_irecv.""")
 NOT_NEXT_DOOR = mistake("""a message past the neighbours
-    Activations go to the next stage and gradients to the one before. The loss takes the way of the
+    Send activations to the next stage and gradients to the previous one. Send the loss back like the
     gradients.""")
 NO_LOSS = mistake("""no loss is returned
     Every rank returns the mean loss as a Python float: `.item()` makes one of a tensor.""")
-WRONG_MEAN_LOSS = mistake("""another loss
+WRONG_MEAN_LOSS = mistake("""a wrong loss
     The mean over all samples is the sum of the microbatches' losses, each times its share of the samples.""")
 LOSS_NOT_PASSED_BACK = patterned("""the loss of the last stage does not get to the others
-    Only the last stage can compute it. Let it travel from stage to stage behind the last gradient:
-    receive it from the next stage, send it to the one before.""")
+    Only the last stage can compute it. Send it from stage to stage after the last gradient: receive it
+    from the next stage, and send it to the previous one.""")
 DATA_OF_ANOTHER_STAGE = patterned("""not a number: data of another stage
-    Only the first stage may read inputs, and only the last one targets: elsewhere they hold no numbers.
-    Or a buffer was read before its wait().""")
+    Only the first stage may read inputs, and only the last one targets: on other stages they are filled
+    with NaN. Or a buffer was read before its wait().""")
 STAGE_WITHOUT_GRADIENTS = patterned("""a stage without gradients
-    What arrives begins a new graph: `requires_grad_()` before the forward, and
-    `outputs.backward(gradient)` with what comes back from the next stage.""")
+    A received activation begins a new graph: call `requires_grad_()` on it before the forward, and
+    `outputs.backward(gradient)` with the gradient that comes back from the next stage.""")
 FROZEN_STAGE_TRAINED = mistake("""a frozen stage has gradients
-    Where nothing requires a gradient, there is nothing to do but to receive.""")
+    If nothing in a stage requires a gradient, only receive the gradient.""")
 LOSSES_OF_MICROBATCHES_SUMMED = mistake("""gradients of the sum of the losses
     Each microbatch's loss is a mean already: scale it by the microbatch's share of all samples before its
     backward.""")
@@ -115,31 +116,31 @@ MICROBATCHES_COUNT_THE_SAME = mistake("""microbatches of different sizes count t
 ONE_MICROBATCH_ONLY = mistake("""gradients of one microbatch
     Gradients of all microbatches add up in .grad: do not clear them in between.""")
 WRONG_STAGE_GRADIENTS = patterned("""wrong gradients
-    Does each gradient that arrives meet the outputs of its own microbatch? Is a buffer received into
-    while the one that is in it is still needed, or read before its wait()?""")
-ANOTHER_SCHEDULE = patterned("""another schedule than the one that was given
-    Do the steps in the order of the list, whatever it is. It is not always GPipe or 1F1B.""")
+    Does each gradient that arrives meet the outputs of its own microbatch? Is a buffer overwritten while
+    its contents are still needed, or read before its wait()?""")
+ANOTHER_SCHEDULE = patterned("""a different schedule than the given one
+    Do the steps in the order of the list. It is not always GPipe or 1F1B.""")
 ACTIVATIONS_ALIVE = mistake("""right, but too many activations are alive
-    A graph is freed by its backward. Is it kept by retain_graph=True, or is something run twice?""")
+    A backward frees its graph. Is the graph kept by retain_graph=True, or does a forward run twice?""")
 ACTIVATIONS_KEPT = mistake("""right, but inputs, outputs or gradients are kept
     A dict, a list or the handle of a send still holds them: take a microbatch out (`pop`) in its
-    backward, and wait for the send of its outputs there. Its gradient has come back, so it was received.
-    Before you send a gradient, wait for the one before.""")
+    backward, and wait for the send of its outputs there. Its gradient has come back, so the outputs have
+    been received. Before you send a gradient, wait for the previous one.""")
 BUFFERS_AHEAD = mistake("""right, but too many buffers at once
-    A buffer for each microbatch is as much memory as GPipe takes. Ask for an activation when its forward
-    is next, and for a gradient when its backward is.""")
+    A buffer for each microbatch takes as much memory as GPipe. Start to receive an activation when its
+    forward is next, and a gradient when its backward is next.""")
 MORE_MESSAGES_THAN_MICROBATCHES = mistake("""right, but too many messages
     The shape need not be sent, it is that of the inputs. Each microbatch takes one message forward and
     one back, and the loss takes one.""")
 MORE_THAN_ACTIVATIONS = mistake("""right, but too many bytes
-    What goes on is the output of the stage, what goes back is the gradient of its input: no more.""")
+    Send only the output of the stage to the next one, and the gradient of its input to the previous one.""")
 SENT_LATE = mistake("""right, but sent too late
     The next stage is waiting: send what was computed before the next step begins.""")
 BLOCKING_SEND = mistake("""right, but a send blocks
-    isend returns at once. Keep what it returns, go on with the schedule, and call wait() when the
-    microbatch is through.""")
+    isend returns immediately. Keep its handle, go on with the schedule, and call wait() when the
+    microbatch is done.""")
 AWAITED_EARLY = mistake("""right, but a rank waits too early
-    Wait for a message right before the step that needs it; until then there are others to do.""")
+    Wait for a message right before the step that needs it; until then do other steps.""")
 
 # SplitBackwardLinear
 OTHER_PARAMETERS = mistake("""other parameters than nn.Linear's
@@ -149,18 +150,19 @@ WRONG_OUTPUTS = mistake("""wrong outputs
 WRONG_INPUT_GRADIENTS = mistake("""wrong gradients of the input
     The output's gradient times the weight, of the shape of the input.""")
 NOT_SPLIT = mistake("""the backward makes all gradients
-    In backward, return None for weight and bias, and note what their gradients need.""")
+    In backward, return None for weight and bias, and keep the tensors from which their gradients are
+    computed.""")
 WRONG_WEIGHT_GRADIENTS = mistake("""wrong gradients of weight or bias
-    backward_weight() is for one microbatch, the one whose backward was first: weight.grad grows by the
-    transposed output's gradient times the input, with all dimensions but the last flattened into one;
-    bias.grad by its sum over the same. It adds to what is there.""")
+    backward_weight() is for one microbatch, the pending one with the earliest backward: weight.grad grows
+    by the transposed output's gradient times the input, with all dimensions but the last flattened into
+    one; bias.grad by its sum over the same. It adds to existing gradients.""")
 COMPUTED_TWICE = mistake("""right, but multiplied more than once
     Forward, backward and backward_weight take one matrix multiplication each for a microbatch:
     nn.Linear's backward, cut into two.""")
 INPUTS_KEPT = mistake("""right, but inputs stay in memory
-    Forget what a microbatch needed once its backward_weight() is done.""")
-NOTHING_LEFT_TO_DO = mistake("""a call too many is accepted
-    When no microbatch waits, backward_weight() raises a RuntimeError.""")
+    Free the tensors of a microbatch once its backward_weight() is done.""")
+NOTHING_LEFT_TO_DO = mistake("""one call too many is accepted
+    When no microbatch is pending, backward_weight() must raise a RuntimeError.""")
 
 
 def _special(name: str) -> Rule:

@@ -16,21 +16,21 @@ NOTHING_SHARDED = mistake("""nothing is divided by the ranks
 STAGE_OFF_BY_ONE = mistake("""the bytes of another stage
     Stage 0 shards nothing, stage 1 master weights and moments, stage 2 gradients too, stage 3 everything.""")
 FLOAT32_TRAINING = mistake("""the bytes of training in float32
-    In mixed precision weights and gradients have 2 bytes each, and the master weight belongs to what
-    stage 1 shards: 2 + 2 + 12.""")
+    In mixed precision weights and gradients have 2 bytes each, and stage 1 also shards the master weight:
+    2 + 2 + 12.""")
 NO_MASTER_WEIGHTS = mistake("""a part of the optimizer's state is missing
     Three numbers of 4 bytes: the master weight in float32, and Adam's two moments.""")
 GRADIENTS_IN_FLOAT32 = mistake("""gradients of 4 bytes
     In mixed precision gradients have 16 bits, as the weights they come from.""")
 BYTES_OF_ALL_RANKS = mistake("""the bytes of all ranks together
-    What one rank holds is asked for.""")
+    Return the bytes that one rank holds.""")
 NOT_IN_BYTES = mistake("""not in bytes
-    Return bytes. GB and GiB are for where numbers are shown.""")
+    Return bytes. Use GB and GiB only for display.""")
 ROUNDED_BYTES = mistake("""a rounded number
     Divide with /, not with //: the result is a float.""")
-WRONG_BYTES = mistake("""another number of bytes
-    Add up three terms, of 2, 2 and 12 bytes a parameter, and divide those by world_size that the stage
-    shards.""")
+WRONG_BYTES = mistake("""a wrong number of bytes
+    Add up three terms of 2, 2 and 12 bytes a parameter, and divide the ones that the stage shards by
+    world_size.""")
 UNKNOWN_STAGE = mistake("""a stage that does not exist is accepted
     There are stages 0 to 3. For others raise a ValueError that names them.""")
 
@@ -39,24 +39,23 @@ NOT_CLEARED = mistake("""zero_grad() leaves gradients
     Call super().__init__(params, kwargs): it makes self.param_groups of all parameters, which are what
     zero_grad() clears.""")
 LOSS_NOT_RETURNED = mistake("""step does not return the loss
-    step(closure) calls the closure once, with gradients enabled, and returns what it returned; without a
+    step(closure) calls the closure once, with gradients enabled, and returns its result; without a
     closure it returns None.""")
 AVERAGED_AGAIN = mistake("""gradients are communicated in step()
-    They have been averaged before step() is called. What has to travel is the new parameters, from their
-    owners.""")
-ANOTHER_COLLECTIVE = mistake("""a collective that has no place here
+    They have been averaged before step() is called. Send only the new parameters, from their owners.""")
+ANOTHER_COLLECTIVE = mistake("""a collective outside the budget
     Read the budget of this part: it names the collectives that a step needs.""")
 CLOSURE_WITHOUT_GRADIENTS = mistake("""the closure is called without gradients
     A closure makes gradients: call it under torch.enable_grad(), as every optimizer does, and the rest of
     step() without.""")
 CLOSURE_CALLED_LATE = mistake("""the closure is called too late
     step(closure) calls the closure first, once: the gradients to update with are those that it makes.""")
-ANOTHER_OWNER = mistake("""another owner than the contract has
-    Ask assign_owner(loads, parameter) for all parameters, frozen ones too, in their order, with loads
+ANOTHER_OWNER = mistake("""a different owner than assign_owner gives
+    Call assign_owner(loads, parameter) for all parameters, frozen ones too, in their order, with loads
     that begin at 0. Then a gradient ends up where the optimizer looks for it.""")
 PARAMETERS_SENT_TWICE = mistake("""right, but more is sent than the parameters
-    Each parameter is sent once, by its owner, and a frozen one never changes. Nothing else has to travel:
-    who owns what, every rank can compute. And what pads an all-gather is sent, too.""")
+    Each parameter is sent once, by its owner, and a frozen one never changes. Nothing else has to be
+    sent: every rank can compute the owners itself. The padding of an all-gather counts, too.""")
 LEARNING_RATE_UNCHANGED = mistake("""a schedule has no effect
     A schedule changes the lr in optimizer.param_groups. Copy the options of your groups to the inner
     optimizer's before each step.""")
@@ -64,36 +63,36 @@ GROUP_OPTIONS_LOST = mistake("""the options of a group are lost
     A group is a dict: besides its params it may have an lr of its own. Give the inner optimizer groups
     with the same options.""")
 GROUP_NOT_ADDED = mistake("""a group that comes later is not trained
-    add_param_group() is called in the midst of training, too: give the new parameters owners, and add
-    them to the inner optimizer.""")
+    add_param_group() may also be called in the middle of training: give the new parameters owners, and
+    add them to the inner optimizer.""")
 NOT_SENT_BY_ITS_OWNER = mistake("""a parameter stays as it was
     Its owner has updated it, and this rank has to get it: broadcast every parameter from its owner,
-    src=owner, on all ranks in the same order. Or does nobody own it?""")
-WRONG_UPDATE = mistake("""another update than one process makes
+    src=owner, on all ranks in the same order. Or does it have no owner?""")
+WRONG_UPDATE = mistake("""a different update than in one process
     Each parameter is updated by exactly one optimizer with the options of its group, once a step, and one
     without a gradient is left alone.""")
 STATE_NOT_SHARDED = mistake("""right, but a rank holds too much optimizer state
-    The inner optimizer of a rank gets only what this rank owns, and owners are chosen by elements, not in
-    turn: assign_owner(loads, parameter).""")
+    The inner optimizer of a rank gets only the parameters that this rank owns, and owners are chosen by
+    elements, not in turn: assign_owner(loads, parameter).""")
 
 # ShardedGradients
-ALL_REDUCED = mistake("""an all-reduce where half of it is enough
-    An all-reduce brings the sum to everyone. Here only the rank that holds the parameter needs it:
+ALL_REDUCED = mistake("""an all-reduce where a reduce is enough
+    An all-reduce brings the sum to all ranks. Here only the rank that holds the parameter needs it:
     reduce, or reduce-scatter.""")
 GRADIENTS_REDUCED_TWICE = patterned("""right, but more is sent than the gradients
     A gradient travels once in a step. A tied parameter is one parameter, and a frozen one has no
     gradient.""")
-NO_OWNER = patterned("""a gradient that nobody has
+NO_OWNER = patterned("""a gradient that no rank has
     The owner keeps its gradient after the reduce; only the others set theirs to None.""")
 GRADIENT_KEPT = patterned("""right on its owner, but kept elsewhere
-    Who does not own a parameter sets its grad to None, as soon as the reduce is through.""")
+    A rank that does not own a parameter sets its grad to None, as soon as the reduce has finished.""")
 UNFAIR_SHARE = mistake("""a rank owns too much
     Owners are chosen by elements, not in turn: assign_owner(loads, parameter), in the order of
     module.parameters().""")
 TOO_MANY_GRADIENTS_AT_ONCE = mistake("""right, but too many gradients are alive at once
-    Let go of a gradient while backward goes on: before a hook starts another reduce, wait for an earlier
-    one, and set parameter.grad = None there where this rank is not the owner. Nor may a list of handles
-    or copies hold on to it.""")
+    Free gradients during backward: before a hook starts another reduce, wait for an earlier one, and set
+    parameter.grad = None if this rank is not the owner. A list of handles or copies must not keep it
+    alive, either.""")
 
 # ShardedParameter
 NO_PARAMETER = mistake("""no parameter in .shard
@@ -103,15 +102,16 @@ ANOTHER_SHARD = patterned("""a shard with other contents
     this rank's position in the group.""")
 VIEW_OF_THE_WHOLE = mistake("""right, but the shard keeps the whole parameter alive
     A part of a tensor is a view, which keeps the memory of the whole: clone() makes a shard of it.""")
-ANOTHER_WHOLE = patterned("""another parameter than the one that was sharded
+ANOTHER_WHOLE = patterned("""a different parameter than the one that was sharded
     Gather the shards in the order of the ranks, cut the padding off, and give the rest its shape.""")
 OLD_VALUES = mistake("""old values are gathered
-    An optimizer changes .shard. After free() the next gather sends what is in it then.""")
+    An optimizer changes .shard. After free() the next gather must send its new values.""")
 START_WAITS = mistake("""the start waits for the end
-    start_gathering() and start_reducing() return while the data are on their way: async_op=True, and wait()
-    in gathered(), free() and finish_reducing().""")
+    start_gathering() and start_reducing() return while the data is in flight: use async_op=True, and
+    wait() in gathered(), free() and finish_reducing().""")
 NOT_FREED = mistake("""right, but free() keeps what was gathered
-    When free() returns, nothing refers to the gathered memory any more: not an attribute, not a handle.""")
+    When free() returns, nothing may refer to the gathered memory any more, neither an attribute nor a
+    handle.""")
 GRADIENT_NOT_ADDED = mistake("""gradients do not add up
     finish_reducing() adds to what .shard.grad holds already, as backward does.""")
 ANOTHER_GRADIENT = patterned("""a shard of the gradient with other contents
@@ -120,42 +120,44 @@ ANOTHER_GRADIENT = patterned("""a shard of the gradient with other contents
 
 # ShardedModule, FullyShardedDataParallel
 MASTERS_NOT_KEPT = mistake("""parameters or gradients in another dtype
-    Shards and their gradients stay in the parameter's own dtype. Cast to compute_dtype what is gathered,
-    and cast the reduced gradient back.""")
+    Shards and their gradients stay in the parameter's own dtype. Cast a shard to compute_dtype before it
+    is gathered, and cast the reduced gradient back.""")
 SMALL_PARAMETER_SHARDED = mistake("""a small parameter is sharded
     A parameter of fewer than min_shard_numel elements stays whole on every rank: gathering it would cost
     a latency for a few bytes. An empty one does, too, whatever min_shard_numel is.""")
 NOT_SHARDED = patterned("""right, but a rank holds more than its shards
-    What parameters() gives are shards of ⌈numel / N⌉ elements; the whole parameter is registered nowhere.""")
+    parameters() must give shards of ⌈numel / N⌉ elements; the whole parameter must not be registered
+    anywhere.""")
 WHOLE_PARAMETERS_HELD = mistake("""right, but a rank holds whole parameters
-    A part of a tensor is a view, which keeps the memory of the whole: clone() makes a shard of it. And
-    memory that is kept to gather into is held all the time. Nor is anything gathered before a forward.""")
+    A part of a tensor is a view, which keeps the memory of the whole: clone() makes a shard of it. A
+    buffer that is kept for gathering counts all the time. And nothing may be gathered before a forward.""")
 NAMES_OF_THE_STATE = mistake("""a state dict with other names
     full_state_dict() has the names of the wrapped module's own state_dict(), without a prefix, with both
     names of a tied parameter, and with its buffers.""")
 NOT_THE_WHOLE_STATE = mistake("""a state dict with other tensors
     full_state_dict() gathers every shard, in its own dtype, cuts the padding off and gives it its shape.""")
 GATHERED_TWICE = patterned("""right, but gathered more than once
-    A module reads self.weight several times in one forward. Keep what has been gathered until its
-    forward, or its backward, is over. What is prefetched has to be used.""")
+    A module reads self.weight several times in one forward. Keep a gathered parameter until its forward,
+    or its backward, is over. A prefetched parameter has to be used.""")
 ALL_AT_ONCE = mistake("""right, but all layers are gathered at once
-    Gather layer by layer: what is gathered for one is freed before the next but one comes.""")
-NOT_IN_COMPUTE_DTYPE = mistake("""another dtype is sent
+    Gather layer by layer: free the parameters of one layer before you gather those of the layer after the
+    next.""")
+NOT_IN_COMPUTE_DTYPE = mistake("""the wrong dtype is sent
     Cast the shard before it is gathered, not afterwards: that is what halves the traffic. Gradients are
     reduced in this dtype, too.""")
 NOT_FREED_IN_FORWARD = mistake("""right, but layers are not freed in forward
     When a layer's forward is over, drop every reference to its gathered parameter: in your own lists and
-    dicts, and what autograd saves for backward (saved_tensors_hooks).""")
+    dicts, and in the tensors that autograd saves for backward (saved_tensors_hooks).""")
 KEPT_FOR_BACKWARD = mistake("""right, but parameters are kept for backward
     Autograd saves the weight of every matrix product. Let pack return something small for a gathered
     parameter and its views, and let unpack gather it again.""")
 NOT_FREED_IN_BACKWARD = mistake("""right, but layers are not freed in backward
-    When a parameter's gradient arrives, its last user is through: free the parameter, and start the
-    reduce-scatter. Wait for an earlier one first, so that full gradients do not pile up. A frozen one is
-    through as soon as it is unpacked.""")
+    When a parameter's gradient arrives, its last use is over: free the parameter, and start the
+    reduce-scatter. Wait for an earlier one first, so that full gradients do not accumulate. The last use
+    of a frozen parameter is over as soon as it is unpacked.""")
 LEFT_OVER_AFTER_THE_STEP = mistake("""memory that is left over after the step
-    When the step is over, a rank holds its shards and their gradients. Forget handles, gathered
-    parameters and full gradients.""")
+    After the step, a rank may hold only its shards and their gradients. Drop handles, gathered parameters
+    and full gradients.""")
 
 # PrefetchingFullyShardedDataParallel
 NOT_PREFETCHED = mistake("""a layer is not gathered ahead

@@ -10,28 +10,28 @@ from autograder.kit.pattern import Pattern, Rule, single_rank, smaller_group
 UNEVEN_COLLECTIVES = patterned("""the ranks are not in the same collective
     Every rank of the group makes the same calls, with tensors of the same size, in forward and in
     backward alike. Does one depend on the rank's own numbers, or on another group?""")
-ANOTHER_SHAPE_OF_A_PART = patterned("""another shape or dtype
-    Compare with the table of the contract: which tensors are whole on every rank, and along which
-    dimension are the others cut? A collective keeps the dtype of what it is given.""")
-WRONG_FORWARD = patterned("""another result of forward
-    Try it with two ranks and two numbers each. What has each rank to hold afterwards?""")
+ANOTHER_SHAPE_OF_A_PART = patterned("""a wrong shape or dtype
+    Compare with the table of the contract: which tensors are replicated, and along which dimension are
+    the others sharded? A collective keeps the dtype of its input.""")
+WRONG_FORWARD = patterned("""a wrong result of forward
+    Try it with two ranks and two numbers each. What should each rank hold afterwards?""")
 WRONG_BACKWARD = patterned("""another gradient
-    Forward is right. The table says what backward has to make of the gradient that it is given.""")
+    Forward is right. The table says what backward has to return for the gradient that it gets.""")
 CUT_GRAPH = mistake("""the graph is cut
-    What torch.distributed fills has no history, so no gradient flows through it. Write a class with
-    forward and backward (torch.autograd.Function), and call its apply.""")
+    Tensors that torch.distributed fills have no history, so no gradient flows through them. Write a class
+    with forward and backward (torch.autograd.Function), and call its apply.""")
 NOT_SUMMED_IN_FORWARD = mistake("""forward does not sum
     Each rank has a partial sum, and all of them need the sum: an all-reduce.""")
 NOT_SUMMED_IN_BACKWARD = mistake("""backward does not sum
-    Every rank uses the input in its own way, so each has a part of its gradient. The parts are summed
-    over the ranks, and forward is where nothing has to be done.""")
+    Every rank uses the input with different weights, so each has a partial sum of its gradient. Backward
+    sums them over the ranks; forward does not communicate.""")
 SUMMED_NEEDLESSLY = mistake("""summed over the ranks where nothing is to be summed
-    In one of the two directions the tensor is the same on every rank already. To sum there makes it as
-    many times too large as there are ranks.""")
+    In one of the two directions the tensor is already the same on every rank. A sum there makes it too
+    large by a factor of the number of ranks.""")
 SCALED_NEEDLESSLY = mistake("""scaled by the number of ranks
     The output's gradient is the same on every rank and passes as it is: no factor.""")
 AVERAGED = mistake("""averaged instead of summed
-    These are partial sums of one value, not opinions on it: nothing is divided.""")
+    These are partial sums of one value: add them, and do not divide.""")
 PARTS_IN_ANOTHER_ORDER = patterned("""parts in another order
     The part of the group's first rank comes first, along the dimension that is given.""")
 PART_OF_ANOTHER_RANK = patterned("""another rank's part
@@ -48,70 +48,72 @@ VAGUE_REFUSAL = mistake("""a refusal that does not say why
 ACTIVATIONS_NOT_WAITED_FOR = mistake("""a handle without its wait()
     With async_op=True the numbers come later. Wait for the handle before you use or return them.""")
 COLLECTIVES_BEFORE_FORWARD = mistake("""communication before forward
-    Each rank is given the whole state dict: it cuts out its part by itself, without the others.""")
+    Each rank gets the whole state dict and cuts out its shard by itself, without communication.""")
 COLLECTIVES_IN_FORWARD = mistake("""right, but with more communication in forward than allowed
-    The shards are laid out so that one layer's output is the next one's input: nothing is to be gathered
-    in between. Weights never travel.""")
+    The shards are chosen so that one layer's output is the next one's input: gather nothing in between.
+    Weights are never sent.""")
 COLLECTIVES_IN_BACKWARD = mistake("""right, but with more communication in backward than allowed
-    What crosses in backward mirrors what crosses in forward. Gradients of weights stay where the weights
-    are, and where several layers read one input, it is handed to the ranks once.""")
+    The communication in backward mirrors that in forward. Gradients of weights stay on the rank of the
+    weights, and if several layers read one input, copy_to_ranks is applied to it once.""")
 BYTES_IN_FORWARD = mistake("""right, but with more bytes in forward than allowed
     Are whole tensors sent where parts would do, or gathered and then added up? A sum is an all-reduce; a
     sum of which each rank keeps its part is a reduce-scatter.""")
 BYTES_IN_BACKWARD = mistake("""right, but with more bytes in backward than allowed
     The backward of an all-gather whose output the ranks use in different ways is a reduce-scatter: half
     the bytes of an all-reduce of which each rank keeps a part.""")
-NAMES_OF_SHARDS = mistake("""parameters of other names
+NAMES_OF_SHARDS = mistake("""parameters with wrong names
     A shard is named as the whole parameter is, so that a state dict fits. Buffers and plain attributes
     may be called what you like.""")
 REPLACED_BY_LOAD_FULL = mistake("""load_full makes new parameters
-    An optimizer made before would go on with the old ones. Copy into those that are there:
+    An optimizer made before would still hold the old ones. Copy into the existing parameters:
     parameter.copy_(…) under torch.no_grad().""")
 WRONG_SHARD = patterned("""load_full loads something else than this rank's shard
-    Which dimension is cut? nn.Linear keeps its weight as (out_features, in_features). Rank r takes the
-    r-th of N equal parts along it, and parameters that are not cut are copied whole.""")
+    Which dimension is sharded? nn.Linear keeps its weight as (out_features, in_features). Rank r takes
+    the r-th of N equal parts along that dimension, and replicated parameters are copied whole.""")
 CUT_ACROSS_HEADS = mistake("""q, k and v are cut as if they were one
-    The rows of qkv.weight are q's, then k's, then v's. The first of N equal parts of them all has much of
-    q and nothing of v. Each of the three is cut by itself, and every rank takes its heads of each.""")
+    The rows of qkv.weight are q's, then k's, then v's. The first of N equal parts of the whole weight has
+    much of q and nothing of v. Cut each of the three separately, so that every rank takes its heads of
+    each.""")
 WHOLE_WEIGHT_HELD = mistake("""a whole weight is kept
     A slice is a view: it keeps the whole tensor in memory. Copy the slice into a parameter of the shard's
     shape, and do not keep the state dict.""")
 WHOLE_WEIGHT_MADE = mistake("""a whole weight is made
-    Memory is what the shards are for: make parameters of the shard's shape at once, and cut the loaded
-    tensor before you copy, transpose or convert anything.""")
+    Shards are meant to save memory: make parameters of the shard's shape from the start, and cut the
+    loaded tensor before you copy, transpose or convert anything.""")
 BIAS_ADDED_BY_EVERY_RANK = mistake("""the bias is added by every rank
-    What each rank adds before the sum is there N times after it. Add the bias once: after the sum.""")
+    If each rank adds the bias before the sum, it is added N times. Add the bias once: after the sum.""")
 PARTIAL_OUTPUT = mistake("""the parts of a sum are not summed up
-    Each rank has multiplied its columns with its part of the input: a partial sum of the output. Who adds
-    them up?""")
-ANOTHER_OUTPUT = patterned("""another output
+    Each rank has multiplied its columns by its part of the input, which gives a partial sum of the
+    output. Where are the partial sums added up?""")
+ANOTHER_OUTPUT = patterned("""a wrong output
     Compare the layers one by one with those of the whole module, on 2 ranks, from the first on.""")
 GRADIENT_OF_ONE_PART = patterned("""each rank has a part of a gradient
     The gradients of the ranks would be right if they were added up: in forward, every rank uses this
-    tensor for its own part of the work. copy_to_ranks does the adding in backward.""")
+    tensor for its own part of the work. copy_to_ranks adds them up in backward.""")
 NO_GRADIENT_OF_A_PART = mistake("""a gradient is missing
-    It is None: backward never came there. Which step has no backward, or is made by some ranks only? What
-    torch.distributed fills has no history.""")
+    It is None: backward never got there. Which step has no backward, or is made by some ranks only?
+    Tensors that torch.distributed fills have no history.""")
 GRADIENT_OF_EVERY_RANK_ADDED = mistake("""a gradient is as many times too large as there are ranks
     A loss that every rank computes from the same output is one loss, not N. Is a gradient summed that is
     the same on all ranks? The backward of reduce_from_ranks passes it on as it is.""")
 WRONG_PART_OF_A_GRADIENT = patterned("""a wrong gradient
-    The output is right. Look at what crosses ranks in backward: what is partial there has to be summed
-    before it is used further down, what is whole must not be.""")
-WRONG_CROSS_ENTROPY = patterned("""another loss
+    The output is right. Look at the gradients that cross ranks in backward: partial sums have to be added
+    up before they are used further, replicated gradients must not be.""")
+WRONG_CROSS_ENTROPY = patterned("""a wrong loss
     The loss of a token is log Σ exp(logit) − the target's logit. Which rank has the target's, at which
     place of its shard, and what do the other ranks add?""")
 CROSS_ENTROPY_NOT_FINITE = patterned("""a loss that is not finite
-    exp of a large logit is infinite. Subtract the largest logit of the token, over all ranks: with
-    another one on every rank the sums would not fit together, and a shard may have none but -inf.""")
+    exp of a large logit is infinite. Subtract the largest logit of the token, over all ranks: with a
+    different one on every rank the sums would not fit together, and a shard may have only -inf.""")
 OWN_LOGITS_ONLY = mistake("""only this rank's logits are in the sum
     The softmax is over the whole vocabulary: sum the exponentials over the ranks before the logarithm.""")
 PADDING_COUNTED = mistake("""padding counts in the mean
-    Targets of -100 are no tokens: the mean is over the others, as in F.cross_entropy.""")
+    Targets of -100 do not count as tokens: the mean is over the others, as in F.cross_entropy.""")
 LOSSES_ADDED_UP = mistake("""the sum instead of the mean
     The loss is the mean over the tokens, as F.cross_entropy has it by default.""")
 GRADIENT_NOT_SCALED = mistake("""the loss's own gradient is ignored
-    A caller that multiplies the loss by 3 expects 3 times the gradient: use what backward is given.""")
+    A caller that multiplies the loss by 3 expects 3 times the gradient: use the gradient that backward
+    gets.""")
 WRONG_GRADIENT_OF_LOGITS = patterned("""another gradient of the logits
     It is the softmax, minus 1 at the target, over the number of tokens: each rank has its part of it
     without communication.""")

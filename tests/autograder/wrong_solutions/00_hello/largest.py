@@ -4,7 +4,7 @@ import torch.distributed as dist
 
 FAILS_AS = {
     "adds_up": ("ADDED_UP", "ReduceOp.MAX"),
-    "takes_the_smallest": ("SMALLEST", "The opposite"),
+    "takes_the_smallest": ("SMALLEST", "asks for the largest"),
     "returns_its_own": ("OWN_NUMBER", "that the all-reduce has filled"),
     "returns_the_tensor": ("WRONG_TYPE", "what the function returns"),
     "in_single_precision": ("LOST_DIGITS", "dtype=torch.float64"),

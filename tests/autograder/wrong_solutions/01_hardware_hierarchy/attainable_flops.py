@@ -1,5 +1,5 @@
 FAILS_AS = {
-    "never_reaches_the_peak": ("NOT_CAPPED", "no more than the peak"),
+    "never_reaches_the_peak": ("NOT_CAPPED", "cannot exceed their peak"),
     "always_at_the_peak": ("ALWAYS_THE_PEAK", "Below the ridge"),
     "takes_the_larger_limit": ("ALWAYS_THE_PEAK", "Below the ridge"),
     "adds_both_limits": ("ADDED", "at the same time"),

@@ -4,7 +4,7 @@ FAILS_AS = {
     "reads_the_result_too": ("RESULT_READ", "only written"),
     "counts_elements": ("ELEMENT_SIZE", "how many bytes"),
     "divides_the_wrong_way": ("UPSIDE_DOWN", "operations per byte"),
-    "divides_integers": ("ROUNDED", "Divide by `/`"),
+    "divides_integers": ("ROUNDED", "Divide with `/`"),
     "returns_a_tensor": ("NOT_A_NUMBER", ".item()"),
     "returns_nothing": ("NOT_A_NUMBER", "`return`"),
     "returns_nan": ("NUMBER", "with units"),

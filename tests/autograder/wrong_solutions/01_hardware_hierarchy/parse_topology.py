@@ -7,7 +7,7 @@ FAILS_AS = {
     "stumbles_over_terminal_codes": ("ENTRY_MISSING or RAISED", "a"),
     "is_one_column_off": ("ENTRY_WRONG", "its own column"),
     "takes_the_legend_for_rows": ("ENTRY_WRONG", "NIC Legend"),
-    "takes_affinities_for_devices": ("ENTRY_TOO_MANY", "no devices"),
+    "takes_affinities_for_devices": ("ENTRY_TOO_MANY", "are not devices"),
     "returns_an_empty_table": ("NOT_REFUSED", "before you return it"),
     "fills_up_torn_rows": ("NOT_REFUSED", "an entry for each column"),
     "believes_every_entry": ("NOT_REFUSED", "one of the known ones"),

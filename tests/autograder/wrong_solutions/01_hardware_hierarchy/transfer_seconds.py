@@ -1,10 +1,10 @@
 FAILS_AS = {
     "is_always_pipelined": ("AS_IF_PIPELINED", "all times add up"),
     "is_never_pipelined": ("AS_IF_NOT_PIPELINED", "narrowest"),
-    "forgets_latency": ("NO_LATENCY", "however few bytes"),
+    "forgets_latency": ("NO_LATENCY", "even if there are few bytes"),
     "pays_the_first_latency_only": ("ONE_LATENCY", "has to pass every hop"),
     "takes_the_slowest_hop": ("SLOWEST_HOP_ONLY or ONE_LATENCY", "has to pass"),
-    "counts_bits": ("BITS", "multiplied by 8"),
+    "counts_bits": ("BITS", "multiply by 8"),
     "takes_the_widest_pipe": ("FASTEST_HOP", "lowest bandwidth"),
     "adds_bandwidths": ("NUMBER", "with units"),
     "fails_without_hops": ("RAISED", "Only a way without hops"),

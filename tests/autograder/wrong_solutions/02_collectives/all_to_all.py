@@ -3,7 +3,7 @@ FAILS_AS = {
     "everybody_serves_rank_0_first": ("ALL_SEND_FIRST", "receive first"),
     "stores_by_destination": ("VALUE", "With 2 ranks all is well"),
     "sends_whole_inputs": ("BYTES", "does not need"),
-    "by_way_of_rank_0": ("BYTES", "Too much is sent"),
+    "by_way_of_rank_0": ("BYTES", "send too much"),
     "forgets_its_own": ("UNFILLED", "own part"),
     "calls_the_collective": ("FORBIDDEN", "send, recv"),
     "cannot_be_empty": ("RAISED", "empty tensors"),

@@ -2,7 +2,7 @@
 FAILS_AS = {
     "one_after_another": ("ROUNDS", "in the same round"),
     "along_a_chain": ("ROUNDS", "in the same round"),
-    "sends_everything_twice": ("BYTES", "Too much is sent"),
+    "sends_everything_twice": ("BYTES", "send too much"),
     "always_from_rank_0": ("UNTOUCHED", "other than rank 0"),
     "needs_a_power_of_two": ("DEADLOCK", "no power of two"),
     "forgets_the_group": ("RAISED or DEADLOCK", "pass group="),

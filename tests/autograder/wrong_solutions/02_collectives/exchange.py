@@ -5,7 +5,7 @@ FAILS_AS = {
     "returns_its_own": ("SHIFTED", "an index is off"),
     "receives_in_place": ("WRONG_TYPE", "contract"),
     "does_not_wait": ("UNWAITED", "wait()"),
-    "sends_twice": ("BYTES", "Too much is sent"),
+    "sends_twice": ("BYTES", "send too much"),
     "receives_as_float32": ("MISMATCH", "shape and dtype"),
     "orders_by_odd_and_even": ("SOME_SEND_FIRST", "the lower rank"),
     "only_rank_0_sends_first": ("DEADLOCK", "no rank sends"),

@@ -1,13 +1,13 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "forgets_its_own": ("OWN_PART", "does not travel"),
+    "forgets_its_own": ("OWN_PART", "does not send its own part"),
     "appends_to_the_list": ("WRONG_TYPE", "contract"),
     "off_by_one": ("VALUE", "smallest failing case"),
-    "everybody_to_everybody": ("BYTES", "Too much is sent"),
+    "everybody_to_everybody": ("BYTES", "send too much"),
     "does_not_wait": ("UNWAITED", "wait()"),
     "calls_the_collective": ("FORBIDDEN", "send, recv"),
     "always_to_rank_0": ("RAISED", "other than rank 0"),
-    "in_halves": ("MESSAGES", "in one piece"),
+    "in_halves": ("MESSAGES", "into one message"),
     "adds_to_the_tensor": ("MODIFIED", "belongs to the caller"),
 }
 

@@ -3,13 +3,13 @@ FAILS_AS = {
     "forgets_its_own": ("UNFILLED", "own part"),
     "always_sends_its_own": ("VALUE", "With 2 ranks all is well"),
     "backwards": ("VALUE", "With 2 ranks all is well"),
-    "sends_whole_outputs": ("BYTES", "Too much is sent"),
+    "sends_whole_outputs": ("BYTES", "send too much"),
     "straight_to_everybody": ("NEIGHBOURS", "from rank to rank"),
     "sends_before_it_receives": ("ALL_SEND_FIRST", "receive first"),
     "stops_one_step_early": ("UNFILLED", "all N−1 steps"),
     "calls_the_collective": ("FORBIDDEN", "send, recv"),
     "scales_the_input": ("MODIFIED", "belongs to the caller"),
-    "element_by_element": ("MESSAGES", "in one piece"),
+    "element_by_element": ("MESSAGES", "into one message"),
 }
 
 

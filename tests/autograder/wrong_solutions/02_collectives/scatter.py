@@ -1,9 +1,9 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "sends_to_itself": ("RAISED", "line that the message names"),
-    "sends_the_whole_list": ("BYTES", "Too much is sent"),
+    "sends_the_whole_list": ("BYTES", "send too much"),
     "off_by_one": ("SHIFTED", "an index is off"),
-    "leaves_the_source_out": ("OWN_PART", "does not travel"),
+    "leaves_the_source_out": ("OWN_PART", "does not send its own part"),
     "indexes_by_global_rank": ("RAISED", "pass group="),
     "clears_the_list": ("MODIFIED", "belongs to the caller"),
     "calls_the_collective": ("FORBIDDEN", "send, recv"),

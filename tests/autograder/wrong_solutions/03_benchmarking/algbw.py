@@ -2,8 +2,8 @@ FAILS_AS = {
     "upside_down": ("RECIPROCAL", "reciprocal"),
     "in_GB": ("NOT_IN_BYTES_PER_SECOND", "Bytes in, bytes per second out"),
     "in_GiB": ("NOT_IN_BYTES_PER_SECOND", "7 % more"),
-    "in_MiB": ("NOT_IN_BYTES_PER_SECOND", "where numbers are shown"),
-    "in_bits": ("ANOTHER_VALUE", "smallest numbers"),
+    "in_MiB": ("NOT_IN_BYTES_PER_SECOND", "only for display"),
+    "in_bits": ("ANOTHER_VALUE", "compute the result in your head"),
     "prints_it": ("WRONG_TYPE", "what the function returns"),
 }
 

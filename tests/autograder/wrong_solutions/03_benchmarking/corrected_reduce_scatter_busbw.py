@@ -1,11 +1,11 @@
 FAILS_AS = {
     "divides": ("DIVIDED", "too low"),
     "leaves_it": ("UNCORRECTED", "the output"),
-    "undoes_the_factor": ("FACTOR_OF_ALL_REDUCE", "in the reported figure already"),
-    "multiplies_by_n_minus_1": ("FACTOR_OF_ALL_REDUCE", "in the reported figure already"),
-    "doubles": ("ANOTHER_VALUE", "smallest numbers"),
-    "uses_the_factor_of_all_reduce": ("FACTOR_OF_ALL_REDUCE", "in the reported figure already"),
-    "always_four_ranks": ("ANOTHER_VALUE", "smallest numbers"),
+    "undoes_the_factor": ("FACTOR_OF_ALL_REDUCE", "already contains the factor"),
+    "multiplies_by_n_minus_1": ("FACTOR_OF_ALL_REDUCE", "already contains the factor"),
+    "doubles": ("ANOTHER_VALUE", "compute the result in your head"),
+    "uses_the_factor_of_all_reduce": ("FACTOR_OF_ALL_REDUCE", "already contains the factor"),
+    "always_four_ranks": ("ANOTHER_VALUE", "compute the result in your head"),
 }
 
 

@@ -5,8 +5,8 @@ FAILS_AS = {
     "beta_is_a_bandwidth": ("BETA_AS_A_RATE", "seconds per byte"),
     "upside_down": ("RECIPROCAL", "reciprocal"),
     "ring_sends_whole_tensors": ("WHOLE_MESSAGES", "S / N bytes"),
-    "twice_the_size": ("ANOTHER_VALUE", "smallest numbers"),
-    "one_phase_of_the_ring": ("ANOTHER_VALUE", "smallest numbers"),
+    "twice_the_size": ("ANOTHER_VALUE", "compute the result in your head"),
+    "one_phase_of_the_ring": ("ANOTHER_VALUE", "compute the result in your head"),
     "none_for_few_ranks": ("WRONG_TYPE", "what the function returns"),
 }
 

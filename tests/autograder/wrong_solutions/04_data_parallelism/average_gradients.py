@@ -14,7 +14,7 @@ FAILS_AS = {
     "averages_the_weights": ("OWN_GRADIENT", "still has its own gradient"),
     "works_on_a_copy": ("OWN_GRADIENT", "copied back"),
     "clears_what_was_not_used": ("OUT_OF_STEP or NO_GRADIENT or WRONG_GRADIENT", "Only unused parameters"),
-    "sends_rows": ("ALL_REDUCES", "an all-reduce of its own"),
+    "sends_rows": ("ALL_REDUCES", "its own all-reduce"),
 }
 
 

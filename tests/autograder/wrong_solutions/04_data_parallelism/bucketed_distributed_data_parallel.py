@@ -17,8 +17,8 @@ FAILS_AS = {
     "forgets_to_wait": ("NO_WAIT", "Keep every handle"),
     "keeps_the_flat_tensors": ("MEMORY or MEMORY_GROWS", "handle"),
     "sends_padding": ("SENT_TWICE", "padding"),
-    "ignores_no_sync": ("SENT_IN_NO_SYNC", "look whether it is on"),
-    "does_not_broadcast": ("PARAMETERS_DIFFER", "drew other weights"),
+    "ignores_no_sync": ("SENT_IN_NO_SYNC", "check whether it is on"),
+    "does_not_broadcast": ("PARAMETERS_DIFFER", "drew different weights"),
 }
 
 

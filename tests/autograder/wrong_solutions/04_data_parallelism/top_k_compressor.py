@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 FAILS_AS = {
-    "ForgetsTheRest": ("NO_ERROR_FEEDBACK", "Keep what you do not send"),
+    "ForgetsTheRest": ("NO_ERROR_FEEDBACK", "Keep the elements that you do not send"),
     "KeepsWhatItSends": ("SENT_AND_KEPT", "to zero"),
     "Sums": ("SUMMED_GRADIENTS", "divided by the number of ranks"),
     "ComparesValues": ("LARGEST_BY_VALUE", "absolute value"),

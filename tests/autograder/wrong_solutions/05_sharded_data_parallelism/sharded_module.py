@@ -11,7 +11,7 @@ FAILS_AS = {
     "casts_integers": ("RAISED", "Read the line"),
     "gathers_at_each_look": ("GATHERED_TWICE", "several times"),
     "never_frees": ("NOT_FREED_IN_FORWARD", "drop every reference"),
-    "keeps_the_latest": ("LEFT_OVER_AFTER_THE_STEP", "Forget handles"),
+    "keeps_the_latest": ("LEFT_OVER_AFTER_THE_STEP", "Drop handles"),
     "keeps_whole_parameters": ("WHOLE_PARAMETERS_HELD", "memory of the whole"),
     "gathers_everything_first": ("ALL_AT_ONCE or NOT_FREED_IN_FORWARD", "layer"),
     "sums": ("SUMMED", "ReduceOp.AVG"),

@@ -1,16 +1,16 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "all_reduces_between_layers": ("BYTES_IN_BACKWARD", "half the bytes"),
-    "takes_its_part_of_gradients": ("WRONG_PART_OF_A_GRADIENT", "has to be summed"),
+    "takes_its_part_of_gradients": ("WRONG_PART_OF_A_GRADIENT", "have to be added up"),
     "gathers_without_gradients": ("NO_GRADIENT_OF_A_PART", "Which step has no backward"),
     "forgets_the_last_gelu": ("ANOTHER_OUTPUT", "one by one"),
     "same_rows_everywhere": ("WRONG_SHARD", "Rank r takes"),
     "sums_at_the_end_too": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
-    "makes_a_whole_mlp": ("WHOLE_WEIGHT_MADE", "shard's shape at once"),
-    "forgets_the_first_copy": ("GRADIENT_OF_ONE_PART", "copy_to_ranks does the adding"),
+    "makes_a_whole_mlp": ("WHOLE_WEIGHT_MADE", "shard's shape from the start"),
+    "forgets_the_first_copy": ("GRADIENT_OF_ONE_PART", "copy_to_ranks adds them up"),
     "accepts_any_layers": ("INDIVISIBLE_ACCEPTED", "Raise a ValueError"),
     "returns_its_part": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
-    "gathers_everything_twice": ("COLLECTIVES_IN_FORWARD", "nothing is to be"),
+    "gathers_everything_twice": ("COLLECTIVES_IN_FORWARD", "gather nothing in between"),
     "shares_one_layer": ("NAMES_OF_SHARDS", "named as the whole parameter"),
 }
 

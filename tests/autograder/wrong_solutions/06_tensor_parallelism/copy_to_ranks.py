@@ -1,8 +1,8 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "returns_its_input": ("NOT_SUMMED_IN_BACKWARD", "parts are summed"),
+    "returns_its_input": ("NOT_SUMMED_IN_BACKWARD", "sums them over the ranks"),
     "sums_forward_too": ("SUMMED_NEEDLESSLY", "already"),
-    "averages_gradients": ("AVERAGED", "nothing is divided"),
+    "averages_gradients": ("AVERAGED", "do not divide"),
     "sums_the_gradient_in_place": ("GRADIENT_OVERWRITTEN", "clone() always"),
     "sums_a_contiguous_gradient": ("GRADIENT_OVERWRITTEN", "contiguous() only sometimes"),
     "copies_without_history": ("CUT_GRAPH", "torch.autograd.Function"),

@@ -1,7 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "gathers_without_history": ("CUT_GRAPH", "torch.autograd.Function"),
-    "sums_gathered_gradients": ("SUMMED_NEEDLESSLY", "as many times too large"),
+    "sums_gathered_gradients": ("SUMMED_NEEDLESSLY", "factor of the number of ranks"),
     "stacks": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
     "gathers_along_the_last": ("ANOTHER_SHAPE_OF_A_PART", "Only another dimension"),
     "passes_the_first_part_back": ("PART_OF_ANOTHER_RANK", "position in the group"),

@@ -1,15 +1,15 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "cuts_qkv_as_one": ("CUT_ACROSS_HEADS", "every rank takes its heads"),
-    "takes_every_nth_head": ("WRONG_SHARD", "equal parts along it"),
+    "takes_every_nth_head": ("WRONG_SHARD", "equal parts along that dimension"),
     "uses_all_heads": ("ANOTHER_OUTPUT", "one by one"),
     "forgets_causal": ("ANOTHER_OUTPUT", "one by one"),
     "always_causal": ("ANOTHER_OUTPUT", "one by one"),
     "scales_by_the_width": ("ANOTHER_OUTPUT", "one by one"),
-    "copies_for_q_k_and_v": ("COLLECTIVES_IN_BACKWARD", "handed to the ranks once"),
+    "copies_for_q_k_and_v": ("COLLECTIVES_IN_BACKWARD", "applied to it once"),
     "accepts_any_number_of_heads": ("INDIVISIBLE_ACCEPTED", "Raise a ValueError"),
     "reorders_the_whole": ("WHOLE_WEIGHT_MADE", "cut the loaded tensor before"),
-    "projects_parts_apart": ("PARTIAL_OUTPUT", "Who adds them up"),
+    "projects_parts_apart": ("PARTIAL_OUTPUT", "Where are the partial sums added up"),
     "puts_heads_in_the_sequence": ("ANOTHER_OUTPUT", "one by one"),
     "attends_with_copied_x": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
     "gathers_heads": ("COLLECTIVES_IN_FORWARD", "one layer's output is the next one's input"),

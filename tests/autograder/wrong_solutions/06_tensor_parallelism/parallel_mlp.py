@@ -1,7 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "two_columns": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
-    "gathers_in_between": ("COLLECTIVES_IN_FORWARD", "nothing is to be gathered in between"),
+    "gathers_in_between": ("COLLECTIVES_IN_FORWARD", "gather nothing in between"),
     "forgets_the_gelu": ("ANOTHER_OUTPUT", "one by one"),
     "gelu_of_summands": ("ANOTHER_OUTPUT", "one by one"),
     "approximates_gelu": ("ANOTHER_OUTPUT", "one by one"),
@@ -14,7 +14,7 @@ FAILS_AS = {
         "Only a group",
     ),
     "rows_then_columns": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
-    "sums_the_gradients_of_weights": ("COLLECTIVES_IN_BACKWARD", "stay where the weights are"),
+    "sums_the_gradients_of_weights": ("COLLECTIVES_IN_BACKWARD", "stay on the rank of the weights"),
     "keeps_whole_weights_to_load": ("WHOLE_WEIGHT_HELD", "do not keep the state dict"),
 }
 

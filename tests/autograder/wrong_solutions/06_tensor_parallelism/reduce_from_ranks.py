@@ -1,12 +1,12 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "sums_backward_too": ("SUMMED_NEEDLESSLY", "as many times too large"),
+    "sums_backward_too": ("SUMMED_NEEDLESSLY", "factor of the number of ranks"),
     "sums_its_argument_in_place": ("MODIFIED", "Work on a copy"),
-    "averages": ("AVERAGED", "nothing is divided"),
+    "averages": ("AVERAGED", "do not divide"),
     "forgets_to_sum": ("NOT_SUMMED_IN_FORWARD", "all of them need the sum"),
     "scales_the_gradient": ("SCALED_NEEDLESSLY", "no factor"),
     "sums_without_history": ("CUT_GRAPH", "torch.autograd.Function"),
-    "by_way_of_the_first_rank": ("COLLECTIVES_IN_FORWARD", "nothing is to be"),
+    "by_way_of_the_first_rank": ("COLLECTIVES_IN_FORWARD", "gather nothing in between"),
     "gathers_and_adds": ("BYTES_IN_FORWARD", "A sum is an all-reduce"),
     "reduces_in_the_default_group": ("UNEVEN_COLLECTIVES or TIMED_OUT", "Only a group"),
     "takes_the_largest": ("WRONG_FORWARD", "two ranks"),

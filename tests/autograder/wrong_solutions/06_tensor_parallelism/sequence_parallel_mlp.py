@@ -4,13 +4,13 @@ FAILS_AS = {
     "forgets_the_gradient_of_the_bias": ("GRADIENT_OF_ONE_PART", "every rank uses this tensor"),
     "adds_the_bias_to_summands": ("BIAS_ADDED_BY_EVERY_RANK", "after the sum"),
     "sums_for_everybody": ("BYTES_IN_FORWARD", "a reduce-scatter"),
-    "gathers_for_all_alike": ("WRONG_PART_OF_A_GRADIENT", "has to be summed"),
+    "gathers_for_all_alike": ("WRONG_PART_OF_A_GRADIENT", "have to be added up"),
     "hands_on_all_tokens": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
     "copies_gathered_tokens": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
-    "cuts_gradients": ("WRONG_PART_OF_A_GRADIENT", "what is whole must not be"),
+    "cuts_gradients": ("WRONG_PART_OF_A_GRADIENT", "replicated gradients must not be"),
     "forgets_the_norm": ("ANOTHER_OUTPUT", "one by one"),
     "accepts_any_hidden_width": ("INDIVISIBLE_ACCEPTED", "Raise a ValueError"),
-    "gathers_again": ("COLLECTIVES_IN_FORWARD", "nothing is to be gathered"),
+    "gathers_again": ("COLLECTIVES_IN_FORWARD", "gather nothing in between"),
     "copies_each_use": ("COLLECTIVES_IN_BACKWARD", "mirrors"),
 }
 

@@ -10,10 +10,10 @@ FAILS_AS = {
     "one_loss_a_token": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
     "forgets_a_derivative": ("WRONG_GRADIENT_OF_LOGITS", "softmax"),
     "sums_gradients_over_ranks": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
-    "ignores_its_gradient": ("GRADIENT_NOT_SCALED", "use what backward is given"),
+    "ignores_its_gradient": ("GRADIENT_NOT_SCALED", "use the gradient that backward gets"),
     "rescales_by_its_own_maximum": ("CROSS_ENTROPY_NOT_FINITE", "Only a shard of -inf"),
     "counts_words_of_the_world": ("WRONG_CROSS_ENTROPY or CROSS_ENTROPY_NOT_FINITE", "Only a group"),
-    "sums_a_fourth_time": ("COLLECTIVES_IN_FORWARD", "nothing is to be"),
+    "sums_a_fourth_time": ("COLLECTIVES_IN_FORWARD", "gather nothing in between"),
     "has_no_history": ("CUT_GRAPH", "torch.autograd.Function"),
 }
 

@@ -4,7 +4,7 @@ FAILS_AS = {
     "rounds_up": ("LAYERS_UNEVEN", "first stages"),
     "longer_stages_last": ("LONGER_STAGES_ELSEWHERE", "tensor_split"),
     "rounds_the_bounds": ("LONGER_STAGES_ELSEWHERE", "tensor_split"),
-    "forgets_what_came_before": ("LAYERS_TWICE", "begins where the one before it ends"),
+    "forgets_what_came_before": ("LAYERS_TWICE", "begins where the previous one ends"),
     "deals_out_in_turn": ("LAYERS_OUT_OF_ORDER", "send to another rank"),
     "returns_a_list": ("NO_RANGE", "range("),
     "returns_both_ends": ("NO_RANGE", "range("),

@@ -2,17 +2,17 @@
 FAILS_AS = {
     "relative_to_the_computation": ("SHARE_OF_THE_COMPUTATION", "computing and waiting together"),
     "share_that_is_busy": ("SHARE_OF_TIME_THAT_IS_BUSY", "1 minus"),
-    "seconds": ("BUBBLE_IN_SECONDS", "Divide by all the time"),
+    "seconds": ("BUBBLE_IN_SECONDS", "Divide by the time of all ranks"),
     "percent": ("BUBBLE_IN_PERCENT", "between 0 and 1"),
     "formula": ("FORMULA_NOT_SIMULATION", "step by step"),
     "ignores_the_times": ("DEFAULT_TIMES", "only the defaults"),
     "all_steps_take_a_second": ("ALL_STEPS_ALIKE", "`forward` seconds"),
-    "until_each_rank_is_done": ("WRONG_BUBBLE", "the last rank is done"),
-    "until_the_first_rank_is_done": ("WRONG_BUBBLE", "the last rank is done"),
-    "needs_nothing_of_others": ("WRONG_BUBBLE", "what it needs is there"),
-    "backward_needs_only_the_forward": ("WRONG_BUBBLE", "what it needs is there"),
+    "until_each_rank_is_done": ("WRONG_BUBBLE", "the last step of any rank"),
+    "until_the_first_rank_is_done": ("WRONG_BUBBLE", "the last step of any rank"),
+    "needs_nothing_of_others": ("WRONG_BUBBLE", "the step that it needs is done"),
+    "backward_needs_only_the_forward": ("WRONG_BUBBLE", "the step that it needs is done"),
     "leaves_out_what_is_stuck": ("ENDLESS_WAIT_UNNOTICED", "raise a ValueError"),
-    "returns_a_tensor": ("WRONG_TYPE", "the contract"),
+    "returns_a_tensor": ("WRONG_TYPE", "the task"),
 }
 
 

@@ -4,10 +4,10 @@ FAILS_AS = {
     "only_forward": ("STEPS_MISCOUNTED", "a backward of each"),
     "as_many_microbatches_as_stages": ("STEPS_MISCOUNTED", "of each microbatch"),
     "counts_from_one": ("STEPS_MISCOUNTED", "of each microbatch"),
-    "waits_in_the_list": ("NO_SCHEDULE", "Waiting is no step"),
+    "waits_in_the_list": ("NO_SCHEDULE", "no steps for waiting"),
     "strings": ("NO_SCHEDULE", "a list of pairs"),
     "all_stages_at_once": ("NO_SCHEDULE", "a list of pairs"),
-    "backward_first": ("BACKWARD_BEFORE_FORWARD", "gone through"),
+    "backward_first": ("BACKWARD_BEFORE_FORWARD", "needs its forward"),
 }
 
 

@@ -1,6 +1,6 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "warm_up_of_1f1b": ("STAGES_STUCK", "under way"),
+    "warm_up_of_1f1b": ("STAGES_STUCK", "in flight"),
     "one_step_less_for_each_rank": ("TOO_FEW_IN_FLIGHT", "without work"),
     "twice_the_warm_up": ("STAGES_STUCK", "Simulate it"),
     "one_chunk_after_the_other": ("STAGES_STUCK", "Simulate it"),

@@ -1,14 +1,14 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "one_forward_too_many": ("TOO_MANY_IN_FLIGHT", "stages behind it"),
+    "one_forward_too_many": ("TOO_MANY_IN_FLIGHT", "as there are later stages"),
     "one_forward_too_few": ("TOO_FEW_IN_FLIGHT", "without work"),
-    "the_same_warm_up_for_all": ("TOO_MANY_IN_FLIGHT", "stages behind it"),
-    "counts_the_stages_before": ("STAGES_STUCK", "under way"),
+    "the_same_warm_up_for_all": ("TOO_MANY_IN_FLIGHT", "as there are later stages"),
+    "counts_the_stages_before": ("STAGES_STUCK", "in flight"),
     "no_warm_up": ("TOO_FEW_IN_FLIGHT", "without work"),
-    "gpipe": ("TOO_MANY_IN_FLIGHT", "stages behind it"),
+    "gpipe": ("TOO_MANY_IN_FLIGHT", "as there are later stages"),
     "warm_up_without_a_limit": ("STEPS_MISCOUNTED", "cannot be longer than"),
-    "forgets_the_end": ("STEPS_MISCOUNTED", "come back"),
-    "starts_again_at_the_end": ("STEPS_MISCOUNTED", "come back"),
+    "forgets_the_end": ("STEPS_MISCOUNTED", "needs a backward"),
+    "starts_again_at_the_end": ("STEPS_MISCOUNTED", "needs a backward"),
     "backward_of_the_latest": ("ANOTHER_ORDER_OF_STEPS", "the drawing"),
     "goes_back_from_the_last": ("ANOTHER_ORDER_OF_STEPS", "the drawing"),
 }

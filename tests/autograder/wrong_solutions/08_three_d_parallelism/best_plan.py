@@ -1,8 +1,8 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "returns_both": ("NO_PLAN", "Return the plan"),
-    "gives_up_when_the_first_does_not_fit": ("PLAN_REFUSED", "Go through all that divide"),
-    "cuts_anything": ("IMPOSSIBLE_PLAN", "raises a ValueError"),
+    "gives_up_when_the_first_does_not_fit": ("PLAN_REFUSED", "Go through all plans"),
+    "cuts_anything": ("IMPOSSIBLE_PLAN", "raise a ValueError"),
     "forgets_memory": ("PLAN_TOO_LARGE", "leave out such plans"),
     "never_recomputes": ("PLAN_REFUSED or SLOWER_PLAN", ""),
     "always_recomputes": ("SLOWER_PLAN", "with and without recompute"),

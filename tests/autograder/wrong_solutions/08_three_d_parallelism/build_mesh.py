@@ -1,7 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "returns_groups": ("NO_MESH", "with all its fields"),
-    "only_own_groups": ("GROUPS_OUT_OF_STEP", "also for those that it is no member of"),
+    "only_own_groups": ("GROUPS_OUT_OF_STEP", "even if it is not a member"),
     "data_fastest": ("COORDINATES_IN_ANOTHER_ORDER", "the data coordinate the slowest"),
     "counts_from_one": ("WRONG_COORDINATES", "divmod"),
     "keeps_the_last_group": ("NO_GROUP", "only to its members"),

@@ -1,15 +1,15 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "returns_nothing": ("NOT_THE_RESULT", "for the same arguments"),
-    "detaches_the_result": ("NO_GRAPH", "hand it one more"),
-    "needs_an_input_with_gradient": ("NO_GRAPH", "hand it one more"),
+    "detaches_the_result": ("NO_GRAPH", "pass one more argument"),
+    "needs_an_input_with_gradient": ("NO_GRAPH", "pass one more argument"),
     "records_under_no_grad": ("GRAPH_WITHOUT_GRADIENTS", "nothing to recompute"),
     "forgets_the_arguments_gradient": ("WRONG_ARGUMENT_GRADIENT", "detached arguments"),
     "forgets_the_parameters": ("WRONG_PARAMETER_GRADIENT", "torch.enable_grad"),
     "draws_again": ("OTHER_RANDOM_NUMBERS", "torch.get_rng_state()"),
     "leaves_the_old_state": ("RANDOM_STATE_LEFT_BEHIND", "fork_rng"),
     "seeds_forward": ("RANDOM_STATE_OF_FORWARD", "no more and no less"),
-    "keeps_everything": ("CHECKPOINT_KEEPS_ACTIVATIONS", "Nothing but the arguments"),
+    "keeps_everything": ("CHECKPOINT_KEEPS_ACTIVATIONS", "Only the arguments"),
     "computes_a_third_time": ("COMPUTED_AGAIN_TOO_OFTEN", "no third time"),
     "computes_twice_at_once": ("COMPUTED_AGAIN_TOO_OFTEN", "no third time"),
 }

@@ -1,15 +1,15 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "returns_tokens_only": ("NO_PAIR", "takes the expert's outputs home"),
+    "returns_tokens_only": ("NO_PAIR", "sends the expert's outputs back"),
     "KeepsItsTokens": ("WRONG_TOKENS", "assigned to its position"),
     "ReversesTokens": ("TOKENS_IN_ANOTHER_ORDER", "stable=True"),
     "ForgetsToPutBack": ("COMBINED_IN_ANOTHER_ORDER", "the row that its token came from"),
     "PutsBackTheOtherWay": ("WRONG_COMBINED", "Row i"),
     "Detached": ("EXPERTS_CUT", "the two lists"),
-    "OneGradientForAll": ("WRONG_TOKEN_GRADIENT", "the way back"),
-    "ForgetsOthersTokens": ("WRONG_EXPERT_GRADIENT", "also those of other ranks"),
-    "StaysAwayWithoutTokens": ("EXPERTS_OUT_OF_STEP", "also with no tokens"),
-    "SendsEverythingToAll": ("EXPERTS_BYTES", "to no other"),
+    "OneGradientForAll": ("WRONG_TOKEN_GRADIENT", "goes back"),
+    "ForgetsOthersTokens": ("WRONG_EXPERT_GRADIENT", "including those of other ranks"),
+    "StaysAwayWithoutTokens": ("EXPERTS_OUT_OF_STEP", "even without tokens"),
+    "SendsEverythingToAll": ("EXPERTS_BYTES", "only to the rank"),
     "OneMessageForEachToken": ("EXPERTS_COLLECTIVES", "two in backward"),
 }
 

@@ -2,7 +2,7 @@
 FAILS_AS = {
     "returns_seconds": ("NO_ESTIMATE", "all its fields"),
     "AsText": ("NOT_A_NUMBER", "a float"),
-    "RefusesRecompute": ("POSSIBLE_PLAN_REFUSED", "another number of GPUs"),
+    "RefusesRecompute": ("POSSIBLE_PLAN_REFUSED", "the wrong number of GPUs"),
     "AcceptsAll": ("IMPOSSIBLE_PLAN_ACCEPTED", "must divide"),
     "RefusesWithoutNumbers": ("REFUSED_WITHOUT_NUMBERS", "two numbers"),
     "ForgetsRecompute": ("WRONG_COMPUTE", "one more forward"),
