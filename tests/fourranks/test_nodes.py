@@ -203,16 +203,15 @@ time.sleep(600)
 # --- strangers -------------------------------------------------------------------------------------------
 
 
-def test_nothing_but_ranks_listens_on_a_node_and_only_on_its_own_address(network):
-    with fourranks.start(2, "gloo", nodes=network.nodes, launcher=network.launcher) as group:
-        ranks = {str(status.pid) for status in group.status()}
-        for node, address in zip(network.nodes, network.addresses, strict=True):
-            listening = network.listening(node)
-            assert listening
-            assert {
-                where.rpartition(":")[0].removeprefix("[::ffff:").strip("[]") for where, _ in listening
-            } == {address}
-            assert {pid for _, pid in listening} <= ranks
+def test_nothing_but_ranks_listens_on_a_node_and_only_on_its_own_address(network, world):
+    world.restart()
+    ranks = {str(status.pid) for status in world.status()}
+    for node, address in zip(network.nodes, network.addresses, strict=True):
+        listening = network.listening(node)
+        assert listening
+        hosts = {where.rpartition(":")[0].removeprefix("[::ffff:").strip("[]") for where, _ in listening}
+        assert hosts == {address}
+        assert {pid for _, pid in listening} <= ranks
 
 
 def test_a_connection_from_outside_of_the_world_is_refused(network):
