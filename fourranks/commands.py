@@ -46,6 +46,10 @@ TABLE = (
         "`%ranks start --backend nccl`",
         "ranks on NCCL; with fewer GPUs than ranks these share them, from NCCL 2.30 on",
     ),
+    (
+        "`%ranks start -n 8 --nodes hostA,hostB`",
+        "ranks on two machines that ssh reaches, or srun in a Slurm allocation: docs/clusters.md",
+    ),
     ("`%ranks`, `%ranks restart`, `%ranks stop`", "lists the ranks, starts them afresh, ends them"),
     ("`%ranks last`", "shows again what the last cell showed, for instance after its tab was closed"),
     ("`%ranks help`", "shows this table"),
@@ -124,6 +128,8 @@ def _line_parser() -> _Parser:
     parser.add_argument("--backend", choices=BACKENDS, default="auto", help="what moves tensors")
     parser.add_argument("--device", choices=DEVICES, default="auto", help="what ranks compute on")
     parser.add_argument("--spawn", action="store_true", help="fresh processes instead of forks: slower")
+    parser.add_argument("--nodes", metavar="NAMES", help="machines for the ranks, for instance hostA,hostB:4")
+    parser.add_argument("--launcher", metavar="NAME", help="how they are reached: ssh, srun")
     parser.add_argument(_SIDE, action="store_true", help="beside the notebook, in JupyterLab")
     return parser
 

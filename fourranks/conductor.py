@@ -6,16 +6,17 @@ Any thread may ask for that, whatever the code on the ranks does meanwhile. `gro
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from . import zygote
 from .cell import Cell, Output, Stop, deferred_interrupt
 from .ending import error_of
 from .errors import Aftermath, CellInterrupted, FourRanksError, RankDied, StartError
-from .hardware import Placement, place, preferred_backend
+from .hardware import Placement, preferred_backend
+from .nodes.this_machine import Nodes
 from .protocol.messages import Complete, Form, Inspect, Request
 from .workers import Workers
 
@@ -34,20 +35,24 @@ class Conductor:
         device: "cpu", "cuda" or "auto".
         start_method: "fork" or "spawn".
         capacity: the largest size that `resize` can give the world.
+        nodes: where its ranks start.
 
     Attributes:
         world_size: number of ranks.
-        placement: the backend, and the device of each rank.
+        nodes: where ranks start.
+        placement: the backend, and the node and the device of each rank.
         workers: the processes; None once the world has ended.
         cell: the one that runs.
         formed: when the default process group was formed, for the first time and again.
         formed_anew: how often it was formed again since the ranks were started.
     """
 
-    def __init__(self, world_size: int, backend: str, device: str, start_method: str, capacity: int) -> None:
+    def __init__(
+        self, world_size: int, backend: str, device: str, start_method: str, capacity: int, nodes: Nodes
+    ) -> None:
         self.world_size, self.start_method, self.capacity = world_size, start_method, capacity
-        backend = preferred_backend(backend, device)
-        self.placement = place(world_size, backend, device, lambda: zygote.shared().gpus())
+        self.nodes = nodes
+        self.placement = nodes.place(world_size, preferred_backend(backend, device), device)
         self.workers: Workers | None = None
         self.cell: Cell | None = None
         self.formed: list[float] = []
@@ -75,6 +80,11 @@ class Conductor:
             finally:
                 self.cell = None
                 self._lock.release()
+
+    @property
+    def clock_uncertainty(self) -> float:
+        """Seconds by which the times of two ranks may be wrong against each other: their clocks differ."""
+        return self.workers.clock_uncertainty if self.workers is not None else 0.0
 
     def ask(self, question: Complete | Inspect) -> Any:
         """Return rank 0's answer to a question about its variables; None if it cannot give one at once."""
@@ -132,13 +142,19 @@ class Conductor:
         """
         if world_size > self.capacity:
             raise StartError(f"This world was started with room for {self.capacity} ranks, not {world_size}.")
+        if self.placement.nodes:
+            raise StartError("A world over several nodes keeps its number of ranks: start a new one.")
+        return self._placed(world_size)
+
+    def _placed(self, world_size: int) -> Placement:
         backend, device = self.placement.backend, self.placement.devices[0].partition(":")[0]
-        return place(world_size, backend, device, lambda: zygote.shared().gpus())
+        return self.nodes.place(world_size, backend, device)
 
     def _start(self) -> None:
         self.formed_anew = -1
         with deferred_interrupt() as interrupted:
-            self.workers = Workers(self.placement, self.start_method, self.capacity)
+            zygotes = self.nodes.zygotes()
+            self.workers = Workers(self.placement, zygotes, self.start_method, self.capacity)
             try:
                 self._form(self.workers, interrupted)
             except BaseException:
@@ -147,6 +163,8 @@ class Conductor:
 
     def _restart(self) -> None:
         self._end()
+        if self.placement.nodes:  # some may be lost, or back
+            self.placement = self._placed(self.world_size)
         self._start()
 
     def _end(self) -> None:
@@ -236,3 +254,16 @@ class Conductor:
                 message = f"Rank {rank} is gone: it {cause}. `%ranks restart` starts all ranks again."
                 raise RankDied(rank, cause, message)
         return self.workers
+
+
+def chosen_start_method(start_method: str) -> str:
+    """Return "fork" or "spawn" for what the reader asked for.
+
+    Raises:
+        StartError: there is no such start method.
+    """
+    if start_method not in ("auto", "fork", "spawn"):
+        raise StartError(f"There is no start method {start_method!r}; choose auto, fork or spawn.")
+    if start_method == "auto":  # macOS' own libraries fail in a forked process
+        return "spawn" if sys.platform == "darwin" else "fork"
+    return start_method

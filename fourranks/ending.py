@@ -22,6 +22,14 @@ from .scene import Scene
 from .source import Source
 from .workers import Workers
 
+# What Gloo says when it ends a process. On one machine a rank sees beforehand that its call contradicts
+# another rank's (`protocol.board`); ranks of different nodes do not.
+_MISMATCH = "op.preamble.length <= op.nbytes"
+_MISMATCH_MEANS = (
+    "Gloo ends a process that gets more bytes than it has room for: two ranks gave the same collective, or "
+    "the two ends of a message, other shapes or dtypes."
+)
+
 
 def error_of(
     workers: Workers, cell: Cell, stop: Stop | None, errors: dict[int, RemoteError], aftermath: Aftermath
@@ -62,6 +70,8 @@ def _rank_died(workers: Workers, cell: Cell, aftermath: Aftermath) -> RankDied:
         for r, state in cell.states.items()
         if state.busy and state.progress.blocked is not None and r not in cell.died
     }
+    if _MISMATCH in str(cell.transcript):
+        sentences.append(_MISMATCH_MEANS)
     if waiting:
         call = next(iter(waiting.values()))
         who = name_ranks(list(waiting))

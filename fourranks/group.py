@@ -12,16 +12,16 @@ world stays usable.
 from __future__ import annotations
 
 import contextlib
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from .cell import Cell, Output
-from .conductor import Conductor
+from .conductor import Conductor, chosen_start_method
 from .errors import CellInterrupted, FourRanksError, StartError
-from .live import Activity, busy_rank
+from .live import Activity, RankStatus, busy_rank
 from .naming import name_ranks
+from .nodes.cluster import nodes_for
 from .protocol.calls import Tracing
 from .protocol.messages import Complete, Execute, Inspect, Pull, Push, Request, Run, Virtualize
 from .protocol.parcel import Parcel
@@ -29,20 +29,6 @@ from .shipping import notebook_sources, packed_call, packed_variables
 from .transcript import Transcript
 from .views.drawable_trace import DrawableTrace
 from .workers import MAX_WORLD_SIZE, Worker
-
-
-@dataclass(frozen=True)
-class RankStatus:
-    """One line of `%ranks`."""
-
-    rank: int
-    pid: int
-    device: str
-    backend: str
-    state: str  # "idle", or how the process ended
-    memory_bytes: int
-    gpu: str = ""  # name of the GPU that `device` is on
-    gpu_bytes: int = 0  # that the rank's tensors took there after its last cell
 
 
 class RankGroup:
@@ -62,12 +48,15 @@ class RankGroup:
         device: str = "auto",
         start_method: str = "auto",
         capacity: int | None = None,
+        nodes: str | Sequence[str] | None = None,
+        launcher: str | None = None,
     ) -> None:
-        self.start_method = _chosen_start_method(start_method)
+        self.start_method = chosen_start_method(start_method)
         self.capacity = max(_checked_world_size(world_size), capacity or 0)
         self._timeout = timeout
         self._trace: DrawableTrace | None = None
-        self._conductor = Conductor(world_size, backend, device, self.start_method, self.capacity)
+        where = nodes_for(nodes, launcher)
+        self._conductor = Conductor(world_size, backend, device, self.start_method, self.capacity, where)
         self.backend = self._conductor.placement.backend
         self.device = self._conductor.placement.devices[0].partition(":")[0]
 
@@ -162,6 +151,7 @@ class RankGroup:
         try:
             yield self._trace
         finally:
+            self._trace.clock_uncertainty = self._conductor.clock_uncertainty
             self._trace = None
 
     # --- life and death ----------------------------------------------------------------------------------
@@ -184,6 +174,7 @@ class RankGroup:
                 worker.memory_bytes,
                 placement.gpu_names[worker.rank],
                 worker.gpu_bytes,
+                placement.node_of(worker.rank),
             )
             for worker in workers.all
         ]
@@ -197,7 +188,7 @@ class RankGroup:
             workers.notice_deaths()
             for worker in workers.living():
                 worker.note_memory()
-        return [_activity(worker, cell) for worker in workers.all]
+        return [replace(_activity(worker, cell), node=worker.zygote.node) for worker in workers.all]
 
     @property
     def world_size(self) -> int:
@@ -214,6 +205,16 @@ class RankGroup:
         """Process ID of each rank; empty when the world is stopped."""
         workers = self._conductor.workers
         return [] if workers is None else [worker.pid for worker in workers.all]
+
+    @property
+    def nodes(self) -> list[str]:
+        """Names of the nodes that the ranks are on, in rank order; empty if that is this machine alone."""
+        return list(dict.fromkeys(self._conductor.placement.nodes))
+
+    @property
+    def missing_nodes(self) -> Mapping[str, str]:
+        """What became of each node that was lost and could not be reached again, by its name."""
+        return self._conductor.nodes.missing
 
     @property
     def formed_anew(self) -> int:
@@ -333,6 +334,8 @@ def start(
     device: str = "auto",
     start_method: str = "auto",
     capacity: int | None = None,
+    nodes: str | Sequence[str] | None = None,
+    launcher: str | None = None,
 ) -> RankGroup:
     """Start a world of ranks.
 
@@ -346,19 +349,15 @@ def start(
         start_method: "fork", "spawn" (each rank imports torch again: seconds, and more memory, but what fails
             in a forked process works), or "auto": "spawn" on macOS, else "fork".
         capacity: the largest size that `resize` can give the world later; `world_size` by default.
+        nodes: machines that the ranks are spread over, "hostA,hostB" or a list; "hostA:4" has at most four of
+            them, "localhost" is this machine, "slurm" stands for the nodes of the allocation, and () for this
+            machine alone. By default what the environment has as FOURRANKS_NODES. See docs/clusters.md.
+        launcher: how they are reached: "ssh", "srun", or a command with {node} for the name.
 
     Raises:
         StartError: the world cannot be started; the message says why.
     """
-    return RankGroup(world_size, backend, timeout, device, start_method, capacity)
-
-
-def _chosen_start_method(start_method: str) -> str:
-    if start_method not in ("auto", "fork", "spawn"):
-        raise StartError(f"There is no start method {start_method!r}; choose auto, fork or spawn.")
-    if start_method == "auto":  # macOS' own libraries fail in a forked process
-        return "spawn" if sys.platform == "darwin" else "fork"
-    return start_method
+    return RankGroup(world_size, backend, timeout, device, start_method, capacity, nodes, launcher)
 
 
 def run(

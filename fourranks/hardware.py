@@ -159,16 +159,28 @@ class Placement:
         backend: "gloo" or "nccl".
         devices: of each rank, as torch names them: "cpu" or "cuda:1".
         gpu_names: of each rank; empty strings on CPUs.
+        nodes: name of each rank's node, those of one node in a row; empty for this machine alone.
     """
 
     backend: str
     devices: tuple[str, ...]
     gpu_names: tuple[str, ...]
+    nodes: tuple[str, ...] = ()
+
+    @property
+    def on_gpus(self) -> bool:
+        """Whether the ranks compute on GPUs."""
+        return self.devices[0] != "cpu"
+
+    def node_of(self, rank: int) -> str:
+        """Return the name of a rank's node; empty for this machine."""
+        return self.nodes[rank] if self.nodes else ""
 
     @property
     def gpu_count(self) -> int:
         """Number of GPUs that the ranks are on."""
-        return len(set(self.devices) - {"cpu"})
+        gpus = {(self.node_of(rank), device) for rank, device in enumerate(self.devices)}
+        return len(gpus) if self.on_gpus else 0
 
     @property
     def ranks_per_gpu(self) -> int:

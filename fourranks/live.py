@@ -19,6 +19,21 @@ RATE_WINDOW = 2.0  # seconds that the bytes per second are an average of
 
 
 @dataclass(frozen=True)
+class RankStatus:
+    """One line of `%ranks`."""
+
+    rank: int
+    pid: int
+    device: str
+    backend: str
+    state: str  # "idle", or how the process ended
+    memory_bytes: int
+    gpu: str = ""  # name of the GPU that `device` is on
+    gpu_bytes: int = 0  # that the rank's tensors took there after its last cell
+    node: str = ""  # its name, in a world over several
+
+
+@dataclass(frozen=True)
 class Activity:
     """What one rank was doing when it was last heard of."""
 
@@ -29,6 +44,7 @@ class Activity:
     waits_for: tuple[int, ...] = ()  # ranks that have not come to that call
     report: State | None = None  # the last one of the cell that runs
     since: float = 0.0  # when that cell began, by the clock of reports
+    node: str = ""  # name of the rank's, in a world over several
 
     @property
     def busy(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 import time
 from pathlib import Path
@@ -18,6 +19,7 @@ from .errors import CellInterrupted, DeadlockError, FourRanksError, RankError
 from .group import RankGroup, start
 from .hardware import BACKEND_NAMES
 from .naming import name_ranks
+from .nodes import cluster
 from .transcript import Transcript
 from .views import static_dashboard
 from .views.deadlock import DeadlockFigure
@@ -78,7 +80,14 @@ class RanksMagics(Magics):
         began = time.perf_counter()
         lost = _lost_by_a_new_start()
         method = "spawn" if options.spawn else "auto"
-        world = start(options.world_size, options.backend, device=options.device, start_method=method)
+        world = start(
+            options.world_size,
+            options.backend,
+            device=options.device,
+            start_method=method,
+            nodes=options.nodes,
+            launcher=options.launcher,
+        )
         current.set_world(world)
         ready = f"{_describe(world)} {_are(world)} ready ({time.perf_counter() - began:.2f} s)."
         print(f"{ready}{_what_is_real(world)}{lost}")
@@ -90,6 +99,8 @@ class RanksMagics(Magics):
         world = current.world()
         world.restart()
         print(f"{_describe(world)} {_are(world)} fresh again ({time.perf_counter() - began:.2f} s).")
+        for trouble in world.missing_nodes.values():
+            print(f"{trouble}\nIts ranks are on the other nodes now.")
 
     def _stop(self, options: argparse.Namespace) -> None:
         if current.has_world():
@@ -212,7 +223,9 @@ def _describe(world: RankGroup) -> str:
     sharing = " with GPUs" if (world.backend, world.device) == ("gloo", "cuda") else ""
     if world.ranks_per_gpu > 1 and world.backend == "nccl":
         sharing = f", up to {world.ranks_per_gpu} on a GPU,"
-    return f"{world.world_size} rank{'s' * (world.world_size > 1)} on {BACKEND_NAMES[world.backend]}{sharing}"
+    count = f"{world.world_size} rank{'s' * (world.world_size > 1)}"
+    where = f" over {len(world.nodes)} node{'s' * (len(world.nodes) > 1)}" if world.nodes else ""
+    return f"{count} on {BACKEND_NAMES[world.backend]}{where}{sharing}"
 
 
 def _what_is_real(world: RankGroup) -> str:
@@ -292,7 +305,8 @@ def _show_error(
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Add the magics (`%load_ext fourranks`) and warm up the process that ranks are forked from."""
-    zygote.shared()
+    with contextlib.suppress(FourRanksError):  # the first start says so
+        cluster.nodes_for(None, None).warm_up()
     shell.register_magics(RanksMagics)
     magics = shell.magics_manager.registry[RanksMagics.__name__]
     shell.magics_manager.register_function(magics.misplaced, "line", _MISPLACED)
@@ -311,4 +325,5 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     if current.has_world():
         current.world().stop()
     shell.set_custom_exc((), None)
+    cluster.disconnect()
     zygote.stop_shared()

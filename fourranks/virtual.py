@@ -66,7 +66,7 @@ def run_virtual(
     """
     if not 0 <= rank < world_size:
         raise FourRanksError(f"A world of {world_size} ranks has no rank {rank}.")
-    with start(1, "gloo", timeout) as group:
+    with start(1, "gloo", timeout, nodes=()) as group:
         group.virtualize(rank, world_size)
         with group.trace() as trace:
             (value,) = group.run(function, *args, **kwargs)

@@ -15,26 +15,25 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import psutil
-
-from . import zygote
 from .errors import StartError
 from .hardware import Placement
 from .protocol import board
 from .protocol.messages import (
-    LOOPBACK,
     Answer,
     Channel,
     Complete,
     FromRank,
     Inspect,
+    Location,
     Settings,
     Stream,
     ToRank,
 )
+from .zygote import Zygote
 
 MAX_WORLD_SIZE = 128  # every two ranks of Gloo share a connection: beyond this, file descriptors run out
 _CHUNK = 1 << 16
@@ -50,6 +49,7 @@ class Worker:
 
     rank: int
     pid: int
+    zygote: Zygote  # that it was forked from
     channel: Channel
     pipes: dict[int, str]  # file descriptor -> "stdout" or "stderr"
     cause: str | None = None  # how it ended, once it has
@@ -69,20 +69,19 @@ class Worker:
     def interrupt(self) -> None:
         """Interrupt the process from outside: C code may keep its threads from hearing of a message."""
         if self.alive:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(self.pid, signal.SIGINT)
+            self.zygote.interrupt(self.pid)
 
     def note_memory(self) -> None:
         """Look at the resident memory of the process; what was seen last stays known when it has ended."""
-        with contextlib.suppress(psutil.Error):
-            self.memory_bytes = psutil.Process(self.pid).memory_info().rss
+        self.memory_bytes = self.zygote.resident_bytes(self.pid) or self.memory_bytes
 
 
 class Workers:
     """The worker processes of one world.
 
     Args:
-        placement: the backend, and the device of each rank.
+        placement: the backend, and the node and the device of each rank.
+        zygotes: of the nodes, by name.
         start_method: "fork" or "spawn".
         capacity: ranks that there can be; the world may be smaller, and grow.
 
@@ -90,12 +89,15 @@ class Workers:
         all: one a rank. A world that has become smaller keeps the others in reserve.
     """
 
-    def __init__(self, placement: Placement, start_method: str, capacity: int) -> None:
+    def __init__(
+        self, placement: Placement, zygotes: Mapping[str, Zygote], start_method: str, capacity: int
+    ) -> None:
         self._backend, self._start_method = placement.backend, start_method
         self._ranks_per_gpu = placement.ranks_per_gpu
-        self._zygote = zygote.shared()
+        self._zygotes = zygotes
         self._selector = selectors.DefaultSelector()
-        self._selector.register(self._zygote.channel, selectors.EVENT_READ)
+        for zygote in zygotes.values():
+            self._selector.register(zygote.channel, selectors.EVENT_READ)
         self._memory_kills = MemoryKills()
         self._started: list[Worker] = []
         self.all: list[Worker] = []
@@ -122,16 +124,20 @@ class Workers:
 
     def reserve(self, placement: Placement) -> None:
         """Start the workers that are missing for this placement, to be there when the world grows."""
-        devices = placement.devices
-        missing = range(len(self._started), len(devices))
+        missing = range(len(self._started), len(placement.devices))
         if not self._started:
-            self._fork_first(len(devices), devices[0])
+            self._fork_first(placement)
             missing = missing[1:]
         for rank in missing:
-            self._started.append(self._fork(rank, len(devices), devices[rank]))
+            self._started.append(self._fork(rank, placement))
 
     def __getitem__(self, rank: int) -> Worker:
         return self.all[rank]
+
+    @property
+    def clock_uncertainty(self) -> float:
+        """Seconds by which the times of two ranks on different nodes may be wrong against each other."""
+        return sum(sorted(zygote.clock_uncertainty for zygote in self._zygotes.values())[-2:])
 
     def living(self) -> list[Worker]:
         return [worker for worker in self.all if worker.alive]
@@ -149,21 +155,24 @@ class Workers:
         for worker in {id(key.data): key.data for key, _ in events if key.data is not None}.values():
             messages = self._receive(worker)
             arrived += messages if worker.rank < len(self.all) else []
-        if not events or any(key.fileobj is self._zygote.channel for key, _ in events):
+        if not events or any(key.data is None for key, _ in events):
             self.notice_deaths()
         return arrived
 
     def notice_deaths(self) -> None:
         """See whose process has ended; any thread may ask."""
         self._memory_kills.look()
-        living = self.living()
-        ended = self._zygote.ended(worker.pid for worker in living)
-        orphaned = not self._zygote.alive
-        for worker in living:
-            if worker.pid in ended:
-                worker.cause = _describe(ended[worker.pid], self._memory_kills.recent())
-            elif orphaned:
-                worker.cause = "was ended, together with the process that ranks are forked from"
+        for zygote in self._zygotes.values():
+            living = [worker for worker in self.living() if worker.zygote is zygote]
+            ended = zygote.ended(worker.pid for worker in living)
+            orphaned = not zygote.alive
+            for worker in living:
+                if worker.pid in ended:
+                    worker.cause = self._describe(ended[worker.pid], zygote.node)
+                elif orphaned:
+                    worker.cause = zygote.loss
+            if orphaned:
+                self._forget(zygote.channel)
 
     def ask(self, rank: int, question: Complete | Inspect, patience: float) -> Any:
         """Return a rank's answer about its variables; None if none comes within `patience` seconds."""
@@ -182,7 +191,8 @@ class Workers:
         ending = self.living()
         for worker in ending:
             worker.cause = _STOPPED
-        self._zygote.kill([worker.pid for worker in ending])
+        for zygote in self._zygotes.values():
+            zygote.kill([worker.pid for worker in ending if worker.zygote is zygote])
         deadline = time.monotonic() + END_PATIENCE
         while self._are_there(ending) and time.monotonic() < deadline:
             self.poll(0.01)
@@ -194,44 +204,62 @@ class Workers:
     # --- internals ---------------------------------------------------------------------------------------
 
     def _are_there(self, workers: list[Worker]) -> bool:
-        """Whether any of these processes still runs."""
-        return self._zygote.alive and len(self._zygote.ended(worker.pid for worker in workers)) < len(workers)
+        """Whether any of these processes still runs, as far as their nodes can be asked."""
+        return any(worker.zygote.alive and not worker.zygote.ended([worker.pid]) for worker in workers)
 
-    def _fork_first(self, world_size: int, device: str) -> None:
+    def _describe(self, status: int, node: str) -> str:
+        """How a process ended, in words; Linux' want of memory is known of this machine only."""
+        if not node:
+            return _describe(status, self._memory_kills.recent())
+        return f"{_describe(status, out_of_memory=False)} on the node {node}"
+
+    def _fork_first(self, placement: Placement) -> None:
         """Fork rank 0, which inherits the rendezvous store's socket: no other process can take its port."""
+        listener = self._zygotes[placement.node_of(0)].listen()
         try:
-            store = socket.create_server((LOOPBACK, 0), backlog=MAX_WORLD_SIZE)
-        except PermissionError:
-            raise StartError(
-                "Ranks meet through a socket, and this process may open none. Where a notebook is graded "
-                "without namespaces (docs/security.md), checks start ranks, and cells cannot."
-            ) from None
-        with store as listener:
-            self._store_port = listener.getsockname()[1]
-            self._started.append(self._fork(0, world_size, device, listener.fileno()))
+            self._store_port = listener.port
+            self._started.append(self._fork(0, placement, *listener.descriptors))
+        finally:
+            listener.close()
 
-    def _fork(self, rank: int, world_size: int, device: str, *listener: int) -> Worker:
+    def _location(self, rank: int, placement: Placement) -> Location | None:
+        """Where a rank is among several nodes."""
+        if not placement.nodes:
+            return None
+        names = list(dict.fromkeys(placement.nodes))
+        own = placement.nodes[rank]
+        return Location(
+            names.index(own),
+            rank - placement.nodes.index(own),
+            placement.nodes.count(own),
+            self._zygotes[own].interface,
+            tuple(self._zygotes[name].host for name in names),
+        )
+
+    def _fork(self, rank: int, placement: Placement, *listener: int) -> Worker:
         settings = Settings(
             rank,
-            world_size,
+            len(placement.devices),
             self._backend,
-            device,
+            placement.devices[rank],
             self._store_port,
             os.getcwd(),
             sys.path[:],
             dict(os.environ),
             self._start_method,
             self._ranks_per_gpu,
+            self._location(rank, placement),
         )
+        zygote = self._zygotes[placement.node_of(rank)]
         ours, theirs = socket.socketpair()
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         try:
-            pid = self._zygote.fork(settings, [theirs.fileno(), out_end, err_end, self._board, *listener])
+            pid = zygote.fork(settings, [theirs.fileno(), out_end, err_end, self._board, *listener])
         finally:
             theirs.close()
             os.close(out_end)
             os.close(err_end)
-        worker = Worker(rank, pid, Channel(ours, blocking=False), {out: "stdout", err: "stderr"})
+        worker = Worker(rank, pid, zygote, Channel(ours, blocking=False), {out: "stdout", err: "stderr"})
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
         for pipe in worker.pipes:
             os.set_blocking(pipe, False)
@@ -254,7 +282,8 @@ class Workers:
             if text := self._read_pipe(worker, pipe):
                 arrived.append((worker.rank, Stream(name, text, is_raw=True)))
         worker.channel.flush()
-        arrived += [(worker.rank, message) for message in worker.channel.receive_available()]
+        on_our_clock = worker.zygote.on_our_clock
+        arrived += [(worker.rank, on_our_clock(message)) for message in worker.channel.receive_available()]
         if worker.channel.at_end:
             self._forget(worker.channel)
         else:

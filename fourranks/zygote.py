@@ -10,6 +10,7 @@ import atexit
 import os
 import pickle
 import select
+import signal
 import site
 import socket
 import subprocess
@@ -17,12 +18,15 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+import psutil
+
 from .errors import StartError
 from .hardware import Gpus
-from .protocol.messages import Channel, Settings
+from .protocol.messages import LOOPBACK, Channel, FromRank, Settings
 
 T = TypeVar("T")
 
@@ -71,6 +75,30 @@ class Died:
     status: int  # as from os.waitpid
 
 
+@dataclass(frozen=True)
+class StoreListener:
+    """The listening socket of a rendezvous store, for rank 0 to inherit: nothing else can take its port.
+
+    Attributes:
+        host, port: where it listens.
+        sock: the socket, if it is on this machine.
+    """
+
+    host: str
+    port: int
+    sock: socket.socket | None = None
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Of the socket, as far as there is one on this machine."""
+        return [] if self.sock is None else [self.sock.fileno()]
+
+    def close(self) -> None:
+        """Leave the socket to the rank that has inherited it."""
+        if self.sock is not None:
+            self.sock.close()
+
+
 class ZygoteProcess(Protocol):
     """A warm process, with as much of `subprocess.Popen` as its handle uses."""
 
@@ -81,8 +109,22 @@ class ZygoteProcess(Protocol):
     def kill(self) -> None: ...
 
 
+STORE_BACKLOG = 128  # as many ranks as a world can have
+
+
 class Zygote:
-    """Handle of the warm process. Creating it does not wait for the imports; the first fork does."""
+    """Handle of the warm process. Creating it does not wait for the imports; the first fork does.
+
+    Attributes:
+        node: the name of the machine that it is on; empty for this one.
+        host: the address of that machine, for the other nodes of a world.
+        interface: the network interface of this address.
+        clock_uncertainty: seconds by which a rank's times may be wrong, either way.
+    """
+
+    node = interface = ""
+    host = LOOPBACK
+    clock_uncertainty = 0.0
 
     def __init__(self) -> None:
         self.owner = os.getpid()
@@ -137,18 +179,50 @@ class Zygote:
             settings: which rank of which world.
             descriptors: its socket, stdout, stderr and board; for rank 0 also its store's listening socket.
         """
-        body = pickle.dumps(Fork(settings))
         with self._lock:
             self.ready()
-            self.channel.sock.setblocking(True)
-            socket.send_fds(self.channel.sock, [len(body).to_bytes(8, "big") + body], descriptors)
-            self.channel.sock.setblocking(False)
+            send_with_descriptors(self.channel, Fork(settings), descriptors)
             return self._wait_for(Forked).pid
+
+    def listen(self) -> StoreListener:
+        """Open the socket on which rank 0, if it is forked here, serves the rendezvous store.
+
+        Raises:
+            StartError: this process may open none.
+        """
+        try:
+            sock = socket.create_server((LOOPBACK, 0), backlog=STORE_BACKLOG)
+        except PermissionError:
+            raise StartError(
+                "Ranks meet through a socket, and this process may open none. Where a notebook is graded "
+                "without namespaces (docs/security.md), checks start ranks, and cells cannot."
+            ) from None
+        return StoreListener(LOOPBACK, sock.getsockname()[1], sock)
 
     def kill(self, pids: list[int]) -> None:
         """Kill ranks; their `Died` follows."""
         with self._lock:
             self.channel.send(Kill(tuple(pids)))
+
+    def interrupt(self, pid: int) -> None:
+        """Interrupt a rank from outside."""
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGINT)
+
+    def resident_bytes(self, pid: int) -> int | None:
+        """Return the memory of a rank's process; None if that is not known."""
+        with suppress(psutil.Error):
+            return int(psutil.Process(pid).memory_info().rss)
+        return None
+
+    def on_our_clock(self, message: FromRank) -> FromRank:
+        """Return a rank's message with all times by the clock of this machine."""
+        return message
+
+    @property
+    def loss(self) -> str:
+        """What became of the ranks when this process ended."""
+        return "was ended, together with the process that ranks are forked from"
 
     def ended(self, pids: Iterable[int]) -> dict[int, int]:
         """Return the wait status of each of these ranks that has ended."""
@@ -168,23 +242,29 @@ class Zygote:
 
     def _launch(self, theirs: socket.socket) -> ZygoteProcess:
         return subprocess.Popen(
-            [sys.executable, "-m", "fourranks.zygote_process", str(theirs.fileno())],
+            self._command(theirs.fileno()),
             pass_fds=[theirs.fileno()],
             start_new_session=True,  # Jupyter interrupts the notebook's whole process group
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
-            env=_environment(),
+            env=environment(),
         )
+
+    def _command(self, descriptor: int) -> list[str]:
+        return [sys.executable, "-m", "fourranks.zygote_process", str(descriptor)]
 
     def _receive(self) -> None:
         for message in self.channel.receive_available():
-            if isinstance(message, Died):
-                self._deaths[message.pid] = message.status
-            else:
-                if isinstance(message, Forked):  # Linux may have given an earlier rank's pid again
-                    self._deaths.pop(message.pid, None)
-                self._arrived.append(message)
+            self._arrive(message)
+
+    def _arrive(self, message: Any) -> None:
+        if isinstance(message, Died):
+            self._deaths[message.pid] = message.status
+        else:
+            if isinstance(message, Forked):  # Linux may have given an earlier rank's pid again
+                self._deaths.pop(message.pid, None)
+            self._arrived.append(message)
 
     def _wait_for(self, kind: type[T]) -> T:
         while True:
@@ -193,13 +273,27 @@ class Zygote:
                     self._arrived.remove(message)
                     return message
             if self.channel.at_end:
-                raise StartError(f"The process that ranks are forked from has ended.\n{self._error_text()}")
+                raise self._ended()
             select.select([self.channel], [], [])
             self._receive()
 
-    def _error_text(self) -> str:
+    def _ended(self) -> StartError:
+        return StartError(f"The process that ranks are forked from has ended.\n{self.last_words()}")
+
+    def last_words(self) -> str:
+        """Return what the process wrote to stderr."""
+        if self._errors.closed:
+            return "It was stopped."
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace").strip() or "It left no message."
+
+
+def send_with_descriptors(channel: Channel, message: Any, descriptors: list[int]) -> None:
+    """Send a message together with descriptors, waiting until the other end has room for it."""
+    body = pickle.dumps(message)
+    channel.sock.setblocking(True)
+    socket.send_fds(channel.sock, [len(body).to_bytes(8, "big") + body], descriptors)
+    channel.sock.setblocking(False)
 
 
 COMPILER = "torch._dynamo"  # torch imports it at the first use of an optimizer or DDP: a second
@@ -229,7 +323,7 @@ def stop_shared() -> None:
     _shared = None
 
 
-def _environment() -> dict[str, str]:
+def environment() -> dict[str, str]:
     """Return variables with which a new process imports this package, wherever it lies.
 
     Where it is installed a process does so anyway, and PYTHONPATH would put all that is installed before

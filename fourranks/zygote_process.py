@@ -110,7 +110,7 @@ def _reap(channel: Channel, ranks: set[int]) -> None:
 
 def _obey(channel: Channel, ranks: set[int], become: Callable[..., None]) -> bool:
     """Handle one message; False when the notebook has closed its end."""
-    message, descriptors = _receive_with_descriptors(channel.sock)
+    message, descriptors = receive_with_descriptors(channel.sock)
     if isinstance(message, Fork):
         gc.freeze()  # a rank's collector need not look at what is here already, and so copy its pages
         pid = os.fork()
@@ -129,7 +129,8 @@ def _obey(channel: Channel, ranks: set[int], become: Callable[..., None]) -> boo
     return message is not None
 
 
-def _receive_with_descriptors(sock: socket.socket) -> tuple[Any, list[int]]:
+def receive_with_descriptors(sock: socket.socket) -> tuple[Any, list[int]]:
+    """Return the next message, and the descriptors that came along; None at the end."""
     head, descriptors, _, _ = socket.recv_fds(sock, 8, 5)
     body = b""
     while head and len(body) < int.from_bytes(head, "big"):

@@ -99,7 +99,7 @@ class Worlds:
                 return self._worlds[backend]
             self._end(backend, groups)
         capacity = max(world_size, self.capacity)
-        self._worlds[backend] = fourranks.start(world_size, backend, capacity=capacity)
+        self._worlds[backend] = fourranks.start(world_size, backend, capacity=capacity, nodes=())
         return self._worlds[backend]
 
     def _end(self, backend: str, groups: Sequence[int] = ()) -> None:

@@ -25,7 +25,7 @@ def ranks() -> Finding:
     try:
         zygote.shared().ready()  # imports are not the ranks' time
         began = time.perf_counter()
-        with group.start(WORLD_SIZE, "gloo") as world:
+        with group.start(WORLD_SIZE, "gloo", nodes=()) as world:
             sums = world.run(_sum_of_ranks)
             started = time.perf_counter()
     except FourRanksError as error:
@@ -41,7 +41,7 @@ def ranks() -> Finding:
 def gloo_bandwidth(seconds: float = MEASURED) -> Finding:
     """All-reduce by Gloo, beside what copying in memory gives."""
     try:
-        with group.start(WORLD_SIZE, "gloo") as world:
+        with group.start(WORLD_SIZE, "gloo", nodes=()) as world:
             bus = min(world.map(_all_reduce, [(CPU_BYTES, seconds)] * WORLD_SIZE, TIME_LIMIT))
             copy = min(world.map(_copy, [(CPU_BYTES, seconds)] * WORLD_SIZE, TIME_LIMIT))
     except FourRanksError as error:
@@ -62,7 +62,7 @@ def nccl_bandwidth(seconds: float = MEASURED) -> Finding:
     if not gpus.count or not gpus.nccl:
         return Finding(Severity.OK, "not measured: NCCL needs GPUs")
     try:
-        with group.start(gpus.count, "nccl") as world:
+        with group.start(gpus.count, "nccl", nodes=()) as world:
             bus = min(world.map(_all_reduce, [(GPU_BYTES, seconds)] * gpus.count, TIME_LIMIT))
     except FourRanksError as error:
         return Finding(Severity.PROBLEM, f"all-reduce by NCCL failed: {error}")
@@ -77,7 +77,7 @@ def nccl_sharing(seconds: float = MEASURED) -> Finding:
     if gpus.count >= WORLD_SIZE or not can_host_nccl(WORLD_SIZE, gpus):
         return Finding(Severity.OK, "not measured: it takes fewer than four GPUs, and NCCL 2.30")
     try:
-        with group.start(WORLD_SIZE, "nccl") as world:
+        with group.start(WORLD_SIZE, "nccl", nodes=()) as world:
             sums = world.run(_sum_of_ranks)
             each = max(world.map(_all_reduce_seconds, [(SMALL_BYTES, seconds)] * WORLD_SIZE, TIME_LIMIT))
     except FourRanksError as error:

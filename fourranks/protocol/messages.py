@@ -25,7 +25,7 @@ from .places import Place
 from .progress import Progress
 from .remote_error import RemoteError
 
-LOOPBACK = "127.0.0.1"  # the only address that ranks and their store listen on
+LOOPBACK = "127.0.0.1"  # where ranks and their store listen, if all are on one machine
 RANK_NAMES = (
     "rank",
     "world_size",
@@ -36,6 +36,25 @@ RANK_NAMES = (
 TEXT_LIMIT = 256 * 1024  # characters a rank may show in one cell: a page that people can still scroll
 
 
+@dataclass(frozen=True)
+class Location:
+    """Where a rank is in a world over several nodes.
+
+    Attributes:
+        node: the number of its node.
+        local_rank: its number among the ranks of that node.
+        local_world_size: number of these.
+        interface: the network interface by which they reach the others.
+        hosts: the address of each node.
+    """
+
+    node: int
+    local_rank: int
+    local_world_size: int
+    interface: str
+    hosts: tuple[str, ...]
+
+
 @dataclass
 class Settings:
     """What the notebook decides for one rank, before it is forked."""
@@ -44,12 +63,23 @@ class Settings:
     world_size: int  # of the moment: a `Form` may change it
     backend: str
     device: str  # as torch names it: "cpu" or "cuda:1"
-    store_port: int  # of the rendezvous store, on the loopback interface
+    store_port: int  # of the rendezvous store
     directory: str
     path: list[str]  # sys.path of the notebook
     environment: dict[str, str] = field(repr=False)
     start_method: str  # "fork" or "spawn"
     ranks_per_gpu: int = 0  # on the GPU that has most of them
+    location: Location | None = None  # of a world over several nodes
+
+    @property
+    def store_host(self) -> str:
+        """The address of the rendezvous store, which rank 0 serves."""
+        return LOOPBACK if self.location is None else self.location.hosts[0]
+
+    @property
+    def local_world_size(self) -> int:
+        """Number of ranks on this rank's machine."""
+        return self.world_size if self.location is None else self.location.local_world_size
 
 
 # --- from the notebook to a rank -------------------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""The owner of the other end of a connection within this machine: this user, or another one.
+"""The owner of the other end of a connection: on this machine, this user or another one.
 
 Ports on the loopback interface are open to every user of the machine, and neither Gloo nor torch's store asks
 who connects. Linux knows (sock_diag, man 7 sock_diag); each process group asks it when its ranks have
-connected, before anything is communicated.
+connected, before anything is communicated. In a world over several nodes, the other end of a connection that
+leaves the machine must be at the address of one of them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from ..protocol.messages import Location
 from .rescue import Connection, opened
 
 PATIENCE = 30.0  # seconds for the other end to accept a connection; a busy machine needs milliseconds
@@ -37,8 +39,19 @@ class _ConnectionEnd:
     inode: int  # 0 until it is accepted
 
 
+_hosts: frozenset[str] = frozenset()  # of the other nodes of the world
+
+
+def expect(location: Location | None) -> None:
+    """Take note of which other machines this rank's connections may lead to."""
+    global _hosts
+    _hosts = frozenset() if location is None else frozenset(location.hosts) - {location.hosts[location.node]}
+
+
 def require_own(connections: Iterable[Connection]) -> None:
-    """Make sure that these connections lead to processes of this user. Without sock_diag there is no telling.
+    """Make sure that these connections lead to processes of this user, or to other nodes of the world.
+
+    Without sock_diag there is no telling who is at the other end on this machine.
 
     Raises:
         PermissionError: one leads elsewhere.
@@ -61,6 +74,13 @@ def _require_own(diagnostics: socket.socket, connection: Connection) -> None:
             family, own, other = sock.family, sock.getsockname(), sock.getpeername()
         except OSError:  # its other end is gone
             return
+    here, there = (address[0].removeprefix("::ffff:") for address in (own, other))
+    if there in _hosts:
+        return
+    if there != here:  # as both are if the other end is on this machine, too
+        raise PermissionError(
+            f"the connection from port {own[1]} leads to {there}, which is no node of this world"
+        )
     if not _look_up(diagnostics, family, own, other).inode:
         return  # a kernel, or a sandbox, that does not even tell of our own end
     deadline = time.monotonic() + PATIENCE

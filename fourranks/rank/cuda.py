@@ -39,9 +39,14 @@ def nccl_defaults(ranks_per_gpu: int) -> dict[str, str]:
     return NCCL_SETTINGS | sharing
 
 
-def nccl_requirements(ranks_per_gpu: int) -> dict[str, str]:
-    """Return the settings without which these ranks could not communicate by NCCL."""
-    return {"NCCL_SOCKET_IFNAME": "lo"} | (SHARING if ranks_per_gpu > 1 else {})
+def nccl_requirements(ranks_per_gpu: int, interface: str) -> dict[str, str]:
+    """Return the settings without which these ranks could not communicate by NCCL.
+
+    Args:
+        ranks_per_gpu: as in the settings of a rank.
+        interface: of the network, by which ranks connect.
+    """
+    return {"NCCL_SOCKET_IFNAME": interface} | (SHARING if ranks_per_gpu > 1 else {})
 
 
 def settle(device: torch.device) -> None:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed import distributed_c10d
 
-from ..protocol.messages import LOOPBACK, Settings
+from ..protocol.messages import Settings
 from . import connection_owner, gloo, kept, patches, rescue, waits
 from .describe import call_on
 from .process_group import RecordingProcessGroup
@@ -30,9 +30,10 @@ class DefaultGroup:
 
     def __init__(self, settings: Settings, listener: int | None) -> None:
         self._settings = settings
+        connection_owner.expect(settings.location)
         if listener is not None:
             self._server = TCPStore(
-                LOOPBACK,
+                settings.store_host,
                 settings.store_port,
                 is_master=True,
                 wait_for_workers=False,
@@ -112,7 +113,7 @@ class DefaultGroup:
 
     def _open_store(self, prefix: str) -> Store:
         """Return the part of the store that has this name."""
-        store = TCPStore(LOOPBACK, self._settings.store_port, is_master=False)
+        store = TCPStore(self._settings.store_host, self._settings.store_port, is_master=False)
         connection_owner.require_own(self._to_store())
         return PrefixStore(prefix, store)
 

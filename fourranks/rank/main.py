@@ -109,7 +109,7 @@ class Rank:
             self._settings.world_size = world_size
             self._shell.push(self._names(), interactive=False)
             os.environ.update(environment(self._settings))
-            torch.set_num_threads(threads_per_rank(world_size))
+            torch.set_num_threads(threads_per_rank(self._settings.local_world_size))
 
     def _virtualize(self, rank: int, world_size: int) -> None:
         from .virtual import leave_for_a_virtual_world  # what torch tests itself with is imported for few
@@ -354,12 +354,14 @@ def become_rank(
     os.environ.clear()
     os.environ.update(cuda.nccl_defaults(settings.ranks_per_gpu))
     os.environ.update(settings.environment)
+    loopback = "lo0" if sys.platform == "darwin" else "lo"
+    interface = loopback if settings.location is None else settings.location.interface
     os.environ.update(
-        environment(settings) | cuda.nccl_requirements(settings.ranks_per_gpu),
-        GLOO_SOCKET_IFNAME="lo0" if sys.platform == "darwin" else "lo",
+        environment(settings) | cuda.nccl_requirements(settings.ranks_per_gpu, interface),
+        GLOO_SOCKET_IFNAME=interface,
         MPLBACKEND="module://matplotlib_inline.backend_inline",
     )
-    torch.set_num_threads(threads_per_rank(settings.world_size))
+    torch.set_num_threads(threads_per_rank(settings.local_world_size))
     torch.default_generator.seed()  # a fork would otherwise share its parent's random state
     if numpy_random := sys.modules.get("numpy.random"):  # else it is imported, and seeded, at its first use
         numpy_random.seed()

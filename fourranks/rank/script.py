@@ -21,7 +21,7 @@ from IPython.core.error import UsageError
 from torch.distributed import distributed_c10d
 
 from ..hardware import BACKEND_NAMES
-from ..protocol.messages import LOOPBACK, Settings
+from ..protocol.messages import Settings
 from . import patches
 from .default_group import TORCH_INIT, DefaultGroup
 from .process_group import RecordingProcessGroup
@@ -31,19 +31,19 @@ _set_timeout = getattr(dist, "set_timeout", distributed_c10d._set_pg_timeout)  #
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """Return the variables that torchrun sets for one process of a single machine."""
-    rank, world_size = str(settings.rank), str(settings.world_size)
+    """Return the variables that torchrun sets for one process."""
+    rank, world_size, location = str(settings.rank), str(settings.world_size), settings.location
     return {
         "RANK": rank,
-        "LOCAL_RANK": rank,
+        "LOCAL_RANK": rank if location is None else str(location.local_rank),
         "ROLE_RANK": rank,
-        "GROUP_RANK": "0",
+        "GROUP_RANK": "0" if location is None else str(location.node),
         "WORLD_SIZE": world_size,
-        "LOCAL_WORLD_SIZE": world_size,
+        "LOCAL_WORLD_SIZE": str(settings.local_world_size),
         "ROLE_WORLD_SIZE": world_size,
-        "GROUP_WORLD_SIZE": "1",
+        "GROUP_WORLD_SIZE": "1" if location is None else str(len(location.hosts)),
         "ROLE_NAME": "default",
-        "MASTER_ADDR": LOOPBACK,
+        "MASTER_ADDR": settings.store_host,
         "MASTER_PORT": str(settings.store_port),
         "TORCHELASTIC_RUN_ID": "fourranks",
         "TORCHELASTIC_RESTART_COUNT": "0",

@@ -25,12 +25,15 @@ class Trace:
         tracing: what the ranks are asked to note.
         cells: for each traced cell the record of each rank that ran it to an end.
         formed: moments at which the process groups were formed again in between.
+        clock_uncertainty: seconds by which the times of two ranks may be wrong against each other; 0 on one
+            machine, where all have one clock.
     """
 
     world_size: int
     tracing: Tracing = Tracing()
     cells: list[dict[int, Record]] = field(default_factory=list)
     formed: list[float] = field(default_factory=list)
+    clock_uncertainty: float = 0.0
 
     @property
     def calls(self) -> list[list[Call]]:

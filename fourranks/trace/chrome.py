@@ -46,7 +46,9 @@ class CallBar(NamedTuple):
 
 def write(trace: Trace, path: Path) -> Path:
     """Write the file, compressed if its name ends in ".gz"; returns its path."""
-    content = {"traceEvents": list(events(trace)), "displayTimeUnit": "ms"}
+    content: dict[str, Any] = {"traceEvents": list(events(trace)), "displayTimeUnit": "ms"}
+    if trace.clock_uncertainty:
+        content["otherData"] = {"clock uncertainty in seconds": trace.clock_uncertainty}
     text = json.dumps(content, separators=(",", ":")).encode()
     path.write_bytes(gzip.compress(text) if path.suffix == ".gz" else text)
     return path

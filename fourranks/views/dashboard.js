@@ -166,6 +166,7 @@ class Row {
   draw(rank) {
     if (this.row.dataset.state !== rank.state) this.row.dataset.state = rank.state;
     set(this.rank, String(rank.rank));
+    this.rank.title = rank.node ? `on the node ${rank.node}` : "";
     set(this.sign, SIGNS[rank.state]);
     for (const name of ["doing", "where", "rate", "memory"]) set(this[name], rank[name]);
     this.doing.title = rank.doing;

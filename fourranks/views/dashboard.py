@@ -21,8 +21,8 @@ import traitlets
 from IPython.display import display
 
 from ..errors import FourRanksError
-from ..group import RankGroup, RankStatus
-from ..live import Meter
+from ..group import RankGroup
+from ..live import Meter, RankStatus
 from .dashboard_frame import MOMENTS, TICK, frame
 from .status import StatusTable
 from .widget_places import with_places

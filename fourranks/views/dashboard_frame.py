@@ -52,6 +52,7 @@ def _row(seen: Activity, meter: Meter) -> dict[str, Any]:
         "state": seen.state if alive else "dead",
         "doing": _doing(seen),
         "where": seen.report.where if seen.busy and seen.report else "",
+        "node": seen.node,
         "memory": units.size(seen.memory_bytes) if alive else "",
         "rate": units.rate(rate) if rate else "",
         "strip": "".join("." if share is None else str(round(9 * share)) for share in meter.shares),

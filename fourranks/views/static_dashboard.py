@@ -12,6 +12,7 @@ from .dashboard_frame import MOMENTS, TICK, frame
 from .table import as_html, as_text
 
 _COLUMNS = ("rank", "doing", "where", "memory")
+_NODE_COLUMN = "node"
 _INSTALL = "%pip install 'fourranks[dashboard]', restart the kernel, and reload the page."
 LIVE_NEEDS = f"For a live dashboard: {_INSTALL}"
 PANE_NEEDS = f"It stands under this cell. To have it beside the notebook: {_INSTALL}"
@@ -38,12 +39,14 @@ class StaticDashboard:
         seen = world.snapshot() if world is not None else []
         now = frame(world, seen, [Meter(MOMENTS, TICK) for _ in seen])
         self._title = f"{now['title']} ({time.strftime('%Y-%m-%d at %H:%M:%S')})"
-        self._rows = [tuple(str(row[column]) for column in _COLUMNS) for row in now["ranks"]]
+        on_nodes = any(row["node"] for row in now["ranks"])
+        self._columns = (_COLUMNS[0], _NODE_COLUMN, *_COLUMNS[1:]) if on_nodes else _COLUMNS
+        self._rows = [tuple(str(row[column]) for column in self._columns) for row in now["ranks"]]
 
     def __repr__(self) -> str:
-        table = [as_text(_COLUMNS, self._rows)] if self._rows else []
+        table = [as_text(self._columns, self._rows)] if self._rows else []
         return "\n".join([self._title, *table, LIVE_NEEDS])
 
     def _repr_html_(self) -> str:
-        table = as_html(_COLUMNS, self._rows) if self._rows else ""
+        table = as_html(self._columns, self._rows) if self._rows else ""
         return f"<div><p>{escape(self._title)}</p>{table}<p>{escape(LIVE_NEEDS)}</p></div>"

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from ..group import RankStatus
+from ..live import RankStatus
 from .table import as_html, as_text
 
 _COLUMNS = ("rank", "pid", "device", "backend", "state", "memory")
 _GPU_COLUMNS = ("GPU", "GPU memory")
+_NODE_COLUMN = "node"
 
 
 class StatusTable:
-    """Displays as a table in a notebook and as aligned text elsewhere; GPUs have columns of their own."""
+    """Displays as a table in a notebook and as aligned text elsewhere; GPUs and nodes have columns."""
 
     def __init__(self, statuses: list[RankStatus]) -> None:
         on_gpus = any(status.gpu for status in statuses)
         self._columns = _COLUMNS + (_GPU_COLUMNS if on_gpus else ())
         self._rows = [_cells(status)[: len(self._columns)] for status in statuses]
+        if any(status.node for status in statuses):
+            self._columns = (_COLUMNS[0], _NODE_COLUMN, *self._columns[1:])
+            self._rows = [
+                (row[0], status.node, *row[1:]) for row, status in zip(self._rows, statuses, strict=True)
+            ]
 
     def __repr__(self) -> str:
         return as_text(self._columns, self._rows)

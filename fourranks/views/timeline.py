@@ -66,6 +66,8 @@ def timeline(trace: Trace, title: str = "", computing: str = "") -> Figure:
     _label_calls(axes, operations, scale, figure.get_figwidth())
     _write_bubbles(axes, ranks)
     _legend(figure, computing)
+    if trace.clock_uncertainty:
+        _write_uncertainty(axes, trace.clock_uncertainty)
     waits = [f"rank {rank.rank} waits {rank.bubble:.0%} of the time" for rank in ranks if rank.spans]
     lasted = f"{scale.length:.3g} {units.time_unit(scale.length * scale.unit)[1]}"
     figure.alt = in_words(title, [lasted, f"bubble {bubble(ranks):.0%}", *waits])
@@ -174,6 +176,15 @@ def _write_bubbles(axes: Axes, ranks: Sequence[RankSpans]) -> None:
         if rank.spans:
             axes.text(1.075, rank.rank, f"{rank.bubble:.0%}", fontsize=size, **style)
     axes.set_title(f"bubble {bubble(ranks):.0%}", loc="right", color=INK, fontsize=9, pad=6, x=1.075)
+
+
+def _write_uncertainty(axes: Axes, seconds: float) -> None:
+    """Below the time axis how well the clocks of the ranks' nodes are known against each other."""
+    unit, name = units.time_unit(seconds)
+    text = f"clocks of the nodes: ± {seconds / unit:.2g} {name}"
+    axes.text(
+        1.075, -0.16, text, transform=axes.transAxes, fontsize=7.5, color=FAINT_INK, ha="right", va="top"
+    )
 
 
 def _legend(figure: Figure, computing: str) -> None:

@@ -8,8 +8,8 @@ import pytest
 import fourranks
 from fourranks import magics, zygote
 from fourranks.errors import DeadlockError, FourRanksError, RankError, StartError
-from fourranks.group import RankStatus
 from fourranks.hardware import Placement
+from fourranks.live import RankStatus
 from fourranks.rank import cuda
 from fourranks.views.status import StatusTable
 
@@ -104,7 +104,7 @@ def test_all_ranks_on_a_gpu_find_room_for_their_kernels_at_once(ranks, limit):
 
 def test_a_rank_with_a_gpu_of_its_own_leaves_nccl_as_it_is(monkeypatch):
     assert "NCCL_MAX_CTAS" not in cuda.nccl_defaults(1)
-    assert cuda.nccl_requirements(1) == {"NCCL_SOCKET_IFNAME": "lo"}
+    assert cuda.nccl_requirements(1, "lo") == {"NCCL_SOCKET_IFNAME": "lo"}
 
 
 def test_the_first_line_says_what_is_real_where_ranks_share_a_gpu_over_nccl(shared_group, monkeypatch):

@@ -1,0 +1,18 @@
+"""Worlds over more than one machine: how ranks on other nodes become ranks of this notebook.
+
+    names             the nodes that a reader asks for
+    launchers         the command that starts a program on one: ssh, srun, another one
+    cluster           where the ranks of a world go, and what they are told of each other
+    remote_zygote     the handle of a node's warm process, used as that of this machine's own
+      relay             stands in for that process on this machine: a process beside the notebook
+        streams           the one connection between the two, and all that goes over it
+      agent             the other end, on the node, beside the node's own zygote
+    messages          what these say to each other
+    versions          what must be the same at both ends
+    addresses         the interface by which a node's ranks reach the others
+    environment       the variables that travel
+    clock             the difference between two machines' clocks
+
+Nothing here listens. The connection is the standard input and output of the launcher's command, so ssh says
+whom it trusts, and encrypts.
+"""

@@ -1,0 +1,189 @@
+"""Stands in for a node's zygote on this machine: a process beside the notebook, started by `remote_zygote`.
+
+It runs the launcher's command, and passes on whatever the notebook and the node's `agent` say to each other.
+The notebook hands it a new rank's socket and pipes as it would hand them to a zygote; their other ends, which
+the rank has, are on the node. It ends when either side is gone; what it writes to stderr says why.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import socket
+import subprocess
+import sys
+import time
+from typing import Any
+
+from ..protocol.messages import Channel
+from ..zygote import Fork, Forked
+from ..zygote_process import receive_with_descriptors
+from . import versions
+from .clock import ClockComparison
+from .messages import AskOutlook, ForkThere, Greeting, Outlook, Ping, Pong, Welcome
+from .streams import ByteStream, Multiplexer
+
+GREETING_PATIENCE = 180.0  # seconds to reach the node and to start Python there; a busy one took 90
+NOISE = 1 << 16  # bytes that a login shell may print before
+PING_EVERY = 1.0
+FIRST_PINGS = 12  # at once, one after another: the clocks are compared before the first rank is there
+PATIENCE = 30.0  # seconds without an answer after which a node is taken for lost
+END_PATIENCE = 3.0  # seconds for a node to end its ranks
+
+
+class Lost(Exception):
+    """The node cannot be reached, or no more."""
+
+
+class Relay:
+    """Passes on what a notebook and an agent say."""
+
+    def __init__(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdin is not None and process.stdout is not None
+        self._notebook = Channel(sock, blocking=True)
+        self._notebook_is_gone = False
+        self._agent = Multiplexer(process.stdout.fileno(), process.stdin.fileno(), self._from_agent)
+        self._agent.watch(sock.fileno(), self._from_notebook)
+        self._clock = ClockComparison()
+        self._outlook_wanted = True  # by the notebook
+        self._pongs, self._next_stream = 0, 1
+        self._heard = self._pinged = time.monotonic()
+
+    def serve(self, greeting: Greeting) -> None:
+        """Pass everything on until the notebook is gone.
+
+        Raises:
+            Lost: the node is.
+        """
+        self._notebook.send(Welcome(greeting))
+        self._ping()
+        while not self._notebook_is_gone:
+            self._agent.step(PING_EVERY)
+            now = time.monotonic()
+            if self._agent.at_end:
+                raise Lost("the connection to it has ended")
+            if now - self._heard > PATIENCE:
+                raise Lost(f"it has not answered for {PATIENCE:.0f} s")
+            if now - self._pinged > PING_EVERY:
+                self._ping()
+
+    def _ping(self) -> None:
+        self._pinged = time.monotonic()
+        self._agent.post(Ping(time.perf_counter()))
+
+    def _look(self) -> None:
+        self._outlook_wanted = True
+        self._ping()
+
+    def _from_agent(self, message: Any) -> None:
+        if not isinstance(message, Pong):
+            self._notebook.send(message)
+            if isinstance(message, Forked):
+                self._look()
+            return
+        self._heard = time.monotonic()
+        self._clock.note(message, time.perf_counter())
+        self._pongs += 1
+        if self._pongs < FIRST_PINGS:
+            self._ping()
+        elif self._outlook_wanted:  # only then: nothing reads here while no cell runs
+            self._outlook_wanted = False
+            self._notebook.send(Outlook(self._clock.best(), message.resident))
+
+    def _from_notebook(self) -> None:
+        try:
+            message, descriptors = receive_with_descriptors(self._notebook.sock)
+        except OSError:
+            message, descriptors = None, []
+        match message:
+            case None:
+                self._notebook_is_gone = True
+            case Fork():
+                self._fork(message, descriptors)
+            case AskOutlook():
+                self._look()
+            case _:
+                self._agent.post(message)
+
+    def _fork(self, message: Fork, descriptors: list[int]) -> None:
+        """Keep this machine's ends of the rank's streams; the node makes the rank and the others."""
+        control, stdout, stderr, board = descriptors
+        first = self._next_stream
+        numbers = first, first + 1, first + 2
+        self._next_stream += 3
+        self._agent.add(ByteStream(numbers[0], control, socket.socket(fileno=control)))
+        self._agent.add(ByteStream(numbers[1], stdout, reads=False))
+        self._agent.add(ByteStream(numbers[2], stderr, reads=False))
+        file = os.fstat(board)
+        self._agent.post(ForkThere(message.settings, numbers, file.st_ino, file.st_size))
+        os.close(board)
+
+
+def greet(notebook: socket.socket, process: subprocess.Popen[bytes], node: str) -> Greeting | None:
+    """Wait for the agent's greeting; returns None if the notebook goes away meanwhile.
+
+    Raises:
+        Lost: there is none, or the node's versions are others.
+    """
+    assert process.stdout is not None
+    asked, answered = notebook.fileno(), process.stdout.fileno()
+    deadline, line, noise = time.monotonic() + GREETING_PATIENCE, b"", 0
+    while time.monotonic() < deadline and noise < NOISE:
+        readable, _, _ = select.select([asked, answered], [], [], 1.0)
+        if asked in readable and not notebook.recv(1, socket.MSG_PEEK):
+            return None
+        if answered not in readable:
+            time.sleep(0.01 if asked in readable else 0)  # the notebook's first questions wait
+            continue
+        byte = os.read(answered, 1)  # what follows the line is not for this function
+        if not byte:
+            raise Lost(f"the launcher's command ended with {_exit_code(process)}")
+        line, noise = line + byte, noise + 1
+        if byte == b"\n":
+            greeting = Greeting.read(line.decode(errors="replace"))
+            if greeting is not None:
+                _require_equal_versions(greeting, node)
+                return greeting
+            line = b""
+    raise Lost(f"no answer came within {GREETING_PATIENCE:.0f} s")
+
+
+def _exit_code(process: subprocess.Popen[bytes]) -> str:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        return f"exit code {process.wait(5)}"
+    return "no exit code"
+
+
+def _require_equal_versions(greeting: Greeting, node: str) -> None:
+    if different := versions.differences(versions.own(), greeting.versions, node):
+        raise Lost(
+            f"its versions are others: {' '.join(different)} The notebook and its ranks send each other "
+            "Python's own objects, so these must be the same on all nodes: install them there, or name the "
+            "right Python by FOURRANKS_NODE_PYTHON."
+        )
+
+
+def main(descriptor: int, node: str, command: list[str]) -> int:
+    """Run the launcher's command and relay until the notebook or the node is gone."""
+    notebook = socket.socket(fileno=descriptor)
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    try:
+        if (greeting := greet(notebook, process, node)) is not None:
+            Relay(notebook, process).serve(greeting)
+        return 0
+    except Lost as error:
+        print(f"{str(error)[0].upper()}{str(error)[1:]}", file=sys.stderr)
+        return 1
+    finally:
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            pipe.close()
+        try:
+            process.wait(END_PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+if __name__ == "__main__":
+    sys.exit(main(int(sys.argv[1]), sys.argv[2], sys.argv[3:]))

@@ -1,0 +1,116 @@
+"""The handle of another node's zygote: used as that of this machine, with a `relay` as its process."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+from ..errors import StartError
+from ..protocol.messages import FromRank, Settings
+from ..zygote import StoreListener, Zygote, environment
+from . import launchers
+from .clock import shifted
+from .environment import travelling
+from .messages import AskOutlook, ClockReading, Greeting, InterruptRank, Listen, Listening, Outlook, Welcome
+
+PYTHON_VARIABLE = "FOURRANKS_NODE_PYTHON"  # the Python of the other nodes, if it is not where it is here
+LOOK_EVERY = 0.5  # seconds between questions for the memory of ranks
+
+
+class RemoteZygote(Zygote):
+    """A handle of the zygote of a node. Creating it does not wait for the connection; `welcome` does.
+
+    Args:
+        node: the node's name.
+        launcher: the template of the command that starts a program there.
+
+    Attributes:
+        clock: how the node's clock differs from that of this machine.
+    """
+
+    def __init__(self, node: str, launcher: str) -> None:
+        self.node = node
+        self._command_there = launchers.command_on(node, launcher, _agent(node))
+        self.clock = ClockReading()
+        self._greeting: Greeting | None = None
+        self._resident: dict[int, int] = {}
+        self._looked = 0.0
+        super().__init__()
+
+    def welcome(self) -> Greeting:
+        """Wait for the node's answer.
+
+        Raises:
+            StartError: there is none; the message has what the launcher said.
+        """
+        with self._lock:
+            if self._greeting is None:
+                greeting = self._wait_for(Welcome).greeting
+                self._note_outlook(self._wait_for(Outlook))
+                self._greeting = greeting
+            return self._greeting
+
+    def fork(self, settings: Settings, descriptors: list[int]) -> int:
+        settings.environment = travelling(settings.environment)
+        return super().fork(settings, descriptors)
+
+    def listen(self) -> StoreListener:
+        with self._lock:
+            self.channel.send(Listen(self.host))
+            answer = self._wait_for(Listening)
+        if answer.trouble:
+            raise StartError(
+                f"The ranks cannot meet at {self.host} on the node {self.node}: {answer.trouble}"
+            )
+        return StoreListener(self.host, answer.port)
+
+    def interrupt(self, pid: int) -> None:
+        with self._lock:
+            self.channel.send(InterruptRank(pid))
+
+    def resident_bytes(self, pid: int) -> int | None:
+        with self._lock:
+            if time.monotonic() - self._looked > LOOK_EVERY:
+                self._looked = time.monotonic()
+                self.channel.send(AskOutlook())
+            self._receive()
+            return self._resident.get(pid)
+
+    def on_our_clock(self, message: FromRank) -> FromRank:
+        return shifted(message, -self.clock.ahead)
+
+    @property
+    def loss(self) -> str:
+        return f"was lost with the node {self.node}: {self.last_words()}"
+
+    def _command(self, descriptor: int) -> list[str]:
+        relay = [sys.executable, "-m", "fourranks.nodes.relay", str(descriptor)]
+        return [*relay, self.node, *self._command_there]
+
+    def _arrive(self, message: Any) -> None:
+        if isinstance(message, Outlook) and self._greeting is not None:
+            self._note_outlook(message)
+        else:
+            super()._arrive(message)
+
+    def _note_outlook(self, outlook: Outlook) -> None:
+        self.clock, self._resident = outlook.clock, outlook.resident
+        self.clock_uncertainty = outlook.clock.uncertainty
+
+    def _ended(self) -> StartError:
+        return StartError(f"The node {self.node} cannot be used. {self.last_words()}")
+
+
+def _agent(node: str) -> list[str]:
+    """Return the command that runs on the node.
+
+    The hash seed is the same on all nodes, as it is for the ranks of one: readers compare hashes.
+    """
+    seed = os.environ.get("PYTHONHASHSEED", str(os.getpid()))
+    variables = [f"PYTHONHASHSEED={seed}"]
+    if (path := environment().get("PYTHONPATH")) != os.environ.get("PYTHONPATH"):
+        variables.append(f"PYTHONPATH={path}")  # this package is not installed here; nor may it be there
+    python = os.environ.get(PYTHON_VARIABLE, sys.executable)
+    return ["env", *variables, python, "-m", "fourranks.nodes.agent", node]

@@ -1,0 +1,51 @@
+"""Where ranks start when no nodes are named: here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from .. import zygote
+from ..hardware import Placement, place
+from ..zygote import Zygote
+
+
+class Nodes(Protocol):
+    """Where the ranks of a world start: the one interface that `conductor` and `workers` see.
+
+    Attributes:
+        missing: what became of each node that was lost and could not be reached again, by its name.
+    """
+
+    missing: Mapping[str, str]
+
+    def warm_up(self) -> None:
+        """Begin what takes long, and return at once."""
+
+    def place(self, world_size: int, backend: str, device: str) -> Placement:
+        """Choose a backend, and for each rank a node and a device.
+
+        Raises:
+            StartError: as from `hardware.place`, or because nodes cannot be reached.
+        """
+
+    def zygotes(self) -> Mapping[str, Zygote]:
+        """Return the processes that ranks are forked from, by the names that a placement gives nodes."""
+
+
+class ThisMachine:
+    """The only node of a world."""
+
+    missing: Mapping[str, str] = {}
+
+    def warm_up(self) -> None:
+        """Begin to import torch in the process that ranks are forked from."""
+        zygote.shared()
+
+    def place(self, world_size: int, backend: str, device: str) -> Placement:
+        """Choose a backend, and a device for each rank: see `hardware.place`."""
+        return place(world_size, backend, device, lambda: zygote.shared().gpus())
+
+    def zygotes(self) -> Mapping[str, Zygote]:
+        """Return this machine's zygote, under the name that a placement gives this machine."""
+        return {"": zygote.shared()}

@@ -1,0 +1,99 @@
+"""Machines for tests: network namespaces with addresses of their own, joined by a bridge. They need root."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+AHEAD = 1000  # seconds by which the second node's clock is ahead
+
+# Reaches a node as a remote shell would: it prints a banner, runs the command, and knows nodes that are off.
+_LAUNCHER = """#!/bin/sh
+node=$1; shift
+if [ -e "{folder}/$node.off" ]; then echo "$node: no route to host" >&2; exit 255; fi
+echo "Welcome to $node. All use is monitored."
+ahead=0
+[ "$node" = "{second}" ] && ahead={ahead}
+exec unshare --time --monotonic $ahead --fork ip netns exec "$node" "$@"
+"""
+
+
+class Network(NamedTuple):
+    """Two nodes, and how to reach them."""
+
+    nodes: list[str]
+    addresses: list[str]
+    gateway: str  # this machine's address, which belongs to no node
+    launcher: str
+    folder: Path
+
+    def processes(self, node: str) -> list[int]:
+        """List the processes that run on a node."""
+        return [int(pid) for pid in _output("ip", "netns", "pids", node).split()]
+
+    def listening(self, node: str) -> list[tuple[str, str]]:
+        """List the addresses on which a node's processes listen, each with a process that does."""
+        sockets = _output("ip", "netns", "exec", node, "ss", "-H", "-l", "-t", "-n", "-p").splitlines()
+        return [(line.split()[3], line.partition("pid=")[2].partition(",")[0]) for line in sockets]
+
+    def kill(self, node: str) -> None:
+        """End a node at once, as a power failure would."""
+        for pid in self.processes(node):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def switch_off(self, node: str) -> None:
+        """Let a node end, and not be reached again until `switch_on`."""
+        (self.folder / f"{node}.off").touch()
+        self.kill(node)
+
+    def switch_on(self, node: str) -> None:
+        """Let a node be reached again."""
+        (self.folder / f"{node}.off").unlink()
+
+
+@contextlib.contextmanager
+def network_of_nodes(folder: Path) -> Iterator[Network]:
+    """Make two nodes, and take them down at the end; skips the test where that is not possible."""
+    own = os.getpid()
+    bridge, nodes, subnet = f"frb{own}", [f"fr{own}-a", f"fr{own}-b"], f"10.{64 + own % 64}.{own // 64 % 256}"
+    if os.getuid() != 0:
+        pytest.skip("only root can make network namespaces")
+    made = subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], capture_output=True, text=True)
+    if made.returncode:
+        pytest.skip(f"no bridge can be made here: {made.stderr.strip()}")
+    try:
+        _run("ip", "addr", "add", f"{subnet}.254/24", "dev", bridge)
+        _run("ip", "link", "set", bridge, "up")
+        for number, node in enumerate(nodes, 1):
+            cable = f"frv{own}{'ab'[number - 1]}"
+            _run("ip", "netns", "add", node)
+            _run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", node)
+            _run("ip", "link", "set", cable, "master", bridge, "up")
+            _run("ip", "-n", node, "addr", "add", f"{subnet}.{number}/24", "dev", "eth0")
+            for interface in ("eth0", "lo"):
+                _run("ip", "-n", node, "link", "set", interface, "up")
+        launcher = folder / "launch"
+        launcher.write_text(_LAUNCHER.format(folder=folder, second=nodes[1], ahead=AHEAD))
+        launcher.chmod(0o755)
+        addresses = [f"{subnet}.1", f"{subnet}.2"]
+        yield Network(nodes, addresses, f"{subnet}.254", f"{launcher} {{node}}", folder)
+    finally:
+        for node in nodes:
+            subprocess.run(["ip", "netns", "delete", node], capture_output=True)
+        subprocess.run(["ip", "link", "delete", bridge], capture_output=True)
+
+
+def _run(*command: str) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def _output(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
