@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -66,23 +67,17 @@ def network_of_nodes(folder: Path) -> Iterator[Network]:
     bridge, nodes, subnet = f"frb{own}", [f"fr{own}-a", f"fr{own}-b"], f"10.{64 + own % 64}.{own // 64 % 256}"
     if os.getuid() != 0:
         pytest.skip("only root can make network namespaces")
-    made = subprocess.run(["ip", "link", "add", bridge, "type", "bridge"], capture_output=True, text=True)
-    if made.returncode:
-        pytest.skip(f"no bridge can be made here: {made.stderr.strip()}")
+    if missing := [name for name in ("ip", "unshare") if shutil.which(name) is None]:
+        pytest.skip(f"needs {' and '.join(missing)} (Debian's iproute2 and util-linux)")
+    launcher = folder / "launch"
+    launcher.write_text(_LAUNCHER.format(folder=folder, second=nodes[1], ahead=AHEAD))
+    launcher.chmod(0o755)
     try:
-        _run("ip", "addr", "add", f"{subnet}.254/24", "dev", bridge)
-        _run("ip", "link", "set", bridge, "up")
-        for number, node in enumerate(nodes, 1):
-            cable = f"frv{own}{'ab'[number - 1]}"
-            _run("ip", "netns", "add", node)
-            _run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", node)
-            _run("ip", "link", "set", cable, "master", bridge, "up")
-            _run("ip", "-n", node, "addr", "add", f"{subnet}.{number}/24", "dev", "eth0")
-            for interface in ("eth0", "lo"):
-                _run("ip", "-n", node, "link", "set", interface, "up")
-        launcher = folder / "launch"
-        launcher.write_text(_LAUNCHER.format(folder=folder, second=nodes[1], ahead=AHEAD))
-        launcher.chmod(0o755)
+        try:
+            _join(bridge, nodes, subnet)
+            _run(str(launcher), nodes[1], "true")
+        except subprocess.CalledProcessError as error:
+            pytest.skip(f"no such network can be made here: {' '.join(error.cmd)}: {error.stderr.strip()}")
         addresses = [f"{subnet}.1", f"{subnet}.2"]
         yield Network(nodes, addresses, f"{subnet}.254", f"{launcher} {{node}}", folder)
     finally:
@@ -91,8 +86,23 @@ def network_of_nodes(folder: Path) -> Iterator[Network]:
         subprocess.run(["ip", "link", "delete", bridge], capture_output=True)
 
 
+def _join(bridge: str, nodes: list[str], subnet: str) -> None:
+    """Make the nodes, each with a cable to the bridge, which this machine is on, too."""
+    _run("ip", "link", "add", bridge, "type", "bridge")
+    _run("ip", "addr", "add", f"{subnet}.254/24", "dev", bridge)
+    _run("ip", "link", "set", bridge, "up")
+    for number, node in enumerate(nodes, 1):
+        cable = f"{bridge.replace('frb', 'frv')}{'ab'[number - 1]}"
+        _run("ip", "netns", "add", node)
+        _run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", node)
+        _run("ip", "link", "set", cable, "master", bridge, "up")
+        _run("ip", "-n", node, "addr", "add", f"{subnet}.{number}/24", "dev", "eth0")
+        for interface in ("eth0", "lo"):
+            _run("ip", "-n", node, "link", "set", interface, "up")
+
+
 def _run(*command: str) -> None:
-    subprocess.run(command, check=True, capture_output=True)
+    subprocess.run(command, check=True, capture_output=True, text=True)
 
 
 def _output(*command: str) -> str:

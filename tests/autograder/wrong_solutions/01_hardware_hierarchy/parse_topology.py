@@ -14,7 +14,7 @@ FAILS_AS = {
     "runs_into_an_index_error": ("REFUSED_WRONGLY", "ValueError yourself"),
     "raises_without_a_word": ("REFUSED_SILENTLY", "what is wrong"),
     "joins_the_names": ("ENTRY_MISSING", "row"),
-    "returns_a_list": ("WRONG_TYPE", "contract"),
+    "returns_a_list": ("WRONG_TYPE", "the task"),
     "returns_numbers_of_nvlinks": ("ENTRY_WRONG", "column"),
 }
 KNOWN = re.compile(r"X|NV\d+|PIX|PXB|PHB|NODE|SYS|SOC")

@@ -8,7 +8,7 @@ FAILS_AS = {
     "calls_the_collective": ("FORBIDDEN", "send, recv"),
     "cannot_be_empty": ("RAISED", "empty tensors"),
     "swaps_in_the_input": ("MODIFIED", "belongs to the caller"),
-    "returns_the_work": ("WRONG_TYPE", "contract"),
+    "returns_the_work": ("WRONG_TYPE", "the task"),
 }
 
 

@@ -3,7 +3,7 @@ FAILS_AS = {
     "both_send_first": ("ALL_SEND_FIRST", "receive first"),
     "both_receive_first": ("DEADLOCK", "no rank sends"),
     "returns_its_own": ("SHIFTED", "an index is off"),
-    "receives_in_place": ("WRONG_TYPE", "contract"),
+    "receives_in_place": ("WRONG_TYPE", "the task"),
     "does_not_wait": ("UNWAITED", "wait()"),
     "sends_twice": ("BYTES", "send too much"),
     "receives_as_float32": ("MISMATCH", "shape and dtype"),

@@ -1,7 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "forgets_its_own": ("OWN_PART", "does not send its own part"),
-    "appends_to_the_list": ("WRONG_TYPE", "contract"),
+    "appends_to_the_list": ("WRONG_TYPE", "the task"),
     "off_by_one": ("VALUE", "smallest failing case"),
     "everybody_to_everybody": ("BYTES", "send too much"),
     "does_not_wait": ("UNWAITED", "wait()"),

@@ -14,7 +14,7 @@ FAILS_AS = {
     "returns_the_last_loss": ("WRONG_LOSS", "mean over all samples"),
     "returns_the_sum": ("WRONG_LOSS", "mean over all samples"),
     "returns_a_graph": ("ATTACHED", "detach()"),
-    "returns_nothing": ("WRONG_TYPE", "contract"),
+    "returns_nothing": ("WRONG_TYPE", "the task"),
     "skips_the_last": ("WRONG_GRADIENT or NEVER_SYNCHRONIZED", "e"),
 }
 

@@ -1,6 +1,6 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "forgets_the_broadcast": ("PARAMETERS_DIFFER", "drew other weights"),
+    "forgets_the_broadcast": ("PARAMETERS_DIFFER", "drew different weights"),
     "forgets_the_buffers": ("BUFFERS_DIFFER", "module.buffers()"),
     "makes_shards_that_are_views": ("WHOLE_PARAMETERS_HELD", "clone() makes a shard"),
     "keeps_memory_to_gather_into": ("WHOLE_PARAMETERS_HELD", "kept for gathering"),

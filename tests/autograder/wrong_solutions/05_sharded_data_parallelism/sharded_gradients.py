@@ -15,7 +15,7 @@ FAILS_AS = {
     "everything_on_rank_0": ("UNFAIR_SHARE", "not in turn"),
     "starts_in_its_own_order": ("WRONG_GRADIENT or OWN_GRADIENT or OUT_OF_STEP", "Only unused parameters"),
     "skips_what_was_not_used": ("OUT_OF_STEP or NO_OWNER or WRONG_GRADIENT", "Only unused parameters"),
-    "forgets_the_broadcast": ("PARAMETERS_DIFFER", "drew other weights"),
+    "forgets_the_broadcast": ("PARAMETERS_DIFFER", "drew different weights"),
     "forgets_the_buffers": ("BUFFERS_DIFFER", "module.buffers()"),
     "forgets_to_wait": ("NO_WAIT", "Keep every handle"),
     "takes_positions_for_ranks": ("RAISED or OUT_OF_STEP or DEADLOCK", "Only a group"),

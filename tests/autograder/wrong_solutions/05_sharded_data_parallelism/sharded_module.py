@@ -1,6 +1,6 @@
 # ruff: noqa: F821
 FAILS_AS = {
-    "forgets_the_broadcast": ("PARAMETERS_DIFFER", "drew other weights"),
+    "forgets_the_broadcast": ("PARAMETERS_DIFFER", "drew different weights"),
     "forgets_the_buffers": ("BUFFERS_DIFFER", "module.buffers()"),
     "shards_small_parameters": ("SMALL_PARAMETER_SHARDED", "stays whole"),
     "forgets_small_parameters": ("OWN_GRADIENT", "still has its own gradient"),

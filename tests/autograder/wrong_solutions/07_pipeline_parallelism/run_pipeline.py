@@ -13,7 +13,7 @@ FAILS_AS = {
     "keeps_every_handle": ("ACTIVATIONS_KEPT", "handle of a send"),
     "keeps_every_graph": ("ACTIVATIONS_ALIVE", "retain_graph=True"),
     "waits_for_gradients_at_the_end": ("ACTIVATIONS_KEPT", "wait for the previous one"),
-    "never_waits_for_gradients": ("UNWAITED", "Keep what they return"),
+    "never_waits_for_gradients": ("UNWAITED", "Keep the handles"),
     "sums_the_losses": ("WRONG_MEAN_LOSS", "share of the samples"),
     "scales_the_loss_only": ("LOSSES_OF_MICROBATCHES_SUMMED", "scale it"),
     "all_microbatches_alike": ("MICROBATCHES_COUNT_THE_SAME", "len(inputs)"),
