@@ -13,8 +13,10 @@
 # %% [markdown]
 # # 10 Capstone: how cheaply can you train on a bad cluster?
 #
-# Four ranks in two nodes. The network between the nodes is slow, one of its cables is broken, one rank is a straggler, and memory is scarce. You write the strategy that trains a
-# small transformer on them. The ranks and what they send are real; the time that all of it takes is simulated, and so it is the same on every machine. The cheapest strategy leads the class.
+# Four ranks in two nodes. The network between the nodes is slow, one of its cables is broken, one rank is a
+# straggler, and memory is scarce. You write the strategy that trains a
+# small transformer on them. The ranks and what they send are real; the time that all of it takes is
+# simulated, and so it is the same on every machine. The cheapest strategy leads the class.
 #
 # You will
 #
@@ -24,7 +26,11 @@
 #
 # 3 to 4 hours · 4 ranks (the checks start their own) · Gloo, no GPU needed
 #
-# The ideas are those of [lecture 03](../../lectures/03_benchmarking/lecture.ipynb), [lecture 04](../../lectures/04_data_parallelism/lecture.ipynb) and [lecture 08](../../lectures/08_three_d_parallelism/lecture.ipynb). [Notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
+# The ideas are those of [lecture 03](../../lectures/03_benchmarking/lecture.ipynb), [lecture
+# 04](../../lectures/04_data_parallelism/lecture.ipynb) and [lecture
+# 08](../../lectures/08_three_d_parallelism/lecture.ipynb). [Notation](../../docs/notation.md) · [cheat
+# sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept
+# map](../../docs/concept_map.md)
 
 # %% [markdown]
 # ## Rules of the game
@@ -37,11 +43,15 @@
 # | `work()` | once | `Work(rows, microbatch, recompute)`: how many sequences this rank learns from in each step, how many at a time, and whether it computes activations again |
 # | `step(weights, gradient)` | in each step | this rank's new weights, a float32 tensor of one dimension |
 #
-# **The referee holds the data.** In each step it computes the mean gradient over `rows` new sequences, at the weights that this very rank returned the last time, and hands it to `step`. No rank ever sees a sequence. A rank with 0 rows gets zeros.
+# **The referee holds the data.** In each step it computes the mean gradient over `rows` new sequences, at the
+# weights that this very rank returned the last time, and hands it to `step`. No rank ever sees a sequence. A
+# rank with 0 rows gets zeros.
 #
-# **The goal.** Training ends as soon as the weights of *every* rank reach the target on sequences that were held out: the loss to which plain data parallelism comes in 30 steps. After 60 steps it has failed.
+# **The goal.** Training ends as soon as the weights of *every* rank reach the target on sequences that were
+# held out: the loss to which plain data parallelism comes in 30 steps. After 60 steps it has failed.
 #
-# **The cost** is the simulated time until then, divided by that of plain data parallelism on the same cluster:
+# **The cost** is the simulated time until then, divided by that of plain data parallelism on the same
+# cluster:
 #
 # | part | seconds |
 # |---|---|
@@ -50,8 +60,11 @@
 # | memory | `cluster.memory_bytes(work)` must not be more than `cluster.memory[rank]` |
 # | all other arithmetic, such as the optimizer's | nothing |
 #
-# **Allowed** is every collective of `torch.distributed`, in groups of your own and in any dtype, but not `torch.distributed.nn`, `torch.distributed.fsdp`, `torch.distributed.tensor` and `torch.nn.parallel`, which hold the answers.
-# Messages (`send`, `recv`) are refused, and nothing overlaps. Exchanging seldom, compressing and any optimizer are allowed: be inventive. `Cluster??` in a cell of its own shows the source of the formulas.
+# **Allowed** is every collective of `torch.distributed`, in groups of your own and in any dtype, but not
+# `torch.distributed.nn`, `torch.distributed.fsdp`, `torch.distributed.tensor` and `torch.nn.parallel`, which
+# hold the answers.
+# Messages (`send`, `recv`) are refused, and nothing overlaps. Exchanging seldom, compressing and any
+# optimizer are allowed: be inventive. `Cluster??` in a cell of its own shows the source of the formulas.
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
@@ -91,7 +104,9 @@ class PlainStrategy:
 #
 # **Difficulty** ●●●●● · **Importance** ●●●●○ · **about 150 minutes**
 #
-# Write `Strategy`. Begin with a copy of the plain one, and make one thing cheaper at a time. The clusters that are graded are others than the one that you see: other nodes, another broken cable, another straggler. So read everything from `cluster`.
+# Write `Strategy`. Begin with a copy of the plain one, and make one thing cheaper at a time. The clusters
+# that are graded are others than the one that you see: other nodes, another broken cable, another straggler.
+# So read everything from `cluster`.
 #
 # | your cost is at most | of the points |
 # |---|---|
@@ -104,15 +119,23 @@ class PlainStrategy:
 # Below that there are no more points, but there is the class's ranking.
 #
 # <details><summary>Hint 1: the idea</summary>
-# What a step costs is a maximum over ranks and a maximum over links. Look for what the others wait for: first the rank that computes longest, then the link that is slowest. Only when no rank and no link stands out is it worth
+# What a step costs is a maximum over ranks and a maximum over links. Look for what the others wait for: first
+# the rank that computes longest, then the link that is slowest. Only when no rank and no link stands out is
+# it worth
 # sending less, or less often.
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
-# <code>work</code>: share a number of rows in proportion to <code>cluster.flops</code>, and try every microbatch, with and without recompute, for the cheapest that <code>cluster.fits</code>. <code>__init__</code>: a group for each node, and one for the pair of ranks with the best link between nodes.
-# <code>step</code>: multiply the gradient by this rank's share of the rows, reduce it inside the node, all-reduce it between the pair, broadcast it inside the node.
+# <code>work</code>: share a number of rows in proportion to <code>cluster.flops</code>, and try every
+# microbatch, with and without recompute, for the cheapest that <code>cluster.fits</code>.
+# <code>__init__</code>: a group for each node, and one for the pair of ranks with the best link between
+# nodes.
+# <code>step</code>: multiply the gradient by this rank's share of the rows, reduce it inside the node,
+# all-reduce it between the pair, broadcast it inside the node.
 # </details>
 # <details><summary>Hint 3: a part of the solution</summary>
-# <code>pair = max(itertools.product(*cluster.nodes), key=lambda pair: cluster.bandwidth[pair[0]][pair[1]])</code>. Each node has one rank of the pair: it is the root of the reduce and of the broadcast. Between the pair, <code>gradient.bfloat16()</code> is half the bytes.
+# <code>pair = max(itertools.product(*cluster.nodes), key=lambda pair:
+# cluster.bandwidth[pair[0]][pair[1]])</code>. Each node has one rank of the pair: it is the root of the
+# reduce and of the broadcast. Between the pair, <code>gradient.bfloat16()</code> is half the bytes.
 # </details>
 
 
@@ -194,18 +217,27 @@ check.strategy(Strategy, num_clusters=2, seed=3001)
 # For your own measurements.
 
 # %% [markdown]
-# **Question 1 (graded by hand).** (a) Give a table of your ideas with the cost of your strategy without each of them. Which one was worth most, and why does the cluster make it so? (b) Name an idea that did not pay, with its cost, and explain it. (c) The simulated cluster overlaps nothing. Which of your choices would
+# **Question 1 (graded by hand).** (a) Give a table of your ideas with the cost of your strategy without each
+# of them. Which one was worth most, and why does the cluster make it so? (b) Name an idea that did not pay,
+# with its cost, and explain it. (c) The simulated cluster overlaps nothing. Which of your choices would
 # you change on a real one, where gradients travel during the backward pass?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "what_it_was_worth", "locked": false, "points": 20, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 1**
 #
 # <!-- BEGIN SOLUTION -->
-# (a) A table with at least three ideas, each measured alone. The path of the gradients is usually worth most: an all-reduce through all ranks crosses the broken cable, whose bandwidth sets the pace of the whole ring; a pair with a good cable carries the sum of a node once. Next come rows in proportion to speed: else all wait for the straggler.
+# (a) A table with at least three ideas, each measured alone. The path of the gradients is usually worth most:
+# an all-reduce through all ranks crosses the broken cable, whose bandwidth sets the pace of the whole ring; a
+# pair with a good cable carries the sum of a node once. Next come rows in proportion to speed: else all wait
+# for the straggler.
 #
-# (b) For instance: recompute on a rank whose memory holds the microbatch anyway costs a third more arithmetic and saves no launch. Or exchanging only in every fourth step: the ranks learn from fewer rows in between, need more steps, and the exchange that is left out was cheap once it avoids the broken cable.
+# (b) For instance: recompute on a rank whose memory holds the microbatch anyway costs a third more arithmetic
+# and saves no launch. Or exchanging only in every fourth step: the ranks learn from fewer rows in between,
+# need more steps, and the exchange that is left out was cheap once it avoids the broken cable.
 #
-# (c) Overlap hides communication behind computing: then sending seldom, or in fewer bytes, is worth less, and buckets are worth their latency. A whole gradient in one collective, cheapest here, cannot start before backward ends.
+# (c) Overlap hides communication behind computing: then sending seldom, or in fewer bytes, is worth less, and
+# buckets are worth their latency. A whole gradient in one collective, cheapest here, cannot start before
+# backward ends.
 #
 # (a) 10 points, (b) 5, (c) 5.
 # <!-- END SOLUTION -->
