@@ -60,11 +60,10 @@
 # | memory | `cluster.memory_bytes(work)` must not be more than `cluster.memory[rank]` |
 # | all other arithmetic, such as the optimizer's | nothing |
 #
-# **Allowed** is every collective of `torch.distributed`, in groups of your own and in any dtype, but not
+# **You may use** every collective of `torch.distributed`, in groups of your own and in any dtype, but not
 # `torch.distributed.nn`, `torch.distributed.fsdp`, `torch.distributed.tensor` and `torch.nn.parallel`, which
-# hold the answers.
-# Messages (`send`, `recv`) are refused, and nothing overlaps. Exchanging seldom, compressing and any
-# optimizer are allowed: be inventive. `Cluster??` in a cell of its own shows the source of the formulas.
+# contain the answers. They are missing when a check runs your code. Messages (`send`, `recv`) are refused,
+# and nothing overlaps. Exchanging seldom, compressing and any optimizer are allowed: be inventive. `Cluster??` in a cell of its own shows the source of the formulas.
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
