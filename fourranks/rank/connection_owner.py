@@ -39,19 +39,22 @@ class _ConnectionEnd:
     inode: int  # 0 until it is accepted
 
 
-_hosts: frozenset[str] = frozenset()  # of the other nodes of the world
+_hosts: frozenset[str] | None = (
+    None  # of the other nodes of the world; None where all ranks are on this machine
+)
 
 
 def expect(location: Location | None) -> None:
     """Take note of which other machines this rank's connections may lead to."""
     global _hosts
-    _hosts = frozenset() if location is None else frozenset(location.hosts) - {location.hosts[location.node]}
+    _hosts = None if location is None else frozenset(location.hosts) - {location.hosts[location.node]}
 
 
 def require_own(connections: Iterable[Connection]) -> None:
     """Make sure that these connections lead to processes of this user, or to other nodes of the world.
 
-    Without sock_diag there is no telling who is at the other end on this machine.
+    Where all ranks are on this machine, a connection that leads elsewhere is none of a group's: code has opened
+    it meanwhile. Without sock_diag there is no telling who is at the other end on this machine.
 
     Raises:
         PermissionError: one leads elsewhere.
@@ -75,9 +78,9 @@ def _require_own(diagnostics: socket.socket, connection: Connection) -> None:
         except OSError:  # its other end is gone
             return
     here, there = (address[0].removeprefix("::ffff:") for address in (own, other))
-    if there in _hosts:
-        return
     if there != here:  # as both are if the other end is on this machine, too
+        if _hosts is None or there in _hosts:  # groups and store of this machine's ranks are on the loopback
+            return
         raise PermissionError(
             f"the connection from port {own[1]} leads to {there}, which is no node of this world"
         )

@@ -69,6 +69,8 @@ def _connection(descriptor: int) -> Connection | None:
         with socket.socket(fileno=os.dup(descriptor)) as candidate:
             if candidate.family not in (socket.AF_INET, socket.AF_INET6):
                 return None
+            if candidate.type != socket.SOCK_STREAM:  # a name server is asked by UDP
+                return None
             return Connection(descriptor, status.st_ino, candidate.getpeername()[1])
     except OSError:
         return None

@@ -214,7 +214,8 @@ def test_nothing_but_ranks_listens_on_a_node_and_only_on_its_own_address(network
         assert {pid for _, pid in listening} <= ranks
 
 
-def test_a_connection_from_outside_of_the_world_is_refused(network):
+def test_a_connection_from_outside_of_the_world_is_refused(network, monkeypatch):
+    monkeypatch.setattr(connection_owner, "_hosts", frozenset({network.addresses[1]}))
     with socket.create_server((network.gateway, 0)) as listener:
         program = (
             f"import socket, time; s = socket.create_connection({listener.getsockname()}); time.sleep(60)"

@@ -142,6 +142,16 @@ def test_a_connection_to_a_process_of_this_user_is_let_be():
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can play another user")
+def test_what_code_on_a_rank_opens_to_other_machines_meanwhile_is_let_be():
+    before = rescue.tcp_connections()
+    with socket.create_server(("127.0.0.2", 0)) as server, socket.socket(type=socket.SOCK_DGRAM) as names:
+        names.connect(("127.0.0.2", 53))  # as the system asks for a host's address
+        assert rescue.tcp_connections() == before
+        with socket.create_connection(server.getsockname(), source_address=("127.0.0.1", 0)):
+            (opened,) = rescue.tcp_connections() - before
+            connection_owner.require_own([opened])
+
+
 def test_a_connection_to_another_users_process_is_refused():
     with connected_to(NOBODY) as connections, pytest.raises(PermissionError, match=f"of the user {NOBODY}"):
         connection_owner.require_own(connections)
