@@ -53,8 +53,8 @@ def expect(location: Location | None) -> None:
 def require_own(connections: Iterable[Connection]) -> None:
     """Make sure that these connections lead to processes of this user, or to other nodes of the world.
 
-    Where all ranks are on this machine, a connection that leads elsewhere is none of a group's: code has opened
-    it meanwhile. Without sock_diag there is no telling who is at the other end on this machine.
+    Where all ranks are on this machine, a connection that leads elsewhere is none of a group's: code has
+    opened it meanwhile. Without sock_diag there is no telling who is at the other end on this machine.
 
     Raises:
         PermissionError: one leads elsewhere.
