@@ -139,7 +139,7 @@ def rows() -> str:
 
 
 def page(text: str) -> str:
-    """Return the page with its tables made anew."""
+    """Return the page with its tables replaced."""
     found = {name: predict_file(DATA / f"{name}.csv") for name in (PUBLISHED, MULTI, SINGLE)}
     groups = {
         "Korthikanti, eight rows": [e for e in found[PUBLISHED] if e.name.startswith("korthikanti")],

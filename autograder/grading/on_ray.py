@@ -295,7 +295,7 @@ def join() -> None:
     if not is_token_auth_enabled():
         ray.shutdown()
         raise ClassError(
-            "The cluster asks for no token: whoever reaches its ports can run code on it and read hidden"
+            "The cluster asks for no token: anyone who reaches its ports can run code on it and read hidden"
             f" tests. Start all of it, and this command, with RAY_AUTH_MODE=token. {GIVES}"
         )
 

@@ -2,7 +2,7 @@
 
 `relay` and `agent` each hold one end. Each stream has a window, so that output that the notebook does not
 read holds up its own rank and no other. What goes through a stream is not looked at. Files in memory that
-travel with a message are sent ahead of it, and made anew at the other end.
+travel with a message are sent ahead of it, and made again at the other end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Hints of the capstone: what ends a training, and what makes one dear."""
+"""Hints of the capstone: what ends a training, and what makes one expensive."""
 
 from __future__ import annotations
 

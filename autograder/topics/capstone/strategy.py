@@ -16,7 +16,7 @@ from autograder.topics.capstone import clusters, mistakes
 from autograder.topics.capstone.banned import BANNED
 from autograder.topics.capstone.training import Training
 
-# Shares of plain data parallelism's cost, from the dearest. Plain itself gets the first two.
+# Shares of plain data parallelism's cost, the most expensive first. Plain itself gets the first two.
 LEVELS = (math.inf, 1.05, 0.5, 0.25, 0.15)
 
 
