@@ -112,8 +112,8 @@ class PlainStrategy:
 # | anything, with the loss reached | 20 % |
 # | 1.05, plain data parallelism | 40 % |
 # | 0.5 | 60 % |
-# | 0.25 | 80 % |
-# | 0.15 | 100 % |
+# | 0.3 | 80 % |
+# | 0.2 | 100 % |
 #
 # Below that there are no more points, but there is the class's ranking.
 #
