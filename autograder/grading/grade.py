@@ -92,9 +92,9 @@ def grade(
         try:
             _grade(own, submissions, machines, tally)
         except KeyboardInterrupt:
-            print(f"\nStopped: {tally.done} of {len(submissions)} are dealt with.", file=sys.stderr)
+            print(f"\nStopped after {tally.done} of {len(submissions)} submissions.", file=sys.stderr)
             again = " without --force" if force else ""
-            print(f"The same command{again} goes on from there.", file=sys.stderr)
+            print(f"Run the same command{again} to continue.", file=sys.stderr)
             return 130
     tally.show(own)
     return 1 if tally.problems else 0
@@ -170,12 +170,10 @@ class _Tally:
             print(line(f"{student}: NOT graded: {problem}"))
         graded = self.total - len(self.problems)
         run = graded - self.recorded
-        print(f"{graded} of {self.total} graded: {run} run now, {self.recorded} as recorded.")
+        print(f"{graded} of {self.total} graded: {run} run now, {self.recorded} from earlier records.")
         waiting = own.waiting() - set(self.problems)
         if waiting:
-            print(
-                f"{len(waiting)} with answers left to grade by hand: `make lab`, menu Nbgrader, Formgrader."
-            )
+            print(f"{len(waiting)} with answers to grade by hand: `make lab`, menu Nbgrader, Formgrader.")
 
 
 def _submission(own: Class, student: str, terms: Terms) -> Submission:
@@ -204,7 +202,7 @@ def _chosen(own: Class, students: Sequence[str]) -> list[str]:
     """Return the students whose submissions are to be graded."""
     everybody = own.students()
     if not everybody:
-        raise ClassError(f"There is no submission of {own.assignment}: {own.submitted('*')} is not there.")
+        raise ClassError(f"There is no submission of {own.assignment}: {own.submitted('*')} does not exist.")
     if unknown := sorted(set(students) - set(everybody)):
         raise ClassError(f"{_some(unknown)} did not hand in {own.assignment}. These did: {_some(everybody)}.")
     return sorted(set(students)) or everybody
@@ -219,7 +217,7 @@ def _require_check(own: Class, only: str) -> None:
     cells = [cell for notebook in notebooks for cell in records.cells_of(notebook) if cell.is_test]
     if only and not any(Terms(only=only).about(cell) for cell in cells):
         names = sorted({cell.name for cell in cells}.union(*(checks(cell.source) for cell in cells)))
-        raise ClassError(f"{own.assignment} has no check {only}, but {', '.join(names)}.")
+        raise ClassError(f"{own.assignment} has no check {only}. It has {', '.join(names)}.")
 
 
 def _require_machine(terms: Terms) -> None:
@@ -227,7 +225,7 @@ def _require_machine(terms: Terms) -> None:
     if reason := machine.lack(terms):
         raise ClassError(reason)
     if terms.tier is None and (reason := tiers.missing(Tier.NAMESPACES)):
-        _say(f"Sandbox: {tiers.choose()}. docs/security.md says what it does not hold. {reason}")
+        _say(f"Sandbox: {tiers.choose()}, which is weaker than namespaces (docs/security.md). {reason}")
 
 
 @contextlib.contextmanager
@@ -239,7 +237,7 @@ def _alone(course: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends, however it does
         except OSError:
-            raise ClassError(f"{course} is being graded already, by another `autograder grade`.") from None
+            raise ClassError(f"Another `autograder grade` is grading {course}. Wait for its end.") from None
         yield
 
 

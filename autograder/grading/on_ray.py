@@ -127,7 +127,7 @@ class RayPool:
             self._had_nodes = now
         elif now - self._had_nodes > PATIENCE or not any(node.served for node in self._nodes.values()):
             reasons = "\n".join(line(f"  {node.name}: {node.unfit or self._room(node)}") for node in alive)
-            raise ClassError(f"No node of the cluster can grade.\n{reasons or '  There is none.'}\n{GIVES}")
+            raise ClassError(f"No node of the cluster can grade.\n{reasons or '  It has none.'}\n{GIVES}")
 
     def _room(self, node: _Node) -> str:
         has = f"{node.cpus:g} CPUs and {node.gpus:g} GPUs"
@@ -201,11 +201,11 @@ class RayPool:
         if self._lost[one] == TRIES:
             yield (
                 one,
-                Failed(f"{TRIES} workers of the cluster ended over it: {said}", exhausted=True),
+                Failed(f"{TRIES} workers of the cluster ended while they graded it: {said}", exhausted=True),
             )
         else:
             self._waiting.appendleft(one)
-            self._say(f"{node.name}: ended while it ran {one.student}, who is graded elsewhere")
+            self._say(f"{node.name}: a worker ended while it graded {one.student}, who is graded again")
 
     def _refuse(self, worker: _Actor, reason: str) -> None:
         """Use a node no more."""
@@ -274,7 +274,7 @@ def _outcome(one: Submission, work: Work | None, answer: str, node: str) -> Refe
     try:
         new = read(answer, work)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        return Failed(f"{node} sent back something else than a record: {error}")
+        return Failed(f"{node} sent back something other than a record: {error}")
     return new if isinstance(new, Failed) else entered(one, work, new)
 
 
@@ -295,7 +295,7 @@ def join() -> None:
     if not is_token_auth_enabled():
         ray.shutdown()
         raise ClassError(
-            "The cluster asks for no token: anyone who reaches its ports can run code on it and read hidden"
+            "The cluster requires no token: anyone who reaches its ports can run code on it and read hidden"
             f" tests. Start all of it, and this command, with RAY_AUTH_MODE=token. {GIVES}"
         )
 
