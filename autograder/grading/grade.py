@@ -86,25 +86,28 @@ def grade(
         _say("WITHOUT A SANDBOX: students' code can read and delete all that you can, and forge every grade.")
     submissions = [_submission(own, student, terms) for student in everybody]
     with _alone(course):
-        if force:
-            _forget(submissions)
         tally = _Tally(len(submissions))
         try:
-            _grade(own, submissions, machines, tally)
+            _grade(own, submissions, machines, tally, force)
         except KeyboardInterrupt:
             print(f"\nStopped after {tally.done} of {len(submissions)} submissions.", file=sys.stderr)
-            again = " without --force" if force else ""
+            again = " without --force" if tally.forgotten else ""
             print(f"Run the same command{again} to continue.", file=sys.stderr)
             return 130
     tally.show(own)
     return 1 if tally.problems else 0
 
 
-def _grade(own: Class, submissions: Sequence[Submission], machines: Machines, tally: _Tally) -> None:
+def _grade(
+    own: Class, submissions: Sequence[Submission], machines: Machines, tally: _Tally, force: bool
+) -> None:
     known = own.timestamps()
     notebooks = [notebook for one in submissions for notebook in one.handed_in.values()]
-    intake.read_all(notebooks, [(core,) for core in pool.usable_cores()])
     with _workers(machines, submissions) as workers:
+        if force:  # only now that there is something to run them on
+            _forget(submissions)
+            tally.forgotten = True
+        intake.read_all(notebooks, [(core,) for core in pool.usable_cores()])
         progress = ProgressLine(len(submissions), lambda: dict(map(_named, workers.running())))
         with progress:
             for one, refereed in workers.results(submissions):
@@ -122,7 +125,8 @@ def _workers(machines: Machines, submissions: Sequence[Submission]) -> WorkerPoo
         return Pool(grade_submission, _shares(machines.jobs, len(submissions)), LIMIT)
     from autograder.grading.on_ray import RayPool
 
-    return RayPool(submissions[0].terms, machines.jobs, machines.gpus, _say)
+    jobs = min(machines.jobs or len(submissions), len(submissions))
+    return RayPool(submissions[0].terms, jobs, machines.gpus, _say)
 
 
 def _named(running: Running) -> tuple[str, float]:
@@ -145,10 +149,15 @@ def _refused(one: Submission, failed: Failed) -> Refereed:
 
 
 class _Tally:
-    """How it went so far, and whom a person has to look at."""
+    """How it went so far, and whom a person has to look at.
+
+    Attributes:
+        forgotten: whether what was on record has been removed, to be run again.
+    """
 
     def __init__(self, total: int) -> None:
         self.total = total
+        self.forgotten = False
         self.done = self.ran = self.recorded = 0
         self.problems: dict[str, str] = {}
         self.repairs: dict[str, str] = {}

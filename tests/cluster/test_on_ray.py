@@ -122,6 +122,19 @@ def test_gpus_that_no_node_has_are_refused_with_what_each_has(nodes, course):
     assert "node0: it has 2 CPUs and 0 GPUs; a submission takes one CPU or more, and 4 GPUs." in done.stderr
 
 
+def test_with_force_records_are_kept_where_no_node_can_grade_and_made_again_once_one_can(nodes, course):
+    grade = [*GRADE, "--students", "student0000"]
+    force = [*grade, "--on", "ray", "--force"]
+    assert "1 of 1 graded: 1 run now" in run(grade, cwd=course).stdout
+    kept = {path: path.read_bytes() for path in course.glob("refereed/*/*/*.json")}
+
+    refused = run([*force, "--gpus-per-submission", "4"], cwd=course, env=in_cluster(nodes))
+    assert refused.returncode == 2
+    assert kept and {path: path.read_bytes() for path in course.glob("refereed/*/*/*.json")} == kept
+
+    assert "1 of 1 graded: 1 run now" in run(force, cwd=course, env=in_cluster(nodes)).stdout
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
