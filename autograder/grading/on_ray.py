@@ -32,9 +32,7 @@ from autograder.grading.submission import SubmissionError
 from autograder.kit.text import line
 
 LOOK = 1.0  # seconds between looks at which nodes there are
-REST = (
-    5.0  # seconds until a node is tried again that has lost a worker; Ray takes some to notice that it ended
-)
+REST = 5.0  # seconds until a node that has lost a worker is tried again: Ray takes some to notice its end
 PATIENCE = 300.0  # seconds to wait for another node when the last one has ended
 PATIENCE_TO_CONNECT = 10.0
 TRIES = 3  # of a submission whose node ends, and of starting a worker on a node

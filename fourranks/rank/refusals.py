@@ -86,7 +86,7 @@ _ACCEPTS: dict[str, Callable[[Arguments, int, int], bool]] = {
 
 
 def _one_for_each(parts: Any, whole: Any, size: int) -> bool:
-    """Tell whether one list of `parts` has a tensor like that of `whole` for each rank; true of several lists."""
+    """Tell whether one list of `parts` has a tensor like `whole` for each rank; True for several lists."""
     match parts, whole:
         case [[*tensors]], [tensor]:
             return _alike(tensors, tensor, size)
