@@ -19,12 +19,12 @@ def main(arguments: list[str] | None = None) -> int:
     check.set_defaults(run=_check)
 
     bundle = commands.add_parser("bundle", help="make the zip to hand out: no solutions, no hidden tests")
-    bundle.add_argument("path", type=Path, nargs="?", default=Path(), help="of the zip, or a folder for it")
+    bundle.add_argument("path", type=Path, nargs="?", default=Path(), help="the zip, or a folder for it")
     bundle.add_argument(
         "--gradescope",
         metavar="ASSIGNMENT",
         default="",
-        help="make the zip that has Gradescope grade it",
+        help="make the zip with which Gradescope grades this assignment",
     )
     bundle.set_defaults(run=_bundle)
 
@@ -33,28 +33,46 @@ def main(arguments: list[str] | None = None) -> int:
     )
     collect.add_argument("assignment", help="such as 02_collectives")
     collect.add_argument("download", type=Path, help="a zip or a folder")
-    collect.add_argument("--names", metavar="PATTERN", help="of paths in it, with a group (?P<student>...)")
-    collect.add_argument("--worksheet", type=Path, metavar="CSV", help="Moodle's: files by e-mail address")
+    collect.add_argument("--names", metavar="PATTERN", help="regex of its paths, with (?P<student>...)")
+    collect.add_argument(
+        "--worksheet",
+        type=Path,
+        metavar="CSV",
+        help="Moodle's: name students by e-mail address",
+    )
     collect.set_defaults(run=_collect)
 
     grade = commands.add_parser("grade", help="grade what a class handed in, into the gradebook")
     grade.add_argument("assignment", help="such as 02_collectives")
     grade.add_argument("--jobs", type=_count, metavar="N", help="submissions at a time (default: cores / 2)")
-    grade.add_argument("--students", type=_names, default=[], metavar="A,B", help="only theirs")
+    grade.add_argument("--students", type=_names, default=[], metavar="A,B", help="grade only these students")
     grade.add_argument(
-        "--only", default="", metavar="CHECK", help="run no other check; what is recorded of others stands"
+        "--only", default="", metavar="CHECK", help="run only this check; keep what is recorded of the others"
     )
-    grade.add_argument("--force", action="store_true", help="run again what is recorded and has not changed")
     grade.add_argument(
-        "--secret", "--seed", default="", metavar="SECRET", help="draw all inputs from it, to repeat a run"
+        "--force", action="store_true", help="run again even what has not changed since it was recorded"
+    )
+    grade.add_argument(
+        "--secret",
+        "--seed",
+        default="",
+        metavar="SECRET",
+        help="draw all inputs from it, to repeat a run",
     )
     grade.add_argument("--on", choices=("ray",), help="run submissions on the nodes of a cluster, not here")
     grade.add_argument(
-        "--gpus-per-submission", type=_count, default=0, metavar="N", help="that Ray keeps for each"
+        "--gpus-per-submission",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="GPUs that Ray reserves for each",
     )
     tier = grade.add_mutually_exclusive_group()
     tier.add_argument(
-        "--tier", choices=("namespaces", "landlock"), default="", help="of sandbox (default: the strongest)"
+        "--tier",
+        choices=("namespaces", "landlock"),
+        default="",
+        help="of the sandbox (default: the strongest)",
     )
     tier.add_argument(
         "--no-sandbox",
@@ -131,7 +149,11 @@ def _bundle(options: argparse.Namespace) -> int:
     except (BundleError, SourceError, SubmissionError, OSError) as error:
         print(error, file=sys.stderr)
         return 1
-    what = "Gradescope's autograder; it has the hidden tests" if options.gradescope else "hand this out"
+    what = (
+        "upload it to Gradescope; it contains hidden tests"
+        if options.gradescope
+        else "hand it out to students"
+    )
     print(f"made {path}: {what}")
     return 0
 
@@ -189,7 +211,7 @@ def _report(options: argparse.Namespace) -> int:
 
 def _count(text: str) -> int:
     if not text.isdecimal() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of jobs: 1 or more")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
     return int(text)
 
 

@@ -178,7 +178,7 @@ def _gather(b: _Buffers) -> Run:
 
 
 def _sendrecv(b: _Buffers) -> Run:
-    """To the right and from the left, at the same time."""
+    """Send to the right and receive from the left, at the same time."""
     rank, size, received = dist.get_rank(b.group), b.size, torch.zeros_like(b.whole)
     if size == 1:
         raise ValueError("sendrecv needs a second rank: a rank cannot send to itself.")

@@ -197,9 +197,9 @@ class Cell:
         return f"{state.where} (waits in {', '.join(calls)})" if calls else state.where
 
     def _look(self, now: float) -> Deadlock | None:
-        """When it is time, compare the ranks' reports and ask for new ones; returns a proof that is ripe.
+        """Compare the ranks' reports and ask for new ones when due; return a proof that has held long enough.
 
-        Recent calls are told of, and a proof is ripe, only where some rank stands still.
+        Ranks tell of recent calls, and a proof counts, only where some rank stands still.
         """
         overdue = now - self._next_report > REPORT_PATIENCE  # a rank that computes in C answers when it can
         if now < self._next_report or (self._reports_due and not overdue):
@@ -287,7 +287,7 @@ class Cell:
         return RankView(progress, ended)
 
     def _ended(self, rank: int) -> Ended | None:
-        """How the cell ended on this rank; None while it runs there."""
+        """Return how the cell ended on this rank; None while it runs there."""
         if not self._workers[rank].alive:
             return Ended(End.DIED)
         if rank not in self._requests:

@@ -52,7 +52,7 @@ def remove(shell: InteractiveShell) -> None:
 # Both first, so that others need not run in vain. IPython's decorator has no types.
 @context_matcher(priority=1000)  # type: ignore[untyped-decorator]
 def _match(context: CompletionContext) -> SimpleMatcherResult:
-    """IPython's completion: what rank 0 would offer, and that only."""
+    """Complete for IPython: return what rank 0 would offer, and only that."""
     cursor = cursor_to_position(context.full_text, context.cursor_line, context.cursor_position)
     fragment, found = _ask(Complete, context.full_text, cursor) or ("", [])
     offered = [SimpleCompletion(text, type=kind) for text, kind in found]
@@ -61,7 +61,7 @@ def _match(context: CompletionContext) -> SimpleMatcherResult:
 
 @context_matcher(priority=1000)  # type: ignore[untyped-decorator]
 def _match_command(context: CompletionContext) -> SimpleMatcherResult:
-    """IPython's completion of a `%ranks` or `%%ranks` line."""
+    """Complete a `%ranks` or `%%ranks` line for IPython."""
     line = context.full_text.split("\n")[context.cursor_line][: context.cursor_position]
     if not _COMMAND.match(line):
         return SimpleMatcherResult(completions=[], suppress=False)
@@ -109,7 +109,7 @@ def _inspect(
 
 
 def _ask(question: Callable[[str, int], Any], code: str, cursor: int) -> Any:
-    """Rank 0's answer about a place in a `%%ranks` cell; None if there is none."""
+    """Return rank 0's answer about a place in a `%%ranks` cell; None if there is none."""
     first_line = _FIRST_LINE.match(code)
     if first_line is None or cursor < first_line.end() or not current.has_world():
         return None

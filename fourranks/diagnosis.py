@@ -72,7 +72,7 @@ def _waits(scene: Scene) -> Iterator[str]:
 
 
 def _alike(scene: Scene, calls: dict[int, Call]) -> list[list[int]]:
-    """Ranks that are in the same call on the same line, together."""
+    """Group the ranks that are in the same call on the same line."""
     together: dict[tuple[str, str], list[int]] = {}
     for rank, call in sorted(calls.items()):
         key = describe(call, len(scene.deadlock.views), in_detail=True), scene.place(call)

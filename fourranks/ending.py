@@ -86,7 +86,7 @@ def _where(cell: Cell, rank: int) -> str:
 
 
 def _whereabouts(cell: Cell) -> str:
-    """Where each rank that had not finished was."""
+    """Say where each rank was that had not finished."""
     places: dict[str, list[int]] = {}
     for rank, where in sorted(cell.whereabouts.items()):
         places.setdefault(where, []).append(rank)

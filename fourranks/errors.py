@@ -90,7 +90,7 @@ class FourRanksError(Explained, Exception):
     """Base of all errors of this package."""
 
     def _render_traceback_(self) -> list[str]:
-        """IPython shows these lines in place of a traceback through our own frames."""
+        """Return the lines that IPython shows in place of a traceback through this package's frames."""
         return [f"\x1b[31m{type(self).__name__}\x1b[0m: {_wrapped(str(self))}"]
 
 

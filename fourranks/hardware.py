@@ -103,7 +103,7 @@ def find_gpus(visible: str | None) -> Gpus:
 
 
 def _answer(writer: int, visible: str | None) -> None:
-    """In the child: write what CUDA says, and end."""
+    """Write what CUDA says, and end this process, the child."""
     try:
         signal.alarm(FIND_PATIENCE)  # ends this process
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
@@ -276,7 +276,7 @@ def newer_nccl(gpus: Gpus) -> str:
 
 
 def _have(gpus: Gpus) -> str:
-    """ "torch can use 1 GPU here", and what explains it."""
+    """Say how many GPUs torch can use here, and what explains it."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     reasons = [gpus.trouble] if gpus.trouble else []
     reasons += [f"CUDA_VISIBLE_DEVICES is {visible!r}"] if visible is not None else []

@@ -22,12 +22,12 @@ _WITHOUT_A_GROUP = (
 _ALIKE = 0.75  # of 1: how much alike names are of which one may be a slip, or its new name
 _NO_MAGIC = re.compile(r"`(?P<percent>%%?)(?P<name>\w+)` not found")  # IPython's text
 _NEW_RANKS = (
-    "These ranks were started for this cell and have no variables of earlier cells. First run the cells that "
-    "define it."
+    "These ranks were started for this cell and have no variables of earlier cells. Run the cells that "
+    "define the name first."
 )
 _NO_FILE = (
-    "A cell has no __file__. Begin it with `%%writefile train.py` to make it a script, and run that by "
-    "`%run train.py` in a %%ranks cell."
+    "A cell has no __file__. Begin it with `%%writefile train.py` to save it as a script, then run the "
+    "script with `%run train.py` in a %%ranks cell."
 )
 
 
@@ -57,8 +57,7 @@ def _of_a_cell(name: str, notebook: Mapping[str, Any]) -> str:
     if not numbers:
         return ""
     return (
-        f"It is defined in cell In[{numbers[-1]}], which ended with an error: "
-        "correct that cell, and run it again."
+        f"It is defined in cell In[{numbers[-1]}], which ended with an error: fix that cell and run it again."
     )
 
 

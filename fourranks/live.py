@@ -146,5 +146,5 @@ class Meter:
 
 
 def _running(seen: Activity) -> float:
-    """Seconds from the beginning of the rank's cell to its newest report; 0 while it runs none."""
+    """Return the seconds from the beginning of the rank's cell to its newest report; 0 while it runs none."""
     return seen.report.at - seen.since if seen.busy and seen.report is not None else 0.0

@@ -133,7 +133,7 @@ class _Loop:
 
 
 def _share(bar: Bar) -> float:
-    """How much is done: of all items where their number is known."""
+    """Say how much is done: of all items where their number is known."""
     return bar.done / bar.total if bar.total else float(bar.done)
 
 

@@ -243,7 +243,7 @@ def _are(world: RankGroup) -> str:
 
 
 def _has_code_below(cell: str) -> bool:
-    """Whether a cell begins with a %ranks line and goes on with code, not only with comments and magics."""
+    """Tell whether a cell begins with a %ranks line and has code, not only comments and magics, below it."""
     lines = [line for text in cell.splitlines() if (line := text.strip()) and not line.startswith("#")]
     first, *rest = lines or [""]
     return first.split()[:1] == ["%ranks"] and any(not line.startswith(("%", "!")) for line in rest)

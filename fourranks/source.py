@@ -168,7 +168,7 @@ class _Definition:
 
 
 def _way_out(node: ast.AST) -> str | None:
-    """How a statement leaves what it stands in, if it does."""
+    """Say how a statement leaves what it stands in, if it does."""
     if isinstance(node, (ast.Return, ast.Raise, ast.Break, ast.Continue)):
         return type(node).__name__.lower()
     is_exit = isinstance(node, ast.Call) and _name(node.func) in ("exit", "quit", "_exit")
@@ -176,7 +176,7 @@ def _way_out(node: ast.AST) -> str | None:
 
 
 def _paths(root: ast.AST) -> Iterator[tuple[tuple[ast.AST, str], ...]]:
-    """Every node of a function, with all nodes around it and the part of each that leads to it."""
+    """Yield every node of a function with all nodes around it and the part of each that leads to it."""
     stack: list[tuple[tuple[ast.AST, str], ...]] = [((child, ""),) for _, child in _children(root)]
     while stack:
         path = stack.pop()
@@ -198,7 +198,7 @@ def _covers(node: ast.AST, line: int) -> bool:
 
 
 def _is_inside(node: ast.AST, arm: str) -> bool:
-    """Whether what stands in this part of a statement is run by its loop, or on its branch, alone."""
+    """Tell whether what stands in this part of a statement is run by its loop, or on its branch, alone."""
     if isinstance(node, ast.For):
         return arm == "body"
     if isinstance(node, ast.Try):

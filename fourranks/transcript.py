@@ -118,7 +118,7 @@ class Transcript:
             output.items.append(item)
 
     def _update(self, output: _RankOutput, message: Display, item: Item) -> None:
-        """`update_display`: replace the value that was shown under this display id."""
+        """Replace the value that was shown under this display id, for `update_display`."""
         for position, shown in enumerate(output.items):
             if shown.value is not None and shown.value.display_id == message.display_id:
                 output.items[position] = item

@@ -128,7 +128,7 @@ def _sent_to(rank: int, progresses: dict[int, Progress]) -> int:
 
 
 def _disagreement(steady: dict[int, list[Call]], views: dict[int, RankView]) -> Deadlock | None:
-    """Two ranks with different calls at the same place of the same group."""
+    """Find two ranks with different calls at the same place of the same group."""
     for rank, call in ((rank, call) for rank, calls in steady.items() for call in calls):
         if call.is_point_to_point:
             conflicts = _misfit(rank, call, views)
@@ -154,7 +154,7 @@ def _disagreement(steady: dict[int, list[Call]], views: dict[int, RankView]) -> 
 
 
 def _meet_in_group(rank: int, call: Call, other: int, their: Call) -> bool:
-    """Whether two calls of new_group get in each other's way, if that is what they are.
+    """Tell whether two calls of new_group get in each other's way, if that is what they are.
 
     Torch numbers groups, and members find each other by the number: who is in no group there harms none.
     """
@@ -184,7 +184,7 @@ def _misfit(rank: int, call: Call, views: dict[int, RankView]) -> dict[int, Call
 
 
 def _meet(sender: int, sent: Call, received: Call, receiver: Progress) -> bool:
-    """Whether this receive is for this message.
+    """Tell whether this receive is for this message.
 
     One from any source is for the next message of each rank, unless several are under way.
     """
@@ -233,7 +233,7 @@ def _deadlock(
 def _hopeless(
     awaited: list[tuple[Call, set[int]]], idle: set[int], failed: dict[Call, dict[int, Call]]
 ) -> bool:
-    """Whether each of these calls has failed elsewhere, or misses ranks that issue nothing any more."""
+    """Tell whether each of these calls has failed elsewhere, or misses ranks that issue nothing any more."""
     return all(
         # From any rank: hopeless only if none is left that could send.
         bool(ranks) and ranks <= idle if call.takes_from_any else bool(ranks & idle) or call in failed
@@ -289,17 +289,17 @@ def missing(rank: int, call: Call, progresses: Mapping[int, Progress], strict: b
 
 
 def _sent(progress: Progress, receiver: int, call: Call) -> int:
-    """Messages sent so far that a receive of this rank may take."""
+    """Count the messages sent so far that a receive of this rank may take."""
     return progress.sends.get((call.group, receiver, call.tag), 0)
 
 
 def _received(progress: Progress, sender: int, call: Call) -> int:
-    """Receives issued that this sender's messages may match."""
+    """Count the receives issued that this sender's messages may match."""
     return sum(progress.recvs.get((call.group, peer, call.tag), 0) for peer in (sender, None))
 
 
 def _needed(rank: int, call: Call) -> set[int]:
-    """Ranks without which the call cannot complete here, whatever algorithm the backend uses."""
+    """Return the ranks without which the call cannot complete here, whatever algorithm the backend uses."""
     root = call.ranks[0] if call.op == "monitored_barrier" else call.root
     if root is not None and root != rank:
         return {root}

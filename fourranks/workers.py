@@ -204,11 +204,11 @@ class Workers:
     # --- internals ---------------------------------------------------------------------------------------
 
     def _are_there(self, workers: list[Worker]) -> bool:
-        """Whether any of these processes still runs, as far as their nodes can be asked."""
+        """Tell whether any of these processes still runs, as far as their nodes can be asked."""
         return any(worker.zygote.alive and not worker.zygote.ended([worker.pid]) for worker in workers)
 
     def _describe(self, status: int, node: str) -> str:
-        """How a process ended, in words; Linux' want of memory is known of this machine only."""
+        """Say how a process ended; that Linux ran out of memory is known of this machine only."""
         if not node:
             return _describe(status, self._memory_kills.recent())
         return f"{_describe(status, out_of_memory=False)} on the node {node}"
@@ -223,7 +223,7 @@ class Workers:
             listener.close()
 
     def _location(self, rank: int, placement: Placement) -> Location | None:
-        """Where a rank is among several nodes."""
+        """Say where a rank is among several nodes."""
         if not placement.nodes:
             return None
         names = list(dict.fromkeys(placement.nodes))
@@ -276,7 +276,7 @@ class Workers:
                 self._selector.modify(channel, wanted, key.data)
 
     def _receive(self, worker: Worker) -> list[tuple[int, FromRank]]:
-        """Pipes first: what was printed before a message belongs before it."""
+        """Read the pipes first: what was printed before a message belongs before it."""
         arrived: list[tuple[int, FromRank]] = []
         for pipe, name in list(worker.pipes.items()):
             if text := self._read_pipe(worker, pipe):
@@ -338,7 +338,7 @@ class MemoryKills:
 
 
 def _describe(status: int, out_of_memory: bool) -> str:
-    """How a process ended, in words."""
+    """Say how a process ended."""
     code = os.waitstatus_to_exitcode(status)
     if code >= 0:
         return f"exited with code {code}"

@@ -86,25 +86,28 @@ def grade(
         _say("WITHOUT A SANDBOX: students' code can read and delete all that you can, and forge every grade.")
     submissions = [_submission(own, student, terms) for student in everybody]
     with _alone(course):
-        if force:
-            _forget(submissions)
         tally = _Tally(len(submissions))
         try:
-            _grade(own, submissions, machines, tally)
+            _grade(own, submissions, machines, tally, force)
         except KeyboardInterrupt:
-            print(f"\nStopped: {tally.done} of {len(submissions)} are dealt with.", file=sys.stderr)
-            again = " without --force" if force else ""
-            print(f"The same command{again} goes on from there.", file=sys.stderr)
+            print(f"\nStopped after {tally.done} of {len(submissions)} submissions.", file=sys.stderr)
+            again = " without --force" if tally.forgotten else ""
+            print(f"Run the same command{again} to continue.", file=sys.stderr)
             return 130
     tally.show(own)
     return 1 if tally.problems else 0
 
 
-def _grade(own: Class, submissions: Sequence[Submission], machines: Machines, tally: _Tally) -> None:
+def _grade(
+    own: Class, submissions: Sequence[Submission], machines: Machines, tally: _Tally, force: bool
+) -> None:
     known = own.timestamps()
     notebooks = [notebook for one in submissions for notebook in one.handed_in.values()]
-    intake.read_all(notebooks, [(core,) for core in pool.usable_cores()])
     with _workers(machines, submissions) as workers:
+        if force:  # only now that there is something to run them on
+            _forget(submissions)
+            tally.forgotten = True
+        intake.read_all(notebooks, [(core,) for core in pool.usable_cores()])
         progress = ProgressLine(len(submissions), lambda: dict(map(_named, workers.running())))
         with progress:
             for one, refereed in workers.results(submissions):
@@ -122,7 +125,8 @@ def _workers(machines: Machines, submissions: Sequence[Submission]) -> WorkerPoo
         return Pool(grade_submission, _shares(machines.jobs, len(submissions)), LIMIT)
     from autograder.grading.on_ray import RayPool
 
-    return RayPool(submissions[0].terms, machines.jobs, machines.gpus, _say)
+    jobs = min(machines.jobs or len(submissions), len(submissions))
+    return RayPool(submissions[0].terms, jobs, machines.gpus, _say)
 
 
 def _named(running: Running) -> tuple[str, float]:
@@ -145,10 +149,15 @@ def _refused(one: Submission, failed: Failed) -> Refereed:
 
 
 class _Tally:
-    """How it went so far, and whom a person has to look at."""
+    """How it went so far, and whom a person has to look at.
+
+    Attributes:
+        forgotten: whether what was on record has been removed, to be run again.
+    """
 
     def __init__(self, total: int) -> None:
         self.total = total
+        self.forgotten = False
         self.done = self.ran = self.recorded = 0
         self.problems: dict[str, str] = {}
         self.repairs: dict[str, str] = {}
@@ -170,12 +179,10 @@ class _Tally:
             print(line(f"{student}: NOT graded: {problem}"))
         graded = self.total - len(self.problems)
         run = graded - self.recorded
-        print(f"{graded} of {self.total} graded: {run} run now, {self.recorded} as recorded.")
+        print(f"{graded} of {self.total} graded: {run} run now, {self.recorded} from earlier records.")
         waiting = own.waiting() - set(self.problems)
         if waiting:
-            print(
-                f"{len(waiting)} with answers left to grade by hand: `make lab`, menu Nbgrader, Formgrader."
-            )
+            print(f"{len(waiting)} with answers to grade by hand: `make lab`, menu Nbgrader, Formgrader.")
 
 
 def _submission(own: Class, student: str, terms: Terms) -> Submission:
@@ -204,7 +211,7 @@ def _chosen(own: Class, students: Sequence[str]) -> list[str]:
     """Return the students whose submissions are to be graded."""
     everybody = own.students()
     if not everybody:
-        raise ClassError(f"There is no submission of {own.assignment}: {own.submitted('*')} is not there.")
+        raise ClassError(f"There is no submission of {own.assignment}: {own.submitted('*')} does not exist.")
     if unknown := sorted(set(students) - set(everybody)):
         raise ClassError(f"{_some(unknown)} did not hand in {own.assignment}. These did: {_some(everybody)}.")
     return sorted(set(students)) or everybody
@@ -219,7 +226,7 @@ def _require_check(own: Class, only: str) -> None:
     cells = [cell for notebook in notebooks for cell in records.cells_of(notebook) if cell.is_test]
     if only and not any(Terms(only=only).about(cell) for cell in cells):
         names = sorted({cell.name for cell in cells}.union(*(checks(cell.source) for cell in cells)))
-        raise ClassError(f"{own.assignment} has no check {only}, but {', '.join(names)}.")
+        raise ClassError(f"{own.assignment} has no check {only}. It has {', '.join(names)}.")
 
 
 def _require_machine(terms: Terms) -> None:
@@ -227,7 +234,7 @@ def _require_machine(terms: Terms) -> None:
     if reason := machine.lack(terms):
         raise ClassError(reason)
     if terms.tier is None and (reason := tiers.missing(Tier.NAMESPACES)):
-        _say(f"Sandbox: {tiers.choose()}. docs/security.md says what it does not hold. {reason}")
+        _say(f"Sandbox: {tiers.choose()}, which is weaker than namespaces (docs/security.md). {reason}")
 
 
 @contextlib.contextmanager
@@ -239,7 +246,7 @@ def _alone(course: Path) -> Iterator[None]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # until this process ends, however it does
         except OSError:
-            raise ClassError(f"{course} is being graded already, by another `autograder grade`.") from None
+            raise ClassError(f"Another `autograder grade` is grading {course}. Wait for its end.") from None
         yield
 
 

@@ -84,11 +84,11 @@ class Class:
             known: what `timestamps` returned.
         """
         if _is_long(self.submitted(student) / TIMESTAMP):
-            return f"{TIMESTAMP} is longer than any time: mend it, or remove it"
+            return f"{TIMESTAMP} is too long for a time: correct it or remove it"
         try:
             handed_in = self._folders.get_existing_timestamp(str(self.submitted(student)))
         except Exception:  # nbgrader raises what its parser does, or stumbles over its own message
-            return f"{TIMESTAMP} holds no time: mend it, or remove it"
+            return f"{TIMESTAMP} contains no time: correct it or remove it"
         if student in known and handed_in in (None, known[student]) and self._has(student, digests):
             return ""
         folders = CourseDirectory(
@@ -129,10 +129,11 @@ class Class:
         if (sources / self.assignment).is_dir():
             raise ClassError(
                 f"The gradebook does not know of {self.assignment} yet. "
-                f"Run `nbgrader generate_assignment {self.assignment}`, which tells it of the questions."
+                f"Run `nbgrader generate_assignment {self.assignment}`, which adds its questions."
             )
         existing = sorted(known) or sorted(path.name for path in sources.glob("*/"))
-        raise ClassError(f"There is no assignment {self.assignment}, but {', '.join(existing) or 'none'}.")
+        names = ", ".join(existing) or "none"
+        raise ClassError(f"There is no assignment {self.assignment}. The course has {names}.")
 
     def _folder(self, step: str, student: str) -> Path:
         return Path(self._folders.format_path(step, student, self.assignment))

@@ -8,8 +8,8 @@ from autograder.sandbox.sandbox import SandboxMissing
 from autograder.sandbox.tiers import Tier
 
 _NO_GPUS_THERE = (
-    "Grading on NCCL needs the sandbox with namespaces: no other one can have GPUs. Leave --backend nccl "
-    "away, or see docs/instructors.md for how bubblewrap can be allowed."
+    "Grading on NCCL needs the sandbox with namespaces: no other one can use GPUs. Leave out --backend "
+    "nccl, or see docs/instructors.md for how to allow bubblewrap."
 )
 
 
@@ -33,5 +33,5 @@ def _lack_for_nccl(tier: Tier) -> str:
     try:
         place(2, "nccl", "auto", zygote.shared().gpus)
     except StartError as error:
-        return f"Grading on NCCL cannot be had here. {error}"
+        return f"This machine cannot grade on NCCL. {error}"
     return ""

@@ -37,7 +37,7 @@ class Software:
         """Say what another machine has in place of this; "" if it has the same."""
         theirs = asdict(other)
         return "; ".join(
-            f"it has {name} {theirs[name]}, and the driver {own}"
+            f"it has {name} {theirs[name]}, but the driver has {own}"
             for name, own in asdict(self).items()
             if own != theirs[name]
         )
@@ -62,7 +62,7 @@ class NodeGrader:
             terms: on which submissions are to be run.
         """
         if os.environ.get("RAY_AUTH_MODE") != "token":  # a node has it from the command that started it
-            return "it asks for no token: start all of the cluster with RAY_AUTH_MODE=token."
+            return "it requires no token: start all of the cluster with RAY_AUTH_MODE=token."
         if differences := driver.differences(Software.installed()):
             return f"{differences}. Install the same on all nodes."
         return machine.lack(terms)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -33,9 +32,7 @@ from autograder.grading.submission import SubmissionError
 from autograder.kit.text import line
 
 LOOK = 1.0  # seconds between looks at which nodes there are
-REST = (
-    5.0  # seconds until a node is tried again that has lost a worker; Ray takes some to notice that it ended
-)
+REST = 5.0  # seconds until a node that has lost a worker is tried again: Ray takes some to notice its end
 PATIENCE = 300.0  # seconds to wait for another node when the last one has ended
 PATIENCE_TO_CONNECT = 10.0
 TRIES = 3  # of a submission whose node ends, and of starting a worker on a node
@@ -43,22 +40,23 @@ GIVES = "docs/clusters.md says how to start a cluster."
 
 
 class RayPool:
-    """The workers of the cluster that was joined.
+    """The workers of the cluster that was joined; its context begins once a node is fit.
 
     Args:
         terms: on which submissions are to be run.
-        jobs: submissions at a time, on all nodes together; None is as many as there is room for.
+        jobs: submissions at a time, on all nodes together, at most.
         gpus: of a submission.
         say: tells the user what became of a node.
     """
 
-    def __init__(self, terms: Terms, jobs: int | None, gpus: int, say: Callable[[str], None]) -> None:
+    def __init__(self, terms: Terms, jobs: int, gpus: int, say: Callable[[str], None]) -> None:
         self._terms = terms
-        self._jobs = jobs or sys.maxsize
+        self._jobs = jobs
         self._gpus = gpus
         self._say = say
         self._software = Software.installed()
         self._waiting: deque[Submission] = deque()
+        self._has_inputs = False
         self._lost: Counter[Submission] = Counter()
         self._workers: list[_Actor] = []
         self._nodes: dict[str, _Node] = {}
@@ -68,6 +66,7 @@ class RayPool:
     def results(self, inputs: Iterable[Submission]) -> Iterator[tuple[Submission, Refereed | Failed]]:
         """Yield each submission with what came of it, as they come."""
         self._waiting.extend(inputs)
+        self._has_inputs = True
         while self._waiting or self.running():
             self._look_for_nodes()
             for worker in [each for each in self._workers if each.is_idle]:
@@ -85,14 +84,35 @@ class RayPool:
         ]
 
     def __enter__(self) -> RayPool:
+        """Wait until a node is fit to grade.
+
+        Raises:
+            ClassError: none is.
+        """
+        try:
+            while not self._has_served():
+                self._look_for_nodes()
+                for worker in self._ready():
+                    nothing = list(self._answered(worker))
+                    assert not nothing, "no worker has a submission yet"
+        except BaseException:
+            self._stop()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         for worker in self._workers:
             ray.kill(worker.actor)
         ray.shutdown()
+
+    def _has_served(self) -> bool:
+        """Tell whether a node has ever been fit."""
+        return any(node.served for node in self._nodes.values())
 
     # --- nodes ---------------------------------------------------------------------------------------------
 
@@ -116,7 +136,8 @@ class RayPool:
             and not any(worker.node is node and worker.number == number for worker in self._workers)
         ]
         missing.sort(key=lambda each: each[0])  # one on each node before a second one on any
-        most = min(self._jobs, len(self._waiting) + len(self.running()))
+        left = len(self._waiting) + len(self.running()) if self._has_inputs else self._jobs
+        most = min(self._jobs, left)
         for number, node in missing[: max(0, most - len(self._workers))]:
             self._start(number, node)
 
@@ -125,9 +146,9 @@ class RayPool:
         now = time.monotonic()
         if fit:
             self._had_nodes = now
-        elif now - self._had_nodes > PATIENCE or not any(node.served for node in self._nodes.values()):
+        elif now - self._had_nodes > PATIENCE or not self._has_served():
             reasons = "\n".join(line(f"  {node.name}: {node.unfit or self._room(node)}") for node in alive)
-            raise ClassError(f"No node of the cluster can grade.\n{reasons or '  There is none.'}\n{GIVES}")
+            raise ClassError(f"No node of the cluster can grade.\n{reasons or '  It has none.'}\n{GIVES}")
 
     def _room(self, node: _Node) -> str:
         has = f"{node.cpus:g} CPUs and {node.gpus:g} GPUs"
@@ -201,11 +222,11 @@ class RayPool:
         if self._lost[one] == TRIES:
             yield (
                 one,
-                Failed(f"{TRIES} workers of the cluster ended over it: {said}", exhausted=True),
+                Failed(f"{TRIES} workers of the cluster ended while they graded it: {said}", exhausted=True),
             )
         else:
             self._waiting.appendleft(one)
-            self._say(f"{node.name}: ended while it ran {one.student}, who is graded elsewhere")
+            self._say(f"{node.name}: a worker ended while it graded {one.student}, who is graded again")
 
     def _refuse(self, worker: _Actor, reason: str) -> None:
         """Use a node no more."""
@@ -274,7 +295,7 @@ def _outcome(one: Submission, work: Work | None, answer: str, node: str) -> Refe
     try:
         new = read(answer, work)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        return Failed(f"{node} sent back something else than a record: {error}")
+        return Failed(f"{node} sent back something other than a record: {error}")
     return new if isinstance(new, Failed) else entered(one, work, new)
 
 
@@ -295,7 +316,7 @@ def join() -> None:
     if not is_token_auth_enabled():
         ray.shutdown()
         raise ClassError(
-            "The cluster asks for no token: anyone who reaches its ports can run code on it and read hidden"
+            "The cluster requires no token: anyone who reaches its ports can run code on it and read hidden"
             f" tests. Start all of it, and this command, with RAY_AUTH_MODE=token. {GIVES}"
         )
 

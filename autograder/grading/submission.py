@@ -60,13 +60,13 @@ def read(path: Path) -> NotebookNode:
     content = _parsed(path)
     cells = content.get("cells") if isinstance(content, dict) else None
     if not isinstance(cells, list):
-        raise SubmissionError(f"{path} is no notebook: it has no cells")
+        raise SubmissionError(f"{path} is not a notebook: it has no cells")
     if len(cells) > MAX_CELLS:
         raise SubmissionError(f"{path} has more than {MAX_CELLS:,} cells")
     try:
         cells = [_text_of(cell) for cell in cells]
     except (TypeError, KeyError, AttributeError) as error:
-        raise SubmissionError(f"{path} is no notebook: {type(error).__name__}: {error}") from None
+        raise SubmissionError(f"{path} is not a notebook: {type(error).__name__}: {error}") from None
     _require_sizes(path, cells)
     return NotebookNode(nbformat=4, nbformat_minor=5, metadata=NotebookNode(), cells=cells)
 
@@ -82,9 +82,9 @@ def require_own(path: Path) -> None:
         named = line(", ".join(links[:3]))
         raise SubmissionError(f"{path.parent} has links, which are not followed: {named}")
     if not path.is_file():
-        raise SubmissionError(f"{path} is no file")
+        raise SubmissionError(f"{path} is not a file")
     if not os.access(path, os.R_OK):
-        raise SubmissionError(f"{path} may not be read by you: change its permissions")
+        raise SubmissionError(f"you may not read {path}: change its permissions")
     if path.stat().st_size > MAX_BYTES:
         raise SubmissionError(f"{path} is larger than {MAX_BYTES >> 20} MiB: clear its outputs and try again")
 
@@ -106,7 +106,7 @@ def _parsed(path: Path) -> object:
         return content
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         said = line(f"{type(error).__name__}: {error}", MAX_ERROR)
-        raise SubmissionError(f"{path} is no notebook: {said}") from None
+        raise SubmissionError(f"{path} is not a notebook: {said}") from None
 
 
 def _text_of(cell: dict[str, Any]) -> NotebookNode:

@@ -70,7 +70,7 @@ def driver() -> Finding:
     except NoAnswer as reason:
         return _without_answer(str(reason))
     if not cards:
-        return Finding(Severity.OK, "there is one, without a GPU")
+        return Finding(Severity.OK, "installed, but it sees no GPU")
     if built is None:
         advice = "Install the CUDA build of torch (pytorch.org, Get Started), in place of this one."
         return Finding(Severity.PROBLEM, "there are GPUs, but this torch was built without CUDA", advice)
@@ -79,12 +79,12 @@ def driver() -> Finding:
 
 def _without_answer(reason: str) -> Finding:
     advice = (
-        "If this machine has GPUs, `nvidia-smi` must work first; in a container, `docker run --gpus all`."
+        "If this machine has GPUs, `nvidia-smi` must work first. A container needs `docker run --gpus all`."
     )
     if os.path.exists("/proc/driver/nvidia"):
-        return Finding(Severity.PROBLEM, f"it is loaded but does not answer: {reason}", advice)
+        return Finding(Severity.PROBLEM, f"loaded, but it does not answer: {reason}", advice)
     if shutil.which("nvidia-smi"):
-        return Finding(Severity.ATTENTION, f"none is loaded: {reason}", advice)
+        return Finding(Severity.ATTENTION, f"not loaded: {reason}", advice)
     return Finding(Severity.OK, f"none: {reason}")
 
 
@@ -98,8 +98,8 @@ def compare_driver(version: str, built: str) -> Finding:
     found = f"driver {version}"
     match = re.search(r"CUDA Version: (\d+)\.(\d+)", ask("nvidia-smi"))
     if match is None:
-        return Finding(Severity.ATTENTION, f"{found}; nvidia-smi does not say for which CUDA")
-    found += f", for CUDA up to {match[1]}.{match[2]}; torch is built for CUDA {built}"
+        return Finding(Severity.ATTENTION, f"{found}; nvidia-smi does not say which CUDA it supports")
+    found += f", which supports CUDA up to {match[1]}.{match[2]}; torch is built for CUDA {built}"
     if int(match[1]) < int(built.split(".")[0]):  # within a major version old drivers run newer minor ones
         advice = "Update the driver, or install a torch that was built for its CUDA."
         return Finding(Severity.PROBLEM, found, advice)
@@ -118,11 +118,11 @@ def gpus() -> Finding:
     if not cards and not usable.count:
         return Finding(Severity.OK, NO_GPUS)
     if not usable.count:
-        found = f"torch can use none of {len(cards)} GPUs{limited}: {usable.trouble or 'it does not say why'}"
+        found = f"torch can use none of {len(cards)} GPUs{limited}: {usable.trouble or 'it gives no reason'}"
         return Finding(Severity.PROBLEM, found, _way_to_gpus(visible, usable.trouble))
     found = f"{_names(usable.names)}{limited}"
     if usable.count < 4:
-        found += "; four ranks can share: `%ranks start --device cuda`, over Gloo"
+        found += "; four ranks can share them over Gloo: `%ranks start --device cuda`"
     return judge_use(cards, found) if cards else Finding(Severity.OK, found)
 
 
@@ -131,7 +131,7 @@ def _way_to_gpus(visible: str | None, trouble: str) -> str:
         return meaning
     if visible is not None:
         return "Start Jupyter without CUDA_VISIBLE_DEVICES, or with numbers that `nvidia-smi -L` lists."
-    return "See the CUDA driver above; `python -c 'import torch; torch.zeros(1).cuda()'` shows the error."
+    return "See CUDA driver above: `python -c 'import torch; torch.zeros(1).cuda()'` shows the error."
 
 
 def judge_use(cards: list[Gpu], found: str) -> Finding:
@@ -142,7 +142,7 @@ def judge_use(cards: list[Gpu], found: str) -> Finding:
     alone = [number for number, card in enumerate(cards) if card.compute_mode.startswith("Exclusive")]
     if taken:
         used = ", ".join(f"GPU {number} {cards[number].used / 1024:.1f} GiB" for number in taken)
-        advice = "`nvidia-smi` shows whose processes these are; bandwidths and memory are shared with them."
+        advice = "`nvidia-smi` lists the processes, which share memory and bandwidth with the ranks."
         return Finding(Severity.ATTENTION, f"{found}, in use already: {used}", advice)
     if alone:
         found += ", but only one process at a time may use a GPU (compute mode exclusive)"
@@ -163,7 +163,7 @@ def links() -> Finding:
     except ValueError as error:
         return Finding(Severity.ATTENTION, f"nvidia-smi topo -m cannot be read: {error}")
     if len(found.gpus) < 2:
-        return Finding(Severity.OK, "one GPU, so no link")
+        return Finding(Severity.OK, "only one GPU, so there are no links")
     return judge_links(found, _without_peer_access())
 
 
@@ -231,9 +231,9 @@ def judge_nccl_version(found: Gpus) -> Finding:
     if not 0 < found.count < COURSE_RANKS:
         return Finding(Severity.OK, name)
     if can_host_nccl(COURSE_RANKS, found):
-        return Finding(Severity.OK, f"{name}; four ranks can share: `%ranks start --backend nccl`")
+        return Finding(Severity.OK, f"{name}; four ranks can share a GPU: `%ranks start --backend nccl`")
     advice = (
-        f"From {dotted(SHARING_NCCL)} on ranks can share a GPU: `{newer_nccl(found)}`. pip says that torch "
-        "asks for another version, and installs it."
+        f"From {dotted(SHARING_NCCL)} on ranks can share a GPU: `{newer_nccl(found)}`. pip warns that torch "
+        "requires another version, but installs it."
     )
-    return Finding(Severity.OK, f"{name}: a GPU for each rank", advice)
+    return Finding(Severity.OK, f"{name}: each rank needs a GPU of its own", advice)

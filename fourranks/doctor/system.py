@@ -56,8 +56,8 @@ def _use_of_outer_torch(wanted: str) -> str:
     if outer.split("+")[0] not in Requirement(wanted).specifier:
         return ""
     return (
-        f"{sys._base_executable} has torch {outer}, too: "  # type: ignore[attr-defined]
-        "`make lab SYSTEM_TORCH=1` uses that one, and saves the space of this one."
+        f"{sys._base_executable} also has torch {outer}: "  # type: ignore[attr-defined]
+        "`make lab SYSTEM_TORCH=1` uses that installation, and saves disk space."
     )
 
 
@@ -68,7 +68,7 @@ def processors() -> Finding:
     if quota is not None and quota < (os.cpu_count() or 1):
         found += f" (a limit of the container; the machine has {os.cpu_count()})"
     if count < 2:
-        advice = "Everything works, but ranks take turns: timings are meaningless."
+        advice = "Everything works, but the ranks take turns, so timings mean nothing."
         return Finding(Severity.ATTENTION, found, advice)
     threads = hardware.threads_per_rank(4)
     return Finding(Severity.OK, f"{found}: {threads} thread{'s' * (threads > 1)} for each of 4 ranks")
@@ -83,7 +83,7 @@ def memory() -> Finding:
     found += " within the container's limit" if limit is not None and limit == available else ""
     if available < 4 * RANK_MEMORY:
         advice = (
-            f"Four ranks may want {4 * RANK_MEMORY / 2**30:.0f} GiB: close programs or start fewer ranks."
+            f"Four ranks may need {4 * RANK_MEMORY / 2**30:.0f} GiB: close programs or start fewer ranks."
         )
         return Finding(Severity.ATTENTION, found, advice)
     return Finding(Severity.OK, found)
@@ -111,8 +111,8 @@ def shared_memory() -> Finding:
     found = f"{_size(space.free)} of {_size(space.total)} free in /dev/shm"
     if space.free < SHARED_MEMORY:
         advice = (
-            "NCCL and DataLoader workers may fail without it. In a container: `docker run --shm-size=8g` "
-            "or `--ipc=host`; else remove old files there."
+            "NCCL and DataLoader workers may fail with less than 1 GiB. A container needs `docker run "
+            "--shm-size=8g` or `--ipc=host`; elsewhere, remove old files from /dev/shm."
         )
         return Finding(Severity.ATTENTION, found, advice)
     return Finding(Severity.OK, found)
@@ -126,7 +126,7 @@ def open_files() -> Finding:
         return Finding(Severity.OK, found)
     advice = f"32 ranks with sub-groups need {FILES}: `ulimit -n {FILES}` before `make lab`."
     if hard != resource.RLIM_INFINITY and hard < FILES:
-        advice += " The system's limit is below that, too: /etc/security/limits.conf."
+        advice += " The hard limit is lower, too: raise it in /etc/security/limits.conf."
     return Finding(Severity.ATTENTION, found, advice)
 
 
@@ -140,7 +140,9 @@ def processes() -> Finding:
         return Finding(Severity.OK, "no limit on processes and threads")
     found = f"room for {min(limits)} more processes and threads"
     if min(limits) < THREADS:
-        advice = f"32 ranks need about {THREADS}: `ulimit -u`, in a container `docker run --pids-limit=-1`."
+        advice = (
+            f"32 ranks need about {THREADS}: `ulimit -u`, or for a container `docker run --pids-limit=-1`."
+        )
         return Finding(Severity.ATTENTION, found, advice)
     return Finding(Severity.OK, found)
 
@@ -178,7 +180,7 @@ def loopback() -> Finding:
                 other.settimeout(5)
                 other.recv(1)
     except OSError as error:
-        advice = "Ranks meet on the loopback interface: `sudo ip link set lo up`; no firewall may block it."
+        advice = "Ranks connect over loopback: `sudo ip link set lo up`, and let no firewall block it."
         return Finding(Severity.PROBLEM, f"no connection to {LOOPBACK}: {error}", advice)
     return Finding(Severity.OK, f"a connection to {LOOPBACK} works")
 
@@ -186,18 +188,18 @@ def loopback() -> Finding:
 def sandbox() -> Finding:
     """Judge which sandbox can be had: by bubblewrap, or without namespaces; only grading needs one."""
     if sys.platform != "linux":
-        return Finding(Severity.OK, "only Linux has bubblewrap; grading other people's code needs it")
+        return Finding(Severity.OK, "only Linux has bubblewrap, which grading other people's code needs")
     if landlock.version() < landlock.NEEDED:
         advice = (
-            "Only grading other people's code needs it: Linux 5.19 or later, with `landlock` among its LSMs."
+            "Only grading other people's code needs it. It takes Linux 5.19 or later with the LSM `landlock`."
         )
-        return Finding(Severity.ATTENTION, "Linux has no Landlock, or too old a one", advice)
+        return Finding(Severity.ATTENTION, "this Linux has no Landlock, or too old a version of it", advice)
     options = ("--unshare-all", "--die-with-parent", "--ro-bind", "/", "/", "--proc", "/proc")
     try:
         ask("bwrap", *options, "true")
     except NoAnswer as reason:
         return Finding(Severity.ATTENTION, *_without_namespaces(str(reason)))
-    return Finding(Severity.OK, "tier namespaces: bubblewrap and Landlock lock processes in")
+    return Finding(Severity.OK, "tier namespaces: bubblewrap and Landlock confine processes")
 
 
 def _without_namespaces(reason: str) -> tuple[str, str]:
@@ -207,14 +209,14 @@ def _without_namespaces(reason: str) -> tuple[str, str]:
         advice = "`apt install bubblewrap` on Debian or Ubuntu."
     else:
         advice = (
-            "The system keeps users from making namespaces: in a container, `docker run --security-opt "
+            "The system does not let users create namespaces. A container needs `docker run --security-opt "
             "seccomp=unconfined --security-opt apparmor=unconfined --security-opt systempaths=unconfined`; "
-            "on Ubuntu 24.04 and later, a profile for bwrap: docs/instructors.md."
+            "Ubuntu 24.04 and later need a profile for bwrap (docs/instructors.md)."
         )
     if os.geteuid() == 0 or landlock.version() >= landlock.KEEPS_SIGNALS:
-        found = f"tier landlock, which holds less (docs/security.md): {reason}"
+        found = f"tier landlock, which is weaker (docs/security.md): {reason}"
     else:
-        found = f"none: {reason}; and without namespaces it takes root in a container, or Linux 6.12 or later"
+        found = f"none: {reason}. Without namespaces, it takes root in a container, or Linux 6.12 or later"
     return found, f"Only grading other people's code needs it. {advice}"
 
 

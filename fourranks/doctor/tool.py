@@ -25,9 +25,9 @@ def ask(*command: str, patience: float = PATIENCE) -> str:
     """
     path = shutil.which(command[0])
     if path is None:
-        raise NoAnswer(f"there is no {command[0]}")
+        raise NoAnswer(f"{command[0]} was not found")
     if path in _stuck:
-        raise NoAnswer(f"{command[0]} did not answer before")
+        raise NoAnswer(f"{command[0]} did not answer an earlier call")
     with tempfile.TemporaryFile() as output:
         code = _run(path, command, output, patience)
         output.seek(0)

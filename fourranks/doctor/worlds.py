@@ -29,7 +29,7 @@ def ranks() -> Finding:
             sums = world.run(_sum_of_ranks)
             started = time.perf_counter()
     except FourRanksError as error:
-        return Finding(Severity.PROBLEM, str(error), "Nothing of the course runs before this is solved.")
+        return Finding(Severity.PROBLEM, str(error), "No part of the course runs until this is fixed.")
     if sums != [6.0] * WORLD_SIZE:
         return Finding(Severity.PROBLEM, f"all_reduce of 0, 1, 2, 3 gave {sums}, not 6 on each rank")
     return Finding(
@@ -51,7 +51,7 @@ def gloo_bandwidth(seconds: float = MEASURED) -> Finding:
         f"{WORLD_SIZE} ranks copy {copy / 1e9:.1f} GB/s each in memory"
     )
     if bus < GLOO_SHARE * copy:
-        advice = "Is something else running (`top`), or the machine out of memory and swapping?"
+        advice = "`top` shows whether something else is running, or the machine is swapping."
         return Finding(Severity.ATTENTION, found, advice)
     return Finding(Severity.OK, found)
 
@@ -67,7 +67,7 @@ def nccl_bandwidth(seconds: float = MEASURED) -> Finding:
     except FourRanksError as error:
         return Finding(Severity.PROBLEM, f"all-reduce by NCCL failed: {error}")
     if gpus.count == 1:
-        return Finding(Severity.OK, "NCCL works on the one GPU; there is no link to measure")
+        return Finding(Severity.OK, "NCCL works on the only GPU; there is no link to measure")
     return judge_nccl(bus, gpus.count, link_speed())
 
 
@@ -75,7 +75,7 @@ def nccl_sharing(seconds: float = MEASURED) -> Finding:
     """All-reduce a few bytes by NCCL on four ranks that share GPUs: what taking turns costs each call."""
     gpus = zygote.shared().gpus()
     if gpus.count >= WORLD_SIZE or not can_host_nccl(WORLD_SIZE, gpus):
-        return Finding(Severity.OK, "not measured: it takes fewer than four GPUs, and NCCL 2.30")
+        return Finding(Severity.OK, "not measured: only for fewer than four GPUs, with NCCL 2.30 or later")
     try:
         with group.start(WORLD_SIZE, "nccl", nodes=()) as world:
             sums = world.run(_sum_of_ranks)
@@ -108,8 +108,8 @@ def judge_nccl(bus: float, world_size: int, link: tuple[float, str] | None) -> F
     found += f", {bus / speed:.0%} of {speed / 1e9:.0f} GB/s ({name})"
     if bus < NCCL_SHARE * speed:
         advice = (
-            "60 to 80 % is usual over NVLink. Less: is a GPU in use, or direct access between GPUs off? "
-            "`%env NCCL_DEBUG=INFO` and `%ranks restart` show the way NCCL takes."
+            "60 to 80 % is usual over NVLink. A GPU may be in use, or direct access between GPUs off: "
+            "`%env NCCL_DEBUG=INFO` and `%ranks restart` show which links NCCL uses."
         )
         return Finding(Severity.ATTENTION, found, advice)
     return Finding(Severity.OK, found)

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..plan.collectives import pipelined_tree, rounds
+
 
 @dataclass(frozen=True)
 class AlphaBeta:
@@ -38,11 +40,6 @@ def fit_alpha_beta(num_bytes: Sequence[float], seconds: Sequence[float]) -> tupl
     return (wt * wss - wst * ws) / determinant, (w * wst - ws * wt) / determinant
 
 
-def rounds(world_size: int) -> int:
-    """Return the rounds in which a tree reaches all ranks: the base-2 logarithm, rounded up."""
-    return (world_size - 1).bit_length()
-
-
 def message(num_bytes: float, alpha: float, beta: float) -> float:
     """Return the seconds of one message."""
     return alpha + beta * num_bytes
@@ -63,7 +60,7 @@ def pipelined_tree_all_reduce(world_size: int, num_bytes: float, alpha: float, b
 
     Two trees that share the work (NCCL's double binary tree) keep every rank busy in both directions.
     """
-    return 2 * (rounds(world_size) * alpha + beta * num_bytes)
+    return pipelined_tree(world_size, num_bytes, alpha, beta)
 
 
 def halving_doubling_all_reduce(world_size: int, num_bytes: float, alpha: float, beta: float) -> float:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ..plan.collectives import rounds
 from ..trace.bandwidth import busbw_factor
-from .alpha_beta import crossover_bytes, ring_all_reduce, rounds
+from .alpha_beta import crossover_bytes, ring_all_reduce
 from .published import GPUS
 
 H100 = GPUS["H100 SXM"]

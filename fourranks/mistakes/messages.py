@@ -17,7 +17,7 @@ def too_small_a_buffer(scene: Scene) -> str | None:
     return (
         f"The tensor that receives a message must be at least as large as the one that is sent:\n"
         f"{sent.nbytes} bytes are sent, and there is room for {room.nbytes}. Messages between two ranks "
-        "arrive in the\norder in which they were sent: if both are right, the receives are in another one."
+        "arrive in the\norder in which they were sent: if both sizes are right, receive them in that order."
     )
 
 
@@ -36,10 +36,10 @@ def _other_tag(scene: Scene, rank: int, call: Call, other: int) -> str | None:
     stray, matched = (theirs.sends, own.recvs) if call.op == "recv" else (theirs.recvs, own.sends)
     for (group, peer, tag), count in stray.items():
         if peer == rank and tag != call.tag and count > matched.get((group, other, tag), 0):
-            did = "has sent" if call.op == "recv" else "asks for"
+            did = "has sent" if call.op == "recv" else "expects"
             return (
-                f"Rank {other} {did} a message with tag {tag}, and rank {rank}'s {call.op} has tag "
-                f"{call.tag}: both sides must give the same tag."
+                f"Rank {other} {did} a message with tag {tag}, but rank {rank}'s {call.op} has tag "
+                f"{call.tag}: use the same tag on both sides."
             )
     return None
 
@@ -51,8 +51,8 @@ def _other_peer(scene: Scene, rank: int, call: Call, other: int) -> str | None:
             way = "sends to" if their.op == "send" else "receives from"
             return (
                 f"Rank {other} {way} rank {third} ({scene.at(their.file, their.line)}), which does "
-                f"not answer, and rank {rank} waits for it:\nlook at the {_end_named_by(their)} on "
-                f"rank {other}."
+                f"not answer, while rank {rank} waits for rank {other}:\ncheck the argument "
+                f"{_end_named_by(their)} on rank {other}."
             )
     return None
 
@@ -81,15 +81,15 @@ def other_count(scene: Scene) -> str | None:
         their = scene.deadlock.blocked.get(call.peer)
         if their is not None and stack(their) == stack(call) and their.seq == call.seq:
             continue  # all are at the same line, in the same iteration: it is no matter of counting
-        verb, other = ("receives", "sent") if call.op == "recv" else ("sends", "received")
-        way = "from" if call.op == "recv" else "to"
+        way, other = ("from", "sent") if call.op == "recv" else ("to", "received")
         over = f", and {how}" if (how := scene.view(call.peer).ended) else ""
         if their is not None:
             over = f", and itself waits in {their.op} ({scene.at(their.file, their.line)})"
         return (
-            f"Rank {rank} {verb} for the {_ordinal(call.seq + 1)} time {way} rank {call.peer}, which has "
-            f"{other} {_messages(call.seq)}{over}.\nBoth sides need the same number of messages, in the same "
-            "order: compare how often their loops\nrun (microbatches, steps), and what each does next."
+            f"Rank {rank} waits in its {_ordinal(call.seq + 1)} {call.op} {way} rank {call.peer}, which has "
+            f"{other} only {_messages(call.seq)}{over}.\nBoth sides must make the same number of "
+            "calls, in the same order:\ncompare how often their loops run (microbatches, steps), and "
+            "what each does next."
         )
     return None
 
@@ -128,7 +128,7 @@ def _issued_for_another(scene: Scene, cycle: Sequence[int]) -> str | None:
             )
             return (
                 f"rank {rank} {mine} rank {call.peer}, which {other} rank {third}\n"
-                f"({scene.at(their.file, their.line)}). Look at the {_end_named_by(their)} there."
+                f"({scene.at(their.file, their.line)}). Check the argument {_end_named_by(their)} there."
             )
     return None
 
@@ -158,15 +158,16 @@ def without_match(scene: Scene) -> str | None:
     if found is None:
         return None
     rank, call = found
-    general = "Every send needs a matching recv (same pair of ranks, same tag, same order), and the reverse."
+    general = "Every send needs a recv, and every recv a send: same pair of ranks, same tag, same order."
     if call.peer is not None and (how := scene.view(call.peer).ended):
         name = {"send": "recv from", "recv": "send to"}[call.op]
         return f"Rank {call.peer} {how} without a {name} rank {rank}. {general}"
     if call.peer is None:
         line = stack(call)[-1]
+        count = _ordinal(scene.passes(rank, line))
         return (
-            f"Rank {rank} is in its recv number {scene.passes(rank, line)} on {scene.at(*line[:2])}, and no "
-            f"message for it is left.\n{general}"
+            f"Rank {rank} waits in its {count} recv on {scene.at(*line[:2])}, but no message "
+            f"for it is left.\n{general}"
         )
     if call.peer not in scene.deadlock.blocked:
         return general
@@ -175,8 +176,8 @@ def without_match(scene: Scene) -> str | None:
     if their.is_point_to_point and their.peer == rank:
         return general
     return (
-        f"Rank {rank}'s {call.op} waits for a {name} of rank {call.peer}, which first has to leave its "
-        f"{their.op} ({scene.at(their.file, their.line)}).\n{general}"
+        f"Rank {rank}'s {call.op} waits for a {name} on rank {call.peer}, but that one is stuck "
+        f"in {their.op} ({scene.at(their.file, their.line)}).\n{general}"
     )
 
 

@@ -15,9 +15,9 @@ def a_thread_raised(scene: Scene) -> str | None:
                 call = scene.deadlock.blocked[rank]
                 waiting = [each for each, ranks in scene.deadlock.missing.items() if other in ranks]
                 return (
-                    f"A thread of rank {other} ended with {raised[-1]} (its traceback is above). If it was\n"
-                    f"to make the {call.op} that {name_ranks(waiting)} {'wait' if waiting[1:] else 'waits'} "
-                    "for, correct that exception first."
+                    f"A thread of rank {other} ended with {raised[-1]} (its traceback is above). If that\n"
+                    f"thread was to make the {call.op} that {name_ranks(waiting)} "
+                    f"{'wait' if waiting[1:] else 'waits'} for, fix the exception first."
                 )
     return None
 
@@ -30,8 +30,8 @@ def threads_share_a_group(scene: Scene) -> str | None:
             if (other.group, other.ranks) == (first.group, first.ranks):
                 lines = " and ".join(scene.at(call.file, call.line) for call in (first, other))
                 return (
-                    f"Two threads of rank {rank} communicate in one group ({lines}), so on each rank chance\n"
-                    "decides which of them comes first: give each thread a group of its own, "
+                    f"Two threads of rank {rank} use the same group ({lines}), so their calls may run in a\n"
+                    "different order on each rank. Give each thread a group of its own: "
                     "dist.new_group()."
                 )
     return None

@@ -47,13 +47,13 @@ def own_interfaces(node: str) -> list[Interface]:
         for address in addresses:
             if address.family == socket.AF_INET and states[name].isup:
                 found.append(Interface(name, address.address, address.netmask or ""))
-    chosen = os.environ.get("GLOO_SOCKET_IFNAME")
+    wanted = os.environ.get("GLOO_SOCKET_IFNAME")
     reached_by = [*os.environ.get("SSH_CONNECTION", "").split()[2:3], *_resolved(node)]
 
-    def rank(interface: Interface) -> tuple[bool, bool, bool]:
-        return interface.name != chosen, interface.host not in reached_by, interface.is_loopback
+    def preference(interface: Interface) -> tuple[bool, bool, bool]:  # False comes first
+        return interface.name != wanted, interface.host not in reached_by, interface.is_loopback
 
-    return sorted(found, key=rank)
+    return sorted(found, key=preference)
 
 
 def _resolved(node: str) -> list[str]:
@@ -90,8 +90,8 @@ def _in_a_network_with_others(
     outside = [interface for interface in interfaces if not interface.is_loopback]
     if not outside:
         raise StartError(
-            f"The node {name} is reached by its loopback interface, and the other nodes are elsewhere. Name "
-            "it as they know it, or set GLOO_SOCKET_IFNAME there."
+            f"The node {name} is reached by its loopback interface, but the other nodes are other machines. "
+            "Use the name by which they know it, or set GLOO_SOCKET_IFNAME there."
         )
     if interfaces[0].is_loopback:  # "localhost": the notebook's own machine
         for interface in outside:

@@ -38,7 +38,7 @@ class _ForkedRank:
     open_streams: int = 3
     pid: int = 0
     died: Died | None = None
-    told_at: float = 0.0  # when the notebook hears of its end at the latest
+    tell_by: float = 0.0  # when the notebook hears of its end at the latest
 
 
 class Agent:
@@ -59,7 +59,7 @@ class Agent:
         while not self._connection.at_end and time.monotonic() - self._heard < PATIENCE:
             self._connection.step(TICK if not self._dying() else 0.02)
             for rank in self._dying():
-                if not rank.open_streams or time.monotonic() > rank.told_at:
+                if not rank.open_streams or time.monotonic() > rank.tell_by:
                     self._tell_of_end(rank)
             if self._zygote.channel.at_end:
                 print(f"The process that ranks are forked from has ended: {self._zygote.last_words()}")
@@ -92,7 +92,7 @@ class Agent:
                     self._connection.post(message)
                 case Died(pid) if pid in self._ranks:
                     self._ranks[pid].died = message
-                    self._ranks[pid].told_at = time.monotonic() + LAST_WORDS
+                    self._ranks[pid].tell_by = time.monotonic() + LAST_WORDS
                 case _:
                     self._connection.post(message)
 

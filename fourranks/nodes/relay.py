@@ -16,6 +16,7 @@ import sys
 import time
 from typing import Any
 
+from ..naming import sentence_case
 from ..protocol.messages import Channel
 from ..zygote import Fork, Forked
 from ..zygote_process import receive_with_descriptors
@@ -124,7 +125,7 @@ def greet(notebook: socket.socket, process: subprocess.Popen[bytes], node: str) 
     """Wait for the agent's greeting; returns None if the notebook goes away meanwhile.
 
     Raises:
-        Lost: there is none, or the node's versions are others.
+        Lost: there is none, or the node has other versions.
     """
     assert process.stdout is not None
     asked, answered = notebook.fileno(), process.stdout.fileno()
@@ -158,9 +159,9 @@ def _exit_code(process: subprocess.Popen[bytes]) -> str:
 def _require_equal_versions(greeting: Greeting, node: str) -> None:
     if different := versions.differences(versions.own(), greeting.versions, node):
         raise Lost(
-            f"its versions are others: {' '.join(different)} The notebook and its ranks send each other "
-            "Python's own objects, so these must be the same on all nodes: install them there, or name the "
-            "right Python by FOURRANKS_NODE_PYTHON."
+            f"its software differs: {' '.join(different)} The notebook and its ranks send each other "
+            "Python's own objects, so these must be the same on all nodes. Install them there, or set "
+            "FOURRANKS_NODE_PYTHON to the right Python."
         )
 
 
@@ -173,7 +174,7 @@ def main(descriptor: int, node: str, command: list[str]) -> int:
             Relay(notebook, process).serve(greeting)
         return 0
     except Lost as error:
-        print(f"{str(error)[0].upper()}{str(error)[1:]}", file=sys.stderr)
+        print(sentence_case(str(error)), file=sys.stderr)
         return 1
     finally:
         for pipe in (process.stdin, process.stdout):

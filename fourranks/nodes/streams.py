@@ -28,6 +28,7 @@ CHUNK = 1 << 16
 _FILES = 8  # descriptors that may come with one chunk, as in `protocol.messages`
 _HEADER = struct.Struct("!IBI")  # stream, kind, bytes that follow
 _SIZE = struct.Struct("!Q")
+_EMPTY = memoryview(b"")  # of an empty file, which cannot be mapped
 
 
 class FrameKind(IntEnum):
@@ -318,6 +319,3 @@ class Multiplexer:
         else:
             os.close(stream.descriptor)
         stream.when_over()
-
-
-_EMPTY = memoryview(b"")

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from . import data_sheets
+from .data_sheets import GB, TB, GpuSpecs
+
 
 class PlanError(ValueError):
     """A model, cluster or plan that cannot be; the message says what to change."""
@@ -58,26 +61,36 @@ class GpuModel:
 
 
 def _gpu(
-    name: str, tflops: tuple[float, float], memory: tuple[float, float], links: tuple[float, float, int],
-    constants: Constants,
-) -> GpuModel:  # fmt: skip
-    """Describe a GPU by TFLOP/s (16 bits, 8 bits), GB and TB/s, GB/s of NVLink and of a card, cards."""
+    name: str, specs: GpuSpecs, fp8_tflops: float, card_gigabytes: float, cards: int, constants: Constants
+) -> GpuModel:
+    """Add to a data sheet the rate of 8-bit products, the network cards of a node, and fitted constants."""
     return GpuModel(
-        name, tflops[0] * 1e12, tflops[1] * 1e12, memory[0] * 1e9, memory[1] * 1e12,
-        links[0] * 1e9, links[1] * 1e9, links[2], constants,
-    )  # fmt: skip
+        name=name,
+        peak_flops=specs.bf16_flops,
+        fp8_flops=fp8_tflops * 1e12,
+        memory_bytes=specs.hbm_bytes,
+        memory_bandwidth=specs.hbm_bandwidth,
+        nvlink_bandwidth=specs.nvlink_bandwidth,
+        card_bandwidth=card_gigabytes * GB,
+        cards=cards,
+        constants=constants,
+    )
 
 
-# Data sheets, as figures.published has them, with the cards of a DGX A100 (HDR), DGX H100 (NDR), p4d (EFA).
+_A100, _H100, _H200, _B200 = (data_sheets.GPUS[f"{name} SXM"] for name in ("A100", "H100", "H200", "B200"))
+_A100_40GB = replace(_A100, hbm_bytes=40 * GB, hbm_bandwidth=1.56 * TB)
+_H800 = replace(_H100, nvlink_bandwidth=200 * GB)
+
+# With the network cards of a DGX A100 (HDR), DGX H100 (NDR) and p4d (EFA).
 GPUS = {
     gpu.name: gpu
     for gpu in (
-        _gpu("a100", (312, 312), (80, 2.04), (300, 25, 8), A100_CONSTANTS),
-        _gpu("a100-40gb", (312, 312), (40, 1.56), (300, 12.5, 4), A100_CONSTANTS),
-        _gpu("h100", (989, 1979), (80, 3.35), (450, 50, 8), H100_CONSTANTS),
-        _gpu("h800", (989, 1979), (80, 3.35), (200, 50, 8), H100_CONSTANTS),
-        _gpu("h200", (989, 1979), (141, 4.8), (450, 50, 8), H100_CONSTANTS),
-        _gpu("b200", (2250, 4500), (180, 8.0), (900, 50, 8), H100_CONSTANTS),
+        _gpu("a100", _A100, 312, 25, 8, A100_CONSTANTS),  # has none for fp8
+        _gpu("a100-40gb", _A100_40GB, 312, 12.5, 4, A100_CONSTANTS),
+        _gpu("h100", _H100, 1979, 50, 8, H100_CONSTANTS),
+        _gpu("h800", _H800, 1979, 50, 8, H100_CONSTANTS),
+        _gpu("h200", _H200, 1979, 50, 8, H100_CONSTANTS),
+        _gpu("b200", _B200, 4500, 50, 8, H100_CONSTANTS),
     )
 }
 

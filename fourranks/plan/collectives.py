@@ -13,9 +13,21 @@ from .cluster import Cluster
 NVLINK_LATENCY, NETWORK_LATENCY = 3e-6, 10e-6  # seconds a message
 
 
-def pipelined_tree(ranks: int, nbytes: float, bandwidth: float, latency: float) -> float:
-    """Return the time of an all-reduce by a double binary tree, up and down."""
-    return 0.0 if ranks == 1 else 2 * math.ceil(math.log2(ranks)) * latency + 2 * nbytes / bandwidth
+def rounds(ranks: int) -> int:
+    """Return the rounds in which a tree reaches all ranks: the base-2 logarithm, rounded up."""
+    return (ranks - 1).bit_length()
+
+
+def pipelined_tree(ranks: int, nbytes: float, alpha: float, beta: float) -> float:
+    """Return the time of an all-reduce by a double binary tree, in pieces, up and down.
+
+    Args:
+        ranks: members of the group; one has nothing to send.
+        nbytes: of the tensor.
+        alpha: seconds a message.
+        beta: seconds a byte.
+    """
+    return 0.0 if ranks == 1 else 2 * (rounds(ranks) * alpha + beta * nbytes)
 
 
 def group_bandwidth(cluster: Cluster, ranks: int, stride: int) -> tuple[float, float, int]:
@@ -48,7 +60,7 @@ def all_reduce(cluster: Cluster, ranks: int, stride: int, nbytes: float) -> floa
     if ranks == 1 or not nbytes:
         return 0.0
     bandwidth, latency, _ = group_bandwidth(cluster, ranks, stride)
-    by_tree = pipelined_tree(ranks, nbytes, bandwidth, latency)
+    by_tree = pipelined_tree(ranks, nbytes, latency, 1 / bandwidth)
     return min(by_tree, hierarchical(2, cluster, ranks, stride, nbytes))
 
 

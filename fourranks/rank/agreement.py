@@ -120,7 +120,7 @@ class Agreement:
             self._board.post(key, _ANY_SIZE)
 
     def _post_receive(self, call: Call, received: Counts) -> list[Comparison]:
-        """One from any source stands for the next message of each rank, unless several are under way."""
+        """Post a receive; one from any source stands for each rank's next message unless several are open."""
         under_way = received.get((call.group, None, call.tag), 0)
         if call.peer is not None:
             return [] if under_way else [self._post_message(call, call.peer, call.seq)]
@@ -145,7 +145,7 @@ class Agreement:
         return hash((call.group, *ends, call.tag, seq))
 
     def _post_exchange(self, call: Call, exchange: Exchange) -> Iterator[Comparison]:
-        """Each two ranks of an all-to-all agree on the bytes between them."""
+        """Have each pair of ranks of an all-to-all agree on the bytes between them."""
         for rank, gives, takes in zip(call.ranks, *exchange, strict=False):
             for value, mine, theirs in ((gives, "gives", "takes"), (takes, "takes", "gives")):
                 self._board.post(_share(call, mine, self._rank, rank), value)
@@ -159,7 +159,7 @@ class Agreement:
 
 
 def _has_room(sent: int, room: int) -> bool:
-    """Whether a message fits, by what its sender and its receiver have posted."""
+    """Tell whether a message fits, by what its sender and its receiver have posted."""
     return sent >> _DTYPE_BITS <= room >> _DTYPE_BITS
 
 

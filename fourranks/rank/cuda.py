@@ -95,7 +95,7 @@ def _staged_recv(recv: Callable[..., dist.Work]) -> Callable[..., dist.Work]:
 
 
 def _copying(wait: Callable[..., bool], target: torch.Tensor, host: torch.Tensor) -> Callable[..., bool]:
-    """`wait`, followed by the copy of what has come to where the reader wants it; both happen once."""
+    """Return `wait` followed by the copy of what has arrived to the reader's tensor; both happen once."""
     copied = False
 
     def wait_and_copy(timeout: timedelta = timedelta(0)) -> bool:
@@ -110,7 +110,7 @@ def _copying(wait: Callable[..., bool], target: torch.Tensor, host: torch.Tensor
 
 
 def _on_gpu(tensors: Any) -> bool:
-    """Whether a message is on the GPU; torch refuses those that are not one tensor in a list."""
+    """Tell whether a message is on the GPU; torch refuses those that are not one tensor in a list."""
     return (
         isinstance(tensors, (list, tuple))
         and len(tensors) == 1

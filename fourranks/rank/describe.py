@@ -77,7 +77,7 @@ def call_on(op: str, group: str, ranks: tuple[int, ...]) -> Call:
 
 
 def _exchange(arguments: Arguments, size: int) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Bytes that this rank gives to, and takes from, each rank of the group.
+    """Return the bytes that this rank gives to, and takes from, each rank of the group.
 
     None if they are not shared out among all ranks; the backend says what is wrong.
     """
@@ -90,7 +90,7 @@ def _exchange(arguments: Arguments, size: int) -> tuple[tuple[int, ...], tuple[i
 
 
 def _shares(tensor: torch.Tensor, splits: Sequence[int], size: int) -> tuple[int, ...]:
-    """Bytes of each rank's share of a tensor; empty if the splits do not add up to it."""
+    """Return the bytes of each rank's share of a tensor; empty if the splits do not add up to it."""
     if not splits:
         return (tensor.nbytes // size,) * size
     rows = tensor.shape[0] if tensor.dim() else 0
@@ -99,7 +99,7 @@ def _shares(tensor: torch.Tensor, splits: Sequence[int], size: int) -> tuple[int
 
 
 def _nbytes(tensor: torch.Tensor) -> int:
-    """Bytes of what a tensor stores: of a sparse one, its values and their indices."""
+    """Return the bytes that a tensor stores: of a sparse one, its values and their indices."""
     layout = tensor.layout
     if layout is _STRIDED:
         return tensor.nbytes

@@ -197,13 +197,13 @@ def torch_calls(frame: FrameType | None) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _makes_calls(file: str) -> bool:
-    """Whether a file has the functions of torch.distributed, or belongs to what they call."""
+    """Tell whether a file has the functions of torch.distributed, or belongs to what they call."""
     return file.startswith(_COLLECTIVES)
 
 
 @functools.lru_cache(maxsize=4096)
 def _whose(file: str) -> tuple[Owner, str]:
-    """Who has written a file; for one of torch, the name that its part is known by, if any."""
+    """Say who wrote a file; for one of torch's, give the name that its part is known by, if any."""
     if file.startswith(_BELOW_THE_READER):
         return Owner.BELOW, ""
     if file.startswith((_TORCH, _OURS, *_passed_over)):
@@ -217,7 +217,7 @@ def _whose(file: str) -> tuple[Owner, str]:
 
 
 def _is_typed(file: str) -> bool:
-    """Whether this is the name that IPython or Python gives to lines that were typed in."""
+    """Tell whether this is the name that IPython or Python gives to lines that were typed in."""
     return file.startswith(("<ipython-input-", "<stdin>", "<python-input-"))
 
 

@@ -22,7 +22,7 @@ LIBRARY_PATIENCE = 30.0  # the same for a library: torch._dynamo takes ten on a 
 
 
 def _import_patience(frame: FrameType | None) -> float:
-    """Seconds that an interrupt waits for the end of the import that this frame belongs to, if any."""
+    """Return the seconds that an interrupt waits for an import to end, if this frame belongs to one."""
     patience = LIBRARY_PATIENCE
     while frame is not None and frame.f_code.co_filename != "<frozen importlib._bootstrap>":
         if owner(frame) is Owner.READER:

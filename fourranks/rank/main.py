@@ -172,7 +172,7 @@ class Rank:
         )
 
     def _sleeps(self) -> bool:
-        """Whether this process has hardly used a processor since this was last asked."""
+        """Tell whether this process has hardly used a processor since this was last asked."""
         before, self._cpu_time = self._cpu_time, time.process_time()
         return self._cpu_time - before < SLEEPING
 

@@ -186,7 +186,7 @@ def _meaning(names: tuple[str, ...], given: dict[str, Any]) -> Arguments:
 
 
 def _takes(name: str, kind: type) -> bool:
-    """Whether a parameter takes values of this kind."""
+    """Tell whether a parameter takes values of this kind."""
     return issubclass(kind, _PARAMETERS[name][1])
 
 

@@ -142,7 +142,7 @@ class Recorder:
             self._broken.add(call.group)
 
     def _is_of_before(self, call: Call) -> bool:
-        """Whether a thread that was left behind makes this call in a group that was formed again since."""
+        """Tell whether a thread left behind makes this call in a group that was formed again since."""
         return call.start < self._formed
 
     def has_broken(self, group: str) -> bool:

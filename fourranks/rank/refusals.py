@@ -86,7 +86,7 @@ _ACCEPTS: dict[str, Callable[[Arguments, int, int], bool]] = {
 
 
 def _one_for_each(parts: Any, whole: Any, size: int) -> bool:
-    """Whether the one list of `parts` has a tensor like that of `whole` for each rank, or there are more."""
+    """Tell whether one list of `parts` has a tensor like `whole` for each rank; True for several lists."""
     match parts, whole:
         case [[*tensors]], [tensor]:
             return _alike(tensors, tensor, size)
@@ -94,12 +94,12 @@ def _one_for_each(parts: Any, whole: Any, size: int) -> bool:
 
 
 def _alike(tensors: Sequence[torch.Tensor], other: torch.Tensor, size: int) -> bool:
-    """Whether these are as many tensors, all of the other's kind and shape."""
+    """Tell whether these are as many tensors, all of the other's kind and shape."""
     return len(tensors) == size and all(
         (each.dtype, each.layout, each.shape) == (other.dtype, other.layout, other.shape) for each in tensors
     )
 
 
 def _tensors(*values: Any) -> bool:
-    """Whether these are tensors with rows, and not the lists of a coalesced call."""
+    """Tell whether these are tensors with rows, and not the lists of a coalesced call."""
     return all(isinstance(value, torch.Tensor) and value.dim() for value in values)

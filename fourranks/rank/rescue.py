@@ -61,7 +61,7 @@ def _open_descriptors() -> list[int]:
 
 
 def _connection(descriptor: int) -> Connection | None:
-    """None for everything else, and for listening sockets: shutting one of those down ends the process."""
+    """Return the socket of a connection, else None: shutting down a listening socket ends the process."""
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISSOCK(status.st_mode):

@@ -87,7 +87,7 @@ def standing(waiting: Set[int], busy: bool, asleep: bool) -> Standing:
 
 
 def _is_parked(frame: FrameType) -> bool:
-    """Whether a thread waits without a limit until another thread of the process wakes it."""
+    """Tell whether a thread waits without a limit until another thread of the process wakes it."""
     code = frame.f_code
     if code.co_filename != _THREADING or code.co_name not in _WAITS:
         return False
@@ -95,7 +95,7 @@ def _is_parked(frame: FrameType) -> bool:
 
 
 def _may_communicate(frame: FrameType, may_wake: bool) -> bool:
-    """Whether a thread that goes on may come to a collective.
+    """Tell whether a thread that goes on may come to a collective.
 
     Args:
         frame: the innermost frame of the thread.
@@ -111,7 +111,7 @@ def _may_communicate(frame: FrameType, may_wake: bool) -> bool:
 
 
 def _is_idle(frame: FrameType) -> bool:
-    """Whether this is a thread of the standard library that runs nobody's code."""
+    """Tell whether this is a thread of the standard library that runs nobody's code."""
     if _is_function(frame, *_HAS_NO_WORK):
         return True
     return any(
@@ -136,7 +136,7 @@ def _is_pythons(frame: FrameType) -> bool:
 
 
 def _knows_torch(frame: FrameType) -> bool:
-    """Whether the module of this function has torch, or something of torch, among its names."""
+    """Tell whether the module of this function has torch, or something of torch, among its names."""
     for value in list(frame.f_globals.values()):
         if isinstance(value, (ModuleType, FunctionType, type)):
             name = value.__name__ if isinstance(value, ModuleType) else str(value.__module__)

@@ -127,7 +127,7 @@ def _end_of(work: dist.Work) -> Callable[[], bool]:
 
 
 def _seen_through(work: RecordedWork) -> Callable[[], bool]:
-    """Whether the operation of a handle is over; does not keep the handle, and so its tensors, alive."""
+    """Tell whether the operation of a handle is over; does not keep the handle, and so its tensors, alive."""
     reference = weakref.ref(work)
 
     def is_completed() -> bool:

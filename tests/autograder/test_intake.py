@@ -74,7 +74,7 @@ def test_metadata_that_is_odd_is_left_out_or_refused(text, handed_in):
     try:
         assert [cell.source for cell in intake.read(one).cells] == ["x = 1"]
     except SubmissionError as error:
-        assert "is no notebook" in str(error) and len(str(error)) < 1_000
+        assert "is not a notebook" in str(error) and len(str(error)) < 1_000
 
 
 @pytest.mark.parametrize("version", [None, -1, 2, 3, 5, 10**9, "4", [4], {"4": 4}, 1e308])
@@ -98,7 +98,7 @@ def test_noise_is_refused_without_an_error_of_ours(handed_in):
         try:
             assert len(intake.known(one).cells) <= 20
         except SubmissionError as error:
-            assert "is no notebook" in str(error)
+            assert "is not a notebook" in str(error)
 
 
 def test_who_brings_the_reader_down_costs_nobody_else_theirs(handed_in, monkeypatch):

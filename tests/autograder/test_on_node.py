@@ -31,7 +31,7 @@ def test_a_node_with_the_same_software_is_fit(node):
 def test_a_node_with_another_torch_names_both(node):
     driver = replace(Software.installed(), torch="2.9.0")
     said = node.unfit(driver, Terms())
-    assert "it has torch 2." in said and "and the driver 2.9.0. Install the same on all nodes." in said
+    assert "it has torch 2." in said and "but the driver has 2.9.0. Install the same on all nodes." in said
     assert platform.python_version() not in said
 
 
@@ -44,7 +44,7 @@ def test_a_node_without_a_sandbox_says_what_to_install(node, monkeypatch, tmp_pa
 
 def test_a_node_of_a_cluster_that_anybody_can_use_is_unfit(node, monkeypatch):
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    assert "asks for no token" in node.unfit(Software.installed(), Terms(Tier.NONE))
+    assert "requires no token" in node.unfit(Software.installed(), Terms(Tier.NONE))
 
 
 # --- what it sends back -----------------------------------------------------------------------------------

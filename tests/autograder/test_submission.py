@@ -169,12 +169,12 @@ def test_a_notebook_of_an_older_format_is_read(tmp_path):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("See my other folder.", "no notebook"),
-        ("[" * 100_000, "no notebook"),
-        ([], "no notebook"),
-        ({"nbformat": 4}, "no notebook"),
-        ({"nbformat": 4, "cells": 3}, "no notebook"),
-        ({"nbformat": 4, "cells": [{"cell_type": "code"}]}, "no notebook"),
+        ("See my other folder.", "not a notebook"),
+        ("[" * 100_000, "not a notebook"),
+        ([], "not a notebook"),
+        ({"nbformat": 4}, "not a notebook"),
+        ({"nbformat": 4, "cells": 3}, "not a notebook"),
+        ({"nbformat": 4, "cells": [{"cell_type": "code"}]}, "not a notebook"),
         ({"nbformat": 4, "cells": [{"cell_type": "code", "source": ""}] * 5_001}, "more than 5,000 cells"),
     ],
 )

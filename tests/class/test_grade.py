@@ -147,7 +147,7 @@ def _stop(course: Path, mark: str, records: int, ending: int) -> None:
         os.killpg(grading.pid, ending)  # as a terminal's Ctrl-C
         _, said = grading.communicate()
         assert processes and still_running(processes) == []
-    assert "goes on from there" in said or ending == signal.SIGKILL
+    assert "to continue" in said or ending == signal.SIGKILL
 
 
 def _entries(course: Path) -> dict[str, object]:
@@ -208,12 +208,12 @@ def test_what_needs_a_person_is_said_in_a_line_each(graded):
     assert graded.status == 1
     assert "wrong: graded; exchange_check: the cell was missing" in graded.said
     assert (
-        f"text: NOT graded: {graded.folder}/submitted/text/{TOPIC}/exercise.ipynb is no notebook"
+        f"text: NOT graded: {graded.folder}/submitted/text/{TOPIC}/exercise.ipynb is not a notebook"
         in graded.said
     )
     assert "empty: NOT graded:" in graded.said and "no exercise.ipynb, but notes\\x1b[31m.txt" in graded.said
-    assert "4 of 6 graded: 4 run now, 0 as recorded." in graded.said
-    assert "1 with answers left to grade by hand" in graded.said
+    assert "4 of 6 graded: 4 run now, 0 from earlier records." in graded.said
+    assert "1 with answers to grade by hand" in graded.said
 
 
 def test_the_late_one_gets_nbgraders_penalty(graded):

@@ -82,7 +82,7 @@ def test_the_commands_succeed_but_for_what_cannot_be_run_which_is_named_with_the
     said = classroom.said[failed[0]]
     named = re.findall(r"^(\w+): NOT graded: (.+)", said, re.MULTILINE)
     assert sorted(student for student, _ in named) == sorted((*NOT_GRADED, "missing"))
-    assert "no notebook" in dict(named)["text"] and "notes.txt" in dict(named)["missing"]
+    assert "not a notebook" in dict(named)["text"] and "notes.txt" in dict(named)["missing"]
     assert "SAWarning" not in said
 
 

@@ -90,12 +90,12 @@ def test_a_class_whose_nodes_come_and_go_and_that_is_stopped_comes_to_the_local_
         began = [process for actor in actors for process in actor.children(recursive=True)]
         grading.send_signal(signal.SIGINT)
         _, said = grading.communicate()
-    assert "goes on from there" in said
+    assert "to continue" in said
     assert still_running([*actors, *began]) == []
 
     kept = records_in(course)
     done = run(ON_RAY, cwd=course, env=in_cluster(nodes))
-    assert f"6 of 6 graded: {STUDENTS - kept} run now, {kept} as recorded." in done.stdout
+    assert f"6 of 6 graded: {STUDENTS - kept} run now, {kept} from earlier records." in done.stdout
     assert book(course) == book(local)
 
 
@@ -109,14 +109,30 @@ def test_a_submission_whose_workers_end_again_and_again_is_given_up_and_not_trie
                 each.kill()
             time.sleep(0.05)
         said, _ = grading.communicate()
-    assert "student0001: NOT graded: 3 workers of the cluster ended over it" in said
-    assert "3 workers of the cluster ended over it" in run(command, cwd=course, env=in_cluster(nodes)).stdout
+    assert "student0001: NOT graded: 3 workers of the cluster ended while they graded it" in said
+    assert (
+        "3 workers of the cluster ended while they graded it"
+        in run(command, cwd=course, env=in_cluster(nodes)).stdout
+    )
 
 
 def test_gpus_that_no_node_has_are_refused_with_what_each_has(nodes, course):
     done = run([*ON_RAY, "--gpus-per-submission", "4"], cwd=course, env=in_cluster(nodes))
     assert done.returncode == 2
     assert "node0: it has 2 CPUs and 0 GPUs; a submission takes one CPU or more, and 4 GPUs." in done.stderr
+
+
+def test_with_force_records_are_kept_where_no_node_can_grade_and_made_again_once_one_can(nodes, course):
+    grade = [*GRADE, "--students", "student0000"]
+    force = [*grade, "--on", "ray", "--force"]
+    assert "1 of 1 graded: 1 run now" in run(grade, cwd=course).stdout
+    kept = {path: path.read_bytes() for path in course.glob("refereed/*/*/*.json")}
+
+    refused = run([*force, "--gpus-per-submission", "4"], cwd=course, env=in_cluster(nodes))
+    assert refused.returncode == 2
+    assert kept and {path: path.read_bytes() for path in course.glob("refereed/*/*/*.json")} == kept
+
+    assert "1 of 1 graded: 1 run now" in run(force, cwd=course, env=in_cluster(nodes)).stdout
 
 
 @pytest.mark.parametrize(

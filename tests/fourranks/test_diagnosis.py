@@ -85,7 +85,7 @@ def explanation(group, cell, ranks=None):
         pytest.param(
             "to = (rank + 1) % 4; batch = dist.P2POp(dist.isend, x, to), dist.P2POp(dist.irecv, -x, to)\n"
             "for request in dist.batch_isend_irecv([*batch]): request.wait()",
-            "rank 0 sends to rank 1, which receives from rank 2 (line 3). Look at the src there.",
+            "rank 0 sends to rank 1, which receives from rank 2 (line 3). Check the argument src there.",
             id="a ring whose receives name the wrong neighbour",
         ),
         pytest.param(
@@ -120,15 +120,19 @@ def explanation(group, cell, ranks=None):
         ),
         pytest.param(
             "if rank == 0: dist.send(x, 1, tag=7)\nif rank == 1: dist.recv(x, 0)",
-            "Rank 1 asks for a message with tag 0, and rank 0's send has tag 7: both sides must give",
+            "Rank 1 expects a message with tag 0, but rank 0's send has tag 7: use the same tag",
             id="another tag",
         ),
         pytest.param(
             "if rank == 0: dist.send(x, 2)\nif rank == 1: dist.recv(x, 0)",
-            "Rank 0 sends to rank 2 (line 2), which does not answer, and rank 1 waits for it:",
+            "Rank 0 sends to rank 2 (line 2), which does not answer, while rank 1 waits for rank 0:",
             id="another receiver",
         ),
-        pytest.param("if rank == 0: dist.recv(x, 1)", "Every send needs a matching recv", id="nobody sends"),
+        pytest.param(
+            "if rank == 0: dist.recv(x, 1)",
+            "Every send needs a recv, and every recv a send",
+            id="nobody sends",
+        ),
         pytest.param(
             "dist.send(torch.ones(4), 1) if rank == 0 else dist.recv(x, 0) if rank == 1 else None",
             "16 bytes are sent, and there is room for 8.",
@@ -282,7 +286,7 @@ def explanation(group, cell, ranks=None):
         pytest.param(
             "for _ in range(4 + (rank > 1)):\n    if rank > 0: dist.recv(x, rank - 1)\n"
             "    if rank < 3: dist.send(x, rank + 1)",
-            "Rank 2 receives for the 5th time from rank 1, which has sent 4 messages, and finished the cell.",
+            "Rank 2 waits in its 5th recv from rank 1, which has sent only 4 messages, and finished",
             id="unequal numbers of microbatches",
         ),
         pytest.param(
@@ -290,7 +294,7 @@ def explanation(group, cell, ranks=None):
             "    if rank < 3: dist.send(x, rank + 1)\n"
             "for _ in range(3):\n    if rank < 3: dist.recv(x, rank + 1)\n"
             "    if rank > 0: dist.send(x, rank - 1)",
-            "Rank 1 receives for the 4th time from rank 0, which has sent 3 messages, and itself waits",
+            "Rank 1 waits in its 4th recv from rank 0, which has sent only 3 messages, and itself waits",
             id="unequal numbers of microbatches, forwards and backwards",
         ),
         pytest.param(
@@ -368,7 +372,7 @@ def explanation(group, cell, ranks=None):
         ),
         pytest.param(
             "if rank:\n    dist.send(x, 0)\nelse:\n    for _ in range(4): dist.recv(x)",
-            "Rank 0 is in its recv number 4 on line 5, and no message for it is left.",
+            "Rank 0 waits in its 4th recv on line 5, but no message for it is left.",
             id="one receive from any source too many",
         ),
         pytest.param(
@@ -376,8 +380,8 @@ def explanation(group, cell, ranks=None):
             "    dist.all_reduce(x, group=g)\n"
             "g = dist.new_group()\nthread = threading.Thread(target=log); thread.start(); thread.join()\n"
             "dist.barrier()",
-            "A thread of rank 2 ended with ValueError (its traceback is above). If it was to make the "
-            "all_reduce that ranks 0-1,3 wait for, correct that exception first.",
+            "A thread of rank 2 ended with ValueError (its traceback is above). If that thread was to make "
+            "the all_reduce that ranks 0-1,3 wait for, fix the exception first.",
             id="a thread that raised",
         ),
         pytest.param(
@@ -477,7 +481,7 @@ def test_two_threads_that_share_a_group_are_named():
     main, log = (Call("all_reduce", "0", (0, 1), line=line, asynchronous=False) for line in (5, 3))
     views = {rank: RankView(Progress([main, log])) for rank in (0, 1)}
     scene = Scene(Deadlock({0: main}, {0: ()}, views, {1: log}), {}, Source({}))
-    assert "Two threads of rank 1 communicate in one group (line 5 and line 3), so on each rank" in hint(
+    assert "Two threads of rank 1 use the same group (line 5 and line 3), so their calls may run" in hint(
         scene
     )
 

@@ -411,7 +411,7 @@ def test_a_function_whose_cell_has_failed_is_told_to_stand_there(kernel, name, c
     number = int(kernel.text("len(In) - 2"))
     assert kernel.run(f"{name}(2)")[0].evalue == (
         f"name '{name}' is not defined. "
-        f"It is defined in cell In[{number}], which ended with an error: correct that cell, and run it again."
+        f"It is defined in cell In[{number}], which ended with an error: fix that cell and run it again."
     )
 
 
@@ -436,7 +436,9 @@ def test_a_variable_that_only_the_notebook_has_is_told_how_it_is_sent(kernel):
     assert "the ranks have not. In a %%ranks cell: import collections as cs\n" in shown
     assert "In a %%ranks cell: import json\n" in kernel.text("%%ranks\njson.dumps")
     assert "The notebook has" not in kernel.text("%%ranks\nnowhere")
-    assert "and run that by `%run train.py` in a %%ranks cell" in kernel.text("%%ranks\nopen(__file__)")
+    assert "then run the script with `%run train.py` in a %%ranks cell" in kernel.text(
+        "%%ranks\nopen(__file__)"
+    )
 
 
 @pytest.mark.parametrize(

@@ -69,7 +69,7 @@ def test_a_ring_moves_each_part_to_every_rank():
     assert collectives.hierarchical(2, four, 4, 1, 400e6) == pytest.approx(bytes_take + messages_take)
     single_gpus = Cluster(GPUS["h100"], 1024, gpus_per_node=1)
     assert collectives.hierarchical(2, single_gpus, 1024, 1, 0) == pytest.approx(2 * 1023 * 10e-6)
-    assert collectives.pipelined_tree(1024, 0, 50e9, 10e-6) == pytest.approx(20 * 10e-6)
+    assert collectives.pipelined_tree(1024, 0, 10e-6, 1 / 50e9) == pytest.approx(20 * 10e-6)
 
 
 def test_a_group_with_all_gpus_of_a_node_uses_all_its_cards():

@@ -1,38 +1,32 @@
-"""Drivers of exercise 04's checkpoints, on disks that are slow, full, or lost in the middle of writing.
-
-The faults are real ones: the kernel refuses to write beyond RLIMIT_FSIZE, or ends the process that tries.
-"""
+"""Drivers of exercise 04's checkpoints: they save and load, where all goes well and where it does not."""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
-import itertools
 import os
-import resource
-import signal
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
-from unittest import mock
 
 import torch
 import torch.distributed as dist
-from torch import nn
 
 from autograder.inside import filesystem
 from autograder.inside.drivers import Code
-from autograder.inside.drivers.small_models import device
+from autograder.inside.drivers.faulty_disks import (
+    die_at,
+    file_size_limit,
+    identity,
+    note_what_reaches_the_disk,
+    nothing_written,
+    slow_disk,
+)
+from autograder.inside.drivers.training_runs import State, bare, build, plain, state_of
 from autograder.inside.reports import Report
 
-SLOW = 0.1  # seconds that writing takes longer on a slow disk: a rank that does not wait is back long before
-
 Driver = TypeVar("Driver", bound=Callable[..., Any])
-State = dict[str, Any]  # of a model and its optimizer, with what makes them: "kind", "widths" and "step"
 
 
 @dataclass(frozen=True)
@@ -49,7 +43,7 @@ class Saved(Report):
 
     Attributes:
         nbytes: of the file.
-        on_disk: whether all of it was on the disk before it got its name.
+        on_disk: whether all of it had reached the disk before it got its name.
         seen: the file's digest after each save, as soon as it returns and when all ranks are there.
         left_over: names of other files.
         written_over: whether the first checkpoint's file was written to again.
@@ -106,10 +100,6 @@ class NotLoaded(Report):
     executed: bool
 
 
-class SecondWriter(Exception):
-    """A rank other than 0 writes a file."""
-
-
 class _Trap:
     """Makes a folder wherever it is unpickled."""
 
@@ -118,24 +108,6 @@ class _Trap:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return os.makedirs, (self._folder, 0o777, True)
-
-
-def make_model(widths: list[int]) -> nn.Module:
-    """Make linear layers of these widths with batch norms, whose buffers belong to the state too."""
-    layers = [(nn.Linear(n, m), nn.BatchNorm1d(m)) for n, m in itertools.pairwise(widths)]
-    return nn.Sequential(*itertools.chain(*layers))
-
-
-def make_optimizer(name: str, model: nn.Module) -> torch.optim.Optimizer:
-    """Make SGD with momentum, or AdamW; weights decay, biases and batch norms do not."""
-    parameters = list(model.parameters())
-    groups: list[dict[str, Any]] = [
-        {"params": [p for p in parameters if p.dim() > 1], "weight_decay": 0.1},
-        {"params": [p for p in parameters if p.dim() == 1]},
-    ]
-    if name == "SGD":
-        return torch.optim.SGD(groups, lr=1.0, momentum=0.5)
-    return torch.optim.AdamW(groups, lr=1.0, weight_decay=0.0)
 
 
 def _placed(driver: Driver) -> Driver:
@@ -162,10 +134,10 @@ def save(
     seen: list[str | None] = []
     on_disk: set[tuple[int, int]] = set()
     for state in states:
-        model, optimizer = _build(state, wrapped)
+        model, optimizer = build(state, wrapped)
         torch.set_rng_state(random_state.cpu())
-        watched = _note_what_reaches_the_disk(path, on_disk) if dist.get_rank() == 0 else _nothing_written()
-        with watched, _slow_disk():
+        watched = note_what_reaches_the_disk(path, on_disk) if dist.get_rank() == 0 else nothing_written()
+        with watched, slow_disk():
             save_checkpoint(Path(path) if as_path else path, model, optimizer, state["step"])
         seen.append(_digest(path))
         dist.barrier()
@@ -177,7 +149,7 @@ def save(
     return Saved(
         _contents(path),
         os.path.getsize(path) if is_file else 0,
-        is_file and _identity(path) in on_disk,
+        is_file and identity(path) in on_disk,
         seen,
         sorted({entry.name for entry in folder.glob("*")} - {Path(path).name}),
         kept.exists() and _digest(kept) != seen[0],
@@ -188,12 +160,12 @@ def save(
 def save_on_a_full_disk(save_checkpoint: Code, path: str, states: list[State]) -> SavedInVain:
     """Save the first state, and the second where there is room for half of it."""
     before, after = states
-    save_checkpoint(path, *_build(before), before["step"])
+    save_checkpoint(path, *build(before), before["step"])
     dist.barrier()
     failure = None
-    with _file_size_limit(os.path.getsize(path) // 2):
+    with file_size_limit(os.path.getsize(path) // 2):
         try:
-            save_checkpoint(path, *_build(after), after["step"])
+            save_checkpoint(path, *build(after), after["step"])
         except Exception as error:
             failure = type(error).__name__
     return SavedInVain(_contents(path), failure)
@@ -207,16 +179,10 @@ def die_while_saving(save_checkpoint: Code, path: str, states: list[State], mome
         moment: "writing" is when half of a file is written; "renaming" is just before a file gets a new name.
     """
     before, after = states
-    save_checkpoint(path, *_build(before), before["step"])
+    save_checkpoint(path, *build(before), before["step"])
     dist.barrier()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    if moment == "writing":
-        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (os.path.getsize(path) // 2, hard))
-    else:
-        sys.addaudithook(_die_when_a_file_is_renamed)
-    save_checkpoint(path, *_build(after), after["step"])
+    die_at(moment, os.path.getsize(path) // 2)
+    save_checkpoint(path, *build(after), after["step"])
 
 
 @_placed
@@ -224,7 +190,7 @@ def recover(save_checkpoint: Code, path: str, state: State) -> Recovered:
     """Look what is there, on ranks that were started after all that, and save."""
     found = _contents(path)
     dist.barrier()
-    save_checkpoint(path, *_build(state), state["step"])
+    save_checkpoint(path, *build(state), state["step"])
     return Recovered(found, _contents(path))
 
 
@@ -247,13 +213,13 @@ def load(
     if content is not None:
         _write(path, content)
     dist.barrier()
-    model, optimizer = _build(state, wrapped)
+    model, optimizer = build(state, wrapped)
     step = load_checkpoint(Path(path) if as_path else path, model, optimizer)
-    state_now, random_state = _state(model, optimizer), torch.get_rng_state()
+    state_now, random_state = state_of(model, optimizer), torch.get_rng_state()
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         parameter.grad = gradient.to(parameter.device)
     optimizer.step()
-    later = {name: tensor.detach().clone() for name, tensor in _bare(model).state_dict().items()}
+    later = {name: tensor.detach().clone() for name, tensor in bare(model).state_dict().items()}
     return Loaded(step, random_state, *state_now, later)
 
 
@@ -281,7 +247,7 @@ def load_what_does_not_fit(
         )
         _write(path, trapped_content, share)
     dist.barrier()
-    model, optimizer = _build(state)
+    model, optimizer = build(state)
     torch.set_rng_state(random_state.cpu())
     error = None
     try:
@@ -290,43 +256,7 @@ def load_what_does_not_fit(
         raise
     except Exception as failure:
         error = type(failure).__name__, str(failure)
-    return NotLoaded(error, torch.get_rng_state(), *_state(model, optimizer), trap.exists())
-
-
-def _build(state: State, wrapped: bool = False) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Make a model and its optimizer in the given state; wrapped as by DDP if so desired."""
-    model = make_model(state["widths"]).to(device())
-    optimizer = make_optimizer(state["kind"], model)
-    model.load_state_dict(state["model"])
-    optimizer.load_state_dict(state["optimizer"])
-    return (_wrapped(model) if wrapped else model), optimizer
-
-
-def _wrapped(model: nn.Module) -> nn.Module:
-    """Put a model into `.module` of a wrapper whose class, for code that asks, is one of DDP's.
-
-    DDP itself is not there, because the exercise asks for it: its name stands for a class without instances.
-    """
-
-    bases: Any = (nn.Module, nn.parallel.DistributedDataParallel)
-    wrapper: nn.Module = object.__new__(type("Wrapper", bases, {"forward": _forward}))
-    nn.Module.__init__(wrapper)
-    wrapper.module = model
-    return wrapper
-
-
-def _forward(wrapper: nn.Module, *inputs: torch.Tensor) -> Any:
-    return _bare(wrapper)(*inputs)
-
-
-def _bare(model: nn.Module) -> nn.Module:
-    module = getattr(model, "module", model)
-    assert isinstance(module, nn.Module)
-    return module
-
-
-def _state(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[object, object]:
-    return plain(_bare(model).state_dict()), plain(optimizer.state_dict())
+    return NotLoaded(error, torch.get_rng_state(), *state_of(model, optimizer), trap.exists())
 
 
 def _contents(path: str) -> Contents:
@@ -337,22 +267,6 @@ def _contents(path: str) -> Contents:
         return Contents(plain(torch.load(path, map_location="cpu", weights_only=True)))
     except Exception as error:
         return Contents(unreadable=f"{type(error).__name__}: {str(error).partition('. ')[0]}")
-
-
-def plain(value: object) -> object:
-    """Return the same in tensors, dicts, lists and what is neither; a state dict is a class of its own."""
-    match value:
-        case torch.Tensor():
-            return value.detach().clone()
-        case dict():
-            return {
-                key if isinstance(key, (int, str)) else repr(key): plain(item) for key, item in value.items()
-            }
-        case list() | tuple():
-            return [plain(item) for item in value]
-        case None | bool() | int() | float() | str() | bytes():
-            return value
-    return f"something of type {type(value).__name__}"
 
 
 def _write(path: str, content: State | bytes, share: float = 1.0) -> None:
@@ -367,67 +281,3 @@ def _write(path: str, content: State | bytes, share: float = 1.0) -> None:
 
 def _digest(path: str | Path) -> str | None:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest() if os.path.isfile(path) else None
-
-
-def _identity(path: str | Path) -> tuple[int, int]:
-    """Tell which file it is, whatever its name, and how much has been written to it."""
-    status = os.stat(path)
-    return status.st_ino, status.st_size
-
-
-@contextlib.contextmanager
-def _note_what_reaches_the_disk(path: str, on_disk: set[tuple[int, int]]) -> Iterator[None]:
-    """Add the files next to `path` that the disk is made to take before one of them gets this name."""
-
-    def note(_: object, event: str, function: object) -> None:
-        if event == "c_call" and function in (os.fsync, os.fdatasync, os.sync):
-            others = [other for other in Path(path).parent.glob("*") if other != Path(path)]
-            on_disk.update(map(_identity, others))
-
-    sys.setprofile(note)
-    try:
-        yield
-    finally:
-        sys.setprofile(None)
-
-
-@contextlib.contextmanager
-def _slow_disk() -> Iterator[None]:
-    save = torch.save
-
-    def slow(*arguments: Any, **options: Any) -> None:
-        save(*arguments, **options)
-        time.sleep(SLOW)
-
-    with mock.patch.object(torch, "save", slow):
-        yield
-
-
-@contextlib.contextmanager
-def _file_size_limit(nbytes: int) -> Iterator[None]:
-    """Let no file become larger, as on a disk that is full: writing more raises an OSError."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-
-
-@contextlib.contextmanager
-def _nothing_written() -> Iterator[None]:
-    """Raise SecondWriter when anything is written to a file."""
-    attempts: list[None] = []
-    previous = signal.signal(signal.SIGXFSZ, lambda *_: attempts.append(None))
-    try:
-        with _file_size_limit(0), mock.patch.object(sys, "dont_write_bytecode", True):
-            yield
-    finally:
-        signal.signal(signal.SIGXFSZ, previous)
-        if attempts:
-            raise SecondWriter(f"rank {dist.get_rank()} writes, too")
-
-
-def _die_when_a_file_is_renamed(event: str, _: tuple[Any, ...]) -> None:
-    if event == "os.rename":  # os.replace is one too
-        os.kill(os.getpid(), signal.SIGKILL)

@@ -22,6 +22,7 @@ from autograder.kit.values import is_number, kind_of
 from autograder.topics.benchmarking import mistakes
 from autograder.topics.benchmarking.banned import BANNED
 from fourranks.figures import alpha_beta
+from fourranks.plan import collectives
 from fourranks.trace import bandwidth
 
 Floats = Sequence[float]
@@ -131,7 +132,7 @@ def crossover_bytes(
     for n in world_sizes:
         alpha, beta = generator.uniform(1e-6, 1e-3), 1 / generator.uniform(1e8, 1e11)
         answer = alpha_beta.crossover_bytes(n, alpha, beta)
-        rounds, share, real_rounds = alpha_beta.rounds(n), (n - 1) / n, math.log2(n)
+        rounds, share, real_rounds = collectives.rounds(n), (n - 1) / n, math.log2(n)
         not_rounded = (n - 1 - real_rounds) * alpha / ((real_rounds - share) * beta)
         whole = (n - 1 - rounds) * alpha / ((rounds - (n - 1)) * beta) if answer else -1.0
         wrong = [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autograder.capstone import BYTES_OF_A_PARAMETER, Cluster
 from autograder.kit.draws import Draws
-from autograder.topics.capstone.job import TOKENS
+from autograder.topics.capstone.job import CONFIG, TOKENS
 
 RANKS = 4
 FLOPS = 1e9  # a second, of an ordinary rank
@@ -14,6 +14,7 @@ INSIDE = (5e-5, 2e8)  # latency and bandwidth inside a node
 ACROSS = (1e-3, 3e6)  # and between nodes
 BAD_CABLE = 0.15  # of the bandwidth between nodes, for one pair of ranks
 ROWS_IN_MEMORY = 8  # of activations; half of them on one rank
+ACTIVATIONS = 34  # numbers that a block keeps of each token and channel, about
 RECOMPUTED = 0.2  # of a row's activations that are kept with recompute
 
 
@@ -34,7 +35,7 @@ def draw(num_parameters: int, draws: Draws) -> Cluster:
         return latency, bandwidth * (BAD_CABLE if {one, other} == bad else 1.0)
 
     links = [[link(one, other) for other in range(RANKS)] for one in range(RANKS)]
-    bytes_of_row = 4.0 * TOKENS * 34 * 24
+    bytes_of_row = 4.0 * TOKENS * ACTIVATIONS * CONFIG.width
     parameters = BYTES_OF_A_PARAMETER * num_parameters
     return Cluster(
         nodes=nodes,
@@ -46,7 +47,7 @@ def draw(num_parameters: int, draws: Draws) -> Cluster:
         latency=tuple(tuple(latency for latency, _ in row) for row in links),
         bandwidth=tuple(tuple(bandwidth for _, bandwidth in row) for row in links),
         num_parameters=num_parameters,
-        flops_of_row=6.0 * num_parameters * TOKENS,
+        flops_of_row=6.0 * num_parameters * TOKENS,  # 2 forward, 4 backward
         bytes_of_row=bytes_of_row,
         bytes_of_recomputed_row=RECOMPUTED * bytes_of_row,
     )

@@ -18,8 +18,10 @@ import torch
 
 from autograder.inside import runs
 from autograder.inside.drivers import checkpoints as drivers
-from autograder.inside.drivers.checkpoints import Contents, State
+from autograder.inside.drivers.checkpoints import Contents
+from autograder.inside.drivers.faulty_disks import SecondWriter
 from autograder.inside.drivers.small_models import Named
+from autograder.inside.drivers.training_runs import State, make_model
 from autograder.inside.runs import RunFailed
 from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check, until_judged
@@ -58,7 +60,7 @@ class _SaveTrial(Trial):
     stuck: Mistake = DEADLOCK
 
     def explain(self, failure: RunFailed) -> Problem:
-        if failure.exception == drivers.SecondWriter.__name__:
+        if failure.exception == SecondWriter.__name__:
             return Problem(
                 mistakes.SECOND_WRITER, "files written by rank 0 only", failure.message.split(": ")[-1]
             )
@@ -249,7 +251,7 @@ def _loaded(draw: Draw, world_size: int, saved_by: int) -> Trial:
     wrapped, as_path = world_size % 3 != 0, world_size % 4 < 2
     saved, other, path = draw.state(kind), draw.state(kind), draw.path()
     random_states = draw.random_states(saved_by)
-    gradients = draw.gradients(drivers.make_model(saved["widths"]))
+    gradients = draw.gradients(make_model(saved["widths"]))
     content = content_of(saved, random_states)
     later = one_step_later(saved, gradients)
     inputs = [

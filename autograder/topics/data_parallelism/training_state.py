@@ -1,6 +1,6 @@
 """States of a training run that checkpoints hold: drawn, moved on by a step, and compared bit by bit.
 
-Models and optimizers are those of `drivers.checkpoints`; states are plain data.
+Models and optimizers are those of `drivers.training_runs`; states are plain data.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 
 import torch
 
-from autograder.inside.drivers import checkpoints
-from autograder.inside.drivers.checkpoints import State
+from autograder.inside.drivers import training_runs
 from autograder.inside.drivers.small_models import Named
+from autograder.inside.drivers.training_runs import State
 from autograder.kit.draws import Draws
 from autograder.kit.values import kind_of, same
 
@@ -40,8 +40,8 @@ class Draw:
 
     def state(self, kind: str, widths: Sequence[int] = ()) -> State:
         """Draw a model and an optimizer in the midst of training, as plain data."""
-        model = checkpoints.make_model(list(widths or self.widths))
-        optimizer = checkpoints.make_optimizer(kind, model)
+        model = training_runs.make_model(list(widths or self.widths))
+        optimizer = training_runs.make_optimizer(kind, model)
         for value in model.state_dict().values():
             value.copy_(self._like(value))
         for gradients in (self.gradients(model) for _ in range(2)):
@@ -54,8 +54,8 @@ class Draw:
             "kind": kind,
             "widths": list(widths or self.widths),
             "step": self.integer(),
-            "model": checkpoints.plain(model.state_dict()),
-            "optimizer": checkpoints.plain(optimizer.state_dict()),
+            "model": training_runs.plain(model.state_dict()),
+            "optimizer": training_runs.plain(optimizer.state_dict()),
         }
 
     def gradients(self, model: torch.nn.Module) -> list[torch.Tensor]:
@@ -84,8 +84,8 @@ def content_of(state: State, random_states: Sequence[torch.Tensor] = ()) -> dict
 
 def one_step_later(state: State, gradients: Sequence[torch.Tensor]) -> Named:
     """Return the model's state after one more step with these gradients."""
-    model = checkpoints.make_model(state["widths"])
-    optimizer = checkpoints.make_optimizer(state["kind"], model)
+    model = training_runs.make_model(state["widths"])
+    optimizer = training_runs.make_optimizer(state["kind"], model)
     model.load_state_dict(state["model"])
     optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))  # which a step changes
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
