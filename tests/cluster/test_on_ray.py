@@ -95,6 +95,7 @@ def test_a_class_whose_nodes_come_and_go_and_that_is_stopped_comes_to_the_local_
 
     kept = records_in(course)
     done = run(ON_RAY, cwd=course, env=in_cluster(nodes))
+    nodes.kill("late")
     assert f"6 of 6 graded: {STUDENTS - kept} run now, {kept} from earlier records." in done.stdout
     assert book(course) == book(local)
 
