@@ -42,7 +42,7 @@
 import fourranks
 from fourranks import hardware
 from fourranks.doctor import topology
-from fourranks.figures import compare, finding, ledger, predicted, published, review
+from fourranks.figures import compare, finding, ledger, predicted, published, review, scaled
 from fourranks.figures.machine import copies, ladder, roofline
 from fourranks.figures.machine import topology as draw_topology
 
@@ -85,9 +85,9 @@ gpt3 = {"years": None, "GPUs": None}  # your predictions
 h100 = published.GPUS["H100 SXM"]
 seconds = 6 * 175e9 * 300e9 / (0.5 * h100.bf16_flops)
 years, gpus = seconds / (365 * 86400), 16 * 175e9 / h100.hbm_bytes
-print(f"years: {predicted(gpt3['years'], about='years for GPT-3 on one GPU', was=years)}it is {years:.0f}")
+print(f"years: {predicted(gpt3, of='years', about='years for GPT-3 on one GPU', was=years)}it is {years:.0f}")
 print(
-    f"GPUs:  {predicted(gpt3['GPUs'], about='GPUs to hold GPT-3', was=gpus)}it is {gpus:.0f}, before a single activation"
+    f"GPUs:  {predicted(gpt3, of='GPUs', about='GPUs to hold GPT-3', was=gpus)}it is {gpus:.0f}, before a single activation"
 )
 
 # %% [markdown]
@@ -247,8 +247,7 @@ print(f"{predicted(cache_over_memory, about='caches over memory', was=faster)}me
 
 on_gpus = world.pull("device.type")[0] == "cuda"
 caches = {"L2": int(h100.l2_bytes)} if on_gpus else hardware.caches()
-guess = None if cache_over_memory is None else memory * cache_over_memory
-copies({"rank 0 alone": alone}, caches, guess, "Copies by rank 0 of this machine")
+copies({"rank 0 alone": alone}, caches, scaled(cache_over_memory, memory), "Copies by rank 0 of this machine")
 
 # %% [markdown]
 # The curve is a staircase, and each step is a cache that has become too small: the dotted lines are the sizes
@@ -530,7 +529,7 @@ print(f"arithmetic takes {arithmetic:.2f} ms")
 for tile in (1, 32, largest):
     traffic = 1000 * 2 * 2 * n**3 / tile / h100.hbm_bandwidth
     print(
-        f"tiles of {tile:3}: {predicted(tiles_ms.get(tile), about=f'ms of traffic, tiles of {tile}', was=traffic)}traffic takes {traffic:7.2f} ms, so the limit is {'traffic' if traffic > arithmetic else 'arithmetic'}"
+        f"tiles of {tile:3}: {predicted(tiles_ms, of=tile, about=f'ms of traffic, tiles of {tile}', was=traffic)}traffic takes {traffic:7.2f} ms, so the limit is {'traffic' if traffic > arithmetic else 'arithmetic'}"
     )
 
 # %% [markdown]
@@ -809,8 +808,8 @@ for name, plan in {
     plans[name] = 1000 * seconds(plan)
 
 # %%
-slowest = {name: max(plans[name] for plans in world.pull("plans")) for name in plan_ms}
 held = {"replicate": 4.0, "shard": 1.0, "recompute": 0.0}
+slowest = {name: max(plans[name] for plans in world.pull("plans")) for name in held}
 print("MiB held on each rank in the meantime:", held)
 compare(
     slowest,

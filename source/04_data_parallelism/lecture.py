@@ -34,7 +34,7 @@
 # %%
 # %load_ext fourranks
 import fourranks
-from fourranks.figures import compare, curves, finding, ledger, predicted, review
+from fourranks.figures import compare, curves, finding, ledger, predicted, review, scaled
 from fourranks.trace.bandwidth import busbw_factor
 
 # %ranks start
@@ -139,12 +139,13 @@ step_and_zero(mean)
 
 # %%
 world = fourranks.world()
-measured = dict(zip(w1, world.pull("[each[0].item(), both[0].item(), mean[0].item()]", [0])[0], strict=True))
+found = world.pull("[each[0].item(), both[0].item(), mean[0].item()]", [0])[0]
 by_hand = {
     "a step for each": 0.773 + 0.001 * (115.8360 + 67.5029),
     "accumulated": 0.773 + 0.001 * (115.8360 + 74.2600),
     "accumulated, halved": 0.773 + 0.001 * (115.8360 + 74.2600) / 2,
 }
+measured = dict(zip(by_hand, found, strict=True))
 compare(measured, by_hand, w1, title="w1 after two houses")
 
 # %% [markdown]
@@ -226,7 +227,7 @@ for name, expression in what.items():
     first, *others = world.pull(expression)
     same = all(other.equal(first) for other in others)
     print(
-        f"{name:10}  {predicted(equal_on_all_ranks[name], about=f'{name} are equal', was=same)}measured: {same}"
+        f"{name:10}  {predicted(equal_on_all_ranks, of=name, about=f'{name} are equal', was=same)}measured: {same}"
     )
 
 # %% [markdown]
@@ -572,12 +573,12 @@ all_reduces = {"iteration 1": None, "iteration 2": None, "iteration 3": None}  #
 large = DistributedDataParallel(mlp(layers=8))
 
 # %%
-for iteration in all_reduces:
+for iteration in ("iteration 1", "iteration 2", "iteration 3"):
     with world.trace() as trace:
         world.execute("large(mine).square().mean().backward()")
     mebibytes = [f"{call.nbytes / 2**20:.2f}" for call in trace.calls[0] if call.op == "all_reduce"]
     print(
-        f"{iteration}: {predicted(all_reduces[iteration], about=f'all-reduces in {iteration}', was=len(mebibytes))}all-reduced MiB: {', '.join(mebibytes)}"
+        f"{iteration}: {predicted(all_reduces, of=iteration, about=f'all-reduces in {iteration}', was=len(mebibytes))}all-reduced MiB: {', '.join(mebibytes)}"
     )
 
 # %% [markdown]
@@ -619,7 +620,7 @@ spent = {"one by one": milliseconds(one_by_one, 3), "one bucket": milliseconds(o
 
 # %%
 spent = world.pull("spent")[0]
-yours = {"one by one": times_longer and times_longer * spent["one bucket"]}
+yours = {"one by one": scaled(times_longer, spent["one bucket"])}
 compare(spent, None, yours, "ms", "200 gradients of 1 KiB")
 
 # %% [markdown]
@@ -659,8 +660,9 @@ def accumulate(around_forward, around_backward):
 accumulate(False, False)
 
 # %%
+inside = {"nothing": "False, False", "backward": "False, True", "forward, backward": "True, True"}
 counted = {}
-for name, arguments in zip(syncs, ["False, False", "False, True", "True, True"], strict=True):
+for name, arguments in inside.items():
     with world.trace() as trace:
         world.execute(f"accumulate({arguments})")
     counted[name] = sum(call.op == "all_reduce" for call in trace.calls[0])
@@ -777,7 +779,7 @@ for name, curve in runs.items():
     above = max((n for n, loss in zip(*lines[name], strict=True) if not loss < 0.02), default=0)
     needed = above + each if above < 180 else "more than 180"
     print(
-        f"{name}: {curve[-1][0]:.2f} s, {predicted(gradients_needed[name], about=f'gradients needed, {name}', was=needed)}needed {needed}"
+        f"{name}: {curve[-1][0]:.2f} s, {predicted(gradients_needed, of=name, about=f'gradients needed, {name}', was=needed)}needed {needed}"
     )
 curves(lines, "gradients used", "loss", "BSP and ASP, three workers, one of them slow", log=True, top=100)
 
@@ -943,7 +945,7 @@ print(without, with_set_epoch)
 
 # %%
 orders = world.pull("[len(set(map(tuple, seen))) for seen in (without, with_set_epoch)]")[0]
-measured = dict(zip(different_orders, orders, strict=True))
+measured = dict(zip(("without set_epoch", "with set_epoch"), orders, strict=True))
 compare(measured, None, different_orders, "", "Orders that rank 0 sees in three epochs")
 
 # %% [markdown]

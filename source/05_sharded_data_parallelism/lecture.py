@@ -576,7 +576,7 @@ print("\n".join(saved))
 # %%
 saved = world.pull("saved", [0])[0]
 weights = sum("weight" in each for each in saved)
-print(f"{predicted(*saved_tensors.values())}measured: {len(saved)} in all, of which {weights} of weights")
+print(f"{predicted(saved_tensors)}measured: {len(saved)} in all, of which {weights} of weights")
 
 # %% [markdown]
 # Each linear layer saves its input, to compute the weight's gradient from it, and each GELU saves its own
@@ -914,7 +914,7 @@ for unit in units.values():
 
 # %%
 counted = {}
-for name in all_gathers:
+for name in ("a unit for each layer", "one unit", "FSDP(model)"):
     with world.trace() as trace:
         world.execute(f"units[{name!r}].step(rows)")
     counted[name] = sum(row.calls for row in trace.table().rows if "all_gather" in row.op)
@@ -1087,9 +1087,15 @@ loss = torchs_bfloat16.step(rows)
 print("ours and torch's:", ", ".join(f"{ours:.3e} {theirs:.3e}" for ours, theirs in pairs))
 
 # %%
-runs = ["stage_0", "stage_3", "mixed", "torchs_mixed", "torchs_bfloat16"]
-measured = {name: 4 * sent(f"{run}.step(rows)") for name, run in zip(bytes_sent, runs, strict=True)}
-formula = dict(zip(bytes_sent, [2 * 4, 3 * 4, 2 + 2 + 4, 2 + 2 + 4, 3 * 2], strict=True))
+runs = {
+    "stage 0, float32": ("stage_0", 2 * 4),
+    "stage 3, float32": ("stage_3", 3 * 4),
+    "weights in bfloat16, ours": ("mixed", 2 + 2 + 4),
+    "weights in bfloat16, torch's": ("torchs_mixed", 2 + 2 + 4),
+    "all in bfloat16, torch's": ("torchs_bfloat16", 3 * 2),
+}
+measured = {name: 4 * sent(f"{run}.step(rows)") for name, (run, _) in runs.items()}
+formula = {name: number for name, (_, number) in runs.items()}
 compare(
     measured, formula, bytes_sent, "bytes", "Sent by each rank for each parameter, in units of (N−1)/N bytes"
 )
@@ -1141,8 +1147,8 @@ kept_rows = [layer.weight.to_local().shape[0] for layer in odd]
 
 # %%
 kept_rows = [list(each) for each in zip(*world.pull("kept_rows"), strict=True)]
-for name, each in zip(rows_on_ranks, kept_rows, strict=True):
-    print(f"{name}: {predicted(rows_on_ranks[name], about=f'how {name} are kept', was=each)}kept {each}")
+for name, each in zip(("10 rows", "5 rows"), kept_rows, strict=True):
+    print(f"{name}: {predicted(rows_on_ranks, of=name, about=f'how {name} are kept', was=each)}kept {each}")
 
 # %%
 # %%ranks --trace

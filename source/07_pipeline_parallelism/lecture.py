@@ -32,7 +32,7 @@
 # %%
 # %load_ext fourranks
 import fourranks
-from fourranks.figures import compare, finding, ledger, predicted, review, schedule
+from fourranks.figures import compare, finding, ledger, predicted, review, scaled, schedule
 
 # %ranks start
 world = fourranks.world()
@@ -794,7 +794,7 @@ per_row = {rows: microseconds_per_row(rows) for rows in (1, 2, 4, 8, 16, 32, 64,
 
 # %%
 per_row = world.pull("per_row", [0])[0]
-yours = {1: slower_per_row and slower_per_row * per_row[128]}
+yours = {1: scaled(slower_per_row, per_row[128])}
 compare(per_row, None, yours, "µs", "Time per row of one layer's forward, by the rows of a microbatch")
 
 # %% [markdown]
