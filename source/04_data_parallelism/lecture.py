@@ -149,8 +149,8 @@ measured = dict(zip(by_hand, found, strict=True))
 compare(measured, by_hand, w1, title="w1 after two houses")
 
 # %% [markdown]
-# - **A step for each**: the second gradient is taken at the new weights, and is smaller: −67.5 against −74.3.
-#   Its y is 5.2497; the slides with this example, of CS229S, print 5.249.
+# - **A step for each**: the second gradient is taken at the new weights, and is smaller: −67.5 against
+#   −74.3. Its y is 5.2497; the slides from which this example comes print 5.249.
 # - **Accumulated**: both gradients are taken at the old weights, and −115.8 − 74.3 = −190.1.
 # - The slides stop there. But a batch's loss is normally the *mean* over its examples, so the accumulated step is twice as long as the
 #   step of a batch of two. **Divide each microbatch's loss by the number of microbatches**, and accumulation is exactly a larger batch:
@@ -183,7 +183,7 @@ batch = torch.randn(128, 1024).to(device)
 
 
 # %% [markdown]
-# Here is data parallelism, complete. Only the numbered lines are missing in a program for a single process:
+# Here is data parallelism, complete. A program for a single process is the same without the numbered lines:
 
 
 # %%
@@ -555,8 +555,8 @@ for name, share in hidden.items():
 # | one GPU, one card of 50 GB/s | 50 GB/s | 9,900 |
 # | eight GPUs, eight cards of 50 GB/s | 400 GB/s | 1,240 |
 #
-# In practice busbw reaches some 80 to 95 percent of that, and so you need accordingly more tokens. With fewer
-# tokens, overlap cannot hide everything, and you have to communicate less: see section 10.
+# In practice busbw reaches some 80 to 95 percent of that, and so you need proportionally more tokens. With
+# fewer tokens, overlap cannot hide everything, and you have to communicate less: see section 10.
 
 # %% [markdown]
 # ### Which buckets?
@@ -582,7 +582,7 @@ for iteration in ("iteration 1", "iteration 2", "iteration 3"):
     )
 
 # %% [markdown]
-# The slides say "equal buckets of 25 MB". What we see:
+# You may read that DDP makes "equal buckets of 25 MB". What we see:
 #
 # - **Iteration 1 has a single bucket with all gradients.** DDP does not know yet in which order gradients
 #   will become ready. It records the order, and rebuilds its buckets after the first iteration, last layer
@@ -628,7 +628,7 @@ compare(spent, None, yours, "ms", "200 gradients of 1 KiB")
 # hand, start late and leave nothing to overlap: 25 MiB is a compromise.
 
 # %% [markdown]
-# ### And when not to
+# ### When not to all-reduce
 #
 # DDP all-reduces in *every* backward pass. When gradients accumulate over four microbatches, three of those
 # all-reduces are unnecessary. `model.no_sync()` turns them off.

@@ -1197,9 +1197,9 @@ counted = {row.op: row.calls for row in trace.table().rows}
 compare(counted, None, tied_calls, "", "Three weights in four layers")
 
 # %% [markdown]
-# The gradient is correct, but the traffic is wasteful: the weight is gathered for each *use*, and both of its
-# gradients are reduce-scattered and then added by autograd. A wrapper with a hook on the parameter must be
-# careful: the hook has to wait for the sum.
+# The gradient is correct, but the traffic is wasteful: the weight is gathered for each *use*, and both of
+# its gradients are reduce-scattered and then added by autograd. If your wrapper puts a hook on the
+# parameter, the hook must not act before both gradients have been added.
 #
 # And torch, when each layer is its own unit?
 
@@ -1443,10 +1443,6 @@ print(f"they differ by at most {difference:.1e}")
 
 # %%
 fsdp_sends = None  # your prediction, in MiB
-
-# %%
-# %ranks start -n 4
-world = fourranks.world()
 
 # %%
 # %ranks start -n 4

@@ -213,8 +213,8 @@ compare({m: bubble(rows) for m, rows in runs.items()}, formula, empty, "", "Bubb
 
 # %% [markdown]
 # Each box is a job, and its number is the microbatch. The diagonal edge at the beginning shows the pipeline
-# filling, and the one at the end shows it draining. The measured bubbles are somewhat larger than the
-# formula's, especially for small microbatches: the formula leaves out messages, each of which takes time
+# filling, and the one at the end shows it draining. The measured bubbles are larger than the formula's,
+# most of all with many small microbatches: the formula leaves out messages, each of which takes time
 # (sections 5 and 6).
 #
 # Papers often give a different ratio: the empty time divided by the *useful* time, (p − 1)/m. For p = 4, m =
@@ -409,8 +409,9 @@ print(
 )
 
 # %% [markdown]
-# The timeline matches the drawing. Are the gradients right, too? We compute them in one process with all
-# layers and the whole batch, and each rank compares the gradient of its own layer.
+# Every rank did its jobs in the drawing's order. What the messages took makes the bubble larger than
+# planned. Are the gradients right, too? We compute them in one process with all layers and the whole batch,
+# and each rank compares the gradient of its own layer.
 
 
 # %%
@@ -1156,14 +1157,15 @@ print(f"{predicted(torch_over_ours, about='time of torch over ours', was=ratio)}
 compare(steps, {"ours": 660, "torch": 660}, None, "ms", "A step of 1F1B, 4 ranks, 8 microbatches")
 
 # %% [markdown]
-# The boxes are the same, and so are the gradients, because the sums are added in the same order. Torch avoids
-# the deadlock of section 4 in another way: it sends a forward's result together with the request for a
-# gradient, in one `batch_isend_irecv`, and waits for both before it goes on. It divides the gradients by m
-# for you (`scale_grads`); we divided the loss.
+# The order of the boxes is the same, and so are the gradients, because the sums are added in the same
+# order. Torch avoids the deadlock of section 4 in another way: it sends a forward's result together with
+# the request for a gradient, in one `batch_isend_irecv`, and waits for both before it goes on. It divides
+# the gradients by m for you (`scale_grads`); we divided the loss.
 #
 # There are `ScheduleGPipe`, `Schedule1F1B`, `ScheduleInterleaved1F1B` (a rank gives a list of stages) and
-# several without bubbles; `pipeline()` cuts a model for you at `split_spec`. torchtitan trains with this
-# library. Before you use it on a new model, compare with one process, as each section here has done.
+# several that hardly have a bubble; `pipeline()` cuts a model for you at `split_spec`. torchtitan trains
+# with this library. Before you use it on a new model, compare with one process, as each section here has
+# done.
 
 # %% [markdown]
 # ## 11. A backward in two halves

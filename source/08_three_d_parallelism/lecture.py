@@ -377,7 +377,8 @@ print(f"{told}a step takes {again_s / stored_s:.2f} times as long; one more forw
 # parameters, 1,536 sequences a step, on 1,024 H100s in nodes of eight. Every mesh has the same number of
 # GPUs, but different shares of memory and time.
 #
-# **Question.** Tensor parallelism 8, and the pipeline from 1 to 32 stages. Which part of the *memory* shrinks fastest with the number of stages? And which part of the *time* grows?
+# **Question.** Tensor parallelism 8, and the pipeline from 1 to 32 stages. Which part of the *memory*
+# shrinks fastest with the number of stages? And which part of the *time* begins at zero and grows?
 
 # %%
 shrinks, grows = None, None  # your predictions

@@ -122,9 +122,10 @@ accuracy = evaluate(model, held_out)
 # %% [markdown]
 # ## 2. Two nodes
 #
-# On each machine of a job runs one **agent**, `torchrun`. It starts the processes of its machine, watches
+# Each machine of a job runs one **agent**, `torchrun`. It starts the processes of its machine, watches
 # them, and meets the other agents at the **rendezvous**, an address that all of them know. There the agents
-# agree on the members of the job, and each gets its number, the *group rank*. These variables follow from it:
+# agree on the members of the job, and each gets its number, the *group rank*. These variables follow from
+# it:
 #
 # | variable | is | two nodes of two |
 # |---|---|---|
@@ -535,13 +536,13 @@ print(
 )
 
 # %% [markdown]
-# How to read it. Look at **# of Calls** first: there are 512 calls of `addmm` a step, but 8 layers need only
-# eight. Each small operation has a fixed cost, on a GPU a kernel launch of some µs. Mistake 3 processes rows one
-# by one, where a batch would be one product. Then look for operations that do not belong in a step:
-# `aten::tril`, `_softmax`, `_to_copy` of a tensor that never changes. Mistake 2 makes it again in every step;
-# make it once. Finally look for time that does *not* appear: the time between operations, in which Python
-# works. Mistake 1 is `tolist` and back; on a GPU it would also wait for the device. In
-# [ui.perfetto.dev](https://ui.perfetto.dev) that time shows as gaps in the trace.
+# How to read it. Look at **# of Calls** first: there are 512 calls of `addmm` a step, but 8 layers need
+# only eight. Each small operation has a fixed cost, on a GPU a kernel launch of some µs. Mistake 3
+# processes four rows at a time, where the whole batch would be one product. Then look for operations that
+# do not belong in a step: `aten::tril`, `_softmax`, `_to_copy` of a tensor that never changes. Mistake 2
+# makes it again in every step; make it once. Finally look for time that does *not* appear: the time between
+# operations, in which Python works. Mistake 1 is `tolist` and back; on a GPU it would also wait for the
+# device. In [ui.perfetto.dev](https://ui.perfetto.dev) that time shows as gaps in the trace.
 
 # %%
 mask = torch.ones(256, 256).tril().softmax(-1)
