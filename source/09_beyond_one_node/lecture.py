@@ -536,13 +536,14 @@ print(
 )
 
 # %% [markdown]
-# How to read it. Look at **# of Calls** first: there are 512 calls of `addmm` a step, but 8 layers need
-# only eight. Each small operation has a fixed cost, on a GPU a kernel launch of some µs. Mistake 3
-# processes four rows at a time, where the whole batch would be one product. Then look for operations that
-# do not belong in a step: `aten::tril`, `_softmax`, `_to_copy` of a tensor that never changes. Mistake 2
-# makes it again in every step; make it once. Finally look for time that does *not* appear: the time between
-# operations, in which Python works. Mistake 1 is `tolist` and back; on a GPU it would also wait for the
-# device. In [ui.perfetto.dev](https://ui.perfetto.dev) that time shows as gaps in the trace.
+# How to read it. Look at **# of Calls** first: `addmm` was called 1,024 times in the two steps, but 8 layers
+# need only eight calls a step. Each small operation has a fixed cost, on a GPU a kernel launch of some µs.
+# Mistake 3 processes four rows at a time, where the whole batch would be one product. Then look, also below
+# these seven rows, for operations that do not belong in a step: `aten::tril`, `_softmax`, `_to_copy` of a
+# tensor that never changes. Mistake 2 makes it again in every step; make it once. Finally look for time that
+# does *not* appear: the time between operations, in which Python works. Mistake 1 is `tolist` and back; on a
+# GPU it would also wait for the device. In [ui.perfetto.dev](https://ui.perfetto.dev) that time shows as gaps
+# in the trace.
 
 # %%
 mask = torch.ones(256, 256).tril().softmax(-1)
