@@ -202,7 +202,7 @@ def settle():
 
 
 def seconds(run, repeats=7):
-    """The shortest of some runs; the first one, which warms up, does not count."""
+    """Return the shortest of some runs; the first one warms up and does not count."""
     times = []
     for _ in range(1 + repeats):
         start = time.perf_counter()
@@ -215,7 +215,7 @@ def seconds(run, repeats=7):
 # %%
 # %%ranks
 def copies_of(nbytes):
-    """A call that copies a piece many times, touching `nbytes`: one half is read, one written. And bytes a call."""
+    """A call that copies a piece many times, half of `nbytes` read and half written; and its bytes."""
     numel, shift = nbytes // 8, 16
     rows = max(1, 2**22 // nbytes)  # copies in one call, each written 64 bytes further on than the one before
     source = torch.ones(numel, device=device).expand(rows, numel)
@@ -367,7 +367,7 @@ peak = max(
 )
 batches = [2**exponent for exponent in range(10)]
 climb = {intensity(batch, 4096, 4096): matmul_flops(batch, 4096, 4096, repeats=9) for batch in batches}
-peak = max(peak, *climb.values())  # whatever was fastest: a roof is what the machine can do
+peak = max(peak, *climb.values())  # the fastest run: a roof is what the machine can do
 kind = str(dtype).removeprefix("torch.")
 
 # %%
@@ -585,7 +585,7 @@ GIGABIT_ETHERNET = 125e6  # bytes per second
 
 
 def relay(message, pieces, last):
-    """From rank to rank, up to rank `last`: each passes on a piece as soon as it has it."""
+    """Send pieces from rank to rank, up to rank `last`; each passes a piece on as soon as it has it."""
     under_way = []
     for piece in message.chunk(pieces) if rank <= last else []:
         if rank > 0:

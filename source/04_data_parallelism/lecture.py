@@ -354,13 +354,13 @@ print(f"mean of all: {predicted(mean_of_all, about='mean of all', was=mean_of_fo
 # %% [markdown]
 # ## 4. When to communicate
 #
-# In `data_parallel_step` the links are idle during the backward pass, and the processors are idle during the
-# all-reduces. But the *last* layer's gradient is the first to be ready, and could be sent while earlier
+# In `data_parallel_step` the links are idle during the backward pass, and the processors are idle during
+# the all-reduces. But the *last* layer's gradient is the first to be ready, and could be sent while earlier
 # layers are still computing. A laptop needs some help to show that well. With fewer cores than ranks,
 # computation and Gloo's additions compete for the same cores, and overlap cannot gain much. With a GPU they
-# do not compete, since the GPU computes while the CPU has nothing to do. So here each layer also *waits* 5 ms
-# in the forward pass and twice as long in the backward pass, as a CPU waits for its GPU. In the timelines of
-# this section "computes" is mostly this imitated computation; the messages are real.
+# do not compete, since the GPU computes while the CPU has nothing to do. So here each layer also *waits* 5
+# ms in the forward pass and twice as long in the backward pass, as a CPU waits for its GPU. In the
+# timelines of this section "computing" is mostly this imitated computation; the messages are real.
 #
 # We put the waiting into the model as a `torch.autograd.Function`. That is an operation of your own, for
 # which you write both directions. `forward` gets the inputs and returns the output; `backward` gets the
@@ -373,7 +373,7 @@ import time
 
 
 class OnAnotherChip(torch.autograd.Function):
-    """Passes everything on, after the time that an accelerator would compute."""
+    """Passes everything on, after the time that an accelerator would take."""
 
     @staticmethod
     def forward(ctx, x):
@@ -423,7 +423,7 @@ naive()  # first calls are slower
 
 # %%
 def timeline_of(expression, title):
-    """What the ranks do meanwhile; the legend says that they pretend."""
+    """Draw what the ranks do in this time; the legend says that they only pretend to compute."""
     with world.trace() as trace:
         world.execute(expression)
     return trace.timeline(title, computing="computing: pretended, asleep")
@@ -487,7 +487,7 @@ def bucketed():
     ddp_model(few_rows).square().mean().backward()
 
 
-for _ in range(2):  # it arranges its buckets anew after the first step
+for _ in range(2):  # it rearranges its buckets after the first step
     bucketed()
 
 # %%
@@ -708,7 +708,7 @@ def test_loss(w):
 # %%
 # %%ranks
 def gradient(w):
-    """One minibatch's; rank 3 is a straggler."""
+    """The gradient of one minibatch; rank 3 is a straggler."""
     time.sleep(0.016 if rank == 3 else 0.004)
     x, y = rows_of(own)
     return x.T @ (x @ w - y) / len(y)
@@ -730,15 +730,17 @@ def bsp(lr, updates):
 def serve(lr, updates):
     """Rank 0: apply each gradient as it comes; returns (seconds, loss, staleness) after each."""
     w, g, curve, begun = torch.zeros(16), torch.zeros(16), [], time.perf_counter()
-    fetched = dict.fromkeys((1, 2, 3), 0)  # at which update each worker got its weights
+    fetched = dict.fromkeys((1, 2, 3), 0)  # the update after which each worker got its weights
     for update in range(updates):
-        worker = dist.recv(g, group=mail)  # from whoever is first
+        worker = dist.recv(g, group=mail)  # from the first worker that sends one
         w = w - lr * g
         curve.append((time.perf_counter() - begun, test_loss(w), update - fetched[worker]))
         fetched[worker] = update + 1
         dist.send(w, worker, group=mail)
     for _ in range(3):
-        dist.send(torch.full((16,), torch.nan), dist.recv(g, group=mail), group=mail)  # go home
+        dist.send(
+            torch.full((16,), torch.nan), dist.recv(g, group=mail), group=mail
+        )  # tells the worker to stop
     return curve
 
 
@@ -1121,14 +1123,14 @@ trace.table()
 # %%
 # %%ranks
 inputs = torch.randn(4, 1024, 4, 8, generator=torch.Generator().manual_seed(2))
-inputs[range(4), :, range(4)] *= 4  # of rank r's rows the features 8r to 8r + 7
+inputs[range(4), :, range(4)] *= 4  # features 8r to 8r + 7 of rank r's rows
 inputs = inputs.view(4096, 32).to(device)
 teacher = torch.randn(32, 8, generator=torch.Generator().manual_seed(3)).to(device)
 targets = torch.tanh(inputs @ teacher).sum(1, keepdim=True) / 2
 
 
 class Largest:
-    """Averages the largest entries of the ranks' gradients; with `memory` the rest comes later.
+    """Average the largest entries of the ranks' gradients; `memory` keeps the rest for the next step.
 
     It sends zeros in the place of the others: training goes as with top-k, and the bytes are an all-reduce's.
     """
@@ -1176,7 +1178,7 @@ def train_every_step(average, steps=200):
 # %%
 # %%ranks
 def train_in_rounds(lr, momentum, steps=200, H=10):
-    """Local SGD is the outer optimizer with lr 1 and no momentum; DiLoCo has more of both."""
+    """Train in rounds: local SGD has an outer lr of 1 and no momentum, DiLoCo other values of both."""
     model, curve = student(), []
     shared = nn.utils.parameters_to_vector(model.parameters()).detach()
     outer = torch.optim.SGD([shared], lr, momentum, nesterov=momentum > 0)
@@ -1264,7 +1266,7 @@ def save(path, model, optimizer, step):
     if dist.get_rank() == 0:
         state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
         torch.save(state, f"{path}.partial")
-        os.replace(f"{path}.partial", path)  # whoever dies in between leaves the older one
+        os.replace(f"{path}.partial", path)  # a rank that dies before this leaves the older file
 
 
 def load(path, model, optimizer):
@@ -1288,7 +1290,7 @@ def training_loss(model, step, device):
     sampler = DistributedSampler(range(256))
     sampler.set_epoch(step // 16)
     rows = list(sampler)[4 * (step % 16) :][:4]
-    torch.manual_seed(1000 * step + dist.get_rank())  # for dropout: known from the step, so nothing to save
+    torch.manual_seed(1000 * step + dist.get_rank())  # dropout follows from the step: nothing to save
     return (model(x[rows].to(device)) - x[rows].sin().sum(1, keepdim=True).to(device)).square().mean()
 
 

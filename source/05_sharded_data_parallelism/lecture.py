@@ -284,7 +284,7 @@ print(
 # %%
 # %%ranks
 class Stage2(Stage1):
-    """Of each gradient a rank keeps its part, from the moment that it is there."""
+    """A rank keeps its part of each gradient, and drops the rest as soon as the gradient is ready."""
 
     def __init__(self, model):
         super().__init__(model)
@@ -323,12 +323,12 @@ class Stage2(Stage1):
 # %%
 # %%ranks
 class ShardedLinear(torch.autograd.Function):
-    """x @ weight.T, of whose weight each rank keeps a part."""
+    """x @ weight.T; each rank keeps a part of the weight."""
 
     @staticmethod
     def forward(ctx, x, part):
         ctx.save_for_backward(x, part)
-        return x @ gathered(part).view(-1, x.shape[1]).T  # the whole weight is forgotten here
+        return x @ gathered(part).view(-1, x.shape[1]).T  # the whole weight is freed here
 
     @staticmethod
     def backward(ctx, gradient):
@@ -484,7 +484,7 @@ from fourranks.rank.allocations import Allocations
 
 
 def watched(build):
-    """MiB over ms on this rank, while a model is made and takes two steps; and the most, for each of the three."""
+    """Return MiB over ms on this rank while a model is made and takes two steps, and the peak of each."""
     with Allocations() as memory:
         memory.mark("making")
         stage = build()
@@ -645,7 +645,7 @@ compare(measured, formula, kept_mib, "MiB", "Kept from forward to backward: 4 la
 # That is **prefetching**, and it turns ZeRO-3 into **FSDP**, "fully sharded data parallel".
 #
 # As in lecture 04, each layer also waits 5 ms in forward and 10 ms in backward, like a CPU whose GPU
-# computes. In the timelines of this section "computes" is mostly this imitated computation; the messages are
+# computes. In the timelines of this section "computing" is mostly this imitated computation; the messages are
 # real. There are 8 layers of width 256.
 
 # %%
@@ -654,7 +654,7 @@ import time
 
 
 class Weights:
-    """The weights of all layers: of each this rank's part, and the whole of those in use or on their way."""
+    """The weights of all layers: this rank's parts, and the whole weights that are in use or in flight."""
 
     def __init__(self, parts, prefetch):
         self.parts, self.prefetch = parts, prefetch
@@ -675,7 +675,7 @@ class Weights:
         return whole.view(256, 256)
 
     def send_away(self, number, gradient):
-        self.finish()  # at most one whole gradient is on its way
+        self.finish()  # at most one whole gradient is in flight
         part = torch.empty_like(self.parts[number])
         work = dist.reduce_scatter_single(part, gradient.flatten(), op=dist.ReduceOp.AVG, async_op=True)
         self.leaving.append((self.parts[number], part, work))
@@ -692,7 +692,7 @@ class Weights:
 # %%
 # %%ranks
 class SlowLinear(torch.autograd.Function):
-    """A sharded layer that takes its time: 5 ms forward, 10 ms backward."""
+    """A sharded layer that takes 5 ms forward and 10 ms backward."""
 
     @staticmethod
     def forward(ctx, x, part, weights, number):
@@ -738,7 +738,7 @@ for weights in (without, ahead):
 
 # %%
 def timeline_of(expression, title):
-    """What the ranks do meanwhile; the legend says that they pretend."""
+    """Draw what the ranks do in this time; the legend says that they only pretend to compute."""
     with world.trace() as trace:
         world.execute(expression)
     return trace.timeline(title, computing="computing: pretended, asleep")
@@ -836,7 +836,7 @@ mesh = init_device_mesh(device.type, (world_size,))
 
 
 class Torch:
-    """What the stages above are, by torch."""
+    """Torch's version of the stages above."""
 
     def __init__(self, model, by_layer=True, **options):
         for layer in model if by_layer else ():

@@ -339,7 +339,9 @@ class Gather(torch.autograd.Function):
     def forward(ctx, columns):
         stacked = columns.new_empty(world_size * len(columns), columns.shape[1])
         dist.all_gather_single(stacked, columns.contiguous())
-        return torch.cat(stacked.chunk(world_size), dim=1)  # from below each other to beside each other
+        return torch.cat(
+            stacked.chunk(world_size), dim=1
+        )  # chunks that lay below each other, now side by side
 
     @staticmethod
     def backward(ctx, gradient):
@@ -501,7 +503,7 @@ megatron = [
     "→ all-reduce →",
     ("y", 0.6, 0.5, "replicate"),
 ]
-placements(megatron, "Columns, then rows: nothing to say in the middle")
+placements(megatron, "Columns, then rows: no communication in the middle")
 
 # %% [markdown]
 # **One all-reduce for two matrices**: y = Σ_r GELU(x · A_r) · B_r. The all-reduce adds up *outputs*: partial
@@ -581,7 +583,7 @@ for g_of in (AllReduceBothWays, AllReduceForward):
 # %%
 # %%ranks
 class Copy(torch.autograd.Function):
-    """f: every rank goes on with the same x; backward, the sum of what it contributed on all of them."""
+    """f: every rank goes on with the same x; backward adds up the gradients of all ranks."""
 
     @staticmethod
     def forward(ctx, x, group=None):
@@ -1269,7 +1271,7 @@ compare(sent, formula, sent_each_way, "× x", "Sent by each rank, each way")
 # %%
 # %%ranks
 def transformer_layer(x, weights, heads, group=None):
-    """x: (T, D), replicated; `weights`: Q, K, V, O, A, B of this rank, which has so many `heads`."""
+    """x: (T, D), replicated; `weights`: Q, K, V, O, A, B of this rank and its `heads`."""
     ones = x.new_ones(x.shape[1])
     x = x + attention_by_heads(normalized(x, ones), *weights[:4], heads, group)
     return x + block(normalized(x, ones), *weights[4:], group)
@@ -1364,7 +1366,7 @@ from fourranks import bench
 
 alone = [dist.new_group([member]) for member in range(world_size)][rank]
 together_s, alone_s = [], []
-for _ in range(11):  # in turns, so that whatever else the machine does slows both
+for _ in range(11):  # in turns, so that other load on the machine slows both alike
     together_s += bench.samples(step, 0, 1, device)
     alone_s += bench.samples(lambda: step(alone), 0, 1, device)
 one_call = bench.measure("all_reduce", T * D * 4)
@@ -1403,7 +1405,7 @@ message_s = {"InfiniBand": LADDER[-2].latency, "Ethernet": LADDER[-1].latency}
 
 
 def small_all_reduce(ranks, bandwidth):
-    """Seconds of an all-reduce of hardly any bytes, over the kind of link that has this bandwidth."""
+    """Seconds of an all-reduce of a few bytes, over the kind of link that has this bandwidth."""
     if bandwidth > 100e9:
         return SMALL_ALL_REDUCE
     return 2 * (ranks - 1) * message_s["InfiniBand" if bandwidth > 25e9 else "Ethernet"]
@@ -1698,7 +1700,7 @@ compare(in_a_step, formula, step_sends, "MiB", "Sent by each rank in a step; dat
 # %%
 # %%ranks
 class OwnRows(torch.autograd.Function):
-    """All ranks have all rows; each goes on with its own."""
+    """From all rows on all ranks to each rank's own rows."""
 
     @staticmethod
     def forward(ctx, x):
@@ -1710,7 +1712,7 @@ class OwnRows(torch.autograd.Function):
 
 
 class AllRows(torch.autograd.Function):
-    """Each rank has its own rows; all go on with all of them, alike."""
+    """From each rank's own rows to all rows on all ranks."""
 
     @staticmethod
     def forward(ctx, x):
@@ -1724,7 +1726,7 @@ class AllRows(torch.autograd.Function):
 # %%
 # %%ranks
 class AlongText(nn.Module):
-    """Does with the places of (B, T, width) what an operation does with rows."""
+    """Applies an operation on rows to the positions T of (B, T, width)."""
 
     def __init__(self, operation):
         super().__init__()

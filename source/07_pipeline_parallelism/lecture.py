@@ -73,7 +73,7 @@ before, after = (rank - 1) % world_size, (rank + 1) % world_size
 
 
 def layer(number, width=1024):
-    torch.manual_seed(number)  # whoever makes layer 2 makes the same one
+    torch.manual_seed(number)  # layer 2 is the same on every rank that makes it
     return nn.Sequential(nn.Linear(width, width, bias=False), nn.GELU()).to(device)
 
 
@@ -89,7 +89,7 @@ batch, targets = torch.randn(2, 128, 1024).to(device)
 # each rank imitates an accelerator: a job takes as many milliseconds as `takes` says, and meanwhile the CPU
 # mostly sleeps. Four processes can sleep at the same time without slowing each other down. The tensors, the
 # messages and the waiting for them are real, and `ran` records when each job began and ended. So in all
-# timelines and drawn schedules of this lecture, "computes" and the length of a job are imitated.
+# timelines and drawn schedules of this lecture, "computing" and the length of a job are imitated.
 
 
 # %%
@@ -98,13 +98,13 @@ ran, takes = [], {}
 
 
 def synchronize():
-    if device.type == "cuda":  # what has been received is there, what was computed is done
+    if device.type == "cuda":  # waits until messages have arrived and computation is done
         torch.cuda.current_stream().synchronize()
 
 
 @contextmanager
 def busy(kind, k, chunk=0):
-    """What is computed inside takes takes[kind] ms, as on an accelerator for which the CPU waits."""
+    """Makes what is computed inside last takes[kind] ms, as if the CPU waited for an accelerator."""
     synchronize()
     begun = time.perf_counter()
     yield
@@ -193,7 +193,7 @@ def bubble(rows):
 
 
 def quickest(run, times=2):
-    """What the ranks did in the quickest of some runs; first calls are slower."""
+    """Return what the ranks did in the quickest of some runs; first calls are slower."""
     runs = []
     for _ in range(times):
         world.execute(f"ran.clear(); dist.barrier(); {run}")
@@ -240,7 +240,7 @@ compare({m: bubble(rows) for m, rows in runs.items()}, formula, empty, "", "Bubb
 # %%
 # %%ranks
 class Stage:
-    """A rank's part of a model, and what is alive of each microbatch between forward and backward."""
+    """A rank's part of a model, and the tensors of each microbatch between its forward and backward."""
 
     def __init__(self, module, chunk=0, chunks=1):
         self.module, self.chunk = module, chunk
@@ -311,7 +311,7 @@ do, under_way = {"F": forward, "B": backward}, []
 
 
 def run(order, stages):
-    """Does a rank's jobs in their order; returns how many microbatches were alive at most."""
+    """Do a rank's jobs in their order; return the largest number of microbatches alive at once."""
     for stage in stages:
         stage.module.zero_grad()
         stage.alive.clear()
@@ -345,7 +345,7 @@ def needs(kind, k, stage, stages):
 
 
 def play(wants, m=8, p=4, v=1, ticks=(("F", 1), ("B", 2))):
-    """Lets p ranks with v stages each do what wants(rank, done) names next; returns their jobs with times."""
+    """Let p ranks with v stages each do the job that wants(rank, done) names; return jobs and times."""
     ticks, rows, over = dict(ticks), [[] for _ in range(p)], {}
     for now in range(10 * m * p * v):
         for rank, row in enumerate(rows):
@@ -385,7 +385,7 @@ step_ms, empty = None, None  # your predictions
 
 # %%
 def on_ranks(rows, m=8, forward=20, backward=40, steps=2):
-    """Has the ranks do these jobs, in their order; returns what they did, in ms, in the quickest step."""
+    """Let the ranks do these jobs in order; return what they did in the quickest step, in ms."""
     world.push(orders=[[(kind, k, chunk) for kind, k, *_, chunk in row] for row in rows])
     world.execute(f"cut({m}); takes.update(F={forward}, B={backward})")
     return quickest("most = run(orders[rank], stages)", steps)
@@ -424,7 +424,7 @@ def in_one_process(depth=4):
 
 
 def difference(ours, theirs):
-    """Largest difference of the gradients of two lists of modules, in parts of the largest gradient."""
+    """Largest difference between the gradients of two lists of modules, relative to the largest."""
     ours = [p.grad for module in ours for p in module.parameters()]
     theirs = [p.grad for module in theirs for p in module.parameters()]
     apart = max((a - b).abs().max() for a, b in zip(ours, theirs, strict=True))
@@ -998,7 +998,7 @@ def forward_piece(stage, k):
     x = microbatches[k].clone() if stage.is_first else receive("F", before)
     with busy("F", k):
         key_value = stage.module.key_value(x.requires_grad_())
-        own = key_value.detach().requires_grad_()  # later pieces will look at it, too
+        own = key_value.detach().requires_grad_()  # later pieces attend to it, too
         seen = torch.cat([*(stage.alive[j][2] for j in range(k)), own])
         y = stage.module(x, seen)
         if stage.is_last:
@@ -1013,7 +1013,7 @@ def backward_piece(stage, k):
     x, key_value, own, y = stage.alive.pop(k)
     with busy("B", k):
         y.backward(gradient)  # also into the keys and values of all earlier pieces
-        key_value.backward(own.grad)  # into which all later pieces have gone before
+        key_value.backward(own.grad)  # to which all later pieces have already added
     if not stage.is_first:
         send("B", x.grad, before)
 
@@ -1091,7 +1091,7 @@ class Watched(nn.Module):
         self.register_full_backward_hook(self.end)
 
     def prepare(self, module, inputs):
-        inputs[0].requires_grad_()  # of what has no gradient, a hook does not see the end
+        inputs[0].requires_grad_()  # a hook sees the end of backward only if the input needs a gradient
 
     def job(self, kind):
         return busy(kind, sum(job[0] == kind for job in ran))
@@ -1122,7 +1122,7 @@ def torch_step():
 
 
 takes.update(F=20, B=40)
-torch_step()  # the first step also finds out shapes
+torch_step()  # the first step also determines shapes
 
 # %% [markdown]
 # **Question.** The same four layers, 20 and 40 ms, 8 microbatches. How many times as long as ours does
