@@ -1,5 +1,7 @@
 """What students rely on in the text of exercises and lectures: ratings, hours, hints in steps, links."""
 
+import ast
+import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -93,6 +95,20 @@ def test_no_hint_has_an_empty_line_which_would_end_its_html(topic):
     hints = re.findall(r"<details>.*?</details>", EXERCISES[topic], re.S)
     assert hints
     assert [hint for hint in hints if re.search(r"\n# *\n", hint)] == []
+
+
+def test_parts_of_solutions_in_hints_are_python_that_a_student_can_paste():
+    """Rewrapping a text must not join their lines."""
+    whole = re.compile(rf"<summary>{STAGES[-1]}</summary>.*?</details>", re.S)
+    found = {
+        code: name
+        for name, text in EXERCISES.items()
+        for hint in whole.findall(re.sub("^# ", "", text, flags=re.M))
+        for code in re.findall("<pre>(.*?)</pre>", hint, re.S)
+    }
+    assert len(found) > 8
+    for code, name in found.items():
+        ast.parse(html.unescape(code).replace("…", "..."), name)
 
 
 def test_what_is_optional_says_so_in_its_heading_and_in_its_rating():

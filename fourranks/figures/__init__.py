@@ -16,6 +16,7 @@ _HOME = {
     "placements": "placements",
     "predicted": "prediction",
     "review": "review",
+    "scaled": "drawable",
     "schedule": "schedule",
 }
 
@@ -28,6 +29,7 @@ __all__ = [
     "placements",
     "predicted",
     "review",
+    "scaled",
     "schedule",
 ]  # noqa: F822
 

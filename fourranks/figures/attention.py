@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from matplotlib.patches import Rectangle
@@ -11,7 +12,9 @@ from ..views.style import FAINT_INK, INK, PAPER, Figure, rank_colour, tint
 
 _CELL = 0.36  # inches
 _MARGIN = 0.65  # for the names of the axes, on the left and below
-_HEAD = 0.45
+_HEAD = 0.45  # for a title of one line
+_LINE = 0.16  # for each further line
+_CHARACTER = 0.074  # of a title, a little more than the average
 _STRONGEST = 0.85  # of the colour, for a weight of 1
 
 
@@ -23,7 +26,9 @@ def attention_weights(weights: Sequence[Sequence[float]], title: str = "") -> Fi
         title: a headline.
     """
     size = len(weights)
-    width, height = size * _CELL + 2 * _MARGIN, size * _CELL + _MARGIN + _HEAD
+    width = size * _CELL + 2 * _MARGIN
+    headline = textwrap.wrap(title, int((width - _MARGIN) / _CHARACTER))
+    height = size * _CELL + _MARGIN + _HEAD + _LINE * max(0, len(headline) - 1)
     figure = Figure(width, height)
     most = [
         f"token {row} looks most at token {max(range(size), key=own.__getitem__)}"
@@ -46,5 +51,5 @@ def attention_weights(weights: Sequence[Sequence[float]], title: str = "") -> Fi
         axis.label.set(color=FAINT_INK, fontsize=8.5)
     axes.tick_params(length=0, labelsize=8, colors=FAINT_INK)
     axes.spines[:].set_visible(False)
-    axes.set_title(title, loc="left", color=INK, fontsize=9.5)
+    axes.set_title("\n".join(headline), loc="left", color=INK, fontsize=9.5)
     return figure

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 
 _ADVICE = "Write a number without a unit, such as 40."
@@ -30,6 +30,12 @@ def drawable(answer: object, about: str = "") -> float | None:
     return None
 
 
+def scaled(answer: object, unit: float) -> float | None:
+    """Return a prediction of how many times `unit` something is, in that unit; None as `drawable` does."""
+    number = drawable(answer)
+    return None if number is None else number * unit
+
+
 def all_drawable(answers: object, names: Iterable[str]) -> dict[str, float]:
     """Return the predictions for these names that are finite numbers, with a message for each other one."""
     if answers is None:
@@ -45,9 +51,14 @@ def _form(names: Iterable[str]) -> str:
     return "{" + ", ".join(f'"{name}": 40' for name in names) + "}"
 
 
-def _short(answer: object) -> str:
+def written(answer: object, style: Callable[[object], str] = str) -> str:
+    """Return an answer as text, whatever it is; `style` is `str` or `repr`."""
     try:
-        text = repr(answer)
+        return style(answer)
     except ValueError:  # Python does not write out integers of thousands of digits
-        text = "a huge number"
+        return "a huge number"
+
+
+def _short(answer: object) -> str:
+    text = written(answer, repr)
     return textwrap.shorten(text, _LONGEST, placeholder=" …") if " " in text else text[:_LONGEST]

@@ -6,12 +6,13 @@ soon as its truth is known; at the end of the lecture `review` shows them. All a
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+from .drawable import written
 from .journal import Journal
 from .questions import asked_in
 
@@ -65,12 +66,18 @@ def begin(topic: str) -> None:
         print(f"{number}. (lecture {question.topic}) {question.text}")
 
 
-def answers(given: Sequence[object] = ()) -> None:
+def answers(given: object = ()) -> None:
     """Print the answers to the questions of `begin`, each beside the reader's own where there is one."""
+    own = given if isinstance(given, list | tuple) else ()
+    if given is not None and own is not given:
+        print("Your answers have lost their brackets. Keep them: [640, 6, None]")
     for number, question in enumerate(asked_in(_topic), 1):
-        own = given[number - 1] if len(given) >= number else None
-        said = "" if own is None else f"you said: {own}   "
+        said = f"you said: {written(own[number - 1])}   " if _has(own, number) else ""
         print(f"{number}. {said}{question.answer}")
+
+
+def _has(own: list[object] | tuple[object, ...], number: int) -> bool:
+    return len(own) >= number and own[number - 1] is not None
 
 
 def note(about: str, answer: object, truth: object) -> None:
@@ -79,8 +86,17 @@ def note(about: str, answer: object, truth: object) -> None:
     Outside of a lecture, before `begin`, nothing is noted.
     """
     if _topic and answer is not None:
-        record = {"topic": _topic, "about": about, "answer": answer, "truth": truth}
+        record = {"topic": _topic, "about": about, "answer": _storable(answer), "truth": truth}
         _journal.keep(f"{_topic}: {about}", record)
+
+
+def _storable(answer: object) -> object:
+    """Return the answer, or its text if JSON cannot hold it."""
+    try:
+        json.dumps(answer, default=str)
+    except (TypeError, ValueError):
+        return written(answer)
+    return answer
 
 
 def guesses() -> tuple[list[Guess], list[Guess]]:

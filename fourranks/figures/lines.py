@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 
 from ..views.picture import in_words
 from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, Keywords
+from .drawable import drawable
 
 Line: TypeAlias = Sequence[float] | tuple[Sequence[float], Sequence[float]]
 
@@ -36,6 +37,7 @@ def curves(
     log: bool = False,
     top: float | None = None,
     marks: Mapping[float, str] | None = None,
+    yours: float | None = None,
 ) -> Figure:
     """Draw up to eight lines and their names.
 
@@ -46,15 +48,18 @@ def curves(
         log: whether the y axis is logarithmic.
         top: what lies above is cut off, for instance of a run that diverges.
         marks: names of places on the x axis, each with a vertical line and above the axes.
+        yours: the place that the reader predicted, likewise; None is not drawn.
     """
     if len(lines) > len(_LOOKS):
         raise ValueError(f"{len(lines)} lines cannot be told apart; draw at most {len(_LOOKS)}")
+    guess = drawable(yours)
+    marks = dict(marks or {}) | ({} if guess is None else {guess: "your prediction"})
     figure = Figure(7.5, 3.1)
     told = [
         f"{name} from {values[0]:.3g} to {values[-1]:.3g}" for name, values in _values(lines) if len(values)
     ]
     figure.alt = in_words(
-        title or f"{y} by {x}", [*told, *[f"{name} at {at:g}" for at, name in (marks or {}).items()]]
+        title or f"{y} by {x}", [*told, *[f"{name} at {at:g}" for at, name in marks.items()]]
     )
     axes = figure.add_axes((0.1, 0.17, 0.58, _HEIGHT), facecolor=PAPER)
     for (name, line), look in zip(lines.items(), _LOOKS, strict=False):
@@ -63,7 +68,7 @@ def curves(
     axes.set_yscale("log" if log else "linear")
     if top is not None:
         axes.set_ylim(top=top)
-    rows = _mark(axes, marks or {})
+    rows = _mark(axes, marks)
     _style(axes, x, y, title, 72 * figure.get_figheight() * rows * _ROW)
     axes.legend(loc="center left", bbox_to_anchor=(1.02, 0.5), frameon=False, fontsize=8.5, labelcolor=INK)
     return figure

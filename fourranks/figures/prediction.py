@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from ..views.picture import in_words
 from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, Keywords
-from .drawable import all_drawable
+from .drawable import all_drawable, written
 from .ledger import note
 
 _BAR_COLOURS = ("#9fb3c8", "#e3c08f", "#8fb8a4", "#b9a3cc")  # not those of ranks
@@ -31,17 +31,23 @@ _YOURS: Keywords = {
 }
 
 
-def predicted(*answers: object, about: str = "", was: object = None) -> str:
+def predicted(*answers: object, of: object = None, about: str = "", was: object = None) -> str:
     """Return the reader's answers in words, to stand before what was found; "" if there are none yet.
 
     Args:
+        of: which entry of answers with names is meant; an answer that has lost its names stands for all.
         about: what an answer is about, to note it in the ledger.
         was: what was found.
     """
+    answers = tuple(_entry(answer, of) for answer in answers)
     for answer in answers if about else ():
         note(about, answer, was)
     given = [part for part in map(_given_part, answers) if part is not None and part != {}]
-    return f"you predicted: {', '.join(map(str, given))}   " if given else ""
+    return f"you predicted: {', '.join(map(written, given))}   " if given else ""
+
+
+def _entry(answer: object, name: object) -> object:
+    return answer.get(name) if name is not None and isinstance(answer, Mapping) else answer
 
 
 def _given_part(answer: object) -> object:

@@ -416,8 +416,9 @@ check.measure_copy_bandwidth(measure_copy_bandwidth, num_bytes=(1, 4099, 30_000_
 # | shard | 0.25 GB, and 2 GB while it is used | 7/8 · 2 GB / 450 GB/s ≈ 3.9 ms |
 # | recompute | only the inputs, which are there anyway | 10¹³ / (0.5 · 989e12) ≈ 20 ms |
 #
-# Keep it while it fits. If it does not, sharding is the cheaper way inside a node: NVLink is fast in comparison with the arithmetic that it saves. And part of both can be hidden behind other work, on
-# condition that a link or the tensor cores are idle meanwhile.
+# Keep it while it fits. If it does not, sharding is the cheaper way inside a node: NVLink is fast in
+# comparison with the arithmetic that it saves. Part of either can be hidden behind other work, if a link or
+# the tensor cores are idle at that time.
 #
 # In 8 different nodes a GPU has a NIC of 50 GB/s: gathering takes 7/8 · 2 GB / 50 GB/s = 35 ms, more than the 20 ms of recomputing. Now recomputing wins. The order of the plans follows from the ratio of
 # link speed to arithmetic, not from the plans themselves.

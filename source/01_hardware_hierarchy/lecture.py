@@ -42,7 +42,7 @@
 import fourranks
 from fourranks import hardware
 from fourranks.doctor import topology
-from fourranks.figures import compare, finding, ledger, predicted, published, review
+from fourranks.figures import compare, finding, ledger, predicted, published, review, scaled
 from fourranks.figures.machine import copies, ladder, roofline
 from fourranks.figures.machine import topology as draw_topology
 
@@ -85,9 +85,9 @@ gpt3 = {"years": None, "GPUs": None}  # your predictions
 h100 = published.GPUS["H100 SXM"]
 seconds = 6 * 175e9 * 300e9 / (0.5 * h100.bf16_flops)
 years, gpus = seconds / (365 * 86400), 16 * 175e9 / h100.hbm_bytes
-print(f"years: {predicted(gpt3['years'], about='years for GPT-3 on one GPU', was=years)}it is {years:.0f}")
+print(f"years: {predicted(gpt3, of='years', about='years for GPT-3 on one GPU', was=years)}it is {years:.0f}")
 print(
-    f"GPUs:  {predicted(gpt3['GPUs'], about='GPUs to hold GPT-3', was=gpus)}it is {gpus:.0f}, before a single activation"
+    f"GPUs:  {predicted(gpt3, of='GPUs', about='GPUs to hold GPT-3', was=gpus)}it is {gpus:.0f}, before a single activation"
 )
 
 # %% [markdown]
@@ -202,7 +202,7 @@ def settle():
 
 
 def seconds(run, repeats=7):
-    """The shortest of some runs; the first one, which warms up, does not count."""
+    """Return the shortest of some runs; the first one warms up and does not count."""
     times = []
     for _ in range(1 + repeats):
         start = time.perf_counter()
@@ -215,7 +215,7 @@ def seconds(run, repeats=7):
 # %%
 # %%ranks
 def copies_of(nbytes):
-    """A call that copies a piece many times, touching `nbytes`: one half is read, one written. And bytes a call."""
+    """A call that copies a piece many times, half of `nbytes` read and half written; and its bytes."""
     numel, shift = nbytes // 8, 16
     rows = max(1, 2**22 // nbytes)  # copies in one call, each written 64 bytes further on than the one before
     source = torch.ones(numel, device=device).expand(rows, numel)
@@ -247,8 +247,7 @@ print(f"{predicted(cache_over_memory, about='caches over memory', was=faster)}me
 
 on_gpus = world.pull("device.type")[0] == "cuda"
 caches = {"L2": int(h100.l2_bytes)} if on_gpus else hardware.caches()
-guess = None if cache_over_memory is None else memory * cache_over_memory
-copies({"rank 0 alone": alone}, caches, guess, "Copies by rank 0 of this machine")
+copies({"rank 0 alone": alone}, caches, scaled(cache_over_memory, memory), "Copies by rank 0 of this machine")
 
 # %% [markdown]
 # The curve is a staircase, and each step is a cache that has become too small: the dotted lines are the sizes
@@ -368,7 +367,7 @@ peak = max(
 )
 batches = [2**exponent for exponent in range(10)]
 climb = {intensity(batch, 4096, 4096): matmul_flops(batch, 4096, 4096, repeats=9) for batch in batches}
-peak = max(peak, *climb.values())  # whatever was fastest: a roof is what the machine can do
+peak = max(peak, *climb.values())  # the fastest run: a roof is what the machine can do
 kind = str(dtype).removeprefix("torch.")
 
 # %%
@@ -530,7 +529,7 @@ print(f"arithmetic takes {arithmetic:.2f} ms")
 for tile in (1, 32, largest):
     traffic = 1000 * 2 * 2 * n**3 / tile / h100.hbm_bandwidth
     print(
-        f"tiles of {tile:3}: {predicted(tiles_ms.get(tile), about=f'ms of traffic, tiles of {tile}', was=traffic)}traffic takes {traffic:7.2f} ms, so the limit is {'traffic' if traffic > arithmetic else 'arithmetic'}"
+        f"tiles of {tile:3}: {predicted(tiles_ms, of=tile, about=f'ms of traffic, tiles of {tile}', was=traffic)}traffic takes {traffic:7.2f} ms, so the limit is {'traffic' if traffic > arithmetic else 'arithmetic'}"
     )
 
 # %% [markdown]
@@ -586,7 +585,7 @@ GIGABIT_ETHERNET = 125e6  # bytes per second
 
 
 def relay(message, pieces, last):
-    """From rank to rank, up to rank `last`: each passes on a piece as soon as it has it."""
+    """Send pieces from rank to rank, up to rank `last`; each passes a piece on as soon as it has it."""
     under_way = []
     for piece in message.chunk(pieces) if rank <= last else []:
         if rank > 0:
@@ -809,8 +808,8 @@ for name, plan in {
     plans[name] = 1000 * seconds(plan)
 
 # %%
-slowest = {name: max(plans[name] for plans in world.pull("plans")) for name in plan_ms}
 held = {"replicate": 4.0, "shard": 1.0, "recompute": 0.0}
+slowest = {name: max(plans[name] for plans in world.pull("plans")) for name in held}
 print("MiB held on each rank in the meantime:", held)
 compare(
     slowest,

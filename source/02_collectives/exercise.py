@@ -571,12 +571,13 @@ check.ring_all_reduce(ring_all_reduce, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 # What counts is not the sum over all links but the busiest one. In reduce and broadcast, rank 0's link carries most of the bytes while the others stand
 # idle. In the ring every rank sends in every step, so all N links work all the time and share the bytes evenly.
 #
-# - Rank 0 one after another: it receives (N − 1)·S and then sends (N − 1)·S: 2·(N − 1)·S/B = 6 S/B for N = 4.
+# - Rank 0 serves one rank after another: it receives (N − 1)·S and then sends (N − 1)·S: 2·(N − 1)·S/B = 6
+#   S/B for N = 4.
 # - Trees: ⌈log₂ N⌉ rounds of S bytes, twice: 2·⌈log₂ N⌉·S/B = 4 S/B.
 # - Ring: 2·(N − 1) steps of S/N bytes: 2·(N − 1)/N·S/B = 1.5 S/B, and never more than 2 S/B however large N is.
 #
-# For small tensors latency decides: the ring takes 2·(N − 1) steps one after another, the trees 2·⌈log₂ N⌉. Many ranks and few bytes are a
-# case for the tree.
+# For small tensors latency decides: the ring takes 2·(N − 1) steps one after another, the trees 2·⌈log₂ N⌉.
+# So many ranks and few bytes call for the tree.
 # <!-- END SOLUTION -->
 
 # %% [markdown]

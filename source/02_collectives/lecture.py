@@ -153,7 +153,7 @@ after
 
 # %%
 def picture(title):
-    """Who held `before` and who holds `after`, pulled from the ranks."""
+    """Pull from the ranks which values they held `before` and hold `after`."""
     world = fourranks.world()
     backend = {"gloo": "Gloo", "nccl": "NCCL"}[world.backend]
     title = f"{title}, {backend}, {world.world_size} ranks"

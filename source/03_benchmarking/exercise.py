@@ -169,7 +169,7 @@ check.benchmark(benchmark, world_sizes=(2, 3, 8), seed=3301)
 # **Answer to question 1**
 #
 # <!-- BEGIN SOLUTION -->
-# Two points each, one for the line and one for what tells it and the time:
+# Two points each, one for the missing line, one for the evidence and the time:
 #
 # A. No synchronize before the second reading. Sixteen times the bytes take the same 12 µs: that is what it takes to queue a kernel. 1 GiB in
 #    12 µs would be 90 TB/s, 200 times the link. The time of the operation is not in these numbers at all; by the link, 1 GiB takes at least
@@ -394,11 +394,12 @@ check.audit(audit, world_sizes=(2, 3, 5, 64), seed=3308)
 # (a) 3 points. All-reduce: S is the tensor, 367 GB/s is right. All-to-all: S is a rank's whole input, which is what was counted: 360. All-gather: S
 # is a rank's whole *output*, eight times its own tensor; 8 · 45 = 360 GB/s. So only the all-gather is wrong, by N = 8.
 #
-# (b) 3 points. Half of the all-reduce's time, about 2.6 ms for S = 1 GiB. The blog gathered S = 8 GiB in 20.9 ms, so 1 GiB takes about 20.9 / 8 = 2.61 ms: just half of 5.12.
+# (b) 3 points. Half of the all-reduce's time, about 2.6 ms for S = 1 GiB. The blog gathered S = 8 GiB in 20.9
+# ms, so 1 GiB takes about 20.9 / 8 = 2.61 ms: about half of 5.12.
 #
 # (c) 2 points. Run the all-gather with an eighth of the input, so that its output is 1 GiB: it takes an eighth of the time, and busbw is the same. (Or run
-# nccl-tests' all_gather_perf.) On Gloo a reduce-scatter is an all-reduce and a copy, so that it really takes as long as the whole: it
-# would show a gap that has to do with the library and not with the machine.
+# nccl-tests' all_gather_perf.) On Gloo a reduce-scatter is an all-reduce and a copy, so there it does take as
+# long as a whole all-reduce: that gap comes from the library, not from the machine.
 # <!-- END SOLUTION -->
 
 # %% [markdown]

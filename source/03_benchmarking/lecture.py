@@ -78,7 +78,7 @@ first_over_typical = None  # your prediction: a factor
 # %%ranks
 import time
 
-group = dist.new_group()  # one that has never been used, as at the start of a training
+group = dist.new_group()  # a group that has never been used, as at the start of training
 fresh = torch.empty(10_000_000, device=device)  # memory that was never touched
 seconds = []
 for _ in range(12):
@@ -218,7 +218,7 @@ for call in range(33):
     seconds.append(time.perf_counter() - start)
 
 # %%
-all_33 = list(map(max, *world.pull("seconds")))  # of each call the slowest rank
+all_33 = list(map(max, *world.pull("seconds")))  # the slowest rank of each call
 other_30 = [t for call, t in enumerate(all_33) if call not in (5, 15, 25)]
 factors = {
     "mean": statistics.mean(all_33) / statistics.mean(other_30),
@@ -763,7 +763,7 @@ lie_factors = {  # your predictions
 # %%
 # %%ranks
 def clock(run, meet=True):
-    """This rank's seconds of one call, with a barrier before it or without."""
+    """Return this rank's seconds of one call, with or without a barrier before it."""
     time.sleep(0.030 * rank)
     synchronize(device)
     if meet:
@@ -778,7 +778,7 @@ def finished(run):
     synchronize(device)
 
 
-group = dist.new_group()  # one that has never been used
+group = dist.new_group()  # a group that has never been used
 z = torch.empty(10_000_000, device=device)  # 40 MB, never touched
 
 

@@ -501,11 +501,13 @@ check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel, world_
 #   backward ends: **3.1 ms**.
 # - A single bucket: nothing overlaps; 0.5 + 41.9 = **42.4 ms**.
 #
-# Lower limit: the latency must be small beside S / bandwidth, and a bucket must be through before the next is ready. Upper limit: what is
-# left after backward is at least the time of the last bucket, and few buckets mean a late start.
+# Lower limit: the latency must be small beside S / bandwidth, and a bucket must be finished before the next
+# one is ready. Upper limit: what is left after backward is at least the time of the last bucket, and few
+# buckets mean a late start.
 #
 # Twice the batch means 200 ms of backward and the same bytes. The first case gains most: 242 − 200 leaves about 43 ms of the 142. The
-# second has nothing left to gain, and the third starts after backward whatever that takes: its 42.4 ms stay, only their share of the step becomes smaller.
+# second has nothing left to gain, and the third starts only after backward, however long that takes: its 42.4
+# ms stay, as a smaller share of the step.
 # <!-- END SOLUTION -->
 
 # %% [markdown]

@@ -34,7 +34,7 @@
 # %%
 # %load_ext fourranks
 import fourranks
-from fourranks.figures import compare, curves, finding, ledger, predicted, review
+from fourranks.figures import compare, curves, finding, ledger, predicted, review, scaled
 from fourranks.trace.bandwidth import busbw_factor
 
 # %ranks start
@@ -139,17 +139,18 @@ step_and_zero(mean)
 
 # %%
 world = fourranks.world()
-measured = dict(zip(w1, world.pull("[each[0].item(), both[0].item(), mean[0].item()]", [0])[0], strict=True))
+found = world.pull("[each[0].item(), both[0].item(), mean[0].item()]", [0])[0]
 by_hand = {
     "a step for each": 0.773 + 0.001 * (115.8360 + 67.5029),
     "accumulated": 0.773 + 0.001 * (115.8360 + 74.2600),
     "accumulated, halved": 0.773 + 0.001 * (115.8360 + 74.2600) / 2,
 }
+measured = dict(zip(by_hand, found, strict=True))
 compare(measured, by_hand, w1, title="w1 after two houses")
 
 # %% [markdown]
-# - **A step for each**: the second gradient is taken at the new weights, and is smaller: −67.5 against −74.3.
-#   Its y is 5.2497; the slides with this example, of CS229S, print 5.249.
+# - **A step for each**: the second gradient is taken at the new weights, and is smaller: −67.5 against
+#   −74.3. Its y is 5.2497; the slides from which this example comes print 5.249.
 # - **Accumulated**: both gradients are taken at the old weights, and −115.8 − 74.3 = −190.1.
 # - The slides stop there. But a batch's loss is normally the *mean* over its examples, so the accumulated step is twice as long as the
 #   step of a batch of two. **Divide each microbatch's loss by the number of microbatches**, and accumulation is exactly a larger batch:
@@ -182,7 +183,7 @@ batch = torch.randn(128, 1024).to(device)
 
 
 # %% [markdown]
-# Here is data parallelism, complete. Only the numbered lines are missing in a program for a single process:
+# Here is data parallelism, complete. A program for a single process is the same without the numbered lines:
 
 
 # %%
@@ -226,7 +227,7 @@ for name, expression in what.items():
     first, *others = world.pull(expression)
     same = all(other.equal(first) for other in others)
     print(
-        f"{name:10}  {predicted(equal_on_all_ranks[name], about=f'{name} are equal', was=same)}measured: {same}"
+        f"{name:10}  {predicted(equal_on_all_ranks, of=name, about=f'{name} are equal', was=same)}measured: {same}"
     )
 
 # %% [markdown]
@@ -353,13 +354,13 @@ print(f"mean of all: {predicted(mean_of_all, about='mean of all', was=mean_of_fo
 # %% [markdown]
 # ## 4. When to communicate
 #
-# In `data_parallel_step` the links are idle during the backward pass, and the processors are idle during the
-# all-reduces. But the *last* layer's gradient is the first to be ready, and could be sent while earlier
+# In `data_parallel_step` the links are idle during the backward pass, and the processors are idle during
+# the all-reduces. But the *last* layer's gradient is the first to be ready, and could be sent while earlier
 # layers are still computing. A laptop needs some help to show that well. With fewer cores than ranks,
 # computation and Gloo's additions compete for the same cores, and overlap cannot gain much. With a GPU they
-# do not compete, since the GPU computes while the CPU has nothing to do. So here each layer also *waits* 5 ms
-# in the forward pass and twice as long in the backward pass, as a CPU waits for its GPU. In the timelines of
-# this section "computes" is mostly this imitated computation; the messages are real.
+# do not compete, since the GPU computes while the CPU has nothing to do. So here each layer also *waits* 5
+# ms in the forward pass and twice as long in the backward pass, as a CPU waits for its GPU. In the
+# timelines of this section "computing" is mostly this imitated computation; the messages are real.
 #
 # We put the waiting into the model as a `torch.autograd.Function`. That is an operation of your own, for
 # which you write both directions. `forward` gets the inputs and returns the output; `backward` gets the
@@ -372,7 +373,7 @@ import time
 
 
 class OnAnotherChip(torch.autograd.Function):
-    """Passes everything on, after the time that an accelerator would compute."""
+    """Passes everything on, after the time that an accelerator would take."""
 
     @staticmethod
     def forward(ctx, x):
@@ -422,7 +423,7 @@ naive()  # first calls are slower
 
 # %%
 def timeline_of(expression, title):
-    """What the ranks do meanwhile; the legend says that they pretend."""
+    """Draw what the ranks do in this time; the legend says that they only pretend to compute."""
     with world.trace() as trace:
         world.execute(expression)
     return trace.timeline(title, computing="computing: pretended, asleep")
@@ -486,7 +487,7 @@ def bucketed():
     ddp_model(few_rows).square().mean().backward()
 
 
-for _ in range(2):  # it arranges its buckets anew after the first step
+for _ in range(2):  # it rearranges its buckets after the first step
     bucketed()
 
 # %%
@@ -554,8 +555,8 @@ for name, share in hidden.items():
 # | one GPU, one card of 50 GB/s | 50 GB/s | 9,900 |
 # | eight GPUs, eight cards of 50 GB/s | 400 GB/s | 1,240 |
 #
-# In practice busbw reaches some 80 to 95 percent of that, and so you need accordingly more tokens. With fewer
-# tokens, overlap cannot hide everything, and you have to communicate less: see section 10.
+# In practice busbw reaches some 80 to 95 percent of that, and so you need proportionally more tokens. With
+# fewer tokens, overlap cannot hide everything, and you have to communicate less: see section 10.
 
 # %% [markdown]
 # ### Which buckets?
@@ -572,16 +573,16 @@ all_reduces = {"iteration 1": None, "iteration 2": None, "iteration 3": None}  #
 large = DistributedDataParallel(mlp(layers=8))
 
 # %%
-for iteration in all_reduces:
+for iteration in ("iteration 1", "iteration 2", "iteration 3"):
     with world.trace() as trace:
         world.execute("large(mine).square().mean().backward()")
     mebibytes = [f"{call.nbytes / 2**20:.2f}" for call in trace.calls[0] if call.op == "all_reduce"]
     print(
-        f"{iteration}: {predicted(all_reduces[iteration], about=f'all-reduces in {iteration}', was=len(mebibytes))}all-reduced MiB: {', '.join(mebibytes)}"
+        f"{iteration}: {predicted(all_reduces, of=iteration, about=f'all-reduces in {iteration}', was=len(mebibytes))}all-reduced MiB: {', '.join(mebibytes)}"
     )
 
 # %% [markdown]
-# The slides say "equal buckets of 25 MB". What we see:
+# You may read that DDP makes "equal buckets of 25 MB". What we see:
 #
 # - **Iteration 1 has a single bucket with all gradients.** DDP does not know yet in which order gradients
 #   will become ready. It records the order, and rebuilds its buckets after the first iteration, last layer
@@ -619,7 +620,7 @@ spent = {"one by one": milliseconds(one_by_one, 3), "one bucket": milliseconds(o
 
 # %%
 spent = world.pull("spent")[0]
-yours = {"one by one": times_longer and times_longer * spent["one bucket"]}
+yours = {"one by one": scaled(times_longer, spent["one bucket"])}
 compare(spent, None, yours, "ms", "200 gradients of 1 KiB")
 
 # %% [markdown]
@@ -627,7 +628,7 @@ compare(spent, None, yours, "ms", "200 gradients of 1 KiB")
 # hand, start late and leave nothing to overlap: 25 MiB is a compromise.
 
 # %% [markdown]
-# ### And when not to
+# ### When not to all-reduce
 #
 # DDP all-reduces in *every* backward pass. When gradients accumulate over four microbatches, three of those
 # all-reduces are unnecessary. `model.no_sync()` turns them off.
@@ -659,8 +660,9 @@ def accumulate(around_forward, around_backward):
 accumulate(False, False)
 
 # %%
+inside = {"nothing": "False, False", "backward": "False, True", "forward, backward": "True, True"}
 counted = {}
-for name, arguments in zip(syncs, ["False, False", "False, True", "True, True"], strict=True):
+for name, arguments in inside.items():
     with world.trace() as trace:
         world.execute(f"accumulate({arguments})")
     counted[name] = sum(call.op == "all_reduce" for call in trace.calls[0])
@@ -706,7 +708,7 @@ def test_loss(w):
 # %%
 # %%ranks
 def gradient(w):
-    """One minibatch's; rank 3 is a straggler."""
+    """The gradient of one minibatch; rank 3 is a straggler."""
     time.sleep(0.016 if rank == 3 else 0.004)
     x, y = rows_of(own)
     return x.T @ (x @ w - y) / len(y)
@@ -728,15 +730,17 @@ def bsp(lr, updates):
 def serve(lr, updates):
     """Rank 0: apply each gradient as it comes; returns (seconds, loss, staleness) after each."""
     w, g, curve, begun = torch.zeros(16), torch.zeros(16), [], time.perf_counter()
-    fetched = dict.fromkeys((1, 2, 3), 0)  # at which update each worker got its weights
+    fetched = dict.fromkeys((1, 2, 3), 0)  # the update after which each worker got its weights
     for update in range(updates):
-        worker = dist.recv(g, group=mail)  # from whoever is first
+        worker = dist.recv(g, group=mail)  # from the first worker that sends one
         w = w - lr * g
         curve.append((time.perf_counter() - begun, test_loss(w), update - fetched[worker]))
         fetched[worker] = update + 1
         dist.send(w, worker, group=mail)
     for _ in range(3):
-        dist.send(torch.full((16,), torch.nan), dist.recv(g, group=mail), group=mail)  # go home
+        dist.send(
+            torch.full((16,), torch.nan), dist.recv(g, group=mail), group=mail
+        )  # tells the worker to stop
     return curve
 
 
@@ -777,7 +781,7 @@ for name, curve in runs.items():
     above = max((n for n, loss in zip(*lines[name], strict=True) if not loss < 0.02), default=0)
     needed = above + each if above < 180 else "more than 180"
     print(
-        f"{name}: {curve[-1][0]:.2f} s, {predicted(gradients_needed[name], about=f'gradients needed, {name}', was=needed)}needed {needed}"
+        f"{name}: {curve[-1][0]:.2f} s, {predicted(gradients_needed, of=name, about=f'gradients needed, {name}', was=needed)}needed {needed}"
     )
 curves(lines, "gradients used", "loss", "BSP and ASP, three workers, one of them slow", log=True, top=100)
 
@@ -943,7 +947,7 @@ print(without, with_set_epoch)
 
 # %%
 orders = world.pull("[len(set(map(tuple, seen))) for seen in (without, with_set_epoch)]")[0]
-measured = dict(zip(different_orders, orders, strict=True))
+measured = dict(zip(("without set_epoch", "with set_epoch"), orders, strict=True))
 compare(measured, None, different_orders, "", "Orders that rank 0 sees in three epochs")
 
 # %% [markdown]
@@ -1119,14 +1123,14 @@ trace.table()
 # %%
 # %%ranks
 inputs = torch.randn(4, 1024, 4, 8, generator=torch.Generator().manual_seed(2))
-inputs[range(4), :, range(4)] *= 4  # of rank r's rows the features 8r to 8r + 7
+inputs[range(4), :, range(4)] *= 4  # features 8r to 8r + 7 of rank r's rows
 inputs = inputs.view(4096, 32).to(device)
 teacher = torch.randn(32, 8, generator=torch.Generator().manual_seed(3)).to(device)
 targets = torch.tanh(inputs @ teacher).sum(1, keepdim=True) / 2
 
 
 class Largest:
-    """Averages the largest entries of the ranks' gradients; with `memory` the rest comes later.
+    """Average the largest entries of the ranks' gradients; `memory` keeps the rest for the next step.
 
     It sends zeros in the place of the others: training goes as with top-k, and the bytes are an all-reduce's.
     """
@@ -1174,7 +1178,7 @@ def train_every_step(average, steps=200):
 # %%
 # %%ranks
 def train_in_rounds(lr, momentum, steps=200, H=10):
-    """Local SGD is the outer optimizer with lr 1 and no momentum; DiLoCo has more of both."""
+    """Train in rounds: local SGD has an outer lr of 1 and no momentum, DiLoCo other values of both."""
     model, curve = student(), []
     shared = nn.utils.parameters_to_vector(model.parameters()).detach()
     outer = torch.optim.SGD([shared], lr, momentum, nesterov=momentum > 0)
@@ -1262,7 +1266,7 @@ def save(path, model, optimizer, step):
     if dist.get_rank() == 0:
         state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "step": step}
         torch.save(state, f"{path}.partial")
-        os.replace(f"{path}.partial", path)  # whoever dies in between leaves the older one
+        os.replace(f"{path}.partial", path)  # a rank that dies before this leaves the older file
 
 
 def load(path, model, optimizer):
@@ -1286,7 +1290,7 @@ def training_loss(model, step, device):
     sampler = DistributedSampler(range(256))
     sampler.set_epoch(step // 16)
     rows = list(sampler)[4 * (step % 16) :][:4]
-    torch.manual_seed(1000 * step + dist.get_rank())  # for dropout: known from the step, so nothing to save
+    torch.manual_seed(1000 * step + dist.get_rank())  # dropout follows from the step: nothing to save
     return (model(x[rows].to(device)) - x[rows].sin().sum(1, keepdim=True).to(device)).square().mean()
 
 

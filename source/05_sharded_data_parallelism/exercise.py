@@ -343,9 +343,10 @@ check.sharded_optimizer(ShardedOptimizer, world_sizes=(2, 3, 5, 8), seed=2502)
 # <details><summary>Hint 2: the skeleton</summary>
 # <pre>hook       as in topic 04
 # _reduce    wait for the oldest reduces until one is left in flight; start this one, keep (parameter, handle)
-# in a deque _settle    for each that is waited for: where this rank is not the owner, parameter.grad = None
-# finish     zeros for what is missing; reduce; wait for all; begin anew</pre> So there is always one in
-# flight while backward computes, and there are never many.
+#            in a deque
+# _settle    for each that is waited for: where this rank is not the owner, parameter.grad = None
+# finish     zeros for what is missing; reduce; wait for all; begin anew</pre>
+# So there is always one in flight while backward computes, and there are never many.
 # </details>
 # <details><summary>Hint 3: a part of the solution</summary>
 # <pre>work = dist.reduce(parameter.grad, group_dst=self._owner[parameter], op=dist.ReduceOp.AVG,
@@ -470,9 +471,11 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 #
 # <!-- BEGIN SOLUTION -->
 # The all-reduce of the gradients costs 2P and the broadcast of the new parameters P: 3P, more than data parallelism alone. An all-reduce is a reduce-scatter and an all-gather, and the second
-# half brings every averaged gradient to every rank, although only its owner will read it. That half is what nobody needs. A reduce (or reduce-scatter) to the owners, P, and the
-# parameters on the way back, P, are 2P: the parameters' all-gather takes the place of the gradients'. That is what ZeRO-1 does in the paper; and once the other ranks get no
-# averaged gradient, they have no reason to keep their own, so that ZeRO-2's smaller memory is free.
+# half brings every averaged gradient to every rank, although only its owner will read it. That half is
+# unnecessary. A reduce (or reduce-scatter) to the owners, P, and the parameters on the way back, P, are 2P:
+# the parameters' all-gather takes the place of the gradients'. That is what ZeRO-1 does in the paper; and
+# once the other ranks get no averaged gradient, they have no reason to keep their own, so ZeRO-2 saves their
+# memory at no cost.
 #
 # With 8 microbatches he has two choices. Either each microbatch's gradients are reduced to their owners, who add them up: gradients stay an N-th, but a step sends 8P + P instead of
 # 2P (9P against 2P in data parallelism with `no_sync`). Or the ranks add up locally and reduce once, after the last microbatch: 2P, but every rank holds all gradients until then, which is what ZeRO-2 wanted to avoid;
@@ -711,10 +714,13 @@ check.sharded_parameter(ShardedParameter, world_sizes=(2, 3, 5, 8), seed=2505)
 # </details>
 # <details><summary>Hint 3: a part of the solution</summary>
 # <pre>def _replace(self, module, name, parameter, sharded):
-#     if sharded is not None: setattr(module, name, sharded.shard) on_access(module, name, lambda:
-#     self._gathered(sharded)) elif self.compute_dtype is not None: on_access(module, name, lambda:
-#     parameter.to(self.compute_dtype))</pre> Modules read <code>self.weight</code> more than once;
-#     <code>_gathered</code> returns the same tensor until the hook frees it.
+#     if sharded is not None:
+#         setattr(module, name, sharded.shard)
+#         on_access(module, name, lambda: self._gathered(sharded))
+#     elif self.compute_dtype is not None:
+#         on_access(module, name, lambda: parameter.to(self.compute_dtype))</pre>
+# Modules read <code>self.weight</code> more than once; <code>_gathered</code> returns the same tensor until
+# the hook frees it.
 # </details>
 
 
@@ -876,9 +882,9 @@ check.sharded_module(ShardedModule, world_sizes=(2, 3, 8), seed=2506)
 # <details><summary>Hint 3: a part of the solution</summary>
 # <code>F.linear</code> saves <code>weight.t()</code>, a view. A view shares the memory of its tensor:
 # <pre>if full.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
-#     return sharded, tensor.size(), tensor.stride(), tensor.storage_offset()</pre> and
-#     <code>sharded.gathered().as_strided(size, stride, offset)</code> is the same view of the parameter that
-#     was gathered again.
+#     return sharded, tensor.size(), tensor.stride(), tensor.storage_offset()</pre>
+# and <code>sharded.gathered().as_strided(size, stride, offset)</code> is the same view of the parameter that
+# was gathered again.
 # </details>
 
 
@@ -943,7 +949,7 @@ check.fully_sharded_data_parallel(FullyShardedDataParallel, world_sizes=(2, 3, 5
 # </details>
 # <details><summary>Hint 2: the skeleton</summary>
 # <pre>class Order:
-#     def restart(self): ...            # at the begin of a step: nothing was needed yet
+#     def restart(self): ...            # at the beginning of a step: nothing was needed yet
 #     def prefetch_after(self, sharded):  # note that it came after the latest; start what came after it last time</pre>
 # Override <code>forward</code> (restart both orders), what gathers a parameter when it is read first and <code>_unpack</code> (prefetch),
 # and <code>finish_gradient_synchronization</code>.
@@ -1065,8 +1071,12 @@ check.prefetching_fully_sharded_data_parallel(
 #
 # <!-- BEGIN SOLUTION -->
 # All-gather in forward, all-gather in backward, reduce-scatter: 3 · P elements of 2 bytes, times (N − 1)/N, which is nearly 1: 6P bytes, in 6P / B seconds. The computation
-# takes 6PT / F. It is the longer of the two when T ≥ F / B. (a) 495 · 10¹² / 50 · 10⁹ ≈ **9,900 tokens** on each GPU. (b) Each card has to bring only an eighth of the bytes into the node, and NVLink hands them on: up to B = 8 · 50 = 400 GB/s for each GPU, about **1,240 tokens**. (c) 450 GB/s: about **1,100**. The size of the model cancels out: both sides grow
-# with P. So what decides is the batch on each GPU. (It is a lower limit: the first all-gather and the last reduce-scatter have nothing to hide behind, and overlap is never perfect.)
+# takes 6PT / F. It is the longer of the two when T ≥ F / B. (a) 495 · 10¹² / (50 · 10⁹) ≈ **9,900 tokens** on
+# each GPU. (b) Each card has to bring only an eighth of the bytes into the node, and NVLink hands them on: up
+# to B = 8 · 50 = 400 GB/s for each GPU, about **1,240 tokens**. (c) 450 GB/s: about **1,100**. The size of
+# the model cancels out: both sides grow with P. So what decides is the batch on each GPU. (It is a lower
+# limit: the first all-gather and the last reduce-scatter have nothing to hide behind, and overlap is never
+# perfect.)
 #
 # Kept parameters save the all-gather in backward: 2P of traffic, as much as data parallelism, so a third less. But at the end of forward each rank holds all parameters in full, in bfloat16 2P bytes, which
 # is what ZeRO-3 took away; gradients, master weights and moments stay sharded. In memory it is ZeRO-2. PyTorch's `fully_shard(…, reshard_after_forward=False)` does that, and it is the right choice where the 16-bit parameters fit

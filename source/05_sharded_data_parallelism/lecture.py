@@ -284,7 +284,7 @@ print(
 # %%
 # %%ranks
 class Stage2(Stage1):
-    """Of each gradient a rank keeps its part, from the moment that it is there."""
+    """A rank keeps its part of each gradient, and drops the rest as soon as the gradient is ready."""
 
     def __init__(self, model):
         super().__init__(model)
@@ -323,12 +323,12 @@ class Stage2(Stage1):
 # %%
 # %%ranks
 class ShardedLinear(torch.autograd.Function):
-    """x @ weight.T, of whose weight each rank keeps a part."""
+    """x @ weight.T; each rank keeps a part of the weight."""
 
     @staticmethod
     def forward(ctx, x, part):
         ctx.save_for_backward(x, part)
-        return x @ gathered(part).view(-1, x.shape[1]).T  # the whole weight is forgotten here
+        return x @ gathered(part).view(-1, x.shape[1]).T  # the whole weight is freed here
 
     @staticmethod
     def backward(ctx, gradient):
@@ -484,7 +484,7 @@ from fourranks.rank.allocations import Allocations
 
 
 def watched(build):
-    """MiB over ms on this rank, while a model is made and takes two steps; and the most, for each of the three."""
+    """Return MiB over ms on this rank while a model is made and takes two steps, and the peak of each."""
     with Allocations() as memory:
         memory.mark("making")
         stage = build()
@@ -576,7 +576,7 @@ print("\n".join(saved))
 # %%
 saved = world.pull("saved", [0])[0]
 weights = sum("weight" in each for each in saved)
-print(f"{predicted(*saved_tensors.values())}measured: {len(saved)} in all, of which {weights} of weights")
+print(f"{predicted(saved_tensors)}measured: {len(saved)} in all, of which {weights} of weights")
 
 # %% [markdown]
 # Each linear layer saves its input, to compute the weight's gradient from it, and each GELU saves its own
@@ -645,7 +645,7 @@ compare(measured, formula, kept_mib, "MiB", "Kept from forward to backward: 4 la
 # That is **prefetching**, and it turns ZeRO-3 into **FSDP**, "fully sharded data parallel".
 #
 # As in lecture 04, each layer also waits 5 ms in forward and 10 ms in backward, like a CPU whose GPU
-# computes. In the timelines of this section "computes" is mostly this imitated computation; the messages are
+# computes. In the timelines of this section "computing" is mostly this imitated computation; the messages are
 # real. There are 8 layers of width 256.
 
 # %%
@@ -654,7 +654,7 @@ import time
 
 
 class Weights:
-    """The weights of all layers: of each this rank's part, and the whole of those in use or on their way."""
+    """The weights of all layers: this rank's parts, and the whole weights that are in use or in flight."""
 
     def __init__(self, parts, prefetch):
         self.parts, self.prefetch = parts, prefetch
@@ -675,7 +675,7 @@ class Weights:
         return whole.view(256, 256)
 
     def send_away(self, number, gradient):
-        self.finish()  # at most one whole gradient is on its way
+        self.finish()  # at most one whole gradient is in flight
         part = torch.empty_like(self.parts[number])
         work = dist.reduce_scatter_single(part, gradient.flatten(), op=dist.ReduceOp.AVG, async_op=True)
         self.leaving.append((self.parts[number], part, work))
@@ -692,7 +692,7 @@ class Weights:
 # %%
 # %%ranks
 class SlowLinear(torch.autograd.Function):
-    """A sharded layer that takes its time: 5 ms forward, 10 ms backward."""
+    """A sharded layer that takes 5 ms forward and 10 ms backward."""
 
     @staticmethod
     def forward(ctx, x, part, weights, number):
@@ -738,7 +738,7 @@ for weights in (without, ahead):
 
 # %%
 def timeline_of(expression, title):
-    """What the ranks do meanwhile; the legend says that they pretend."""
+    """Draw what the ranks do in this time; the legend says that they only pretend to compute."""
     with world.trace() as trace:
         world.execute(expression)
     return trace.timeline(title, computing="computing: pretended, asleep")
@@ -836,7 +836,7 @@ mesh = init_device_mesh(device.type, (world_size,))
 
 
 class Torch:
-    """What the stages above are, by torch."""
+    """Torch's version of the stages above."""
 
     def __init__(self, model, by_layer=True, **options):
         for layer in model if by_layer else ():
@@ -914,7 +914,7 @@ for unit in units.values():
 
 # %%
 counted = {}
-for name in all_gathers:
+for name in ("a unit for each layer", "one unit", "FSDP(model)"):
     with world.trace() as trace:
         world.execute(f"units[{name!r}].step(rows)")
     counted[name] = sum(row.calls for row in trace.table().rows if "all_gather" in row.op)
@@ -1087,9 +1087,15 @@ loss = torchs_bfloat16.step(rows)
 print("ours and torch's:", ", ".join(f"{ours:.3e} {theirs:.3e}" for ours, theirs in pairs))
 
 # %%
-runs = ["stage_0", "stage_3", "mixed", "torchs_mixed", "torchs_bfloat16"]
-measured = {name: 4 * sent(f"{run}.step(rows)") for name, run in zip(bytes_sent, runs, strict=True)}
-formula = dict(zip(bytes_sent, [2 * 4, 3 * 4, 2 + 2 + 4, 2 + 2 + 4, 3 * 2], strict=True))
+runs = {
+    "stage 0, float32": ("stage_0", 2 * 4),
+    "stage 3, float32": ("stage_3", 3 * 4),
+    "weights in bfloat16, ours": ("mixed", 2 + 2 + 4),
+    "weights in bfloat16, torch's": ("torchs_mixed", 2 + 2 + 4),
+    "all in bfloat16, torch's": ("torchs_bfloat16", 3 * 2),
+}
+measured = {name: 4 * sent(f"{run}.step(rows)") for name, (run, _) in runs.items()}
+formula = {name: number for name, (_, number) in runs.items()}
 compare(
     measured, formula, bytes_sent, "bytes", "Sent by each rank for each parameter, in units of (N−1)/N bytes"
 )
@@ -1141,8 +1147,8 @@ kept_rows = [layer.weight.to_local().shape[0] for layer in odd]
 
 # %%
 kept_rows = [list(each) for each in zip(*world.pull("kept_rows"), strict=True)]
-for name, each in zip(rows_on_ranks, kept_rows, strict=True):
-    print(f"{name}: {predicted(rows_on_ranks[name], about=f'how {name} are kept', was=each)}kept {each}")
+for name, each in zip(("10 rows", "5 rows"), kept_rows, strict=True):
+    print(f"{name}: {predicted(rows_on_ranks, of=name, about=f'how {name} are kept', was=each)}kept {each}")
 
 # %%
 # %%ranks --trace
@@ -1191,9 +1197,9 @@ counted = {row.op: row.calls for row in trace.table().rows}
 compare(counted, None, tied_calls, "", "Three weights in four layers")
 
 # %% [markdown]
-# The gradient is correct, but the traffic is wasteful: the weight is gathered for each *use*, and both of its
-# gradients are reduce-scattered and then added by autograd. A wrapper with a hook on the parameter must be
-# careful: the hook has to wait for the sum.
+# The gradient is correct, but the traffic is wasteful: the weight is gathered for each *use*, and both of
+# its gradients are reduce-scattered and then added by autograd. If your wrapper puts a hook on the
+# parameter, the hook must not act before both gradients have been added.
 #
 # And torch, when each layer is its own unit?
 
@@ -1437,10 +1443,6 @@ print(f"they differ by at most {difference:.1e}")
 
 # %%
 fsdp_sends = None  # your prediction, in MiB
-
-# %%
-# %ranks start -n 4
-world = fourranks.world()
 
 # %%
 # %ranks start -n 4

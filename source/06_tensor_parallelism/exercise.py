@@ -671,19 +671,23 @@ check.parallel_mlp(ParallelMLP, world_sizes=(2, 3, 8), seed=2608)
 # **Answer to question 1**
 #
 # <!-- BEGIN SOLUTION -->
-# (a) A LayerNorm needs the mean and the variance over the whole hidden width, of which a rank has a part: it would need a collective (two numbers for each token would
-# do), or it would compute another function. GELU needs one element at a time, so it can be applied to a part. After `down` each rank has a partial sum of the
-# output, and GELU is not linear: the sum of GELU(partial sum) is not GELU(sum). It has to wait for the all-reduce. That is why the layers come in this order: columns first, where
-# the nonlinearity follows, then rows.
+# (a) A LayerNorm needs the mean and the variance over the whole hidden width, but a rank has only a part of
+# it. Without a collective (two numbers for each token would do) it would compute a different function. GELU
+# needs one element at a time, so it can be applied to a part. After `down` each rank has a partial sum of the
+# output, and GELU is not linear: the sum of GELU(partial sum) is not GELU(sum). It has to wait for the
+# all-reduce. That is why the layers come in this order: columns first, where the nonlinearity follows, then
+# rows.
 #
 # (b) The output of `up` would have to be gathered before `down` could read it, and that of `down` at the end: two all-gathers forward, of B × hidden and B × width
 # elements; backward a reduce-scatter of B × hidden and an all-reduce of B × width. Columns then rows has one all-reduce of B × width each way. With hidden = 4 × width the gather
 # after `up` alone moves 4 (N−1)/N · B × width elements, twice what the all-reduce does.
 #
-# (c) The hidden activation is cut: each rank drops elements of its own part. With the same random numbers all ranks would drop at the same positions of their parts, so that
-# the masks are correlated: the seed must differ. The output is whole, and must be the same on every rank, so all ranks have to drop the same elements: same seed. With different seeds
-# there the ranks' activations would differ from then on, although every layer relies on x being the same; the sums would mix different networks, and no
-# error would be raised.
+# (c) The hidden activation is sharded: each rank drops elements of its own part. With the same random numbers
+# all ranks would drop the same positions of their parts, and the masks would be correlated. So the seeds must
+# differ. The output is replicated and must stay the same on every rank, so all ranks have to drop the same
+# elements, with the same seed. With different seeds the ranks' activations would differ from then on,
+# although every layer relies on x being the same; the sums would mix different networks, and no error would
+# be raised.
 # <!-- END SOLUTION -->
 
 # %% [markdown]
@@ -868,8 +872,10 @@ check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy, world_sizes=(2,
 # communication adds a seventh, over the network more than the computation itself takes. And it cannot hide behind it easily: the next layer needs the sum.
 #
 # (c) Twice the batch is twice the FLOPs *and* twice the bytes: nothing changes. 16 ranks halve the computation of each (2.8 ms), while the bytes that each sends stay nearly the same (2 · 15/16 instead of
-# 2 · 7/8): communication weighs twice as much, and the 16 ranks are hardly ever on one NVLink. So tensor parallelism stays inside a node, where links are fast, and is as wide as it must be, not as wide as it can.
-# Data parallelism sends gradients: as many bytes as there are weights, whatever the batch. There a larger batch on each rank makes communication weigh less, and it can overlap with backward.
+# 2 · 7/8): communication weighs twice as much, and the 16 ranks are hardly ever on one NVLink. So tensor
+# parallelism stays inside a node, where links are fast, and is no wider than it has to be. Data parallelism
+# sends gradients: as many bytes as there are weights, whatever the batch. There a larger batch on each rank
+# makes communication weigh less, and it can overlap with backward.
 # <!-- END SOLUTION -->
 
 # %% [markdown]

@@ -339,7 +339,9 @@ class Gather(torch.autograd.Function):
     def forward(ctx, columns):
         stacked = columns.new_empty(world_size * len(columns), columns.shape[1])
         dist.all_gather_single(stacked, columns.contiguous())
-        return torch.cat(stacked.chunk(world_size), dim=1)  # from below each other to beside each other
+        return torch.cat(
+            stacked.chunk(world_size), dim=1
+        )  # chunks that lay below each other, now side by side
 
     @staticmethod
     def backward(ctx, gradient):
@@ -448,8 +450,8 @@ sent = {
     "data parallelism": (batches, [4 * 2 * 3 / 4 * 1024**2 * 4 / 2**20 for _ in batches]),
     "tensor parallelism": (batches, [4 * 2 * 3 / 4 * size * 1024 * 4 / 2**20 for size in batches]),
 }
-marks = {1024: "batch = width"} | ({equal_at_batch: "your prediction"} if equal_at_batch else {})
-curves(sent, "rows in the batch", "MiB a step", "Sent by each of 4 ranks, by the formulas", marks=marks)
+marks, title = {1024: "batch = width"}, "Sent by each of 4 ranks, by the formulas"
+curves(sent, "rows in the batch", "MiB a step", title, marks=marks, yours=equal_at_batch)
 
 # %% [markdown]
 # Both send the same when the batch is as large as the layer is wide. In language models a "row" is a token,
@@ -501,7 +503,7 @@ megatron = [
     "→ all-reduce →",
     ("y", 0.6, 0.5, "replicate"),
 ]
-placements(megatron, "Columns, then rows: nothing to say in the middle")
+placements(megatron, "Columns, then rows: no communication in the middle")
 
 # %% [markdown]
 # **One all-reduce for two matrices**: y = Σ_r GELU(x · A_r) · B_r. The all-reduce adds up *outputs*: partial
@@ -581,7 +583,7 @@ for g_of in (AllReduceBothWays, AllReduceForward):
 # %%
 # %%ranks
 class Copy(torch.autograd.Function):
-    """f: every rank goes on with the same x; backward, the sum of what it contributed on all of them."""
+    """f: every rank goes on with the same x; backward adds up the gradients of all ranks."""
 
     @staticmethod
     def forward(ctx, x, group=None):
@@ -688,9 +690,10 @@ wrong["loss"] = abs(loss - reference.item()) / reference.item()
 
 # %%
 wrong = world.pull("wrong")[0]
-for name, answer in right_without_f.items():
-    right = predicted(answer, about=f"without f, {name} is right", was=wrong[name] < 1e-3)
-    print(f"{name}: {right}relative error {wrong[name]:.0e}")
+for name in ("loss", "A of block 1", "B of block 1", "A of block 2", "B of block 2"):
+    about = f"without f, {name} is right"
+    told = predicted(right_without_f, of=name, about=about, was=wrong[name] < 1e-3)
+    print(f"{name}: {told}relative error {wrong[name]:.0e}")
 compare(wrong, title="Without f: error relative to one process, rank 0")
 
 # %% [markdown]
@@ -1217,9 +1220,10 @@ summed = ((leaves[1].grad - true[1]).abs().max() / true[1].abs().max()).item()
 
 # %%
 wrong, summed = world.pull("wrong")[0], world.pull("summed")[0]
-for name, answer in right_in_sequence_parallel.items():
-    right = predicted(answer, about=f"under sequence parallelism, {name} is right", was=wrong[name] < 1e-3)
-    print(f"{name}: {right}relative error {wrong[name]:.0e}")
+for name, error in wrong.items():
+    about = f"under sequence parallelism, {name} is right"
+    told = predicted(right_in_sequence_parallel, of=name, about=about, was=error < 1e-3)
+    print(f"{name}: {told}relative error {error:.0e}")
 print(f"scale, after an all-reduce of its gradient: {summed:.0e}")
 
 # %% [markdown]
@@ -1235,7 +1239,7 @@ sent_each_way = {"tensor parallel": None, "+ sequence parallel": None}  # your p
 
 # %%
 sent = {}
-for name in sent_each_way:
+for name in ("tensor parallel", "+ sequence parallel"):
     with world.trace() as trace:
         world.execute(f"run(ways[{name!r}])[0].square().sum().backward()")
     sent[name] = mebibytes_sent(trace) * 2**20 / (64 * 256 * 4) / 2
@@ -1267,7 +1271,7 @@ compare(sent, formula, sent_each_way, "× x", "Sent by each rank, each way")
 # %%
 # %%ranks
 def transformer_layer(x, weights, heads, group=None):
-    """x: (T, D), replicated; `weights`: Q, K, V, O, A, B of this rank, which has so many `heads`."""
+    """x: (T, D), replicated; `weights`: Q, K, V, O, A, B of this rank and its `heads`."""
     ones = x.new_ones(x.shape[1])
     x = x + attention_by_heads(normalized(x, ones), *weights[:4], heads, group)
     return x + block(normalized(x, ones), *weights[4:], group)
@@ -1316,9 +1320,9 @@ formula = {
     "KiB of each": T * D * 4 / 1024,
     "KiB sent by each rank": 8 * 3 / 4 * T * D * 4 / 1024,
 }
-for name, answer in layer_traffic.items():
-    guess = predicted(answer, about=f"{name}, a transformer layer", was=measured[name])
-    print(f"{name}: {guess}measured {measured[name]:.0f}, by the formula {formula[name]:.0f}")
+for name, number in measured.items():
+    told = predicted(layer_traffic, of=name, about=f"{name}, a transformer layer", was=number)
+    print(f"{name}: {told}measured {number:.0f}, by the formula {formula[name]:.0f}")
 
 # %%
 trace.table()
@@ -1362,7 +1366,7 @@ from fourranks import bench
 
 alone = [dist.new_group([member]) for member in range(world_size)][rank]
 together_s, alone_s = [], []
-for _ in range(11):  # in turns, so that whatever else the machine does slows both
+for _ in range(11):  # in turns, so that other load on the machine slows both alike
     together_s += bench.samples(step, 0, 1, device)
     alone_s += bench.samples(lambda: step(alone), 0, 1, device)
 one_call = bench.measure("all_reduce", T * D * 4)
@@ -1401,7 +1405,7 @@ message_s = {"InfiniBand": LADDER[-2].latency, "Ethernet": LADDER[-1].latency}
 
 
 def small_all_reduce(ranks, bandwidth):
-    """Seconds of an all-reduce of hardly any bytes, over the kind of link that has this bandwidth."""
+    """Seconds of an all-reduce of a few bytes, over the kind of link that has this bandwidth."""
     if bandwidth > 100e9:
         return SMALL_ALL_REDUCE
     return 2 * (ranks - 1) * message_s["InfiniBand" if bandwidth > 25e9 else "Ethernet"]
@@ -1431,9 +1435,10 @@ links(models, points, marks, share_of_step, title)
 
 # %%
 by_model = models["8 H100, GPT-3's layer"]
-for name, answer in share_of_step.items():
+for name in ("NVLink 4", "InfiniBand NDR", "10 GbE"):
     said = by_model(marks[name])
-    print(f"{name}: {predicted(answer, about=f'share of a step, {name}', was=said)}the model says {said:.0%}")
+    told = predicted(share_of_step, of=name, about=f"share of a step, {name}", was=said)
+    print(f"{name}: {told}the model says {said:.0%}")
 expected_here = models["4 ranks here, our small layer"](busbw)
 finding(
     share_here > expected_here,
@@ -1475,12 +1480,12 @@ def speed_up(ranks, bandwidth):
 
 degrees = [1, 2, 4, 8, 12, 16]
 lines = {"nobody communicates": (degrees, degrees)}
-for name in times_as_fast:
+for name in ("NVLink 4", "InfiniBand NDR", "100 GbE", "10 GbE"):
     lines[name] = degrees, [speed_up(ranks, marks[name]) for ranks in degrees]
 curves(lines, "GPUs", "times as fast as one GPU", "A layer of GPT-3 on H100s, by the model")
 
 # %%
-by_model = {name: speed_up(8, marks[name]) for name in times_as_fast}
+by_model = {name: speed_up(8, marks[name]) for name in list(lines)[1:]}
 compare(by_model, None, times_as_fast, "×", "8 GPUs, times as fast as one", label="by the model")
 
 # %% [markdown]
@@ -1695,7 +1700,7 @@ compare(in_a_step, formula, step_sends, "MiB", "Sent by each rank in a step; dat
 # %%
 # %%ranks
 class OwnRows(torch.autograd.Function):
-    """All ranks have all rows; each goes on with its own."""
+    """From all rows on all ranks to each rank's own rows."""
 
     @staticmethod
     def forward(ctx, x):
@@ -1707,7 +1712,7 @@ class OwnRows(torch.autograd.Function):
 
 
 class AllRows(torch.autograd.Function):
-    """Each rank has its own rows; all go on with all of them, alike."""
+    """From each rank's own rows to all rows on all ranks."""
 
     @staticmethod
     def forward(ctx, x):
@@ -1721,7 +1726,7 @@ class AllRows(torch.autograd.Function):
 # %%
 # %%ranks
 class AlongText(nn.Module):
-    """Does with the places of (B, T, width) what an operation does with rows."""
+    """Applies an operation on rows to the positions T of (B, T, width)."""
 
     def __init__(self, operation):
         super().__init__()

@@ -338,7 +338,7 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 # (a) All m are in flight, so m · 1.5 ≤ 16: m = 10, and the bubble is 7/(10 + 7) = 41 %.
 #
 # (b) At most min(8 − s, 64) in flight on stage s: 12 GiB on the first, 1.5 GiB on the last, whatever m is. The bubble is 7/(64 + 7) = 9.9 %. With the
-# same m GPipe would have the same bubble; 1F1B is not faster, it only affords more microbatches.
+# same m GPipe would have the same bubble: 1F1B is not faster, but makes room for more microbatches.
 #
 # (c) The bubble is 7/(2 · 64 + 7) = 5.2 %. On rank 0 there are 8 + 14 = 22 forwards of warm-up and the first of the turns, 23 chunks of 0.75 GiB:
 # 17.25 GiB. It does not fit.
@@ -571,16 +571,19 @@ check.run_pipeline(run_pipeline, world_sizes=(2, 3, 5, 8), seed=2705)
 # (a) Ranks 2 and 3. Rank 3 has received activation 0, done F0 and B0, and sends gradient 0 to rank 2. Rank 2, with a warm-up of one, has done F0 and F1 and sends activation 1
 # to rank 3. Each send ends only when it is received, and both ranks come to their receives only after their sends.
 #
-# (b) Under GPipe all messages go down before the first goes up. A rank that sends an activation sends to one that has nothing to do but to receive, and then to
-# send further down; the last rank sends nothing down, so the chain always moves, and likewise for gradients. (A pipeline that only goes forward is the first half of
-# that.) What is wrong: a rank stands still until its neighbour is ready to receive, instead of computing its next microbatch. Nothing overlaps.
+# (b) Under GPipe all messages go down before the first goes up. A rank sends an activation to one that only
+# has to receive it and send its own further down. The last rank sends nothing down, so the chain always
+# moves; the same holds for gradients. (A pipeline that only goes forward is the first half of that.) What is
+# wrong: a rank is idle until its neighbour is ready to receive, instead of computing its next microbatch.
+# Nothing overlaps.
 #
-# (c) The size up to which messages are buffered is no promise: with larger microbatches, another backend or another version it stops again, in the middle of
-# somebody's training. The program is wrong wherever it happens to run.
+# (c) The size up to which messages are buffered is no promise: with larger microbatches, another backend or
+# another version it hangs again, in the middle of a training run. The program is wrong even where it happens
+# to run.
 #
 # (d) isend, and wait() for the handle later, for instance when the microbatch's gradient comes back; or batch_isend_irecv for the activation down and the gradient up
-# together. (Or: of each two neighbours one receives first.) With handles the tensor may be written to when wait() has returned (on a GPU: by work that the stream does after it), with
-# a blocking send when it returns.
+# together. (Or: one of every two neighbours receives first.) With handles the tensor may be written to when
+# wait() has returned (on a GPU: by work that the stream does after it), with a blocking send when it returns.
 #
 # 2 points each.
 # <!-- END SOLUTION -->
@@ -642,7 +645,7 @@ check.interleaved_schedule(interleaved_schedule, num_stages=(1, 2, 5, 8), num_ch
 # %% [markdown]
 # Is the bubble as expected? Extend `bubble_fraction` (section 4) to such schedules. The n-th F of a
 # microbatch on rank r, n from 0, is of stage n·p + r; the n-th B is of stage (v − 1 − n)·p + r. `forward` and
-# `backward` are the times of one step, that is of one chunk. Then
+# `backward` are the times of one step, that is of one chunk. Then compare it with the formula:
 
 # %%
 for num_chunks in (2, 4):

@@ -32,7 +32,7 @@
 # %%
 # %load_ext fourranks
 import fourranks
-from fourranks.figures import compare, finding, ledger, predicted, review, schedule
+from fourranks.figures import compare, finding, ledger, predicted, review, scaled, schedule
 
 # %ranks start
 world = fourranks.world()
@@ -73,7 +73,7 @@ before, after = (rank - 1) % world_size, (rank + 1) % world_size
 
 
 def layer(number, width=1024):
-    torch.manual_seed(number)  # whoever makes layer 2 makes the same one
+    torch.manual_seed(number)  # layer 2 is the same on every rank that makes it
     return nn.Sequential(nn.Linear(width, width, bias=False), nn.GELU()).to(device)
 
 
@@ -89,7 +89,7 @@ batch, targets = torch.randn(2, 128, 1024).to(device)
 # each rank imitates an accelerator: a job takes as many milliseconds as `takes` says, and meanwhile the CPU
 # mostly sleeps. Four processes can sleep at the same time without slowing each other down. The tensors, the
 # messages and the waiting for them are real, and `ran` records when each job began and ended. So in all
-# timelines and drawn schedules of this lecture, "computes" and the length of a job are imitated.
+# timelines and drawn schedules of this lecture, "computing" and the length of a job are imitated.
 
 
 # %%
@@ -98,13 +98,13 @@ ran, takes = [], {}
 
 
 def synchronize():
-    if device.type == "cuda":  # what has been received is there, what was computed is done
+    if device.type == "cuda":  # waits until messages have arrived and computation is done
         torch.cuda.current_stream().synchronize()
 
 
 @contextmanager
 def busy(kind, k, chunk=0):
-    """What is computed inside takes takes[kind] ms, as on an accelerator for which the CPU waits."""
+    """Makes what is computed inside last takes[kind] ms, as if the CPU waited for an accelerator."""
     synchronize()
     begun = time.perf_counter()
     yield
@@ -193,7 +193,7 @@ def bubble(rows):
 
 
 def quickest(run, times=2):
-    """What the ranks did in the quickest of some runs; first calls are slower."""
+    """Return what the ranks did in the quickest of some runs; first calls are slower."""
     runs = []
     for _ in range(times):
         world.execute(f"ran.clear(); dist.barrier(); {run}")
@@ -213,8 +213,8 @@ compare({m: bubble(rows) for m, rows in runs.items()}, formula, empty, "", "Bubb
 
 # %% [markdown]
 # Each box is a job, and its number is the microbatch. The diagonal edge at the beginning shows the pipeline
-# filling, and the one at the end shows it draining. The measured bubbles are somewhat larger than the
-# formula's, especially for small microbatches: the formula leaves out messages, each of which takes time
+# filling, and the one at the end shows it draining. The measured bubbles are larger than the formula's,
+# most of all with many small microbatches: the formula leaves out messages, each of which takes time
 # (sections 5 and 6).
 #
 # Papers often give a different ratio: the empty time divided by the *useful* time, (p − 1)/m. For p = 4, m =
@@ -240,7 +240,7 @@ compare({m: bubble(rows) for m, rows in runs.items()}, formula, empty, "", "Bubb
 # %%
 # %%ranks
 class Stage:
-    """A rank's part of a model, and what is alive of each microbatch between forward and backward."""
+    """A rank's part of a model, and the tensors of each microbatch between its forward and backward."""
 
     def __init__(self, module, chunk=0, chunks=1):
         self.module, self.chunk = module, chunk
@@ -311,7 +311,7 @@ do, under_way = {"F": forward, "B": backward}, []
 
 
 def run(order, stages):
-    """Does a rank's jobs in their order; returns how many microbatches were alive at most."""
+    """Do a rank's jobs in their order; return the largest number of microbatches alive at once."""
     for stage in stages:
         stage.module.zero_grad()
         stage.alive.clear()
@@ -345,7 +345,7 @@ def needs(kind, k, stage, stages):
 
 
 def play(wants, m=8, p=4, v=1, ticks=(("F", 1), ("B", 2))):
-    """Lets p ranks with v stages each do what wants(rank, done) names next; returns their jobs with times."""
+    """Let p ranks with v stages each do the job that wants(rank, done) names; return jobs and times."""
     ticks, rows, over = dict(ticks), [[] for _ in range(p)], {}
     for now in range(10 * m * p * v):
         for rank, row in enumerate(rows):
@@ -385,7 +385,7 @@ step_ms, empty = None, None  # your predictions
 
 # %%
 def on_ranks(rows, m=8, forward=20, backward=40, steps=2):
-    """Has the ranks do these jobs, in their order; returns what they did, in ms, in the quickest step."""
+    """Let the ranks do these jobs in order; return what they did in the quickest step, in ms."""
     world.push(orders=[[(kind, k, chunk) for kind, k, *_, chunk in row] for row in rows])
     world.execute(f"cut({m}); takes.update(F={forward}, B={backward})")
     return quickest("most = run(orders[rank], stages)", steps)
@@ -409,8 +409,9 @@ print(
 )
 
 # %% [markdown]
-# The timeline matches the drawing. Are the gradients right, too? We compute them in one process with all
-# layers and the whole batch, and each rank compares the gradient of its own layer.
+# Every rank did its jobs in the drawing's order. What the messages took makes the bubble larger than
+# planned. Are the gradients right, too? We compute them in one process with all layers and the whole batch,
+# and each rank compares the gradient of its own layer.
 
 
 # %%
@@ -423,7 +424,7 @@ def in_one_process(depth=4):
 
 
 def difference(ours, theirs):
-    """Largest difference of the gradients of two lists of modules, in parts of the largest gradient."""
+    """Largest difference between the gradients of two lists of modules, relative to the largest."""
     ours = [p.grad for module in ours for p in module.parameters()]
     theirs = [p.grad for module in theirs for p in module.parameters()]
     apart = max((a - b).abs().max() for a, b in zip(ours, theirs, strict=True))
@@ -794,7 +795,7 @@ per_row = {rows: microseconds_per_row(rows) for rows in (1, 2, 4, 8, 16, 32, 64,
 
 # %%
 per_row = world.pull("per_row", [0])[0]
-yours = {1: slower_per_row and slower_per_row * per_row[128]}
+yours = {1: scaled(slower_per_row, per_row[128])}
 compare(per_row, None, yours, "µs", "Time per row of one layer's forward, by the rows of a microbatch")
 
 # %% [markdown]
@@ -997,7 +998,7 @@ def forward_piece(stage, k):
     x = microbatches[k].clone() if stage.is_first else receive("F", before)
     with busy("F", k):
         key_value = stage.module.key_value(x.requires_grad_())
-        own = key_value.detach().requires_grad_()  # later pieces will look at it, too
+        own = key_value.detach().requires_grad_()  # later pieces attend to it, too
         seen = torch.cat([*(stage.alive[j][2] for j in range(k)), own])
         y = stage.module(x, seen)
         if stage.is_last:
@@ -1012,7 +1013,7 @@ def backward_piece(stage, k):
     x, key_value, own, y = stage.alive.pop(k)
     with busy("B", k):
         y.backward(gradient)  # also into the keys and values of all earlier pieces
-        key_value.backward(own.grad)  # into which all later pieces have gone before
+        key_value.backward(own.grad)  # to which all later pieces have already added
     if not stage.is_first:
         send("B", x.grad, before)
 
@@ -1090,7 +1091,7 @@ class Watched(nn.Module):
         self.register_full_backward_hook(self.end)
 
     def prepare(self, module, inputs):
-        inputs[0].requires_grad_()  # of what has no gradient, a hook does not see the end
+        inputs[0].requires_grad_()  # a hook sees the end of backward only if the input needs a gradient
 
     def job(self, kind):
         return busy(kind, sum(job[0] == kind for job in ran))
@@ -1121,7 +1122,7 @@ def torch_step():
 
 
 takes.update(F=20, B=40)
-torch_step()  # the first step also finds out shapes
+torch_step()  # the first step also determines shapes
 
 # %% [markdown]
 # **Question.** The same four layers, 20 and 40 ms, 8 microbatches. How many times as long as ours does
@@ -1156,14 +1157,15 @@ print(f"{predicted(torch_over_ours, about='time of torch over ours', was=ratio)}
 compare(steps, {"ours": 660, "torch": 660}, None, "ms", "A step of 1F1B, 4 ranks, 8 microbatches")
 
 # %% [markdown]
-# The boxes are the same, and so are the gradients, because the sums are added in the same order. Torch avoids
-# the deadlock of section 4 in another way: it sends a forward's result together with the request for a
-# gradient, in one `batch_isend_irecv`, and waits for both before it goes on. It divides the gradients by m
-# for you (`scale_grads`); we divided the loss.
+# The order of the boxes is the same, and so are the gradients, because the sums are added in the same
+# order. Torch avoids the deadlock of section 4 in another way: it sends a forward's result together with
+# the request for a gradient, in one `batch_isend_irecv`, and waits for both before it goes on. It divides
+# the gradients by m for you (`scale_grads`); we divided the loss.
 #
 # There are `ScheduleGPipe`, `Schedule1F1B`, `ScheduleInterleaved1F1B` (a rank gives a list of stages) and
-# several without bubbles; `pipeline()` cuts a model for you at `split_spec`. torchtitan trains with this
-# library. Before you use it on a new model, compare with one process, as each section here has done.
+# several that hardly have a bubble; `pipeline()` cuts a model for you at `split_spec`. torchtitan trains
+# with this library. Before you use it on a new model, compare with one process, as each section here has
+# done.
 
 # %% [markdown]
 # ## 11. A backward in two halves

@@ -170,7 +170,8 @@ check.build_mesh(build_mesh, meshes=((1, 2, 4), (2, 1, 2), (3, 2, 1), (1, 8, 1),
 # (b) Tensor 90.2 / 450 = 0.20 s inside a node, 90.2 / 50 = 1.8 s across nodes. Pipeline 2.1 / 50 = 0.04 s, data 4.2 / 50 = 0.085 s over the network.
 #
 # (c) The messages between stages can hide behind the computing of other microbatches, and the gradients' all-reduce behind the last backward. The all-reduces of tensor parallelism are needed at once: the next layer waits for
-# the sum. So the axis with most bytes is also the one that nothing hides: it gets the fastest links, and is numbered the fastest, so that its ranks are neighbours in a node. The other two may cross nodes.
+# the sum. So the axis with most bytes is also the one that nothing hides: it gets the fastest links, and its
+# coordinate changes fastest, so that its ranks are neighbours in a node. The other two may cross nodes.
 #
 # (a) 3 points, (b) 2, (c) 3.
 # <!-- END SOLUTION -->
@@ -507,9 +508,13 @@ check.train_step(train_step, meshes=((1, 2, 3), (2, 1, 4), (4, 2, 1), (2, 2, 2))
 #
 # <!-- BEGIN SOLUTION -->
 # Rank 3 is data 0, stage 1, tensor 1. (a) Rank 2, its partner in the tensor group, in the next all-reduce of an activation. Rank 1 as soon as it needs what stage 1 of its pipeline group sends (a gradient), or waits for an isend of its own to be
-# received. (b) Rank 0 waits next: for the gradient that rank 2 does not compute any more, or in an all-reduce with rank 1. The other data-parallel half, ranks 4 to 7, goes on until the end of its backward: then all four wait in the data groups'
-# all-reduces, for ranks 0 to 3. Everybody waits. (c) Follow the waits: ranks 4 to 7 wait in data groups for ranks 0 to 3, which have not come to that call; 0 and 1 wait for stage 1, rank 2 waits in the tensor group for rank 3. The rank that somebody waits for, and
-# that is itself in no call at all (or in the oldest one), is the end of every chain. Sequence numbers tell the same: in each group, the rank with the lowest number of calls begun.
+# received. (b) Rank 0 waits next: for the gradient that rank 2 no longer computes, or in an all-reduce with
+# rank 1. The other data-parallel half, ranks 4 to 7, goes on until the end of its backward: then all four
+# wait in the data groups' all-reduces, for ranks 0 to 3. All ranks wait. (c) Follow the waits: ranks 4 to 7
+# wait in data groups for ranks 0 to 3, which have not come to that call; 0 and 1 wait for stage 1, rank 2
+# waits in the tensor group for rank 3. Every chain ends at a rank for which others wait and which is itself
+# in no call (or in the oldest one). Sequence numbers show the same: in each group, look for the rank that has
+# begun the fewest calls.
 #
 # 2 points each.
 # <!-- END SOLUTION -->
@@ -685,11 +690,15 @@ for name, num_gpus, per_node, num_sequences in (("gpt-22b", 8, 8, 64), ("gpt3-17
 # **Answer to question 3**
 #
 # <!-- BEGIN SOLUTION -->
-# (a) Two of: small matrices do not fill a GPU, so that F falls with t and with a small b: tensor parallelism and many microbatches look better than they are. Overlap: gradients hide behind backward and messages behind other microbatches, so the data and the pipeline axis look worse than they are. Unequal stages: the head and the embedding lie on the last and the
-# first stage, and all wait for the slowest; the pipeline looks better than it is. ZeRO-3: with it data parallelism alone fits in many more cases.
+# (a) Two of: small matrices do not fill a GPU, so F falls with a large t and with a small b, and tensor
+# parallelism and many microbatches look better than they are. Overlap: gradients hide behind backward and
+# messages behind other microbatches, so the data and the pipeline axis look worse than they are. Unequal
+# stages: the head and the embedding lie on the last and the first stage, and all wait for the slowest; the
+# pipeline looks better than it is. ZeRO-3: with it data parallelism alone fits in many more cases.
 #
-# (b) Any model that fits without tensor parallelism, with a batch large enough: the tensor axis costs 4 all-reduces of activations a layer and microbatch, the data axis one of the gradients a step. An example with numbers from the reader's own run: the sum of
-# `tensor` and `data` for t = 8 against t = 1.
+# (b) Any model that fits without tensor parallelism, with a batch large enough: the tensor axis costs 4
+# all-reduces of activations a layer and microbatch, the data axis one of the gradients a step. An example has
+# numbers from your own run: the sum of `tensor` and `data` for t = 8 against t = 1.
 #
 # (c) When the plans that fit without it cost more than a third of the computing: more pipeline stages with few microbatches have a larger bubble, a larger t has more all-reduces (across nodes, above all), and more but smaller microbatches are not possible
 # when the batch is used up. An example is any cluster with slow links and a large batch.

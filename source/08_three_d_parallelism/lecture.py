@@ -238,7 +238,7 @@ MESHES = [(4, 1, 1), (1, 4, 1), (1, 1, 4), (2, 2, 1), (2, 1, 2), (1, 2, 2)]
 
 
 def sent_along(calls, groups):
-    """MiB that a rank sends in each group; of a collective, what a ring sends from each rank."""
+    """MiB that a rank sends in each group; a collective counts with what a ring sends from each rank."""
     found = dict.fromkeys(groups, 0.0)
     for call in calls:
         axis = next((axis for axis, ranks in groups.items() if set(call.ranks) == set(ranks)), None)
@@ -354,7 +354,9 @@ compare(
 told = predicted(shrinks_by, about="checkpointing shrinks activations by", was=stored / again)
 print(f"{told}activations: {stored / again:.1f} times less")
 told = predicted(takes_longer, about="checkpointing takes longer by", was=again_s / stored_s)
-print(f"{told}a step takes {again_s / stored_s:.2f} times as long; one more forward of three passes is 1.33")
+print(
+    f"{told}a step takes {again_s / stored_s:.2f} times as long; four passes instead of three would be 1.33"
+)
 
 # %% [markdown]
 # Only the inputs of the blocks are left, and the activations of embedding and head. On large models the
@@ -377,7 +379,8 @@ print(f"{told}a step takes {again_s / stored_s:.2f} times as long; one more forw
 # parameters, 1,536 sequences a step, on 1,024 H100s in nodes of eight. Every mesh has the same number of
 # GPUs, but different shares of memory and time.
 #
-# **Question.** Tensor parallelism 8, and the pipeline from 1 to 32 stages. Which part of the *memory* shrinks fastest with the number of stages? And which part of the *time* grows?
+# **Question.** Tensor parallelism 8, and the pipeline from 1 to 32 stages. Which part of the *memory*
+# shrinks fastest with the number of stages? And which part of the *time* begins at zero and grows?
 
 # %%
 shrinks, grows = None, None  # your predictions
@@ -659,7 +662,7 @@ q, k, v = (each.chunk(world_size, dim=1)[rank].contiguous() for each in (whole_q
 
 
 def to_the_next(block):
-    """What the rank before has, while this rank's block goes to the next."""
+    """Send this rank's block to the next rank, and return that of the rank before."""
     arriving = torch.empty_like(block)
     pair = [
         dist.P2POp(dist.isend, block, (rank + 1) % world_size),
@@ -733,7 +736,7 @@ experts = [torch.randn(16, 16, device=device) for _ in range(world_size)]  # eac
 order = expert_of.argsort(stable=True)  # tokens of one expert side by side
 leaving = torch.bincount(expert_of, minlength=world_size)
 arriving = torch.empty_like(leaving)
-dist.all_to_all_single(arriving, leaving)  # first the numbers
+dist.all_to_all_single(arriving, leaving)  # first how many tokens
 there = torch.empty(int(arriving.sum()), 16, device=device)
 dist.all_to_all_single(there, tokens[order], arriving.tolist(), leaving.tolist())
 made = torch.tanh(there @ experts[rank])

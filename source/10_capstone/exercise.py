@@ -63,7 +63,8 @@
 # **You may use** every collective of `torch.distributed`, in groups of your own and in any dtype, but not
 # `torch.distributed.nn`, `torch.distributed.fsdp`, `torch.distributed.tensor` and `torch.nn.parallel`, which
 # contain the answers. They are missing when a check runs your code. Messages (`send`, `recv`) are refused,
-# and nothing overlaps. Exchanging seldom, compressing and any optimizer are allowed: be inventive. `Cluster??` in a cell of its own shows the source of the formulas.
+# and nothing overlaps. Rare exchanges, compression and any optimizer are allowed: be inventive. `Cluster??`
+# in a cell of its own shows the source of the formulas.
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
@@ -103,9 +104,9 @@ class PlainStrategy:
 #
 # **Difficulty** ●●●●● · **Importance** ●●●●○ · **about 150 minutes**
 #
-# Write `Strategy`. Begin with a copy of the plain one, and make one thing cheaper at a time. The clusters
-# that are graded are others than the one that you see: other nodes, another broken cable, another straggler.
-# So read everything from `cluster`.
+# Write `Strategy`. Begin with a copy of the plain one, and make one thing cheaper at a time. You are graded
+# on clusters other than the one you see, with other nodes, another broken cable and another straggler. So
+# read everything from `cluster`.
 #
 # | your cost is at most | of the points |
 # |---|---|
@@ -234,7 +235,7 @@ check.strategy(Strategy, num_clusters=2, seed=3001)
 # and saves no launch. Or exchanging only in every fourth step: the ranks learn from fewer rows in between,
 # need more steps, and the exchange that is left out was cheap once it avoids the broken cable.
 #
-# (c) Overlap hides communication behind computing: then sending seldom, or in fewer bytes, is worth less, and
+# (c) Overlap hides communication behind computing: then sending rarely, or fewer bytes, is worth less, and
 # buckets are worth their latency. A whole gradient in one collective, cheapest here, cannot start before
 # backward ends.
 #

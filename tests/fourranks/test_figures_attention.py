@@ -1,6 +1,7 @@
 """A figure of attention shows each weight in its row, and leaves blank what a token does not see."""
 
 import pytest
+from matplotlib.text import Text
 
 from fourranks.figures import attention_weights
 
@@ -35,3 +36,16 @@ def test_each_weight_is_written_in_its_square_and_the_strongest_are_told_in_word
 @pytest.mark.parametrize("size", [1, 16])
 def test_any_number_of_tokens_is_drawn(size):
     assert attention_weights([[1 / size] * size] * size).axes
+
+
+@pytest.mark.parametrize("size", [2, 8])
+@pytest.mark.parametrize("title", ["one head", "What each token takes of the ones before it: one head " * 2])
+def test_no_title_is_cut_off(size, title):
+    figure = attention_weights([[1 / size] * size] * size, title)
+    words = figure.axes[0].get_title("left").replace("\n", " ")
+    assert words == title.strip()
+    (headline,) = figure.axes[0].findobj(
+        lambda text: isinstance(text, Text) and text.get_text()[:3] == words[:3]
+    )
+    place = headline.get_window_extent()
+    assert place.x1 <= figure.bbox.x1 and place.y1 <= figure.bbox.y1

@@ -27,6 +27,28 @@ def test_a_prediction_is_noted_with_what_was_found_and_the_last_one_counts():
     assert noted() == {"MiB sent": (24, 24)}
 
 
+@pytest.mark.parametrize("answer", [{(1, 2): 3}, 10**5000], ids=["keys that JSON has not", "too many digits"])
+def test_an_answer_that_json_cannot_hold_is_noted_as_text(answer):
+    assert predicted(answer, about="anything", was=1).startswith("you predicted: ")
+    assert isinstance(noted()["anything"][0], str)
+
+
+@pytest.mark.parametrize(
+    "given", [5, "640", {"a": 1}, {1}, float("nan")], ids=lambda given: type(given).__name__
+)
+def test_answers_that_have_lost_their_brackets_are_asked_for_in_brackets(given, capsys):
+    ledger.answers(given)
+    printed = capsys.readouterr().out
+    assert printed.startswith("Your answers have lost their brackets.") and "you said" not in printed
+
+
+@pytest.mark.parametrize("given", [None, [], (None, None, None)])
+def test_answers_are_printed_without_any_that_the_reader_gave(given, capsys):
+    ledger.answers(given)
+    printed = capsys.readouterr().out
+    assert printed.startswith("1. ") and "you said" not in printed
+
+
 def test_bars_note_the_predictions_that_were_made_about_them():
     compare({"a": 3.0, "b": {"x": 1.0, "y": 2.0}}, yours={"a": None, "b": 4, "c": 1}, title="Bars")
     assert noted() == {"b, Bars": (4, 3.0)}

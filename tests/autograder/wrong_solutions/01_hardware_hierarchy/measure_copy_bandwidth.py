@@ -157,6 +157,6 @@ def sleeps_on_the_real_machine(num_bytes):
     for _ in range(5):
         start = clock()
         destination.copy_(source)
-        time.sleep(0.15 + 20 * (clock() - start))
+        time.sleep(0.25 + 3 * (clock() - start))
         times.append(clock() - start)
     return 2 * num_bytes / statistics.median(times)
