@@ -23,7 +23,7 @@ from .live import Activity, RankStatus, busy_rank
 from .naming import name_ranks
 from .nodes.cluster import nodes_for
 from .protocol.calls import Tracing
-from .protocol.messages import Complete, Execute, Inspect, Pull, Push, Request, Run, Virtualize
+from .protocol.messages import Complete, Execute, Inspect, Launch, Pull, Push, Request, Run, Virtualize
 from .protocol.parcel import Parcel
 from .shipping import notebook_sources, packed_call, packed_variables
 from .transcript import Transcript
@@ -136,6 +136,32 @@ class RankGroup:
     def ask(self, question: Complete | Inspect) -> Any:
         """Return rank 0's answer to a question about its variables; None if it cannot give one at once."""
         return self._conductor.ask(question)
+
+    def run_program(
+        self,
+        name: str,
+        arguments: Sequence[str] = (),
+        is_module: bool = False,
+        backend: str = "auto",
+        on_output: Output | None = None,
+    ) -> None:
+        """Run a program on all ranks as torchrun would. It is the last that this world runs: stop it then.
+
+        Args:
+            name: the path of a script, or the name of a module.
+            arguments: what it finds in `sys.argv`.
+            is_module: whether it is a module, as for `python -m`.
+            backend: what its default process group is on; "auto" for what it asks for itself.
+            on_output: called with the transcript again and again, and may `take` from it.
+
+        Raises:
+            Errors as of `execute`. A rank that has left with an exit status of failure has raised SystemExit.
+        """
+        request = Launch(name, tuple(arguments), is_module, backend)
+        requests = dict.fromkeys(range(self.world_size), request)
+        _, error = self._conductor.conduct(requests, None, on_output, is_last=True)
+        if error is not None:
+            raise error
 
     @contextlib.contextmanager
     def trace(self, profile: bool = False, values: str = "") -> Iterator[DrawableTrace]:
