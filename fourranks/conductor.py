@@ -63,7 +63,11 @@ class Conductor:
         self._gate = threading.Lock()  # held while a thread restarts or ends it: no cell begins
         self._ending = False  # a thread wants to restart or end: the cell is not worth rescuing
         self._interrupt_asked = False
-        self._start()
+        try:
+            self._start()
+        except BaseException:
+            nodes.release()
+            raise
 
     def conduct(
         self,
@@ -144,6 +148,7 @@ class Conductor:
         """End all ranks and everything that they started; a cell of another thread ends first."""
         with self._alone():
             self._end()
+            self.nodes.release()
 
     # --- life --------------------------------------------------------------------------------------------
 
@@ -245,7 +250,7 @@ class Conductor:
         if cell.pending:
             self._restart()
             return Aftermath.RESTARTED
-        if cell.died:
+        if len(workers.living()) < self.world_size:  # some may have died earlier
             return Aftermath.DEAD
         in_step = cell.in_step()  # asked in any case: an answer means that the rank has done its cutting
         intact = in_step and not cut and not cell.broke_group

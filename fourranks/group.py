@@ -21,7 +21,7 @@ from .conductor import Conductor, chosen_start_method
 from .errors import CellInterrupted, FourRanksError, StartError
 from .live import Activity, RankStatus, busy_rank
 from .naming import name_ranks
-from .nodes.cluster import nodes_for
+from .nodes.choice import nodes_for
 from .protocol.calls import Tracing
 from .protocol.messages import Complete, Execute, Inspect, Launch, Pull, Push, Request, Run, Virtualize
 from .protocol.parcel import Parcel
@@ -50,12 +50,13 @@ class RankGroup:
         capacity: int | None = None,
         nodes: str | Sequence[str] | None = None,
         launcher: str | None = None,
+        on: str | None = None,
     ) -> None:
         self.start_method = chosen_start_method(start_method)
         self.capacity = max(_checked_world_size(world_size), capacity or 0)
         self._timeout = timeout
         self._trace: DrawableTrace | None = None
-        where = nodes_for(nodes, launcher)
+        where = nodes_for(nodes, launcher, on)
         self._conductor = Conductor(world_size, backend, device, self.start_method, self.capacity, where)
         self.backend = self._conductor.placement.backend
         self.device = self._conductor.placement.devices[0].partition(":")[0]
@@ -362,6 +363,7 @@ def start(
     capacity: int | None = None,
     nodes: str | Sequence[str] | None = None,
     launcher: str | None = None,
+    on: str | None = None,
 ) -> RankGroup:
     """Start a world of ranks.
 
@@ -379,11 +381,12 @@ def start(
             them, "localhost" is this machine, "slurm" stands for the nodes of the allocation, and () for this
             machine alone. By default what the environment has as FOURRANKS_NODES. See docs/clusters.md.
         launcher: how they are reached: "ssh", "srun", or a command with {node} for the name.
+        on: "ray" for the nodes of the Ray cluster that RAY_ADDRESS names, or that this machine is of.
 
     Raises:
         StartError: the world cannot be started; the message says why.
     """
-    return RankGroup(world_size, backend, timeout, device, start_method, capacity, nodes, launcher)
+    return RankGroup(world_size, backend, timeout, device, start_method, capacity, nodes, launcher, on)
 
 
 def run(

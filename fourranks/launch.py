@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 
-from .commands import BACKENDS, DEVICES
+from .commands import BACKENDS, DEVICES, ON
 from .errors import Aftermath, CellInterrupted, DeadlockError, FourRanksError, RankError, StartError
 from .group import RankGroup, start
 from .naming import name_ranks, sentence_case
@@ -30,6 +30,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", "--world-size", type=int, default=4, metavar="N", help="number of ranks (4)")
     parser.add_argument("--nodes", metavar="NAMES", help="machines for the ranks, for instance hostA,hostB:4")
     parser.add_argument("--launcher", metavar="NAME", help="how they are reached: ssh, srun")
+    parser.add_argument("--on", choices=ON, help="have a cluster choose the machines")
     parser.add_argument(
         "--backend", choices=BACKENDS, default="auto", help="in place of what the program asks for"
     )
@@ -61,6 +62,7 @@ def main(options: argparse.Namespace) -> int:
             start_method="spawn" if options.spawn else "auto",
             nodes=options.nodes,
             launcher=options.launcher,
+            on=options.on,
         )
     except StartError as error:
         return _refused(str(error))
