@@ -26,12 +26,16 @@ def join() -> None:
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of what is to change
     address = os.environ.get("RAY_ADDRESS", "auto")
+    advice = ""
     try:
         _require_listener(address)
+        advice = (
+            "Something listens there: is the token the cluster's, and are Ray and Python of its versions? "
+        )
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
         said = " ".join(str(error).split())[:LONGEST_ERROR]
-        raise StartError(f"No Ray cluster can be used at address {address}: {said} {GIVES}") from None
+        raise StartError(f"No Ray cluster can be used at address {address}: {said} {advice}{GIVES}") from None
     if not is_token_auth_enabled():
         ray.shutdown()
         raise StartError(
