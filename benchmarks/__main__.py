@@ -26,6 +26,7 @@ MODULES = (
     "check",
     "submission",
     "overhead",
+    "program",
     "data_parallelism",
     "sharded_data_parallelism",
     "tensor_parallelism",

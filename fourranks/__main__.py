@@ -7,7 +7,7 @@ import difflib
 import sys
 from collections.abc import Callable, Collection, Sequence
 
-from . import __version__
+from . import __version__, launch
 from .plan.command import add_options as add_plan_options
 from .plan.command import main as plan_main
 
@@ -48,7 +48,16 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, Callable[[argparse.Nam
         description="List the best plans for a model on a cluster, or predict a table of runs.",
     )
     add_plan_options(plan)
-    return parser, {"doctor": _doctor, "plan": plan_main}
+    run = commands.add_parser(
+        "run",
+        help="run a program on ranks, as torchrun would, and explain its deadlocks",
+        description="Run a script or a module on ranks, with the environment that torchrun gives it. What "
+        "ranks print is shown behind their number; ranks that would wait for each other forever are "
+        "stopped, with the reason. The exit code is the program's: 0, or n of sys.exit(n); 1 after an "
+        "error; 130 after Ctrl-C.",
+    )
+    launch.add_options(run)
+    return parser, {"doctor": _doctor, "plan": plan_main, "run": launch.main}
 
 
 def _no_such_command(named: str, commands: Collection[str]) -> str:

@@ -7,6 +7,7 @@ ranks back to their message loop. What the outcome means for the world is decide
 from __future__ import annotations
 
 import itertools
+import math
 import signal
 import threading
 import time
@@ -53,7 +54,7 @@ Output = Callable[[Transcript], None]
 class Stop:
     """Why a cell must end before all ranks have answered."""
 
-    reason: Literal["deadlock", "died", "timeout", "interrupt"]
+    reason: Literal["deadlock", "died", "raised", "timeout", "interrupt"]
     deadlock: Deadlock | None = None
 
 
@@ -119,11 +120,22 @@ class Cell:
         """Ranks that have been asked for a report and have not answered; any thread may ask."""
         return frozenset(self._reports_due)
 
-    def run(self, timeout: float | None, interrupted: Callable[[], bool]) -> Stop | None:
-        """Follow the cell until every rank has answered (None) or there is a reason to stop it."""
+    def run(
+        self,
+        timeout: float | None,
+        interrupted: Callable[[], bool],
+        patience_with_others: float = math.inf,
+    ) -> Stop | None:
+        """Follow the cell until every rank has answered (None) or there is a reason to stop it.
+
+        Args:
+            timeout: seconds that it may take.
+            interrupted: tells whether the reader wants it to stop.
+            patience_with_others: seconds that all ranks get when one has raised.
+        """
         for rank, request in self._requests.items():
             self._workers.send(rank, request)
-        began = time.monotonic()
+        began, raised = time.monotonic(), math.inf
         self._next_report = began + QUIET
         while True:
             self._take(TICK)
@@ -138,6 +150,9 @@ class Cell:
                 return Stop("timeout")
             if proof := self._look(now):
                 return Stop("deadlock", proof)
+            raised = min(raised, now) if self.errors() else math.inf
+            if now - raised > patience_with_others:
+                return Stop("raised")
 
     def value(self, rank: int) -> Any:
         """Return the value that a Run returned or a Pull found on this rank."""

@@ -50,6 +50,7 @@ TABLE = (
         "`%ranks start -n 8 --nodes hostA,hostB`",
         "ranks on two machines that ssh reaches, or srun in a Slurm allocation: docs/clusters.md",
     ),
+    ("`%ranks start -n 8 --on ray`", "ranks on the nodes of a Ray cluster: docs/clusters.md"),
     ("`%ranks`, `%ranks restart`, `%ranks stop`", "lists the ranks, starts them afresh, ends them"),
     ("`%ranks last`", "shows again what the last cell showed, for instance after its tab was closed"),
     ("`%ranks help`", "shows this table"),
@@ -59,6 +60,7 @@ Names = Callable[[str], Iterable[str]]
 _SIDE = "--side"
 _WIDTH = 110  # characters of a line of help: JupyterLab would break a longer one inside a word
 BACKENDS, DEVICES = ("auto", "gloo", "nccl"), ("auto", "cpu", "cuda")
+ON = ("ray",)
 
 
 def help_text() -> str:
@@ -130,6 +132,7 @@ def _line_parser() -> _Parser:
     parser.add_argument("--spawn", action="store_true", help="fresh processes instead of forks: slower")
     parser.add_argument("--nodes", metavar="NAMES", help="machines for the ranks, for instance hostA,hostB:4")
     parser.add_argument("--launcher", metavar="NAME", help="how they are reached: ssh, srun")
+    parser.add_argument("--on", choices=ON, help="have a cluster choose the machines")
     parser.add_argument(_SIDE, action="store_true", help="beside the notebook, in JupyterLab")
     return parser
 

@@ -6,6 +6,7 @@ Any thread may ask for that, whatever the code on the ranks does meanwhile. `gro
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import threading
 import time
@@ -23,6 +24,7 @@ from .workers import Workers
 ANSWER_PATIENCE = 0.3  # seconds that a reader waits after pressing Tab
 FORM_TIMEOUT = 60.0  # seconds to connect all ranks; 128 ranks on two cores need a few
 FORM_ANEW_TIMEOUT = 15.0  # the same when they have been connected before; then all are started again
+PATIENCE_WITH_OTHERS = 10.0  # seconds that a program's other ranks get when one has failed
 IMPORT_TIMEOUT = 5.0  # seconds more for each rank that has to import torch first
 
 
@@ -61,12 +63,27 @@ class Conductor:
         self._gate = threading.Lock()  # held while a thread restarts or ends it: no cell begins
         self._ending = False  # a thread wants to restart or end: the cell is not worth rescuing
         self._interrupt_asked = False
-        self._start()
+        try:
+            self._start()
+        except BaseException:
+            nodes.release()
+            raise
 
     def conduct(
-        self, requests: Mapping[int, Request], timeout: float | None, on_output: Output | None = None
+        self,
+        requests: Mapping[int, Request],
+        timeout: float | None,
+        on_output: Output | None = None,
+        is_last: bool = False,
     ) -> tuple[Cell, FourRanksError | CellInterrupted | None]:
-        """Run one request a rank to its end, leaving the world usable; returns the error to raise, if any."""
+        """Run one request a rank to its end, leaving the world usable; returns the error to raise, if any.
+
+        Args:
+            requests: one for each rank that takes part.
+            timeout: seconds that they may take.
+            on_output: called with the growing transcript.
+            is_last: whether nothing runs on this world afterwards: then it is not made usable again.
+        """
         with deferred_interrupt() as came:
             with self._gate:
                 begun = self._lock.acquire(blocking=False)
@@ -76,7 +93,7 @@ class Conductor:
                 workers = self._require_living(requests)
                 self._interrupt_asked = False
                 self.cell = cell = Cell(workers, requests, on_output)
-                return cell, self._run(cell, workers, timeout, came)
+                return cell, self._run(cell, workers, timeout, came, is_last)
             finally:
                 self.cell = None
                 self._lock.release()
@@ -131,6 +148,7 @@ class Conductor:
         """End all ranks and everything that they started; a cell of another thread ends first."""
         with self._alone():
             self._end()
+            self.nodes.release()
 
     # --- life --------------------------------------------------------------------------------------------
 
@@ -204,16 +222,20 @@ class Conductor:
     # --- one cell ----------------------------------------------------------------------------------------
 
     def _run(
-        self, cell: Cell, workers: Workers, timeout: float | None, came: Callable[[], bool]
+        self, cell: Cell, workers: Workers, timeout: float | None, came: Callable[[], bool], is_last: bool
     ) -> FourRanksError | CellInterrupted | None:
         def interrupted() -> bool:
             asked, self._interrupt_asked = self._interrupt_asked, False
             return came() or asked or self._ending
 
-        stop = cell.run(timeout, interrupted)
+        stop = cell.run(timeout, interrupted, PATIENCE_WITH_OTHERS if is_last else math.inf)
         errors = cell.errors()
         wrong = stop or errors or cell.left_group or cell.broke_group
-        aftermath = self._recover(cell, workers, stop, interrupted) if wrong else Aftermath.INTACT
+        aftermath = Aftermath.INTACT
+        if is_last:
+            self._free(cell, stop, interrupted)
+        elif wrong:
+            aftermath = self._recover(cell, workers, stop, interrupted)
         for rank, done in cell.done.items():
             workers[rank].gpu_bytes = done.gpu_bytes
         return error_of(workers, cell, stop, errors, aftermath)
@@ -224,12 +246,11 @@ class Conductor:
         """Bring all ranks back to idle and their process groups back in step."""
         if self._ending:
             return Aftermath.ENDED
-        must_cut = stop is not None and stop.reason in ("deadlock", "died")
-        cut = cell.free(must_cut, interrupted) if stop else False
+        cut = self._free(cell, stop, interrupted)
         if cell.pending:
             self._restart()
             return Aftermath.RESTARTED
-        if cell.died:
+        if len(workers.living()) < self.world_size:  # some may have died earlier
             return Aftermath.DEAD
         in_step = cell.in_step()  # asked in any case: an answer means that the rank has done its cutting
         intact = in_step and not cut and not cell.broke_group
@@ -241,6 +262,10 @@ class Conductor:
         except (StartError, KeyboardInterrupt):
             self._restart()
             return Aftermath.RESTARTED
+
+    def _free(self, cell: Cell, stop: Stop | None, interrupted: Callable[[], bool]) -> bool:
+        """Bring ranks back from a cell that was stopped; True if process groups had to be cut for it."""
+        return stop is not None and cell.free(stop.reason in ("deadlock", "died"), interrupted)
 
     def _require_living(self, ranks: Iterable[int]) -> Workers:
         """Return the processes of the world, if those of these ranks live."""

@@ -44,8 +44,9 @@ def error_of(
         aftermath: the state of the world now.
     """
     shown = cell.transcript
-    if stop is None:
-        return RankError(errors, aftermath, shown) if errors else None
+    if stop is None or stop.reason == "raised":
+        others = _whereabouts(cell) if stop is not None else ""
+        return RankError(errors, aftermath, shown, meanwhile=others) if errors else None
     if stop.deadlock is not None:
         scene = Scene(stop.deadlock, cell.places, Source(cell.cells))
         explanation = explain(scene)

@@ -21,9 +21,9 @@ from .conductor import Conductor, chosen_start_method
 from .errors import CellInterrupted, FourRanksError, StartError
 from .live import Activity, RankStatus, busy_rank
 from .naming import name_ranks
-from .nodes.cluster import nodes_for
+from .nodes.choice import nodes_for
 from .protocol.calls import Tracing
-from .protocol.messages import Complete, Execute, Inspect, Pull, Push, Request, Run, Virtualize
+from .protocol.messages import Complete, Execute, Inspect, Launch, Pull, Push, Request, Run, Virtualize
 from .protocol.parcel import Parcel
 from .shipping import notebook_sources, packed_call, packed_variables
 from .transcript import Transcript
@@ -50,12 +50,13 @@ class RankGroup:
         capacity: int | None = None,
         nodes: str | Sequence[str] | None = None,
         launcher: str | None = None,
+        on: str | None = None,
     ) -> None:
         self.start_method = chosen_start_method(start_method)
         self.capacity = max(_checked_world_size(world_size), capacity or 0)
         self._timeout = timeout
         self._trace: DrawableTrace | None = None
-        where = nodes_for(nodes, launcher)
+        where = nodes_for(nodes, launcher, on)
         self._conductor = Conductor(world_size, backend, device, self.start_method, self.capacity, where)
         self.backend = self._conductor.placement.backend
         self.device = self._conductor.placement.devices[0].partition(":")[0]
@@ -136,6 +137,32 @@ class RankGroup:
     def ask(self, question: Complete | Inspect) -> Any:
         """Return rank 0's answer to a question about its variables; None if it cannot give one at once."""
         return self._conductor.ask(question)
+
+    def run_program(
+        self,
+        name: str,
+        arguments: Sequence[str] = (),
+        is_module: bool = False,
+        backend: str = "auto",
+        on_output: Output | None = None,
+    ) -> None:
+        """Run a program on all ranks as torchrun would. It is the last that this world runs: stop it then.
+
+        Args:
+            name: the path of a script, or the name of a module.
+            arguments: what it finds in `sys.argv`.
+            is_module: whether it is a module, as for `python -m`.
+            backend: what its default process group is on; "auto" for what it asks for itself.
+            on_output: called with the transcript again and again, and may `take` from it.
+
+        Raises:
+            Errors as of `execute`. A rank that has left with an exit status of failure has raised SystemExit.
+        """
+        request = Launch(name, tuple(arguments), is_module, backend)
+        requests = dict.fromkeys(range(self.world_size), request)
+        _, error = self._conductor.conduct(requests, None, on_output, is_last=True)
+        if error is not None:
+            raise error
 
     @contextlib.contextmanager
     def trace(self, profile: bool = False, values: str = "") -> Iterator[DrawableTrace]:
@@ -336,6 +363,7 @@ def start(
     capacity: int | None = None,
     nodes: str | Sequence[str] | None = None,
     launcher: str | None = None,
+    on: str | None = None,
 ) -> RankGroup:
     """Start a world of ranks.
 
@@ -353,11 +381,12 @@ def start(
             them, "localhost" is this machine, "slurm" stands for the nodes of the allocation, and () for this
             machine alone. By default what the environment has as FOURRANKS_NODES. See docs/clusters.md.
         launcher: how they are reached: "ssh", "srun", or a command with {node} for the name.
+        on: "ray" for the nodes of the Ray cluster that RAY_ADDRESS names, or that this machine is of.
 
     Raises:
         StartError: the world cannot be started; the message says why.
     """
-    return RankGroup(world_size, backend, timeout, device, start_method, capacity, nodes, launcher)
+    return RankGroup(world_size, backend, timeout, device, start_method, capacity, nodes, launcher, on)
 
 
 def run(

@@ -19,7 +19,7 @@ from .errors import CellInterrupted, DeadlockError, FourRanksError, RankError
 from .group import RankGroup, start
 from .hardware import BACKEND_NAMES
 from .naming import name_ranks
-from .nodes import cluster
+from .nodes import choice
 from .transcript import Transcript
 from .views import static_dashboard
 from .views.deadlock import DeadlockFigure
@@ -80,6 +80,8 @@ class RanksMagics(Magics):
         began = time.perf_counter()
         lost = _lost_by_a_new_start()
         method = "spawn" if options.spawn else "auto"
+        if options.on and current.has_world():
+            current.world().stop()  # it may have the slots that the new one needs
         world = start(
             options.world_size,
             options.backend,
@@ -87,6 +89,7 @@ class RanksMagics(Magics):
             start_method=method,
             nodes=options.nodes,
             launcher=options.launcher,
+            on=options.on,
         )
         current.set_world(world)
         ready = f"{_describe(world)} {_are(world)} ready ({time.perf_counter() - began:.2f} s)."
@@ -306,7 +309,7 @@ def _show_error(
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Add the magics (`%load_ext fourranks`) and warm up the process that ranks are forked from."""
     with contextlib.suppress(FourRanksError):  # the first start says so
-        cluster.nodes_for(None, None).warm_up()
+        choice.nodes_for(None, None).warm_up()
     shell.register_magics(RanksMagics)
     magics = shell.magics_manager.registry[RanksMagics.__name__]
     shell.magics_manager.register_function(magics.misplaced, "line", _MISPLACED)
@@ -325,5 +328,5 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     if current.has_world():
         current.world().stop()
     shell.set_custom_exc((), None)
-    cluster.disconnect()
+    choice.disconnect()
     zygote.stop_shared()

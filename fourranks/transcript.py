@@ -133,6 +133,13 @@ class Transcript:
             output.items.append(Item(stream, _overwritten(rest)))
             output.unfinished[stream] = ""
 
+    def take(self) -> Iterator[tuple[int, Item]]:
+        """Yield what each rank has shown, in its own order, and forget it: that makes room for more."""
+        for rank, output in self._outputs.items():
+            items, output.items = output.items, []
+            output.text_left, output.rich_left = 2 * TEXT_LIMIT, RICH_LIMIT
+            yield from ((rank, item) for item in items)
+
     # --- reading it --------------------------------------------------------------------------------------
 
     def items(self, rank: int) -> list[Item]:
@@ -149,7 +156,7 @@ class Transcript:
 
     def text(self, rank: int) -> str:
         """Return the text of one rank, without a label."""
-        return "\n".join(map(_plain_text, self.items(rank)))
+        return "\n".join(map(plain_text, self.items(rank)))
 
     def merged(self) -> Iterator[tuple[tuple[int, ...], Item]]:
         """Yield all items in reading order, each with the ranks that showed it."""
@@ -158,7 +165,7 @@ class Transcript:
     def lines(self) -> Iterator[str]:
         """Yield the merged text line by line, each behind the ranks that showed it."""
         for ranks, item in self.merged():
-            yield from label(ranks, _plain_text(item))
+            yield from label(ranks, plain_text(item))
 
     def __str__(self) -> str:
         return "\n".join([*self.lines(), *self.loops()])
@@ -211,7 +218,8 @@ def _overwritten(line: str) -> str:
     return line.rstrip("\r").rsplit("\r", 1)[-1]
 
 
-def _plain_text(item: Item) -> str:
+def plain_text(item: Item) -> str:
+    """Return an item as text; of a rich value, what says so in words."""
     if item.value is None:
         return item.text
     data = item.value.data

@@ -124,6 +124,7 @@ class Zygote:
 
     node = interface = ""
     host = LOOPBACK
+    inherited: tuple[int, ...] = ()  # descriptors that the process gets besides its socket
     clock_uncertainty = 0.0
 
     def __init__(self) -> None:
@@ -243,7 +244,7 @@ class Zygote:
     def _launch(self, theirs: socket.socket) -> ZygoteProcess:
         return subprocess.Popen(
             self._command(theirs.fileno()),
-            pass_fds=[theirs.fileno()],
+            pass_fds=[theirs.fileno(), *self.inherited],
             start_new_session=True,  # Jupyter interrupts the notebook's whole process group
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

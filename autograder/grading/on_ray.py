@@ -7,9 +7,6 @@ and go meanwhile.
 
 from __future__ import annotations
 
-import logging
-import os
-import socket
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,9 +15,6 @@ from types import TracebackType
 from typing import Any
 
 import ray
-from ray._private.authentication.authentication_utils import (
-    is_token_auth_enabled,
-)  # Ray 2.60 has no other way
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from autograder.grading.grade_submission import CORES, Refereed, Submission, Work, entered, prepared
@@ -30,13 +24,14 @@ from autograder.grading.pool import Failed, Running
 from autograder.grading.records import Terms
 from autograder.grading.submission import SubmissionError
 from autograder.kit.text import line
+from fourranks.errors import StartError
+from fourranks.nodes import ray_join
+from fourranks.nodes.ray_join import GIVES
 
 LOOK = 1.0  # seconds between looks at which nodes there are
 REST = 5.0  # seconds until a node that has lost a worker is tried again: Ray takes some to notice its end
 PATIENCE = 300.0  # seconds to wait for another node when the last one has ended
-PATIENCE_TO_CONNECT = 10.0
 TRIES = 3  # of a submission whose node ends, and of starting a worker on a node
-GIVES = "docs/clusters.md says how to start a cluster."
 
 
 class RayPool:
@@ -305,28 +300,7 @@ def join() -> None:
     Raises:
         ClassError: when there is none, or everybody could use it.
     """
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of what is to change
-    address = os.environ.get("RAY_ADDRESS", "auto")
     try:
-        _require_listener(address)
-        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
-        said = line(" ".join(str(error).split()), 500)
-        raise ClassError(f"No Ray cluster can be used at address {address}: {said} {GIVES}") from None
-    if not is_token_auth_enabled():
-        ray.shutdown()
-        raise ClassError(
-            "The cluster requires no token: anyone who reaches its ports can run code on it and read hidden"
-            f" tests. Start all of it, and this command, with RAY_AUTH_MODE=token. {GIVES}"
-        )
-
-
-def _require_listener(address: str) -> None:
-    """Require that something listens at HOST:PORT; Ray itself would try for minutes.
-
-    Raises:
-        OSError: when nothing does.
-    """
-    host, _, port = address.rpartition(":")
-    if port.isdecimal():
-        socket.create_connection((host.removeprefix("ray://"), int(port)), PATIENCE_TO_CONNECT).close()
+        ray_join.join()
+    except StartError as error:
+        raise ClassError(line(str(error), 700)) from None

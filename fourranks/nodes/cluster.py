@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -12,25 +13,10 @@ from ..errors import StartError
 from ..hardware import Gpus, Placement
 from ..zygote import Zygote
 from . import addresses, launchers
-from .names import NamedNode, asked_for, shares
-from .remote_zygote import RemoteZygote
-from .this_machine import Nodes, ThisMachine
+from .names import NamedNode, shares
+from .remote_zygote import PYTHON_VARIABLE, RemoteZygote, agent_command
 
 _connected: dict[tuple[str, str], RemoteZygote] = {}  # by node and launcher: warm for the next world
-
-
-def nodes_for(nodes: str | Sequence[str] | None, launcher: str | None) -> Nodes:
-    """Return where a world's ranks start.
-
-    Args:
-        nodes: the names of its nodes; None for what the environment says, else this machine.
-        launcher: see `launchers.chosen`.
-
-    Raises:
-        StartError: the nodes or the launcher cannot be read.
-    """
-    found = asked_for(nodes)
-    return NodeCluster(found, launchers.chosen(launcher)) if found else ThisMachine()
 
 
 class NodeCluster:
@@ -74,7 +60,10 @@ class NodeCluster:
     def warm_up(self) -> None:
         """Begin to connect, and have torch imported on the nodes, before ranks are asked for."""
         for node in self._nodes:
-            _connection(node.name, self._launcher)
+            self._reach(node.name)
+
+    def release(self) -> None:
+        """Keep the connections: they are warm for the next world."""
 
     def zygotes(self) -> Mapping[str, Zygote]:
         """Return the zygote of each node, by name."""
@@ -87,7 +76,7 @@ class NodeCluster:
             StartError: a node cannot be reached, and was not before; or none can.
         """
         again, missing = bool(self._zygotes), dict[str, str]()
-        self._zygotes = {node.name: _connection(node.name, self._launcher) for node in self._nodes}
+        self._zygotes = {node.name: self._reach(node.name) for node in self._nodes}
         greetings = {}
         for name, zygote in self._zygotes.items():
             try:
@@ -97,12 +86,19 @@ class NodeCluster:
         self.missing = missing
         for name in missing:
             self._zygotes.pop(name)
-            _connected.pop((name, self._launcher)).stop()
+            self._give_up(name)
         if missing and not (again and self._zygotes):
             raise StartError("\n".join(missing.values()))
         chosen = addresses.chosen([(name, greeting.interfaces) for name, greeting in greetings.items()])
         for zygote, interface in zip(self._zygotes.values(), chosen, strict=True):
             zygote.host, zygote.interface = interface.host, interface.name
+
+    def _reach(self, name: str) -> RemoteZygote:
+        """Return the zygote of a node, without waiting until it is there."""
+        return _connection(name, self._launcher)
+
+    def _give_up(self, name: str) -> None:
+        _connected.pop((name, self._launcher)).stop()
 
     def _told_missing(self) -> str:
         return "".join(f"\n{trouble}" for trouble in self.missing.values())
@@ -127,7 +123,9 @@ def _connection(node: str, launcher: str) -> RemoteZygote:
             atexit.register(disconnect)
         if zygote is not None:
             zygote.stop()
-        zygote = _connected[node, launcher] = RemoteZygote(node, launcher)
+        python = os.environ.get(PYTHON_VARIABLE, sys.executable)
+        way = launchers.command_on(node, launcher, agent_command(node, python))
+        zygote = _connected[node, launcher] = RemoteZygote(node, way)
     return zygote
 
 

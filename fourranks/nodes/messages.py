@@ -100,6 +100,60 @@ class Pong:
     resident: dict[int, int]  # bytes of memory of each rank, by pid
 
 
+# --- between the notebook and its Ray driver -------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Reserve:
+    """Make a placement group; answer with `Reserved`."""
+
+    number: int  # that no other one of this driver has
+    world_size: int
+    resource: str  # "CPU" or "GPU", one for each rank; empty for GPUs if there are enough, else CPUs
+
+
+@dataclass(frozen=True)
+class Slots:
+    """The part of a placement group that is on one node.
+
+    Attributes:
+        node: its name.
+        address: by which Ray's other nodes reach it.
+        bundles: the numbers of the group's bundles, one for each rank.
+        resource: what each of them has one of.
+    """
+
+    node: str
+    address: str
+    bundles: tuple[int, ...]
+    resource: str  # "CPU" or "GPU"
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """The placement group is there, or the reason why it is not."""
+
+    number: int
+    slots: tuple[Slots, ...] = ()
+    trouble: str = ""
+
+
+@dataclass(frozen=True)
+class StartAgent:
+    """Start the agent of a node; the socket of its bytes, and a file for its last words, come along."""
+
+    number: int  # of the reservation
+    slots: Slots
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Release:
+    """Remove a placement group, and with it all that runs in it."""
+
+    number: int
+
+
 # --- between the notebook and the relay ------------------------------------------------------------------
 
 

@@ -14,6 +14,8 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from ..naming import sentence_case
@@ -37,14 +39,27 @@ class Lost(Exception):
     """The node cannot be reached, or no more."""
 
 
+@dataclass(frozen=True)
+class AgentLink:
+    """The two ends of a connection to an agent.
+
+    Attributes:
+        source, target: descriptors of what comes from it and goes to it.
+        end: says how it has ended.
+    """
+
+    source: int
+    target: int
+    end: Callable[[], str]
+
+
 class Relay:
     """Passes on what a notebook and an agent say."""
 
-    def __init__(self, sock: socket.socket, process: subprocess.Popen[bytes]) -> None:
-        assert process.stdin is not None and process.stdout is not None
+    def __init__(self, sock: socket.socket, way: AgentLink) -> None:
         self._notebook = Channel(sock, blocking=True)
         self._notebook_is_gone = False
-        self._agent = Multiplexer(process.stdout.fileno(), process.stdin.fileno(), self._from_agent)
+        self._agent = Multiplexer(way.source, way.target, self._from_agent)
         self._agent.watch(sock.fileno(), self._from_notebook)
         self._clock = ClockComparison()
         self._outlook_wanted = True  # by the notebook
@@ -121,14 +136,13 @@ class Relay:
         os.close(board)
 
 
-def greet(notebook: socket.socket, process: subprocess.Popen[bytes], node: str) -> Greeting | None:
+def greet(notebook: socket.socket, way: AgentLink, node: str) -> Greeting | None:
     """Wait for the agent's greeting; returns None if the notebook goes away meanwhile.
 
     Raises:
         Lost: there is none, or the node has other versions.
     """
-    assert process.stdout is not None
-    asked, answered = notebook.fileno(), process.stdout.fileno()
+    asked, answered = notebook.fileno(), way.source
     deadline, line, noise = time.monotonic() + GREETING_PATIENCE, b"", 0
     while time.monotonic() < deadline and noise < NOISE:
         readable, _, _ = select.select([asked, answered], [], [], 1.0)
@@ -139,7 +153,7 @@ def greet(notebook: socket.socket, process: subprocess.Popen[bytes], node: str) 
             continue
         byte = os.read(answered, 1)  # what follows the line is not for this function
         if not byte:
-            raise Lost(f"the launcher's command ended with {_exit_code(process)}")
+            raise Lost(way.end())
         line, noise = line + byte, noise + 1
         if byte == b"\n":
             greeting = Greeting.read(line.decode(errors="replace"))
@@ -166,19 +180,43 @@ def _require_equal_versions(greeting: Greeting, node: str) -> None:
 
 
 def main(descriptor: int, node: str, command: list[str]) -> int:
-    """Run the launcher's command and relay until the notebook or the node is gone."""
+    """Relay until the notebook or the node is gone.
+
+    Args:
+        descriptor: of the socket to the notebook.
+        node: the node's name.
+        command: the launcher's, which is run; or one word, the descriptor of a socket to the agent.
+    """
     notebook = socket.socket(fileno=descriptor)
+    is_open = len(command) == 1 and command[0].isdecimal()
+    with _handed_over(int(command[0])) if is_open else _launched(command) as way:
+        try:
+            if (greeting := greet(notebook, way, node)) is not None:
+                Relay(notebook, way).serve(greeting)
+            return 0
+        except Lost as error:
+            print(sentence_case(str(error)), file=sys.stderr)
+            return 1
+
+
+@contextlib.contextmanager
+def _handed_over(descriptor: int) -> Iterator[AgentLink]:
+    with socket.socket(fileno=descriptor) as sock:
+        yield AgentLink(sock.fileno(), os.dup(sock.fileno()), lambda: "its agent has ended")
+
+
+@contextlib.contextmanager
+def _launched(command: list[str]) -> Iterator[AgentLink]:
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    assert process.stdin is not None and process.stdout is not None
     try:
-        if (greeting := greet(notebook, process, node)) is not None:
-            Relay(notebook, process).serve(greeting)
-        return 0
-    except Lost as error:
-        print(sentence_case(str(error)), file=sys.stderr)
-        return 1
+        yield AgentLink(
+            process.stdout.fileno(),
+            process.stdin.fileno(),
+            lambda: f"the launcher's command ended with {_exit_code(process)}",
+        )
     finally:
         for pipe in (process.stdin, process.stdout):
-            assert pipe is not None
             pipe.close()
         try:
             process.wait(END_PATIENCE)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from ..errors import StartError
 from ..protocol.messages import FromRank, Settings
 from ..zygote import StoreListener, Zygote, environment
-from . import launchers
 from .clock import shifted
 from .environment import travelling
 from .messages import AskOutlook, ClockReading, Greeting, InterruptRank, Listen, Listening, Outlook, Welcome
@@ -24,15 +24,15 @@ class RemoteZygote(Zygote):
 
     Args:
         node: the node's name.
-        launcher: the template of the command that starts a program there.
+        way: the launcher's command that starts the agent there, or what else the relay takes.
 
     Attributes:
         clock: how the node's clock differs from that of this machine.
     """
 
-    def __init__(self, node: str, launcher: str) -> None:
+    def __init__(self, node: str, way: Sequence[str]) -> None:
         self.node = node
-        self._command_there = launchers.command_on(node, launcher, _agent(node))
+        self._way = way
         self.clock = ClockReading()
         self._greeting: Greeting | None = None
         self._resident: dict[int, int] = {}
@@ -87,7 +87,7 @@ class RemoteZygote(Zygote):
 
     def _command(self, descriptor: int) -> list[str]:
         relay = [sys.executable, "-m", "fourranks.nodes.relay", str(descriptor)]
-        return [*relay, self.node, *self._command_there]
+        return [*relay, self.node, *self._way]
 
     def _arrive(self, message: Any) -> None:
         if isinstance(message, Outlook) and self._greeting is not None:
@@ -103,14 +103,17 @@ class RemoteZygote(Zygote):
         return StartError(f"The node {self.node} cannot be used. {self.last_words()}")
 
 
-def _agent(node: str) -> list[str]:
+def agent_command(node: str, python: str) -> list[str]:
     """Return the command that runs on the node.
 
     The hash seed is the same on all nodes, as it is for the ranks of one: readers compare hashes.
+
+    Args:
+        node: a name or an address of the node, which its agent knows, too.
+        python: the path of the node's Python.
     """
     seed = os.environ.get("PYTHONHASHSEED", str(os.getpid()))
     variables = [f"PYTHONHASHSEED={seed}"]
     if (path := environment().get("PYTHONPATH")) != os.environ.get("PYTHONPATH"):
         variables.append(f"PYTHONPATH={path}")  # this package is not installed here; nor may it be there
-    python = os.environ.get(PYTHON_VARIABLE, sys.executable)
     return ["env", *variables, python, "-m", "fourranks.nodes.agent", node]

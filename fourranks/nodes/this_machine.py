@@ -29,6 +29,9 @@ class Nodes(Protocol):
             StartError: as from `hardware.place`, or because nodes cannot be reached.
         """
 
+    def release(self) -> None:
+        """Give back what is reserved for a world that has ended."""
+
     def zygotes(self) -> Mapping[str, Zygote]:
         """Return the processes that ranks are forked from, by the names that a placement gives nodes."""
 
@@ -45,6 +48,9 @@ class ThisMachine:
     def place(self, world_size: int, backend: str, device: str) -> Placement:
         """Choose a backend, and a device for each rank: see `hardware.place`."""
         return place(world_size, backend, device, lambda: zygote.shared().gpus())
+
+    def release(self) -> None:
+        """Keep the process: it is warm for the next world."""
 
     def zygotes(self) -> Mapping[str, Zygote]:
         """Return this machine's zygote, under the name that a placement gives this machine."""

@@ -120,6 +120,17 @@ class Run:
 
 
 @dataclass(slots=True)
+class Launch:
+    """Run a script or a module as Python itself does. It is the last that this rank runs."""
+
+    name: str  # the script's path, or the name of the module
+    arguments: tuple[str, ...]
+    is_module: bool
+    backend: str  # of its default process group; "auto" for what it asks for itself
+    trace: Tracing | None = None
+
+
+@dataclass(slots=True)
 class Push:
     """Set variables."""
 
@@ -243,7 +254,7 @@ class State:
 
 
 # A rank answers each with Done, one after another.
-Request: TypeAlias = Form | Virtualize | Execute | Run | Push | Pull
+Request: TypeAlias = Form | Virtualize | Execute | Run | Launch | Push | Pull
 ToRank: TypeAlias = Request | Interrupt | Rescue | Complete | Inspect | Probe
 FromRank: TypeAlias = Stream | Display | Clear | Done | Answer | State
 

@@ -52,7 +52,7 @@ class DefaultGroup:
 
     def form(self, generation: int) -> None:
         """Join the group of this generation, leaving the one before."""
-        self._leave()
+        self.leave()
         distributed_c10d._world.group_count = 0  # names must agree, whatever single ranks have tried
         self._generation, self._attempt = generation, 0
         RecordingProcessGroup.recorder.reset()
@@ -87,7 +87,7 @@ class DefaultGroup:
         self._half_made = group.connections() | self._to_store()
         return True
 
-    def _leave(self) -> None:
+    def leave(self) -> None:
         """Destroy the groups of before, in a thread that nothing waits for.
 
         Gloo's destructor waits for calls that may never end, and else 10 ms for each connection.

@@ -28,6 +28,7 @@ from ..progress_bar import collect
 from ..protocol.board import Board
 from ..protocol.calls import Record, Tracing
 from ..protocol.messages import (
+    TEXT_LIMIT,
     Answer,
     Channel,
     Complete,
@@ -37,6 +38,7 @@ from ..protocol.messages import (
     FromRank,
     Inspect,
     Interrupt,
+    Launch,
     Probe,
     Pull,
     Push,
@@ -50,7 +52,7 @@ from ..protocol.messages import (
 )
 from ..protocol.parcel import Parcel, pack
 from ..protocol.places import cells_among, place
-from . import cuda, patches
+from . import cuda, patches, program
 from .default_group import DefaultGroup
 from .frames import caller
 from .interrupts import Interrupts
@@ -62,6 +64,7 @@ from .shell import shell
 from .threads import Helper, main_thread
 from .variable import Variable
 
+_INPUT = builtins.input
 SLEEPING = 0.01  # seconds of processor time between two reports; answering one takes a tenth of that
 
 
@@ -225,6 +228,8 @@ class Rank:
                     return self._cell(request, lambda: self._execute(request))
                 case Run():
                     return self._cell(request, lambda: self._run(request))
+                case Launch():
+                    return self._cell(request, lambda: self._run_program(request))
                 case Push(parcel):
                     self._shell.user_ns.update(parcel.unpack())
                     return Done()
@@ -234,10 +239,11 @@ class Rank:
         except BaseException as error:
             return Done(error=self._shell.keep_error(error, skip=1))
 
-    def _cell(self, request: Execute | Run, work: Callable[[], Done]) -> Done:
+    def _cell(self, request: Execute | Run | Launch, work: Callable[[], Done]) -> Done:
         """Run the reader's code as one cell: output counted from zero, calls kept if a trace is on."""
+        is_program = isinstance(request, Launch)
         self._recorder.begin_cell(request.trace is not None, self._variable(request.trace))
-        self._shell.begin_cell()
+        self._shell.begin_cell(sys.maxsize if is_program else TEXT_LIMIT)
         self._script.begin_cell()
         self._bars.begin_cell()
         profiler = Profiler() if request.trace is not None and request.trace.profile else None
@@ -251,7 +257,7 @@ class Rank:
                     self._recorder.finish()
         except BaseException as error:
             done = Done(error=self._shell.keep_error(error, skip=3))
-        done.broke_group = self._notify(caught=done.error is None)
+        done.broke_group = self._notify(tell_of_groups=done.error is None and not is_program)
         if request.trace is not None:
             done.record = self._record(start, profiler)
         done.left_group = not self._group.exists
@@ -275,18 +281,19 @@ class Rank:
     def _variable(self, trace: Tracing | None) -> Variable | None:
         return Variable(self._shell.user_ns, trace.values) if trace is not None and trace.values else None
 
-    def _notify(self, caught: bool) -> bool:
+    def _notify(self, tell_of_groups: bool) -> bool:
         """Say on stderr what went wrong unseen; returns whether the default process group is broken.
 
         Args:
-            caught: whether the code has caught the errors of its failed calls.
+            tell_of_groups: whether to name broken groups: the code has caught the errors of its failed calls,
+                and a cell may follow.
         """
         recorder, group = self._recorder, self._group
         texts = [*of_dropped_handles(recorder.dropped), *of_reinterpreted_messages(recorder.reinterpreted)]
         unfinished, half_made = group.drop_unfinished_batch(), group.note_half_made_group()
         broken = {call.group: call for call in reversed(recorder.failed)}
-        texts += of_broken_groups(broken, group.name) if caught else ()
-        texts += [UNFINISHED_BATCH] if unfinished else ()
+        texts += of_broken_groups(broken, group.name) if tell_of_groups else ()
+        texts += [UNFINISHED_BATCH] if unfinished and tell_of_groups else ()
         for text in texts:
             sys.stderr.write(f"{text}\n")  # a script may have replaced print
         return unfinished or half_made or group.name in broken
@@ -308,6 +315,21 @@ class Rank:
                 if leaving.code:
                     raise
                 return Done(parcel=_packed(None))
+
+    def _run_program(self, request: Launch) -> Done:
+        self._group.leave()  # the program forms its own
+        self._script.serve_program(request.backend)
+        self._shell.withdraw()
+        builtins.input = _INPUT
+        program.prepare(self._settings)
+        try:
+            with self._interrupts.user_code():
+                program.run(request)
+            return Done()
+        except BaseException as error:
+            return Done(error=self._shell.keep_error(error, skip=3))
+        finally:
+            program.finish()
 
 
 def _where(frame: FrameType | None) -> str:

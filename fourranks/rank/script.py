@@ -2,7 +2,7 @@
 
 Such a script reads its rank from the environment and its options from `sys.argv`, meets the other processes
 in `init_process_group`, and may leave by `sys.exit`. A rank has its process group before the first cell runs,
-so `init_process_group` attaches to that one.
+so `init_process_group` attaches to that one. A program that `fourranks run` has started forms its own.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from .default_group import TORCH_INIT, DefaultGroup
 from .process_group import RecordingProcessGroup
 
 _ARGUMENTS = inspect.signature(TORCH_INIT)
+_START_PROCESSES = sys.modules["torch.multiprocessing.spawn"].start_processes
 _set_timeout = getattr(dist, "set_timeout", distributed_c10d._set_pg_timeout)  # the first since 2.14
 
 
@@ -60,6 +61,7 @@ class Script:
         self._called = False  # the running cell has called init_process_group
         self._restore_timeout: Callable[[], None] = _nothing_to_restore
         self._told: set[str] = set()
+        self._backend_of_program = ""  # or "auto"; empty while cells run
 
     def install(self) -> None:
         """Stand in for the functions that scripts call to join their world, to start processes and to end."""
@@ -71,6 +73,14 @@ class Script:
             self._attach(*args, **kwargs)
 
         patches.serve_scripts(init_process_group, self._start_processes, self._checked)
+
+    def serve_program(self, backend: str) -> None:
+        """Let what runs now form its own groups and start processes, as under torchrun.
+
+        Args:
+            backend: what its default group is on; "auto" for what it asks for.
+        """
+        self._backend_of_program = backend
 
     def begin_cell(self) -> None:
         """Let the script in the next cell attach to the world, too."""
@@ -87,6 +97,9 @@ class Script:
                 "init_process_group was called in a process that a rank has started. The ranks are the "
                 f"{self._settings.world_size} processes of this world: call what it runs in the cell itself."
             )
+        if self._backend_of_program:
+            self._form(*args, **kwargs)
+            return
         first, self._called = not self._called, True
         if not (first and self._group.exists):
             TORCH_INIT(*args, **kwargs)
@@ -103,6 +116,13 @@ class Script:
             _set_timeout(timeout)
         self._tell(backends)
 
+    def _form(self, *args: Any, **kwargs: Any) -> None:
+        """Form the group of a program, on the backend that was asked for in its place."""
+        __tracebackhide__ = True
+        if self._backend_of_program != "auto":
+            kwargs["backend"], args = self._backend_of_program, args[1:]
+        TORCH_INIT(*args, **kwargs)
+
     def _tell(self, backends: set[str]) -> None:
         """Say, once, which group the script got, and on which backend if it asked for another."""
         size, backend = _count(_world().size()), distributed_c10d.get_backend()
@@ -118,25 +138,27 @@ class Script:
     # --- starting processes ------------------------------------------------------------------------------
 
     def _start_processes(
-        self, fn: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, *_: Any, **__: Any
-    ) -> None:
-        """Refuse torch's `spawn` and `start_processes`: each rank would start a world of its own."""
+        self, fn: Callable[..., Any], args: Sequence[Any] = (), nprocs: int = 1, *more: Any, **options: Any
+    ) -> Any:
+        """Refuse torch's `spawn` and `start_processes` to cells: each rank would start a world of its own."""
+        if self._backend_of_program:
+            return _START_PROCESSES(fn, args, nprocs, *more, **options)
         if getattr(fn, "__module__", None) == "__main__" and hasattr(fn, "__name__"):
             instead = f"Call {fn.__name__}({', '.join(['rank', *map(reprlib.repr, args)])}) in its place."
         else:  # a library's
             instead = "Run what it starts in the cell itself."
         count = self._settings.world_size
-        more = f" `%ranks start -n {nprocs}` starts {nprocs} ranks." if nprocs not in (0, count) else ""
+        start = f" `%ranks start -n {nprocs}` starts {nprocs} ranks." if nprocs not in (0, count) else ""
         raise UsageError(
             f"torch.multiprocessing.spawn starts processes, and this cell runs on {count} of them already: "
-            f"the ranks. {instead}{more}"
+            f"the ranks. {instead}{start}"
         )
 
     def _checked(self, start: Callable[[Any], Any]) -> Callable[[Any], Any]:
         """Refuse to start a process that could not find its function, in place of its own long traceback."""
 
         def checked(process: Any) -> Any:
-            if getattr(process._target, "__module__", None) == "__main__":
+            if self._is_of_a_cell(process._target):
                 name = getattr(process._target, "__name__", process._target)
                 raise UsageError(
                     f"A fresh process cannot find {name}, which was defined in a cell. Put it into a module "
@@ -145,6 +167,9 @@ class Script:
             return start(process)
 
         return checked
+
+    def _is_of_a_cell(self, function: object) -> bool:
+        return not self._backend_of_program and getattr(function, "__module__", None) == "__main__"
 
 
 def _nothing_to_restore() -> None:

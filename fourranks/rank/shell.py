@@ -44,8 +44,8 @@ class _Writer(io.RawIOBase):
         self.stream_name, self._descriptor, self._emit = name, descriptor, emit
         self.begin_cell()
 
-    def begin_cell(self) -> None:
-        self._left = TEXT_LIMIT
+    def begin_cell(self, limit: int = TEXT_LIMIT) -> None:
+        self._left = limit
         self.dropped = 0
 
     def writable(self) -> bool:
@@ -159,10 +159,16 @@ class RankShell(InteractiveShell):
         self._stdout.flush()
         self._stderr.flush()
 
-    def begin_cell(self) -> None:
+    def begin_cell(self, limit: int = TEXT_LIMIT) -> None:
+        """Begin a cell, which may print so many characters."""
         self._error, self.given_up, self.telling = None, False, False
-        self._stdout.writer.begin_cell()
-        self._stderr.writer.begin_cell()
+        self._stdout.writer.begin_cell(limit)
+        self._stderr.writer.begin_cell(limit)
+
+    def withdraw(self) -> None:
+        """Have libraries find no IPython: a program runs now, as under plain Python."""
+        for kind in (type(self), InteractiveShell):
+            kind._instance = None
 
     @property
     def dropped(self) -> int:

@@ -434,3 +434,12 @@ def test_a_rank_that_gets_the_pid_of_an_earlier_one_is_not_taken_for_dead():
             if group.status()[0].pid == earlier:
                 return
     pytest.fail("no pid was given again")
+
+
+def test_a_cell_on_the_others_that_fails_after_a_rank_has_died_says_so(group):
+    os.kill(group.pids[3], signal.SIGKILL)
+    with pytest.raises(RankDied):
+        group.execute("pass")
+    with pytest.raises(CellTimeout, match="other ranks keep their variables"):
+        group.execute("kept = rank\nwhile True: __import__('time').sleep(1)", ranks=[0, 1], timeout=0.5)
+    assert group.pull("kept", [0, 1]) == [0, 1]

@@ -7,10 +7,11 @@ import socket
 import threading
 
 import pytest
+from IPython.core.error import UsageError
 
 import fourranks
 from fourranks import StartError, commands
-from fourranks.nodes import addresses, launchers, versions
+from fourranks.nodes import addresses, launchers, on_ray, versions
 from fourranks.nodes.addresses import Interface
 from fourranks.nodes.clock import ClockComparison, shifted
 from fourranks.nodes.environment import travelling
@@ -71,6 +72,45 @@ def test_ranks_are_dealt_out_evenly_as_far_as_there_is_room(world_size, slots, d
 def test_too_few_slots_are_refused_with_their_number():
     with pytest.raises(StartError, match="5 ranks were asked for, and these nodes have room for 4"):
         shares(5, [2, 2])
+
+
+def test_ray_that_is_not_installed_is_named_with_what_installs_it(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(StartError, match=r"pip install 'fourranks\[ray\]'"):
+        fourranks.start(2, on="ray")
+
+
+@pytest.mark.parametrize(
+    ("options", "trouble"),
+    [
+        ({"on": "dask"}, "cannot be started on 'dask'; choose ray"),
+        ({"on": "ray", "nodes": "a,b"}, "leave nodes and launcher out"),
+        ({"on": "ray", "launcher": "ssh"}, "leave nodes and launcher out"),
+    ],
+)
+def test_a_cluster_that_there_is_not_or_that_is_told_its_nodes_is_refused(options, trouble):
+    with pytest.raises(StartError, match=trouble):
+        fourranks.start(2, **options)
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "resource"),
+    [
+        ("auto", "auto", ""),
+        ("gloo", "auto", "CPU"),
+        ("auto", "cpu", "CPU"),
+        ("nccl", "auto", "GPU"),
+        ("gloo", "cuda", "GPU"),
+    ],
+)
+def test_a_rank_takes_a_gpu_of_rays_where_it_computes_on_one(backend, device, resource):
+    assert on_ray.resource_for(backend, device) == resource
+
+
+def test_a_line_of_the_notebook_names_a_cluster():
+    assert commands.parse_line("start -n 8 --on ray", False).on == "ray"
+    with pytest.raises(UsageError, match="invalid choice: 'dask'"):
+        commands.parse_line("start --on dask", False)
 
 
 def test_a_line_of_the_notebook_names_nodes_and_launcher():

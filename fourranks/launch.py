@@ -1,0 +1,158 @@
+"""The command `fourranks run`: a program on ranks, from a shell, as torchrun would start it.
+
+Ranks, the watch, errors and nodes are those of a notebook. What is this command's own: the program gets a
+`__main__` and a process group of its own (`rank.program`), output goes out as it comes, and an exit status
+says how it ended.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+
+from .commands import BACKENDS, DEVICES, ON
+from .errors import Aftermath, CellInterrupted, DeadlockError, FourRanksError, RankError, StartError
+from .group import RankGroup, start
+from .naming import name_ranks, sentence_case
+from .protocol.remote_error import RemoteError
+from .transcript import Transcript, plain_text
+
+FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130  # exit statuses, as shells have them
+_LEFT = "SystemExit"
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Describe the options of `fourranks run`."""
+    parser.add_argument("-n", "--world-size", type=int, default=4, metavar="N", help="number of ranks (4)")
+    parser.add_argument("--nodes", metavar="NAMES", help="machines for the ranks, for instance hostA,hostB:4")
+    parser.add_argument("--launcher", metavar="NAME", help="how they are reached: ssh, srun")
+    parser.add_argument("--on", choices=ON, help="have a cluster choose the machines")
+    parser.add_argument(
+        "--backend", choices=BACKENDS, default="auto", help="in place of what the program asks for"
+    )
+    parser.add_argument("--device", choices=DEVICES, default="auto", help="what ranks compute on")
+    parser.add_argument("--spawn", action="store_true", help="fresh processes instead of forks: slower")
+    parser.add_argument(
+        "-m", "--module", action="store_true", help="the program is a module, as for `python -m`"
+    )
+    parser.add_argument("program", help="a script, for instance train.py")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program finds in sys.argv")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Run the command.
+
+    Returns:
+        The exit code: what the program has left with, 0 or n of its `sys.exit(n)`; 1 for an error of its own
+        or a deadlock; 130 for Ctrl-C; 2 if it could not be started.
+    """
+    if not options.module and not os.path.isfile(options.program):
+        return _refused(f"there is no file {options.program}")
+    if not sys.flags.safe_path:
+        del sys.path[0]  # this command's own; the program's is put there on the ranks
+    try:
+        group = start(
+            options.world_size,
+            options.backend,
+            device=options.device,
+            start_method="spawn" if options.spawn else "auto",
+            nodes=options.nodes,
+            launcher=options.launcher,
+            on=options.on,
+        )
+    except StartError as error:
+        return _refused(str(error))
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    with group:
+        return _run(group, options)
+
+
+def _refused(reason: str) -> int:
+    print(f"fourranks run: {reason}", file=sys.stderr)
+    return UNUSABLE
+
+
+def _run(group: RankGroup, options: argparse.Namespace) -> int:
+    try:
+        group.run_program(
+            options.program, options.arguments, options.module, options.backend, on_output=_show
+        )
+    except (FourRanksError, CellInterrupted) as error:
+        if error.transcript is not None:
+            _show(error.transcript)
+        if isinstance(error, RankError) and not error.meanwhile and _have_left(error.errors):
+            print("\n".join(_farewells(error.errors)), file=sys.stderr)
+        else:
+            _explain(error)
+        return _exit_status(error)
+    return 0
+
+
+def _show(transcript: Transcript) -> None:
+    """Print what has come since the last call, each line behind its rank."""
+    for rank, item in transcript.take():
+        stream = sys.stderr if item.stream == "stderr" else sys.stdout
+        for line in plain_text(item).split("\n"):
+            print(f"[{rank}] {line}", file=stream)
+    sys.stdout.flush()
+
+
+def _explain(error: FourRanksError | CellInterrupted) -> None:
+    """Print an error, in colours where there are any, and in words of programs in place of cells."""
+    error.aftermath = Aftermath.INTACT  # the world has ended
+    error.explanation = _of_programs(error.explanation)
+    if isinstance(error, RankError):
+        error.meanwhile = _of_programs(error.meanwhile)
+    coloured = sys.stderr.isatty()
+    print("\n".join(error._render_traceback_()) if coloured else _plain(error), file=sys.stderr)
+
+
+def _plain(error: FourRanksError | CellInterrupted) -> str:
+    kind = f"{type(error).__name__}: " if isinstance(error, DeadlockError) else ""
+    return f"{kind}{error}"
+
+
+def _of_programs(text: str) -> str:
+    return re.sub(r"\b([Tt]he|this) cell\b", r"\1 program", text)
+
+
+def _have_left(errors: Mapping[int, RemoteError]) -> bool:
+    """Whether these ranks have called `sys.exit`, and nothing else went wrong."""
+    return all(error.name == _LEFT for error in errors.values())
+
+
+def _farewells(errors: Mapping[int, RemoteError]) -> Iterator[str]:
+    """Say how ranks have left: with which exit status, or with which words as Python prints them."""
+    alike: dict[str, list[int]] = {}
+    for rank, error in sorted(errors.items()):
+        alike.setdefault(error.message, []).append(rank)
+    for message, ranks in alike.items():
+        status = _status_of(message)
+        words = f"left with exit status {status}." if _is_number(message) else f"left: {message}"
+        yield f"{sentence_case(name_ranks(ranks))} {words}"
+
+
+def _exit_status(error: FourRanksError | CellInterrupted) -> int:
+    if isinstance(error, CellInterrupted):
+        return INTERRUPTED
+    errors = error.errors if isinstance(error, RankError) else {}
+    if errors and _have_left(errors):
+        return _status_of(errors[min(errors)].message)
+    return FAILED
+
+
+def _is_number(message: str) -> bool:
+    with contextlib.suppress(ValueError):
+        int(message)
+        return True
+    return False
+
+
+def _status_of(message: str) -> int:
+    """Return the exit status that Python gives a process for `sys.exit(message)`."""
+    return int(message) & 0xFF if _is_number(message) else FAILED

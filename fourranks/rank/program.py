@@ -1,0 +1,81 @@
+"""Runs a program in a rank as Python runs it in a process of its own: `fourranks run` asks for it.
+
+Its module is `__main__` and stays so.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib.util
+import os
+import sys
+import threading
+import types
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import torch
+
+from ..protocol.messages import Launch, Settings
+
+
+def prepare(settings: Settings) -> None:
+    """Give the process what torchrun's has where ranks for cells have something else."""
+    os.environ.pop("MPLBACKEND")
+    if chosen := settings.environment.get("MPLBACKEND"):
+        os.environ["MPLBACKEND"] = chosen
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdecimal() and int(threads):
+        torch.set_num_threads(int(threads))
+
+
+def run(program: Launch) -> None:
+    """Run a program to its end, and to that of its threads.
+
+    Raises:
+        SystemExit: it has left with an exit status that tells of a failure.
+        ImportError: there is no such module.
+        Exception: what the program has raised.
+    """
+    try:
+        _run(program)
+    except SystemExit as leaving:
+        if leaving.code:
+            raise
+    finally:
+        threading._shutdown()  # type: ignore[attr-defined]  # as Python does; multiprocessing calls it, too
+
+
+def finish() -> None:
+    """Call what is to be called at the end of the process, which is killed when all ranks are through."""
+    atexit._run_exitfuncs()
+
+
+def _run(program: Launch) -> None:
+    main = types.ModuleType("__main__")
+    main.__dict__["__builtins__"] = sys.modules["builtins"]
+    if program.is_module:
+        sys.path.insert(0, os.getcwd())
+        spec = _spec(program.name)
+        assert spec.loader is not None
+        main.__spec__, main.__loader__, main.__package__ = spec, spec.loader, spec.parent
+        name, path = spec.name, str(spec.origin)
+        code = spec.loader.get_code(name)  # type: ignore[attr-defined]  # only what lies in a file has it
+    else:
+        path = os.path.abspath(program.name)
+        sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
+        code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+    main.__file__ = path
+    sys.argv = [path if program.is_module else program.name, *program.arguments]
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
+
+
+def _spec(name: str) -> ModuleSpec:
+    """Find a module that can be run; that of a package is its `__main__`."""
+    spec = importlib.util.find_spec(name)
+    if spec is not None and spec.submodule_search_locations is not None:
+        return _spec(f"{name}.__main__")
+    if spec is None or not hasattr(spec.loader, "get_code"):
+        raise ImportError(f"there is no module {name} that can be run", name=name)
+    return spec

@@ -1,0 +1,302 @@
+"""`fourranks run`: a program on ranks from a shell, beside torchrun where that says what is right."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import psutil
+import pytest
+
+import fourranks
+from fourranks import RankError, conductor
+from fourranks.protocol.messages import TEXT_LIMIT
+from tests.processes import run, started
+
+RUN = [sys.executable, "-m", "fourranks", "run"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+
+WHERE = """
+import json, os, sys
+import torch.distributed as dist
+from beside import BESIDE
+
+def main():
+    names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MINE")
+    found = {name: os.environ.get(name) for name in names} | {
+        "argv": sys.argv, "path": sys.path[0], "file": __file__, "cwd": os.getcwd(), "main": __name__,
+        "initialized": dist.is_initialized(), "torchelastic": dist.is_torchelastic_launched(),
+        "is main": sys.modules["__main__"].main is main, "port": "MASTER_PORT" in os.environ,
+        "backend of figures": os.environ.get("MPLBACKEND"), "package": __package__,
+    }
+    dist.init_process_group("gloo")
+    gathered = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, found)
+    if dist.get_rank() == 0:
+        print(json.dumps(gathered))
+    dist.destroy_process_group()
+
+if __name__ == "__main__":
+    main()
+"""
+
+HOLDS = """
+import subprocess, sys, time
+import torch.distributed as dist
+
+dist.init_process_group("gloo")
+child = subprocess.Popen(["sleep", "600"])
+print("child", child.pid)
+try:
+    while True:
+        dist.barrier()
+        time.sleep(0.01)
+except KeyboardInterrupt:
+    print("interrupted")
+    raise
+"""
+
+
+@pytest.fixture
+def script(tmp_path):
+    """Write a script; returns its path."""
+
+    def write(text: str, name: str = "train.py"):
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(textwrap.dedent(text))
+        return path
+
+    return write
+
+
+def last_json(text: str):
+    return json.loads(text.strip().splitlines()[-1].partition("[0] ")[2] or text.strip().splitlines()[-1])
+
+
+@pytest.mark.parametrize("name", ["jobs/train.py", "module"])
+def test_a_program_finds_what_torchrun_gives_it(script, tmp_path, name):
+    script(WHERE, "jobs/train.py")
+    script("BESIDE = True", "jobs/beside.py")
+    script("BESIDE = True", "beside.py")
+    program = ["-m", "jobs.train"] if name == "module" else [name]
+    program += ["--lr", "0.1", "-n", "3", "--help"]
+    environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MINE": "yes"}
+    ours = run([*RUN, "-n", "2", *program], cwd=tmp_path, env=environment)
+    theirs = run([*TORCHRUN, *program], cwd=tmp_path, env=environment)
+    assert theirs.returncode == 0, theirs.stderr
+    assert (ours.returncode, ours.stderr) == (0, "")
+    found, expected = last_json(ours.stdout), last_json(theirs.stdout)
+    for mine, other in zip(found, expected, strict=True):
+        assert mine.pop("MASTER_ADDR") == "127.0.0.1"
+        assert other.pop("MASTER_ADDR")
+        assert mine == other
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "said"),
+    [
+        ("", 0, ""),
+        ("sys.exit()", 0, ""),
+        ("sys.exit(0)", 0, ""),
+        ("sys.exit(7)", 7, "Ranks 0-1 left with exit status 7."),
+        ("sys.exit(-1)", 255, "Ranks 0-1 left with exit status 255."),
+        ("sys.exit('no data')", 1, "Ranks 0-1 left: no data"),
+        ("exit(3) if rank else dist.barrier()", 3, "Rank 0 waits in barrier (train.py, line 6"),
+        ("1 / 0", 1, "ZeroDivisionError: division by zero"),
+        ("import no_such_module", 1, "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("os._exit(9)", 1, "exited with code 9."),
+    ],
+)
+def test_the_exit_status_is_the_programs(script, ending, status, said):
+    path = script(f"import os, sys\nimport torch.distributed as dist\ndist.init_process_group()\n"
+                  f"rank = dist.get_rank()\nprint('begun')\n{ending}\n")  # fmt: skip
+    done = run([*RUN, "-n", "2", path])
+    assert done.returncode == status
+    assert said in done.stderr and bool(said) == bool(done.stderr)
+    assert sorted(done.stdout.splitlines()) == ["[0] begun", "[1] begun"]
+    for own in ("fourranks/rank", "%ranks", "keep their variables"):
+        assert own not in done.stderr
+
+
+def test_a_syntax_error_and_what_does_not_exist_are_told(script, tmp_path):
+    done = run([*RUN, "-n", "1", script("x = (\n")])
+    assert done.returncode == 1 and "SyntaxError: '(' was never closed" in done.stderr
+    done = run([*RUN, tmp_path / "none.py"])
+    assert (done.returncode, done.stderr) == (2, f"fourranks run: there is no file {tmp_path / 'none.py'}\n")
+    done = run([*RUN, "-n", "1", "-m", "no_such.module"])
+    assert done.returncode == 1 and "no_such" in done.stderr
+    done = run([*RUN, "-n", "0", script("")])
+    assert (done.returncode, done.stderr) == (2, "fourranks run: A world has 1 to 128 ranks, not 0.\n")
+
+
+def test_a_deadlock_is_explained_and_ends_the_program(script):
+    path = script("""
+        import torch
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        x = torch.ones(3)
+        for step in range(100):
+            if step == 50 and dist.get_rank() == 1:
+                dist.broadcast(x, src=0)
+            dist.all_reduce(x)
+    """)
+    done = run([*RUN, "-n", "3", path])
+    assert done.returncode == 1
+    assert "Ranks 0,2 wait in all_reduce (train.py, line 10: dist.all_reduce(x))." in done.stderr
+    assert "Rank 1 waits in broadcast (train.py, line 9: dist.broadcast(x, src=0))." in done.stderr
+    assert " cell" not in done.stderr
+
+
+def test_a_rank_that_never_joins_is_named(script):
+    path = script("""
+        import os
+        import torch.distributed as dist
+
+        if os.environ["RANK"] != "1":
+            dist.init_process_group("gloo")
+    """)
+    done = run([*RUN, "-n", "2", path])
+    assert done.returncode == 1
+    assert (
+        "Rank 0 waits in init_process_group" in done.stderr and "Rank 1 finished the program" in done.stderr
+    )
+
+
+def test_ranks_that_go_on_alone_after_an_error_are_ended_and_said_where_they_were(script, monkeypatch):
+    path = script("""
+        import os, time
+
+        if os.environ["RANK"] == "1":
+            raise OSError("disk full")
+        while True:
+            time.sleep(0.01)
+    """)
+    monkeypatch.setattr(conductor, "PATIENCE_WITH_OTHERS", 0.5)
+    with fourranks.start(2, "gloo") as group, pytest.raises(RankError, match="disk full") as caught:
+        group.run_program(str(path))
+    assert list(caught.value.errors) == [1]
+    assert "Rank 0: train.py, line 7: time.sleep(0.01)" in str(caught.value)
+
+
+def test_a_program_may_print_more_than_a_page_and_each_line_has_its_rank(script):
+    count = 3 * TEXT_LIMIT // 100
+    path = script(f"""
+        import os, sys
+
+        for number in range({count}):
+            print(number, "x" * 100)
+        print("end", file=sys.stderr)
+        os.write(1, b"from C\\n")
+    """)
+    done = run([*RUN, "-n", "2", path])
+    for rank in range(2):
+        own = [line for line in done.stdout.splitlines() if line.startswith(f"[{rank}] ")]
+        own.remove(f"[{rank}] from C")  # what bypasses Python's streams comes by another way
+        assert own == [f"[{rank}] {number} {'x' * 100}" for number in range(count)]
+    assert sorted(done.stderr.splitlines()) == ["[0] end", "[1] end"]
+
+
+def test_threads_and_exit_functions_of_a_program_come_to_their_end(script):
+    path = script("""
+        import atexit, threading, time
+        from concurrent.futures import ThreadPoolExecutor
+
+        def late():
+            time.sleep(0.3)
+            print("thread")
+
+        atexit.register(print, "exit function")
+        threading.Thread(target=late).start()
+        ThreadPoolExecutor().submit(int)  # its thread waits for more
+        print("main")
+    """)
+    done = run([*RUN, "-n", "1", path])
+    assert done.stdout.splitlines() == ["[0] main", "[0] thread", "[0] exit function"], done.stderr
+
+
+def test_a_program_may_start_processes_of_its_own(script):
+    path = script("""
+        import multiprocessing, os
+        import torch.multiprocessing as mp
+
+        def work(index, queue):
+            queue.put((index, __name__))
+
+        if __name__ == "__main__":
+            queue = multiprocessing.get_context("spawn").SimpleQueue()
+            mp.spawn(work, args=(queue,), nprocs=2)
+            print(sorted(queue.get() for _ in range(2)))
+    """)
+    done = run([*RUN, "-n", "1", path])
+    assert done.stdout == "[0] [(0, '__mp_main__'), (1, '__mp_main__')]\n", done.stderr
+
+
+def test_a_program_forms_its_group_as_it_asks_for_unless_a_backend_is_given(script):
+    path = script("""
+        import datetime
+        import torch
+        import torch.distributed as dist
+
+        for _ in range(2):
+            dist.init_process_group("nccl", timeout=datetime.timedelta(seconds=77))
+            group = dist.group.WORLD._get_backend(torch.device("cpu"))
+            x = torch.ones(1)
+            dist.all_reduce(x)
+            print(dist.get_backend(), group.options._timeout.total_seconds(), x.item())
+            dist.destroy_process_group()
+    """)
+    done = run([*RUN, "-n", "2", "--backend", "gloo", path])
+    assert sorted(done.stdout.splitlines()) == sorted(["[0] gloo 77.0 2.0", "[1] gloo 77.0 2.0"] * 2)
+    assert (done.returncode, done.stderr) == (0, "")
+    refused = run([*RUN, "-n", "2", "--device", "cpu", path])
+    assert refused.returncode == 1 and "nccl" in refused.stderr.lower()
+
+
+def children_of(process) -> list[psutil.Process]:
+    """Wait until both ranks have started a child; returns all that the command has started."""
+    pids = [int(process.stdout.readline().split()[-1]) for _ in range(2)]
+    return [*psutil.Process(process.pid).children(recursive=True), *map(psutil.Process, pids)]
+
+
+def assert_gone(processes) -> None:
+    deadline = time.monotonic() + 10
+    while time.monotonic() < deadline and any(
+        each.is_running() and each.status() != psutil.STATUS_ZOMBIE for each in processes
+    ):
+        time.sleep(0.05)
+    assert not [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+
+def test_ctrl_c_interrupts_all_ranks_and_leaves_nothing(script):
+    with started(
+        [*RUN, "-n", "2", script(HOLDS)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        began = children_of(process)
+        process.send_signal(signal.SIGINT)
+        output, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert sorted(output.splitlines()) == ["[0] interrupted", "[1] interrupted"]
+    assert "The program was interrupted." in errors and "train.py, line" in errors
+    assert_gone(began)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_command_that_is_killed_leaves_nothing(script, number):
+    with started([*RUN, "-n", "2", script(HOLDS)], stdout=subprocess.PIPE, text=True) as process:
+        began = children_of(process)
+        process.send_signal(number)
+        process.wait(timeout=60)
+    assert_gone(began)
+
+
+def test_a_killed_rank_is_named_and_ends_the_program(script):
+    abort = "dist.barrier(); dist.get_rank() or __import__('os').abort()"
+    path = script(HOLDS.replace("dist.barrier()", abort))
+    done = run([*RUN, "-n", "2", path])
+    assert done.returncode == 1 and "Rank 0 was killed by SIGABRT" in done.stderr
