@@ -109,11 +109,11 @@ def test_a_program_finds_what_torchrun_gives_it(script, tmp_path, name):
         ("exit(3) if rank else dist.barrier()", 3, "Rank 0 waits in barrier (train.py, line 6"),
         ("1 / 0", 1, "ZeroDivisionError: division by zero"),
         ("import no_such_module", 1, "ModuleNotFoundError: No module named 'no_such_module'"),
-        ("os._exit(9)", 1, "exited with code 9."),
+        ("dist.barrier()\ntime.sleep(0.5)\nos._exit(9)", 1, "exited with code 9 (last seen in"),
     ],
 )
 def test_the_exit_status_is_the_programs(script, ending, status, said):
-    path = script(f"import os, sys\nimport torch.distributed as dist\ndist.init_process_group()\n"
+    path = script(f"import os, sys, time\nimport torch.distributed as dist\ndist.init_process_group()\n"
                   f"rank = dist.get_rank()\nprint('begun')\n{ending}\n")  # fmt: skip
     done = run([*RUN, "-n", "2", path])
     assert done.returncode == status
