@@ -174,7 +174,7 @@ def test_a_node_with_another_version_of_this_package_is_refused(nodes, tmp_path)
     script.write_text("")
     done = run([*RUN, "-n", "2", script], env=os.environ | {"FOURRANKS_NODE_PYTHON": str(python)})
     assert done.returncode == 2 and re.search(r"The node node\d cannot be used", done.stderr)
-    assert "Its versions are others: fourranks is" in done.stderr
+    assert "Its software differs: fourranks is" in done.stderr
 
 
 def test_a_program_runs_on_the_cluster_and_a_killed_command_leaves_nothing(nodes, tmp_path):
