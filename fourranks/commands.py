@@ -12,7 +12,7 @@ import keyword
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
@@ -121,18 +121,40 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{self.prog}: {message}. `%ranks help` shows all options.")
 
 
-@functools.cache
-def _line_parser() -> _Parser:
-    parser = _Parser(prog="%ranks", add_help=False)
-    parser.add_argument("action", nargs="?", default="status", help="what to do")
-    parser.add_argument("names", nargs="*", help="with push: the notebook's variables to send to all ranks")
+def add_start_options(parser: argparse.ArgumentParser, backend: str) -> None:
+    """Describe the options that start ranks, of `%ranks start` and of `fourranks run`.
+
+    Args:
+        backend: what the help says of that one.
+    """
     parser.add_argument("-n", "--world-size", type=int, default=4, help="number of ranks (4)")
-    parser.add_argument("--backend", choices=BACKENDS, default="auto", help="what moves tensors")
+    parser.add_argument("--backend", choices=BACKENDS, default="auto", help=backend)
     parser.add_argument("--device", choices=DEVICES, default="auto", help="what ranks compute on")
     parser.add_argument("--spawn", action="store_true", help="fresh processes instead of forks: slower")
     parser.add_argument("--nodes", metavar="NAMES", help="machines for the ranks, for instance hostA,hostB:4")
     parser.add_argument("--launcher", metavar="NAME", help="how they are reached: ssh, srun")
     parser.add_argument("--on", choices=ON, help="have a cluster choose the machines")
+
+
+def start_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Return the arguments of `fourranks.start` that these options stand for."""
+    return {
+        "world_size": options.world_size,
+        "backend": options.backend,
+        "device": options.device,
+        "start_method": "spawn" if options.spawn else "auto",
+        "nodes": options.nodes,
+        "launcher": options.launcher,
+        "on": options.on,
+    }
+
+
+@functools.cache
+def _line_parser() -> _Parser:
+    parser = _Parser(prog="%ranks", add_help=False)
+    parser.add_argument("action", nargs="?", default="status", help="what to do")
+    parser.add_argument("names", nargs="*", help="with push: the notebook's variables to send to all ranks")
+    add_start_options(parser, backend="what moves tensors")
     parser.add_argument(_SIDE, action="store_true", help="beside the notebook, in JupyterLab")
     return parser
 

@@ -14,7 +14,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 
-from .commands import BACKENDS, DEVICES, ON
+from .commands import add_start_options, start_arguments
 from .errors import Aftermath, CellInterrupted, DeadlockError, FourRanksError, RankError, StartError
 from .group import RankGroup, start
 from .naming import name_ranks, sentence_case
@@ -27,15 +27,7 @@ _LEFT = "SystemExit"
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Describe the options of `fourranks run`."""
-    parser.add_argument("-n", "--world-size", type=int, default=4, metavar="N", help="number of ranks (4)")
-    parser.add_argument("--nodes", metavar="NAMES", help="machines for the ranks, for instance hostA,hostB:4")
-    parser.add_argument("--launcher", metavar="NAME", help="how they are reached: ssh, srun")
-    parser.add_argument("--on", choices=ON, help="have a cluster choose the machines")
-    parser.add_argument(
-        "--backend", choices=BACKENDS, default="auto", help="in place of what the program asks for"
-    )
-    parser.add_argument("--device", choices=DEVICES, default="auto", help="what ranks compute on")
-    parser.add_argument("--spawn", action="store_true", help="fresh processes instead of forks: slower")
+    add_start_options(parser, backend="in place of what the program asks for")
     parser.add_argument(
         "-m", "--module", action="store_true", help="the program is a module, as for `python -m`"
     )
@@ -55,15 +47,7 @@ def main(options: argparse.Namespace) -> int:
     if not sys.flags.safe_path:
         del sys.path[0]  # this command's own; the program's is put there on the ranks
     try:
-        group = start(
-            options.world_size,
-            options.backend,
-            device=options.device,
-            start_method="spawn" if options.spawn else "auto",
-            nodes=options.nodes,
-            launcher=options.launcher,
-            on=options.on,
-        )
+        group = start(**start_arguments(options))
     except StartError as error:
         return _refused(str(error))
     except KeyboardInterrupt:
@@ -122,7 +106,7 @@ def _of_programs(text: str) -> str:
 
 
 def _have_left(errors: Mapping[int, RemoteError]) -> bool:
-    """Whether these ranks have called `sys.exit`, and nothing else went wrong."""
+    """Tell whether these ranks have called `sys.exit`, and nothing else went wrong."""
     return all(error.name == _LEFT for error in errors.values())
 
 

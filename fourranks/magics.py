@@ -79,18 +79,9 @@ class RanksMagics(Magics):
     def _start(self, options: argparse.Namespace) -> None:
         began = time.perf_counter()
         lost = _lost_by_a_new_start()
-        method = "spawn" if options.spawn else "auto"
         if options.on and current.has_world():
             current.world().stop()  # it may have the slots that the new one needs
-        world = start(
-            options.world_size,
-            options.backend,
-            device=options.device,
-            start_method=method,
-            nodes=options.nodes,
-            launcher=options.launcher,
-            on=options.on,
-        )
+        world = start(**commands.start_arguments(options))
         current.set_world(world)
         ready = f"{_describe(world)} {_are(world)} ready ({time.perf_counter() - began:.2f} s)."
         print(f"{ready}{_what_is_real(world)}{lost}")

@@ -147,7 +147,7 @@ class Carrier:
             os.close(self._errors)
 
     def _carry(self, actors: list[Any]) -> None:
-        """Do so, and note the actors that are to be killed at the end."""
+        """Carry, and note the actors that are to be killed at the end."""
         slots, gpus = self._order.slots, None
         if slots.resource == "GPU":  # one actor cannot have those of several bundles
             actors += [self._actor(ray_actor.SlotHolder, bundle, num_gpus=1) for bundle in slots.bundles]

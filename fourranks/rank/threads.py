@@ -111,7 +111,7 @@ def _may_communicate(frame: FrameType, may_wake: bool) -> bool:
 
 
 def _is_idle(frame: FrameType) -> bool:
-    """Tell whether this is a thread of the standard library that runs nobody's code."""
+    """Tell whether this is a thread of the standard library that runs no user code."""
     if _is_function(frame, *_HAS_NO_WORK):
         return True
     return any(
