@@ -155,16 +155,15 @@ def main() -> None:
     parser.add_argument("--students", type=int, default=30)
     parser.add_argument("--nodes", type=int, default=3)
     parser.add_argument("--questions", default="scatter,gather", help='names of answers; "" for all')
+    parser.add_argument("--kill-only", action="store_true", help="without the runs that lose no node")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         course = Path(temporary) / "course"
         make(course, options.students, TOPIC, [name for name in options.questions.split(",") if name])
         runs = [graded("this machine, without Ray", course)]
-        for name, count, kill in (
-            (f"Ray, {options.nodes} nodes, one killed", options.nodes, "node0"),
-            (f"Ray, {options.nodes} nodes", options.nodes, ""),
-            ("Ray, one node", 1, ""),
-        ):
+        killed = (f"Ray, {options.nodes} nodes, one killed", options.nodes, "node0")
+        whole = ((f"Ray, {options.nodes} nodes", options.nodes, ""), ("Ray, one node", 1, ""))
+        for name, count, kill in (killed,) if options.kill_only else (killed, *whole):
             with cluster(count) as nodes:
                 runs.append(graded(name, course, nodes, kill))
             PAGE.write_text(_page(options, runs), encoding="utf-8")
@@ -180,11 +179,12 @@ def _page(options: argparse.Namespace, runs: list[Run]) -> str:
         for run in runs
     )
     linux = ".".join(platform.release().split(".")[:2])
+    only = " --kill-only" if options.kill_only else ""
     machine = f"{os.cpu_count()} cores, Linux {linux}, torch {version('torch')}"
     return f"""# A class graded on a cluster
 
 `.venv/bin/python -m benchmarks.cluster --students {options.students} --nodes {options.nodes}
---questions {options.questions}`, with `PYTHONPATH=$PWD/.venv/cluster`; {time.strftime("%F")}, {machine},
+--questions {options.questions}{only}`, with `PYTHONPATH=$PWD/.venv/cluster`; {time.strftime("%F")}, {machine},
 Ray {version("ray")}. All nodes are on this machine and share its cores, so that more cannot be faster. The
 driver's seconds are the processor time of the process `autograder grade`, which reads, sends, keeps records,
 and has nbgrader enter the grades.
