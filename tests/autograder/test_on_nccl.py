@@ -6,11 +6,15 @@ Where there are no two GPUs, Gloo runs in NCCL's place, in the sandbox that woul
 from collections.abc import Callable
 
 import pytest
+import torch
+import torch.distributed as dist
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 from nbgrader.utils import determine_grade
 
+from autograder import check
 from autograder.grading import machine, referee
+from autograder.kit.student import NotebookFunction
 from autograder.sandbox import student_process, tiers
 from autograder.sandbox.student_process import StudentProcess
 from autograder.sandbox.tiers import Tier
@@ -115,3 +119,15 @@ def test_nobody_is_graded_where_ranks_cannot_communicate_in_that_sandbox(gpus, m
     monkeypatch.setattr(machine, "PROBE", "def add(tensor): raise OSError('libcuda.so.1 is missing')")
     assert "so nobody was graded" in (trouble := machine.trouble_on_nccl(Tier.NAMESPACES))
     assert "libcuda.so.1 is missing" in trouble
+
+
+def test_a_check_whose_answer_makes_a_tensor_of_a_number_runs_on_gloo_alone(monkeypatch, capsys):
+    monkeypatch.setattr(NotebookFunction, "backends", lambda self, world_size: ("gloo", "nccl"))
+
+    def largest(value):
+        tensor = torch.tensor(value, dtype=torch.float64)
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        return tensor.item()
+
+    check.largest(largest, world_sizes=(2,))
+    assert "(2 ranks; gloo; " in capsys.readouterr().out
