@@ -18,7 +18,7 @@ install: # .venv with everything in requirements.txt, and nothing to do when it 
 	@$(PYTHON) tools/install.py
 
 lab: install ## open the course in JupyterLab
-	@JUPYTER_CONFIG_PATH=$(CURDIR)/.jupyter $(BIN)/jupyter lab $(ARGS)
+	@JUPYTER_CONFIG_PATH=$(CURDIR)/.jupyter $(BIN)/python -m jupyterlab $(ARGS)
 
 test: install ## run all tests
 	@$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)

@@ -222,13 +222,16 @@ def test_a_machine_that_cannot_install_the_course_is_told_why_and_what_to_do(cou
 
 
 def with_torch(folder: Path, version: str) -> Path:
-    """Make an environment that has a torch of this version; returns its Python."""
+    """Make an environment that has a torch of this version, and a kernel; returns its Python."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
     [packages] = folder.glob("lib/python*/site-packages")
     (packages / "torch.py").write_text(f"__version__ = {version!r}\n")
     (packages / f"torch-{version}.dist-info").mkdir()
     metadata = f"Metadata-Version: 2.1\nName: torch\nVersion: {version}\n"
     (packages / f"torch-{version}.dist-info" / "METADATA").write_text(metadata)
+    (packages / "ipykernel.py").write_text(
+        "import pathlib, sys\npathlib.Path(sys.prefix, 'kernel').write_text(' '.join(sys.argv[1:]))\n"
+    )
     return folder / "bin" / "python"
 
 
@@ -242,6 +245,7 @@ def test_the_torch_that_is_there_is_used_and_stays_in_use(course, tmp_path_facto
         [course / ".venv/bin/python", "-c", "import torch; print(torch.__version__)"]
     )
     assert version == b"2.14.1\n"
+    assert (course / ".venv/kernel").read_text() == "install --sys-prefix"  # or Jupyter would run the image's
     again = run(["make", "install", f"PYTHON={python}"], cwd=course)
     assert (again.returncode, again.stdout) == (0, "")
 

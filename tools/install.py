@@ -42,6 +42,7 @@ def main():
     write_record(UNFINISHED)
     if system_torch:
         install(*around(system_torch))
+        make_kernel()
     else:
         install_small_torch()
         install("--requirement", REQUIREMENTS)
@@ -182,6 +183,13 @@ def show_to_venv(folder):
     packages = subprocess.check_output(query, universal_newlines=True).strip()
     with open(os.path.join(packages, "system_torch.pth"), "w") as file:
         file.write(folder + "\n")
+
+
+def make_kernel():
+    """Have notebooks use .venv: where the system has a kernel already, pip has not made another one."""
+    command = [VENV_PYTHON, "-m", "ipykernel", "install", "--sys-prefix"]
+    if subprocess.call(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) != 0:
+        stop("The kernel of .venv could not be made.", "Run make again: what is already installed is kept.")
 
 
 # --- a torch of its own ----------------------------------------------------------------------------------

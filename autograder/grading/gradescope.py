@@ -73,7 +73,8 @@ def _graded(uploaded: Path, course: Path, assignment: str, folder: Path) -> dict
     try:
         notebook = _read(uploaded, course / "source" / assignment / NOTEBOOK, folder)
     except SubmissionError as error:
-        return {"score": 0, "output": str(error), "stdout_visibility": "hidden"}
+        reason = str(error).removeprefix(f"{folder}/")
+        return {"score": 0, "output": reason, "stdout_visibility": "hidden"}
     notebook = _with_previews(submission.repaired(notebook, release))
     grade_notebook(notebook, folder / "record.json", Terms())
     return _results(notebook)
@@ -85,7 +86,7 @@ def _read(uploaded: Path, release: Path, folder: Path) -> NotebookNode:
     if found.chosen is None:
         there = ", ".join(sorted(found.paths)[:10]) or "nothing"
         raise SubmissionError(
-            f"Upload the notebook of {release.parent.name}, {NOTEBOOK}: it is not among {there}."
+            f"Upload the notebook {NOTEBOOK} of {release.parent.name}. What was uploaded has none: {there}."
         )
     (folder / NOTEBOOK).write_bytes(found.content)
     return intake.read(HandedIn(folder / NOTEBOOK, folder / "exercise.read"))

@@ -11,6 +11,13 @@ _NO_GPUS_THERE = (
     "Grading on NCCL needs the sandbox with namespaces: no other one can use GPUs. Leave out --backend "
     "nccl, or see docs/instructors.md for how to allow bubblewrap."
 )
+PROBE = """
+import torch.distributed as dist
+
+def add(tensor):
+    dist.all_reduce(tensor)
+    return tensor.item()
+"""
 
 
 def lack(terms: Terms) -> str:
@@ -34,4 +41,22 @@ def _lack_for_nccl(tier: Tier) -> str:
         place(2, "nccl", "auto", zygote.shared().gpus)
     except StartError as error:
         return f"This machine cannot grade on NCCL. {error}"
+    return trouble_on_nccl(tier)
+
+
+def trouble_on_nccl(tier: Tier) -> str:
+    """Say why ranks in the sandbox with GPUs cannot add two numbers; "" if they can.
+
+    What NCCL lacks there would otherwise cost everybody all points.
+    """
+    import torch
+
+    from autograder.inside.runs import RunFailed
+    from autograder.sandbox.student_process import StudentProcess
+
+    with StudentProcess([PROBE], tier.launch, launch_on_gpus=tier.launch_on_gpus) as process:
+        try:
+            process.function("add").run([(torch.ones(1),)] * 2, backend="nccl")
+        except RunFailed as failure:
+            return f"NCCL does not work in the sandbox, so nobody was graded: {failure.message}"
     return ""

@@ -135,8 +135,12 @@ Instruction = tuple[int, int, int, int]  # operation, instructions to skip if tr
 _ALLOWED: Instruction = (_RETURN, 0, 0, _ALLOW)
 
 
-def seccomp_filter(machine: str = platform.machine()) -> bytes:
+def seccomp_filter(machine: str = platform.machine(), named_sockets: bool = False) -> bytes:
     """Return the program for all processes of a sandbox on this machine.
+
+    Args:
+        named_sockets: whether they may have Unix sockets, whose bytes nobody counts: NCCL's ranks hand each
+            other memory over them, and do not start without.
 
     Raises:
         NotImplementedError: for a machine whose system calls are not known here.
@@ -145,7 +149,7 @@ def seccomp_filter(machine: str = platform.machine()) -> bytes:
     rules = [
         *_if_equal(_CLONE3[which], [_fail(errno.ENOSYS)]),  # its flags cannot be read; libc then uses clone
         *_if_equal(_CLONE[which], _clone_without_namespaces()),
-        *_if_equal(_SOCKET[which], _socket_of_a_counted_kind()),
+        *_if_equal(_SOCKET[which], _socket_of_a_counted_kind(named_sockets)),
         *_if_equal(_PRCTL[which], _prctl_that_hides_nothing()),
     ]
     for numbers in REFUSED.values():
@@ -247,8 +251,8 @@ def _prctl_that_hides_nothing() -> list[Instruction]:
     return [*_load(_FIRST), *refuse, _ALLOWED]
 
 
-def _socket_of_a_counted_kind() -> list[Instruction]:
-    """Allow IP, whose bytes are counted, and what lists addresses and connections, and nothing else."""
+def _socket_of_a_counted_kind(named_sockets: bool) -> list[Instruction]:
+    """Allow IP, whose bytes are counted, and what lists addresses and connections; Unix sockets if asked."""
     allow = [_ALLOWED]
     netlink = [
         *_load(_THIRD),
@@ -261,6 +265,7 @@ def _socket_of_a_counted_kind() -> list[Instruction]:
         *_if_equal(socket.AF_INET, allow),
         *_if_equal(socket.AF_INET6, allow),
         *_if_equal(_NETLINK, netlink),
+        *(_if_equal(socket.AF_UNIX, allow) if named_sockets else ()),
         _fail(errno.EAFNOSUPPORT),
     ]
 

@@ -57,7 +57,7 @@ class Bubblewrap(Sandbox):
     def _start(self, command: Sequence[str], pass_fds: list[int]) -> None:
         told, tell = os.pipe()
         program = _program()
-        rules = _readable(seccomp_filter())
+        rules = _readable(seccomp_filter(named_sockets=self.has_gpus))
         # Code inside can read the command line of the first process, and need not know of this machine.
         options = _readable("\0".join(_options(tell, rules, self._limits, self.has_gpus)).encode())
         inherited = [tell, rules, options]
@@ -145,15 +145,15 @@ def _options(report: int, rules: int, limits: Limits, has_gpus: bool) -> list[st
     if has_gpus:
         options += ["--ro-bind", "/sys", "/sys"]
     options += ["--remount-ro", "/dev", "--remount-ro", "/", "--chdir", HOME, "--clearenv"]
-    for name, value in (environment() | (_visible_gpus() if has_gpus else {})).items():
+    for name, value in (environment() | (_of_gpus() if has_gpus else {})).items():
         options += ["--setenv", name, value]
     return options
 
 
-def _visible_gpus() -> dict[str, str]:
-    """Return the variable that says which GPUs may be used, if it is set."""
-    name = "CUDA_VISIBLE_DEVICES"
-    return {name: os.environ[name]} if name in os.environ else {}
+def _of_gpus() -> dict[str, str]:
+    """Return the variables that say which GPUs may be used and where their driver lies, if they are set."""
+    names = ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _readable(content: bytes) -> int:

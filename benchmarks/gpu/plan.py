@@ -51,15 +51,14 @@ def plan(evidence: Path) -> list[Step]:
     Args:
         evidence: the folder that the steps write to.
     """
-    topics = sorted(path.parent.name for path in (COURSE / "source").glob("[0-9]*/lecture.py"))
     return [
         Step("versions", "machine, driver and versions", ("benchmarks.gpu.versions",), 3 * MINUTE),
         Step("doctor", "fourranks doctor", ("fourranks", "doctor"), 5 * MINUTE),
         _bandwidths("bandwidths", "NCCL's bandwidths, and what sharing a GPU costs"),
         _bandwidths("bandwidths_mps", "the same under MPS", "--mps", program="nvidia-cuda-mps-control"),
         _tests("tests_gpu", "tests that need a GPU", evidence, "-m", "gpu", "tests/fourranks"),
-        *(_notebook("lecture", "lectures", "lecture", topic, evidence) for topic in topics),
-        *(_notebook("checks", "solutions", "exercise", topic, evidence) for topic in topics),
+        *(_notebook("lecture", path, evidence) for path in _notebooks("lectures")),
+        *(_notebook("checks", path, evidence) for path in _notebooks("solutions")),
         _tests("tests_grading", "tests of grading on NCCL", evidence, "tests/autograder/test_on_nccl.py"),
         Step("class", "a class of 10, graded on both", ("benchmarks.classes", *CLASS), 60 * MINUTE, True),
         Step("benchmarks", "benchmarks", ("benchmarks", *PEERLESS), 40 * MINUTE),
@@ -75,8 +74,12 @@ def _tests(name: str, title: str, evidence: Path, *chosen: str) -> Step:
     return Step(name, title, arguments, 30 * MINUTE, needs_gpu=True)
 
 
-def _notebook(kind: str, folder: str, stem: str, topic: str, evidence: Path) -> Step:
+def _notebooks(folder: str) -> list[Path]:
+    return sorted((COURSE / folder).glob("[0-9]*/*.ipynb"))
+
+
+def _notebook(kind: str, source: Path, evidence: Path) -> Step:
     """Run a built notebook from top to bottom; a solution's cells are the checks at home."""
-    source = COURSE / folder / topic / f"{stem}.ipynb"
+    topic = source.parent.name
     arguments = ("benchmarks.gpu.notebook", str(source), str(evidence / f"{kind}_{topic}.ipynb"))
     return Step(f"{kind}_{topic}", f"{kind} of {topic}", arguments, 20 * MINUTE)

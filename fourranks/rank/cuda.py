@@ -20,6 +20,7 @@ NCCL_SETTINGS = {
     "TORCH_NCCL_ENABLE_MONITORING": "0",  # and when the watchdog itself has been stuck for 8 minutes
     "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",  # no files in /tmp
     "TORCH_NCCL_ENABLE_TIMING": "1",  # a trace tells how long calls took on the GPU
+    "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING": "0",  # docs/gpu.md says it once
     "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",  # the watchdog sleeps 4 times as long after a failed call
 }
 

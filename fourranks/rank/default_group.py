@@ -59,9 +59,16 @@ class DefaultGroup:
         kept.begin_anew()
         try:
             TORCH_INIT(self._settings.backend)
+            self._world().connect()
         except Exception as error:
             RecordingProcessGroup.fail_formation(error)
             raise
+
+    @staticmethod
+    def _world() -> RecordingProcessGroup:
+        group = distributed_c10d.GroupMember.WORLD
+        assert isinstance(group, RecordingProcessGroup), "torch makes no other in a rank"
+        return group
 
     @property
     def name(self) -> str | None:

@@ -81,6 +81,8 @@ class Rank:
         launches = settings.backend == "nccl"
         self._recorder = Recorder(settings.rank, Board(board, settings.rank), launches)
         patches.record_groups(self._recorder)
+        if launches:
+            patches.connect_at_once(self._device)
         if settings.backend == "gloo":
             patches.stage_messages_of_gpus()
         self._group = group
@@ -317,7 +319,8 @@ class Rank:
                 return Done(parcel=_packed(None))
 
     def _run_program(self, request: Launch) -> Done:
-        self._group.leave()  # the program forms its own
+        self._group.leave()  # the program forms its own, as torch does
+        patches.connect_at_once(None)
         self._script.serve_program(request.backend)
         self._shell.withdraw()
         builtins.input = _INPUT

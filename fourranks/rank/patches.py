@@ -10,6 +10,7 @@ import builtins
 import multiprocessing.context
 import sys
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -49,6 +50,14 @@ def record_groups(recorder: Recorder) -> None:
     _replace(TCPStore, __init__=stores.make_tcp_store)
     if dist.is_gloo_available():
         _replace(dist.ProcessGroupGloo, __init__=gloo.interruptible(dist.ProcessGroupGloo.__init__, recorder))
+
+
+def connect_at_once(device: torch.device | None) -> None:
+    """Have NCCL connect the ranks of each group on this GPU as it is made; None leaves that to torch."""
+    RecordingProcessGroup.connects_on = device
+    if device is not None:
+        # Which torch then gives of its own accord, about what docs/gpu.md says, on every rank.
+        warnings.filterwarnings("ignore", r"barrier\(\): using the device under current context")
 
 
 def stage_messages_of_gpus() -> None:

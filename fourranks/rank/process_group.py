@@ -37,6 +37,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
 
     recorder: Recorder  # set by `patches.record_groups`
     delegate: Callable[..., Any] = dist.ProcessGroup  # makes the one that does the work
+    connects_on: torch.device | None = None  # of a rank on NCCL
     notes_completions = True  # of traced calls without a waiter yet; otherwise the witness dates them
     being_formed: RecordingProcessGroup | None = None
     formation: tuple[Call, tuple[Wait, float]] | None = None  # of the default group, while under way
@@ -67,6 +68,16 @@ class RecordingProcessGroup(dist.ProcessGroup):
             if is_limit(timeout := options._timeout):
                 return timeout
         return None
+
+    def connect(self) -> None:
+        """Have NCCL connect the ranks of this group now, when all of them have come here.
+
+        By itself it would at their first call, and for messages two ranks at a time: a rank that waits there
+        for another one can be freed by nothing, as the communicator that could be aborted is not there yet.
+        """
+        device = self.connects_on
+        if device is not None and device.type in {each.type for each in self._device_types}:
+            self._get_backend(device).eager_connect_single_device(device)
 
     def connections(self) -> set[rescue.Connection]:
         """Return the TCP connections that this group has opened."""
@@ -148,7 +159,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         """Start a call that goes on by itself; its handle is the caller's."""
         recorder, traced = self.recorder, self.recorder.calls is not None
         started = _event(timed=True) if recorder.launches and traced else None
-        # NCCL connects a group's ranks at its first call, and waits for them.
+        # NCCL connects more of a group's ranks when a call needs it, and waits for them.
         outer = recorder.stand_in(None if limited else call)
         try:
             inner = self._start(call, start)
@@ -321,7 +332,10 @@ def _make_group(
         recorder.accept(call)
     begun = recorder.begin_wait(None if is_limit(timeout) else call)
     try:
-        return start()
+        group = start()
+        if isinstance(group, RecordingProcessGroup):  # else this rank is no member
+            group.connect()
+        return group
     except (TypeError, ValueError) as error:  # before anything was connected
         if counts:
             recorder.take_back(call, error)

@@ -130,7 +130,7 @@ def test_all_that_it_tells_students_to_use_is_there(unpacked):
     listed = subprocess.run(["make"], cwd=unpacked, capture_output=True, text=True, check=True).stdout
     assert {line.split()[1] for line in listed.splitlines()} == commands
     would_run = subprocess.run(["make", "-n", "lab"], cwd=unpacked, capture_output=True, text=True).stdout
-    assert "tools/install.py" in would_run and "jupyter lab" in would_run
+    assert "tools/install.py" in would_run and "jupyterlab" in would_run
     start_page = (unpacked / "index.md").read_text()
     paths = re.findall(r"(?:docs|exercises|lectures)/[\w/.]+\w", readme + start_page)
     assert len(paths) > 2 * len(TOPICS)

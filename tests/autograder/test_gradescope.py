@@ -125,7 +125,14 @@ def test_without_the_notebook_students_read_what_to_upload(root, course, monkeyp
     (root / "submission/notes.txt").write_text("I was ill.")
     assert gradescope.main(course, "ps1") == ""
     results = json.loads((root / "results/results.json").read_text())
-    assert results["score"] == 0 and "exercise.ipynb: it is not among notes.txt" in results["output"]
+    assert results["score"] == 0 and "has none: notes.txt" in results["output"]
+
+
+def test_a_file_that_is_no_notebook_is_called_what_the_student_called_it(root):
+    (root / "submission/exercise.ipynb").write_text('{"cells": [')
+    assert _run(root).returncode == 0
+    results = json.loads((root / "results/results.json").read_text())
+    assert results["output"].startswith("exercise.ipynb is not a notebook")
 
 
 def test_with_too_little_memory_it_grades_nobody_and_says_what_to_set(tmp_path, monkeypatch):

@@ -6,11 +6,15 @@ Where there are no two GPUs, Gloo runs in NCCL's place, in the sandbox that woul
 from collections.abc import Callable
 
 import pytest
+import torch
+import torch.distributed as dist
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 from nbgrader.utils import determine_grade
 
-from autograder.grading import referee
+from autograder import check
+from autograder.grading import machine, referee
+from autograder.kit.student import NotebookFunction
 from autograder.sandbox import student_process, tiers
 from autograder.sandbox.student_process import StudentProcess
 from autograder.sandbox.tiers import Tier
@@ -38,13 +42,18 @@ def wrong_where(condition: str) -> str:
 
 
 @pytest.fixture
-def graded(monkeypatch: pytest.MonkeyPatch, program: Callable[[str], str]) -> Callable[..., Cells]:
-    """Grades answers, each with a test cell behind it that is worth 6 points; returns the test cells."""
+def gpus(monkeypatch: pytest.MonkeyPatch, program: Callable[[str], str]) -> None:
+    """A machine with GPUs, or with Gloo in the place of NCCL."""
     program("bwrap")
     if reason := tiers.missing(Tier.NAMESPACES):
         pytest.skip(reason)
     if not can_host_nccl(2, zygote.shared().gpus()):
         put_gloo_in_the_place_of_nccl(monkeypatch)
+
+
+@pytest.fixture
+def graded(gpus: None) -> Callable[..., Cells]:
+    """Grades answers, each with a test cell behind it that is worth 6 points; returns the test cells."""
 
     def graded(*answers: str) -> Cells:
         tests = [question(f"test_{number}") for number, _ in enumerate(answers)]
@@ -100,3 +109,25 @@ def test_an_answer_that_is_right_on_nccl_alone_gets_none(graded):
 def test_a_later_cell_that_defines_it_again_does_so_on_both(graded):
     first, second = graded(wrong_where("True"), RIGHT)
     assert (points(first), points(second)) == (0, 6)
+
+
+def test_a_machine_is_fit_whose_ranks_communicate_in_the_sandbox_with_gpus(gpus):
+    assert machine.trouble_on_nccl(Tier.NAMESPACES) == ""
+
+
+def test_nobody_is_graded_where_ranks_cannot_communicate_in_that_sandbox(gpus, monkeypatch):
+    monkeypatch.setattr(machine, "PROBE", "def add(tensor): raise OSError('libcuda.so.1 is missing')")
+    assert "so nobody was graded" in (trouble := machine.trouble_on_nccl(Tier.NAMESPACES))
+    assert "libcuda.so.1 is missing" in trouble
+
+
+def test_a_check_whose_answer_makes_a_tensor_of_a_number_runs_on_gloo_alone(monkeypatch, capsys):
+    monkeypatch.setattr(NotebookFunction, "backends", lambda self, world_size: ("gloo", "nccl"))
+
+    def largest(value):
+        tensor = torch.tensor(value, dtype=torch.float64)
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        return tensor.item()
+
+    check.largest(largest, world_sizes=(2,))
+    assert "(2 ranks; gloo; " in capsys.readouterr().out

@@ -14,7 +14,7 @@ from autograder.inside.system_calls import MACHINES, REFUSED, seccomp_filter
 from autograder.sandbox import bubblewrap
 from autograder.sandbox.sandbox import SandboxMissing
 from autograder.sandbox.usage import OpenFiles, Usage, exceeded, usage_of
-from tests.autograder.conftest import SMALL
+from tests.autograder.conftest import SMALL, running_in
 
 
 def said(run, expression: str) -> object:
@@ -87,6 +87,21 @@ socket.socket().close()
 say(refused)
 """
     assert run_in_each(code)[1] == len(families)
+
+
+def test_with_gpus_its_ranks_can_name_sockets_for_each_other_and_reach_none_outside(program):
+    program("bwrap")
+    name = f"\0fourranks test {os.getpid()}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as outside:
+        outside.bind(name)
+        code = f"""
+one = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+one.bind("\\0nccl")
+one.sendto(b"a descriptor", "\\0nccl")
+say([one.recv(99).decode(), one.connect_ex({name!r})])
+"""
+        with running_in(lambda command, fds, limits: bubblewrap.BubblewrapWithGpus(command, fds)) as run:
+            assert run(code)[1] == ["a descriptor", errno.ECONNREFUSED]
 
 
 def test_no_process_can_hide_from_the_watch(run_in_each):

@@ -30,10 +30,16 @@ def no_gpu(monkeypatch):
 
 def test_every_lecture_and_every_exercise_is_in_the_plan():
     names = [step.name for step in plan(Path("evidence"))]
-    topics = {path.parent.name for path in COURSE.glob("source/*/lecture.py")}
-    assert {f"lecture_{topic}" for topic in topics} | {f"checks_{topic}" for topic in topics} <= set(names)
+    for kind, stem in (("lecture", "lecture"), ("checks", "exercise")):
+        topics = {path.parent.name for path in COURSE.glob(f"source/[0-9]*/{stem}.py")}
+        assert {name for name in names if name.startswith(f"{kind}_")} == {f"{kind}_{t}" for t in topics}
     assert len(set(names)) == len(names)
     assert all(0 < step.limit <= 3600 for step in plan(Path("evidence")))
+
+
+def test_every_notebook_of_the_plan_is_there():
+    sources = [step.arguments[1] for step in plan(Path("evidence")) if "notebook" in step.arguments[0]]
+    assert sources and all(Path(source).is_file() for source in sources)
 
 
 def test_a_step_says_what_it_lacks():

@@ -97,6 +97,27 @@ def test_ranks_that_share_a_gpu_are_told_so_to_nccl_whatever_the_image_has_set(m
         assert group.pull(f"[os.environ[name] for name in {names}]") == [["1", "0", "2", "lo"]] * 2
 
 
+def test_where_groups_connect_at_once_members_do_so_when_all_have_come():
+    with fourranks.start(3, "gloo") as group:
+        group.execute(
+            """
+            from fourranks.rank import patches
+            connected = []
+            def note(backend, device):
+                dist.get_group_rank(dist.group.WORLD, rank)  # the default group is there
+                connected.append((backend.size(), str(device)))
+            dist.ProcessGroupGloo.eager_connect_single_device = note  # does nothing, on Gloo
+            patches.connect_at_once(torch.device("cpu"))  # as on a rank's GPU
+            dist.new_group([0, 2])
+            dist.destroy_process_group()
+            """
+        )  # which forms the default group anew
+        assert group.pull("connected") == [[(2, "cpu"), (3, "cpu")], [(3, "cpu")], [(2, "cpu"), (3, "cpu")]]
+        group.execute("connected.clear(); dist.new_group(backend='gloo'); patches.connect_at_once(None)")
+        group.execute("dist.new_group()")
+        assert group.pull("connected") == [[(3, "cpu")]] * 3
+
+
 @pytest.mark.parametrize("ranks, limit", [(2, "4"), (3, "2"), (8, "1"), (32, "1")])
 def test_all_ranks_on_a_gpu_find_room_for_their_kernels_at_once(ranks, limit):
     assert cuda.nccl_defaults(ranks)["NCCL_MAX_CTAS"] == limit

@@ -114,6 +114,27 @@ def test_a_deadlock_is_explained_and_costs_no_variable(four, source):
     assert_usable(four)
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "dist.all_reduce(x, group=pair) if rank == 0 else None",
+        "dist.send(x, 1) if rank == 0 else None",
+    ],
+    ids=["a collective", "a message"],
+)
+def test_a_deadlock_in_the_first_call_of_its_kind_costs_no_variable(four, call):
+    with pytest.raises(DeadlockError):
+        four.execute(
+            f"""
+            x, pair = torch.ones(1, device=device), dist.new_group([0, 1])
+            {call}
+            torch.cuda.synchronize()
+            """,
+            timeout=60,
+        )
+    assert_usable(four)
+
+
 def test_an_interrupted_collective_costs_no_variable(four):
     threading.Timer(2.0, four.interrupt).start()
     with pytest.raises((CellInterrupted, DeadlockError)):
