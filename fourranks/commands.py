@@ -16,6 +16,8 @@ from typing import Any, NoReturn
 
 from IPython.core.error import UsageError
 
+from .nodes.names import RAY
+
 TABLE = (
     ("`%%ranks 0,2-3 --timeout 30`", "runs on some ranks, for at most 30 seconds"),
     (
@@ -60,7 +62,6 @@ Names = Callable[[str], Iterable[str]]
 _SIDE = "--side"
 _WIDTH = 110  # characters of a line of help: JupyterLab would break a longer one inside a word
 BACKENDS, DEVICES = ("auto", "gloo", "nccl"), ("auto", "cpu", "cuda")
-ON = ("ray",)
 
 
 def help_text() -> str:
@@ -133,7 +134,7 @@ def add_start_options(parser: argparse.ArgumentParser, backend: str) -> None:
     parser.add_argument("--spawn", action="store_true", help="fresh processes instead of forks: slower")
     parser.add_argument("--nodes", metavar="NAMES", help="machines for the ranks, for instance hostA,hostB:4")
     parser.add_argument("--launcher", metavar="NAME", help="how they are reached: ssh, srun")
-    parser.add_argument("--on", choices=ON, help="have a cluster choose the machines")
+    parser.add_argument("--on", choices=(RAY,), help="have a cluster choose the machines")
 
 
 def start_arguments(options: argparse.Namespace) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from .errors import Aftermath, CellInterrupted, DeadlockError, FourRanksError, R
 from .group import RankGroup, start
 from .naming import name_ranks, sentence_case
 from .protocol.remote_error import RemoteError
-from .transcript import Transcript, plain_text
+from .transcript import Transcript, label, plain_text
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130  # exit statuses, as shells have them
 _LEFT = "SystemExit"
@@ -81,8 +81,7 @@ def _show(transcript: Transcript) -> None:
     """Print what has come since the last call, each line behind its rank."""
     for rank, item in transcript.take():
         stream = sys.stderr if item.stream == "stderr" else sys.stdout
-        for line in plain_text(item).split("\n"):
-            print(f"[{rank}] {line}", file=stream)
+        print(*label([rank], plain_text(item)), sep="\n", file=stream)
     sys.stdout.flush()
 
 

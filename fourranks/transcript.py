@@ -210,7 +210,7 @@ def _comes_later(item: Item, ranks: list[int], pending: dict[int, Counter[Item]]
 def label(ranks: Sequence[int], text: str) -> list[str]:
     """Return the lines of a text, each behind the ranks that showed it."""
     prefix = f"[{format_ranks(ranks)}]"
-    return [f"{prefix} {line}".rstrip() for line in text.split("\n")]
+    return [f"{prefix} {line}" if line else prefix for line in text.split("\n")]
 
 
 def _overwritten(line: str) -> str:

@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from ..errors import StartError
 from . import cluster, launchers, on_ray
 from .cluster import NodeCluster
-from .names import asked_for
+from .names import RAY, asked_for
 from .on_ray import RayCluster
 from .this_machine import Nodes, ThisMachine
-
-RAY = "ray"
 
 
 def nodes_for(nodes: str | Sequence[str] | None, launcher: str | None, on: str | None = None) -> Nodes:

@@ -37,6 +37,7 @@ class NodeCluster:
         Each node gets the next ranks in order, and about as many as the others. On GPUs with NCCL it gets no
         more than it has GPUs.
         """
+        self._require_room(world_size)
         self._connect()
         nodes = [node for node in self._nodes if node.name not in self.missing]
         gpus: list[Gpus] = []
@@ -68,6 +69,11 @@ class NodeCluster:
     def zygotes(self) -> Mapping[str, Zygote]:
         """Return the zygote of each node, by name."""
         return self._zygotes
+
+    def _require_room(self, world_size: int) -> None:
+        """Refuse at once what no answer of the nodes could make possible."""
+        if not self._zygotes:
+            shares(world_size, [node.slots for node in self._nodes])
 
     def _connect(self) -> None:
         """Connect all nodes at once; one that was reached before may be missing now.
@@ -104,6 +110,7 @@ class NodeCluster:
         return "".join(f"\n{trouble}" for trouble in self.missing.values())
 
 
+@atexit.register
 def disconnect() -> None:
     """End the connections to all nodes, and with them the ranks there."""
     own = [zygote for zygote in _connected.values() if zygote.owner == os.getpid()]
@@ -119,8 +126,6 @@ def _connection(node: str, launcher: str) -> RemoteZygote:
     if zygote is not None and zygote.owner != os.getpid():  # that of the process that has forked this one
         zygote = None
     if zygote is None or not zygote.alive:
-        if not _connected:
-            atexit.register(disconnect)
         if zygote is not None:
             zygote.stop()
         python = os.environ.get(PYTHON_VARIABLE, sys.executable)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections import Counter
 from collections.abc import Sequence
@@ -12,6 +13,9 @@ from ..errors import StartError
 
 VARIABLE = "FOURRANKS_NODES"  # of the environment: the nodes of worlds that name none
 SLURM = "slurm"  # in place of names: the nodes of the allocation
+RAY = "ray"  # what ranks may be started on besides nodes that are named
+_NAME = re.compile(r"[^\s'\"]+")  # quotes are a shell's, and `%ranks` has none
+_FOR_INSTANCE = "write for instance hostA,hostB, or hostA:4 for 4 ranks there"
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,8 @@ def asked_for(nodes: str | Sequence[str] | None) -> list[NamedNode]:
     given = os.environ.get(VARIABLE, "") if nodes is None else nodes
     words = given.split(",") if isinstance(given, str) else list(given)
     words = [word.strip() for word in words if word.strip()]
+    if (given and not words) or nodes == "":
+        raise StartError(f"{given!r} names no node; {_FOR_INSTANCE}.")
     if words == [SLURM]:
         words = _of_the_allocation()
     found = [_read(word) for word in words]
@@ -53,10 +59,10 @@ def asked_for(nodes: str | Sequence[str] | None) -> list[NamedNode]:
 def _read(word: str) -> NamedNode:
     name, colon, slots = word.rpartition(":")
     if not colon:
-        return NamedNode(word)
-    if not name or not slots.isdecimal() or int(slots) < 1:
-        raise StartError(f"{word!r} does not name a node; write for instance hostA or hostA:4, with 4 ranks.")
-    return NamedNode(name, int(slots))
+        name, slots = word, "1"
+    if not _NAME.fullmatch(name) or not slots.isdecimal() or int(slots) < 1:
+        raise StartError(f"{word!r} does not name a node; {_FOR_INSTANCE}.")
+    return NamedNode(name, int(slots) if colon else None)
 
 
 def _of_the_allocation() -> list[str]:

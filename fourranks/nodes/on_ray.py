@@ -164,10 +164,10 @@ def shared_driver() -> RayDriver:
         )
     if _driver is None or not _driver.alive or _driver.owner != os.getpid():
         _driver = RayDriver()
-        atexit.register(disconnect)
     return _driver
 
 
+@atexit.register
 def disconnect() -> None:
     """End the connection to Ray, and with it all ranks there."""
     global _driver

@@ -15,6 +15,7 @@ from ..errors import StartError
 
 PATIENCE_TO_CONNECT = 10.0
 LONGEST_ERROR = 500  # characters
+_ANOTHER = "Something listens there: is the token the cluster's, and are Ray and Python of its versions? "
 GIVES = "docs/clusters.md says how to start a cluster."
 
 
@@ -26,22 +27,24 @@ def join() -> None:
     """
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # else Ray warns of what is to change
     address = os.environ.get("RAY_ADDRESS", "auto")
-    advice = ""
     try:
         _require_listener(address)
-        advice = (
-            "Something listens there: is the token the cluster's, and are Ray and Python of its versions? "
-        )
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-    except (ray.exceptions.RayError, OSError, RuntimeError, ValueError) as error:
-        said = " ".join(str(error).split())[:LONGEST_ERROR]
-        raise StartError(f"No Ray cluster can be used at address {address}: {said} {advice}{GIVES}") from None
+    except (OSError, ValueError) as error:  # nothing is there, or the address is none
+        raise _unusable(address, error, "") from None
+    except (ray.exceptions.RayError, RuntimeError) as error:
+        raise _unusable(address, error, _ANOTHER) from None
     if not is_token_auth_enabled():
         ray.shutdown()
         raise StartError(
             "The cluster requires no token: anyone who reaches its ports can run code on it, with your "
             f"rights. Start all of it, and this process, with RAY_AUTH_MODE=token. {GIVES}"
         )
+
+
+def _unusable(address: str, error: Exception, advice: str) -> StartError:
+    said = " ".join(str(error).split())[:LONGEST_ERROR].rstrip(".")
+    return StartError(f"No Ray cluster can be used at address {address}: {said}. {advice}{GIVES}")
 
 
 def _require_listener(address: str) -> None:

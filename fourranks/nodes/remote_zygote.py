@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from .environment import travelling
 from .messages import AskOutlook, ClockReading, Greeting, InterruptRank, Listen, Listening, Outlook, Welcome
 
 PYTHON_VARIABLE = "FOURRANKS_NODE_PYTHON"  # the Python of the other nodes, if it is not where it is here
+_NO_MODULE = re.compile(r"No module named '?([\w.]+)")
+_NO_PROGRAM = "exit code 127"  # of a shell, and of `env`
 LOOK_EVERY = 0.5  # seconds between questions for the memory of ranks
 
 
@@ -100,7 +103,19 @@ class RemoteZygote(Zygote):
         self.clock_uncertainty = outlook.clock.uncertainty
 
     def _ended(self) -> StartError:
-        return StartError(f"The node {self.node} cannot be used. {self.last_words()}")
+        return StartError(f"The node {self.node} cannot be used. {_explained(self.last_words())}")
+
+
+def _explained(words: str) -> str:
+    """Say in place of Python's traceback what a node lacks; return all other words as they are."""
+    if found := _NO_MODULE.search(words):
+        words = f"Its Python has no module {found[1]}."
+    elif _NO_PROGRAM not in words:
+        return words
+    return (
+        f"{words}\nInstall the same there as here, at the same path, or set {PYTHON_VARIABLE} to the path of "
+        "the Python that has it."
+    )
 
 
 def agent_command(node: str, python: str) -> list[str]:

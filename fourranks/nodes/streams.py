@@ -16,30 +16,18 @@ import struct
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Any
 
 from ..protocol import memory
 from ..protocol.memory import MemoryFile
+from .frames import FrameConnection, FrameKind
 
 WINDOW = 1 << 22  # bytes of a stream that are under way: the speed of one is this, divided by a round trip
 CONGESTED = 1 << 20  # bytes that wait for the connection; streams are not read meanwhile
 CHUNK = 1 << 16
 _FILES = 8  # descriptors that may come with one chunk, as in `protocol.messages`
-_HEADER = struct.Struct("!IBI")  # stream, kind, bytes that follow
 _SIZE = struct.Struct("!Q")
 _EMPTY = memoryview(b"")  # of an empty file, which cannot be mapped
-
-
-class FrameKind(IntEnum):
-    """What a frame holds."""
-
-    MESSAGE = 0  # between relay and agent, pickled
-    DATA = 1  # of a stream
-    FILE = 2  # the size of a file in memory, whose bytes follow
-    BYTES = 3  # of the file
-    ROOM = 4  # bytes that the other end has passed on, so that as many more may come
-    END = 5  # of a stream
 
 
 @dataclass
@@ -86,16 +74,15 @@ class Multiplexer:
     """
 
     def __init__(self, source: int, target: int, on_message: Callable[[Any], None]) -> None:
-        self._source, self._target, self._on_message = source, target, on_message
+        self._frames, self._on_message = FrameConnection(source, target), on_message
         self._selector = selectors.DefaultSelector()
         self._callbacks: dict[int, Callable[[], None]] = {}
         self._streams: dict[int, ByteStream] = {}
-        self._received = bytearray()
-        self._queue: deque[memoryview] = deque()  # to be sent
-        self._queued = 0  # bytes of it
-        self.at_end = False
-        os.set_blocking(source, False)
-        os.set_blocking(target, False)
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the other end is gone."""
+        return self._frames.at_end
 
     def watch(self, descriptor: int, callback: Callable[[], None]) -> None:
         """Call a function whenever this descriptor is readable."""
@@ -108,8 +95,8 @@ class Multiplexer:
 
     def post(self, message: Any) -> None:
         """Send a message to the other end's `on_message`."""
-        self._queue_frame(0, FrameKind.MESSAGE, pickle.dumps(message))
-        self._send()
+        self._frames.queue(0, FrameKind.MESSAGE, pickle.dumps(message))
+        self._frames.send()
 
     def step(self, timeout: float) -> None:
         """Wait for something to happen, for so many seconds at most, and do what it asks for."""
@@ -139,9 +126,9 @@ class Multiplexer:
             writes = selectors.EVENT_WRITE if stream.incoming else 0
             if reads | writes:
                 wanted[stream.descriptor] = reads | writes, None
-        wanted[self._source] = selectors.EVENT_READ, self._receive
-        if self._queue:
-            wanted[self._target] = selectors.EVENT_WRITE, self._send
+        wanted[self._frames.source] = selectors.EVENT_READ, self._receive
+        if self._frames.queued:
+            wanted[self._frames.target] = selectors.EVENT_WRITE, self._frames.send
         for key in list(self._selector.get_map().values()):
             if wanted.get(key.fd) != (key.events, key.data):
                 self._selector.unregister(key.fd)
@@ -153,21 +140,8 @@ class Multiplexer:
     # --- the connection ----------------------------------------------------------------------------------
 
     def _receive(self) -> None:
-        try:
-            chunk = os.read(self._source, CHUNK * 4)
-        except BlockingIOError:
-            return
-        except OSError:
-            chunk = b""
-        self.at_end = not chunk
-        self._received += chunk
-        while len(self._received) >= _HEADER.size:
-            number, kind, length = _HEADER.unpack_from(self._received)
-            if len(self._received) < _HEADER.size + length:
-                break
-            body = bytes(self._received[_HEADER.size : _HEADER.size + length])
-            del self._received[: _HEADER.size + length]
-            self._take(number, FrameKind(kind), body)
+        for number, kind, body in self._frames.receive():
+            self._take(number, kind, body)
 
     def _take(self, number: int, kind: FrameKind, body: bytes) -> None:
         if kind is FrameKind.MESSAGE:
@@ -192,29 +166,6 @@ class Multiplexer:
                 stream.received_all = True
                 self._close_if_over(stream)
 
-    def _queue_frame(self, number: int, kind: FrameKind, body: bytes | memoryview = b"") -> None:
-        for part in (memoryview(_HEADER.pack(number, kind, len(body))), memoryview(body)):
-            if len(part):
-                self._queue.append(part)
-                self._queued += len(part)
-
-    def _send(self) -> None:
-        while self._queue:
-            try:
-                sent = os.writev(self._target, [*self._queue][:64])
-            except BlockingIOError:
-                return
-            except OSError:  # the other end is gone; reading tells so
-                self._queue.clear()
-                self._queued = 0
-                return
-            self._queued -= sent
-            while sent:
-                first = self._queue.popleft()
-                if sent < len(first):
-                    self._queue.appendleft(first[sent:])
-                sent -= min(sent, len(first))
-
     # --- from a stream to the connection -----------------------------------------------------------------
 
     def _may_read(self, stream: ByteStream) -> bool:
@@ -223,7 +174,7 @@ class Multiplexer:
             and not stream.read_all
             and not stream.outgoing
             and stream.room > 0
-            and self._queued < CONGESTED
+            and self._frames.queued < CONGESTED
         )
 
     def _read(self, stream: ByteStream) -> None:
@@ -250,18 +201,18 @@ class Multiplexer:
         while stream.outgoing and stream.room > 0:
             piece = stream.outgoing[0]
             if piece.file is not None and not piece.begun:
-                self._queue_frame(stream.number, FrameKind.FILE, _SIZE.pack(len(piece.data)))
+                self._frames.queue(stream.number, FrameKind.FILE, _SIZE.pack(len(piece.data)))
                 piece.begun = True
             part = piece.data[: min(CHUNK * 4, stream.room)]
             stream.room -= len(part)
-            self._queue_frame(stream.number, FrameKind.DATA if piece.file is None else FrameKind.BYTES, part)
+            self._frames.queue(stream.number, FrameKind.DATA if piece.file is None else FrameKind.BYTES, part)
             piece.data = piece.data[len(part) :]
             if not piece.data:
                 stream.outgoing.popleft()
         if stream.read_all and not stream.outgoing:
-            self._queue_frame(stream.number, FrameKind.END)
+            self._frames.queue(stream.number, FrameKind.END)
             self._close_if_over(stream)
-        self._send()
+        self._frames.send()
 
     # --- from the connection to a stream -----------------------------------------------------------------
 
@@ -300,8 +251,8 @@ class Multiplexer:
         self._close_if_over(stream)
 
     def _make_room(self, stream: ByteStream, nbytes: int) -> None:
-        self._queue_frame(stream.number, FrameKind.ROOM, _SIZE.pack(nbytes))
-        self._send()
+        self._frames.queue(stream.number, FrameKind.ROOM, _SIZE.pack(nbytes))
+        self._frames.send()
 
     def _close_if_over(self, stream: ByteStream) -> None:
         """Close this machine's end when nothing is left to be read, sent or written."""
@@ -311,7 +262,7 @@ class Multiplexer:
         if self._streams.pop(stream.number, None) is None:
             return
         if stream.received_all and stream.reads and not stream.read_all:
-            self._queue_frame(stream.number, FrameKind.END)
+            self._frames.queue(stream.number, FrameKind.END)
         with contextlib.suppress(KeyError):
             self._selector.unregister(stream.descriptor)
         if stream.sock is not None:

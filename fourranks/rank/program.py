@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import importlib.util
 import os
+import platform
 import sys
 import threading
 import types
@@ -35,6 +36,7 @@ def run(program: Launch) -> None:
     Raises:
         SystemExit: it has left with an exit status that tells of a failure.
         ImportError: there is no such module.
+        OSError: the script cannot be read on this machine.
         Exception: what the program has raised.
     """
     try:
@@ -61,14 +63,24 @@ def _run(program: Launch) -> None:
         main.__spec__, main.__loader__, main.__package__ = spec, spec.loader, spec.parent
         name, path = spec.name, str(spec.origin)
         code = spec.loader.get_code(name)  # type: ignore[attr-defined]  # only what lies in a file has it
+        if code is None:  # as of a library in C
+            raise ImportError(f"the module {name} has no code of Python's that can be run", name=name)
     else:
         path = os.path.abspath(program.name)
         sys.path.insert(0, os.path.dirname(os.path.realpath(path)))
-        code = compile(Path(path).read_bytes(), path, "exec", dont_inherit=True)
+        code = compile(_script(path), path, "exec", dont_inherit=True)
     main.__file__ = path
     sys.argv = [path if program.is_module else program.name, *program.arguments]
     sys.modules["__main__"] = main
     exec(code, main.__dict__)
+
+
+def _script(path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        machine = f"{platform.node()}, where this rank is: a script must lie at the same path on every node"
+        raise type(error)(f"{error.strerror}: {path} on {machine}") from None
 
 
 def _spec(name: str) -> ModuleSpec:

@@ -39,7 +39,12 @@ def test_nodes_are_named_with_or_without_slots(written):
         (":4", "does not name a node"),
         ("a:0", "does not name a node"),
         ("a:x", "does not name a node"),
+        ("a b", "'a b' does not name a node"),
+        ('"a,b"', "does not name a node"),
         ("a,b,a", "named twice"),
+        ("", "'' names no node"),
+        (" , ", "names no node"),
+        ([""], "names no node"),
         ("slurm", "in none"),
     ],
 )
@@ -72,6 +77,12 @@ def test_ranks_are_dealt_out_evenly_as_far_as_there_is_room(world_size, slots, d
 def test_too_few_slots_are_refused_with_their_number():
     with pytest.raises(StartError, match="5 ranks were asked for, and these nodes have room for 4"):
         shares(5, [2, 2])
+
+
+def test_too_few_slots_are_refused_before_any_node_is_reached():
+    with pytest.raises(StartError, match="room for 2") as refused:
+        fourranks.start(4, nodes="a:1,b:1", launcher="false {node}")
+    assert "cannot be used" not in str(refused.value)
 
 
 def test_ray_that_is_not_installed_is_named_with_what_installs_it(monkeypatch):
@@ -141,8 +152,27 @@ def test_ssh_gets_words_that_a_shell_leaves_as_they_are():
 
 def test_a_node_without_the_package_says_so_in_the_launchers_words(monkeypatch):
     monkeypatch.setenv("FOURRANKS_NODE_PYTHON", "/no/such/python")
-    with pytest.raises(StartError, match=r"node localhost cannot be used\. [\s\S]*/no/such/python"):
+    with pytest.raises(StartError, match=r"node localhost cannot be used\. [\s\S]*/no/such/python") as caught:
         fourranks.start(2, nodes="localhost")
+    assert "Install the same there as here" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("printed", "missing"),
+    [
+        ("python3: Error while finding module specification for 'fourranks.nodes.agent' "
+         "(ModuleNotFoundError: No module named 'fourranks')", "fourranks"),
+        ("Traceback (most recent call last):\n  …\nModuleNotFoundError: No module named 'torch'", "torch"),
+        ("python3: No module named fourranks.nodes", "fourranks.nodes"),
+    ],
+)  # fmt: skip
+def test_what_a_nodes_python_lacks_is_named_without_a_traceback(tmp_path, printed, missing):
+    (tmp_path / "launch").write_text(f"cat >&2 <<'END'\n{printed}\nEND\nexit 1")
+    with pytest.raises(StartError) as caught:
+        fourranks.start(2, nodes="b", launcher=f"sh {tmp_path}/launch {{node}}")
+    first, second = str(caught.value).splitlines()
+    assert first == f"The node b cannot be used. Its Python has no module {missing}."
+    assert "FOURRANKS_NODE_PYTHON" in second
 
 
 def test_a_node_with_another_torch_is_refused_with_both_versions(tmp_path):
@@ -240,7 +270,7 @@ def connections():
     for sock in inner:
         sock.close()
     for end in ends:
-        os.close(end._target)
+        os.close(end._frames.target)
     ours.close()
     theirs.close()
 
