@@ -503,8 +503,8 @@ roofline(
 )
 
 # %% [markdown]
-# The left point may lie above the slope, for the reason given in section 4: the slope was measured with copies,
-# and a pass that changes a tensor in place is cheaper than a copy.
+# The left point may be above the roof. The slope was measured with copies, and a pass that changes a tensor in
+# place needs less of the memory than a copy does.
 #
 # Same operations, same order, same bits. Only the *time between* the uses of an element has changed: while
 # its piece is in the cache, eight of nine operations do not touch memory at all. The factor of 11 is out of

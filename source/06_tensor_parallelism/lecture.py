@@ -1353,8 +1353,8 @@ finding(
 # - And **a faster GPU** needs a faster link. That is the reason for NVLink: the same eight GPUs, with one in
 #   each node, spend more than half of their time on communication.
 #
-# A GPU that communicates for a share c of the time is busy for the rest, so t GPUs are t · (1 − c) times as
-# fast as one, which is the last number of each line above. The pitfall has a **warning sign**: tensor
+# GPUs that communicate for a share c of the time compute for the rest, so t of them do t · (1 − c) times the
+# work of one: the last number of each printed line. The pitfall has a **warning sign**: tensor
 # parallelism over a slow link is *slower than one GPU*. So **keep it inside the domain of NVLink**, 8 GPUs in
 # most nodes, and use data and pipeline parallelism between nodes, since they communicate less. The bandwidths
 # are nominal, and large all-reduces reach about 80 percent of them. Between nodes with eight GPUs and eight cards each, a rank could reach up to 400
