@@ -100,7 +100,7 @@ Install a torch that has it.""",
         r"invalid device ordinal",
         """
 There is no GPU of that number for this rank. Its own is `device`; CUDA_VISIBLE_DEVICES limits the GPUs and
-numbers them anew, from 0.""",
+numbers them again, from 0.""",
     ),
     (
         r"No backend type associated with device type cpu",
@@ -111,7 +111,7 @@ NCCL moves only tensors that are on a GPU: make them there (device=device) or mo
         r"NCCL communicator was aborted",
         """
 This process group was cut to free a waiting rank and cannot be used any more. The default group has been
-formed anew; make sub-groups again with dist.new_group.""",
+formed again; make sub-groups again with dist.new_group.""",
     ),
     (
         r"remote process exited|ncclRemoteError|[Cc]onnection closed by remote peer",

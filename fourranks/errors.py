@@ -57,7 +57,7 @@ class Aftermath(Enum):
     INTACT = ""
     FORMED_ANEW = (
         "All ranks are free again and keep their variables. The default process group was formed\n"
-        "anew; sub-groups from new_group, and what holds one, must be made again."
+        "again; sub-groups from new_group, and what holds one, must be made again."
     )
     RESTARTED = "Some ranks could not be freed, so all were started again: their variables are lost."
     ENDED = "The ranks were restarted or stopped while it ran: their variables are lost."

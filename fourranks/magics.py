@@ -71,7 +71,7 @@ class RanksMagics(Magics):
         if current.has_world():
             if times := current.world().formed_anew:
                 often = "once" if times == 1 else f"{times} times"
-                print(f"The process group was formed anew {often} since the ranks were started.")
+                print(f"The process group was formed again {often} since the ranks were started.")
             return StatusTable(current.world().status())
         print("No ranks are running. `%ranks start` starts four.")
         return None

@@ -199,7 +199,7 @@ UNFIT = {
         "import os\ndef makedirs(*args, **kwargs): raise PermissionError(13, 'Permission denied', '.venv')\n"
         "os.makedirs = makedirs",
         "The install failed: [Errno 13] Permission denied: '.venv'",
-        "Mend that, then run make again.",
+        "Fix that, then run make again.",
     ),
     "full disk": (
         "from types import SimpleNamespace\nshutil.disk_usage = lambda path: SimpleNamespace(free=2.2e9)",

@@ -286,4 +286,4 @@ if __name__ == "__main__":
     except KeyboardInterrupt:
         stop("Interrupted. The next make installs the rest.")
     except EnvironmentError as error:
-        stop("The install failed: {0}".format(error), "Mend that, then run make again.")
+        stop("The install failed: {0}".format(error), "Fix that, then run make again.")

@@ -223,7 +223,7 @@ def _write(path: Path, content: bytes) -> str:
     partial = path.with_name(f".{path.name}.partial")
     partial.write_bytes(content)
     partial.replace(path)
-    return "collected" if before is None else "collected anew"
+    return "collected" if before is None else "collected again"
 
 
 def _listed(texts: Sequence[str]) -> str:

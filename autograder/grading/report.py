@@ -200,7 +200,7 @@ def _summary(students: Sequence[Student], alike: Sequence[structures.Likeness]) 
         "slowest": took[:MOST],
         "median_seconds": statistics.median(student.seconds for student in took) if took else 0.0,
         "tiers": Counter(str(student.tiers[-1]) for student in students if student.tiers).most_common(),
-        "mended": [student for student in students if student.repairs],
+        "repaired": [student for student in students if student.repairs],
         "alike": [group for group in alike if not group.as_solved][:MOST],
         "as_solved": [group for group in alike if group.as_solved][:MOST],
         "ranked": len(_ranking(students)),

@@ -175,7 +175,7 @@ def repaired(submitted: NotebookNode, release: NotebookNode) -> NotebookNode:
     notebook, repairs = restored(submitted, release)
     notebook.metadata.setdefault("fourranks", NotebookNode()).repairs = repairs
     if repairs:
-        text = "\n".join(["**Mended before it was graded**", "", *(f"- {repair}" for repair in repairs)])
+        text = "\n".join(["**Repaired before it was graded**", "", *(f"- {repair}" for repair in repairs)])
         notebook.cells.insert(0, new_markdown_cell(text))
     return notebook
 

@@ -63,7 +63,7 @@ class Records:
             self._path.replace(aside)
         except OSError:
             return f"{FILE} could not be read: {error}."
-        return f"{FILE} could not be read: {error}. It is now {aside.name}, and your records start anew."
+        return f"{FILE} could not be read: {error}. It is now {aside.name}, and your records start over."
 
     def _write(self, records: dict[str, BoardRecord]) -> str:
         text = json.dumps({name: asdict(record) for name, record in records.items()}, indent=1)

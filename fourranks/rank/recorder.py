@@ -184,7 +184,7 @@ class Recorder:
             finally:
                 self.go_on(outer)
             if self._is_of_before(call):
-                raise RuntimeError(f"the process group of this {call.op} was formed anew meanwhile")
+                raise RuntimeError(f"the process group of this {call.op} was formed again meanwhile")
             for calls in (self._groups, self._recent):  # until the backend has taken it, too
                 _take_out(calls, call)
 

@@ -16,7 +16,7 @@ from .table import Row, as_html, as_text
 _HEAD = ("operation", "ranks", "calls", "bytes", "time", "algbw", "busbw", "lost")
 _CAPTION = (
     "bytes: as nccl-tests counts (KiB = 1024 B, GB = 10⁹ B). time: from the last rank's arrival until the "
-    "last rank has its data. lost: ranks standing still for one that had not come yet, added up over ranks."
+    "last rank has its data. lost: time that ranks waited for a late rank, added up over ranks."
 )
 
 

@@ -22,7 +22,7 @@ _PAGE = """\
   const box = document.currentScript.previousElementSibling;
   const image = box.querySelector("img");
   const {{alt, src, width, height}} = image;
-  frames.unshift({{title: "all rounds", alt, src, width, height}});
+  frames.unshift({{title: {whole}, alt, src, width, height}});
   const last = frames.length - 1;
   const bar = document.createElement("div");
   bar.style.cssText = "display: flex; align-items: center; gap: 0.7em; padding: 2px 0 6px";
@@ -60,18 +60,23 @@ class Player:
     """Displays `overview`, with a slider to the `frames` where scripts may run.
 
     Attributes:
-        overview: the figure that tells everything at once.
+        overview: the figure that shows all steps.
         frames: the name and the figure of each step; none if the overview has but one.
+        whole: what the slider calls the overview.
     """
 
-    def __init__(self, overview: Figure, frames: Sequence[tuple[str, Figure]]) -> None:
-        self.overview, self.frames = overview, frames
+    def __init__(
+        self, overview: Figure, frames: Sequence[tuple[str, Figure]], whole: str = "all rounds"
+    ) -> None:
+        self.overview, self.frames, self.whole = overview, frames, whole
 
     def _repr_mimebundle_(self, **_: Any) -> tuple[dict[str, str], dict[str, Keywords]]:
         data, metadata = self.overview._repr_mimebundle_()
         if self.frames:
             frames = json.dumps([_frame(*frame) for frame in self.frames])
-            data["text/html"] = _PAGE.format(overview=data["text/html"], frames=frames)
+            data["text/html"] = _PAGE.format(
+                overview=data["text/html"], frames=frames, whole=json.dumps(self.whole)
+            )
         return data, metadata
 
     def __repr__(self) -> str:

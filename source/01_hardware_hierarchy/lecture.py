@@ -17,7 +17,7 @@
 #
 # You will
 #
-# - see the caches of your own machine, and draw its roofline beside those of an H100 and its relatives,
+# - see the caches of your own machine, and draw its roofline beside those of an H100 and other GPUs,
 # - know how far away data is, from a register to another node, in bytes per second and in seconds, and read
 #   from `nvidia-smi topo -m` which path it will take,
 # - decide with numbers whether to replicate, shard or recompute a tensor.
@@ -167,7 +167,7 @@ print(f"to all-reduce 32 KiB on 8 GPUs of a node: {1e6 * published.SMALL_ALL_RED
 # | "NVSwitch connects GPUs across nodes" | in an HGX or DGX H100 the 4 NVSwitch chips are **inside** the node and join its 8 GPUs. Between nodes there is a network card of 50 GB/s for each GPU, 9 × slower. (The exceptions have names: NVLink Switch System, NVL72 racks.) |
 #
 # You need not know these by heart. But a plan that relies on both 3.9 TB/s and 900 GB/s needs a machine that
-# nobody sells.
+# does not exist.
 
 # %%
 for name, gpu in published.GPUS.items():
@@ -183,7 +183,7 @@ for name, gpu in published.GPUS.items():
 # first pieces small enough for its caches, then larger and larger ones. A copy of n bytes moves 2n bytes,
 # because it reads n and writes n.
 #
-# Two details make the difference between a measurement and a number. First, we take the *shortest* of several
+# Two details decide whether the result means anything. First, we take the *shortest* of several
 # runs, as memory benchmarks do: it shows what the machine can do when nothing interferes. If you ask instead
 # what you will *get* in a long run, the median is the answer; lecture 03 and the exercise use it. Second, a
 # call from Python takes a microsecond, in which an L1 cache delivers 200 KB; so each call copies the same
@@ -316,8 +316,8 @@ finding(
 )
 
 # %% [markdown]
-# Each processor has its own private caches: p idle processors copy p times as fast, which is the mark in the
-# chart, however many ranks there are. Memory is shared. One processor alone may not use all of its bandwidth,
+# Each processor has its own private caches: two idle processors copy twice as fast as one, which is what the
+# mark in the chart counts, however many ranks there are. Memory is shared. One processor alone may not use all of its bandwidth,
 # but once the bandwidth is used up, each further rank takes a part of the others' share. That is why
 # distributed training measures everything *per link*: every added rank adds arithmetic, but it adds bandwidth
 # only if it brings a link of its own.
@@ -503,6 +503,9 @@ roofline(
 )
 
 # %% [markdown]
+# The left point may be above the roof. The slope was measured with copies, and a pass that changes a tensor in
+# place needs less of the memory than a copy does.
+#
 # Same operations, same order, same bits. Only the *time between* the uses of an element has changed: while
 # its piece is in the cache, eight of nine operations do not touch memory at all. The factor of 11 is out of
 # reach as soon as something else becomes the limit. The roof was measured with matrix products, which
@@ -874,7 +877,7 @@ observed = {
 compare(observed, yours=rank_0, unit="%", title="Rank 0, while it waits for rank 3")
 
 # %% [markdown]
-# A rank that spins looks busy, and is useless. `nvidia-smi`'s *GPU-Util* is the same kind of number: the share of time in which **any** kernel was running. NCCL's kernels spin while they
+# A rank that spins looks busy for as long as it has a processor, and does nothing useful. `nvidia-smi`'s *GPU-Util* is the same kind of number: the share of time in which **any** kernel was running. NCCL's kernels spin while they
 # wait, so it can read 100 % on a GPU that does nothing but wait; a low value does tell you something, a high one does not. Look at these instead:
 #
 # - **MFU**, model FLOP/s utilization: operations that the model needs, over time and peak. The "useful" bar above. Waiting does not count.
@@ -884,8 +887,8 @@ compare(observed, yours=rank_0, unit="%", title="Rank 0, while it waits for rank
 # %% [markdown]
 # ## 10. Can hardware make this go away?
 #
-# **Other hardware.** Cerebras puts a wafer's worth of memory next to its arithmetic units, and Groq (with a
-# q: not the chat bot) keeps whole models in on-chip memory. If everything fits, data hardly moves. The price
+# **Other hardware.** Cerebras puts a wafer's worth of memory next to its arithmetic units, and Groq
+# keeps whole models in on-chip memory. If everything fits, data hardly moves. The price
 # is flexibility, and data that does not fit has to travel over links again. Hardware and software are
 # designed for each other: tensor cores because networks are multiplications, bfloat16 because networks
 # tolerate it, NVLink because they outgrew one chip. Each generation is faster, and the hierarchy stays,
@@ -921,7 +924,7 @@ review()
 #
 # **Your turn**: [the exercise](../../exercises/01_hardware_hierarchy/exercise.ipynb). Intensity, roofline, transfers, a parser for that table, and a measurement that cannot be fooled.
 #
-# **Next**: 02, collectives. Four ranks, and everything they say to each other.
+# **Next**: 02, collectives. Four ranks, and everything they send to each other.
 #
 # **Sources and further reading.** [Stanford CS336 (spring 2025), lecture 8](https://github.com/stanford-cs336/spring2025-lectures) · [Stanford CS229S (fall
 # 2023)](https://cs229s.stanford.edu/fall2023/), on parallelism · Kaplan et al., *Scaling laws for neural language models*, [arXiv 2001.08361](https://arxiv.org/abs/2001.08361) · Brown et

@@ -525,7 +525,8 @@ check.ring_all_gather(ring_all_gather, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7
 # bytes a rank. The result is right, but from 3 ranks on it is over budget.
 #
 # ```
-# reduce-scatter      every position owns one chunk of the sum all-gather every position has all chunks
+# reduce-scatter      every position has one chunk of the sum
+# all-gather          every position has all chunks
 # ```
 #
 # <details><summary>Hint 1</summary>

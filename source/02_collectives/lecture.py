@@ -560,7 +560,7 @@ print(f"{predicted(after_step_1)}(ranks 0, 2, 4 and 6 hold them between round 1 
 # N · (α + S/B) seconds for S bytes over links of B bytes per second. The number of rounds grows slowly, but a
 # tree that is not pipelined pays for all S bytes in every round.
 #
-# A computer's addition is not quite associative. The tree adds (0.1 − 0.2) + (−0.3 + 0.5), a loop adds from left to right, and the last bit may
+# Floating-point addition is not associative. The tree adds (0.1 − 0.2) + (−0.3 + 0.5), a loop adds from left to right, and the last bit may
 # differ. After an all-reduce the ranks agree to the last bit with each other, but not necessarily with a sum on one process.
 
 # %% [markdown]
@@ -586,8 +586,8 @@ def step(give, take):
 
 
 # %% [markdown]
-# **First phase.** In each of N − 1 steps a rank sends one chunk and *adds* what it receives to its own copy of the chunk before. The
-# sums travel around the ring and grow.
+# **First phase.** In each of N − 1 steps a rank sends one chunk, and *adds* what it receives to its own copy of the chunk with the next
+# lower number. The sums travel around the ring and grow.
 #
 # **Question.** After 3 steps, how many of its 4 chunks does a rank hold as the full sum of all ranks?
 

@@ -186,7 +186,7 @@ compare(measured, yours=asynchronous_ms, unit="ms", title=f"all_reduce of 40 MB,
 # %% [markdown]
 # If you stop the clock when the call returns, you measure how long it takes to request the sum, not to get
 # it. On Gloo that happens only with `async_op=True`. **On a GPU every call behaves like that**: it puts a
-# kernel into a queue and returns in some 10 µs, whether the tensor has 4 bytes or 4 GB. Hence the next rule:
+# kernel into a queue and returns in some 10 µs, whether the tensor has 4 bytes or 4 GB. So the next rule is:
 #
 # **Synchronize**: `torch.cuda.synchronize()` before the clock stops, so that the work is done; *and* before
 # it starts, so that work from earlier lines is not counted. On a CPU there is nothing to wait for, so code
@@ -272,8 +272,8 @@ compare(measured, yours=spread, unit="×", title="Largest answer over smallest, 
 # as much as the load of this machine changes. nccl-tests, NVIDIA's own benchmark, works in the same way
 # except for three points. It times 20 calls together, after 5 calls for warm-up. So it reports a mean over
 # calls: for large tensors that makes no difference, for small ones it hides the time to launch a kernel.
-# `bench.benchmark(…, calls=20)` does the same. And by default it *averages* over the ranks, which section 2
-# showed to be wrong; with `-a 3` it reports the slowest rank's time.
+# `bench.benchmark(…, calls=20)` does the same. And with several processes it *averages* over their times by
+# default, which section 2 showed to be wrong; with `-a 3` it reports the slowest one's.
 
 # %% [markdown]
 # ## 6. From seconds to bandwidths
@@ -464,8 +464,8 @@ for name, link in some.items():
 # With more ranks a ring needs more steps, whatever the size of the tensor. The unpipelined tree pays for all
 # bytes in every round, so its crossover grows only like N / log₂ N: 54 MiB on 1,024 ranks behind network
 # cards. The pipelined tree pays for the bytes twice, hardly more than a ring, and its crossover grows like
-# N²: some 480 GiB on the same ranks. So on a thousand ranks trees win at nearly every size that occurs, and
-# on one node rings win at nearly every size that matters. The crossovers of this machine follow from Python's
+# N²: some 480 GiB on the same ranks. So by this model trees win on a thousand ranks at nearly every size that
+# occurs, and rings win on one node at nearly every size that matters. The crossovers of this machine follow from Python's
 # α, which is far above a GPU's; only their growth is worth remembering.
 #
 # Move the sliders. From how many ranks on does the pipelined tree win up to 1 GiB, with network cards of 10
@@ -581,7 +581,7 @@ sizes(bandwidths, unit="B/s", title=f"busbw over S, {' and '.join(worlds)}, 4 ra
 # it: **367** GB/s for all-reduce, **363** for reduce-scatter, **361** for all-gather.
 #
 # On Gloo reduce-scatter must fall behind: **Gloo's reduce-scatter is an all-reduce of the whole input
-# followed by a copy of one chunk** You can read it in its source code. So a reduce-scatter takes about as
+# followed by a copy of one chunk**, as its source code shows. So a reduce-scatter takes about as
 # long as a whole all-reduce, plus the copy. Remember this for the next section: Gloo's time for a
 # reduce-scatter is no evidence about NVLink.
 #

@@ -235,7 +235,7 @@ check.average_gradients(average_gradients, world_sizes=(2, 3, 5, 8), seed=2402)
 # <pre>__init__   super().__init__() first; broadcast parameters and buffers; a hook on each parameter that requires a gradient
 # hook       nothing under no_sync; else note that it is ready, and start all that are, in the order
 # finish     do what the hook would have done for what is left, with zeros where there is no gradient;
-#            wait for all handles; begin anew</pre>
+#            wait for all handles; be ready for the next step</pre>
 # <code>dist.broadcast(tensor.detach(), group_src=0, group=group)</code> works for parameters and buffers alike.
 # </details>
 # <details><summary>Hint 3: a part of the solution</summary>
@@ -463,7 +463,7 @@ class BucketedDistributedDataParallel(DistributedDataParallel):
     def _synchronize(self, parameter: nn.Parameter) -> None:
         view = self._views[parameter]
         view.copy_(parameter.grad)
-        parameter.grad = view  # nothing to copy back, and the memory of the old one is free at once
+        parameter.grad = view  # nothing to copy back, and the memory of the old one is free immediately
         if parameter in self._completes:
             self._average(self._completes[parameter])
         ### END SOLUTION
@@ -505,7 +505,7 @@ check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel, world_
 # one is ready. Upper limit: what is left after backward is at least the time of the last bucket, and few
 # buckets mean a late start.
 #
-# Twice the batch means 200 ms of backward and the same bytes. The first case gains most: 242 − 200 leaves about 43 ms of the 142. The
+# Twice the batch means 200 ms of backward and the same bytes. The first case gains most: 242 − 200 leaves about 42 ms of the 142. The
 # second has nothing left to gain, and the third starts only after backward, however long that takes: its 42.4
 # ms stay, as a smaller share of the step.
 # <!-- END SOLUTION -->

@@ -25,7 +25,7 @@
 # - kill a rank in the middle of an epoch, and resume from a checkpoint as if nothing had happened,
 # - train a small transformer that learns to write this course, on one rank and on four, to the same loss.
 #
-# 110 minutes, 30 of them optional · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+# 110 minutes, 25 of them optional · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
 #
 # [The exercise](../../exercises/04_data_parallelism/exercise.ipynb) · [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 #
@@ -34,7 +34,7 @@
 # %%
 # %load_ext fourranks
 import fourranks
-from fourranks.figures import compare, curves, finding, ledger, predicted, review, scaled
+from fourranks.figures import compare, curves, finding, ledger, predicted, review
 from fourranks.trace.bandwidth import busbw_factor
 
 # %ranks start
@@ -594,38 +594,9 @@ for iteration in ("iteration 1", "iteration 2", "iteration 3"):
 # - **A parameter that took no part** in the forward pass never has its gradient ready, and its bucket never fills. DDP raises at the
 #   next iteration; with `find_unused_parameters=True` it searches the graph for such parameters in every forward pass.
 #
-# Why buckets at all?
-#
-# **Question.** 200 gradients of 1 KiB, all-reduced one by one: how many times longer does that take than all-reducing them in one
-# piece?
-
-# %%
-times_longer = None  # your prediction
-
-# %%
-# %%ranks
-small_ones = [torch.ones(256, device=device) for _ in range(200)]
-
-
-def one_by_one():
-    for gradient in small_ones:
-        dist.all_reduce(gradient)
-
-
-def one_bucket():
-    dist.all_reduce(torch.cat(small_ones))
-
-
-spent = {"one by one": milliseconds(one_by_one, 3), "one bucket": milliseconds(one_bucket)}
-
-# %%
-spent = world.pull("spent")[0]
-yours = {"one by one": scaled(times_longer, spent["one bucket"])}
-compare(spent, None, yours, "ms", "200 gradients of 1 KiB")
-
-# %% [markdown]
-# The bytes are the same, but there are 200 latencies instead of one. Buckets that are too large, on the other
-# hand, start late and leave nothing to overlap: 25 MiB is a compromise.
+# Why buckets at all? Each all-reduce also pays its latency: in lecture 03, section 7, 256 small ones took many
+# times as long as one large one with the same bytes. Buckets that are too large, on the other hand, start
+# late and leave nothing to overlap: 25 MiB is a compromise.
 
 # %% [markdown]
 # ### When not to all-reduce
@@ -684,7 +655,7 @@ compare(counted, None, syncs, "", "All-reduces for four microbatches, by what is
 # arrives, other workers have changed the weights: it is **stale**.
 #
 # We run both, for real: rank 0 is the server, ranks 1 to 3 work, and rank 3 is four times slower. The server
-# receives messages from *any* source, which only Gloo supports; hence the Gloo group and the CPU tensors.
+# receives messages from *any* source. Only Gloo supports that, so the group is one of Gloo and the tensors are on the CPU.
 
 # %%
 # %%ranks
@@ -773,20 +744,16 @@ for lr in (0.8, 0.4):
 
 # %%
 runs = world.pull("runs")[0]
-lines, seconds = {}, {}
+lines = {}
 for name, curve in runs.items():
     each = 180 // len(curve)  # gradients a step: 3 or 1
     lines[name] = range(each, 181, each), [loss for _, loss, _ in curve]
-    seconds[name] = [second for second, _, _ in curve], lines[name][1]
     above = max((n for n, loss in zip(*lines[name], strict=True) if not loss < 0.02), default=0)
     needed = above + each if above < 180 else "more than 180"
     print(
         f"{name}: {curve[-1][0]:.2f} s, {predicted(gradients_needed, of=name, about=f'gradients needed, {name}', was=needed)}needed {needed}"
     )
 curves(lines, "gradients used", "loss", "BSP and ASP, three workers, one of them slow", log=True, top=100)
-
-# %%
-curves(seconds, "seconds", "loss", "The same runs by the clock", log=True, top=100)
 
 # %%
 staleness = sorted(stale for _, _, stale in runs["ASP, lr 0.4"])
@@ -800,30 +767,13 @@ finding(
 )
 
 
-# %%
-def settled(name):
-    """Seconds after which the loss of a run stays below 0.02; None if it does not."""
-    above = [moment for moment, loss in zip(*seconds[name], strict=True) if not loss < 0.02]
-    return above[-1] if len(above) < len(seconds[name][0]) and above[-1] < seconds[name][0][-1] else None
-
-
-by_the_clock = {name: settled(name) for name in ("BSP, lr 0.8", "ASP, lr 0.4")}
-bsp_s, asp_s = by_the_clock.values()
-for name, moment in by_the_clock.items():
-    print(f"{name}: the loss stays below 0.02 after {moment:.2f} s" if moment else f"{name}: it never does")
-finding(
-    bool(bsp_s and asp_s and asp_s < bsp_s),
-    "by the clock ASP with half of the learning rate won this time.",
-    "by the clock ASP did not win: its gradients came faster, and were worth less.",
-)
-
 # %% [markdown]
 # - **Hardware efficiency**: ASP processes its gradients faster, because it does not wait for rank 3.
 # - **Statistical efficiency**: each gradient is worth less. A gradient that is two updates old is *right
 #   about the past*; with a learning rate at which fresh gradients converge in a few steps, stale ones
 #   overshoot again and again. For plain descent on curvature λ with gradients τ updates old, theory says that
 #   it is stable only while lr · λ < 2 sin(π / (4τ + 2)). Here λ is about 1, and the limit is 2 for fresh
-#   gradients, 1 for τ = 1, 0.62 for τ = 2 and 0.18 for the straggler's τ = 8.
+#   gradients, 1 for τ = 1, 0.62 for τ = 2 and 0.18 for τ = 8, about what the straggler's gradients have.
 # - Smaller steps repair that, but use up the gain in speed. In wall-clock time ASP may win or lose, and two
 #   runs give two different curves, because the order of arrival decides. BSP gives the same curve every time.
 #
@@ -1405,17 +1355,8 @@ print("largest difference from the undisturbed losses:", max(differences))
 # - Choose the interval by what you can afford to lose: here at most 10 steps. With sharded models (lecture
 #   05) no rank has the whole state, so each writes its shard; `torch.distributed.checkpoint` does that.
 #
-# `torchrun --max-restarts 3` starts the ranks again by itself. But on torch 2.13 with Gloo the second attempt
-# fails or hangs ("Gloo connectFullMesh failed"): the restarted ranks use the same key-value store of the
-# rendezvous as the dead ones, and find their old addresses in it. Either set
-# `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` in the environment of `torchrun`, or give each attempt names of its
-# own:
-#
-# ```python
-# shared = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
-# store = dist.PrefixStore("attempt_" + os.environ["TORCHELASTIC_RESTART_COUNT"], shared)
-# dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size)
-# ```
+# `torchrun --max-restarts 3` starts the ranks again by itself. On torch 2.13 with Gloo that needs a setting:
+# see lecture 09, section 3, which does it on two nodes.
 
 # %% [markdown]
 # ## 12. From here to many machines
@@ -1436,22 +1377,9 @@ print("largest difference from the undisturbed losses:", max(differences))
 # as Weights & Biases. A process may get a different rank after a restart, so derive nothing permanent from
 # it.
 #
-# All our ranks are on one machine, where the two numbers are equal. So let them play two machines of two, and set what `torchrun
-# --nnodes 2 --nproc-per-node 2` would set:
-
-# %%
-# %%ranks
-import os
-
-ranks_per_machine = 2
-os.environ["LOCAL_RANK"] = str(rank % ranks_per_machine)
-os.environ["LOCAL_WORLD_SIZE"] = str(ranks_per_machine)
-os.environ["GROUP_RANK"] = str(rank // ranks_per_machine)
-local_rank = int(os.environ["LOCAL_RANK"])
-print(f"machine {'AB'[int(os.environ['GROUP_RANK'])]}: RANK {rank} uses cuda:{local_rank}", end="")
-print(" and writes the checkpoint" if rank == 0 else "")
-
-# %% [markdown]
+# All our ranks are on one machine, where the two numbers are equal; lecture 09, section 2, shows them on two.
+# This is a complete training script:
+#
 # ```python
 # # torchrun --nproc-per-node 4 train.py
 # dist.init_process_group("nccl")                                  # "gloo" without GPUs
@@ -1477,11 +1405,9 @@ print(" and writes the checkpoint" if rank == 0 else "")
 # dist.destroy_process_group()
 # ```
 #
-# `save` and `load` are those of section 11. A real `save` also writes the file to the disk with `os.fsync`
-# before it renames it, and makes the other ranks wait until the file exists; the exercise asks for both. The
-# last step of an epoch may have fewer than 8 microbatches. It still divides by 8, so its gradient is a little
-# smaller. Without `number + 1 == len(loader)` its microbatches would stay in `.grad` and be added to the next
-# epoch's first step.
+# `save` and `load` are those of section 11; the exercise makes them safer. The last step of an epoch may have
+# fewer than 8 microbatches. It still divides by 8, so its gradient is a little smaller. Without `number + 1 ==
+# len(loader)` its microbatches would stay in `.grad` and be added to the next epoch's first step.
 #
 # A widely copied template makes three mistakes that this one avoids. It saves `model.state_dict()`, with `module.` in front of each
 # name, and loads it into the bare model, where no name fits. It never calls `set_epoch`, so every epoch has the first one's order.
@@ -1506,10 +1432,8 @@ print(" and writes the checkpoint" if rank == 0 else "")
 # **Before a long run**
 #
 # - Debug with Gloo on a laptop: 2 ranks, a tiny model, and the comparison of section 2 with a single process.
-# - Use one seed for the weights, or rely on the broadcast, and a different one on each rank for everything
-#   after that. With tensor parallelism some random numbers must be equal and some different: see lecture 06.
-# - Every tensor on its rank's own device.
-# - Equal shards, equally many steps on all ranks; `set_epoch`; metrics summed and counted.
+# - Seeds as in section 6; equal shards, `set_epoch` and metrics as in section 7; every tensor on its rank's own
+#   device.
 # - A shorter timeout (`init_process_group(timeout=…)`) than 10 or 30 minutes, so that a hang costs little.
 # - A checkpoint that you have *tried* to resume from.
 

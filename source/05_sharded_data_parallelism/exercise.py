@@ -236,7 +236,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
             self._own = self._make_optimizer([own])
         else:
             self._own.add_param_group(own)
-        copy_options(self._own.param_groups[-1], group)  # with defaults that nobody named
+        copy_options(self._own.param_groups[-1], group)  # with defaults that were not given
         ### END SOLUTION
 
     def step(self, closure: Callable[[], torch.Tensor] | None = None) -> torch.Tensor | None:
@@ -345,7 +345,7 @@ check.sharded_optimizer(ShardedOptimizer, world_sizes=(2, 3, 5, 8), seed=2502)
 # _reduce    wait for the oldest reduces until one is left in flight; start this one, keep (parameter, handle)
 #            in a deque
 # _settle    for each that is waited for: where this rank is not the owner, parameter.grad = None
-# finish     zeros for what is missing; reduce; wait for all; begin anew</pre>
+# finish     zeros for what is missing; reduce; wait for all; be ready for the next step</pre>
 # So there is always one in flight while backward computes, and there are never many.
 # </details>
 # <details><summary>Hint 3: a part of the solution</summary>
@@ -477,7 +477,7 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 # once the other ranks get no averaged gradient, they have no reason to keep their own, so ZeRO-2 saves their
 # memory at no cost.
 #
-# With 8 microbatches he has two choices. Either each microbatch's gradients are reduced to their owners, who add them up: gradients stay an N-th, but a step sends 8P + P instead of
+# With 8 microbatches there are two choices. Either each microbatch's gradients are reduced to their owners, who add them up: gradients stay an N-th, but a step sends 8P + P instead of
 # 2P (9P against 2P in data parallelism with `no_sync`). Or the ranks add up locally and reduce once, after the last microbatch: 2P, but every rank holds all gradients until then, which is what ZeRO-2 wanted to avoid;
 # what remains is ZeRO-1 in memory. Which is better depends on what is short. (Larger microbatches with recomputed activations are a third way.)
 # <!-- END SOLUTION -->
@@ -537,7 +537,7 @@ check.sharded_gradients(ShardedGradients, world_sizes=(2, 3, 5, 8), seed=2503)
 # <details><summary>Hint 3: a part of the solution</summary>
 # <pre>own = self._padded(parameter).chunk(self.world_size)[dist.get_rank(group)]
 # self.shard = nn.Parameter(own.clone(), requires_grad=parameter.requires_grad)</pre>
-# <code>chunk</code> gives views, and a view keeps the memory of the whole: hence <code>clone()</code>.
+# <code>chunk</code> gives views, and a view keeps the memory of the whole, so <code>clone()</code> is needed.
 # </details>
 
 
@@ -787,7 +787,7 @@ class ShardedModule(nn.Module):
     def _replace(
         self, module: nn.Module, name: str, parameter: nn.Parameter, sharded: ShardedParameter | None
     ) -> None:
-        """Register the shard in the parameter's place, and let whoever reads it get what to compute with."""
+        """Register the shard in the parameter's place, and let a module that reads it get what to compute with."""
         if sharded is not None:
             setattr(module, name, sharded.shard)
             on_access(module, name, lambda: self._gathered(sharded))

@@ -1436,7 +1436,8 @@ print(f"they differ by at most {difference:.1e}")
 # `fourranks/learner/training.py`: forward, backward, step. Sharding changes the optimizer or the model, but
 # not a line of the loop. We train twice, for 250 steps each:
 #
-# - **ZeRO-1**: DDP, and torch's `ZeroRedundancyOptimizer`, in which each rank updates some of the parameters and broadcasts them;
+# - **ZeRO-1**: DDP, and torch's `ZeroRedundancyOptimizer`, in which each rank updates some of the parameters and
+#   broadcasts them. DDP still all-reduces whole gradients, so this version sends 3P, not the 2P of section 2;
 # - **FSDP**: `fully_shard` on each of the six layers.
 #
 # **Question.** The model has 1.29 million parameters in float32. How many MiB will each rank send in a step under FSDP?

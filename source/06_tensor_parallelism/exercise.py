@@ -678,9 +678,9 @@ check.parallel_mlp(ParallelMLP, world_sizes=(2, 3, 8), seed=2608)
 # all-reduce. That is why the layers come in this order: columns first, where the nonlinearity follows, then
 # rows.
 #
-# (b) The output of `up` would have to be gathered before `down` could read it, and that of `down` at the end: two all-gathers forward, of B × hidden and B × width
-# elements; backward a reduce-scatter of B × hidden and an all-reduce of B × width. Columns then rows has one all-reduce of B × width each way. With hidden = 4 × width the gather
-# after `up` alone moves 4 (N−1)/N · B × width elements, twice what the all-reduce does.
+# (b) The output of `up` would have to be gathered before `down` could read it, and that of `down` at the end: two all-gathers forward, for T tokens of
+# T × hidden and T × width elements; backward a reduce-scatter of T × hidden and an all-reduce of T × width. Columns then rows has one all-reduce of T × width each way. With hidden = 4 × width the gather
+# after `up` alone moves 4 (N−1)/N · T × width elements, twice what the all-reduce does.
 #
 # (c) The hidden activation is sharded: each rank drops elements of its own part. With the same random numbers
 # all ranks would drop the same positions of their parts, and the masks would be correlated. So the seeds must

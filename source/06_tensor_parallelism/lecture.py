@@ -24,7 +24,7 @@
 # - count the bytes of a layer beside the formula, and see, from a cost model and a point measured here, why tensor parallelism needs NVLink,
 # - train the transformer of lecture 04 with its heads and hidden units on four ranks, to the same loss.
 #
-# 120 minutes, 25 of them optional · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+# 110 minutes, 25 of them optional · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
 #
 # [The exercise](../../exercises/06_tensor_parallelism/exercise.ipynb) · [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 #
@@ -36,7 +36,6 @@ import fourranks
 from fourranks.figures import (
     attention_weights,
     compare,
-    curves,
     finding,
     ledger,
     links,
@@ -204,11 +203,10 @@ shards = [initial_weights(1024, 1024 // world_size) for _ in range(4)]
 y = all_gather_mlp(batch, shards, gather)
 
 # %% [markdown]
-# **Question.** The output has 1024 columns. How many of them are different? And how large are they, by their root mean square (rms),
-# compared with those of one process whose 1024 × 1024 weights have the usual scale, one over the root of the number of *inputs*?
+# **Question.** The output has 1024 columns. How many of them are different?
 
 # %%
-different_columns, times_as_large = None, None  # your predictions
+different_columns = None  # your prediction
 
 
 # %%
@@ -224,26 +222,23 @@ torch.manual_seed(0)
 full = [(torch.randn(1024, 1024) / 1024**0.5).to(device) for _ in range(4)]
 
 different = y.unique(dim=1).shape[1]
-rms = {"as in that lecture": y.square().mean().sqrt().item()}
-rms["one process"] = mlp(batch, full).square().mean().sqrt().item()
+rms, right_rms = (output.square().mean().sqrt().item() for output in (y, mlp(batch, full)))
 
 # %%
 world = fourranks.world()
-different, rms = world.pull("different")[0], world.pull("rms")[0]
-larger = rms["as in that lecture"] / rms["one process"]
+different, rms, right_rms = world.pull("(different, rms, right_rms)", [0])[0]
 print(
     f"{predicted(different_columns, about='different columns', was=different)}{different} different columns"
 )
-print(f"{predicted(times_as_large, about='outputs as large', was=larger)}{larger:.0f} times as large")
-compare(rms, None, None, "", "Outputs of four layers, root mean square")
+print(f"root mean square {rms:.2f} instead of {right_rms:.2f}, {rms / right_rms:.0f} times as large")
 
 # %% [markdown]
 # There are three mistakes in three lines, and no error was raised:
 #
 # - One seed on all ranks makes **one shard, four times**. The network is a quarter as wide as it looks.
-# - The seed is set anew for each layer, so all **layers** are equal as well.
-# - Each weight is scaled by the number of a rank's *outputs*, 256, instead of the number of inputs, 1024. So
-#   all weights are twice too large, and four layers multiply that error.
+# - The seed is set again for each layer, so all **layers** are equal as well.
+# - Each weight is divided by the root of the number of a rank's *outputs*, 256, instead of the number of
+#   inputs, 1024. So all weights are twice as large as they should be, and four layers multiply that error.
 #
 # For the same reason the tensor-parallel activations of that lecture cannot be compared with its
 # data-parallel losses: they belong to different networks. We want the network of one process, in shards. So
@@ -263,11 +258,7 @@ print(
 # slice.
 #
 # The forward pass is right. Now the backward pass, which CS336 leaves as homework.
-#
-# **Question.** `y.square().mean().backward()`: which of the four shards get a gradient?
-
-# %%
-shards_with_gradient = None  # your prediction
+# Which of the four shards get a gradient?
 
 # %%
 # %%ranks
@@ -276,12 +267,6 @@ try:
 except RuntimeError as error:
     print("RuntimeError:", str(error).splitlines()[0])
 print([w.grad is not None for w in shards])
-
-# %%
-with_gradient = sum(fourranks.world().pull("[w.grad is not None for w in shards]", [0])[0])
-print(
-    f"{predicted(shards_with_gradient, about='shards with a gradient', was=with_gradient)}{with_gradient} of 4"
-)
 
 # %% [markdown]
 # None. `dist.all_gather` writes into tensors that autograd does not track, and the graph ends there.
@@ -429,9 +414,6 @@ each = 3 / 4 * 128 * 1024 * 4 / 2**20
 formula = {"forward": 4 * each, "backward": 4 * each}
 compare(measured, formula, sent_mib, "MiB", "Sent by each rank, 4 layers, 4 ranks")
 
-# %%
-backward.table()
-
 # %% [markdown]
 # Each rank sends 1.5 MiB in each pass. Data parallelism sent 24 MiB for the same model in lecture 04. So is
 # tensor parallelism cheaper? That depends on the batch:
@@ -439,21 +421,6 @@ backward.table()
 # - Data parallelism sends gradients of *weights*: 2 · ¾ · D² elements a layer, for any batch.
 # - Tensor parallelism sends *activations*: 2 · ¾ · batch · D elements a layer, in both passes together.
 #
-# **Question.** At which batch size do both send the same amount?
-
-# %%
-equal_at_batch = None  # your prediction
-
-# %%
-batches = [64, 128, 256, 512, 1024, 2048, 4096]
-sent = {
-    "data parallelism": (batches, [4 * 2 * 3 / 4 * 1024**2 * 4 / 2**20 for _ in batches]),
-    "tensor parallelism": (batches, [4 * 2 * 3 / 4 * size * 1024 * 4 / 2**20 for size in batches]),
-}
-marks, title = {1024: "batch = width"}, "Sent by each of 4 ranks, by the formulas"
-curves(sent, "rows in the batch", "MiB a step", title, marks=marks, yours=equal_at_batch)
-
-# %% [markdown]
 # Both send the same when the batch is as large as the layer is wide. In language models a "row" is a token,
 # and a rank processes thousands of them together. So there tensor parallelism sends more, and it sends *in
 # the middle of the computation*, when nothing else can be computed meanwhile. It should send less.
@@ -486,7 +453,7 @@ print(predicted(may_go_on_with, about="what GELU may go on with", was="shard"), 
 
 # %% [markdown]
 # GELU works on each element separately. So it may be applied to a shard, but not to a partial sum: GELU(u +
-# v) is not GELU(u) + GELU(v). Hence A is cut by **columns**. Then each rank has exactly those columns of
+# v) is not GELU(u) + GELU(v). So A is cut by **columns**. Then each rank has exactly those columns of
 # GELU(h) that it needs if B is cut by **rows**. This is the pair of Megatron-LM:
 
 # %%
@@ -702,42 +669,12 @@ compare(wrong, title="Without f: error relative to one process, rank 0")
 # trains, but worse than it should. The loss of the first step does not show it, and no exception is raised.
 # So **compare gradients with one process, in a network of two blocks**; one is not enough.
 #
-# **Question.** How many collectives does a block need, both ways together, and how much does each rank send? Compare with the
-# all-gather plan of section 2 for the same two matrices, 256 → 1024 → 256, where the wide activation is gathered, too. Unit: the size
-# of x, 64 KiB.
-
-# %%
-sent_by_plan = {"all-gather twice": None, "columns, then rows": None}  # your predictions, in units of x
+# How many collectives does a block need, and how much does each rank send? The next cell traces two blocks:
 
 # %%
 # %%ranks
 x = tokens.clone().requires_grad_()
 a, b = own(matrices[0], 1), own(matrices[1], 0)
-two_cuts_by_columns = [a, own(matrices[1], 1)]
-
-# %%
-plans = {
-    "all-gather twice": "Gather.apply(Gather.apply(gelu(x @ a)) @ two_cuts_by_columns[1])",
-    "columns, then rows": "block(x, a, b)",
-}
-sent, tables = {}, {}
-for name, code in plans.items():
-    with world.trace() as trace:
-        world.execute(f"{code}.square().mean().backward()")
-    sent[name], tables[name] = mebibytes_sent(trace) * 2**20 / (64 * 256 * 4), trace.table()
-formula = {"all-gather twice": 2 * 3 / 4 * (4 + 1), "columns, then rows": 2 * 2 * 3 / 4}
-compare(sent, formula, sent_by_plan, "× x", "Sent by each rank, forward and backward")
-
-# %%
-tables["columns, then rows"]
-
-# %% [markdown]
-# The block needs two calls instead of four, and sends 3 instead of 7.5 times the size of x. The all-gather
-# plan, as written, does not even sum x̄ yet: its first layer would need f as well. And in the block the wide
-# activation, the largest tensor of a Transformer layer, exists nowhere in full. In a timeline:
-
-# %%
-# %%ranks
 stack = [own(w, 1 - number % 2) for number, w in enumerate(matrices)]
 two_blocks(x, stack, block).square().mean().backward()  # first calls are slower
 
@@ -746,10 +683,14 @@ two_blocks(x, stack, block).square().mean().backward()  # first calls are slower
 two_blocks(x, stack, block).square().mean().backward()
 
 # %% [markdown]
-# There are two all-reduces in forward and two in backward. Compare this with DDP's timeline in lecture 04:
-# there calls were in flight while the ranks computed. Here **each call delays the computation**: the next
-# matrix needs y, and y needs all ranks. Nothing can hide the call, unless you split the work itself into
-# smaller pieces.
+# The table has four all-reduces of 64 KiB, the size of x: for each block one in forward and one in backward.
+# So each rank sends 2 · 2 (N − 1)/N times the size of x for a block, and the wide activation, the largest
+# tensor of a Transformer layer, exists nowhere in full. In the exercise you compare that with a gather after
+# each of the two matrices.
+#
+# Compare the timeline with that of DDP in lecture 04: there calls were in flight while the ranks computed.
+# Here **each call delays the computation**: the next matrix needs y, and y needs all ranks. Nothing can hide
+# the call, unless you split the work itself into smaller pieces.
 
 # %% [markdown]
 # ### What must be equal, and what must not
@@ -786,12 +727,10 @@ compare(world.pull("wrong_by")[0], {"bias of B, before g": 3.0}, wrong_by, "", "
 #
 # **Dropout.** Lecture 04 gave each rank a seed of its own, so that no two ranks drop the same elements. Here
 # all ranks hold *the same* y after g.
-#
-# **Question.** Each rank uses its own number as the seed, and draws which of 12 elements of y to keep. How
-# many different y do the four ranks have after that?
-
-# %%
-different_y = None  # your prediction
+# If each rank dropped other elements of it, each would compute a different network from then on, and the next
+# g would add partial sums that do not belong together. So after g all ranks must drop the same elements.
+# Between f and g the ranks hold *different* neurons, and with the same seed each would always drop the same
+# positions of its quarter. So tensor parallelism needs two random states:
 
 
 # %%
@@ -800,21 +739,6 @@ def kept(count, generator=None):
     return (torch.rand(count, generator=generator, device=device) > 0.5).int().tolist()
 
 
-torch.manual_seed(rank)
-as_in_lecture_04 = kept(12)
-
-# %%
-found = len(set(map(tuple, world.pull("as_in_lecture_04"))))
-print(f"{predicted(different_y, about='different masks', was=found)}found:", found)
-
-# %% [markdown]
-# From then on each rank computes a different network, and the next g adds partial sums that do not belong
-# together. After g all ranks must drop the same elements. Between f and g the ranks hold *different* neurons,
-# and with the same seed each would always drop the same positions of its quarter. So tensor parallelism needs
-# two random states:
-
-# %%
-# %%ranks
 torch.manual_seed(0)  # for replicated regions: the same on all ranks
 own_randomness = torch.Generator(device).manual_seed(1 + rank)  # for sharded ones
 print("behind g:       ", kept(12))
@@ -1231,36 +1155,9 @@ print(f"scale, after an all-reduce of its gradient: {summed:.0e}")
 # data parallelism. So its gradient must be summed over the ranks. It is a sum, not a mean, because the loss
 # is the sum of the ranks' losses. The same holds for B's bias.
 #
-# **Question.** How many bytes does it send? f and g took one all-reduce in each pass. Now there are an
-# all-gather and a reduce-scatter in each pass.
-
-# %%
-sent_each_way = {"tensor parallel": None, "+ sequence parallel": None}  # your predictions, in units of x
-
-# %%
-sent = {}
-for name in ("tensor parallel", "+ sequence parallel"):
-    with world.trace() as trace:
-        world.execute(f"run(ways[{name!r}])[0].square().sum().backward()")
-    sent[name] = mebibytes_sent(trace) * 2**20 / (64 * 256 * 4) / 2
-formula = {"tensor parallel": 2 * 3 / 4, "+ sequence parallel": 3 / 4 + 3 / 4}
-compare(sent, formula, sent_each_way, "× x", "Sent by each rank, each way")
-
-# %% [markdown]
-# It sends the same: an all-reduce *is* a reduce-scatter and an all-gather, and sequence parallelism only does
-# useful work in between.
-#
-# **Common misconception:** any way to split an all-reduce costs the same, for instance a reduce to one rank
-# and a broadcast from it. The bytes on all links together are indeed equal, 2 (N − 1) S. The *time* is not,
-# because it depends on which ranks send them:
-#
-# | all-reduce of S bytes as | time, with links of B bytes per second |
-# |---|---|
-# | reduce-scatter, all-gather (rings) | 2 (N − 1)/N · S/B |
-# | reduce, broadcast, through chains in small chunks | 2 · S/B |
-# | reduce, broadcast, with a root that serves each rank in turn | 2 (N − 1) · S/B |
-#
-# For 8 ranks that is 1.75, 2 and 14 times S/B.
+# How many bytes does it send? f and g took one all-reduce in each pass. Now there are an all-gather and a
+# reduce-scatter in each pass, and an all-reduce *is* a reduce-scatter and an all-gather. So it sends the same,
+# and only does useful work in between.
 
 # %% [markdown]
 # ## 8. Why it wants NVLink
@@ -1272,9 +1169,9 @@ compare(sent, formula, sent_each_way, "× x", "Sent by each rank, each way")
 # %%ranks
 def transformer_layer(x, weights, heads, group=None):
     """x: (T, D), replicated; `weights`: Q, K, V, O, A, B of this rank and its `heads`."""
-    ones = x.new_ones(x.shape[1])
-    x = x + attention_by_heads(normalized(x, ones), *weights[:4], heads, group)
-    return x + block(normalized(x, ones), *weights[4:], group)
+    norm = nn.functional.layer_norm
+    x = x + attention_by_heads(norm(x, x.shape[1:]), *weights[:4], heads, group)
+    return x + block(norm(x, x.shape[1:]), *weights[4:], group)
 
 
 # %%
@@ -1324,9 +1221,6 @@ for name, number in measured.items():
     told = predicted(layer_traffic, of=name, about=f"{name}, a transformer layer", was=number)
     print(f"{name}: {told}measured {number:.0f}, by the formula {formula[name]:.0f}")
 
-# %%
-trace.table()
-
 # %% [markdown]
 # **Four all-reduces of b · s · h elements a layer**, two forward and two backward: each rank sends 8 b s h (t − 1)/t elements, for each
 # layer and each microbatch. For a layer of GPT-3 on 8 GPUs, in bfloat16:
@@ -1343,7 +1237,7 @@ print(
 # each of the b · s tokens, 24 b s h² operations. Attention itself multiplies queries with keys, s × s
 # products of h numbers, and weights with values, as many again: 4 b s² h operations, counting the half that a
 # causal mask hides. So forward is 24 b s h² + 4 b s² h operations, and backward twice as many; each rank does
-# 1/t of them. That gives a cost model in four lines. Communication is not hidden (section 4), so the times
+# 1/t of them. That gives a cost model. Communication is not hidden (section 4), so the times
 # add up:
 
 
@@ -1438,7 +1332,7 @@ by_model = models["8 H100, GPT-3's layer"]
 for name in ("NVLink 4", "InfiniBand NDR", "10 GbE"):
     said = by_model(marks[name])
     told = predicted(share_of_step, of=name, about=f"share of a step, {name}", was=said)
-    print(f"{name}: {told}the model says {said:.0%}")
+    print(f"{name}: {told}the model says {said:.0%}: 8 GPUs are {8 * (1 - said):.2f} times as fast as one")
 expected_here = models["4 ranks here, our small layer"](busbw)
 finding(
     share_here > expected_here,
@@ -1457,45 +1351,15 @@ finding(
 #   help an H100, because of the latency.
 # - **More ranks** make it worse: t − 1.
 # - And **a faster GPU** needs a faster link. That is the reason for NVLink: the same eight GPUs, with one in
-#   each node, spend more than half of their time waiting.
+#   each node, spend more than half of their time on communication.
 #
-# What does that mean for the speed?
-#
-# **Question.** How many times as fast as one GPU are 8, over each of the links?
-
-# %%
-times_as_fast = {
-    "NVLink 4": None,
-    "InfiniBand NDR": None,
-    "100 GbE": None,
-    "10 GbE": None,
-}  # your predictions
-
-
-# %%
-def speed_up(ranks, bandwidth):
-    one = sum(layer_seconds(gpt3, 1, h100, 1.0))
-    return one / sum(layer_seconds(gpt3, ranks, h100, bandwidth, small_all_reduce(ranks, bandwidth)))
-
-
-degrees = [1, 2, 4, 8, 12, 16]
-lines = {"nobody communicates": (degrees, degrees)}
-for name in ("NVLink 4", "InfiniBand NDR", "100 GbE", "10 GbE"):
-    lines[name] = degrees, [speed_up(ranks, marks[name]) for ranks in degrees]
-curves(lines, "GPUs", "times as fast as one GPU", "A layer of GPT-3 on H100s, by the model")
-
-# %%
-by_model = {name: speed_up(8, marks[name]) for name in list(lines)[1:]}
-compare(by_model, None, times_as_fast, "×", "8 GPUs, times as fast as one", label="by the model")
-
-# %% [markdown]
-# This pitfall has a **warning sign**: tensor parallelism over a slow link is *slower than one GPU*. So the
-# rule is to **keep it inside the domain of NVLink**, 8 GPUs in most nodes, and to use data and pipeline
-# parallelism, which communicate less, between nodes. The bandwidths are nominal, and large all-reduces reach
-# about 80 percent of them. All of this is for one GPU in each node. With eight GPUs in each of several nodes,
-# all eight cards of a node would share the traffic (lecture 03, section 7), and each rank could reach up to
-# 400 GB/s. But each of the four all-reduces of a layer would still wait for messages between nodes. Where
-# NVLink spans a rack, so may tensor parallelism.
+# GPUs that communicate for a share c of the time compute for the rest, so t of them do t · (1 − c) times the
+# work of one: the last number of each printed line. The pitfall has a **warning sign**: tensor
+# parallelism over a slow link is *slower than one GPU*. So **keep it inside the domain of NVLink**, 8 GPUs in
+# most nodes, and use data and pipeline parallelism between nodes, since they communicate less. The bandwidths
+# are nominal, and large all-reduces reach about 80 percent of them. Between nodes with eight GPUs and eight cards each, a rank could reach up to 400
+# GB/s (lecture 03, section 7), but each of a layer's four all-reduces would still wait for messages between
+# nodes. Where NVLink spans a rack, so may tensor parallelism.
 
 # %% [markdown]
 # ## 9. DTensor beside ours
@@ -1609,13 +1473,6 @@ finding(
 # know what each dimension means; heads, widths and vocabulary must divide; matrices become narrower, and
 # narrow products use a GPU less well.
 #
-# | | cuts | sends | how much | wants |
-# |---|---|---|---|---|
-# | data (04) | batch | gradients | 2 P elements a step, for any batch | much computation a step |
-# | sharded data (05) | batch, and what is stored | weights, gradients | 3 P | the same |
-# | **tensor** | width | activations | 8 b s h a layer and microbatch | NVLink |
-# | pipeline (07) | depth | activations | b s h a boundary and microbatch | many microbatches |
-#
 # **Before a long run**
 #
 # - Compare with one process: outputs, *and gradients*, of at least two layers, in float64 if you can.
@@ -1687,10 +1544,15 @@ in_a_step = {"tensor parallel": mebibytes_sent(trace), "data parallel": formula[
 compare(in_a_step, formula, step_sends, "MiB", "Sent by each rank in a step; data parallel by the formula")
 
 # %% [markdown]
-# The model is small and its batch has 1,024 characters, so tensor parallelism sends more than data parallelism would. In section 3 the two
-# were equal at a batch as large as the width.
+# Tensor parallelism sends more than data parallelism would, because the batch has 1,024 tokens and the model
+# is narrow. In section 3 the two were equal at as many tokens as the width. A Transformer layer has 12 h²
+# weights and 8 b s h elements of traffic, so there they are equal at three times the width, 480 tokens.
 #
-# **Sequence parallelism** uses the same two functions. `enter` gathers the text positions before attention
+# ### With sequence parallelism
+#
+# *Optional: it uses the functions of section 7.*
+#
+# Sequence parallelism uses the same two hooks. `enter` gathers the text positions before attention
 # and MLP, and `leave` sums and scatters them afterwards, as in section 7. Outside of these two, each rank has
 # 16 of the 64 positions, so norms and residual sums are computed once instead of four times. Three things
 # have to be added: the embedding's output is scattered, the head's input is gathered, and the norms see only
@@ -1752,18 +1614,19 @@ def add_up_norms():
 
 sp_losses = train_on_all_rows(by_places, "+ sequence parallel", before_step=add_up_norms)
 
+# %%
+strategies.keep("+ sequence parallel", world.pull("sp_losses", [0])[0])
+
 # %% [markdown]
-# We draw both curves over the losses of earlier lectures. If you have not run lecture 04 here, rank 0 first
-# trains alone.
+# ### One curve
+#
+# We draw the losses over those of earlier lectures. If you have not run lecture 04 here, rank 0 first trains
+# alone.
 
 # %%
-lines = {
-    "tensor parallel": world.pull("tp_losses", [0])[0],
-    "+ sequence parallel": world.pull("sp_losses", [0])[0],
-}
-for name, losses in lines.items():
-    strategies.keep(name, losses)
-known = strategies.kept(lines["tensor parallel"][0])
+losses = world.pull("tp_losses", [0])[0]
+strategies.keep("tensor parallel", losses)
+known = strategies.kept(losses[0])
 
 # %%
 if "one process" not in known:
@@ -1771,7 +1634,7 @@ if "one process" not in known:
     strategies.keep("one process", world.pull("losses", [0])[0])
 
 # %%
-lines = strategies.kept(lines["tensor parallel"][0])
+lines = strategies.kept(world.pull("tp_losses", [0])[0][0])
 strategies.over_one_another(lines, "The model that learns to write, under each strategy so far")
 
 # %%

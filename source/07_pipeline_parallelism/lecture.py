@@ -132,7 +132,7 @@ def forward_only(m):
 # layers?
 
 # %%
-standing_still, times_faster = None, None  # your predictions
+idle_share, times_faster = None, None  # your predictions
 
 # %%
 # %%ranks --trace
@@ -145,7 +145,7 @@ whole = max(job[3] for job in jobs) - min(job[2] for job in jobs)
 working = sum(job[3] - job[2] for job in jobs)
 still, speedup = 1 - working / (4 * whole), working / whole
 print(
-    f"{predicted(standing_still, about='share of standing still', was=still)}formula: (p-1)/p = 0.75  measured: {still:.2f}"
+    f"{predicted(idle_share, about='share of time idle', was=still)}formula: (p-1)/p = 0.75  measured: {still:.2f}"
 )
 print(
     f"{predicted(times_faster, about='naive pipeline, times faster', was=speedup)}formula: 1  measured: {speedup:.2f}"
@@ -311,7 +311,7 @@ do, under_way = {"F": forward, "B": backward}, []
 
 
 def run(order, stages):
-    """Do a rank's jobs in their order; return the largest number of microbatches alive at once."""
+    """Do a rank's jobs in their order; return the largest number of microbatches alive at the same time."""
     for stage in stages:
         stage.module.zero_grad()
         stage.alive.clear()
@@ -605,7 +605,7 @@ for name, rows in {"GPipe": gpipe, "1F1B": one_f_one_b}.items():
 each = [128, 128, 128, 128 + 64]  # KiB of a microbatch; the loss keeps what it squares
 formula = {f"GPipe, rank {rank}": 8 * each[rank] for rank in range(4)}
 formula |= {f"1F1B, rank {rank}": (4 - rank) * each[rank] for rank in range(4)}
-compare(measured, formula, kibibytes, "KiB", "Most that autograd kept of activations at once: m = 8, p = 4")
+compare(measured, formula, kibibytes, "KiB", "Most that autograd kept of activations: m = 8, p = 4")
 
 # %%
 world.execute("do['F'] = forward")
@@ -1053,6 +1053,7 @@ for attention in alone:
     x = attention(x, attention.key_value(x))
 (x - answer).square().mean().backward()
 print(f"{difference([stages[0].module], [alone[rank]]):.0e}")
+do, data = {"F": forward, "B": backward}, (batch, targets)
 
 # %% [markdown]
 # The pieces give the gradients of the whole sequence. All pieces stay in flight until the last forward, as in
@@ -1142,7 +1143,6 @@ print(f"torch's gradients from those of one process: {difference([theirs], [alon
 
 # %%
 # %%ranks
-do, data = {"F": forward, "B": backward}, (batch, targets)
 stages = [Stage(layer(rank))]
 
 # %%
@@ -1232,12 +1232,13 @@ split_ran = on_ranks(split, 8, 20, 20)
 schedule(split_ran, "Split backward, as 4 ranks ran it", "ms")
 
 # %%
-measured = {"1F1B": bubble(ours_ran), "split backward": bubble(split_ran)}
+measured = {"1F1B": bubble(one_f_one_b_ran), "split backward": bubble(split_ran)}
 formula = {"1F1B": 3 / 11, "split backward": 3 / (3 * 8 + 3)}
 compare(measured, formula, empty, "", "Bubble, 4 ranks, 8 microbatches; backward in one job or in two")
 
 # %%
 # %%ranks
+alone = in_one_process()
 print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}, alive at most: {most}")
 
 # %% [markdown]
@@ -1303,6 +1304,8 @@ rank_1_sends = None  # your prediction, in MiB
 
 # %%
 # %%ranks
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
 import fourranks
 from fourranks.learner.corpus import batch as batch_of
 from fourranks.learner.corpus import course
@@ -1315,7 +1318,7 @@ layers_of = [slice(0, 2), slice(2, 3), slice(3, 4), slice(4, 6)]
 
 
 def train_alone():
-    """The losses of one process, which has all layers and reads all rows at once."""
+    """The losses of one process, which has all layers and reads all rows."""
     model = transformer(config).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     return train(model, optimizer, corpus, fourranks.progress(range(steps), "one process"))

@@ -682,7 +682,7 @@ for name, num_gpus, per_node, num_sequences in (("gpt-22b", 8, 8, 64), ("gpt3-17
     )
 
 # %% [markdown]
-# **Question 3 (graded by hand).** (a) Your model and `fourranks plan` need not choose the same plan. Name two effects that yours leaves out, and say for each which axis it makes look better than it is. (b) A colleague says: "the largest t that
+# **Question 3 (graded by hand).** (a) Your model and `fourranks plan` need not choose the same plan. Name two effects that yours leaves out, and say for each which axis looks better or worse than it is without it. (b) A colleague says: "the largest t that
 # fits into a node is always best". Give a case where your program chooses another t, with the parts of both estimates. (c) Recompute costs a third more computing. When does your program choose it although the model would fit
 # without it under another plan?
 
@@ -694,7 +694,8 @@ for name, num_gpus, per_node, num_sequences in (("gpt-22b", 8, 8, 64), ("gpt3-17
 # parallelism and many microbatches look better than they are. Overlap: gradients hide behind backward and
 # messages behind other microbatches, so the data and the pipeline axis look worse than they are. Unequal
 # stages: the head and the embedding lie on the last and the first stage, and all wait for the slowest; the
-# pipeline looks better than it is. ZeRO-3: with it data parallelism alone fits in many more cases.
+# pipeline looks better than it is. ZeRO-3: with it data parallelism alone fits in many more cases, so
+# without it the data axis looks worse than it is.
 #
 # (b) Any model that fits without tensor parallelism, with a batch large enough: the tensor axis costs 4
 # all-reduces of activations a layer and microbatch, the data axis one of the gradients a step. An example has

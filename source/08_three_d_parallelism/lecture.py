@@ -57,7 +57,7 @@ ledger.answers(remembered)
 #
 # | cut | every rank has | sent | how much |
 # |---|---|---|---|
-# | batch (data) | the whole stage, different rows | gradients, or shards of weights and gradients | once a step, P parameters |
+# | batch (data) | the whole stage, different rows | gradients, or shards of weights and gradients | 2P or 3P elements a step, for the P parameters of a rank |
 # | width (tensor) | a part of every layer | activations | four all-reduces a layer and microbatch |
 # | depth (pipeline) | some layers | activations | one message a microbatch in each direction |
 # | sequence (context) | different tokens of every sequence | keys and values | once round a ring, each layer |
@@ -462,7 +462,7 @@ overview = compare(
     {f"tensor {t}": seconds_of(estimate_step(gpt3, thousand, plan_with(16, t))) for t in (1, 2, 4, 8)},
     None, None, "s", "Seconds of a step, 16 stages, tensor parallelism 1 to 8",
 )  # fmt: skip
-Player(overview, [(f"tensor {t}", budget(t)) for t in (1, 2, 4, 8)])
+Player(overview, [(f"tensor {t}", budget(t)) for t in (1, 2, 4, 8)], whole="all four")
 
 # %% [markdown]
 # ## 6. A program that chooses
@@ -550,7 +550,7 @@ finding(
 # **Question.** By how many percent is a prediction off, on average over the eight?
 
 # %%
-off_by = None  # your prediction, in per cent
+off_by = None  # your prediction, in percent
 
 # %%
 RUNS = {  # name: model, GPUs, pipeline, chunks, microbatch, batch; seconds with full and with selective recompute
@@ -583,7 +583,7 @@ compare(published, on_paper, None, "s", title, label="published", mark="predicte
 # %%
 errors = [abs(on_paper[run] / seconds - 1) for run, seconds in published.items()]
 mean_error = 100 * sum(errors) / len(errors)
-told = predicted(off_by, about="error of the cost model in per cent", was=mean_error)
+told = predicted(off_by, about="error of the cost model in percent", was=mean_error)
 print(f"{told}mean error {mean_error:.1f} %, largest {100 * max(errors):.1f} %")
 
 # %% [markdown]

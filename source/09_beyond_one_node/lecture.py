@@ -234,7 +234,7 @@ print("\n".join(re.findall(r"^(?:RANK|step).*", log_of(0), re.MULTILINE)[-6:]))
 #
 # Three things to know, all tried with torch 2.13:
 #
-# - `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` is set above. Without it a second attempt on Gloo can hang or fail, since the new process group finds the addresses of the old one in the store that agents and processes share.
+# - `TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1` is set above. Without it a second attempt on Gloo can hang or fail, since the new process group finds the addresses of the old one in the store that agents and processes share. A `PrefixStore` with another prefix in each attempt helps, too.
 # - The rendezvous lives in one agent, the one on the endpoint's machine. If *that* machine dies, all other agents end with an error, and the scheduler has to start the job again.
 # - `--max-restarts` counts failures. A change of members, such as a node that comes or goes, does not count.
 #

@@ -304,7 +304,7 @@ def test_collecting_again_takes_what_has_changed(course, monkeypatch, capsys):
     capsys.readouterr()
     assert cli.main(["collect", TOPIC, str(download)]) == 0
     first, second = sorted(capsys.readouterr().out.splitlines())
-    assert first.startswith("1: as before") and second.startswith("2: collected anew")
+    assert first.startswith("1: as before") and second.startswith("2: collected again")
     assert submitted(course)[f"2/{TOPIC}/exercise.ipynb"] == ANSWERED
 
 

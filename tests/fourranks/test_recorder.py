@@ -170,7 +170,7 @@ def test_a_thread_that_stands_still_in_a_contradiction_does_not_enter_the_next_g
         while mine.progress().recent != [call]:
             pass
         mine.reset()
-        with pytest.raises(RuntimeError, match="the process group of this all_reduce was formed anew"):
+        with pytest.raises(RuntimeError, match="the process group of this all_reduce was formed again"):
             standing.result()
     os.close(descriptor)
     assert mine.progress().recent == []

@@ -177,7 +177,7 @@ def test_torchs_functions_that_the_reader_has_replaced_are_not_used_to_form_the_
     saved = [f"old_{name} = dist.{name}" for name in names]
     patched = [f"dist.{name} = lambda *args, **options: None" for name in names]
     group.execute("\n".join(saved + patched))
-    with pytest.raises(CellTimeout, match="formed\nanew"):
+    with pytest.raises(CellTimeout, match="formed\nagain"):
         group.execute("import time\nif rank: time.sleep(9)\nelse: dist.barrier()", timeout=0.5)
     assert str(group.execute("x = torch.ones(1); dist.all_reduce(x); x")) == "[0-2] tensor([3.])"
     group.execute("\n".join(f"dist.{name} = old_{name}" for name in names))

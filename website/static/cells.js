@@ -57,7 +57,7 @@ function fail(reason) {
 
 function stop() {
   end();
-  finish("Stopped. The next run starts Python anew. Your records are kept.");
+  finish("Stopped. The next run starts a new Python. Your records are kept.");
 }
 
 function end() {

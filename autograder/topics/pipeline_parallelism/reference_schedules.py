@@ -79,7 +79,7 @@ def busy_and_total(
     Messages take no time. `forward` and `backward` are those of one step.
 
     Raises:
-        Stuck: when ranks wait for one another for ever.
+        Stuck: when ranks wait for one another forever.
     """
     seconds = {"F": forward, "B": backward}
     waiting = [tasks(schedule, rank, len(schedules)) for rank, schedule in enumerate(schedules)]

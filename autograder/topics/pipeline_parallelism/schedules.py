@@ -1,7 +1,7 @@
 """Checks of exercise 07 about who does what when: layers for stages, and schedules.
 
 Pure functions, called on one rank. A wrong schedule is judged by what would become of the pipeline: stages
-that wait for ever, too much in flight, too little. `pipeline_parallelism` runs schedules on real ranks.
+that wait forever, too much in flight, too little. `pipeline_parallelism` runs schedules on real ranks.
 """
 
 from __future__ import annotations
@@ -233,7 +233,7 @@ def _wrong_order(got: list[Schedule], want: list[Schedule]) -> Problem:
     try:
         reference.busy_and_total(got, 1, 2)
     except Stuck as stuck:
-        return Problem(mistakes.STAGES_STUCK, expected, f"{found}: {stuck}, for ever")
+        return Problem(mistakes.STAGES_STUCK, expected, f"{found}: {stuck}, forever")
     for stage, wanted in enumerate(want):
         limit, most = reference.most_in_flight(wanted), reference.most_in_flight(got[stage])
         if most != limit:
