@@ -93,9 +93,14 @@ class Allocations(TorchDispatchMode):
     def _allocated(self) -> int:
         if torch.cuda.is_initialized():
             return torch.cuda.memory_allocated() - self._before
-        self._storages = {key: weak for key, weak in self._storages.items() if not weak.expired()}
-        living = (torch.UntypedStorage._new_with_weak_ptr(key) for key in self._storages)
-        return sum(storage.nbytes() for storage in living if storage is not None)
+        allocated = 0
+        for key in list(self._storages):
+            storage = torch.UntypedStorage._new_with_weak_ptr(key)
+            if storage is None:  # nothing refers to it any more
+                del self._storages[key]
+            else:
+                allocated += storage.nbytes()
+        return allocated
 
 
 def _storages(values: Any) -> Iterator[torch.UntypedStorage]:
