@@ -184,7 +184,8 @@ def _page(options: argparse.Namespace, runs: list[Run]) -> str:
     return f"""# A class graded on a cluster
 
 `.venv/bin/python -m benchmarks.cluster --students {options.students} --nodes {options.nodes}
---questions {options.questions}{only}`, with `PYTHONPATH=$PWD/.venv/cluster`; {time.strftime("%F")}, {machine},
+--questions {options.questions}{only}`, with `PYTHONPATH=$PWD/.venv/cluster`;
+{time.strftime("%F")}, {machine},
 Ray {version("ray")}. All nodes are on this machine and share its cores, so that more cannot be faster. The
 driver's seconds are the processor time of the process `autograder grade`, which reads, sends, keeps records,
 and has nbgrader enter the grades.
