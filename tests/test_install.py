@@ -176,6 +176,27 @@ def test_an_interrupted_install_is_repaired_by_the_next_make(installed):
     assert not (installed / ".venv" / "half").exists()
 
 
+def test_a_second_make_waits_until_the_first_has_installed(installed):
+    change_requirements(installed)
+    (installed / "wait").touch()
+    (installed / ".venv" / "kept").touch()
+    command = ["make", "install", f"PYTHON={sys.executable}"]
+    options = {"cwd": installed, "stdout": subprocess.PIPE, "text": True}
+    with started(command, **options) as first:
+        while not (installed / "building").exists():
+            assert first.poll() is None
+            time.sleep(0.01)
+        with started(command, **options) as second:
+            said = second.stdout.readline()
+            (installed / "wait").unlink()
+            said += second.stdout.read()
+        first.stdout.read()
+    assert (first.returncode, second.returncode) == (0, 0)
+    assert said == "Another make is installing into .venv: waiting until it has ended.\n"
+    assert (installed / ".venv" / "kept").exists()
+    assert can_import_the_package(installed)
+
+
 def test_an_environment_whose_python_is_gone_is_made_again(installed):
     for python in (installed / ".venv/bin").glob("python*"):
         python.unlink()

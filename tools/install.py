@@ -6,6 +6,7 @@ torch. It does so from then on; SYSTEM_TORCH=0 or `make clean` ends that.
 Uses the standard library alone, and syntax that old Pythons can read, so that they can say what is wrong.
 """
 
+import fcntl
 import hashlib
 import os
 import re
@@ -26,13 +27,37 @@ NEEDED_GB = 3  # torch for CPU alone, JupyterLab and the rest, with room to unpa
 
 
 def main():
-    use_system = wants_system_torch()
-    wanted = digest(use_system)
-    recorded = read_record()
-    if recorded == wanted and os.path.exists(VENV_PYTHON):
+    if is_installed():
         configure_kernels()
         return
     check_python()
+    with open(REQUIREMENTS) as lock:
+        wait_for_others(lock)
+        if not is_installed():  # by the make that was waited for
+            complete()
+
+
+def is_installed():
+    return read_record() == digest(wants_system_torch()) and os.path.exists(VENV_PYTHON)
+
+
+def wait_for_others(lock):
+    """Wait until no other make installs here, and keep others waiting until the file `lock` is closed."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("Another make is installing into .venv: waiting until it has ended.")
+        sys.stdout.flush()
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    except EnvironmentError:  # some network drives have no locks
+        pass
+
+
+def complete():
+    """Make .venv where it is missing or no longer works, and install in it what is missing."""
+    use_system = wants_system_torch()
+    wanted = digest(use_system)
+    recorded = read_record()
     check_disk()
     system_torch = find_system_torch() if use_system else None
     if recorded == UNFINISHED:
