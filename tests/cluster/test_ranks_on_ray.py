@@ -147,12 +147,13 @@ def test_slots_that_no_cluster_has_are_refused_at_once(nodes, world_size, option
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"RAY_AUTH_TOKEN": "f" * 64}, "oken"),
+        ({"RAY_AUTH_TOKEN": "f" * 64}, "is the token the cluster's"),
         ({"RAY_AUTH_MODE": "disabled"}, "oken"),
-        ({"RAY_ADDRESS": "127.0.0.1:9"}, "refused"),
+        ({"RAY_ADDRESS": "127.0.0.1:9"}, "refused. docs/clusters.md says"),
+        ({"RAY_ADDRESS": "nonsense"}, "Invalid address format: nonsense. docs/clusters.md says"),
         ({"FOURRANKS_NODE_PYTHON": "/no/python"}, "cannot be used"),
     ],
-    ids=["another token", "no token", "no cluster", "no Python"],
+    ids=["another token", "no token", "no cluster", "no address", "no Python"],
 )
 def test_what_cannot_be_used_is_refused_with_the_reason(nodes, tmp_path, change, reason):
     script = tmp_path / "train.py"
