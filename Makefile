@@ -8,7 +8,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help install lab test test-all build check-build bundle site wheel bench soak mutation compat class tiers cluster gpu lint format clean
+.PHONY: help install lab test test-all build check-build bundle site wheel bench nodes soak mutation compat class tiers cluster gpu lint format clean
 
 help: ## show this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
@@ -45,6 +45,9 @@ wheel: install ## make dist/fourranks-*.whl, to install without the course: pip 
 bench: install .venv/peers ## measure the course beside its peers, into benchmarks/results.md
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+nodes: install .venv/cluster .venv/monarch ## measure worlds over two nodes, all on this machine, into benchmarks/nodes.md
+	@$(BIN)/python -m benchmarks.nodes
+
 soak: install ## run 10,000 random programs, half of them faulty, into benchmarks/soak.md
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
 
@@ -73,6 +76,10 @@ gpu: install ## run tests, lectures, checks and benchmarks on GPUs, into evidenc
 .venv/cluster: tests/cluster/requirements.txt | install # and so is Ray
 	@$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ --requirement $< && touch $@ || \
 	{ echo "Ray could not be installed; pip's reason is above." >&2; rm -rf $@; exit 1; }
+
+.venv/monarch: benchmarks/nodes/requirements.txt | install # and Monarch
+	@$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ --requirement $< && touch $@ || \
+	{ echo "Monarch could not be installed; pip's reason is above. Its lines will be empty." >&2; mkdir -p $@; }
 
 .venv/site: website/requirements.txt | install # a folder of their own, too
 	@$(BIN)/python -m pip install --quiet --no-deps --upgrade --target $@ --requirement $< && touch $@ || \

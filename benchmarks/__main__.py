@@ -34,7 +34,6 @@ MODULES = (
     "dashboard",
     "bandwidth",
 )
-ENOUGH = 40.0  # seconds after which a slow contender of a benchmark is not measured again
 RESULTS = Path(__file__).with_name("results.md")
 README = Path(__file__).parent.parent / "README.md"
 
@@ -49,7 +48,7 @@ def measure(benchmark: Benchmark) -> list[Result]:
     try:
         for _ in range(benchmark.repeats):
             for result, session in zip(results, sessions, strict=True):
-                if not result.reason and result.spent < ENOUGH:
+                if not result.reason and result.spent < benchmark.enough:
                     _take(result, session, benchmark.patience)
     finally:
         for result, session in zip(results, sessions, strict=True):

@@ -51,6 +51,7 @@ class Benchmark:
 
     Attributes:
         patience: seconds for one measurement; 200 deadlocks take 120, the slowest peer 15, on two idle cores.
+        enough: seconds after which a slow contender is not measured again.
     """
 
     title: str
@@ -58,6 +59,7 @@ class Benchmark:
     repeats: int
     unit: str = "s"
     patience: float = 300.0
+    enough: float = 40.0
 
 
 @dataclass

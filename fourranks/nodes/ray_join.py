@@ -15,6 +15,7 @@ from ..errors import StartError
 
 PATIENCE_TO_CONNECT = 10.0
 LONGEST_ERROR = 500  # characters
+_NONE_HERE = "Could not find any running Ray instance"  # what Ray says where "auto" finds none
 _ANOTHER = "Something listens there: is the token the cluster's, and are Ray and Python of its versions? "
 GIVES = "docs/clusters.md says how to start a cluster."
 
@@ -29,11 +30,14 @@ def join() -> None:
     address = os.environ.get("RAY_ADDRESS", "auto")
     try:
         _require_listener(address)
+    except OSError as error:
+        raise _unusable(address, error) from None
+    try:
         ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, ValueError) as error:  # nothing is there, or the address is none
-        raise _unusable(address, error, "") from None
-    except (ray.exceptions.RayError, RuntimeError) as error:
-        raise _unusable(address, error, _ANOTHER) from None
+    except (ray.exceptions.RayError, OSError, RuntimeError) as error:
+        raise _unusable(address, error, "" if _NONE_HERE in str(error) else _ANOTHER) from None
+    except ValueError as error:  # the address is none
+        raise _unusable(address, error) from None
     if not is_token_auth_enabled():
         ray.shutdown()
         raise StartError(
@@ -42,7 +46,7 @@ def join() -> None:
         )
 
 
-def _unusable(address: str, error: Exception, advice: str) -> StartError:
+def _unusable(address: str, error: Exception, advice: str = "") -> StartError:
     said = " ".join(str(error).split())[:LONGEST_ERROR].rstrip(".")
     return StartError(f"No Ray cluster can be used at address {address}: {said}. {advice}{GIVES}")
 

@@ -147,12 +147,13 @@ def test_slots_that_no_cluster_has_are_refused_at_once(nodes, world_size, option
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"RAY_AUTH_TOKEN": "f" * 64}, "oken"),
+        ({"RAY_AUTH_TOKEN": "f" * 64}, "is the token the cluster's"),
         ({"RAY_AUTH_MODE": "disabled"}, "oken"),
-        ({"RAY_ADDRESS": "127.0.0.1:9"}, "refused"),
+        ({"RAY_ADDRESS": "127.0.0.1:9"}, "refused. docs/clusters.md says"),
+        ({"RAY_ADDRESS": "nonsense"}, "Invalid address format: nonsense. docs/clusters.md says"),
         ({"FOURRANKS_NODE_PYTHON": "/no/python"}, "cannot be used"),
     ],
-    ids=["another token", "no token", "no cluster", "no Python"],
+    ids=["another token", "no token", "no cluster", "no address", "no Python"],
 )
 def test_what_cannot_be_used_is_refused_with_the_reason(nodes, tmp_path, change, reason):
     script = tmp_path / "train.py"
@@ -175,6 +176,37 @@ def test_a_node_with_another_version_of_this_package_is_refused(nodes, tmp_path)
     done = run([*RUN, "-n", "2", script], env=os.environ | {"FOURRANKS_NODE_PYTHON": str(python)})
     assert done.returncode == 2 and re.search(r"The node node\d cannot be used", done.stderr)
     assert "Its software differs: fourranks is" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("action", "status", "said"),
+    [
+        ("dist.get_rank() == 3 or dist.barrier()", 1, "Ranks 0-2 wait in barrier (train.py, line 5: "),
+        ("sys.exit(7 if dist.get_rank() == 3 else 0)", 7, "Rank 3 left with exit status 7."),
+        ("dist.get_rank() == 2 and os._exit(9)", 1, "Rank 2 exited with code 9"),
+    ],
+    ids=["deadlock", "exit status", "death"],
+)
+def test_a_program_on_the_cluster_ends_as_on_one_machine(nodes, tmp_path, action, status, said):
+    script = tmp_path / "train.py"
+    setting = "import os, sys\nimport torch.distributed as dist\ndist.init_process_group('gloo')"
+    script.write_text(f"{setting}\nprint('on', os.environ['GROUP_RANK'])\n{action}\n")
+    done = run([*RUN, script])
+    assert done.returncode == status and said in done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0] on 0", "[1] on 0", "[2] on 1", "[3] on 1"]
+    assert_no_agents()
+
+
+def test_ctrl_c_ends_a_program_on_all_nodes_of_the_cluster(nodes, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import time\nprint('begun')\ntime.sleep(600)\n")
+    with started([*RUN, script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        lines = sorted(process.stdout.readline() for _ in range(4))
+        assert lines == [f"[{rank}] begun\n" for rank in range(4)]
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "train.py, line 3: time.sleep(600)" in errors
+    assert_no_agents()
 
 
 def test_a_program_runs_on_the_cluster_and_a_killed_command_leaves_nothing(nodes, tmp_path):
