@@ -189,8 +189,8 @@ def test_a_second_make_waits_until_the_first_has_installed(installed):
         with started(command, **options) as second:
             said = second.stdout.readline()
             (installed / "wait").unlink()
-            said += second.stdout.read()
-        first.stdout.read()
+            said += second.communicate()[0]
+        first.communicate()
     assert (first.returncode, second.returncode) == (0, 0)
     assert said == "Another make is installing into .venv: waiting until it has ended.\n"
     assert (installed / ".venv" / "kept").exists()
