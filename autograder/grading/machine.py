@@ -47,7 +47,7 @@ def _lack_for_nccl(tier: Tier) -> str:
 def trouble_on_nccl(tier: Tier) -> str:
     """Say why ranks in the sandbox with GPUs cannot add two numbers; "" if they can.
 
-    What NCCL lacks there would otherwise cost everybody all points.
+    What NCCL lacks there would otherwise cost every student all points.
     """
     import torch
 
@@ -58,5 +58,5 @@ def trouble_on_nccl(tier: Tier) -> str:
         try:
             process.function("add").run([(torch.ones(1),)] * 2, backend="nccl")
         except RunFailed as failure:
-            return f"NCCL does not work in the sandbox, so nobody was graded: {failure.message}"
+            return f"NCCL does not work in the sandbox, so no submission was graded: {failure.message}"
     return ""

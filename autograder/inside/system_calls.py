@@ -139,7 +139,7 @@ def seccomp_filter(machine: str = platform.machine(), named_sockets: bool = Fals
     """Return the program for all processes of a sandbox on this machine.
 
     Args:
-        named_sockets: whether they may have Unix sockets, whose bytes nobody counts: NCCL's ranks hand each
+        named_sockets: whether they may have Unix sockets, whose bytes are not counted: NCCL's ranks hand each
             other memory over them, and do not start without.
 
     Raises:

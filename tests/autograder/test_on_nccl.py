@@ -117,7 +117,7 @@ def test_a_machine_is_fit_whose_ranks_communicate_in_the_sandbox_with_gpus(gpus)
 
 def test_nobody_is_graded_where_ranks_cannot_communicate_in_that_sandbox(gpus, monkeypatch):
     monkeypatch.setattr(machine, "PROBE", "def add(tensor): raise OSError('libcuda.so.1 is missing')")
-    assert "so nobody was graded" in (trouble := machine.trouble_on_nccl(Tier.NAMESPACES))
+    assert "so no submission was graded" in (trouble := machine.trouble_on_nccl(Tier.NAMESPACES))
     assert "libcuda.so.1 is missing" in trouble
 
 

@@ -111,7 +111,7 @@ def test_where_groups_connect_at_once_members_do_so_when_all_have_come():
             dist.new_group([0, 2])
             dist.destroy_process_group()
             """
-        )  # which forms the default group anew
+        )  # which forms the default group again
         assert group.pull("connected") == [[(2, "cpu"), (3, "cpu")], [(3, "cpu")], [(2, "cpu"), (3, "cpu")]]
         group.execute("connected.clear(); dist.new_group(backend='gloo'); patches.connect_at_once(None)")
         group.execute("dist.new_group()")
