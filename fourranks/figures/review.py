@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
-from textwrap import shorten
+from textwrap import fill
 
 from ..views.picture import in_words
 from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure
 from . import ledger
 from .ledger import Guess
 
-LONGEST_NAME = 46  # characters that fit beside the axes
+LABEL_WIDTH = 50  # characters that fit on a line beside the axes
 NEAR = (0.01, 0.1, 0.5, 1, 2, 10, 100)  # ticks, up to a factor of 100
 FAR = (1e-6, 1e-4, 0.01, 1, 100, 1e4, 1e6)
 
@@ -35,24 +35,28 @@ def review() -> Figure | None:
 
 
 def in_sentences(where: str, made: Sequence[Guess]) -> str:
-    """Say how many of some predictions were right, and how good the numbers among them were."""
+    """Say how many of some predictions were right, and how good the numbers among them were, a line each."""
     right = sum(guess.is_right for guess in made)
     told = [f"{where} you made {_count(len(made), 'prediction')}, of which {right} {_were(right)} right."]
     ratios = [guess.ratio for guess in made if guess.ratio is not None]
     if ratios:
         close = sum(0.5 <= ratio <= 2 for ratio in ratios)
         typical = median(_factor(ratio) for ratio in ratios)
-        told += [f"{close} of {_count(len(ratios), 'number')} {_were(close)} within a factor of 2;"]
-        told += [f"the median miss was a factor of {typical:.2g}.", _leaning(ratios)]
-    return " ".join(told)
+        told += [
+            f"{close} of {_count(len(ratios), 'number')} {_were(close)} within a factor of 2; "
+            f"the median miss was a factor of {typical:.2g}.",
+            _leaning(ratios),
+        ]
+    return "\n".join(told)
 
 
 def _leaning(ratios: Sequence[float]) -> str:
     """Say to which side the predictions lean."""
     lean = _mean(ratios)
+    whose = "It was" if len(ratios) == 1 else "On average they were"
     if _factor(lean) < 1.1:
-        return "They leaned to neither side."
-    return f"On average they were too {'high' if lean > 1 else 'low'} by a factor of {_factor(lean):.2g}."
+        return f"{whose} neither too high nor too low."
+    return f"{whose} too {'high' if lean > 1 else 'low'} by a factor of {_factor(lean):.2g}."
 
 
 def _mean(ratios: Iterable[float]) -> float:
@@ -73,7 +77,8 @@ def _were(number: int) -> str:
 
 def _drawn(ratios: Mapping[str, float]) -> Figure:
     """Draw a row for each number: how many times too high or too low, and the line around which they lie."""
-    figure = Figure(7.5, 1.15 + 0.26 * len(ratios))
+    labels = [fill(about, LABEL_WIDTH) for about in ratios]
+    figure = Figure(7.5, 1.15 + 0.26 * len(ratios) + 0.1 * sum(label.count("\n") for label in labels))
     height = figure.get_figheight()
     axes = figure.add_axes((0.42, 0.6 / height, 0.54, 1 - 1.05 / height), facecolor=PAPER)
     axes.axvspan(0.5, 2, color=BLANK)
@@ -82,7 +87,7 @@ def _drawn(ratios: Mapping[str, float]) -> Figure:
     axes.plot(list(ratios.values()), range(len(ratios)), "D", color="#D55E00", markeredgecolor=PAPER)
     furthest = 1.3 * max(4.0, *map(_factor, ratios.values()))
     axes.set(xscale="log", xlim=(1 / furthest, furthest), ylim=(len(ratios) - 0.4, -0.6))
-    axes.set_yticks(range(len(ratios)), [shorten(about, LONGEST_NAME, placeholder=" …") for about in ratios])
+    axes.set_yticks(range(len(ratios)), labels)
     ticks = [tick for tick in (NEAR if furthest < 100 else FAR) if _factor(tick) <= furthest]
     axes.set_xticks(ticks, [f"{tick:g}" if tick >= 1 else f"1/{1 / tick:g}" for tick in ticks])
     axes.minorticks_off()

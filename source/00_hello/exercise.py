@@ -75,7 +75,8 @@ def average(tensor: torch.Tensor) -> torch.Tensor:
 
 # %% [markdown]
 # The next cell is the check. It starts ranks of its own, calls your function on each of them, and compares
-# the results. Run it once before you write anything to see what it says, and again after each change.
+# the results. Run it once before you write anything to see what it says. After each change, run the cell of
+# your function first, so that the notebook knows the new version, and then this one.
 
 # %% nbgrader={"grade": true, "grade_id": "average_check", "locked": true, "points": 40, "schema_version": 3, "solution": false, "task": false}
 check.average(average)

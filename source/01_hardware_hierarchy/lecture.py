@@ -307,7 +307,8 @@ finding(
     caches_grew > 1.5 and memory_grew < 0.75 * caches_grew,
     f"the ranks together copied {caches_grew:.1f} times as fast as one in the caches and {memory_grew:.1f} times in memory.",
     f"{caches_grew:.1f} times in the caches and {memory_grew:.1f} times in memory. With {processors} idle processors the caches would give"
-    f" {processors} times; other programs had a part of them.",
+    f" {processors} times; other programs had a part of them, "
+    + ("while rank 0 copied alone." if caches_grew > processors else "while all four copied."),
 )
 finding(
     h100.hbm_bandwidth > max(sums.values()),
@@ -636,7 +637,9 @@ compare(hops, ideal, hops_predicted, "hops", "8 MiB from rank 0 to rank 3, in un
 # In 16 pieces it would ideally take 1 + 2/16: the first piece needs three steps, and after that one piece
 # arrives in each step. The rest of the measured time goes to the messages themselves, and to waking up from
 # sleep 16 times on a machine that has other work. Two timelines of the same bytes, first whole, then in
-# pieces. A light bar is a rank whose link is busy, a hatched bar is a rank that waits for a message:
+# pieces. A light bar is a rank whose link is busy, a hatched bar is a rank that waits for a message. The
+# bandwidths in the tables below the timelines are those of the messages alone, which this machine copies in
+# its memory: the imitated link is the sleep before them, and a trace counts sleep as work of the rank.
 
 # %%
 # %%ranks --trace

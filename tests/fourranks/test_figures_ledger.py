@@ -107,11 +107,17 @@ def test_the_review_tells_in_words_how_good_the_predictions_were(capsys):
         predicted(answer, about=about, was=truth)
     figure = review()
     assert capsys.readouterr().out == (
-        "In this lecture you made 4 predictions, of which 1 was right. "
-        "2 of 3 numbers were within a factor of 2; the median miss was a factor of 1.5. "
+        "In this lecture you made 4 predictions, of which 1 was right.\n"
+        "2 of 3 numbers were within a factor of 2; the median miss was a factor of 1.5.\n"
         "On average they were too high by a factor of 1.7.\n"
     )
     assert figure.alt == "Your predictions, divided by what was true: a 1; b 3; c 1.5"
+
+
+def test_one_number_is_not_called_an_average(capsys):
+    predicted(30, about="a", was=10)
+    review()
+    assert capsys.readouterr().out.endswith("\nIt was too high by a factor of 3.\n")
 
 
 def test_predictions_in_words_alone_are_told_and_not_drawn(capsys):
