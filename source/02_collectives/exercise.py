@@ -62,6 +62,9 @@
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
 
+# The cells that try your code use CPU tensors; checks start ranks of their own, on GPUs as well where there are some.
+# %ranks start --backend gloo
+
 import torch
 import torch.distributed as dist
 
@@ -121,7 +124,8 @@ except DeadlockError as error:
 # Your rank does not have to wait in its send until the peer receives: which calls return immediately?
 # </details>
 # <details><summary>Hint 2</summary>
-# <code>isend</code>, then <code>recv</code>, then wait for the send. Or let the lower rank send first and the higher one receive first.
+# <code>dist.batch_isend_irecv</code> takes a list of <code>dist.P2POp</code> and returns handles to wait for. Or let the
+# lower rank send first and the higher one receive first.
 # </details>
 
 
@@ -130,9 +134,9 @@ def exchange(tensor: torch.Tensor, peer: int) -> torch.Tensor:
     """Give `tensor` to `peer` and return the tensor that it gives in turn."""
     ### BEGIN SOLUTION
     received = torch.empty_like(tensor)
-    sending = dist.isend(tensor, peer)
-    dist.recv(received, peer)
-    sending.wait()
+    both = [dist.P2POp(dist.isend, tensor, peer), dist.P2POp(dist.irecv, received, peer)]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
     return received
     ### END SOLUTION
 
@@ -157,8 +161,9 @@ check.exchange(exchange, world_sizes=(2, 5, 8), numels=(0, 1, 1_000_003), seed=2
 # A library may copy a small message into a buffer of its own and let `send` return (an *eager* send). Then both reach their
 # `recv`. Beyond the buffer's size it must wait for the receiver, and the same program hangs.
 #
-# Repairs: `isend`, `recv`, `wait`; or order by rank (the lower one sends first, the higher one receives first); or both operations in one
-# `batch_isend_irecv`. Two threads would do as well. Waiting or retrying does not help: the cycle stays.
+# Repairs: both operations in one `batch_isend_irecv`; or order by rank (the lower one sends first, the higher one receives first); or
+# `isend`, `recv`, `wait`, which is enough on Gloo. On NCCL the send and the receive of a rank would stand behind one another in one stream, so
+# that large messages may still hang. Waiting or retrying does not help: the cycle stays.
 # <!-- END SOLUTION -->
 
 # %% [markdown]

@@ -77,6 +77,9 @@
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
 
+# The cells that try your code use CPU tensors; checks start ranks of their own, on GPUs as well where there are some.
+# %ranks start --backend gloo
+
 from collections.abc import Mapping
 
 import torch
