@@ -84,11 +84,13 @@ def _require_own(diagnostics: socket.socket, connection: Connection) -> None:
         raise PermissionError(
             f"the connection from port {own[1]} leads to {there}, which is no node of this world"
         )
-    if not _look_up(diagnostics, family, own, other).inode:
+    end = _look_up(diagnostics, family, other, own)
+    if not end.inode and not _look_up(diagnostics, family, own, other).inode:
         return  # a kernel, or a sandbox, that does not even tell of our own end
     deadline = time.monotonic() + PATIENCE
-    while not (end := _look_up(diagnostics, family, other, own)).inode and time.monotonic() < deadline:
+    while not end.inode and time.monotonic() < deadline:
         time.sleep(_POLL)
+        end = _look_up(diagnostics, family, other, own)
     if not end.inode or end.user != os.getuid():
         whose = f"of the user {end.user}" if end.inode else "unknown"
         raise PermissionError(

@@ -14,6 +14,7 @@ from ..protocol.messages import Settings
 from . import connection_owner, gloo, kept, patches, rescue, waits
 from .describe import call_on
 from .process_group import RecordingProcessGroup
+from .stores import DEFAULT_TIMEOUT
 from .threads import Helper
 
 # As torch has them: readers may replace these functions, and `script` has the first attach.
@@ -31,18 +32,18 @@ class DefaultGroup:
     def __init__(self, settings: Settings, listener: int | None) -> None:
         self._settings = settings
         connection_owner.expect(settings.location)
+        self._before = rescue.tcp_connections()
+        self._store: TCPStore | None = None  # this rank's connection to the store, until it is cut
         if listener is not None:
-            self._server = TCPStore(
+            self._server = self._store = TCPStore(
                 settings.store_host,
                 settings.store_port,
                 is_master=True,
                 wait_for_workers=False,
                 master_listen_fd=listener,
             )
-
         patches.serve_rendezvous(self._rendezvous)
         self._generation, self._attempt = 0, 0
-        self._before = rescue.tcp_connections()
         self._half_made: set[rescue.Connection] = set()
 
     @property
@@ -99,7 +100,7 @@ class DefaultGroup:
 
         Gloo's destructor waits for calls that may never end, and else 10 ms for each connection.
         """
-        rescue.cut(self._half_made)
+        self._cut(self._half_made)
         self._half_made.clear()
         groups = list(distributed_c10d._world.pg_map)
         patches.leave_in_defaults(dist.group.WORLD)
@@ -119,10 +120,17 @@ class DefaultGroup:
         yield store, self._settings.rank, self._settings.world_size
 
     def _open_store(self, prefix: str) -> Store:
-        """Return the part of the store that has this name."""
-        store = TCPStore(self._settings.store_host, self._settings.store_port, is_master=False)
-        connection_owner.require_own(self._to_store())
-        return PrefixStore(prefix, store)
+        """Return the part of the store that has this name.
+
+        One connection serves all groups: torch asks the name server about each that it opens, and that may
+        take seconds.
+        """
+        if self._store is None:
+            store = TCPStore(self._settings.store_host, self._settings.store_port, is_master=False)
+            connection_owner.require_own(self._to_store())
+            self._store = store
+        self._store.set_timeout(DEFAULT_TIMEOUT)  # readers may have set another
+        return PrefixStore(prefix, self._store)
 
     def cut(self, everything: bool) -> None:
         """Make every operation that waits on a group or its store fail now. Runs in a helper thread.
@@ -141,9 +149,14 @@ class DefaultGroup:
             distributed_c10d._abort_process_group()  # in the order in which NCCL does not block
         waits.give_up()
         connections = self._to_store().union(*(group.connections() for group in groups))
-        rescue.cut(rescue.tcp_connections() - self._before if everything else connections)
+        self._cut(rescue.tcp_connections() - self._before if everything else connections)
         for group in groups if everything and self._settings.backend == "gloo" else ():
             Helper(target=gloo.fail_calls, args=[group.inner]).start()
+
+    def _cut(self, connections: set[rescue.Connection]) -> None:
+        if connections & self._to_store():
+            self._store = None
+        rescue.cut(connections)
 
     def _to_store(self) -> set[rescue.Connection]:
         return {c for c in rescue.tcp_connections() if c.peer_port == self._settings.store_port}

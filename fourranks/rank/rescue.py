@@ -11,16 +11,19 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Connection:
+class Connection(NamedTuple):
     """A connected TCP socket of this process; the inode tells it from a later one on its descriptor."""
 
     descriptor: int
     inode: int
     peer_port: int
+
+
+# What descriptors were seen to be, with their inodes: each new group asks, and a socket stays what it is.
+_seen: dict[int, tuple[int, Connection | None]] = {}
 
 
 def tcp_connections() -> set[Connection]:
@@ -66,11 +69,16 @@ def _connection(descriptor: int) -> Connection | None:
         status = os.fstat(descriptor)
         if not stat.S_ISSOCK(status.st_mode):
             return None
+        inode, connection = _seen.get(descriptor, (-1, None))
+        if inode == status.st_ino:
+            return connection
         with socket.socket(fileno=os.dup(descriptor)) as candidate:
-            if candidate.family not in (socket.AF_INET, socket.AF_INET6):
-                return None
-            if candidate.type != socket.SOCK_STREAM:  # a name server is asked by UDP
-                return None
-            return Connection(descriptor, status.st_ino, candidate.getpeername()[1])
-    except OSError:
+            # A name server is asked by UDP.
+            if candidate.family in (socket.AF_INET, socket.AF_INET6) and candidate.type == socket.SOCK_STREAM:
+                connection = Connection(descriptor, status.st_ino, candidate.getpeername()[1])
+            else:
+                connection = None
+        _seen[descriptor] = status.st_ino, connection
+        return connection
+    except OSError:  # closed, or not connected
         return None
