@@ -7,11 +7,11 @@ from .group import RankGroup, start
 _world: RankGroup | None = None
 
 
-def world() -> RankGroup:
-    """Return the world that `%%ranks` cells run on; the default one is started if there is none."""
+def world(backend: str = "auto") -> RankGroup:
+    """Return the world that `%%ranks` cells run on; without one, start four ranks of this backend."""
     global _world
     if _world is None or not _world.running:
-        _world = start()
+        _world = start(backend=backend)
     return _world
 
 

@@ -62,9 +62,6 @@
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
 
-# The cells that try your code use CPU tensors; checks start ranks of their own, on GPUs as well where there are some.
-# %ranks start --backend gloo
-
 import torch
 import torch.distributed as dist
 
@@ -99,7 +96,7 @@ def try_exchange(exchange):
 
 
 try:
-    print(fourranks.world().run(try_exchange, exchange_as_found))
+    print(fourranks.world("gloo").run(try_exchange, exchange_as_found))
 except DeadlockError as error:
     print(error)
 
@@ -216,7 +213,8 @@ def broadcast(tensor: torch.Tensor, src: int, group: dist.ProcessGroup | None = 
 
 # %% [markdown]
 # Try it before you run the check. Which numbers do you expect? Change `src`, or the world size with `%ranks
-# start -n 5`.
+# start -n 5 --backend gloo`. In all exercises the cells that try your code use Gloo and tensors on the CPU;
+# the checks run it on NCCL as well, where there are GPUs enough.
 
 
 # %%
@@ -226,7 +224,7 @@ def try_broadcast(broadcast):
     return tensor
 
 
-fourranks.world().run(try_broadcast, broadcast)
+fourranks.world("gloo").run(try_broadcast, broadcast)
 
 # %% nbgrader={"grade": true, "grade_id": "broadcast_check", "locked": true, "points": 12, "schema_version": 3, "solution": false, "task": false}
 check.broadcast(broadcast)

@@ -74,9 +74,6 @@
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
 
-# The cells that try your code use CPU tensors; checks start ranks of their own, on GPUs as well where there are some.
-# %ranks start --backend gloo
-
 import math
 import os
 import tempfile
@@ -190,7 +187,7 @@ def try_average(average_gradients):
     return module.weight.grad.item()
 
 
-fourranks.world().run(try_average, average_gradients)
+fourranks.world("gloo").run(try_average, average_gradients)
 
 # %% nbgrader={"grade": true, "grade_id": "average_gradients_check", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
 check.average_gradients(average_gradients)
@@ -348,8 +345,8 @@ def try_step(wrapper, **options):
     model.finish_gradient_synchronization()
 
 
-with fourranks.world().trace() as trace:
-    fourranks.world().run(try_step, DistributedDataParallel)
+with fourranks.world("gloo").trace() as trace:
+    fourranks.world("gloo").run(try_step, DistributedDataParallel)
 trace.timeline("broadcast, forward, and a backward that overlaps with its all-reduces")
 
 # %% nbgrader={"grade": true, "grade_id": "distributed_data_parallel_check", "locked": true, "points": 20, "schema_version": 3, "solution": false, "task": false}
@@ -476,8 +473,8 @@ class BucketedDistributedDataParallel(DistributedDataParallel):
 # The same step, with buckets of 3 MiB; a layer has a little more than 1 MiB. How many all-reduces will there be, and when does the first start?
 
 # %%
-with fourranks.world().trace() as trace:
-    fourranks.world().run(try_step, BucketedDistributedDataParallel, bucket_size_mb=3)
+with fourranks.world("gloo").trace() as trace:
+    fourranks.world("gloo").run(try_step, BucketedDistributedDataParallel, bucket_size_mb=3)
 trace.timeline("the same in buckets of 3 MiB")
 
 # %% nbgrader={"grade": true, "grade_id": "bucketed_check", "locked": true, "points": 20, "schema_version": 3, "solution": false, "task": false}
@@ -691,7 +688,7 @@ def try_save(save_checkpoint, path):
 
 
 with tempfile.TemporaryDirectory() as folder:
-    print(fourranks.world().run(try_save, save_checkpoint, f"{folder}/last.pt")[0])
+    print(fourranks.world("gloo").run(try_save, save_checkpoint, f"{folder}/last.pt")[0])
 
 # %% nbgrader={"grade": true, "grade_id": "save_checkpoint_check", "locked": true, "points": 8, "schema_version": 3, "solution": false, "task": false}
 check.save_checkpoint(save_checkpoint)

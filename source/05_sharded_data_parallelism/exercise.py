@@ -66,9 +66,6 @@
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
 
-# The cells that try your code use CPU tensors; checks start ranks of their own, on GPUs as well where there are some.
-# %ranks start --backend gloo
-
 import gc
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -296,7 +293,7 @@ for name, make in {
     "AdamW": lambda parameters: torch.optim.AdamW(parameters),
     "ShardedOptimizer": lambda parameters: ShardedOptimizer(parameters, torch.optim.AdamW),
 }.items():
-    print(name, [f"{nbytes / 2**20:.2f} MiB" for nbytes in fourranks.world().run(state_nbytes, make)])
+    print(name, [f"{nbytes / 2**20:.2f} MiB" for nbytes in fourranks.world("gloo").run(state_nbytes, make)])
 
 # %% nbgrader={"grade": true, "grade_id": "sharded_optimizer_check", "locked": true, "points": 18, "schema_version": 3, "solution": false, "task": false}
 check.sharded_optimizer(ShardedOptimizer)
@@ -452,8 +449,8 @@ def try_step(wrapper, optimizer):
     return kept
 
 
-with fourranks.world().trace() as trace:
-    print("gradients kept:", fourranks.world().run(try_step, ShardedGradients, ShardedOptimizer))
+with fourranks.world("gloo").trace() as trace:
+    print("gradients kept:", fourranks.world("gloo").run(try_step, ShardedGradients, ShardedOptimizer))
 trace.timeline("broadcast, forward, backward with reduces to the owners, and their broadcasts")
 
 # %% nbgrader={"grade": true, "grade_id": "sharded_gradients_check", "locked": true, "points": 18, "schema_version": 3, "solution": false, "task": false}
@@ -655,7 +652,7 @@ def try_parameter(ShardedParameter):
     return sharded.shard.tolist(), sharded.shard.grad.tolist(), sharded.gathered().tolist()
 
 
-for rank, (shard, gradient, whole) in enumerate(fourranks.world().run(try_parameter, ShardedParameter)):
+for rank, (shard, gradient, whole) in enumerate(fourranks.world("gloo").run(try_parameter, ShardedParameter)):
     print(f"rank {rank}: shard {shard}, its gradient {gradient}, gathered {whole}")
 
 # %% nbgrader={"grade": true, "grade_id": "sharded_parameter_check", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
@@ -1051,8 +1048,8 @@ def try_shards(wrapper):
     return {name: tuple(parameter.shape) for name, parameter in list(model.named_parameters())[:2]}
 
 
-with fourranks.world().trace() as trace:
-    print(fourranks.world().run(try_shards, PrefetchingFullyShardedDataParallel)[0])
+with fourranks.world("gloo").trace() as trace:
+    print(fourranks.world("gloo").run(try_shards, PrefetchingFullyShardedDataParallel)[0])
 trace.timeline("two steps of a model that no rank holds")
 
 # %% nbgrader={"grade": true, "grade_id": "prefetching_check", "locked": true, "points": 8, "schema_version": 3, "solution": false, "task": false}

@@ -77,9 +77,6 @@
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
 
-# The cells that try your code use CPU tensors; checks start ranks of their own, on GPUs as well where there are some.
-# %ranks start --backend gloo
-
 from collections.abc import Mapping
 
 import torch
@@ -211,7 +208,7 @@ def try_reduce(reduce_from_ranks):
     return y.item(), x.grad.item()
 
 
-fourranks.world().run(try_reduce, reduce_from_ranks)
+fourranks.world("gloo").run(try_reduce, reduce_from_ranks)
 
 # %% nbgrader={"grade": true, "grade_id": "reduce_from_ranks_check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
 check.reduce_from_ranks(reduce_from_ranks)
@@ -425,8 +422,8 @@ def try_all_gather(AllGatherMLP):
     ]
 
 
-with fourranks.world().trace() as trace:
-    print(fourranks.world().run(try_all_gather, AllGatherMLP))
+with fourranks.world("gloo").trace() as trace:
+    print(fourranks.world("gloo").run(try_all_gather, AllGatherMLP))
 trace.timeline("four layers: gathers forward, reduce-scatters backward")
 
 # %% nbgrader={"grade": true, "grade_id": "all_gather_mlp_check", "locked": true, "points": 12, "schema_version": 3, "solution": false, "task": false}
@@ -653,8 +650,8 @@ def try_parallel_mlp(ParallelMLP):
     parallel(x).square().mean().backward()
 
 
-with fourranks.world().trace() as trace:
-    fourranks.world().run(try_parallel_mlp, ParallelMLP)
+with fourranks.world("gloo").trace() as trace:
+    fourranks.world("gloo").run(try_parallel_mlp, ParallelMLP)
 trace.table()
 
 # %% nbgrader={"grade": true, "grade_id": "parallel_mlp_check", "locked": true, "points": 8, "schema_version": 3, "solution": false, "task": false}
@@ -781,7 +778,7 @@ def try_attention(ParallelAttention):
     return (parallel(x) - whole(x)).abs().max().item()
 
 
-fourranks.world().run(try_attention, ParallelAttention)
+fourranks.world("gloo").run(try_attention, ParallelAttention)
 
 # %% nbgrader={"grade": true, "grade_id": "parallel_attention_check", "locked": true, "points": 13, "schema_version": 3, "solution": false, "task": false}
 check.parallel_attention(ParallelAttention)
@@ -987,8 +984,8 @@ def try_sequence_parallel(SequenceParallelMLP):
     parallel(own_tokens).square().mean().backward()
 
 
-with fourranks.world().trace() as trace:
-    fourranks.world().run(try_sequence_parallel, SequenceParallelMLP)
+with fourranks.world("gloo").trace() as trace:
+    fourranks.world("gloo").run(try_sequence_parallel, SequenceParallelMLP)
 trace.table()
 
 # %% nbgrader={"grade": true, "grade_id": "sequence_parallel_mlp_check", "locked": true, "points": 6, "schema_version": 3, "solution": false, "task": false}

@@ -62,9 +62,6 @@
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
 
-# The cells that try your code use CPU tensors; checks start ranks of their own, on GPUs as well where there are some.
-# %ranks start --backend gloo
-
 import itertools
 import time
 from collections import Counter, deque
@@ -543,10 +540,10 @@ def try_pipeline(run_pipeline, make_schedule, num_microbatches):
     return run_pipeline(schedule, SlowLayer(16, 16), microbatches, loss)
 
 
-with fourranks.world().trace() as gpipe:
-    losses = fourranks.world().run(try_pipeline, run_pipeline, gpipe_schedule, 6)
-with fourranks.world().trace() as one_f_one_b:
-    losses = fourranks.world().run(try_pipeline, run_pipeline, one_f_one_b_schedule, 6)
+with fourranks.world("gloo").trace() as gpipe:
+    losses = fourranks.world("gloo").run(try_pipeline, run_pipeline, gpipe_schedule, 6)
+with fourranks.world("gloo").trace() as one_f_one_b:
+    losses = fourranks.world("gloo").run(try_pipeline, run_pipeline, one_f_one_b_schedule, 6)
 print("the loss on each rank:", losses)
 gpipe.timeline("GPipe, 6 microbatches")
 

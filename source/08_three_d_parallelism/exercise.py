@@ -55,9 +55,6 @@
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks
 
-# The cells that try your code use CPU tensors; checks start ranks of their own, on GPUs as well where there are some.
-# %ranks start --backend gloo
-
 import itertools
 from collections.abc import Callable, Iterator
 
@@ -460,7 +457,7 @@ def train_on(build_mesh, train_step, sizes):
 
 
 for sizes in ((4, 1, 1), (1, 1, 4), (1, 2, 2)):
-    losses = fourranks.world().run(train_on, build_mesh, train_step, sizes)[0]
+    losses = fourranks.world("gloo").run(train_on, build_mesh, train_step, sizes)[0]
     print(f"{sizes}:", *[f"{loss:.9f}" for loss in losses[:4]], "...", f"{losses[-1]:.9f}")
 
 # %% [markdown]
