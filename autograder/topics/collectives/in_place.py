@@ -162,13 +162,16 @@ def _wrong_type(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | Non
 
 
 def _wrong_value(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | None:
-    for place, want in case.expected[rank].items():
-        got = outcome.value if place == RETURNED else _argument(outcome, place)
-        if same(got, want):
-            continue
-        before = case.argument(rank, place)
-        if want is before:
+    wrong_places = [
+        (place, want, got)
+        for place, want in case.expected[rank].items()
+        if not same(got := outcome.value if place == RETURNED else _argument(outcome, place), want)
+    ]
+    for place, want, _ in wrong_places:  # first, as it may be why another value is wrong
+        if want is case.argument(rank, place):
             return Problem(MODIFIED, f"argument {place + 1} of rank {rank} as it was", "it was changed")
+    for place, want, got in wrong_places:
+        before = case.argument(rank, place)
         where, is_own = f"rank {rank}: ", False
         if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
             wrong = [at for at in range(len(want)) if not same(got[at], want[at])]
