@@ -21,7 +21,7 @@ from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import difference, kind_of, same
 from autograder.topics.collectives import mistakes
-from autograder.topics.collectives.budget import Budget, mismatched, sends, violation
+from autograder.topics.collectives.budget import Budget, forbidden, mismatched, sends, violation
 
 RETURNED = -1  # stands for what is returned, among positions of arguments
 Expected = dict[int, Any]  # what must be found after the call, by position
@@ -78,6 +78,8 @@ class InPlaceCase(Case):
         if failure.reason != runs.UNTOLD and (cause := mismatched(failure.calls)):  # else they are forged
             return cause
         if failure.reason in (runs.DEADLOCK, runs.TIMED_OUT):
+            if not_allowed := forbidden(failure.calls):  # it need not be made to work
+                return not_allowed
             if lost := _lost_message(failure):
                 expected = "a wait() for every isend and irecv"
                 return Problem(mistakes.UNWAITED, expected, f"{lost}\n{failure.message}")
