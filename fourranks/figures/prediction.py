@@ -74,7 +74,7 @@ def compare(
         formula: what theory says for these names; None or a missing name is not drawn.
         yours: the reader's predictions, likewise; they are noted in the ledger.
         unit: what the numbers are in.
-        title: a headline.
+        title: a headline; what follows a semicolon is about this run only, and not noted in the ledger.
         label: what the bars are, if they have no parts.
         mark: what `formula` is, for the legend.
     """
@@ -83,7 +83,7 @@ def compare(
     bars = [value if isinstance(value, Mapping) else {label: value} for value in measured.values()]
     totals = {name: sum(parts.values()) for name, parts in zip(measured, bars, strict=True)}
     for name, answer in answers.items():
-        note(f"{name}, {title}" if title else name, answer, totals[name])
+        note(subject(name, title), answer, totals[name])
     figure = Figure(7.5, 1.05 + 0.38 * len(measured))
     height = figure.get_figheight()
     axes = figure.add_axes((0.35, 0.62 / height, 0.59, 1 - 1.0 / height), facecolor=PAPER)
@@ -98,6 +98,11 @@ def compare(
     told = zip(_told(totals, {mark: expected, "your prediction": guessed}, unit), bars, strict=True)
     figure.alt = in_words(title, [text + _parts(bar) for text, bar in told])
     return figure
+
+
+def subject(name: str, title: str) -> str:
+    """Return what a prediction in a figure is about, in the same words in every run."""
+    return ", ".join(filter(None, (name, title.partition(";")[0])))
 
 
 def _parts(bar: Mapping[str, float]) -> str:

@@ -12,6 +12,8 @@ from ..views import units
 from ..views.picture import in_words
 from ..views.style import BLANK, FAINT_INK, INK, PAPER, Figure, Keywords, rank_colour
 from .drawable import all_drawable, drawable
+from .ledger import note
+from .prediction import subject
 
 _WIDTH, _HEIGHT = 7.5, 3.6  # inches
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#5B6770", "#E69F00")  # of Okabe and Ito
@@ -68,8 +70,12 @@ def sizes(
         unit: "s" or "B/s".
         title: a headline.
         mark: a size to mark.
-        yours: the size that the reader predicted; None is not drawn.
+        yours: the size that the reader predicted, for `mark`; None is not drawn, another one is noted in the
+            ledger.
     """
+    size = drawable(yours)
+    if mark:
+        note(subject("α/β", title), size, mark)
     figure, axes = _figure(title, right=0.7)
     for number, (name, points) in enumerate(measured.items()):
         look: Keywords = {"marker": _MARKERS[number % len(_MARKERS)], "linestyle": "none", "markersize": 5}
@@ -78,9 +84,9 @@ def sizes(
         look = {"linestyle": _DASHES[number % len(_DASHES)], "linewidth": 1.4, "color": INK}
         axes.plot(*zip(*points, strict=True), label=name, **look)
     axes.set(xscale="log", yscale="log")
-    for size, name, colour in ((mark, "α/β", FAINT_INK), (drawable(yours), "your prediction", _YOURS)):
-        if size:
-            axes.axvline(size, color=colour, linewidth=1, label=name)
+    for place, name, colour in ((mark, "α/β", FAINT_INK), (size, "your prediction", _YOURS)):
+        if place:
+            axes.axvline(place, color=colour, linewidth=1, label=name)
     _scale(axes, unit)
     _legend(axes, loc="center left", bbox_to_anchor=(1.01, 0.5))  # so many lines leave no room among them
     told = units.time if unit == "s" else units.rate
@@ -103,13 +109,16 @@ def ratios(
 
     Args:
         measured: for each name what it says divided by what is true, from top to bottom.
-        yours: the reader's predictions; None or a missing name is not drawn.
+        yours: the reader's predictions; None or a missing name is not drawn, others are noted in the ledger.
         title: a headline.
     """
+    answers = all_drawable(yours, measured)
+    for name, answer in answers.items():
+        note(subject(name, title), answer, measured[name])
     figure, axes = _figure(title, 1.1 + 0.36 * len(measured), left=0.4)
     rows = range(len(measured))
     axes.barh(rows, [value - 1 for value in measured.values()], left=1, height=0.55, color=_BAR_COLOUR)
-    guesses = {name: guess for name, guess in all_drawable(yours, measured).items() if guess > 0}
+    guesses = {name: guess for name, guess in answers.items() if guess > 0}
     given = [(guesses[name], row) for row, name in enumerate(measured) if name in guesses]
     if given:
         look: Keywords = {"linestyle": "none", "color": _YOURS, "markeredgecolor": PAPER}

@@ -412,6 +412,9 @@ check.gather(gather, world_sizes=(2, 3, 5, 8), numels=(0, 1, 7, 10_007), seed=23
 #
 # Draw the same for four positions on paper first; it takes five minutes and saves an hour.
 #
+# The cell has two functions. `pass_right` makes one step of a ring, for any two tensors of equal size. Write it
+# first; you can use it in part 6, too.
+#
 # <details><summary>Hint 1</summary>
 # Before the first step, position r sends its own chunk r − 1 (modulo N). What arrives from the left is a partial sum of chunk r − 2.
 # </details>

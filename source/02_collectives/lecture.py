@@ -79,7 +79,7 @@ print(f"{predicted(ranks_that_know, about='ranks that know', was=know)}counted:"
 # %% [markdown]
 # The ranks are four operating-system processes, each with its own Python and its own memory. One rank learns
 # the values of another only if they are *sent*. All the difficulties of distributed training come from that.
-# It has a small vocabulary:
+# A few words describe who takes part:
 #
 # | word | meaning |
 # |---|---|

@@ -434,7 +434,8 @@ finding(
 # and ⌈log₂ N⌉ α + (N − 1)/N · β S in a tree that passes on halves. nccl-tests has one more pattern,
 # `hypercube`: an all-gather by doubling, with log₂ N messages and N − 1 parts.
 #
-# **Question.** For 4 ranks, ring and *unpipelined* tree are equal at one size. Where does this crossover move for 64 ranks, and for 1,024?
+# **Question.** There is a size at which ring and *unpipelined* tree take the same time. With the α and β of `sendrecv` above, which
+# is it for 4 ranks? And where does this crossover move for 64 ranks, and for 1,024?
 
 # %%
 crossover_mib = {"4 ranks": None, "64 ranks": None, "1024 ranks": None}  # your predictions, in MiB
@@ -457,7 +458,7 @@ for name, link in some.items():
             alpha_beta.pipelined_crossover_bytes(n, *link),
         )
         print(
-            f"{name}, {n:5,} ranks: tree {plain / 2**20:10,.2f} MiB, pipelined {pipelined / 2**20:12,.0f} MiB"
+            f"{name:31} {n:5,} ranks: tree {plain / 2**20:10,.2f} MiB, pipelined {pipelined / 2**20:12,.0f} MiB"
         )
 
 # %% [markdown]
@@ -699,13 +700,13 @@ print(
 )
 title = "4 × H100, from the lecture's times"
 compare(
-    reported,
     corrected,
+    reported,
     {"reduce_scatter": your_busbw},
     "GiB/s",
     title,
-    "as printed",
     "by nccl-tests' formula",
+    "as printed",
 )
 
 # %% [markdown]

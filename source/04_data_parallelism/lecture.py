@@ -544,7 +544,8 @@ for name, share in hidden.items():
 
 # %% [markdown]
 # The overlapped steps take longer than the formula because of the last bucket, and on a laptop because of the
-# wait for a free core: some of the additions cannot be hidden there.
+# wait for a free core: some of the additions cannot be hidden there. DDP's share can exceed 100 %, because the
+# naive step makes 16 all-reduces, and DDP's few large ones also save the latency of the others.
 #
 # When does overlap hide *all* of the communication? A backward pass over T tokens computes 4PT operations at F a second; a bfloat16
 # all-reduce sends about 4P bytes from each rank, at a busbw of B bytes a second. So it hides if T ≥ F/B. Take H100s at half of
@@ -1559,7 +1560,7 @@ print(write(writer, corpus, "The ranks "))
 # like. It does not know what any of it means.
 #
 # **Train it with yours** (optional). Paste the cells of the exercise that define `DistributedDataParallel` and what it uses into this cell,
-# and return the model wrapped in it. With `None` nothing happens.
+# with the imports from the exercise's first code cell, and return the model wrapped in it. With `None` nothing happens.
 
 
 # %%

@@ -961,7 +961,9 @@ print(
 # It sends P less, because backward finds the weights in place. From forward to backward, that is the traffic
 # and the memory of stage 2.
 #
-# **And with accumulation?** Four microbatches, one step of the optimizer.
+# **Question.** And with accumulation? For four microbatches and one step of the optimizer, how many P does each
+# rank send: in stage 0 with `no_sync`, with `fully_shard`, and with a `fully_shard` that reduce-scatters only
+# after the last microbatch?
 
 # %%
 # your predictions, in P, for four microbatches
@@ -1561,7 +1563,7 @@ print(write(writer, corpus, "A shard ", seed=5))
 
 # %% [markdown]
 # **Train it with yours** (optional). Paste the cells of the exercise that define `FullyShardedDataParallel` and what it uses into this cell,
-# and return the model wrapped in it. With `None` nothing happens.
+# with `on_access` and the imports from the exercise's first code cell, and return the model wrapped in it. With `None` nothing happens.
 
 
 # %%

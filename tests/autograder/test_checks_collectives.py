@@ -39,6 +39,13 @@ def test_a_forbidden_collective_is_named_with_its_line():
     assert "dist.all_reduce in line 3" in str(failure_of("ring_all_reduce", cheat))
 
 
+def test_a_forbidden_collective_is_named_where_other_ranks_never_call_it_too():
+    source = "import torch.distributed as dist\ndef cheat(tensor, peer):\n    dist.all_reduce(tensor)\n"
+    cheat = shelf.names(source, "cell")["cheat"]
+    text = str(failure_of("exchange", cheat, world_sizes=(3,)))
+    assert "a call that is not allowed here" in text and "dist.all_reduce in line 3" in text
+
+
 # Mistakes that end without an answer on three ranks and more, whatever the tensors.
 WITHOUT_AN_ANSWER = """
 def broadcast(tensor, src, group=None):

@@ -6,6 +6,7 @@ from fourranks.figures import compare, ledger, predicted, review
 from fourranks.figures.journal import Journal
 from fourranks.figures.ledger import Guess
 from fourranks.figures.questions import asked_in
+from fourranks.figures.timings import ratios, sizes
 
 
 @pytest.fixture(autouse=True)
@@ -52,6 +53,19 @@ def test_answers_are_printed_without_any_that_the_reader_gave(given, capsys):
 def test_bars_note_the_predictions_that_were_made_about_them():
     compare({"a": 3.0, "b": {"x": 1.0, "y": 2.0}}, yours={"a": None, "b": 4, "c": 1}, title="Bars")
     assert noted() == {"b, Bars": (4, 3.0)}
+
+
+def test_what_a_title_says_of_one_run_does_not_make_another_prediction_of_it():
+    for measured in (88, 91):
+        compare({"a": 1.0}, yours={"a": measured}, title=f"A step; communication alone takes {measured} ms")
+    assert noted() == {"a, A step": (91, 1.0)}
+
+
+def test_ratios_and_sizes_note_their_predictions_too():
+    ratios({"too high": 5.0, "too low": 0.5}, {"too high": 10, "too low": None}, "Lies")
+    for mark in (2048.0, None):
+        sizes({"Gloo": [(1024, 1e-3), (4096, 2e-3)]}, title="Times", mark=mark, yours=512)
+    assert noted() == {"too high, Lies": (10, 5.0), "α/β, Times": (512, 2048.0)}
 
 
 def test_outside_of_a_lecture_nothing_is_noted(monkeypatch, tmp_path):

@@ -86,7 +86,9 @@ def _busbw(generator: random.Random, collective: str, n: int) -> Trial:
     size, seconds = _size(generator), generator.uniform(1e-5, 1.0)
     answer = bandwidth.busbw(collective, size, seconds, n)
     plain = size / seconds
+    share_of_chunks = [Wrong(mistakes.ALL_OF_S_IS_SENT, plain * (n - 1) / n)] if answer == plain else []
     wrong = [
+        *share_of_chunks,
         Wrong(mistakes.N_MINUS_1_DROPPED, 2 * plain / n),
         Wrong(mistakes.ALGBW, plain),
         Wrong(mistakes.N_TIMES_TOO_LARGE, 2 * n * plain),

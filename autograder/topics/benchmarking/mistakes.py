@@ -84,7 +84,11 @@ TWICE = mistake("""twice too large
     links carry bytes in both directions simultaneously.""")
 HALF = mistake("""half of it
     How many phases does the operation have? In an all-reduce each chunk travels round the ring twice.""")
-UNKNOWN_ACCEPTED = mistake("""an unknown operation gets a number
+ALL_OF_S_IS_SENT = mistake("""the factor of another operation
+    (N − 1)/N is for operations in which a rank keeps one of the N chunks of S. Here it has to send all of
+    S: in the middle of a broadcast's chain it passes everything on, and the S of the hypercube leaves its
+    own part out already.""")
+UNKNOWN_ACCEPTED = mistake("""no ValueError for an unknown operation
     A typo in a name must not look like a bandwidth: raise a ValueError for a name that is not in the
     table.""")
 DIVIDED = mistake("""divided instead of multiplied
@@ -136,8 +140,8 @@ BOTH_DIRECTIONS_NOT_FOUND = mistake("""both directions are not found
 SUM_NOT_FOUND = mistake("""a sum over ranks is not found
     The figure adds up the bytes that all ranks send: N times busbw.""")
 EXPLAINED_WRONGLY = mistake("""a line that nothing explains gets an explanation
-    A formula explains a figure only if its result is within one percent of it. Otherwise return
-    "unexplained".""")
+    A formula explains a figure only if its result is within one percent of it, and "part" is for three
+    collectives only. Otherwise return "unexplained".""")
 OF_VERDICTS = {  # what is wrong when a line that deserves one gets another
     "right": RIGHT_ACCUSED,
     "not finished": TOO_SHORT_BELIEVED,

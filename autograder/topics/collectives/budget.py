@@ -41,7 +41,7 @@ class Budget:
 def violation(budget: Budget, calls: Calls) -> Problem | None:
     """Find the first rule that `calls` break, the most telling ones first."""
     return (
-        _forbidden(calls)
+        forbidden(calls)
         or _bytes(budget, calls)
         or _messages(budget, calls)
         or _rounds(budget, calls)
@@ -95,7 +95,8 @@ def bytes_sent(calls: Calls) -> list[int]:
     return [sum(call.nbytes for call in sends(own)) for own in calls]
 
 
-def _forbidden(calls: Calls) -> Problem | None:
+def forbidden(calls: Calls) -> Problem | None:
+    """Find the calls that are no messages between two ranks."""
     found = {
         (call.op, call.line): None for own in calls for call in own if call.op not in POINT_TO_POINT
     }  # a dict for its order

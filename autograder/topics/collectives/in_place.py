@@ -21,7 +21,7 @@ from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import difference, kind_of, same
 from autograder.topics.collectives import mistakes
-from autograder.topics.collectives.budget import Budget, mismatched, sends, violation
+from autograder.topics.collectives.budget import Budget, forbidden, mismatched, sends, violation
 
 RETURNED = -1  # stands for what is returned, among positions of arguments
 Expected = dict[int, Any]  # what must be found after the call, by position
@@ -78,6 +78,8 @@ class InPlaceCase(Case):
         if failure.reason != runs.UNTOLD and (cause := mismatched(failure.calls)):  # else they are forged
             return cause
         if failure.reason in (runs.DEADLOCK, runs.TIMED_OUT):
+            if not_allowed := forbidden(failure.calls):  # it need not be made to work
+                return not_allowed
             if lost := _lost_message(failure):
                 expected = "a wait() for every isend and irecv"
                 return Problem(mistakes.UNWAITED, expected, f"{lost}\n{failure.message}")
@@ -162,13 +164,16 @@ def _wrong_type(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | Non
 
 
 def _wrong_value(case: InPlaceCase, rank: int, outcome: Outcome) -> Problem | None:
-    for place, want in case.expected[rank].items():
-        got = outcome.value if place == RETURNED else _argument(outcome, place)
-        if same(got, want):
-            continue
-        before = case.argument(rank, place)
-        if want is before:
+    wrong_places = [
+        (place, want, got)
+        for place, want in case.expected[rank].items()
+        if not same(got := outcome.value if place == RETURNED else _argument(outcome, place), want)
+    ]
+    for place, want, _ in wrong_places:  # first, as it may be why another value is wrong
+        if want is case.argument(rank, place):
             return Problem(MODIFIED, f"argument {place + 1} of rank {rank} as it was", "it was changed")
+    for place, want, got in wrong_places:
+        before = case.argument(rank, place)
         where, is_own = f"rank {rank}: ", False
         if isinstance(want, list) and isinstance(got, list) and len(want) == len(got):
             wrong = [at for at in range(len(want)) if not same(got[at], want[at])]

@@ -25,7 +25,8 @@ FORBIDDEN = mistake("""a call that is not allowed here
 UNTOUCHED = patterned(
     """no result in the argument
     The result has to be written into the argument itself (copy_, or receiving into it). An assignment
-    such as `tensor = ...` or `tensor = tensor + ...` only renames something inside the function.""",
+    such as `tensor = ...` or `tensor = tensor + ...` only renames something inside the function. And where
+    messages are sent from the argument, it first needs this rank's own part.""",
     needs_no_hint=True,
 )
 OWN_PART = mistake("""the root leaves itself out
@@ -90,7 +91,8 @@ PATTERNS: tuple[Pattern[Any], ...] = (
     single_rank("Only a single rank goes wrong: with no other rank, the result is its own data."),
     Pattern(
         lambda case: _group_size(case) > 2,
-        "With 2 ranks all is well. With more, a message takes more than one step: who passes it on?",
+        "With 2 ranks all is well: there, left and right are the same rank. With more, compare each send "
+        "with the receive that it meets. In a ring, also ask who passes on what needs several steps.",
         controls=lambda case: _group_size(case) == 2,
     ),
     Pattern(

@@ -82,7 +82,8 @@ BUCKET_ORDER = mistake("""buckets with the wrong gradients
 COPIED_TWICE = mistake("""right, but too much is copied at the start
     Each parameter and each buffer is broadcast once.""")
 SENT_IN_NO_SYNC = mistake("""communication in no_sync()
-    Hooks run in no_sync(), too. They have to check whether it is on, and then not touch the gradient.""")
+    Hooks run in no_sync(), too, and finish_gradient_synchronization() may be called in it. Both have to
+    check whether it is on, and then not touch the gradient.""")
 LOST_IN_NO_SYNC = mistake("""gradients that do not add up in no_sync()
     Inside no_sync() backward adds to parameter.grad by itself: neither clear nor replace it.""")
 PARTLY_AVERAGED = mistake("""only the last gradient was averaged

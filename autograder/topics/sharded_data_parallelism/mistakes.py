@@ -31,7 +31,7 @@ ROUNDED_BYTES = mistake("""a rounded number
 WRONG_BYTES = mistake("""a wrong number of bytes
     Add up three terms of 2, 2 and 12 bytes a parameter, and divide the ones that the stage shards by
     world_size.""")
-UNKNOWN_STAGE = mistake("""a stage that does not exist is accepted
+UNKNOWN_STAGE = mistake("""no ValueError for a stage that does not exist
     There are stages 0 to 3. For others raise a ValueError that names them.""")
 
 # ShardedOptimizer
@@ -158,6 +158,12 @@ NOT_FREED_IN_BACKWARD = mistake("""right, but layers are not freed in backward
 LEFT_OVER_AFTER_THE_STEP = mistake("""memory that is left over after the step
     After the step, a rank may hold only its shards and their gradients. Drop handles, gathered parameters
     and full gradients.""")
+
+WRONG_AFTER_THE_FIRST_STEP = patterned("""wrong gradients, but not in the first step
+    The first step is right, so look for what is left over from it. A parameter that is not freed keeps the
+    values from before the optimizer's step: free it when the forward of the module that reads it is over,
+    even if it belongs to a child, and in backward after its last use. Is a gradient left over, too, or a
+    tensor read before its wait()?""")
 
 # PrefetchingFullyShardedDataParallel
 NOT_PREFETCHED = mistake("""a layer is not gathered ahead

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
@@ -203,7 +203,7 @@ class _Run:
         states, dtypes = list(map(_named, found.states)), as_many(found.dtypes, self.kind.steps)
         steps = zip(states, states[1:], dtypes, self.expected, self._parts(outcome), strict=False)
         return first(
-            self._step(before, after, own, want, part, at, f"{where}, step {number}")
+            _since(number, self._step(before, after, own, want, part, at, f"{where}, step {number}"))
             for number, (before, after, own, want, part) in enumerate(steps, 1)
         )
 
@@ -275,6 +275,13 @@ class _Run:
             return None
         large = [call for call in calls if call.op not in ALL_REDUCES]
         return shard_traffic.other_dtypes(large, self.kind.compute_dtype, where)
+
+
+def _since(step: int, problem: Problem | None) -> Problem | None:
+    """Say of wrong gradients whether those of an earlier step were right."""
+    if problem and step > 1 and problem.mistake is training_mistakes.WRONG_GRADIENT:
+        return replace(problem, mistake=mistakes.WRONG_AFTER_THE_FIRST_STEP)
+    return problem
 
 
 def _other_names(state: models.Named, got: object, where: str) -> Problem | None:

@@ -10,6 +10,7 @@ FAILS_AS = {
     "orders_by_odd_and_even": ("SOME_SEND_FIRST", "the lower rank"),
     "only_rank_0_sends_first": ("DEADLOCK", "no rank sends"),
     "overwrites_its_own": ("MODIFIED", "belongs to the caller"),
+    "receives_into_what_it_sends": ("MODIFIED", "belongs to the caller"),
 }
 
 
@@ -72,6 +73,10 @@ def only_rank_0_sends_first(tensor, peer):
 
 def overwrites_its_own(tensor, peer):
     return swap(tensor.clone(), peer, tensor)
+
+
+def receives_into_what_it_sends(tensor, peer):
+    return swap(tensor, peer, tensor)
 
 
 def orders_by_odd_and_even(tensor, peer):

@@ -1,6 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "forgets_its_own": ("UNFILLED", "own part"),
+    "passes_on_what_it_never_put_in": ("UNTOUCHED", "own part"),
     "always_sends_its_own": ("VALUE", "With 2 ranks all is well"),
     "backwards": ("VALUE", "With 2 ranks all is well"),
     "sends_whole_outputs": ("BYTES", "send too much"),
@@ -20,6 +21,13 @@ def forgets_its_own(output, input, group=None):
         incoming = chunks[(rank - step - 1) % world_size]
         pass_on(outgoing, incoming, group)
         outgoing = incoming
+
+
+def passes_on_what_it_never_put_in(output, input, group=None):
+    rank, world_size = place(group)
+    chunks = output.view(world_size, *input.shape)
+    for step in range(world_size - 1):
+        pass_on(chunks[(rank - step) % world_size], chunks[(rank - step - 1) % world_size], group)
 
 
 def always_sends_its_own(output, input, group=None):

@@ -5,7 +5,7 @@ FAILS_AS = {
     "takes_GiB_for_right": ("GIB_NOT_FOUND", "7 % too low"),
     "knows_no_algbw": ("ALGBW_NOT_FOUND", "figure is S / t"),
     "forgets_the_part": ("PART_NOT_FOUND", "one rank's part"),
-    "finds_parts_everywhere": ("EXPLAINED_WRONGLY", "only if its result"),
+    "finds_parts_everywhere": ("EXPLAINED_WRONGLY", "three collectives only"),
     "forgets_both_directions": ("BOTH_DIRECTIONS_NOT_FOUND", "twice busbw"),
     "forgets_the_sum_over_ranks": ("SUM_NOT_FOUND", "all ranks send"),
     "always_has_an_explanation": ("EXPLAINED_WRONGLY", 'return "unexplained"'),

@@ -8,7 +8,9 @@ FAILS_AS = {
     "one_phase_for_all_reduce": ("HALF", "How many phases"),
     "in_GiB": ("NOT_IN_BYTES_PER_SECOND", "7 % more"),
     "scatter_without_its_share": ("ALGBW", "each rank has to send"),
-    "share_for_broadcast": ("ANOTHER_VALUE", "compute the result in your head"),
+    "share_for_broadcast": ("ALL_OF_S_IS_SENT", "it passes everything on"),
+    "share_for_hypercube": ("ALL_OF_S_IS_SENT", "its own part out already"),
+    "share_of_a_pair_for_sendrecv": ("ANOTHER_VALUE", "compute the result in your head"),
     "accepts_any_name": ("UNKNOWN_ACCEPTED", "raise a ValueError"),
     "divides_by_zero_with_one_rank": ("RAISED", "line that the message names"),
     "knows_only_all_reduce": ("RAISED", "line that the message names"),
@@ -60,6 +62,18 @@ def scatter_without_its_share(collective, num_bytes, seconds, world_size):
 def share_for_broadcast(collective, num_bytes, seconds, world_size):
     if collective in ("broadcast", "reduce"):
         return num_bytes / seconds * (world_size - 1) / world_size
+    return num_bytes / seconds * factor(collective, world_size)
+
+
+def share_for_hypercube(collective, num_bytes, seconds, world_size):
+    if collective == "hypercube":
+        return num_bytes / seconds * (world_size - 1) / world_size
+    return num_bytes / seconds * factor(collective, world_size)
+
+
+def share_of_a_pair_for_sendrecv(collective, num_bytes, seconds, world_size):
+    if collective == "sendrecv":
+        return num_bytes / seconds * 2 / 3
     return num_bytes / seconds * factor(collective, world_size)
 
 

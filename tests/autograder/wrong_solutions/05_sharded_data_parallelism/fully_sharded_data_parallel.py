@@ -7,6 +7,7 @@ FAILS_AS = {
     "keeps_weights_for_backward": ("KEPT_FOR_BACKWARD", "Let pack return something small"),
     "never_frees": ("NOT_FREED_IN_FORWARD", "drop every reference"),
     "never_frees_in_backward": ("NOT_FREED_IN_BACKWARD", "free the parameter"),
+    "uses_it_again_in_the_next_step": ("WRONG_AFTER_THE_FIRST_STEP", "after its last use"),
     "piles_up_gradients": ("NOT_FREED_IN_BACKWARD", "do not accumulate"),
     "keeps_the_last_gathered": ("LEFT_OVER_AFTER_THE_STEP", "Drop handles"),
     "sums": ("SUMMED", "ReduceOp.AVG"),
@@ -36,7 +37,7 @@ FAILS_AS = {
     "gathers_too_early": ("WHOLE_PARAMETERS_HELD", "gathered before a forward"),
     "never_frees_frozen_parameters": ("NOT_FREED_IN_BACKWARD", "of a frozen parameter"),
     "waits_in_the_end": ("NOT_FREED_IN_BACKWARD", "Wait for an earlier one first"),
-    "frees_in_backward_only": ("WRONG_GRADIENT", "Only several backwards"),
+    "frees_in_backward_only": ("WRONG_AFTER_THE_FIRST_STEP", "Only several backwards"),
     "shards_empty_parameters": ("SMALL_PARAMETER_SHARDED", "An empty one"),
     "forgets_second_names": ("NAMES", "Only tied parameters"),
     "casts_integers": ("RAISED", "Read the line"),
@@ -96,6 +97,11 @@ class never_frees_in_backward(RightShards):
     def finish_gradient_synchronization(self):
         super().finish_gradient_synchronization()
         self.regathered.clear()
+
+
+class uses_it_again_in_the_next_step(RightShards):
+    def arrived(self, shard, gradient):
+        self.add(shard, self.reduce(shard, gradient).to(shard.dtype))
 
 
 class piles_up_gradients(RightShards):

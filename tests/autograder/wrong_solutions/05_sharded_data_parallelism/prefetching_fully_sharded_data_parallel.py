@@ -7,7 +7,7 @@ FAILS_AS = {
     "waits_at_once": ("PREFETCH_WAITED_FOR", "Wait when the parameter is read"),
     "prefetches_everything": ("NOT_FREED_IN_FORWARD or NOT_FREED_IN_BACKWARD", "ayer"),
     "keeps_every_weight": ("KEPT_FOR_BACKWARD", "Let pack return something small"),
-    "keeps_what_came_in_vain": ("WRONG_GRADIENT", "Only several backwards"),
+    "keeps_what_came_in_vain": ("WRONG_AFTER_THE_FIRST_STEP", "Only several backwards"),
     "sums": ("SUMMED", "ReduceOp.AVG"),
 }
 

@@ -17,6 +17,7 @@ FAILS_AS = {
     "sums": ("SUMMED", "ReduceOp.AVG"),
     "all_reduces": ("ALL_REDUCED", "reduce-scatter"),
     "replaces_gradients": ("WRONG_GRADIENT", "left over"),
+    "keeps_what_a_parent_reads": ("WRONG_AFTER_THE_FIRST_STEP", "belongs to a child"),
     "prefixes_the_state": ("NAMES_OF_THE_STATE", "without a prefix"),
     "state_of_shards": ("NOT_THE_WHOLE_STATE", "gathers every shard"),
 }
@@ -121,6 +122,12 @@ class all_reduces(RightModule):
 class replaces_gradients(RightModule):
     def add(self, shard, mean):
         shard.grad = mean
+
+
+class keeps_what_a_parent_reads(RightModule):
+    def after_forward(self, child, args, output):
+        for shard in child.parameters(recurse=False):
+            self.held.pop(shard, None)
 
 
 class prefixes_the_state(RightModule):
