@@ -100,3 +100,9 @@ def settings(world_sizes: Sequence[int], seed: int) -> Iterator[Setting]:
     largest = max(world_sizes)
     if largest >= 3:
         yield Setting(largest, tuple(range(1, largest)), draws.split())
+
+
+def settings_of(world_size: int, world_sizes: Sequence[int], seed: int) -> Iterator[Setting]:
+    """Yield the setting of this world size, if it is one of those that are asked for."""
+    if world_size in world_sizes:
+        yield Setting(world_size, None, Draws(seed))

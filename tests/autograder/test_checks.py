@@ -64,6 +64,13 @@ class Part:
         return self.limits(self.few, operation)
 
 
+MEASURED_ON_FOUR_RANKS = (
+    "sharded_gradients",
+    "sharded_module",
+    "fully_sharded_data_parallel",
+    "prefetching_fully_sharded_data_parallel",
+)
+
 PARTS = {
     "hello": Part(
         "00_hello",
@@ -184,7 +191,11 @@ PARTS = {
             "prefetching_fully_sharded_data_parallel": "PrefetchingFullyShardedDataParallel",
         },
         more={"": {"world_sizes": (8,)}},
-        few={"": {"world_sizes": (2,)}, "training_bytes": {"world_sizes": (2, 7)}},
+        few={
+            "": {"world_sizes": (2,)},
+            "training_bytes": {"world_sizes": (2, 7)},
+            **dict.fromkeys(MEASURED_ON_FOUR_RANKS, {"world_sizes": (2, 4)}),
+        },
         for_groups={"world_sizes": (3,)},
     ),
     "tensor_parallelism": Part(

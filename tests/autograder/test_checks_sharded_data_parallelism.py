@@ -9,6 +9,7 @@ import fourranks
 from autograder import check
 from autograder.inside.runs import RunFailed
 from autograder.kit import judge
+from autograder.kit.settings import settings_of
 from autograder.topics.sharded_data_parallelism import held_memory
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
@@ -59,7 +60,7 @@ def test_weights_that_are_kept_for_backward_are_told_from_layers_that_are_not_fr
         "never_frees": "right, but layers are not freed in forward",
     }.items():
         wrong = shelf.wrong_solutions(TOPIC, "fully_sharded_data_parallel")[name]
-        text = str(failure_of("fully_sharded_data_parallel", wrong, **FEW))
+        text = str(failure_of("fully_sharded_data_parallel", wrong, world_sizes=(2, 4)))
         assert f"FullyShardedDataParallel: {headline}" in text
         assert "of 294,912 bytes" in text
 
@@ -168,8 +169,10 @@ def test_what_linux_counts_is_judged_only_where_somebody_asks_it():
         def run(self, inputs, **options):
             raise RunFailed("raised", "it was run")
 
+    (setting,) = settings_of(2, [2], seed=0)
+
     def problems():
-        results, _ = judge._run(Handle(), held_memory.gradients(seed=0))
+        results, _ = judge._run(Handle(), held_memory.gradients(setting))
         return [shelf.name_of(result.problem.mistake) for result in results]
 
     assert problems() == []

@@ -44,11 +44,11 @@ TESTS = {
     "copy_to_ranks": "check.copy_to_ranks(copy_to_ranks, world_sizes=(2,))",
     "average_gradients": "check.average_gradients(average_gradients, world_sizes=(2,))",
     "fit_alpha_beta": "check.fit_alpha_beta(fit_alpha_beta)",
-    # Whose memory is measured in worlds of 2 or 4, whatever the others' size.
-    "ShardedOptimizer": "check.sharded_optimizer(ShardedOptimizer, world_sizes=(1,))",
-    "ShardedGradients": "check.sharded_gradients(ShardedGradients, world_sizes=(1,))",
+    # Whose memory is measured in worlds of 2 or 4.
+    "ShardedOptimizer": "check.sharded_optimizer(ShardedOptimizer, world_sizes=(4,))",
+    "ShardedGradients": "check.sharded_gradients(ShardedGradients, world_sizes=(2, 4))",
     "FullyShardedDataParallel": "check.fully_sharded_data_parallel("
-    "FullyShardedDataParallel, world_sizes=(1,))",
+    "FullyShardedDataParallel, world_sizes=(2, 4))",
 }
 HONEST = ("honest_before", "honest_after")
 

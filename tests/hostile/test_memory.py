@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from autograder.inside.drivers import held_memory as drivers
 from autograder.kit.student import Function
 from tests.autograder import shelf
 from tests.hostile.conftest import HONEST
@@ -37,15 +38,21 @@ HOLD_TOO_MUCH = {
 
 
 def from_shelf(answer: str, name: str, way: str) -> str:
-    """A solution of the shelf as an answer, which has the meter forged before it holds anything."""
+    """A solution of the shelf as an answer, which has the meter forged before it holds anything.
+
+    An optimizer does so only where memory is measured: with large parameters.
+    """
     helpers = "\n".join(shelf.sources(TOPIC, [CHECKS[answer]]))
     return f"""{helpers}
 {way}
 
 class {answer}({name}):
-    def __init__(self, *arguments, **options):
-        forge()
-        super().__init__(*arguments, **options)
+    def __init__(self, given, *arguments, **options):
+        if not hasattr(given, "parameters"):
+            given = list(given)
+        if hasattr(given, "parameters") or len(given) == {drivers.NUM_PARAMETERS}:
+            forge()
+        super().__init__(given, *arguments, **options)
 """
 
 

@@ -17,10 +17,9 @@ from autograder.inside.drivers.small_models import Gradients, build, contents, m
 from autograder.inside.reports import as_many
 from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
-from autograder.kit.draws import Draws
 from autograder.kit.problem import Problem, first
 from autograder.kit.received import named
-from autograder.kit.settings import WORLD_SIZES, Setting, settings
+from autograder.kit.settings import WORLD_SIZES, Setting, settings, settings_of
 from autograder.kit.stretches import Stretch, stretches
 from autograder.kit.student import Outcome
 from autograder.topics.data_parallelism import gradient_traffic as traffic
@@ -114,7 +113,8 @@ def _wrapping(
             for size in bucket_bytes[model]:
                 yield _training_trial(setting, model, size)
         yield _pause_trial(setting, _options(bucket_bytes["buffers"][0]))
-    yield _memory_trial(Setting(2, None, Draws(seed)), held)
+    for setting in settings_of(2, world_sizes, seed):
+        yield _memory_trial(setting, held)
 
 
 def _models(setting: Setting) -> list[str]:

@@ -10,7 +10,7 @@ from autograder.inside.drivers import fully_sharded as drivers
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, first
-from autograder.kit.settings import WORLD_SIZES, Setting, settings
+from autograder.kit.settings import WORLD_SIZES, Setting, settings, settings_of
 from autograder.kit.stretches import Stretch, stretches
 from autograder.kit.student import Outcome
 from autograder.topics.data_parallelism.training import Training
@@ -31,15 +31,18 @@ _BATCH = torch.ones(2, 48)
 def sharded_module(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
     """Check `ShardedModule`: training equals one process, in shards that are freed in forward."""
     yield from _training(world_sizes, seed, KINDS)
-    yield _evaluation_trial(trials.memory_setting(seed))
+    for setting in trials.memory_settings(world_sizes, seed):
+        yield _evaluation_trial(setting)
 
 
 @check("FullyShardedDataParallel", banned=BANNED)
 def fully_sharded_data_parallel(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
     """Check `FullyShardedDataParallel`: training equals one process, in shards that are freed in time."""
     yield from _training(world_sizes, seed, KINDS)
-    yield from _memory_trials(seed)
-    yield held_memory.parameters(seed)
+    for setting in trials.memory_settings(world_sizes, seed):
+        yield from _memory_trials(setting)
+    for setting in settings_of(2, world_sizes, seed):
+        yield held_memory.parameters(setting)
 
 
 @check("PrefetchingFullyShardedDataParallel", banned=BANNED)
@@ -48,8 +51,9 @@ def prefetching_fully_sharded_data_parallel(
 ) -> Cases:
     """Check `PrefetchingFullyShardedDataParallel`: one layer comes while another computes."""
     yield from _training(world_sizes, seed, [kind for kind in KINDS if kind.title in PREFETCHED])
-    yield from _memory_trials(seed)
-    yield _prefetch_trial(trials.memory_setting(seed))
+    for setting in trials.memory_settings(world_sizes, seed):
+        yield from _memory_trials(setting)
+        yield _prefetch_trial(setting)
 
 
 def _training(world_sizes: Sequence[int], seed: int, kinds: Sequence[Kind]) -> Iterator[Training]:
@@ -63,9 +67,9 @@ def _training(world_sizes: Sequence[int], seed: int, kinds: Sequence[Kind]) -> I
 # --- memory
 
 
-def _memory_trials(seed: int) -> Iterator[Training]:
+def _memory_trials(setting: Setting) -> Iterator[Training]:
     for model in ("stack", "frozen stack"):
-        yield _memory_trial(trials.memory_setting(seed), model)
+        yield _memory_trial(setting, model)
 
 
 def _memory_trial(setting: Setting, model: str) -> Training:

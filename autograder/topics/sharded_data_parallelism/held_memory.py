@@ -16,7 +16,6 @@ import torch
 from autograder.inside.drivers import held_memory as drivers
 from autograder.inside.drivers.small_models import loss
 from autograder.inside.reports import Unreadable
-from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.received import too_little
@@ -88,9 +87,8 @@ def _other(want: torch.Tensor, got: torch.Tensor, mistake: Mistake, where: str) 
 # --- the optimizer
 
 
-def optimizer(seed: int) -> Training:
-    """Make a trial of four ranks, and an optimizer whose state is many times its parameters."""
-    setting = Setting(4, None, Draws(seed))
+def optimizer(setting: Setting) -> Training:
+    """Make a trial of several ranks, and an optimizer whose state is many times its parameters."""
     gradients = setting.draws.seed("gradients")
     one = 4 * drivers.NUMEL
     whole = drivers.NUM_PARAMETERS * one
@@ -126,7 +124,7 @@ def optimizer(seed: int) -> Training:
 # --- gradients and parameters
 
 
-def gradients(seed: int) -> Training:
+def gradients(setting: Setting) -> Training:
     """Make a trial of two ranks that both hold all parameters, and half of the gradients."""
     others = 8 * drivers.LAYER_BYTES  # gradients at a time, as in the small model's case
 
@@ -140,10 +138,10 @@ def gradients(seed: int) -> Training:
             )
         )
 
-    return _one_step(seed, "gradients", rule, _HALF - drivers.LAYER_BYTES)
+    return _one_step(setting, "gradients", rule, _HALF - drivers.LAYER_BYTES)
 
 
-def parameters(seed: int) -> Training:
+def parameters(setting: Setting) -> Training:
     """Make a trial of two ranks that hold half of the parameters and gradients each, and gather half."""
 
     def rule(at: int, where: str, outcome: Outcome) -> Problem | None:
@@ -166,21 +164,20 @@ def parameters(seed: int) -> Training:
             )
         )
 
-    return _one_step(seed, "parameters", rule, 2 * _HALF)
+    return _one_step(setting, "parameters", rule, 2 * _HALF)
 
 
 def _kept(regathers: bool, not_freed: Mistake) -> Mistake:
     return not_freed if regathers else mistakes.KEPT_FOR_BACKWARD
 
 
-def _one_step(seed: int, what: str, rule: Rule, received: int) -> Training:
+def _one_step(setting: Setting, what: str, rule: Rule, received: int) -> Training:
     """Make a trial of a forward and a backward on two ranks, which begin with parameters of their own.
 
     Args:
         rule: what each rank keeps to, besides computing what one process computes.
         received: bytes that each rank needs, after all have the parameters of the first one.
     """
-    setting = Setting(2, None, Draws(seed))
     batches = setting.draws.randn((2, 2, drivers.WIDTH))
 
     @functools.cache

@@ -15,7 +15,7 @@ from autograder.inside.drivers.small_models import Gradients, build, model_bytes
 from autograder.inside.reports import as_many
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.problem import Problem, counted, first
-from autograder.kit.settings import WORLD_SIZES, Setting, settings, taking_part
+from autograder.kit.settings import WORLD_SIZES, Setting, settings, settings_of, taking_part
 from autograder.kit.stretches import Stretch, stretches
 from autograder.kit.student import Outcome
 from autograder.topics.data_parallelism import gradient_traffic
@@ -41,8 +41,10 @@ def sharded_gradients(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed
             few = setting.world_size <= 3 or number % 2 == setting.world_size % 2
             if model in ("plain", "unused") or (few and not setting.members):
                 yield _reduced_trial(setting, model)
-    yield _gradient_memory_trial(trials.memory_setting(seed))
-    yield held_memory.gradients(seed)
+    for setting in trials.memory_settings(world_sizes, seed):
+        yield _gradient_memory_trial(setting)
+    for setting in settings_of(2, world_sizes, seed):
+        yield held_memory.gradients(setting)
 
 
 def _reduced_trial(setting: Setting, model: str) -> Training:

@@ -30,7 +30,7 @@ from autograder.kit.values import close, difference, is_number, kind_of
 from autograder.topics.data_parallelism.training import Training
 from autograder.topics.sharded_data_parallelism import held_memory, mistakes, shard_traffic
 from autograder.topics.sharded_data_parallelism.banned import BANNED
-from autograder.topics.sharded_data_parallelism.trials import Sharding
+from autograder.topics.sharded_data_parallelism.trials import Sharding, memory_settings
 from fourranks.trace import Call
 
 Plan = dict[str, Any]  # of `drivers.follow`, with which optimizer, and whether gradients are on owners only
@@ -155,7 +155,8 @@ def sharded_optimizer(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed
         if setting.world_size > 1:
             yield _state_trial(setting)
             yield _plan_trial(setting, "gradients on their owners", _OWNED, size=0)
-    yield held_memory.optimizer(seed)
+    for setting in memory_settings(world_sizes, seed):
+        yield held_memory.optimizer(setting)
 
 
 def _plan_trial(setting: Setting, title: str, plan: Plan, size: int = 1) -> Training:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from autograder.inside.drivers.small_models import build
-from autograder.kit.draws import Draws
-from autograder.kit.settings import Setting
+from autograder.kit.settings import Setting, settings_of
 from autograder.topics.data_parallelism.mistakes import OUT_OF_STEP
 from autograder.topics.data_parallelism.training import Training
 from autograder.topics.sharded_data_parallelism import mistakes
@@ -25,6 +25,6 @@ class Sharding(Training):
     out_of_step: ClassVar = (OUT_OF_STEP, "the same collectives in the same order")
 
 
-def memory_setting(seed: int) -> Setting:
-    """Return a setting of four ranks: an N-th and a few layers are far from all of them."""
-    return Setting(4, None, Draws(seed))
+def memory_settings(world_sizes: Sequence[int], seed: int) -> Iterator[Setting]:
+    """Yield a setting of four ranks, if those are asked for: an N-th and a few layers are far from all."""
+    yield from settings_of(4, world_sizes, seed)
