@@ -365,7 +365,7 @@ def build_stage(config: ModelConfig, mesh: Mesh) -> nn.Sequential:
         tensor,
         enter=lambda x: CopyToRanks.apply(x, mesh.tensor_group),
         leave=lambda x: ReduceFromRanks.apply(x, mesh.tensor_group),
-    ).double()
+    )
     blocks = config.blocks // pipeline
     first = 1 + mesh.pipeline_rank * blocks if mesh.pipeline_rank else 0
     last = len(model) if mesh.pipeline_rank == pipeline - 1 else 1 + (mesh.pipeline_rank + 1) * blocks

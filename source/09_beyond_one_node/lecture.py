@@ -138,7 +138,8 @@ accuracy = evaluate(model, held_out)
 # Two agents on one machine behave like two nodes, except for the cable between them. `--nnodes 1:2` allows
 # the job to run on one node as well: it is *elastic*.
 #
-# **Question.** A job with `--nnodes 1:2 --nproc-per-node 2`. A *process* of node 1 is killed. What happens to the three others?
+# **Question.** A job with `--nnodes 1:2 --nproc-per-node 2`. A *process* of node 1 is killed. What happens to the three others? Choose
+# one: "they continue", "they end", "one is replaced" or "all are started again".
 
 # %%
 after_a_process_dies = None  # your prediction, in words
@@ -159,6 +160,8 @@ with socket.socket() as probe:
     probe.bind(("127.0.0.1", 0))
     port = probe.getsockname()[1]
 
+# A container may set PYTHONUNBUFFERED; then lines of several processes would run into one another.
+WHOLE_LINES = {"PYTHONUNBUFFERED": ""}
 RENDEZVOUS = "keep_alive_interval=1,keep_alive_max_attempt=5,last_call_timeout=5"
 
 
@@ -168,6 +171,7 @@ def start_node(number, program="train.py", nodes="1:2", **variables):
     command += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"127.0.0.1:{port}", "--rdzv-id", "course"]
     command += ["--rdzv-conf", RENDEZVOUS, "--local-addr", "127.0.0.1", "--max-restarts", "5", program]
     environment = os.environ | {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
+    variables |= WHOLE_LINES
     with open(folder / f"node{number}.log", "a") as log:
         return subprocess.Popen(
             command, stdout=log, stderr=log, env=environment | variables, start_new_session=True
@@ -352,7 +356,7 @@ for step in range(8):
 
 # %%
 command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4", "hang.py"]
-recorder = os.environ | {"TORCH_FR_BUFFER_SIZE": "2000", "OMP_NUM_THREADS": "1"}
+recorder = os.environ | {"TORCH_FR_BUFFER_SIZE": "2000", "OMP_NUM_THREADS": "1"} | WHOLE_LINES
 done = subprocess.run(command, env=recorder, capture_output=True, text=True, timeout=150)
 print("\n".join(sorted(re.findall(r"^rank.*", done.stdout, re.MULTILINE))))
 
