@@ -289,7 +289,7 @@ check.checkpointed(checkpointed, num_layers=(2, 5), seed=2802)
 # | shares | heads and hidden units are divided over the tensor group by `share`; embedding, norms and head are replicated there |
 # | loss | `mean_loss(scores, targets)` of the lectures; the loss of a step is its mean over the whole batch, before the step |
 # | the step | parameter −= learning_rate · gradient. It is plain SGD for a reason: Adam divides a gradient by its own size, and would hide a gradient that is twice too large |
-# | returns | the loss of the whole batch as a Python float, **on every rank** |
+# | returns | the loss of the whole batch as a Python float, not rounded to float32 on its way, **on every rank** |
 #
 # **Budget**, for each rank:
 #
