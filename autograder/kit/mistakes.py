@@ -40,7 +40,7 @@ NOT_IMPLEMENTED = mistake("""not implemented yet
     Replace `raise NotImplementedError` by your code. A good first step is to get the smallest case right,
     with 1 rank and no communication, and then the next.""")
 RAISED = patterned("""an exception
-    Read the message, look at the line that the message names, if there is one, and try the function on its
+    Read the line that the message names, or the message alone if it names none, and try the function on its
     own with fourranks.run(...).""")
 NO_SUCH_RANK = patterned("""a rank that does not exist
     The code computes a partner that does not exist: ranks are counted from 0, in the group that the code is
