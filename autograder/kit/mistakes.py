@@ -40,7 +40,8 @@ NOT_IMPLEMENTED = mistake("""not implemented yet
     Replace `raise NotImplementedError` by your code. A good first step is to get the smallest case right,
     with 1 rank and no communication, and then the next.""")
 RAISED = patterned("""an exception
-    Read the line that the message names, and try the function on its own with fourranks.run(...).""")
+    Read the line that the message names, or the message alone if it names none, and try the function on its
+    own with fourranks.run(...).""")
 NO_SUCH_RANK = patterned("""a rank that does not exist
     The code computes a partner that does not exist: ranks are counted from 0, in the group that the code is
     given. In a tree, some ranks have none in the last round: ask whether there is one before you send or

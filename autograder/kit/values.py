@@ -50,6 +50,15 @@ def number(tensor: torch.Tensor, at: int) -> str:
     return f"{tensor.flatten()[at].item():,.10g}"
 
 
+def apart(want: float, got: float) -> tuple[str, str]:
+    """Return two numbers in as few digits as show that they differ."""
+    for digits in (6, 9, 12, 17):
+        texts = f"{want:.{digits}g}", f"{got:.{digits}g}"
+        if texts[0] != texts[1]:
+            break
+    return texts
+
+
 def kind_of(value: object) -> str:
     """Say what something is, as in "a float32 tensor of shape (2, 3)"."""
     if isinstance(value, torch.Tensor):

@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping
 from numbers import Real
 
-_ADVICE = "Write a number without a unit, such as 40."
+_ADVICE = "Write a number without a unit, such as 40 or 0.4."
 _LONGEST = 40  # characters of an answer that a message repeats
 
 

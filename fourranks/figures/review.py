@@ -37,8 +37,10 @@ def review() -> Figure | None:
 def in_sentences(where: str, made: Sequence[Guess]) -> str:
     """Say how many of some predictions were right, and how good the numbers among them were, a line each."""
     right = sum(guess.is_right for guess in made)
-    told = [f"{where} you made {_count(len(made), 'prediction')}, of which {right} {_were(right)} right."]
     ratios = [guess.ratio for guess in made if guess.ratio is not None]
+    exact = " (a number is right within 2 percent)" if ratios else ""
+    count = f"{_count(len(made), 'prediction')}, of which {right} {_were(right)} right{exact}"
+    told = [f"{where} you made {count}."]
     if ratios:
         close = sum(0.5 <= ratio <= 2 for ratio in ratios)
         typical = median(_factor(ratio) for ratio in ratios)

@@ -107,9 +107,9 @@ class Debriefing:
         who = "all" if incident.ranks == RANKS else ", ".join(map(str, sorted(incident.ranks)))
         return [
             ("Points", f"{points.total} of {Points.MOST}, after {_minutes(self.seconds)}"),
-            (_mark(points.ranks) + " Ranks", who),
-            (_mark(points.line) + " Place", where),
-            (_mark(points.cause) + " Cause", incident.cause.value),
+            _judged(points.ranks, "Ranks", who),
+            _judged(points.line, "Place", where),
+            _judged(points.cause, "Cause", incident.cause.value),
             ("How it can be seen", incident.seen),
             ("What would have caught it", incident.prevented),
         ]
@@ -121,8 +121,9 @@ def _as_html(text: str) -> str:
     return "".join(f"<code>{part}</code>" if place % 2 else part for place, part in enumerate(parts))
 
 
-def _mark(points: int) -> str:
-    return "✓" if points else "✕"
+def _judged(points: int, part: str, truth: str) -> tuple[str, str]:
+    """Return a part of the answer with its mark, and what is true of it."""
+    return (f"✓ {part}", truth) if points else (f"✕ {part}", f"the right answer is {truth}")
 
 
 def _minutes(seconds: float) -> str:

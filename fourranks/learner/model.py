@@ -160,9 +160,9 @@ def share(
     enter: Callable[[Tensor], Tensor] = unchanged,
     leave: Callable[[Tensor], Tensor] = unchanged,
 ) -> nn.Sequential:
-    """Return a rank's share of a model: in each block some heads and hidden units, and all of the rest."""
+    """Return a rank's share of a model, in its dtype: some heads and hidden units a block; the rest whole."""
     blocks = (TransformerBlock(config, ranks, enter, leave) for _ in range(config.blocks))
-    shared = nn.Sequential(Embedding(config), *blocks, Head(config))
+    shared = nn.Sequential(Embedding(config), *blocks, Head(config)).to(next(model.parameters()).dtype)
     state = {
         name: weight if (dimension := _dimension(name)) is None else weight.chunk(ranks, dimension)[rank]
         for name, weight in model.state_dict().items()

@@ -286,7 +286,7 @@ check.checkpointed(checkpointed, num_layers=(2, 5), seed=2802)
 # | shares | heads and hidden units are divided over the tensor group by `share`; embedding, norms and head are replicated there |
 # | loss | `mean_loss(scores, targets)` of the lectures; the loss of a step is its mean over the whole batch, before the step |
 # | the step | parameter −= learning_rate · gradient. It is plain SGD for a reason: Adam divides a gradient by its own size, and would hide a gradient that is twice too large |
-# | returns | the loss of the whole batch as a Python float, **on every rank** |
+# | returns | the loss of the whole batch as a Python float, not rounded to float32 on its way, **on every rank** |
 #
 # **Budget**, for each rank:
 #
@@ -362,7 +362,7 @@ def build_stage(config: ModelConfig, mesh: Mesh) -> nn.Sequential:
         tensor,
         enter=lambda x: CopyToRanks.apply(x, mesh.tensor_group),
         leave=lambda x: ReduceFromRanks.apply(x, mesh.tensor_group),
-    ).double()
+    )
     blocks = config.blocks // pipeline
     first = 1 + mesh.pipeline_rank * blocks if mesh.pipeline_rank else 0
     last = len(model) if mesh.pipeline_rank == pipeline - 1 else 1 + (mesh.pipeline_rank + 1) * blocks

@@ -379,8 +379,10 @@ print(
 # parameters, 1,536 sequences a step, on 1,024 H100s in nodes of eight. Every mesh has the same number of
 # GPUs, but different shares of memory and time.
 #
-# **Question.** Tensor parallelism 8, and the pipeline from 1 to 32 stages. Which part of the *memory*
-# shrinks fastest with the number of stages? And which part of the *time* begins at zero and grows?
+# **Question.** Tensor parallelism 8, and the pipeline from 1 to 32 stages. Memory has four parts: weights,
+# gradients, state and activations. Which two shrink fastest with the number of stages (write them as
+# "weights and state")? Time has four parts, too: computing, bubble, messages of tensor and pipeline, data.
+# Which of them begins at zero and grows?
 
 # %%
 shrinks, grows = None, None  # your predictions
@@ -486,6 +488,9 @@ Player(overview, [(f"tensor {t}", budget(t)) for t in (1, 2, 4, 8)], whole="all 
 # rest. In the exercise you write such a program.
 #
 # **Question.** A node of four H100s, Llama 3 8B, 16 sequences of 8,192 tokens. Which plan is the fastest: data × pipeline × tensor, and which ZeRO?
+# Write it as "data 4, pipeline 1, tensor 1, ZeRO-3". In the table that follows, a plan such as d1 t2 p2 c1 e1 has the sizes of five axes:
+# data, tensor, pipeline, context (section 9) and experts (section 10). If c is 2, context parallelism takes the remaining factor of 2. v
+# is the number of chunks a rank.
 
 # %%
 four_gpus = None  # your prediction, in words
@@ -649,7 +654,7 @@ else:
 # A softmax can be computed in pieces: each block gives, for every query, the largest score, the sum of
 # exponentials, and the weighted values; a block with a larger score rescales the results of earlier blocks.
 #
-# **Question.** Four ranks, 4 × 64 tokens. How many bytes of keys and values does a rank hold at most, compared with gathering them all? And how far is the result from one process?
+# **Question.** Four ranks, 4 × 64 tokens. What share of all keys and values does a rank hold at most? And how far is the result from one process?
 
 # %%
 holds, is_off_by = None, None  # your predictions: a share, and a number

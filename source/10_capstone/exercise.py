@@ -198,7 +198,7 @@ def share_rows(cluster: Cluster, rows: int) -> list[int]:
 
 
 # %% [markdown]
-# The check tells the cost, and where the time goes.
+# The check tells the cost and, for each level that you do not reach yet, where the time goes.
 
 # %% nbgrader={"grade": true, "grade_id": "strategy_check", "locked": true, "points": 80, "schema_version": 3, "solution": false, "task": false}
 check.strategy(Strategy)

@@ -46,6 +46,11 @@ class TestWhatIsTold:
         assert "3 calls: dist.all_reduce in line" in text
         assert "960 bytes on the wire instead of 640" in text
 
+    def test_of_memory_in_another_order_which_a_single_rank_never_mixes_up(self):
+        wrong = shelf.wrong_solutions(TOPIC, "reduce_from_ranks")["needs_contiguous_memory"]
+        told = str(failure_of("reduce_from_ranks", wrong, world_sizes=(1, 2, 3)))
+        assert "Only tensors that are not contiguous go wrong" in told
+
     def test_of_sizes_that_do_not_divide(self):
         text = self.text("column_parallel_linear", "accepts_any_width")
         assert "4 cannot be shared by 3 ranks" in text

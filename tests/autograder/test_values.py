@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from autograder.kit.values import difference_beyond, is_number, kind_of
+from autograder.kit.values import apart, difference_beyond, is_number, kind_of
 
 
 @pytest.mark.parametrize(
@@ -18,6 +18,11 @@ from autograder.kit.values import difference_beyond, is_number, kind_of
 )
 def test_a_value_is_called_by_its_kind(value, called):
     assert kind_of(value) == called
+
+
+def test_numbers_are_shown_in_as_many_digits_as_tell_them_apart():
+    assert apart(0.25, 4) == ("0.25", "4")
+    assert apart(3.66230012345, 3.66230012) == ("3.66230012345", "3.66230012")
 
 
 def test_the_element_that_is_shown_differs_by_more_than_the_tolerance():

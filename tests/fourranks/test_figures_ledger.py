@@ -121,7 +121,7 @@ def test_the_review_tells_in_words_how_good_the_predictions_were(capsys):
         predicted(answer, about=about, was=truth)
     figure = review()
     assert capsys.readouterr().out == (
-        "In this lecture you made 4 predictions, of which 1 was right.\n"
+        "In this lecture you made 4 predictions, of which 1 was right (a number is right within 2 percent).\n"
         "2 of 3 numbers were within a factor of 2; the median miss was a factor of 1.5.\n"
         "On average they were too high by a factor of 1.7.\n"
     )

@@ -201,7 +201,7 @@ def test_the_debriefing_explains_and_its_line_to_share_does_not():
     incident = BY_NAME["Hang at step 37"]
     told = on_call(incident, 125).answer(2, 1, "c")
     shown = told._repr_mimebundle_()
-    for text in ("✓ Ranks", "✕ Place", "✓ Cause", incident.prevented, "after 2:05"):
+    for text in ("✓ Ranks", "✕ Place: the right answer is line", "✓ Cause", incident.prevented, "after 2:05"):
         assert text in shown["text/plain"]
     assert told.share == "Four Ranks incidents · Hang at step 37 · 7/12 in 2:05 🟩⬛🟩⬛"
 

@@ -67,6 +67,12 @@ def test_a_share_has_its_part_of_each_block_and_all_of_the_rest(model):
     assert shapes["1.norm_1.weight"] == ((16,), (16,))
 
 
+def test_a_share_of_a_model_in_float64_is_in_float64_and_computes_the_same(inputs):
+    model = transformer(SMALL).double()
+    assert {weight.dtype for weight in share(model, SMALL, rank=1, ranks=2).parameters()} == {torch.float64}
+    torch.testing.assert_close(share(model, SMALL, 0, 1)(inputs), model(inputs), rtol=0, atol=0)
+
+
 def test_joined_shares_are_the_whole_model(model):
     state = joined([share(model, SMALL, rank, 2).state_dict() for rank in range(2)])
     assert all(torch.equal(state[name], weight) for name, weight in model.state_dict().items())

@@ -10,7 +10,7 @@ from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem, counted
-from autograder.kit.values import is_number, kind_of
+from autograder.kit.values import apart, is_number, kind_of
 from autograder.topics.pipeline_parallelism import mistakes
 from autograder.topics.pipeline_parallelism import reference_schedules as reference
 from autograder.topics.pipeline_parallelism.banned import BANNED
@@ -104,7 +104,7 @@ def _wrong_bubble(answer: Answer, want: float, wrong: dict[Mistake, float]) -> P
     if abs(value - want) <= EXACT:
         return None
     made = (each for each, mistaken in wrong.items() if abs(value - mistaken) <= EXACT * (1 + abs(mistaken)))
-    return Problem(next(made, mistakes.WRONG_BUBBLE), expected, f"{value:.6g}")
+    return Problem(next(made, mistakes.WRONG_BUBBLE), *apart(want, value))
 
 
 def _stuck_trials() -> Iterator[Trial]:

@@ -27,7 +27,7 @@ from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.settings import WORLD_SIZES, Setting
 from autograder.kit.student import Outcome
-from autograder.kit.values import close, kind_of, number
+from autograder.kit.values import apart, close, kind_of, number
 from autograder.topics.collectives.budget import unwaited
 from autograder.topics.pipeline_parallelism import mistakes, traffic
 from autograder.topics.pipeline_parallelism import reference_schedules as reference
@@ -195,10 +195,9 @@ class _Run:
             return None
         if got != got:
             return Problem(mistakes.DATA_OF_ANOTHER_STAGE, expected, "nan")
-        last = stage == len(self.ranks) - 1
-        return Problem(
-            mistakes.WRONG_MEAN_LOSS if last else mistakes.LOSS_NOT_PASSED_BACK, expected, f"{got:.6g}"
-        )
+        kind = mistakes.LOSS_NOT_PASSED_BACK if stage < len(self.ranks) - 1 else mistakes.WRONG_MEAN_LOSS
+        want, told = apart(self.loss, got)
+        return Problem(kind, f"{where}: {want} returned", told)
 
     def _gradients(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         wanted = self.gradients[stage]

@@ -48,8 +48,9 @@ TOO_MANY_IN_FLIGHT = mistake("""too many microbatches in flight
     The warm-up of a stage has as many forwards as there are later stages; after that each forward is
     followed by a backward. Every additional forward keeps activations in memory unnecessarily.""")
 TOO_FEW_IN_FLIGHT = mistake("""too few microbatches in flight
-    A backward that is done too early leaves the later stages without work. Count from the last stage: it
-    needs no warm-up, and each earlier stage needs one more forward.""")
+    A backward that is done too early leaves the later stages without work. Count the warm-up from the last
+    stage: under 1F1B it has none, and each earlier stage has one forward more; with v chunks on a rank it has
+    (v − 1) · p, and each earlier rank has two more.""")
 ANOTHER_ORDER_OF_STEPS = mistake("""a wrong order
     Write down the steps of two stages for three microbatches, and compare with the drawing.""")
 UNEVEN_ROUNDS_ACCEPTED = mistake("""a number of microbatches that leaves a round unfilled
@@ -96,7 +97,8 @@ NOT_NEXT_DOOR = mistake("""a message past the neighbours
 NO_LOSS = mistake("""no loss is returned
     Every rank returns the mean loss as a Python float: `.item()` makes one of a tensor.""")
 WRONG_MEAN_LOSS = mistake("""a wrong loss
-    The mean over all samples is the sum of the microbatches' losses, each times its share of the samples.""")
+    The mean over all samples is the sum of the microbatches' losses, each times its share of the samples.
+    If only the last digits differ, the loss was rounded on its way: torch.tensor([loss]) is float32.""")
 LOSS_NOT_PASSED_BACK = patterned("""the loss of the last stage does not get to the others
     Only the last stage can compute it. Send it from stage to stage after the last gradient: receive it
     from the next stage, and send it to the previous one.""")
@@ -160,7 +162,8 @@ COMPUTED_TWICE = mistake("""right, but multiplied more than once
     Forward, backward and backward_weight take one matrix multiplication each for a microbatch:
     nn.Linear's backward, cut into two.""")
 INPUTS_KEPT = mistake("""right, but inputs stay in memory
-    Free the tensors of a microbatch once its backward_weight() is done.""")
+    Free the tensors of a microbatch once its backward_weight() is done, and compute under torch.no_grad():
+    otherwise weight.grad has a graph, which keeps them.""")
 NOTHING_LEFT_TO_DO = mistake("""one call too many is accepted
     When no microbatch is pending, backward_weight() must raise a RuntimeError.""")
 

@@ -89,7 +89,8 @@ ANOTHER_OUTPUT = patterned("""a wrong output
     Compare the layers one by one with those of the whole module, on 2 ranks, from the first on.""")
 GRADIENT_OF_ONE_PART = patterned("""each rank has a part of a gradient
     The gradients of the ranks would be right if they were added up: in forward, every rank uses this
-    tensor for its own part of the work. copy_to_ranks adds them up in backward.""")
+    tensor for its own part of the work. copy_to_ranks adds them up in backward. Where a rank uses only a
+    slice of the tensor, scatter_to_ranks cuts it, and puts the slices' gradients together.""")
 NO_GRADIENT_OF_A_PART = mistake("""a gradient is missing
     It is None: backward never got there. Which step has no backward, or is made by some ranks only?
     Tensors that torch.distributed fills have no history.""")
@@ -101,7 +102,7 @@ WRONG_PART_OF_A_GRADIENT = patterned("""a wrong gradient
     up before they are used further, replicated gradients must not be.""")
 WRONG_CROSS_ENTROPY = patterned("""a wrong loss
     The loss of a token is log Σ exp(logit) − the target's logit. Which rank has the target's, at which
-    place of its shard, and what do the other ranks add?""")
+    place of its shard, and what do the other ranks add? Do all ranks subtract the same largest logit?""")
 CROSS_ENTROPY_NOT_FINITE = patterned("""a loss that is not finite
     exp of a large logit is infinite. Subtract the largest logit of the token, over all ranks: with a
     different one on every rank the sums would not fit together, and a shard may have only -inf.""")
@@ -123,16 +124,19 @@ def _trait(name: str) -> Rule:
     return lambda case: name in getattr(case, "traits", ())
 
 
+_STRIDED = (
+    "Only tensors that are not contiguous go wrong: a collective reads memory in its order, so give it "
+    "contiguous() ones, and for those that it fills do not take the strides of others."
+)
+
 PATTERNS: tuple[Pattern[Any], ...] = (
     smaller_group(
         "every call, and ask for size and position by dist.get_world_size(group) and dist.get_rank(group)."
     ),
     single_rank("Only a single rank goes wrong: it has every part, and no other rank to talk to."),
-    Pattern(
-        _trait("strided"),
-        "Only tensors that are not contiguous go wrong: a collective reads memory in its order, so give it "
-        "contiguous() ones, and for those that it fills do not take the strides of others.",
-    ),
+    Pattern(_trait("strided"), _STRIDED),
+    # A single rank's collective may have nothing to mix up.
+    Pattern(lambda case: _trait("strided")(case) and case.world_size > 1, _STRIDED),
     Pattern(
         _trait("other dim"),
         "Only another dimension than the last goes wrong: use dim for cutting and for putting together.",

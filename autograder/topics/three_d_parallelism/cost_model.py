@@ -16,7 +16,7 @@ from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
-from autograder.kit.values import is_number
+from autograder.kit.values import apart, is_number
 from autograder.on_paper import Cluster, Model, Plan
 from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism import reference_costs as reference
@@ -150,7 +150,8 @@ def _estimated(model: Model, cluster: Cluster, plan: Plan, answer: Answer) -> Pr
             for mistake, kinds in USUAL.items()
             if any(_alike(got, getattr(kind(model, cluster, plan).estimate(), part)) for kind in kinds)
         )
-        return Problem(next(made, otherwise), f"{part}: {wanted:.6g}", f"{got:.6g}")
+        expected, told = apart(wanted, got)
+        return Problem(next(made, otherwise), f"{part}: {expected}", told)
     return None
 
 

@@ -26,7 +26,7 @@ from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import taking_part
 from autograder.kit.student import Outcome
-from autograder.kit.values import kind_of
+from autograder.kit.values import apart, kind_of
 from autograder.three_d import ModelConfig, whole_model
 from autograder.topics.collectives.budget import unwaited
 from autograder.topics.three_d_parallelism import mistakes
@@ -148,7 +148,8 @@ class _Run:
                 return Problem(mistakes.NO_STEP_LOSS, f"{expected}, a float", kind_of(got))
             if not _near(got, want):
                 kind = self._first_mistake(rank, got) if step == 0 else self._mistake(seen.losses, step)
-                return Problem(kind, expected, f"{got:.8g}")
+                told, found = apart(want, got)
+                return Problem(kind, f"{where}, step {step + 1}: {told}", found)
         return None
 
     def _first_mistake(self, rank: int, got: float) -> Mistake:

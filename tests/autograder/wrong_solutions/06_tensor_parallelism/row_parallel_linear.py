@@ -6,7 +6,7 @@ FAILS_AS = {
     "forgets_the_sum": ("PARTIAL_OUTPUT", "Where are the partial sums added up"),
     "sums_the_gradient_too": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
     "cuts_the_bias": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
-    "cuts_its_input_plainly": ("GRADIENT_OF_ONE_PART", "added up"),
+    "cuts_its_input_plainly": ("GRADIENT_OF_ONE_PART", "scatter_to_ranks cuts it"),
     "copies_its_parts": ("WRONG_PART_OF_A_GRADIENT", "The output is right"),
     "keeps_the_state_dict": ("WHOLE_WEIGHT_HELD", "do not keep the state dict"),
     "transposes_the_whole": ("WHOLE_WEIGHT_MADE", "transpose"),
