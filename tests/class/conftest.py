@@ -63,7 +63,7 @@ def _answers(right: dict[str, str]) -> dict[str, dict[str, str]]:
         "warning": instead("exchange", "\n    received =", f"{WARN}    received ="),
         "naive": some | {"ring_all_reduce": NAIVE, "exchange_explained": right["exchange_explained"]},
         "odd": instead("broadcast", "while reach < world_size", "while reach < world_size // 2 * 2"),
-        "stuck": instead("exchange", "dist.isend", "dist.send"),
+        "stuck": instead("exchange", "both = ", "dist.send(tensor, peer)\n    both = "),
         "raising": instead("gather", "gather_list[root]", "gather_list[len(gather_list)]"),
         "dying": instead("reduce", "    return", "    import os; os._exit(3)"),
         "endless": some | {"all_to_all": ENDLESS},
