@@ -28,7 +28,7 @@ from fourranks import zygote_process
 from fourranks.errors import StartError
 from fourranks.trace import Call
 
-IDLE = 0.2  # seconds without a request: whoever waits for this process asks at once
+IDLE = 0.2  # seconds without a request: a process that waits for this one asks at once
 MAX_SOURCE = 2_000_000  # characters of cells that messages may show: of all cells, with room to spare
 _CELL = "<ipython-input"  # how the names of cells begin
 MAX_CALLS = 100_000  # of all ranks in one run; the smallest messages of the largest case are a tenth of it
