@@ -33,7 +33,7 @@ class DefaultGroup:
         self._settings = settings
         connection_owner.expect(settings.location)
         self._before = rescue.tcp_connections()
-        self._store: TCPStore | None = None  # this rank's connection to the store, until it is cut
+        self._store: TCPStore | None = None  # this rank's connection to the store
         if listener is not None:
             self._server = self._store = TCPStore(
                 settings.store_host,
@@ -100,7 +100,7 @@ class DefaultGroup:
 
         Gloo's destructor waits for calls that may never end, and else 10 ms for each connection.
         """
-        self._cut(self._half_made)
+        rescue.cut(self._half_made)
         self._half_made.clear()
         groups = list(distributed_c10d._world.pg_map)
         patches.leave_in_defaults(dist.group.WORLD)
@@ -125,12 +125,13 @@ class DefaultGroup:
         One connection serves all groups: torch asks the name server about each that it opens, and that may
         take seconds.
         """
-        if self._store is None:
+        store = self._store
+        if store is None or not _is_alive(store):  # it may have been cut, at either end
             store = TCPStore(self._settings.store_host, self._settings.store_port, is_master=False)
             connection_owner.require_own(self._to_store())
             self._store = store
-        self._store.set_timeout(DEFAULT_TIMEOUT)  # readers may have set another
-        return PrefixStore(prefix, self._store)
+        store.set_timeout(DEFAULT_TIMEOUT)  # readers may have set another
+        return PrefixStore(prefix, store)
 
     def cut(self, everything: bool) -> None:
         """Make every operation that waits on a group or its store fail now. Runs in a helper thread.
@@ -149,14 +150,18 @@ class DefaultGroup:
             distributed_c10d._abort_process_group()  # in the order in which NCCL does not block
         waits.give_up()
         connections = self._to_store().union(*(group.connections() for group in groups))
-        self._cut(rescue.tcp_connections() - self._before if everything else connections)
+        rescue.cut(rescue.tcp_connections() - self._before if everything else connections)
         for group in groups if everything and self._settings.backend == "gloo" else ():
             Helper(target=gloo.fail_calls, args=[group.inner]).start()
 
-    def _cut(self, connections: set[rescue.Connection]) -> None:
-        if connections & self._to_store():
-            self._store = None
-        rescue.cut(connections)
-
     def _to_store(self) -> set[rescue.Connection]:
         return {c for c in rescue.tcp_connections() if c.peer_port == self._settings.store_port}
+
+
+def _is_alive(store: TCPStore) -> bool:
+    """Tell whether the server of a store still answers on its connection."""
+    try:
+        store.check(["any key"])
+        return True
+    except RuntimeError:
+        return False

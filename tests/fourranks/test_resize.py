@@ -125,3 +125,13 @@ def test_a_stopped_world_cannot_be_resized(group):
     group.stop()
     with pytest.raises(FourRanksError, match="stopped"):
         group.resize(3)
+
+
+def test_ranks_in_reserve_come_back_after_rank_0_has_cut_all_its_connections(group):
+    group.resize(4)
+    group.execute("kept = 10 * rank")
+    group.resize(2)
+    group.execute("from fourranks.rank import rescue; rescue.cut(rescue.tcp_connections())", ranks=[0])
+    group.resize(4)
+    group.execute(SUM)
+    assert group.pull("total.item(), kept") == [(4.0, 10 * rank) for rank in range(4)]
