@@ -22,7 +22,8 @@ class Connection(NamedTuple):
     peer_port: int
 
 
-# What descriptors were seen to be, with their inodes: each new group asks, and a socket stays what it is.
+# By descriptor: the inode of the socket, and the connection if it is one. Each new group looks at all
+# descriptors, and a socket with the same inode need not be opened a second time.
 _seen: dict[int, tuple[int, Connection | None]] = {}
 
 
@@ -70,15 +71,18 @@ def _connection(descriptor: int) -> Connection | None:
         if not stat.S_ISSOCK(status.st_mode):
             return None
         inode, connection = _seen.get(descriptor, (-1, None))
-        if inode == status.st_ino:
-            return connection
-        with socket.socket(fileno=os.dup(descriptor)) as candidate:
-            # A name server is asked by UDP.
-            if candidate.family in (socket.AF_INET, socket.AF_INET6) and candidate.type == socket.SOCK_STREAM:
-                connection = Connection(descriptor, status.st_ino, candidate.getpeername()[1])
-            else:
-                connection = None
-        _seen[descriptor] = status.st_ino, connection
+        if inode != status.st_ino:
+            connection = _open(descriptor, status.st_ino)
+            _seen[descriptor] = status.st_ino, connection
         return connection
-    except OSError:  # closed, or not connected
+    except OSError:  # it is closed, or not connected
         return None
+
+
+def _open(descriptor: int, inode: int) -> Connection | None:
+    with socket.socket(fileno=os.dup(descriptor)) as candidate:
+        if candidate.family not in (socket.AF_INET, socket.AF_INET6):
+            return None
+        if candidate.type != socket.SOCK_STREAM:  # a name server is asked by UDP
+            return None
+        return Connection(descriptor, inode, candidate.getpeername()[1])
