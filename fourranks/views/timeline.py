@@ -69,9 +69,9 @@ def timeline(trace: Trace, title: str = "", computing: str = "") -> Figure:
     if trace.clock_uncertainty:
         _write_uncertainty(axes, trace.clock_uncertainty)
     waits = [f"rank {rank.rank} waits {rank.bubble:.0%} of the time" for rank in ranks if rank.spans]
-    length = f"{scale.length:.0f}" if scale.length >= 100 else f"{scale.length:.3g}"
-    lasted = f"{length} {units.time_unit(scale.length * scale.unit)[1]}"
-    figure.alt = in_words(title, [lasted, f"bubble {bubble(ranks):.0%}", *waits])
+    figure.alt = in_words(
+        title, [units.time(scale.length * scale.unit), f"bubble {bubble(ranks):.0%}", *waits]
+    )
     return figure
 
 
