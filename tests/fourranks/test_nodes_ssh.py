@@ -33,7 +33,7 @@ def test_ranks_on_two_machines_that_ssh_reaches_communicate(network):
         assert group.pull("__import__('os').environ['MASTER_ADDR']") == [network.addresses[0]] * 2
         for node in network.nodes:
             network.kill(node)  # sshd with its sessions, too
-        with pytest.raises(fourranks.FourRanksError, match=f"lost with the node {'|'.join(network.nodes)}"):
+        with pytest.raises(fourranks.FourRanksError, match=f"lost with the node ({'|'.join(network.nodes)})"):
             group.execute("pass")
 
 
