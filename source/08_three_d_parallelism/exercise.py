@@ -613,6 +613,8 @@ check.estimate_step(estimate_step, cases=60, seed=2807)
 # - Go through every possible plan: all sizes of the axes, all numbers of microbatches that divide, with and
 #   without recompute. For 1,024 GPUs there are some thousands.
 # - If none fits, raise a `ValueError` with the GB that a GPU has and the least that any plan needs.
+# - On 7 GPUs there may be no plan at all, because nothing divides. Then raise a `ValueError` with the number of
+#   GPUs.
 
 
 # %% nbgrader={"grade": false, "grade_id": "best_plan", "locked": false, "schema_version": 3, "solution": true, "task": false}
@@ -620,9 +622,13 @@ def best_plan(model: Model, cluster: Cluster) -> Plan:
     """Return the plan that fits and is predicted to be the fastest."""
     ### BEGIN SOLUTION
     estimates = {plan: estimate_step(model, cluster, plan) for plan in all_plans(model, cluster)}
+    if not estimates:
+        raise ValueError(
+            f"the model's layers, heads and sequences do not divide over {cluster.num_gpus} GPUs"
+        )
     fitting = [plan for plan, estimate in estimates.items() if estimate.memory <= cluster.memory]
     if not fitting:
-        least = min((estimate.memory for estimate in estimates.values()), default=float("inf"))
+        least = min(estimate.memory for estimate in estimates.values())
         raise ValueError(
             f"no plan fits: a GPU has {cluster.memory / 1e9:.1f} GB, and every plan takes at least "
             f"{least / 1e9:.1f} GB. Take more GPUs, or a smaller model"

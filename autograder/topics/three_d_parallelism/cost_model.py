@@ -59,7 +59,7 @@ def estimate_step(code: Code, cases: int = 12, seed: int = 0) -> Cases:
 
 @check(banned=BANNED)
 def best_plan(code: Code, cases: int = 6, seed: int = 0) -> Cases:
-    """Check `best_plan`: the plan that it finds fits, and none that fits is faster."""
+    """Check `best_plan`: its plan fits, none that fits is faster, and it says if there is none."""
     draw = random.Random(seed)
     for _ in range(cases):
         model, cluster = _drawn(draw)
@@ -69,6 +69,7 @@ def best_plan(code: Code, cases: int = 6, seed: int = 0) -> Cases:
     cluster = dataclasses.replace(cluster, num_gpus=1024, gpus_per_node=8, memory=80e9)
     yield _search_trial(GPT3, cluster)
     yield _unfit_trial(GPT3, dataclasses.replace(cluster, num_gpus=8))
+    yield _no_plan_trial(GPT3, dataclasses.replace(cluster, num_gpus=7))
 
 
 def _drawn(draw: random.Random) -> tuple[Model, Cluster]:
@@ -232,6 +233,18 @@ def _unfit_trial(model: Model, cluster: Cluster) -> Trial:
         return Problem(mistakes.UNFIT_WITHOUT_NUMBERS, expected, answer.refused or "one without a text")
 
     return _trial("no plan fits", drivers.choose, verify, 0, model, cluster)
+
+
+def _no_plan_trial(model: Model, cluster: Cluster) -> Trial:
+    def verify(answer: Answer) -> Problem | None:
+        expected = f"a ValueError that names {cluster.num_gpus} GPUs"
+        if answer.refused is None:
+            return Problem(mistakes.IMPOSSIBLE_PLAN, expected, f"a {answer.type}")
+        if str(cluster.num_gpus) in answer.refused:
+            return None
+        return Problem(mistakes.REFUSED_WITHOUT_GPUS, expected, answer.refused or "one without a text")
+
+    return _trial(f"no plan for {cluster.num_gpus} GPUs", drivers.choose, verify, 0, model, cluster)
 
 
 def _in_gb(nbytes: float) -> set[str]:

@@ -169,6 +169,9 @@ UNFIT_ACCEPTED = mistake("""a plan where none fits
     If no plan fits into a GPU's memory, raise a ValueError.""")
 UNFIT_WITHOUT_NUMBERS = mistake("""a refusal that does not say how much is missing
     Name the bytes that a GPU has, and the least that a plan takes, in GB.""")
+REFUSED_WITHOUT_GPUS = mistake("""a refusal that does not name the GPUs
+    Nothing divides, so there is no plan whose memory could be compared. Raise a ValueError that names the
+    number of GPUs.""")
 
 # ring_attention
 UNEVEN_RING = patterned("""the ranks of the ring do not do the same

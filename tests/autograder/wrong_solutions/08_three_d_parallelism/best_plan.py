@@ -13,6 +13,7 @@ FAILS_AS = {
     "powers_of_two": ("SLOWER_PLAN", "each size of each axis"),
     "returns_the_smallest_if_none_fits": ("UNFIT_ACCEPTED", "raise a ValueError"),
     "refuses_without_numbers": ("UNFIT_WITHOUT_NUMBERS", "in GB"),
+    "takes_the_least_of_nothing": ("REFUSED_WITHOUT_GPUS", "number of GPUs"),
 }
 
 
@@ -90,3 +91,10 @@ def refuses_without_numbers(model, cluster):
         return fastest(model, cluster, all_plans(model, cluster))
     except ValueError:
         raise ValueError("no plan fits") from None
+
+
+def takes_the_least_of_nothing(model, cluster):
+    """Python refuses that with a ValueError of its own."""
+    plans = list(all_plans(model, cluster))
+    min(Paper(model, cluster, plan).memory for plan in plans)
+    return fastest(model, cluster, plans)

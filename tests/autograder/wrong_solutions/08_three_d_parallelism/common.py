@@ -264,6 +264,8 @@ def all_plans(model, cluster, recompute=(False, True)):
 
 def fitting(model, cluster, plans):
     found = [(plan, Paper(model, cluster, plan)) for plan in plans]
+    if not found:
+        raise ValueError(f"no plan for {cluster.num_gpus} GPUs")
     fits = [(plan, cost) for plan, cost in found if cost.memory <= cluster.memory]
     if not fits:
         least = min(cost.memory for _, cost in found)
