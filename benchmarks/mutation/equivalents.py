@@ -19,6 +19,15 @@ ATTRIBUTE_OF_THE_CLASS = "torch calls it as an attribute of the class, where it 
 ONLY_DIFFERENCES = "owners depend on how loads differ"
 WITHIN_THE_BUDGET = "the same sums, with so many under way as the budget allows"
 TO_NONE = "x.to(None) is x"
+NO_GRAPH = "a message does not look at the graph; detach() says so"
+DENSE = "Gloo adds up dense tensors of any strides; NCCL wants contiguous ones"
+CONTIGUOUS = "these are contiguous already; contiguous() says that a message has to be"
+NUMBERS_TELL = "the refusal names the two numbers, and so tells which do not fit"
+NO_OTHER_PLACE = "without a GPU there is no other place"
+ANY_ORDER = "whatever the order in which an expert gets its tokens, they are put back"
+LOSS_OF_STAGES = "dist.all_reduce(loss, group=mesh.pipeline_group)"
+LOSS_OF_PARTS = "dist.all_reduce(loss, group=mesh.data_group)"
+EXCHANGE_COUNTS = "dist.all_to_all_single(arriving, leaving, group=group)"
 LOAD_NORM = "self.norm.load_state_dict(part_of(state_dict, 'norm'))"
 RESTART = ("self._forward_order.restart()", "self._backward_order.restart()")
 FINISH = "super().finish_gradient_synchronization()"
@@ -413,6 +422,146 @@ EQUIVALENTS: dict[str, dict[Change, str]] = {
             "@staticmethod",
             "nothing",
         ): ATTRIBUTE_OF_THE_CLASS,
+    },
+    "08_three_d_parallelism": {
+        **{
+            (f"{name}.{direction}", "@staticmethod", "nothing"): ATTRIBUTE_OF_THE_CLASS
+            for name in ("CopyToRanks", "ReduceFromRanks", "PassOn", "AllToAll")
+            for direction in ("forward", "backward")
+        },
+        **_instead(
+            "checkpointed",
+            "with torch.enable_grad(), torch.random.fork_rng(devices=[]):",
+            ("fork_rng(devices=[])", "fork_rng()"),
+            reason="without a GPU there are no devices to leave out",
+        ),
+        **_instead(
+            "checkpointed",
+            "with torch.autograd.graph.saved_tensors_hooks("
+            "lambda t: computed.append(t.detach()), lambda _: None):",
+            ("t.detach()", "t"),
+            reason="what is computed again is handed over and dropped; it is never differentiated",
+        ),
+        (
+            "train_step",
+            f"{LOSS_OF_STAGES}; {LOSS_OF_PARTS}",
+            f"{LOSS_OF_PARTS}; {LOSS_OF_STAGES}",
+        ): "the sum over both axes, in either order",
+        (
+            "train_step",
+            "with torch.no_grad():",
+            "nothing",
+        ): "parameters are replaced, and no graph begins there",
+        **_instead(
+            "CopyToRanks.backward",
+            "total = gradient.clone(memory_format=torch.contiguous_format)",
+            ("memory_format=torch.contiguous_format", ""),
+            reason=DENSE,
+        ),
+        **_instead(
+            "ReduceFromRanks.forward",
+            "total = x.clone(memory_format=torch.contiguous_format)",
+            ("memory_format=torch.contiguous_format", ""),
+            reason=DENSE,
+        ),
+        ("run_microbatches", "loss += y.detach()", "loss += y"): "the loss is only read",
+        **_instead(
+            "run_microbatches",
+            "sending.append(send(y.detach(), group, at + 1))",
+            ("y.detach()", "y"),
+            reason=NO_GRAPH,
+        ),
+        ("send", "tensor = tensor.contiguous()", "tensor = tensor"): CONTIGUOUS,
+        **_instead(
+            "receive",
+            "dist.recv(tensor, group=group, group_src=stage)",
+            (", group_src=stage", ""),
+            reason="all activations come before the first gradient, so only one neighbour is sending",
+        ),
+        **_instead(
+            "refuse_what_does_not_divide",
+            "for what, number, parts in (('layers', model.num_layers, plan.pipeline), "
+            "('heads', model.num_heads, plan.tensor), "
+            "('sequences', model.batch, plan.data * plan.num_microbatches)):",
+            ("'layers'", "'layers_'"),
+            ("'heads'", "'heads_'"),
+            ("'sequences'", "'sequences_'"),
+            reason=NUMBERS_TELL,
+        ),
+        **_instead(
+            "best_plan",
+            "fitting = [plan for plan, estimate in estimates.items() if estimate.memory <= cluster.memory]",
+            ("<=", "<"),
+            reason="that memory is exactly enough, to the last bit, depends on how it was added up",
+        ),
+        **_instead(
+            "all_plans",
+            "yield Plan(data, pipeline, tensor, num_microbatches, recompute=False)",
+            (", recompute=False", ""),
+            reason="False is the default",
+        ),
+        **_instead(
+            "divisors",
+            "return [size for size in range(1, number + 1) if number % size == 0]",
+            ("number + 1", "number + 1 + 1"),
+            ("number + 1", "number + 2"),
+            reason="a number larger than it divides none",
+        ),
+        **_instead(
+            "ring_attention",
+            "places = torch.arange(q.shape[2], device=q.device)",
+            (", device=q.device", ""),
+            reason=NO_OTHER_PLACE,
+        ),
+        **_instead(
+            "ring_attention",
+            "scores = q @ block[0].transpose(-1, -2) / q.shape[-1] ** 0.5",
+            ("transpose(-1, -2)", "transpose(-2, -1)"),
+            ("transpose(-1, -2)", "transpose(-1, 2)"),
+            reason="the same two dimensions",
+        ),
+        **_instead(
+            "ring_attention",
+            "new_largest = torch.maximum(largest, scores.detach().amax(-1, keepdim=True))",
+            (
+                "largest, scores.detach().amax(-1, keepdim=True)",
+                "scores.detach().amax(-1, keepdim=True), largest",
+            ),
+            ("scores.detach()", "scores"),
+            reason="the larger of both; what is subtracted from all scores has no gradient in the end",
+        ),
+        **_instead(
+            "passed_on",
+            "arriving = torch.empty_like(tensor, memory_format=torch.contiguous_format)",
+            (", memory_format=torch.contiguous_format", ""),
+            reason=CONTIGUOUS,
+        ),
+        **_instead(
+            "passed_on",
+            "pair = [dist.P2POp(dist.isend, tensor.contiguous(), group=group, "
+            "group_peer=(rank + by) % num_ranks), dist.P2POp(dist.irecv, arriving, group=group, "
+            "group_peer=(rank - by) % num_ranks)]",
+            ("tensor.contiguous()", "tensor"),
+            reason=CONTIGUOUS,
+        ),
+        **_instead(
+            "dispatch_to_experts",
+            "order = assignment.argsort(stable=True)",
+            ("stable=True", ""),
+            ("stable=True", "stable=False"),
+            reason=ANY_ORDER,
+        ),
+        (
+            "dispatch_to_experts",
+            EXCHANGE_COUNTS,
+            f"{EXCHANGE_COUNTS}; {EXCHANGE_COUNTS}",
+        ): "the same counts again; the budget is of rows",
+        **_instead(
+            "exchanged",
+            "dist.all_to_all_single(output, rows.contiguous(), arriving, leaving, group=group)",
+            ("rows.contiguous()", "rows"),
+            reason=CONTIGUOUS,
+        ),
     },
 }
 

@@ -25,7 +25,7 @@ from autograder.topics.three_d_parallelism.banned import BANNED
 from autograder.topics.three_d_parallelism.trials import RingTrial
 
 TOLERANCE = 1e-9  # of float64: the blocks of a softmax may be added up in any order
-HEADS, TOKENS, WIDTH = 2, 3, 4  # tokens of one rank
+HEADS, TOKENS, WIDTH = 2, 3, 8  # tokens of one rank; the root of the width is not its half
 
 
 @check(banned=BANNED)

@@ -10,6 +10,7 @@ FAILS_AS = {
     "AveragesBlocks": ("BLOCKS_AVERAGED", "rescale"),
     "NeverRescales": ("WRONG_ATTENTION", "two ranks"),
     "DoesNotScale": ("WRONG_ATTENTION", "two ranks"),
+    "ScalesByHalfTheWidth": ("WRONG_ATTENTION", "two ranks"),
     "OverflowsWithLargeScores": ("WRONG_ATTENTION", "two ranks"),
     "GradientStaysWhereItIs": ("WRONG_RING_GRADIENT", "on the way back"),
     "GathersAll": ("WHOLE_SEQUENCE_HELD or RING_COLLECTIVE", ""),
@@ -77,6 +78,11 @@ class NeverRescales(Ring):
 class DoesNotScale(Ring):
     def scores(self, k):
         return self.q @ k.transpose(-1, -2)
+
+
+class ScalesByHalfTheWidth(Ring):
+    def scores(self, k):
+        return self.q @ k.transpose(-1, -2) / (self.q.shape[-1] * 0.5)
 
 
 class OverflowsWithLargeScores(Ring):
