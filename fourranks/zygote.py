@@ -307,7 +307,6 @@ def shared() -> Zygote:
     global _shared
     if _shared is None or not _shared.alive or _shared.owner != os.getpid():
         _shared = Zygote()
-        atexit.register(stop_shared)
     return _shared
 
 
@@ -317,6 +316,7 @@ def share(made: Zygote) -> None:
     _shared = made
 
 
+@atexit.register
 def stop_shared() -> None:
     """End this process's zygote, if it has one."""
     global _shared

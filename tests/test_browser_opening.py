@@ -12,8 +12,8 @@ from .test_browser import PANEL, Notebook, written
 
 pytestmark = pytest.mark.timeout(600)
 
-LECTURE = "lectures/01_hardware_hierarchy/lecture.ipynb"
-BUILT = [LECTURE, "exercises/02_collectives/exercise.ipynb", "solutions/02_collectives/exercise.ipynb"]
+LECTURE = "lectures/00_hello/lecture.ipynb"
+BUILT = [LECTURE, "exercises/00_hello/exercise.ipynb", "solutions/00_hello/exercise.ipynb"]
 TAB = ".jp-mod-current.lm-TabBar-tab"
 
 

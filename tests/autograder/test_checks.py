@@ -366,7 +366,8 @@ class TestBehindWire:
     def test_a_wrong_solution_fails_for_the_same_reason(self, part, operation, mistake, process):
         notebook = process(tuple(shelf.sources(part.topic, part.behind_wire)))
         kinds, phrase = shelf.wrong_solutions(part.topic, operation)["FAILS_AS"][mistake]
-        limits = part.limits(part.few, operation)
-        verdict = failure_of(operation, notebook.function(mistake), **limits).verdict
+        function = notebook.function(mistake)
+        function.until_failure = True
+        verdict = failure_of(operation, function, **part.limits(part.few, operation)).verdict
         assert shelf.name_of(verdict.mistake) in kinds.split(" or ")
         assert phrase in verdict.hint

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections.abc import Iterator
 
 import psutil
 import pytest
 
 import fourranks
 from fourranks import zygote
+from tests.network_of_nodes import Network
+from tests.sshd import network_for_ssh
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -33,6 +36,13 @@ def group():
     """Four ranks for one test, which may do to them what it likes."""
     with fourranks.start(4, "gloo") as group:
         yield group
+
+
+@pytest.fixture(scope="module")
+def network(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Network]:
+    """Two nodes that ssh reaches, once their servers are started."""
+    with network_for_ssh(tmp_path_factory.mktemp("ssh")) as network:
+        yield network
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -22,7 +22,7 @@ import pytest
 import fourranks
 from tests.network_of_nodes import Network
 from tests.processes import run, started
-from tests.sshd import network_for_ssh, serving
+from tests.sshd import serving
 
 WHERE = """
 import json, os
@@ -54,12 +54,6 @@ except KeyboardInterrupt:
     print("interrupted")
     raise
 """
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory) -> Iterator[Network]:
-    with network_for_ssh(tmp_path_factory.mktemp("ssh")) as network:
-        yield network
 
 
 @pytest.fixture(autouse=True)

@@ -9,14 +9,7 @@ import pytest
 import fourranks
 from fourranks import StartError
 from fourranks.nodes import cluster
-from tests.network_of_nodes import Network
-from tests.sshd import network_for_ssh, serving
-
-
-@pytest.fixture(scope="module")
-def network(tmp_path_factory) -> Iterator[Network]:
-    with network_for_ssh(tmp_path_factory.mktemp("ssh")) as network:
-        yield network
+from tests.sshd import serving
 
 
 @pytest.fixture(autouse=True)

@@ -70,6 +70,7 @@ TOGETHER = """
     share_by_windows_of_terminals       0
     share_by_owners_of_files            0
     share_by_counts_of_requests         0
+    share_by_counts_of_descriptors      0
     share_beyond_the_board              0
     share_by_names_of_groups            0
     search_its_own_memory               0
