@@ -11,7 +11,6 @@ import contextlib
 import functools
 import linecache
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -24,11 +23,9 @@ from autograder.inside.meeting import Meeting
 from autograder.inside.runs import DIED, RAISED, WRONG_TYPE, RunFailed
 from autograder.inside.shipped import ShippedFunction
 from autograder.inside.witness import become_witnessed_rank
-from fourranks import zygote_process
 from fourranks.errors import StartError
 from fourranks.trace import Call
 
-IDLE = 0.2  # seconds without a request: a process that waits for this one asks at once
 MAX_SOURCE = 2_000_000  # characters of cells that messages may show: of all cells, with room to spare
 _CELL = "<ipython-input"  # how the names of cells begin
 MAX_CALLS = 100_000  # of all ranks in one run; the smallest messages of the largest case are a tenth of it
@@ -43,8 +40,6 @@ def main(descriptor: int) -> None:
         os.chdir("/")
     wire.send(connection, {"ready": True})
     with contextlib.suppress(EOFError, OSError, wire.WireError):
-        if not select.select([connection], [], [], IDLE)[0]:  # it was started ahead of time
-            zygote_process.render_a_traceback()
         terms = wire.receive(connection)
         calls = _start(terms["forbidden"], terms["witnessed"])
         wire.send(connection, {})

@@ -9,10 +9,11 @@ came to.)
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
 
@@ -28,6 +29,7 @@ MOST_DIMS = 64  # of a tensor
 _FIELDS = [field.name for field in dataclasses.fields(Call)]
 _COUNTS = ("seq", "index", "nbytes", "line")
 Test = Callable[[Any], bool]
+Kinds = dict[type, Test]  # by the types that a value can have, what else must hold for it
 
 
 def dumps(calls: Sequence[Sequence[Call]]) -> str:
@@ -63,17 +65,19 @@ def _read(text: object) -> object:
 def _calls(own: object, world_size: int) -> list[Call]:
     if type(own) is not list or not all(type(row) is list and len(row) == len(_FIELDS) for row in own):
         raise ValueError("no record of calls")
-    found: list[dict[str, Any]] = [dict(zip(_FIELDS, map(_with_tuples, row), strict=True)) for row in own]
+    found: list[dict[str, Any]] = [dict(zip(_FIELDS, _with_tuples(row), strict=True)) for row in own]
     if not all(_is_typed(fields) and _is_call(fields, world_size) for fields in found):
         raise ValueError("no record of calls")
     return [Call(**fields) for fields in found]
 
 
-def _with_tuples(value: object) -> object:
-    """Return a field of a call: tuples for JSON's lists, at most two of them in each other."""
-    if type(value) is not list:
-        return value
-    return tuple(tuple(each) if type(each) is list else each for each in value)
+def _with_tuples(row: list[object]) -> Iterator[object]:
+    """Yield the fields of a call: tuples for JSON's lists, at most two of them in each other."""
+    for value in row:
+        if type(value) is list:
+            yield tuple([tuple(each) if type(each) is list else each for each in value])
+        else:
+            yield value
 
 
 def _is_call(fields: dict[str, Any], world_size: int) -> bool:
@@ -100,36 +104,45 @@ def _are_ranks(ranks: Sequence[int], world_size: int) -> bool:
 
 
 def _is_typed(fields: dict[str, Any]) -> bool:
-    return all(test(fields[name]) for name, test in _TESTS.items())
+    return all(map(_is_one, _KINDS, fields.values()))
 
 
-def _test(hint: Any) -> Test:
-    """Return what tells whether a value has a type; one that no record has, has no values."""
+def _is_one(kinds: Kinds, value: object) -> bool:
+    """Tell whether a value is of one of these kinds."""
+    test = kinds.get(type(value))
+    return test is not None and test(value)
+
+
+def _kinds(hint: Any) -> Kinds:
+    """Return what values of a type annotation can be; one that no record has, has no values."""
     kind, inner = get_origin(hint), get_args(hint)
     if hint is Line:
         kind, inner = tuple, tuple(get_type_hints(Line).values())
     if kind in (Union, UnionType):
-        tests = [*map(_test, inner)]
-        return lambda value: any(test(value) for test in tests)
-    if kind is tuple and inner[-1] is ...:
-        each = _test(inner[0])
-        return lambda value: type(value) is tuple and all(map(each, value))
+        return {kind: test for each in inner for kind, test in _kinds(each).items()}
     if kind is tuple:
-        tests = [*map(_test, inner)]
-        return lambda value: (
-            type(value) is tuple
-            and len(value) == len(tests)
-            and all(test(part) for test, part in zip(tests, value, strict=True))
-        )
-    return _PLAIN.get(hint, lambda value: False)
+        return {tuple: _like(inner)}
+    return {hint: _PLAIN[hint]} if hint in _PLAIN else {}
+
+
+def _like(inner: Sequence[Any]) -> Test:
+    """Return what tells whether the parts of a tuple have these types, all the first one if `...` follows."""
+    if inner[-1] is ...:
+        return functools.partial(_are_all, _kinds(inner[0]))
+    kinds = [*map(_kinds, inner)]
+    return lambda parts: len(parts) == len(kinds) and all(map(_is_one, kinds, parts))
+
+
+def _are_all(kinds: Kinds, parts: tuple[object, ...]) -> bool:
+    return all(_is_one(kinds, part) for part in parts)
 
 
 _PLAIN: dict[Any, Test] = {
-    NoneType: lambda value: value is None,
-    bool: lambda value: type(value) is bool,
-    int: lambda value: type(value) is int and abs(value) < MOST_COUNT,
-    float: lambda value: type(value) is float and math.isfinite(value),
-    str: lambda value: type(value) is str and len(value) <= LONGEST,
+    NoneType: lambda value: True,
+    bool: lambda value: True,
+    int: lambda value: abs(value) < MOST_COUNT,
+    float: math.isfinite,
+    str: lambda value: len(value) <= LONGEST,
 }
 _HINTS = get_type_hints(Call)
-_TESTS = {name: _test(_HINTS[name]) for name in _FIELDS}
+_KINDS = [_kinds(_HINTS[name]) for name in _FIELDS]

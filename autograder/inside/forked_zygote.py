@@ -45,8 +45,8 @@ class ForkedZygote(zygote.Zygote):
             keep_only(theirs.fileno(), *self._inherited)
             end_with(parent)
             os.setsid()
-            # Importing the compiler would take seconds from ranks that are running elsewhere.
-            zygote_process.main(theirs.fileno(), self._become, [zygote_process.render_a_traceback])
+            # Nothing is imported ahead: that would take seconds from ranks that are running elsewhere.
+            zygote_process.main(theirs.fileno(), self._become)
         finally:
             os._exit(1)
 
