@@ -12,6 +12,7 @@ import pytest
 from nbformat import NotebookNode
 from nbgrader.api import Gradebook
 
+from autograder.grading import outputs
 from autograder.notebooks.stage import stage
 from tests import classroom
 from tests.classroom import COURSE
@@ -38,12 +39,14 @@ class Graded:
         questions: of the exercise, by name.
         scores: of each student, by question; None is for a person to decide.
         right: the one question that the student who left early answered rightly.
+        costs: what checks of the solution have cost, by which a class is ranked.
         left_behind: processes that outlived the commands.
     """
 
     questions: dict[str, Question]
     scores: dict[str, dict[str, float | None]]
     right: str
+    costs: list[float]
     left_behind: list
 
 
@@ -81,7 +84,10 @@ def graded(request: pytest.FixtureRequest, course: Path) -> Graded:
         assert done.returncode == 0, done.stdout
     with Gradebook(f"sqlite:///{course}/gradebook.db", "fourranks") as gradebook:
         scores = {student: _scores(gradebook, topic, student) for student in submissions}
-    return Graded(questions, scores, first, classroom.kill_marked(mark))
+    solved = classroom.read(course / "autograded" / "solved" / topic / "exercise.ipynb")
+    told = [outputs.cost_of(cell.outputs) for cell in solved.cells if cell.cell_type == "code"]
+    costs = [cost for cost in told if cost is not None]
+    return Graded(questions, scores, first, costs, classroom.kill_marked(mark))
 
 
 def _questions(released: NotebookNode) -> dict[str, Question]:
@@ -126,6 +132,11 @@ def test_the_solution_gets_all_points_and_its_answers_in_words_wait_for_a_person
 def test_a_right_answer_keeps_its_points_and_what_is_untouched_gets_none_without_a_person(graded):
     got = dict.fromkeys(graded.questions, 0) | {graded.right: graded.questions[graded.right].points}
     assert graded.scores["left_early"] == got
+
+
+def test_the_capstone_alone_has_a_cost_to_be_ranked_by(graded, request):
+    assert len(graded.costs) == ("10_capstone" in request.node.name)
+    assert all(0 < cost < 0.2 for cost in graded.costs)
 
 
 def test_grading_leaves_no_process_behind(graded):
