@@ -9,6 +9,7 @@ Change = tuple[str, str, str]  # function, statement, what stands there instead
 ONE_ROUND_MORE = "in the round that comes on top no position is left that would send or receive"
 FROM_THE_END = "the index is at least -N, and Python counts a negative one from the end: the modulo for free"
 SAME_MEDIAN = "the median stays the same"
+SAME_DIMENSIONS = "the same two dimensions"
 ONE_DIMENSION = "a flat tensor has one dimension, the first and the last"
 SAME_AGAIN = "all ranks get the same again; a checkpoint has no budget of messages"
 ANY_STRIDES = "Gloo copies lists of tensors with any strides; NCCL wants contiguous ones"
@@ -22,9 +23,7 @@ TO_NONE = "x.to(None) is x"
 NO_GRAPH = "a message does not look at the graph; detach() says so"
 DENSE = "Gloo adds up dense tensors of any strides; NCCL wants contiguous ones"
 CONTIGUOUS = "these are contiguous already; contiguous() says that a message has to be"
-NUMBERS_TELL = "the refusal names the two numbers, and so tells which do not fit"
 NO_OTHER_PLACE = "without a GPU there is no other place"
-ANY_ORDER = "whatever the order in which an expert gets its tokens, they are put back"
 LOSS_OF_STAGES = "dist.all_reduce(loss, group=mesh.pipeline_group)"
 LOSS_OF_PARTS = "dist.all_reduce(loss, group=mesh.data_group)"
 EXCHANGE_COUNTS = "dist.all_to_all_single(arriving, leaving, group=group)"
@@ -60,6 +59,12 @@ def _load(module: str) -> str:
 def _instead(function: str, statement: str, *changes: tuple[str, str], reason: str) -> dict[Change, str]:
     """Changes of one statement that are no fault, each as what is replaced, and by what."""
     return {(function, statement, statement.replace(*change, 1)): reason for change in changes}
+
+
+def _plain(*names: str, reason: str = ATTRIBUTE_OF_THE_CLASS) -> dict[Change, str]:
+    """Autograd functions whose methods are no static ones."""
+    directions = ("forward", "backward")
+    return {(f"{name}.{way}", "@staticmethod", "nothing"): reason for name in names for way in directions}
 
 
 # by topic the reason for each
@@ -232,7 +237,7 @@ EQUIVALENTS: dict[str, dict[Change, str]] = {
             "load_checkpoint",
             "checkpoint = torch.load(path, map_location='cpu', weights_only=True)",
             "checkpoint = torch.load(path, weights_only=True)",
-        ): "without a GPU there is no other place",
+        ): NO_OTHER_PLACE,
         (
             "load_checkpoint",
             "checkpoint = torch.load(path, map_location='cpu', weights_only=True)",
@@ -309,21 +314,10 @@ EQUIVALENTS: dict[str, dict[Change, str]] = {
             "self._in_use.pop(sharded, None); sharded.free()",
             "sharded.free(); self._in_use.pop(sharded, None)",
         ): NO_MATTER_WHICH_FIRST,
-        **{
-            (f"Gather.{direction}", "@staticmethod", "nothing"): ATTRIBUTE_OF_THE_CLASS
-            for direction in ("forward", "backward")
-        },
+        **_plain("Gather"),
     },
     "06_tensor_parallelism": {
-        **{
-            (
-                f"{name}.{direction}",
-                "@staticmethod",
-                "nothing",
-            ): "called on the class, a plain function is one"
-            for name in AUTOGRAD_FUNCTIONS
-            for direction in ("forward", "backward")
-        },
+        **_plain(*AUTOGRAD_FUNCTIONS, reason="called on the class, a plain function is one"),
         (
             "ParallelMLP.load_full",
             f"{_load('up')}; {_load('down')}",
@@ -343,7 +337,7 @@ EQUIVALENTS: dict[str, dict[Change, str]] = {
             "ParallelAttention.forward",
             "return self.out(attended.transpose(1, 2).flatten(2))",
             "return self.out(attended.transpose(2, 1).flatten(2))",
-        ): "the same two dimensions",
+        ): SAME_DIMENSIONS,
         ("put_together", "x = x.contiguous()", "x = x"): ANY_STRIDES,
         (
             "sum_of_own_part",
@@ -376,7 +370,7 @@ EQUIVALENTS: dict[str, dict[Change, str]] = {
             "Stage.forward",
             "return outputs.detach().contiguous()",
             "return outputs.contiguous()",
-        ): "a message does not look at the graph; detach() says so",
+        ): NO_GRAPH,
         (
             "Stage.backward",
             "for step in [step for step in self.sending if step == ('F', microbatch) or step[0] == 'B']:",
@@ -411,24 +405,11 @@ EQUIVALENTS: dict[str, dict[Change, str]] = {
             "Stage.pass_loss_back",
             "loss = torch.as_tensor(self.loss, dtype=torch.float64, device=device)",
             "loss = torch.as_tensor(self.loss, dtype=torch.float64)",
-        ): "without a GPU there is no other place",
-        (
-            "InputGradientOnly.forward",
-            "@staticmethod",
-            "nothing",
-        ): ATTRIBUTE_OF_THE_CLASS,
-        (
-            "InputGradientOnly.backward",
-            "@staticmethod",
-            "nothing",
-        ): ATTRIBUTE_OF_THE_CLASS,
+        ): NO_OTHER_PLACE,
+        **_plain("InputGradientOnly"),
     },
     "08_three_d_parallelism": {
-        **{
-            (f"{name}.{direction}", "@staticmethod", "nothing"): ATTRIBUTE_OF_THE_CLASS
-            for name in ("CopyToRanks", "ReduceFromRanks", "PassOn", "AllToAll")
-            for direction in ("forward", "backward")
-        },
+        **_plain("CopyToRanks", "ReduceFromRanks", "PassOn", "AllToAll"),
         **_instead(
             "checkpointed",
             "with torch.enable_grad(), torch.random.fork_rng(devices=[]):",
@@ -486,7 +467,7 @@ EQUIVALENTS: dict[str, dict[Change, str]] = {
             ("'layers'", "'layers_'"),
             ("'heads'", "'heads_'"),
             ("'sequences'", "'sequences_'"),
-            reason=NUMBERS_TELL,
+            reason="the refusal names the two numbers, and so tells which do not fit",
         ),
         **_instead(
             "best_plan",
@@ -518,7 +499,7 @@ EQUIVALENTS: dict[str, dict[Change, str]] = {
             "scores = q @ block[0].transpose(-1, -2) / q.shape[-1] ** 0.5",
             ("transpose(-1, -2)", "transpose(-2, -1)"),
             ("transpose(-1, -2)", "transpose(-1, 2)"),
-            reason="the same two dimensions",
+            reason=SAME_DIMENSIONS,
         ),
         **_instead(
             "ring_attention",
@@ -549,7 +530,7 @@ EQUIVALENTS: dict[str, dict[Change, str]] = {
             "order = assignment.argsort(stable=True)",
             ("stable=True", ""),
             ("stable=True", "stable=False"),
-            reason=ANY_ORDER,
+            reason="whatever the order in which an expert gets its tokens, they are put back",
         ),
         (
             "dispatch_to_experts",

@@ -205,7 +205,7 @@ class RankShell(InteractiveShell):
 
     def keep_error(self, error: BaseException, skip: int = 0) -> RemoteError:
         """Describe an exception that was caught outside `run`, without its first `skip` frames."""
-        if isinstance(error, ErrorWithData):  # a traceback takes long, and nobody reads it beside the data
+        if isinstance(error, ErrorWithData):  # which says it all; a traceback would take long
             self._error = _told(type(error), error, [str(error)])
             return self._error
         self.telling = True

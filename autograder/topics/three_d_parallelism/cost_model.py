@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from autograder.inside.drivers import on_paper as drivers
@@ -163,17 +163,43 @@ def _alike(got: float, want: float) -> bool:
 def _refusal_trial(model: Model, cluster: Cluster, plan: Plan) -> Trial:
     numbers = reference.indivisible(model, cluster, plan)
     assert numbers is not None
+    return _refused(
+        f"{numbers[0]} and {numbers[1]} do not fit",
+        f"a ValueError that names {numbers[0]} and {numbers[1]}",
+        [{str(number)} for number in numbers],
+        (mistakes.IMPOSSIBLE_PLAN_ACCEPTED, mistakes.REFUSED_WITHOUT_NUMBERS),
+        drivers.estimate,
+        *(model, cluster, plan),
+    )
+
+
+def _refused(
+    title: str,
+    expected: str,
+    named: Sequence[Collection[str]],
+    otherwise: tuple[Mistake, Mistake],
+    driver: Callable[..., Answer],
+    *arguments: Model | Cluster | Plan,
+) -> Trial:
+    """Make a trial of a call that has to be refused.
+
+    Args:
+        title: of the trial.
+        expected: what the student reads.
+        named: what the refusal has to name, each in one of several forms.
+        otherwise: the mistakes of a call that is accepted, and of a refusal that names too little.
+        driver: makes the call with `arguments`.
+    """
+    accepted, unclear = otherwise
 
     def verify(answer: Answer) -> Problem | None:
-        expected = f"a ValueError that names {numbers[0]} and {numbers[1]}"
         if answer.refused is None:
-            return Problem(mistakes.IMPOSSIBLE_PLAN_ACCEPTED, expected, f"a {answer.type}")
-        if all(str(number) in answer.refused for number in numbers):
+            return Problem(accepted, expected, f"a {answer.type}")
+        if all(any(form in answer.refused for form in forms) for forms in named):
             return None
-        return Problem(mistakes.REFUSED_WITHOUT_NUMBERS, expected, answer.refused or "one without a text")
+        return Problem(unclear, expected, answer.refused or "one without a text")
 
-    title = f"{numbers[0]} and {numbers[1]} do not fit"
-    return _trial(title, drivers.estimate, verify, 0, model, cluster, plan)
+    return _trial(title, driver, verify, 0, *arguments)
 
 
 def _search_trial(model: Model, cluster: Cluster) -> Trial:
@@ -222,29 +248,25 @@ def _text(plan: Plan) -> str:
 
 def _unfit_trial(model: Model, cluster: Cluster) -> Trial:
     _, least = reference.best(model, cluster)
-    numbers = _in_gb(cluster.memory), _in_gb(least)
-
-    def verify(answer: Answer) -> Problem | None:
-        expected = "a ValueError that names the memory of a GPU and the least that a plan takes, in GB"
-        if answer.refused is None:
-            return Problem(mistakes.UNFIT_ACCEPTED, expected, f"a {answer.type}")
-        if all(any(form in answer.refused for form in forms) for forms in numbers):
-            return None
-        return Problem(mistakes.UNFIT_WITHOUT_NUMBERS, expected, answer.refused or "one without a text")
-
-    return _trial("no plan fits", drivers.choose, verify, 0, model, cluster)
+    return _refused(
+        "no plan fits",
+        "a ValueError that names the memory of a GPU and the least that a plan takes, in GB",
+        [_in_gb(cluster.memory), _in_gb(least)],
+        (mistakes.UNFIT_ACCEPTED, mistakes.UNFIT_WITHOUT_NUMBERS),
+        drivers.choose,
+        *(model, cluster),
+    )
 
 
 def _no_plan_trial(model: Model, cluster: Cluster) -> Trial:
-    def verify(answer: Answer) -> Problem | None:
-        expected = f"a ValueError that names {cluster.num_gpus} GPUs"
-        if answer.refused is None:
-            return Problem(mistakes.IMPOSSIBLE_PLAN, expected, f"a {answer.type}")
-        if str(cluster.num_gpus) in answer.refused:
-            return None
-        return Problem(mistakes.REFUSED_WITHOUT_GPUS, expected, answer.refused or "one without a text")
-
-    return _trial(f"no plan for {cluster.num_gpus} GPUs", drivers.choose, verify, 0, model, cluster)
+    return _refused(
+        f"no plan for {cluster.num_gpus} GPUs",
+        f"a ValueError that names {cluster.num_gpus} GPUs",
+        [{str(cluster.num_gpus)}],
+        (mistakes.IMPOSSIBLE_PLAN, mistakes.REFUSED_WITHOUT_GPUS),
+        drivers.choose,
+        *(model, cluster),
+    )
 
 
 def _in_gb(nbytes: float) -> set[str]:
