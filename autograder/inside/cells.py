@@ -9,12 +9,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import io
+import os
 import socket
 import sys
 from typing import Any
 
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
+from IPython.paths import get_ipython_dir
 from traitlets.config import Config
 
 from autograder.inside import wire
@@ -28,6 +30,8 @@ MAX_PICTURES = 8 << 20  # bytes of a cell's pictures that are kept
 
 def serve(connection: socket.socket) -> None:
     """Answer requests until the other side is gone."""
+    # Into a profile that it makes IPython copies a file, with its mode, which a sandbox may refuse to set.
+    os.makedirs(os.path.join(get_ipython_dir(), "profile_default", "startup"), exist_ok=True)
     # Nothing of a student's is to end up in the grader's own IPython history.
     shell = _QuietShell.instance(config=Config(HistoryManager={"enabled": False}))
     with contextlib.suppress(EOFError):

@@ -163,3 +163,23 @@ def _ended(confined) -> bool:
             return True
         time.sleep(0.05)
     return False
+
+
+def test_cells_run_although_no_process_without_a_filter_has_made_a_profile_of_ipython(run):
+    code = """
+import os, socket, threading
+from autograder.inside import cells, isolation, wire
+os.chdir(os.environ["HOME"])
+isolation.keep_apart(shares_files=True)
+isolation.leave_no_traces(shares_files=True, starts_sessions=True)
+ours, theirs = socket.socketpair()
+
+def ask():
+    wire.send(ours, {"cell": "print(40 + 2)"})
+    say(wire.receive(ours)["text"])
+    ours.close()
+
+threading.Thread(target=ask).start()
+cells.serve(theirs)
+"""
+    assert run(code)[1] == "42\n"
