@@ -1,12 +1,12 @@
-"""Which messages end soon: Gloo ends one when both of its sides have been posted, whatever else happens.
+"""Which calls end soon: Gloo ends one when all of its sides have been posted, whatever else happens.
 
-A wait for such a message needs no thread of its own, and threads that take turns cost more than messages.
+A wait for such a call needs no thread of its own, and threads that take turns cost more than small calls.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ class Way(NamedTuple):
     tag: int
 
 
-# Called with whether the message is sure to end soon; if not, it may end at any time or never.
+# Called with whether the call is sure to end soon; if not, it may end at any time or never.
 Told = Callable[[bool], None]
 
 
@@ -71,3 +71,52 @@ class Pairing:
         """Do so for messages still to come, too: a receive takes them from any source."""
         self._unsure.add(group)
         self.give_up(group)
+
+
+@dataclass
+class _Collective:
+    """A collective that has not been posted on all ranks of its group, and what those that have mean by it."""
+
+    meant: Hashable
+    waiting: list[Told] = field(default_factory=list)
+
+
+class Collectives:
+    """The collectives that have been posted in a world, matched as Gloo does: by their place in a group."""
+
+    def __init__(self) -> None:
+        self._partial: dict[tuple[str, int], _Collective] = {}
+        self._posted: Counter[tuple[str, int]] = Counter()  # by group and rank
+        self._unsure: set[str] = set()  # groups with a collective that may never end, nor what follows it
+
+    def post(self, group: str, rank: int, size: int, meant: Hashable, told: Told) -> None:
+        """Note a rank's side of the next collective of its group.
+
+        Args:
+            group: key of a process group.
+            rank: its global rank.
+            size: number of ranks in the group.
+            meant: what must be equal on all ranks for the collective to end.
+            told: is called once, now or when the last side is there.
+        """
+        place = group, self._posted[group, rank]
+        self._posted[group, rank] += 1
+        if group in self._unsure:
+            told(False)
+            return
+        collective = self._partial.setdefault(place, _Collective(meant))
+        collective.waiting.append(told)
+        if collective.meant != meant:
+            self.give_up(group)
+        elif len(collective.waiting) == size:
+            for each in self._partial.pop(place).waiting:
+                each(True)
+
+    def give_up(self, group: str | None = None) -> None:
+        """Say of all collectives of a group, or of all groups, that their end is not sure; later ones too."""
+        given_up = [place for place in self._partial if group in (None, place[0])]
+        self._unsure.update(name for name, _ in given_up)
+        self._unsure.update([group] if group is not None else [])
+        for place in given_up:
+            for told in self._partial.pop(place).waiting:
+                told(False)

@@ -36,7 +36,7 @@ from autograder.inside.footprint import Footprint, MemoryWatch
 from autograder.inside.ledger import Ledger
 from autograder.inside.meeting import Meeting
 from autograder.inside.moments import GREW, Moment
-from autograder.inside.pairing import Pairing, Way
+from autograder.inside.pairing import Collectives, Pairing, Told, Way
 from autograder.inside.witnessed import Unconnected, WitnessedGroup, gloo_options
 from fourranks.protocol.messages import Channel, Settings
 from fourranks.rank import rescue
@@ -49,7 +49,7 @@ KIND = "FOUR_RANKS_KIND"  # of a rank, in its environment: one of these, or none
 SHARES_FILES = "its exercise is files"
 IS_MEASURED = "its memory is measured"
 LONGEST_NAME = 100  # characters of a moment's
-SMALL = 1 << 15  # bytes of a message that is handed over at once: a fraction of what a socket takes
+SMALL = 1 << 15  # bytes of a call that are handed over at once: a fraction of what a socket takes
 MOST_WAITS = 1000  # that the ranks may have under way at a time
 STACK = 1 << 19  # bytes of a thread that waits; at the usual 8 MiB they would take all of a sandbox
 _Answer = tuple[dict[str, Any], Sequence[torch.Tensor]]
@@ -91,6 +91,10 @@ def _bear_witness(ledger: Ledger, meeting: Meeting, settings: Settings) -> None:
     The ranks of a sandbox are of one world at a time, so no other witness waits at the meeting.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Threads of Gloo wake one another at each step of a collective. Without this, a thread that wakes takes
+    # the processor from the one that woke it, which still holds a lock that both need.
+    with contextlib.suppress(OSError):  # a container may refuse it
+        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     torch.set_num_threads(1)
     threading.stack_size(STACK)
     world = World(ledger)
@@ -121,6 +125,7 @@ class World:
     device: Any = field(default_factory=dist.ProcessGroupGloo.create_default_device)
     waits: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MOST_WAITS))
     pairing: Pairing = field(default_factory=Pairing)
+    collectives: Collectives = field(default_factory=Collectives)
 
     @functools.cached_property
     def watch(self) -> MemoryWatch:
@@ -147,7 +152,7 @@ class _Made:
         number: that the ledger has it under.
         awaited: whether the rank waits for it.
         over: whether it has ended.
-        soon: of a message, whether it is sure to end soon; None while its other side has not been posted.
+        soon: whether it is sure to end soon; None while another side has not been posted.
     """
 
     number: int
@@ -157,6 +162,11 @@ class _Made:
     awaited: bool
     over: bool = False
     soon: bool | None = None
+
+    @property
+    def is_small(self) -> bool:
+        received = sum(output.numel() * output.element_size() for output in self.outputs)
+        return max(self.call.nbytes, received) <= SMALL
 
 
 class Witness:
@@ -211,6 +221,7 @@ class Witness:
             case {"cut": True, "id": int(number)}:
                 rescue.cut(rescue.tcp_connections())
                 self._world.pairing.give_up()
+                self._world.collectives.give_up()
                 self._answer(self._new(number), {})
             case _:
                 raise frames.WireError("no request")
@@ -288,15 +299,18 @@ class Witness:
         if request["acknowledge"]:
             self._answer(number, {"issued": True})
         self._under_way[number] = made
+        told = functools.partial(self._end_soon, number, made)
         if operation.message:
-            self._post(request["group"], number, made)
+            self._post_message(request["group"], call, told)
+        elif operation.exchange:  # each two ranks agree on sizes of their own
+            self._world.collectives.give_up(request["group"])
+            told(False)
         else:
-            self._later(number, self._end, number, made)
+            what = name, call.part, call.root, call.reduce_op
+            self._world.collectives.post(request["group"], self._rank, len(group.ranks), what, told)
 
-    def _post(self, group: str, number: int, made: _Made) -> None:
-        """Find out whether a message is sure to end soon."""
-        call, pairing = made.call, self._world.pairing
-        told = functools.partial(self._end_message, number, made)
+    def _post_message(self, group: str, call: Call, told: Told) -> None:
+        pairing = self._world.pairing
         if call.peer is None:
             pairing.give_up_for_good(group)
             told(False)
@@ -305,15 +319,15 @@ class Witness:
         else:
             pairing.post(Way(group, call.peer, self._rank, call.tag), False, told)
 
-    def _end_message(self, number: int, made: _Made, soon: bool) -> None:
-        """Note what is known of a message's end."""
+    def _end_soon(self, number: int, made: _Made, soon: bool) -> None:
+        """Note what is known of a call's end."""
         made.soon = soon
-        if made.awaited or made.call.op == "send":  # what has come is asked for when the rank waits for it
+        if made.awaited or made.call.op != "recv":  # what has come is asked for when the rank waits for it
             self._finish(number, made)
 
     def _finish(self, number: int, made: _Made) -> None:
-        """Wait for a message and hand it over: at once, where that takes no time."""
-        if made.soon and made.call.nbytes <= SMALL and self._room.poll(0):
+        """Wait for a call and hand over what comes of it: at once, where that takes no time."""
+        if made.soon and made.is_small and self._room.poll(0):
             self._try(number, self._end, number, made)
         else:
             self._later(number, self._end, number, made)
@@ -327,6 +341,8 @@ class Witness:
             made.awaited, is_over = True, made.over
         if is_over and made.call.op == "send":
             self._note_end(number, made)
+        elif is_over and made.is_small and self._room.poll(0):
+            self._try(number, self._hand_over, number, made)
         elif is_over:
             self._later(number, self._hand_over, number, made)
         elif made.soon is not None and made.call.op == "recv":

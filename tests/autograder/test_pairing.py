@@ -1,8 +1,8 @@
-"""Sides of messages find each other as in Gloo, and one whose end is unsure is never waited for at once."""
+"""Sides of calls find each other as in Gloo, and one whose end is unsure is never waited for at once."""
 
 import pytest
 
-from autograder.inside.pairing import Pairing, Way
+from autograder.inside.pairing import Collectives, Pairing, Way
 
 WAY = Way("default", 0, 1, 0)
 
@@ -64,3 +64,62 @@ def test_beside_a_receive_from_any_source_nothing_in_its_group_is_sure(posts):
     assert posts.told == [("send", False), ("recv", False)]
     posts.post("recv elsewhere", WAY._replace(group="another"))
     assert posts.told[2:] == [("send elsewhere", True), ("recv elsewhere", True)]
+
+
+class Posted:
+    """What each rank that has posted a collective has been told."""
+
+    def __init__(self):
+        self.collectives, self.told = Collectives(), []
+
+    def post(self, rank, what="all_reduce", group="default", size=3):
+        self.collectives.post(group, rank, size, what, lambda soon: self.told.append((what, rank, soon)))
+
+
+@pytest.fixture
+def posted():
+    return Posted()
+
+
+def test_a_collective_ends_soon_when_all_ranks_have_posted_it(posted):
+    posted.post(2)
+    posted.post(0)
+    assert posted.told == []
+    posted.post(1)
+    assert posted.told == [("all_reduce", rank, True) for rank in (2, 0, 1)]
+
+
+def test_collectives_are_matched_by_their_place_in_their_group(posted):
+    for what in ("first", "second"):
+        posted.post(0, what)
+    posted.post(1, "first")
+    posted.post(0, "elsewhere", group="another", size=2)
+    posted.post(2, "first")
+    assert posted.told == [("first", rank, True) for rank in (0, 1, 2)]
+    posted.post(1, "elsewhere", group="another", size=2)
+    assert posted.told[3:] == [("elsewhere", rank, True) for rank in (0, 1)]
+
+
+def test_where_ranks_mean_different_collectives_no_end_in_their_group_is_sure(posted):
+    posted.post(0)
+    posted.post(1, "broadcast")
+    assert posted.told == [("all_reduce", 0, False), ("broadcast", 1, False)]
+    for rank in range(3):
+        posted.post(rank, "barrier")
+    assert posted.told[2:] == [("barrier", rank, False) for rank in range(3)]
+
+
+def test_what_follows_a_collective_that_may_never_end_is_not_sure(posted):
+    posted.collectives.give_up("default")
+    for rank in range(3):
+        posted.post(rank)
+        posted.post(rank, group="another")
+    told = {(rank, soon) for _, rank, soon in posted.told}
+    assert told == {(rank, soon) for rank in range(3) for soon in (True, False)}
+
+
+def test_collectives_that_are_given_up_are_told_so_once(posted):
+    posted.post(0)
+    posted.collectives.give_up()
+    posted.post(1)
+    assert posted.told == [("all_reduce", 0, False), ("all_reduce", 1, False)]
