@@ -84,7 +84,7 @@ def follow(
 ) -> Recomputed:
     """Do the same with layers that are called in any way."""
     x = x.clone().requires_grad_(leaf)
-    torch.manual_seed(seed)
+    torch.default_generator.manual_seed(seed)
     y: object = x
     extra = []
     with torch.set_grad_enabled(recorded):
@@ -98,7 +98,7 @@ def follow(
     alive = sum(not each.expired() for layer in layers for each in layer.made)
     forwards = sum(layer.calls for layer in layers)
     random = [torch.rand(3)]
-    torch.manual_seed(seed + 1)
+    torch.default_generator.manual_seed(seed + 1)
     assert isinstance(y, torch.Tensor)
     outputs = [y.detach().clone(), *(each.detach().clone() for each in extra)]
     if y.requires_grad:

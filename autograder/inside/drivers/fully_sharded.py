@@ -14,7 +14,7 @@ from torch import nn
 from autograder.inside.drivers import Code, Group
 from autograder.inside.drivers.data_parallelism import LEARNING_RATE
 from autograder.inside.drivers.live_memory import at_rest
-from autograder.inside.drivers.small_models import build, descend, device, loss, others
+from autograder.inside.drivers.small_models import build, descend, device, loss, others, seeded
 from autograder.inside.moments import mark
 from autograder.inside.reports import Report
 from fourranks.rank.allocations import Allocations
@@ -128,8 +128,7 @@ def evaluate_parameters(
 
 def prefetch(wrapper: Code, seed: int, batch: torch.Tensor, group: Group = None) -> None:
     """Train for a few steps a model that marks when each of its layers is through."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         model = Milestones()
     wrapped = wrapper(model.to(device()), group=group)
     inputs = batch.to(device()).requires_grad_()  # else backward would not need the first layer's weight

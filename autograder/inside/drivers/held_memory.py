@@ -78,12 +78,19 @@ def follow(make: Callable[..., Any], seed: int) -> torch.Tensor:
     return torch.tensor(sums)
 
 
+class Layer(nn.Linear):
+    """A layer whose weight is filled afterwards: nn.utils.skip_init would import sympy, on each rank."""
+
+    def reset_parameters(self) -> None:
+        """Leave the weight as it is."""
+
+
 def tower(seed: int) -> nn.Sequential:
     """Make layers that are all alike, and keep the size of what goes through them."""
     generator = torch.Generator().manual_seed(seed)
     layers = nn.Sequential()
     for _ in range(NUM_LAYERS):
-        layer = nn.utils.skip_init(nn.Linear, WIDTH, WIDTH, bias=False)
+        layer = Layer(WIDTH, WIDTH, bias=False)
         nn.init.uniform_(layer.weight, -((3 / WIDTH) ** 0.5), (3 / WIDTH) ** 0.5, generator=generator)
         layers.append(layer)
     return layers

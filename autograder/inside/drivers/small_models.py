@@ -5,7 +5,8 @@ All take inputs of `WIDTH` features and give float64 outputs, so that `loss` can
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import cast
 
 import torch
@@ -203,10 +204,17 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 }
 
 
+@contextlib.contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw from this seed on the CPU; torch.manual_seed would format the stack for each kind of GPU."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        yield
+
+
 def build(model: str, seed: int) -> nn.Module:
     """Make the model of this name, with parameters and buffers drawn from this seed."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
+    with seeded(seed):
         return MODELS[model]()
 
 

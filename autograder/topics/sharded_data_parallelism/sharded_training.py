@@ -6,6 +6,7 @@ how a wrapper keeps its shards is its own business. Used by the checks of exerci
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -136,17 +137,19 @@ class _Run:
     num_ranks: int
     expected: Sequence[Expected]
 
+    @functools.cached_property
     def module(self) -> torch.nn.Module:
         """Make the module as rank 0 has it in the beginning."""
         return models.build(self.kind.model, self.seed)
 
+    @functools.cached_property
     def shards(self) -> Shards:
         itemsize = self.kind.dtype.itemsize if self.kind.dtype else None
-        return Shards(self.module(), self.kind.min_shard_numel, self.num_ranks, itemsize)
+        return Shards(self.module, self.kind.min_shard_numel, self.num_ranks, itemsize)
 
     def received(self) -> int:
         """Count the bytes of the parameters that are used and that a rank does not hold, once a step."""
-        shards, parameters = self.shards(), dict(self.module().named_parameters())
+        shards, parameters = self.shards, dict(self.module.named_parameters())
         used = [
             parameters[name]
             for step in self.expected
@@ -158,7 +161,7 @@ class _Run:
     def wrapped(self, at: int, where: str, outcome: Outcome) -> Problem | None:
         """Find what is wrong before the first step: with the whole model, or with what this rank holds."""
         found: drivers.Sharded = outcome.value
-        module, states = self.module(), as_many(found.states, self.kind.steps + 1)
+        module, states = self.module, as_many(found.states, self.kind.steps + 1)
         began = self._parts(outcome)[0].at("began")
         buffers = models.contents(module)[1]
         state = module.state_dict()
@@ -176,8 +179,8 @@ class _Run:
         return stretches(outcome, "began", self.kind.steps)
 
     def _wrong_shards(self, found: drivers.Sharded, where: str) -> Problem | None:
-        shards, held = self.shards(), found.held
-        parameters = {f"module.{name}": p for name, p in self.module().named_parameters()}
+        shards, held = self.shards, found.held
+        parameters = {f"module.{name}": p for name, p in self.module.named_parameters()}
         if set(held) != set(parameters) or not found.kept:
             others = sorted(set(held) ^ set(parameters))[:3]
             got = f"differing: {', '.join(others)}" if others else "no module in .module"
@@ -232,7 +235,7 @@ class _Run:
 
     def _still(self) -> list[str]:
         """Return the names of what training leaves alone: frozen parameters and buffers."""
-        module = self.module()
+        module = self.module
         parameters = module.named_parameters(remove_duplicate=False)
         frozen = [name for name, parameter in parameters if not parameter.requires_grad]
         return [*frozen, *models.contents(module)[1]]
@@ -248,7 +251,7 @@ class _Run:
 
     def _masters(self, dtypes: dict[str, str], where: str) -> Problem | None:
         """Find a gradient that is not in its parameter's own dtype."""
-        for name, parameter in self.module().named_parameters():
+        for name, parameter in self.module.named_parameters():
             want, dtype = str(parameter.dtype), dtypes.get(f"module.{name}")
             if dtype not in (None, want):
                 return Problem(mistakes.MASTERS_NOT_KEPT, f"{where}, module.{name}.grad: {want}", dtype)
@@ -257,7 +260,7 @@ class _Run:
     def _heavy(self, forward: Sequence[Call], backward: Sequence[Call], where: str) -> Problem | None:
         if self.num_ranks == 1 or self.kind.backwards > 1:
             return None
-        shards, both, too_much = self.shards(), [*forward, *backward], shard_traffic.too_much
+        shards, both, too_much = self.shards, [*forward, *backward], shard_traffic.too_much
         times = 3 if self.kind.model == "names" else 1  # as often as one of its parameters is used
         gathered, reduced, twice = times * shards.sharded, times * shards.trained, mistakes.GATHERED_TWICE
         reduced_twice = mistakes.GRADIENTS_REDUCED_TWICE
