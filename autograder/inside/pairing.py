@@ -75,7 +75,7 @@ class Pairing:
 
 @dataclass
 class _Collective:
-    """A collective that has not been posted on all ranks of its group, and what those that have mean by it."""
+    """A collective that not all ranks of its group have posted, and what those that have mean by it."""
 
     meant: Hashable
     waiting: list[Told] = field(default_factory=list)
