@@ -302,12 +302,8 @@ class Witness:
         told = functools.partial(self._end_soon, number, made)
         if operation.message:
             self._post_message(request["group"], call, told)
-        elif operation.exchange:  # each two ranks agree on sizes of their own
-            self._world.collectives.give_up(request["group"])
-            told(False)
         else:
-            what = name, call.part, call.root, call.reduce_op
-            self._world.collectives.post(request["group"], self._rank, len(group.ranks), what, told)
+            self._post_collective(request["group"], name, call, told)
 
     def _post_message(self, group: str, call: Call, told: Told) -> None:
         pairing = self._world.pairing
@@ -318,6 +314,18 @@ class Witness:
             pairing.post(Way(group, self._rank, call.peer, call.tag), True, told)
         else:
             pairing.post(Way(group, call.peer, self._rank, call.tag), False, told)
+
+    def _post_collective(self, group: str, name: str, call: Call, told: Told) -> None:
+        operation, collectives = METHODS[name], self._world.collectives
+        if operation.exchange:  # each two ranks agree on sizes of their own
+            collectives.give_up(group)
+            told(False)
+            return
+        waits_for_all = not operation.rooted and (call.nbytes > 0 or name == "barrier")
+        what = name, call.part, call.root, call.reduce_op
+        collectives.post(group, self._rank, len(call.ranks), what, told if waits_for_all else _ignore)
+        if not waits_for_all:  # a rank may be through before others have come to it
+            told(False)
 
     def _end_soon(self, number: int, made: _Made, soon: bool) -> None:
         """Note what is known of a call's end."""
@@ -384,3 +392,7 @@ class Witness:
         self._world.ledger.begins(self._pid, number, call)
         self._world.ledger.ends(self._pid, number, None, time.perf_counter())
         return {"source": -1}, []
+
+
+def _ignore(soon: bool) -> None:
+    """Do nothing: what was told has been waited for already."""

@@ -63,6 +63,16 @@ def messages(x):
     dist.send(x, 0)
     return [came, ops[1].tensor]
 
+def through_before_others(x):
+    rank, size, *_ = neighbours()
+    ends = [torch.empty_like(x) for _ in range(size)] if rank == 0 else None
+    if rank == 2:
+        dist.recv(x, 1)
+    dist.gather(x, ends, dst=0)  # rank 1 needs nothing of rank 2 to be through
+    if rank == 1:
+        dist.send(x + 1, 2)
+    return ends
+
 def groups(x):
     low = dist.new_group([0, 1])
     odd = dist.new_group([1, 2])
@@ -213,7 +223,7 @@ def same(one: object, other: object) -> bool:
 @pytest.mark.parametrize(
     "name",
     ["collectives", "messages", "groups", "handles", "parallel", "in_place_in_a_graph", "threads", "refused"]
-    + ["many_before_a_wait"],
+    + ["many_before_a_wait", "through_before_others"],
 )
 def test_calls_come_to_the_same_as_without_a_witness(name, student, notebook):
     with NotebookFunction(notebook[name]) as plain:
