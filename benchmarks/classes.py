@@ -188,7 +188,8 @@ def wrong_answer(topic: str, source: str, tests: Iterable[NotebookNode], draw: r
         for check in checks(test.source):  # of the same name, which classes have in capitals
             path, name = SHELF / topic / f"{check}.py", named.get(_alike(check))
             if name and path.exists():
-                text = f"{(SHELF / topic / 'common.py').read_text()}\n\n{path.read_text()}"
+                files = [SHELF / topic / "common.py", path]
+                text = "\n\n".join(file.read_text() for file in files if file.exists())
                 choices = sorted(_dictionary(path.read_text(), "FAILS_AS"))
                 return f"{text}\n\n{name} = {draw.choice(choices)}"
     return None

@@ -62,7 +62,7 @@ class Trial:
         """Install both and the course, and take the steps.
 
         Raises:
-            RuntimeError: they cannot be installed.
+            RuntimeError: they cannot be installed, or a step failed.
         """
         self._install()
         python, torch = self._output(["-c", VERSIONS]).split()
@@ -105,7 +105,10 @@ class Trial:
             raise RuntimeError("they could not be installed; pip's reason is above")
 
     def _output(self, arguments: Sequence[str]) -> str:
-        return self._start(arguments, stdout=subprocess.PIPE).stdout
+        done = self._start(arguments, stdout=subprocess.PIPE)
+        if done.returncode:
+            raise RuntimeError(f"{' '.join(arguments)} failed; the reason is above")
+        return done.stdout
 
     def _start(self, arguments: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
         scripts = os.pathsep.join([str(self._python.parent), os.environ["PATH"]])

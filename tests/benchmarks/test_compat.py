@@ -1,9 +1,12 @@
 """What `make compat` says of the pairs of Python and torch that it has tried."""
 
+import sys
+
 import pytest
 
+from benchmarks.classes import exercise
 from benchmarks.compat import graded, report
-from benchmarks.compat.trial import Pair
+from benchmarks.compat.trial import Pair, Trial
 
 GOOD = {
     "python": "3.11.7",
@@ -65,6 +68,23 @@ def test_the_page_in_docs_has_the_table_of_the_results_that_are_kept():
 def test_a_python_that_is_not_there_is_said_so():
     with pytest.raises(RuntimeError, match="python3.99 is not on this machine"):
         Pair("3.99", "2.13.0").program  # noqa: B018 (it raises)
+
+
+def test_a_step_that_ends_in_an_error_is_no_result(tmp_path):
+    python = tmp_path / "3.99-2.13.0" / "bin" / "python"
+    python.parent.mkdir(parents=True)
+    python.symlink_to(sys.executable)
+    with pytest.raises(RuntimeError, match="sys.exit\\(3\\) failed"):
+        Trial(Pair("3.99", "2.13.0"), tmp_path)._output(["-c", "import sys; sys.exit(3)"])
+
+
+@pytest.mark.parametrize("topic", graded.TOPICS)
+def test_every_exercise_has_wrong_answers(topic):
+    notebook = exercise(topic)
+    before = [cell.source for cell in notebook.cells]
+    graded._spoil(topic, notebook)
+    assert any("FAILS_AS" in cell.source for cell in notebook.cells)
+    assert before != [cell.source for cell in notebook.cells]
 
 
 def test_a_right_and_a_wrong_submission_are_graded_in_the_sandbox(program):
