@@ -25,6 +25,7 @@ _HEADER = struct.Struct("!4sQQ")  # magic, bytes of the text, bytes behind it
 _MAGIC = b"4RW1"
 _ALIGNED = 16  # bytes at a multiple of which each buffer begins
 _LARGE = 1 << 16  # bytes that are rather sent apart than copied
+_LATE = "the rest of the frame did not arrive in time"
 _MOST_DIMS = 64
 _MOST_DIGITS = 2_500  # of an int
 _DTYPES = {
@@ -116,11 +117,15 @@ def _receive_exactly(connection: socket.socket, length: int, deadline: float | N
         if deadline is not None:
             # At least a millisecond: a timeout of 0 would make the socket non-blocking.
             connection.settimeout(max(deadline - time.monotonic(), 1e-3))
-        if (count := connection.recv_into(rest, 0, socket.MSG_WAITALL)) == 0:
+        try:
+            count = connection.recv_into(rest, 0, socket.MSG_WAITALL)
+        except TimeoutError:
+            raise TimeoutError(_LATE) from None
+        if count == 0:
             raise EOFError("the other side closed the connection")
         rest = rest[count:]
         if rest and deadline is not None and time.monotonic() > deadline:
-            raise TimeoutError("the rest of the frame did not arrive in time")
+            raise TimeoutError(_LATE)
     return received
 
 

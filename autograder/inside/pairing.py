@@ -114,9 +114,9 @@ class Collectives:
 
     def give_up(self, group: str | None = None) -> None:
         """Say of all collectives of a group, or of all groups, that their end is not sure; later ones too."""
-        given_up = [place for place in self._partial if group in (None, place[0])]
-        self._unsure.update(name for name, _ in given_up)
-        self._unsure.update([group] if group is not None else [])
-        for place in given_up:
+        if group is not None:
+            self._unsure.add(group)
+        for place in [place for place in self._partial if group in (None, place[0])]:
+            self._unsure.add(place[0])
             for told in self._partial.pop(place).waiting:
                 told(False)

@@ -335,10 +335,14 @@ class Witness:
 
     def _finish(self, number: int, made: _Made) -> None:
         """Wait for a call and hand over what comes of it: at once, where that takes no time."""
-        if made.soon and made.is_small and self._room.poll(0):
-            self._try(number, self._end, number, made)
+        self._do_with(made, number, self._end, at_once=bool(made.soon))
+
+    def _do_with(self, made: _Made, number: int, work: Callable[..., _Answer], at_once: bool) -> None:
+        """Do what answers with the outputs of a call, in another thread where it may take long."""
+        if at_once and made.is_small and self._room.poll(0):
+            self._try(number, work, number, made)
         else:
-            self._later(number, self._end, number, made)
+            self._later(number, work, number, made)
 
     def _wait(self, number: int) -> None:
         """Hand over what comes of a call, now that the rank waits for it."""
@@ -349,10 +353,8 @@ class Witness:
             made.awaited, is_over = True, made.over
         if is_over and made.call.op == "send":
             self._note_end(number, made)
-        elif is_over and made.is_small and self._room.poll(0):
-            self._try(number, self._hand_over, number, made)
         elif is_over:
-            self._later(number, self._hand_over, number, made)
+            self._do_with(made, number, self._hand_over, at_once=True)
         elif made.soon is not None and made.call.op == "recv":
             self._finish(number, made)
 

@@ -131,7 +131,7 @@ def test_a_frame_that_drips_in_is_given_up_when_its_time_is_over(ends):
     sender = threading.Thread(target=drip)
     sender.start()
     try:
-        with pytest.raises(TimeoutError):
+        with pytest.raises(TimeoutError, match="did not arrive in time"):
             frames.receive(theirs, timeout=0.1)
     finally:
         given_up.set()

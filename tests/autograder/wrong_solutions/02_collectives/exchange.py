@@ -10,7 +10,7 @@ FAILS_AS = {
     "orders_by_odd_and_even": ("SOME_SEND_FIRST", "the lower rank"),
     "only_rank_0_sends_first": ("DEADLOCK", "no rank sends"),
     "overwrites_its_own": ("MODIFIED", "belongs to the caller"),
-    "receives_into_its_argument": ("MODIFIED", "belongs to the caller"),
+    "receives_into_what_it_has_sent": ("MODIFIED", "belongs to the caller"),
 }
 
 
@@ -75,8 +75,15 @@ def overwrites_its_own(tensor, peer):
     return swap(tensor.clone(), peer, tensor)
 
 
-def receives_into_its_argument(tensor, peer):
-    return swap(tensor.clone(), peer, tensor)  # to send what it receives into would be a race
+def receives_into_what_it_has_sent(tensor, peer):
+    received = torch.empty_like(tensor)
+    if dist.get_rank() < peer:
+        dist.send(tensor, peer)
+        dist.recv(tensor, peer)
+        return tensor
+    dist.recv(received, peer)
+    dist.send(tensor, peer)
+    return received
 
 
 def orders_by_odd_and_even(tensor, peer):
