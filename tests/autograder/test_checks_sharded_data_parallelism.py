@@ -62,7 +62,7 @@ def test_weights_that_are_kept_for_backward_are_told_from_layers_that_are_not_fr
         wrong = shelf.wrong_solutions(TOPIC, "fully_sharded_data_parallel")[name]
         text = str(failure_of("fully_sharded_data_parallel", wrong, world_sizes=(2, 4)))
         assert f"FullyShardedDataParallel: {headline}" in text
-        assert "of 294,912 bytes" in text
+        assert "of 147,456 bytes" in text
 
 
 class TestTheReferences:

@@ -146,7 +146,7 @@ class Stack(nn.Sequential):
     """Of many layers, all alike, and each with more parameters than a few samples have activations."""
 
     def __init__(self) -> None:
-        super().__init__(*[nn.Linear(48, 48, bias=False) for _ in range(32)])
+        super().__init__(*[nn.Linear(48, 48, bias=False) for _ in range(16)])
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:  # checks call it by this name
         return nn.Sequential.forward(self, inputs)

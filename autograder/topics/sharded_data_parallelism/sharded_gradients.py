@@ -174,7 +174,7 @@ def _gradient_memory_trial(setting: Setting) -> Training:
 
     def verify(at: int, where: str, outcome: Outcome) -> Problem | None:
         found: drivers.HeldGradients = outcome.value
-        for held, layers, when in ((found.peak, 8, "in backward"), (found.left, 2, "after it")):
+        for held, layers, when in ((found.peak, 6, "in backward"), (found.left, 2, "after it")):
             limit = share + layers * trials.LAYER_BYTES  # one gradient, three, and what else there is
             if held > limit:
                 expected = f"{where}: at most {limit:,} bytes of gradients at a time {when}"
