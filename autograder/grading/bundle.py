@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo
 
@@ -45,6 +46,7 @@ README = "docs/students.md"  # what README.md is there
 TARGETS = ("help", "install", "lab", "clean")  # of the Makefile; the others need what is not there
 NOT_OURS = {".fourranks", ".ipynb_checkpoints", "__pycache__"}  # what notebooks and Python leave behind
 RULE = re.compile(r"([\w./-]+):(?!=)")
+LINK = re.compile(r"\[([^\]]*)\]\(([^)#\s]+)[^)]*\)")
 
 
 class BundleError(Exception):
@@ -60,7 +62,11 @@ def write(course: Path, path: Path) -> None:
     """
     if problems := build.check(course):
         raise BundleError("\n".join([*problems, "", "Run `make build` first: nothing was written."]))
-    _write(path, ((f"{TOP}/{name}", content) for name, content in _contents(course)))
+    contents = dict(_contents(course))
+    for name in contents:
+        if name.endswith(".md"):
+            contents[name] = _with_links_to(contents, name, contents[name].decode()).encode()
+    _write(path, ((f"{TOP}/{name}", content) for name, content in contents.items()))
 
 
 def _write(path: Path, contents: Iterable[tuple[str, bytes]]) -> None:
@@ -103,6 +109,16 @@ def _files(course: Path, folders: Iterable[str], files: Iterable[str]) -> Iterat
                 yield path.relative_to(course).as_posix(), path.read_bytes()
     for name in files:
         yield name, (course / name).read_bytes()
+
+
+def _with_links_to(names: Container[str], page: str, text: str) -> str:
+    """Return a page whose links to files without these names are plain text."""
+
+    def kept(link: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(page), link[2]))
+        return link[0] if "://" in link[2] or target in names else link[1]
+
+    return LINK.sub(kept, text)
 
 
 def _makefile(text: str) -> str:

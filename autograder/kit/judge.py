@@ -50,7 +50,7 @@ def judge(
         code: the student's function or class.
         cases: made one by one, as they are run.
         seed: that the inputs were drawn with.
-        banned: what the exercise forbids, a list of `forbidden`. Where the code runs, it is not there.
+        banned: what the exercise forbids, a list `BANNED`. Where the code runs, it is not there.
 
     Raises:
         AssertionError: when a case fails, with the verdict as its text.

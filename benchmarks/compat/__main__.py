@@ -23,7 +23,7 @@ def main() -> int:
     parser.add_argument("pairs", nargs="*", type=_pair, help="such as 3.13:2.15.0, /usr/bin/python3:2.14.1")
     parser.add_argument("--steps", type=_steps, default=tuple(STEPS), help=f"of {','.join(STEPS)}")
     parser.add_argument("--folder", type=Path, default=Path(".venv/compat"), help="for the environments")
-    parser.add_argument("--keep", action="store_true", help="leave them there: 5 GB each with CUDA")
+    parser.add_argument("--keep", action="store_true", help="leave them there: 6 GB each with CUDA")
     options = parser.parse_args()
     pairs = options.pairs or [Pair(python, torch) for python in PYTHONS for torch in TORCHES]
     problems = []

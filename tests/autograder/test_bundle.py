@@ -106,14 +106,25 @@ def test_nothing_of_the_instructors_is_in_it(unpacked):
 
 def test_the_files_that_its_notebooks_link_to_are_in_it(unpacked):
     notebooks = [*unpacked.glob("lectures/*/*.ipynb"), *unpacked.glob("exercises/*/*.ipynb")]
-    linked = [(path, link) for path in notebooks for link in _links(path)]
+    linked = [(path, link) for path in notebooks for link in _links(_prose(path))]
     assert len(linked) > 8 * len(TOPICS)
     assert [link for path, link in linked if not (path.parent / link).exists()] == []
 
 
-def _links(notebook: Path) -> list[str]:
+def test_its_pages_link_to_what_is_in_it_and_name_everything_else(unpacked):
+    pages = list(unpacked.rglob("*.md"))
+    linked = [(path, link) for path in pages for link in _links(path.read_text())]
+    assert len(linked) > 50
+    assert [link for path, link in linked if not (path.parent / link).exists()] == []
+    assert "clusters.md" in (unpacked / "docs" / "hangs.md").read_text()
+
+
+def _prose(notebook: Path) -> str:
     cells = json.loads(notebook.read_text())["cells"]
-    prose = "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+
+
+def _links(prose: str) -> list[str]:
     return [link for link in re.findall(r"\]\(([^)#\s]+)", prose) if "://" not in link]
 
 
