@@ -33,7 +33,7 @@ from autograder.topics.sharded_data_parallelism.shard_traffic import (
     broken_rules,
     too_much,
 )
-from autograder.topics.sharded_data_parallelism.trials import Sharding
+from autograder.topics.sharded_data_parallelism.trials import GRADIENTS_AT_ONCE, Sharding
 
 SLACK = 16 << 20  # bytes that a rank may take besides what is asked of it: up to 7 MiB were seen
 TOLERANCE = 1e-3  # of sums and norms of float32
@@ -126,7 +126,7 @@ def optimizer(setting: Setting) -> Training:
 
 def gradients(setting: Setting) -> Training:
     """Make a trial of two ranks that both hold all parameters, and half of the gradients."""
-    others = 8 * drivers.LAYER_BYTES  # gradients at a time, as in the small model's case
+    others = GRADIENTS_AT_ONCE * drivers.LAYER_BYTES
 
     def rule(at: int, where: str, outcome: Outcome) -> Problem | None:
         (step,) = stretches(outcome, "began", 1)

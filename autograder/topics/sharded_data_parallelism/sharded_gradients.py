@@ -169,20 +169,23 @@ def _other_owners(module: torch.nn.Module, step: Expected, found: Found) -> Prob
 
 
 def _gradient_memory_trial(setting: Setting) -> Training:
-    share = trials.NUM_LAYERS * trials.LAYER_BYTES // setting.world_size
+    share = trials.WHOLE_BYTES // setting.world_size
     batch = torch.ones(2, 48)
 
     def verify(at: int, where: str, outcome: Outcome) -> Problem | None:
         found: drivers.HeldGradients = outcome.value
-        for held, layers, when in ((found.peak, 6, "in backward"), (found.left, 2, "after it")):
-            limit = share + layers * trials.LAYER_BYTES  # one gradient, three, and what else there is
+        for held, layers, when in (
+            (found.peak, trials.GRADIENTS_AT_ONCE, "in backward"),
+            (found.left, 2, "after it"),
+        ):
+            limit = share + layers * trials.LAYER_BYTES
             if held > limit:
                 expected = f"{where}: at most {limit:,} bytes of gradients at a time {when}"
                 return Problem(mistakes.TOO_MANY_GRADIENTS_AT_ONCE, expected, f"{held:,} bytes")
         return None
 
     return setting.trial(
-        f"memory, gradients of {trials.NUM_LAYERS * trials.LAYER_BYTES:,} bytes",
+        f"memory, gradients of {trials.WHOLE_BYTES:,} bytes",
         drivers.hold_gradients,
         lambda _, rank: (setting.model_seed(rank), batch),
         verify,

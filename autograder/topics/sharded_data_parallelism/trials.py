@@ -12,9 +12,10 @@ from autograder.topics.data_parallelism.mistakes import OUT_OF_STEP
 from autograder.topics.data_parallelism.training import Training
 from autograder.topics.sharded_data_parallelism import mistakes
 
-_weights = list(build("stack", 0).parameters())  # one of each layer
-NUM_LAYERS, LAYER_BYTES = len(_weights), _weights[0].nbytes  # of the model that memory is measured with
-WHOLE_BYTES = NUM_LAYERS * LAYER_BYTES
+_weights = list(build("stack", 0).parameters())  # one a layer, of the model that shows memory
+LAYER_BYTES = _weights[0].nbytes
+WHOLE_BYTES = len(_weights) * LAYER_BYTES
+GRADIENTS_AT_ONCE = 6  # that a rank may have besides its share: some to be reduced, some on their way
 
 
 @dataclass(frozen=True, kw_only=True)
