@@ -192,7 +192,7 @@ fourranks.world("gloo").run(try_average, average_gradients)
 # %% nbgrader={"grade": true, "grade_id": "average_gradients_check", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
 check.average_gradients(average_gradients)
 ### BEGIN HIDDEN TESTS
-check.average_gradients(average_gradients, world_sizes=(8,), seed=2402)
+check.average_gradients(average_gradients, world_sizes=(6,), seed=2402)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -352,7 +352,7 @@ trace.timeline("broadcast, forward, and a backward that overlaps with its all-re
 # %% nbgrader={"grade": true, "grade_id": "distributed_data_parallel_check", "locked": true, "points": 20, "schema_version": 3, "solution": false, "task": false}
 check.distributed_data_parallel(DistributedDataParallel)
 ### BEGIN HIDDEN TESTS
-check.distributed_data_parallel(DistributedDataParallel, world_sizes=(8,), seed=2403)
+check.distributed_data_parallel(DistributedDataParallel, world_sizes=(6,), seed=2403)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -480,7 +480,7 @@ trace.timeline("the same in buckets of 3 MiB")
 # %% nbgrader={"grade": true, "grade_id": "bucketed_check", "locked": true, "points": 20, "schema_version": 3, "solution": false, "task": false}
 check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel)
 ### BEGIN HIDDEN TESTS
-check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel, world_sizes=(8,), seed=2404)
+check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel, world_sizes=(6,), seed=2404)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -573,7 +573,7 @@ def accumulate(
 # %% nbgrader={"grade": true, "grade_id": "accumulate_check", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
 check.accumulate(accumulate)
 ### BEGIN HIDDEN TESTS
-check.accumulate(accumulate, world_sizes=(8,), seed=2405)
+check.accumulate(accumulate, world_sizes=(6,), seed=2405)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -693,7 +693,7 @@ with tempfile.TemporaryDirectory() as folder:
 # %% nbgrader={"grade": true, "grade_id": "save_checkpoint_check", "locked": true, "points": 8, "schema_version": 3, "solution": false, "task": false}
 check.save_checkpoint(save_checkpoint)
 ### BEGIN HIDDEN TESTS
-check.save_checkpoint(save_checkpoint, world_sizes=(8,), widths=(7, 16, 4), seed=2406)
+check.save_checkpoint(save_checkpoint, world_sizes=(6,), widths=(7, 16, 4), seed=2406)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -767,7 +767,7 @@ def shapes(state: dict[str, torch.Tensor]) -> dict[str, torch.Size]:
 # %% nbgrader={"grade": true, "grade_id": "load_checkpoint_check", "locked": true, "points": 6, "schema_version": 3, "solution": false, "task": false}
 check.load_checkpoint(load_checkpoint)
 ### BEGIN HIDDEN TESTS
-check.load_checkpoint(load_checkpoint, world_sizes=(8,), widths=(7, 16, 4), seed=2407)
+check.load_checkpoint(load_checkpoint, world_sizes=(6,), widths=(7, 16, 4), seed=2407)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -826,7 +826,7 @@ def local_sgd_round(
 # %% nbgrader={"grade": true, "grade_id": "local_sgd_round_check", "locked": true, "points": 5, "schema_version": 3, "solution": false, "task": false}
 check.local_sgd_round(local_sgd_round)
 ### BEGIN HIDDEN TESTS
-check.local_sgd_round(local_sgd_round, world_sizes=(8,), seed=2408)
+check.local_sgd_round(local_sgd_round, world_sizes=(6,), seed=2408)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -911,7 +911,7 @@ class TopKCompressor:
 check.top_k_compressor(TopKCompressor)
 ### BEGIN HIDDEN TESTS
 check.top_k_compressor(
-    TopKCompressor, world_sizes=(8,), ratios=(0.02, 0.5), shapes=((31,), (0, 4), (6, 7)), seed=2409
+    TopKCompressor, world_sizes=(6,), ratios=(0.02, 0.5), shapes=((31,), (0, 4), (6, 7)), seed=2409
 )
 ### END HIDDEN TESTS
 

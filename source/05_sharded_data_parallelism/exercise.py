@@ -298,7 +298,7 @@ for name, make in {
 # %% nbgrader={"grade": true, "grade_id": "sharded_optimizer_check", "locked": true, "points": 18, "schema_version": 3, "solution": false, "task": false}
 check.sharded_optimizer(ShardedOptimizer)
 ### BEGIN HIDDEN TESTS
-check.sharded_optimizer(ShardedOptimizer, world_sizes=(8,), seed=2502)
+check.sharded_optimizer(ShardedOptimizer, world_sizes=(6,), seed=2502)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -456,7 +456,7 @@ trace.timeline("broadcast, forward, backward with reduces to the owners, and the
 # %% nbgrader={"grade": true, "grade_id": "sharded_gradients_check", "locked": true, "points": 18, "schema_version": 3, "solution": false, "task": false}
 check.sharded_gradients(ShardedGradients)
 ### BEGIN HIDDEN TESTS
-check.sharded_gradients(ShardedGradients, world_sizes=(8,), seed=2503)
+check.sharded_gradients(ShardedGradients, world_sizes=(6,), seed=2503)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -658,7 +658,7 @@ for rank, (shard, gradient, whole) in enumerate(fourranks.world("gloo").run(try_
 # %% nbgrader={"grade": true, "grade_id": "sharded_parameter_check", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
 check.sharded_parameter(ShardedParameter)
 ### BEGIN HIDDEN TESTS
-check.sharded_parameter(ShardedParameter, world_sizes=(8,), seed=2505)
+check.sharded_parameter(ShardedParameter, world_sizes=(6,), seed=2505)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -845,7 +845,7 @@ class Gather(torch.autograd.Function):
 # %% nbgrader={"grade": true, "grade_id": "sharded_module_check", "locked": true, "points": 14, "schema_version": 3, "solution": false, "task": false}
 check.sharded_module(ShardedModule)
 ### BEGIN HIDDEN TESTS
-check.sharded_module(ShardedModule, world_sizes=(8,), seed=2506)
+check.sharded_module(ShardedModule, world_sizes=(6,), seed=2506)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -924,7 +924,7 @@ class FullyShardedDataParallel(ShardedModule):
 # %% nbgrader={"grade": true, "grade_id": "fully_sharded_data_parallel_check", "locked": true, "points": 14, "schema_version": 3, "solution": false, "task": false}
 check.fully_sharded_data_parallel(FullyShardedDataParallel)
 ### BEGIN HIDDEN TESTS
-check.fully_sharded_data_parallel(FullyShardedDataParallel, world_sizes=(8,), seed=2504)
+check.fully_sharded_data_parallel(FullyShardedDataParallel, world_sizes=(6,), seed=2504)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -1056,7 +1056,7 @@ trace.timeline("two steps of a model that no rank holds")
 check.prefetching_fully_sharded_data_parallel(PrefetchingFullyShardedDataParallel)
 ### BEGIN HIDDEN TESTS
 check.prefetching_fully_sharded_data_parallel(
-    PrefetchingFullyShardedDataParallel, world_sizes=(8,), seed=2507
+    PrefetchingFullyShardedDataParallel, world_sizes=(6,), seed=2507
 )
 ### END HIDDEN TESTS
 

@@ -171,7 +171,7 @@ class _CopyToRanks(torch.autograd.Function):
 # %% nbgrader={"grade": true, "grade_id": "copy_to_ranks_check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
 check.copy_to_ranks(copy_to_ranks)
 ### BEGIN HIDDEN TESTS
-check.copy_to_ranks(copy_to_ranks, world_sizes=(8,), seed=2601)
+check.copy_to_ranks(copy_to_ranks, world_sizes=(6,), seed=2601)
 ### END HIDDEN TESTS
 
 
@@ -213,7 +213,7 @@ fourranks.world("gloo").run(try_reduce, reduce_from_ranks)
 # %% nbgrader={"grade": true, "grade_id": "reduce_from_ranks_check", "locked": true, "points": 2, "schema_version": 3, "solution": false, "task": false}
 check.reduce_from_ranks(reduce_from_ranks)
 ### BEGIN HIDDEN TESTS
-check.reduce_from_ranks(reduce_from_ranks, world_sizes=(8,), seed=2602)
+check.reduce_from_ranks(reduce_from_ranks, world_sizes=(6,), seed=2602)
 ### END HIDDEN TESTS
 
 
@@ -270,7 +270,7 @@ class _GatherFromRanks(torch.autograd.Function):
 # %% nbgrader={"grade": true, "grade_id": "gather_from_ranks_check", "locked": true, "points": 6, "schema_version": 3, "solution": false, "task": false}
 check.gather_from_ranks(gather_from_ranks)
 ### BEGIN HIDDEN TESTS
-check.gather_from_ranks(gather_from_ranks, world_sizes=(8,), seed=2603)
+check.gather_from_ranks(gather_from_ranks, world_sizes=(6,), seed=2603)
 ### END HIDDEN TESTS
 
 
@@ -297,7 +297,7 @@ class _ScatterToRanks(torch.autograd.Function):
 # %% nbgrader={"grade": true, "grade_id": "scatter_to_ranks_check", "locked": true, "points": 6, "schema_version": 3, "solution": false, "task": false}
 check.scatter_to_ranks(scatter_to_ranks)
 ### BEGIN HIDDEN TESTS
-check.scatter_to_ranks(scatter_to_ranks, world_sizes=(8,), seed=2604)
+check.scatter_to_ranks(scatter_to_ranks, world_sizes=(6,), seed=2604)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -429,7 +429,7 @@ trace.timeline("four layers: gathers forward, reduce-scatters backward")
 # %% nbgrader={"grade": true, "grade_id": "all_gather_mlp_check", "locked": true, "points": 12, "schema_version": 3, "solution": false, "task": false}
 check.all_gather_mlp(AllGatherMLP)
 ### BEGIN HIDDEN TESTS
-check.all_gather_mlp(AllGatherMLP, world_sizes=(8,), seed=2605)
+check.all_gather_mlp(AllGatherMLP, world_sizes=(6,), seed=2605)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -497,7 +497,7 @@ class ColumnParallelLinear(nn.Module):
 # %% nbgrader={"grade": true, "grade_id": "column_parallel_linear_check", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
 check.column_parallel_linear(ColumnParallelLinear)
 ### BEGIN HIDDEN TESTS
-check.column_parallel_linear(ColumnParallelLinear, world_sizes=(8,), seed=2606)
+check.column_parallel_linear(ColumnParallelLinear, world_sizes=(6,), seed=2606)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -567,7 +567,7 @@ class RowParallelLinear(nn.Module):
 # %% nbgrader={"grade": true, "grade_id": "row_parallel_linear_check", "locked": true, "points": 10, "schema_version": 3, "solution": false, "task": false}
 check.row_parallel_linear(RowParallelLinear)
 ### BEGIN HIDDEN TESTS
-check.row_parallel_linear(RowParallelLinear, world_sizes=(8,), seed=2607)
+check.row_parallel_linear(RowParallelLinear, world_sizes=(6,), seed=2607)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -657,7 +657,7 @@ trace.table()
 # %% nbgrader={"grade": true, "grade_id": "parallel_mlp_check", "locked": true, "points": 8, "schema_version": 3, "solution": false, "task": false}
 check.parallel_mlp(ParallelMLP)
 ### BEGIN HIDDEN TESTS
-check.parallel_mlp(ParallelMLP, world_sizes=(8,), seed=2608)
+check.parallel_mlp(ParallelMLP, world_sizes=(6,), seed=2608)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -783,7 +783,7 @@ fourranks.world("gloo").run(try_attention, ParallelAttention)
 # %% nbgrader={"grade": true, "grade_id": "parallel_attention_check", "locked": true, "points": 13, "schema_version": 3, "solution": false, "task": false}
 check.parallel_attention(ParallelAttention)
 ### BEGIN HIDDEN TESTS
-check.parallel_attention(ParallelAttention, world_sizes=(8,), seed=2609)
+check.parallel_attention(ParallelAttention, world_sizes=(6,), seed=2609)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -852,7 +852,7 @@ def vocab_parallel_cross_entropy(
 # %% nbgrader={"grade": true, "grade_id": "vocab_parallel_cross_entropy_check", "locked": true, "points": 13, "schema_version": 3, "solution": false, "task": false}
 check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy)
 ### BEGIN HIDDEN TESTS
-check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy, world_sizes=(8,), seed=2610)
+check.vocab_parallel_cross_entropy(vocab_parallel_cross_entropy, world_sizes=(6,), seed=2610)
 ### END HIDDEN TESTS
 
 # %% [markdown]
@@ -991,7 +991,7 @@ trace.table()
 # %% nbgrader={"grade": true, "grade_id": "sequence_parallel_mlp_check", "locked": true, "points": 6, "schema_version": 3, "solution": false, "task": false}
 check.sequence_parallel_mlp(SequenceParallelMLP)
 ### BEGIN HIDDEN TESTS
-check.sequence_parallel_mlp(SequenceParallelMLP, world_sizes=(8,), seed=2611)
+check.sequence_parallel_mlp(SequenceParallelMLP, world_sizes=(6,), seed=2611)
 ### END HIDDEN TESTS
 
 # %% [markdown]

@@ -553,7 +553,7 @@ one_f_one_b.timeline("1F1B, 6 microbatches")
 # %% nbgrader={"grade": true, "grade_id": "run_pipeline_check", "locked": true, "points": 40, "schema_version": 3, "solution": false, "task": false}
 check.run_pipeline(run_pipeline)
 ### BEGIN HIDDEN TESTS
-check.run_pipeline(run_pipeline, world_sizes=(8,), seed=2705)
+check.run_pipeline(run_pipeline, world_sizes=(6,), seed=2705)
 ### END HIDDEN TESTS
 
 # %% [markdown]

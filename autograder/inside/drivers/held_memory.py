@@ -19,7 +19,7 @@ from autograder.inside.drivers.small_models import loss
 from autograder.inside.moments import settle
 from autograder.inside.reports import Report
 
-NUM_LAYERS, WIDTH = 96, 360
+NUM_LAYERS, WIDTH = 48, 512
 LAYER_BYTES = 4 * WIDTH * WIDTH
 NUM_PARAMETERS, NUMEL = 16, 1 << 15
 STEPS, STEPS_KEPT = 3, 48
