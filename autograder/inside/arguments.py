@@ -54,7 +54,7 @@ def to_plain(value: Any, sent: list[torch.Tensor], unread: frozenset[int] = froz
 
 
 def from_plain(plain: Any, sent: Sequence[torch.Tensor]) -> Any:
-    """Return the argument; a tensor of which only the form was sent holds anything.
+    """Return the argument; a tensor of which only the form was sent holds zeros.
 
     Raises:
         ValueError, TypeError, LookupError, RuntimeError: it is none.
@@ -64,7 +64,9 @@ def from_plain(plain: Any, sent: Sequence[torch.Tensor]) -> Any:
             return sent[place]
         case {"tensor": int(place), "stride": list(stride)}:
             dense = sent[place]
-            return _strided(dense.shape, stride, dense.dtype).copy_(dense)
+            strided = _strided(dense.shape, stride, dense.dtype)
+            _without_repeats(strided, stride).copy_(_without_repeats(dense, stride))
+            return strided
         case {"shape": list(shape), "stride": list(stride), "dtype": name}:
             return _strided(shape, stride, dtype_of(name))
         case {"seconds": float(seconds)}:
@@ -96,8 +98,22 @@ def _plain_tensor(value: torch.Tensor, sent: list[torch.Tensor], only_its_form: 
 
 
 def _strided(shape: Sequence[int], stride: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor with the same gaps: Gloo refuses some, which its caller is to see."""
+    """Return zeros with the same gaps: Gloo refuses some, which its caller is to see.
+
+    Not just any memory: a rank gets back what a message does not fill, and could read what others have sent.
+    """
     elements = 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True) if size)
     if elements * dtype.itemsize > DEFAULT_LIMITS.nbytes or min((*shape, *stride), default=0) < 0:
         raise ValueError("a tensor that is too large")
-    return torch.empty_strided(shape, stride, dtype=dtype)
+    return torch.empty_strided(shape, stride, dtype=dtype).zero_()
+
+
+def _without_repeats(tensor: torch.Tensor, stride: Sequence[int]) -> torch.Tensor:
+    """Return the part of a tensor in which each place in memory occurs once, if it has this stride.
+
+    What `expand` returns, and so the gradient of `sum`, repeats its elements.
+    """
+    for dimension, step in enumerate(stride):
+        if step == 0 and tensor.size(dimension) > 1:
+            tensor = tensor.narrow(dimension, 0, 1)
+    return tensor

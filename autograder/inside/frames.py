@@ -169,7 +169,10 @@ def _memory(buffer: Buffer) -> Bytes:
         return buffer
     if buffer.numel() == 0:  # its strides may be 0, which torch does not view as bytes
         return b""
-    return memoryview(buffer.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+    raw = buffer.reshape(-1).view(torch.uint8)
+    if buffer.dtype is torch.bool:  # a sum that Gloo has made of some has larger bytes
+        raw = (raw != 0).view(torch.uint8)
+    return memoryview(raw.numpy())  # type: ignore[arg-type]
 
 
 def _aligned(memory: Bytes) -> tuple[Bytes, bytes]:

@@ -50,7 +50,7 @@ SHARES_FILES = "its exercise is files"
 IS_MEASURED = "its memory is measured"
 LONGEST_NAME = 100  # characters of a moment's
 SMALL = 1 << 15  # bytes of a call that are handed over at once: a fraction of what a socket takes
-MOST_WAITS = 1000  # that the ranks may have under way at a time
+MOST_WAITS = 1000  # of each kind, that the ranks may have under way at a time
 STACK = 1 << 19  # bytes of a thread that waits; at the usual 8 MiB they would take all of a sandbox
 _Answer = tuple[dict[str, Any], Sequence[torch.Tensor]]
 
@@ -117,6 +117,8 @@ class World:
     Attributes:
         ledger: where calls are noted.
         ranks: of each group by its name, the global rank of each rank that has joined.
+        waits: for what a rank waits for.
+        ahead: for calls that no rank waits for yet, however many: they may need those that are waited for.
     """
 
     ledger: Ledger
@@ -124,6 +126,7 @@ class World:
     store: Store = field(default_factory=HashStore)
     device: Any = field(default_factory=dist.ProcessGroupGloo.create_default_device)
     waits: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MOST_WAITS))
+    ahead: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(MOST_WAITS))
     pairing: Pairing = field(default_factory=Pairing)
     collectives: Collectives = field(default_factory=Collectives)
 
@@ -217,6 +220,9 @@ class Witness:
                 self._answer(self._new(number), {})
             case {"join": str(key), "id": int(number), "rank": int(rank), "size": int(size)}:
                 timeout = timedelta(seconds=request["timeout"])
+                if timeout < dist.default_pg_timeout:  # its calls may end without their other sides
+                    self._world.pairing.give_up_for_good(key)
+                    self._world.collectives.give_up(key)
                 self._later(self._new(number), self._join, key, rank, size, timeout)
             case {"cut": True, "id": int(number)}:
                 rescue.cut(rescue.tcp_connections())
@@ -342,7 +348,8 @@ class Witness:
         if at_once and made.is_small and self._room.poll(0):
             self._try(number, work, number, made)
         else:
-            self._later(number, work, number, made)
+            pool = self._world.waits if made.awaited else self._world.ahead
+            pool.submit(self._try, number, work, number, made)
 
     def _wait(self, number: int) -> None:
         """Hand over what comes of a call, now that the rank waits for it."""

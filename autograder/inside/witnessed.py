@@ -26,6 +26,7 @@ from fourranks.rank.describe import tensors_in
 from fourranks.rank.frames import pass_over
 from fourranks.rank.methods import METHODS, Arguments, Method, read
 from fourranks.rank.process_group import RecordingProcessGroup
+from fourranks.rank.refusals import is_refused
 
 pass_over(Path(__file__).parent)
 pass_over(Path(moments.__file__))
@@ -89,21 +90,24 @@ def gloo_options(device: dist.ProcessGroupGloo.Device) -> Any:
 class Unconnected(dist.ProcessGroupGloo):
     """What torch asks for a group's kind of device and, from 2.15 on, for its rank and size, and no more."""
 
-    _options: Any  # from `gloo_options`
+    _device: dist.ProcessGroupGloo.Device
     _has_place = False  # whether it can have a rank and a size without connecting: since torch 2.15
 
     @classmethod
     def prepare(cls) -> None:
         """Open what each backend must have, while the rank still can."""
-        cls._options = gloo_options(dist.ProcessGroupGloo.create_default_device())
-        if hasattr(cls._options, "enable_reconfigure"):
-            cls._options.enable_reconfigure = cls._has_place = True  # connects when told to: never
+        cls._device = dist.ProcessGroupGloo.create_default_device()
+        cls._has_place = hasattr(gloo_options(cls._device), "enable_reconfigure")
 
     def __init__(
         self, store: Store, rank: int, size: int, timeout: timedelta, enable_reconfigure: bool = False
     ) -> None:
         place = (rank, size) if self._has_place else (0, 1)
-        super().__init__(store, *place, self._options)
+        options = gloo_options(self._device)
+        options._timeout = timeout
+        if self._has_place:
+            options.enable_reconfigure = True  # connects when told to: never
+        super().__init__(store, *place, options)
         self.timeout = timeout
 
 
@@ -151,13 +155,13 @@ class WitnessedProcessGroup:
 
 
 def _hand_over(name: str, operation: Method) -> None:
-    sends, receives = name == "send", "recv" in name
+    sends = name == "send"
 
     def method(self: WitnessedProcessGroup, *given: Any, **keywords: Any) -> Handle:
         arguments = read(operation, given, keywords)
         if arguments is None:
             raise TypeError(f"{name}(): incompatible function arguments")
-        inputs = [] if receives else tensors_in(arguments.input)
+        inputs = tensors_in(arguments.input)  # of a receive, too: a message may fill a part of it
         outputs = [] if sends else tensors_in(arguments.result)
         unread = frozenset(map(id, outputs)) - frozenset(map(id, inputs))
         sent: list[torch.Tensor] = []
@@ -166,7 +170,7 @@ def _hand_over(name: str, operation: Method) -> None:
             name,
             to_plain(given, sent, unread),
             keywords={keyword: to_plain(value, sent, unread) for keyword, value in keywords.items()},
-            acknowledge=_may_be_refused(operation, arguments),
+            acknowledge=_may_be_refused(operation, arguments, self._rank, self._size),
             waits=waits,
         )
         handle = self.witness.ask(request, sent, outputs, may_wait=not waits)
@@ -177,11 +181,14 @@ def _hand_over(name: str, operation: Method) -> None:
     setattr(WitnessedProcessGroup, name, method)
 
 
-def _may_be_refused(operation: Method, arguments: Arguments) -> bool:
-    """Tell whether the call may fail at once, and not where it is waited for, which would be as good."""
+def _may_be_refused(operation: Method, arguments: Arguments, rank: int, size: int) -> bool:
+    """Tell whether it matters that the call may fail at once, and not where it is waited for.
+
+    To other ranks a refused call was never made. A synchronous one is known by its arguments.
+    """
     if operation.message:
         return not all(tensor.is_contiguous() for tensor in tensors_in(arguments.input))
-    return not arguments.synchronous
+    return not arguments.synchronous or is_refused(operation, arguments, rank, size)
 
 
 for _name, _operation in METHODS.items():
