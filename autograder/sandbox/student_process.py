@@ -22,6 +22,7 @@ from autograder.kit.student import Function
 from autograder.sandbox import loopback
 from autograder.sandbox.launch import Launch, Launched, Unconfined, launch
 from fourranks import zygote
+from fourranks.conductor import FORM_ANEW_TIMEOUT
 from fourranks.hardware import can_host_nccl
 from fourranks.trace import Call
 
@@ -34,7 +35,7 @@ LEFT_OUT = "What this cell showed is left out: the notebook shows too much.\n"
 LONGEST = 20_000  # characters of a message, or of a name
 LONGEST_LEFT_OUT = 200  # and where the notebook shows too much
 PICTURE = "image/png"
-GRACE = 15.0  # seconds beyond a call's own timeout for starting, freeing and ending its ranks
+GRACE = FORM_ANEW_TIMEOUT + 5.0  # seconds beyond a call's own timeout to start, free and end its ranks
 GRACE_ON_GPUS = 90.0  # the same where each rank starts CUDA and NCCL
 
 _UNCONFINED = partial(launch, Unconfined)

@@ -86,7 +86,7 @@ OTHERWISE = {
     "meter_shows_nothing_lets_go_in_the_end": "MiB for everything else",
     "meter_shows_nothing_makes_shards_that_are_views": "MiB for everything else",
     "meter_shows_nothing_keeps_weights_for_backward": "MiB for everything else",
-    "marks_of_its_own_never_frees": "at most 47 MiB, and 16 MiB for everything else",
+    "marks_of_its_own_never_frees": "at most 48 MiB, and 16 MiB for everything else",
 }
 
 
