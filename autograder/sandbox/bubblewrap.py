@@ -29,6 +29,7 @@ from autograder.inside.limits import Limits
 from autograder.inside.system_calls import seccomp_filter
 from autograder.sandbox.loopback import Traffic
 from autograder.sandbox.sandbox import Sandbox, SandboxMissing
+from autograder.sandbox.usage import begun
 from fourranks import landlock
 
 # Of the machine, not of the sandbox, and root's: who grades as root would let students' code write there.
@@ -68,6 +69,12 @@ class Bubblewrap(Sandbox):
                 os.close(descriptor)
         with os.fdopen(told) as report:
             self._init = _first_process(report.read(), self._process)
+
+    def _is_set_up(self) -> bool:
+        own, inside = Path(f"/proc/{self._init}"), Path(f"/proc/{self._init}/root/proc/1")
+        with contextlib.suppress(OSError):
+            return begun(own) == begun(inside)  # at first its /proc is the machine's, and then there is none
+        return not own.exists()
 
     def _processes(self) -> list[Path]:
         folder = Path(f"/proc/{self._init}/root/proc")

@@ -19,6 +19,7 @@ from autograder.sandbox.loopback import Traffic, unknown_torch
 from autograder.sandbox.usage import NO_FILES, OpenFiles, exceeded, files_of, too_much_memory, usage_of
 
 WATCH_EVERY = 0.1  # seconds
+SET_UP_WITHIN = 0.01  # seconds, mostly
 LOOK_INTO_FILES_EVERY = 10  # watches, as that takes ten times as long
 
 
@@ -85,6 +86,10 @@ class Sandbox(ABC):
     def _end(self) -> None:
         """Have all its processes end, if they have not."""
 
+    def _is_set_up(self) -> bool:
+        """Tell whether `_processes` lists its processes already, before which none runs the command."""
+        return True
+
     def _files(self) -> OpenFiles:
         """Read what its processes have opened."""
         return files_of(self._processes())
@@ -116,6 +121,9 @@ class Sandbox(ABC):
         )
 
     def _watch(self) -> None:
+        while not self._is_set_up():
+            if self._over.wait(SET_UP_WITHIN):
+                return
         files = NO_FILES
         for turn in itertools.count():
             if self._over.wait(WATCH_EVERY):

@@ -93,6 +93,15 @@ def _shared_memory(processes: Callable[[], list[Path]], limits: Limits) -> int:
     return memory
 
 
+def begun(process: Path) -> int:
+    """Return when a process was started, in ticks since the machine was.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    return int((process / "stat").read_text().rpartition(")")[2].split()[19])
+
+
 def files_of(processes: Iterable[Path]) -> OpenFiles:
     """Read what processes have opened, by their folders in /proc; those that end meanwhile are left out."""
     number, sizes = 0, {}

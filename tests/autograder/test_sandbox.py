@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autograder.inside.system_calls import MACHINES, REFUSED, seccomp_filter
-from autograder.sandbox import bubblewrap
+from autograder.sandbox import bubblewrap, sandbox
 from autograder.sandbox.sandbox import SandboxMissing
 from autograder.sandbox.usage import OpenFiles, Usage, exceeded, usage_of
 from tests.autograder.conftest import SMALL, running_in
@@ -168,6 +168,22 @@ def test_who_takes_too_much_is_ended_with_all_that_they_started(run_in_each, cod
     with pytest.raises(OSError):
         while confined._processes() and time.monotonic() < deadline:
             time.sleep(0.05)
+
+
+def test_while_it_is_set_up_no_process_of_the_machine_is_taken_for_one_in_it(run_in_each, monkeypatch):
+    monkeypatch.setattr(sandbox, "WATCH_EVERY", 0.0001)
+    for _ in range(5):  # the machine has more processes than this sandbox may have
+        confined, got = run_in_each("import time; time.sleep(0.2); say('done')")
+        assert (confined.exceeded, got) == ("", "done")
+
+
+def test_it_is_watched_however_long_it_takes_to_be_set_up(run_in_each, monkeypatch):
+    monkeypatch.setattr(sandbox, "WATCH_EVERY", 0.0001)  # so the first look comes too early
+    for _ in range(5):
+        confined, got = run_in_each(
+            "import os, time\nfor _ in range(5): os.fork()\ntime.sleep(5)\nsay('done')"
+        )
+        assert (confined.exceeded, got) == ("more than 20 processes at a time", None)
 
 
 def test_files_take_no_more_than_they_may(run):
