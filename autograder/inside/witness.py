@@ -43,6 +43,7 @@ from fourranks.rank import rescue
 from fourranks.rank.describe import describe, tensors_in
 from fourranks.rank.main import become_rank
 from fourranks.rank.methods import METHODS, read
+from fourranks.rank.work import is_limit
 from fourranks.trace import Call
 
 KIND = "FOUR_RANKS_KIND"  # of a rank, in its environment: one of these, or none of them
@@ -220,7 +221,7 @@ class Witness:
                 self._answer(self._new(number), {})
             case {"join": str(key), "id": int(number), "rank": int(rank), "size": int(size)}:
                 timeout = timedelta(seconds=request["timeout"])
-                if timeout < dist.default_pg_timeout:  # its calls may end without their other sides
+                if is_limit(timeout):  # its calls may end without their other sides
                     self._world.pairing.give_up_for_good(key)
                     self._world.collectives.give_up(key)
                 self._later(self._new(number), self._join, key, rank, size, timeout)

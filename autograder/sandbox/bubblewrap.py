@@ -69,16 +69,16 @@ class Bubblewrap(Sandbox):
                 os.close(descriptor)
         with os.fdopen(told) as report:
             self._init = _first_process(report.read(), self._process)
+        self._seen_from_outside = Path("/proc", str(self._init))
+        self._inside = self._seen_from_outside / "root" / "proc"  # where its namespace lists its processes
 
     def _is_set_up(self) -> bool:
-        own, inside = Path(f"/proc/{self._init}"), Path(f"/proc/{self._init}/root/proc/1")
-        with contextlib.suppress(OSError):
-            return begun(own) == begun(inside)  # at first its /proc is the machine's, and then there is none
-        return not own.exists()
+        with contextlib.suppress(OSError):  # at first its /proc is the machine's, and then there is none
+            return begun(self._seen_from_outside) == begun(self._inside / "1")
+        return not self._seen_from_outside.exists()
 
     def _processes(self) -> list[Path]:
-        folder = Path(f"/proc/{self._init}/root/proc")
-        return [folder / name for name in os.listdir(folder) if name.isdigit()]
+        return [self._inside / name for name in os.listdir(self._inside) if name.isdigit()]
 
     def _end(self) -> None:
         """End the first process of its namespace; Linux then ends all others."""

@@ -19,7 +19,7 @@ from autograder.sandbox.loopback import Traffic, unknown_torch
 from autograder.sandbox.usage import NO_FILES, OpenFiles, exceeded, files_of, too_much_memory, usage_of
 
 WATCH_EVERY = 0.1  # seconds
-SET_UP_WITHIN = 0.01  # seconds, mostly
+LOOK_FOR_SET_UP_EVERY = 0.01  # seconds
 LOOK_INTO_FILES_EVERY = 10  # watches, as that takes ten times as long
 
 
@@ -122,7 +122,7 @@ class Sandbox(ABC):
 
     def _watch(self) -> None:
         while not self._is_set_up():
-            if self._over.wait(SET_UP_WITHIN):
+            if self._over.wait(LOOK_FOR_SET_UP_EVERY):
                 return
         files = NO_FILES
         for turn in itertools.count():

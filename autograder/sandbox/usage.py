@@ -72,7 +72,7 @@ def usage_of(processes: Callable[[], list[Path]], limits: Limits) -> Usage:
     seconds = 0.0
     for folder in folders if len(folders) <= limits.processes else ():
         with contextlib.suppress(OSError, IndexError):
-            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            fields = _stat(folder)
             seconds += sum(map(int, fields[11:15])) / _TICKS  # its own, and of children that have ended
             threads += int(fields[17])
             memory += int(fields[21]) * mmap.PAGESIZE
@@ -99,7 +99,12 @@ def begun(process: Path) -> int:
     Raises:
         OSError: there is no such process.
     """
-    return int((process / "stat").read_text().rpartition(")")[2].split()[19])
+    return int(_stat(process)[19])
+
+
+def _stat(process: Path) -> list[str]:
+    """Read what Linux says of a process, from its state on; its name before that may hold anything."""
+    return (process / "stat").read_text().rpartition(")")[2].split()
 
 
 def files_of(processes: Iterable[Path]) -> OpenFiles:
@@ -136,7 +141,7 @@ def descendants(first: int) -> list[Path]:
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         with contextlib.suppress(OSError, ValueError):
-            state, parent = Path("/proc", str(int(name)), "stat").read_text().rpartition(")")[2].split()[:2]
+            state, parent, *_ = _stat(Path("/proc", str(int(name))))
             if state != "Z" or int(name) != first:
                 children.setdefault(int(parent), []).append(int(name))
     found = [first] if any(first in own for own in children.values()) else []
