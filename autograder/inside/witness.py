@@ -92,10 +92,6 @@ def _bear_witness(ledger: Ledger, meeting: Meeting, settings: Settings) -> None:
     The ranks of a sandbox are of one world at a time, so no other witness waits at the meeting.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    # Threads of Gloo wake one another at each step of a collective. Without this, a thread that wakes takes
-    # the processor from the one that woke it, which still holds a lock that both need.
-    with contextlib.suppress(OSError):  # a container may refuse it
-        os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
     torch.set_num_threads(1)
     threading.stack_size(STACK)
     world = World(ledger)

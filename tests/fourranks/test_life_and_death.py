@@ -330,6 +330,13 @@ def test_ranks_have_what_the_zygote_was_told_to_import():
         assert group.run(has_the_compiler) == [True]
 
 
+@pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux has batch jobs")
+def test_no_thread_of_a_rank_takes_the_processor_from_one_that_holds_its_lock(any_group):
+    any_group.execute("import os\ndist.barrier()")
+    policies = "{os.sched_getscheduler(int(each)) for each in os.listdir('/proc/self/task')}"
+    assert any_group.pull(policies) == [{os.SCHED_BATCH}] * 4
+
+
 def test_a_broken_zygote_says_why(tmp_path, monkeypatch):
     (tmp_path / "torch.py").write_text("raise ImportError('this torch is broken')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
