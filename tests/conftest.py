@@ -10,14 +10,23 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from selenium import webdriver
 
+from autograder.sandbox import tiers
+from autograder.sandbox.tiers import Tier
 from tests.processes import started
 
 COURSE = Path(__file__).parents[1]
-PACKAGES = {"bwrap": "bubblewrap", "chromium": "chromium", "chromedriver": "chromium-driver"}
+PACKAGES = {
+    "bwrap": "bubblewrap",
+    "chromium": "chromium",
+    "chromedriver": "chromium-driver",
+    "g++": "g++",
+    "ssh": "openssh-client",
+}
 
 # Tests call jupyter and nbgrader, and nbgrader calls alembic, by name.
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
@@ -34,18 +43,23 @@ def _no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
 
 @pytest.fixture(scope="session")
 def program() -> Callable[[str], str]:
-    """Finds a system program; where it is missing the test is skipped, or fails on CI."""
+    """Finds a system program; where it is missing or may not work, the test is skipped, or fails on CI."""
 
     def find(name: str) -> str:
         path = shutil.which(name)
         if path is None:
-            missing = f"needs {name}: apt install {PACKAGES[name]}"
-            if os.environ.get("CI"):
-                pytest.fail(missing)
-            pytest.skip(missing)
+            _do_without(f"needs {name}: apt install {PACKAGES[name]}")
+        if name == "bwrap" and (reason := tiers.missing(Tier.NAMESPACES)):
+            _do_without(reason)
         return path
 
     return find
+
+
+def _do_without(missing: str) -> NoReturn:
+    if os.environ.get("CI"):
+        pytest.fail(missing)
+    pytest.skip(missing)
 
 
 @pytest.fixture(scope="module")

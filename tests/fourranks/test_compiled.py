@@ -55,7 +55,9 @@ def test_a_compiled_function_communicates_as_it_does_uncompiled(ranks, name):
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
-def test_the_line_of_a_compiled_collective_is_one_of_the_readers(ranks, backend):
+def test_the_line_of_a_compiled_collective_is_one_of_the_readers(ranks, program, backend):
+    if backend == "inductor":
+        program("g++")
     ranks.execute(
         "def function(x):\n"
         "    return functional.all_reduce(x, 'sum', dist.group.WORLD)\n"

@@ -150,7 +150,8 @@ def test_ssh_gets_words_that_a_shell_leaves_as_they_are():
     assert launchers.command_on("a", "other {node}", ["env", "X=a b"]) == ["other", "a", "env", "X=a b"]
 
 
-def test_a_node_without_the_package_says_so_in_the_launchers_words(monkeypatch):
+def test_a_node_without_the_package_says_so_in_the_launchers_words(monkeypatch, program):
+    program("ssh")
     monkeypatch.setenv("FOURRANKS_NODE_PYTHON", "/no/such/python")
     with pytest.raises(StartError, match=r"node localhost cannot be used\. [\s\S]*/no/such/python") as caught:
         fourranks.start(2, nodes="localhost")
