@@ -44,7 +44,7 @@ def main(options: argparse.Namespace) -> int:
     """
     if not options.module and not os.path.isfile(options.program):
         return _refused(f"there is no file {options.program}")
-    if not sys.flags.safe_path:
+    if not getattr(sys.flags, "safe_path", False):  # from Python 3.11 on
         del sys.path[0]  # this command's own; the program's is put there on the ranks
     try:
         group = start(**start_arguments(options))

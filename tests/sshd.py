@@ -47,8 +47,8 @@ def network_for_ssh(folder: Path) -> Iterator[Network]:
 
     The launcher uses the settings in `config`; those in `stranger` have a key that the nodes do not know.
     """
-    if SSHD is None:
-        pytest.skip("sshd is not installed here (Debian's openssh-server)")
+    if SSHD is None or shutil.which("ssh") is None:
+        pytest.skip("ssh or sshd is not installed here (Debian's openssh-client and openssh-server)")
     Path("/run/sshd").mkdir(exist_ok=True)  # where sshd separates privileges
     for name in ("key", "host_key", "strange_key"):
         keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]

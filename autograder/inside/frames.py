@@ -172,7 +172,8 @@ def _memory(buffer: Buffer) -> Bytes:
     raw = buffer.reshape(-1).view(torch.uint8)
     if buffer.dtype is torch.bool:  # a sum that Gloo has made of some has larger bytes
         raw = (raw != 0).view(torch.uint8)
-    return memoryview(raw.numpy())  # type: ignore[arg-type]
+    shared: Any = raw.numpy()  # which typeshed takes for a buffer from Python 3.12 on
+    return memoryview(shared)
 
 
 def _aligned(memory: Bytes) -> tuple[Bytes, bytes]:
