@@ -297,8 +297,10 @@ class RankGroup:
 
     def __del__(self) -> None:
         """End a world that nothing refers to any more: a notebook's cell may be run again and again."""
-        with contextlib.suppress(Exception):
+        try:  # noqa: SIM105  contextlib may be gone when Python ends
             self.stop()
+        except Exception:
+            pass
 
     def __repr__(self) -> str:
         state = "running" if self.running else "stopped"

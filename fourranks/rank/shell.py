@@ -215,7 +215,8 @@ class RankShell(InteractiveShell):
         if self.given_up:
             begin = None
         _hide_refusal(begin)
-        lines = self.InteractiveTB.structured_traceback(type(error), error, begin)
+        # IPython 8 would leave out one more, for its own frame at the top of a cell.
+        lines = self.InteractiveTB.structured_traceback(type(error), error, begin, tb_offset=0)
         self._error = _told(type(error), error, lines)
         return self._error
 
