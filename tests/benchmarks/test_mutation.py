@@ -1,6 +1,7 @@
 """The mutation run's parts: what is mutated, and what becomes of mutants on real ranks."""
 
 import dataclasses
+import sys
 import textwrap
 
 import psutil
@@ -195,6 +196,7 @@ def test_an_equivalent_does_not_count_as_a_survivor_unless_it_is_caught(monkeypa
     assert not report.is_equivalent(Judgement(second, Verdict("t", "value")))
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 unparses tuples with more parentheses")
 @pytest.mark.parametrize("topic", exercise.topics())
 def test_every_equivalent_names_a_mutant_that_there_is(topic):
     made = {(mutant.function, mutant.before, mutant.after) for mutant in mutants(exercise.read(topic))}
