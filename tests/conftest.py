@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -95,13 +96,18 @@ def lab(student_copy: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
 
 
 def _server(make: subprocess.Popen, runtime: Path) -> dict:
-    """What the server says of itself in its runtime folder, once it listens."""
+    """What the server says of itself in its runtime folder, once it listens: it says so a moment before."""
     while make.poll() is None:
         for path in runtime.glob("jpserver-*.json"):
-            if text := path.read_text():
-                return json.loads(text)
+            if (text := path.read_text()) and _listens(server := json.loads(text)):
+                return server
         time.sleep(0.05)
     pytest.fail((runtime / "log").read_text())
+
+
+def _listens(server: dict) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex((server["hostname"], server["port"])) == 0
 
 
 @pytest.fixture(scope="module")
