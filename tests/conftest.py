@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,7 +17,7 @@ from selenium import webdriver
 
 from autograder.sandbox import tiers
 from autograder.sandbox.tiers import Tier
-from tests.processes import started
+from tests.processes import listens, started
 
 COURSE = Path(__file__).parents[1]
 PACKAGES = {
@@ -99,15 +98,11 @@ def _server(make: subprocess.Popen, runtime: Path) -> dict:
     """What the server says of itself in its runtime folder, once it listens: it says so a moment before."""
     while make.poll() is None:
         for path in runtime.glob("jpserver-*.json"):
-            if (text := path.read_text()) and _listens(server := json.loads(text)):
+            text = path.read_text()
+            if text and listens((server := json.loads(text))["hostname"], server["port"]):
                 return server
         time.sleep(0.05)
     pytest.fail((runtime / "log").read_text())
-
-
-def _listens(server: dict) -> bool:
-    with socket.socket() as client:
-        return client.connect_ex((server["hostname"], server["port"])) == 0
 
 
 @pytest.fixture(scope="module")

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,6 +24,13 @@ Command = Sequence[str | Path]
 def in_the_background(command: Command) -> Command:
     """Return a command that runs this one as a script's `nohup command &`: it ignores SIGINT and SIGHUP."""
     return [sys.executable, "-c", _IGNORING, *command]
+
+
+def listens(host: str, port: int) -> bool:
+    """Whether something accepts connections there."""
+    with contextlib.suppress(OSError), socket.create_connection((host, port), timeout=1):
+        return True
+    return False
 
 
 @contextlib.contextmanager

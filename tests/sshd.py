@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.network_of_nodes import Network, network_of_nodes
-from tests.processes import started
+from tests.processes import listens, started
 
 SSHD = shutil.which("sshd") or shutil.which("sshd", path="/usr/sbin")
 PORT = 2222
@@ -77,8 +76,5 @@ def serving(network: Network) -> Iterator[None]:
 
 def _wait_for_port(address: str) -> None:
     deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            socket.create_connection((address, PORT), timeout=1).close()
-            return
+    while not listens(address, PORT) and time.monotonic() < deadline:
         time.sleep(0.05)

@@ -38,7 +38,7 @@ def run_in_each(
     """As `run`, in each tier of sandbox that can be had here."""
     if request.param is Tier.NAMESPACES:
         program("bwrap")
-    if reason := tiers.missing(request.param):
+    elif reason := tiers.missing(request.param):
         pytest.skip(reason)
     with running_in(request.param.confine) as run:
         yield run

@@ -108,7 +108,7 @@ def tier(request: pytest.FixtureRequest, program: Callable[[str], str]) -> Tier:
     """The sandbox that they are in."""
     if request.param is Tier.NAMESPACES:
         program("bwrap")
-    if reason := tiers.missing(request.param):
+    elif reason := tiers.missing(request.param):
         pytest.skip(reason)
     return request.param
 
