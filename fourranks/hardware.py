@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import json
 import math
 import os
 import signal
+import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -32,6 +34,7 @@ def processors() -> int:
     return max(1, min(count, math.ceil(processor_quota() or count)))
 
 
+@functools.cache  # in the zygote, for all ranks
 def processor_quota() -> float | None:
     """Return how many processors' time a container is limited to; None without a limit.
 
@@ -49,6 +52,18 @@ def processor_quota() -> float | None:
 def threads_per_rank(world_size: int) -> int:
     """Return the threads for each rank's tensor operations: all ranks together fill the machine once."""
     return max(1, processors() // world_size)
+
+
+def run_as_batch_job() -> None:
+    """Let no thread of this process, and of those it starts, interrupt a running one when it wakes.
+
+    Threads of Gloo wake one another at each step of a collective. Where there are more of them than
+    processors, a thread that woke would take the processor from the one that woke it, which still holds a
+    lock that both need, and Gloo's loop would then ask for that lock again and again, for milliseconds.
+    """
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):  # a container may refuse it
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def caches() -> dict[str, int]:

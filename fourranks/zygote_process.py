@@ -21,7 +21,8 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from .hardware import find_gpus
+from . import spawn
+from .hardware import find_gpus, processors
 from .protocol.messages import Channel
 from .zygote import COMPILER, Died, FindGpus, Fork, Forked, Import, Kill, Ready
 
@@ -68,6 +69,7 @@ def _warm_up() -> Ready:
     from .rank.shell import shell
 
     shell()
+    processors()
     "localhost".encode("idna")  # Python imports this encoding at the first connection to a host by name
     return Ready()
 
@@ -77,6 +79,10 @@ def import_modules(*modules: str) -> None:
     for module in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
+    if COMPILER in modules:
+        # As each rank would at each new default group, on as many pages of its own as there are entries.
+        with contextlib.suppress(AttributeError, KeyError):  # another version of torch may have it elsewhere
+            sys.modules[f"{COMPILER}.trace_rules"].clear_lru_cache()
 
 
 def render_a_traceback() -> None:
@@ -113,6 +119,7 @@ def _obey(channel: Channel, ranks: set[int], become: Callable[..., None]) -> boo
     message, descriptors = receive_with_descriptors(channel.sock)
     if isinstance(message, Fork):
         gc.freeze()  # a rank's collector need not look at what is here already, and so copy its pages
+        gc.collect()  # empties Python's lists of free objects, which the rank's would: on as many pages
         pid = os.fork()
         if pid == 0:
             _become_rank(message, descriptors, channel, become)
@@ -150,15 +157,12 @@ def _become_rank(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         die_with_parent()
-        run_as_batch_job()
         channel.close()
         control, stdout, stderr, board, *listener = descriptors
         os.dup2(stdout, 1)
         os.dup2(stderr, 2)
         os.close(stdout)
         os.close(stderr)
-
-        from . import spawn
 
         arguments = board, listener[0] if listener else None
         if message.settings.start_method == "spawn":
@@ -178,18 +182,6 @@ def die_with_parent() -> None:
     """Have Linux end this process when its parent ends."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
-
-
-def run_as_batch_job() -> None:
-    """Let no thread of this process, and of those it starts, interrupt a running one when it wakes.
-
-    Threads of Gloo wake one another at each step of a collective. Where there are more of them than
-    processors, a thread that woke would take the processor from the one that woke it, which still holds a
-    lock that both need, and Gloo's loop would then ask for that lock again and again, for milliseconds.
-    """
-    if sys.platform == "linux":
-        with contextlib.suppress(OSError):  # a container may refuse it
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _kill(pids: set[int]) -> None:
@@ -219,3 +211,4 @@ if __name__ == "__main__":
             functools.partial(zygote_process.import_modules, COMPILER),
         ],
     )
+    os._exit(0)  # Python would take half a second to take torch apart

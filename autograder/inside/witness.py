@@ -38,6 +38,7 @@ from autograder.inside.meeting import Meeting
 from autograder.inside.moments import GREW, Moment
 from autograder.inside.pairing import Collectives, Pairing, Told, Way
 from autograder.inside.witnessed import Unconnected, WitnessedGroup, gloo_options
+from fourranks.hardware import run_as_batch_job
 from fourranks.protocol.messages import Channel, Settings
 from fourranks.rank import rescue
 from fourranks.rank.describe import describe, tensors_in
@@ -61,6 +62,7 @@ def become_witnessed_rank(
 ) -> None:
     """Become a rank whose calls a witness makes. The last four arguments are those of `become_rank`."""
     rank = os.getpid()
+    run_as_batch_job()  # as the witness, which is forked here: together they are more than the processors
     os.environ["GLOO_SOCKET_IFNAME"] = "lo"
     if listener is not None and os.fork() == 0:  # on rank 0
         try:

@@ -53,7 +53,8 @@ class DefaultGroup:
 
     def form(self, generation: int) -> None:
         """Join the group of this generation, leaving the one before."""
-        self.leave()
+        if self._generation:
+            self.leave()
         distributed_c10d._world.group_count = 0  # names must agree, whatever single ranks have tried
         self._generation, self._attempt = generation, 0
         RecordingProcessGroup.recorder.reset()

@@ -17,6 +17,15 @@ def gpus(count: int, nccl: tuple[int, ...] = OLD, trouble: str = "") -> Gpus:
     return Gpus(tuple(f"GPU type {number % 2}" for number in range(count)), nccl, trouble, "13.0")
 
 
+@pytest.fixture
+def cgroup(tmp_path, monkeypatch):
+    """An empty folder in the place of that in which Linux says what a container may use."""
+    monkeypatch.setattr(hardware, "_CGROUP", tmp_path)
+    hardware.processor_quota.cache_clear()
+    yield tmp_path
+    hardware.processor_quota.cache_clear()
+
+
 @pytest.mark.parametrize(
     "world_size, backend, device, count, chosen, devices",
     [
@@ -156,17 +165,15 @@ def test_the_zygote_finds_as_many_gpus_as_torch_does_in_a_process_of_its_own():
         ({}, None),
     ],
 )
-def test_the_processor_limit_of_a_container_is_read(files, quota, tmp_path, monkeypatch):
+def test_the_processor_limit_of_a_container_is_read(files, quota, cgroup):
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text + "\n")
-    monkeypatch.setattr(hardware, "_CGROUP", tmp_path)
+        (cgroup / name).parent.mkdir(exist_ok=True)
+        (cgroup / name).write_text(text + "\n")
     assert hardware.processor_quota() == quota
 
 
-def test_a_container_limited_to_less_than_a_processor_still_has_one(tmp_path, monkeypatch):
-    (tmp_path / "cpu.max").write_text("50000 100000\n")
-    monkeypatch.setattr(hardware, "_CGROUP", tmp_path)
+def test_a_container_limited_to_less_than_a_processor_still_has_one(cgroup):
+    (cgroup / "cpu.max").write_text("50000 100000\n")
     assert hardware.processors() == hardware.threads_per_rank(4) == 1
 
 

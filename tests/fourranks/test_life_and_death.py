@@ -19,6 +19,7 @@ import pytest
 
 import fourranks
 from fourranks import CellTimeout, DeadlockError, FourRanksError, RankDied, cell, workers
+from fourranks.hardware import processors
 from tests.processes import started
 
 
@@ -331,10 +332,23 @@ def test_ranks_have_what_the_zygote_was_told_to_import():
 
 
 @pytest.mark.skipif(not hasattr(os, "SCHED_BATCH"), reason="Linux has batch jobs")
-def test_no_thread_of_a_rank_takes_the_processor_from_one_that_holds_its_lock(any_group):
-    any_group.execute("import os\ndist.barrier()")
-    policies = "{os.sched_getscheduler(int(each)) for each in os.listdir('/proc/self/task')}"
-    assert any_group.pull(policies) == [{os.SCHED_BATCH}] * 4
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_no_thread_takes_a_processor_from_another_where_there_are_more_ranks_than_processors(world_size):
+    with fourranks.start(world_size, "gloo", capacity=8) as group:
+        assert _policies(group) == {_policy(world_size)}
+        group.resize(8)
+        assert _policies(group) >= {_policy(8)}, "of the main thread and the new group's"
+
+
+def _policy(world_size: int) -> int:
+    return os.SCHED_BATCH if world_size > processors() else os.SCHED_OTHER
+
+
+def _policies(group: fourranks.RankGroup) -> set[int]:
+    group.execute("import os\ndist.barrier()")
+    return set().union(
+        *group.pull("{os.sched_getscheduler(int(each)) for each in os.listdir('/proc/self/task')}")
+    )
 
 
 def test_a_broken_zygote_says_why(tmp_path, monkeypatch):
