@@ -9,14 +9,17 @@ dist.all_reduce(x)
 x
 """
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from .current import world
-from .errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, StartError
-from .group import RankGroup, run, start
-from .magics import load_ipython_extension, unload_ipython_extension
-from .progress_bar import progress
-from .virtual import VirtualRank, run_virtual
+if TYPE_CHECKING:
+    from .current import world
+    from .errors import CellTimeout, DeadlockError, FourRanksError, RankDied, RankError, StartError
+    from .extension import load_ipython_extension, unload_ipython_extension
+    from .group import RankGroup, run, start
+    from .progress_bar import progress
+    from .views.collective import show
+    from .virtual import VirtualRank, run_virtual
 
 __all__ = [
     "CellTimeout",
@@ -38,10 +41,34 @@ __all__ = [
 ]
 __version__ = "0.1.0"
 
+_MODULES = {
+    "current": ["world"],
+    "errors": ["CellTimeout", "DeadlockError", "FourRanksError", "RankDied", "RankError", "StartError"],
+    "extension": ["load_ipython_extension", "unload_ipython_extension"],
+    "group": ["RankGroup", "run", "start"],
+    "progress_bar": ["progress"],
+    "views.collective": ["show"],
+    "virtual": ["VirtualRank", "run_virtual"],
+}
+
 
 def __getattr__(name: str) -> Any:
-    if name != "show":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from .views.collective import show  # matplotlib takes a while to import
+    """Import a public name, or a module of this package, at its first use.
 
-    return show
+    The process that ranks are forked from needs little of all this, and every rank waits for its imports.
+    """
+    for module, names in _MODULES.items():
+        if name in names:
+            value = getattr(importlib.import_module(f".{module}", __name__), name)
+            return globals().setdefault(name, value)
+    if not name.startswith("_"):
+        try:
+            return importlib.import_module(f".{name}", __name__)
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":
+                raise  # the module is there, and lacks another one
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 import time
 from pathlib import Path
@@ -14,12 +13,11 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
-from . import commands, completion, current, hints, saved_script, zygote
+from . import commands, completion, current, hints, saved_script
 from .errors import CellInterrupted, DeadlockError, FourRanksError, RankError
 from .group import RankGroup, start
 from .hardware import BACKEND_NAMES
 from .naming import name_ranks
-from .nodes import choice
 from .transcript import Transcript
 from .views import static_dashboard
 from .views.deadlock import DeadlockFigure
@@ -297,10 +295,8 @@ def _show_error(
     return []
 
 
-def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Add the magics (`%load_ext fourranks`) and warm up the process that ranks are forked from."""
-    with contextlib.suppress(FourRanksError):  # the first start says so
-        choice.nodes_for(None, None).warm_up()
+def add_to(shell: InteractiveShell) -> None:
+    """Add the magics, what goes on before each cell, and how errors are shown."""
     shell.register_magics(RanksMagics)
     magics = shell.magics_manager.registry[RanksMagics.__name__]
     shell.magics_manager.register_function(magics.misplaced, "line", _MISPLACED)
@@ -309,15 +305,11 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     completion.install(shell)
 
 
-def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """End the ranks and the process that they are forked from (`%unload_ext fourranks`)."""
+def remove_from(shell: InteractiveShell) -> None:
+    """Take all of that away again."""
     completion.remove(shell)
     magics = shell.magics_manager.registry[RanksMagics.__name__]
     shell.events.unregister("pre_run_cell", magics.note_cell)
     shell.magics_manager.magics["line"].pop(_MISPLACED, None)
     magics.close()
-    if current.has_world():
-        current.world().stop()
     shell.set_custom_exc((), None)
-    choice.disconnect()
-    zygote.stop_shared()

@@ -1,0 +1,33 @@
+"""The extension of IPython: `%load_ext fourranks` and `%unload_ext fourranks`."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from . import zygote
+from .errors import FourRanksError
+from .nodes import choice
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """Begin to warm up the process that ranks are forked from, and add the magics (`%load_ext fourranks`)."""
+    with contextlib.suppress(FourRanksError):  # the first start says so
+        choice.nodes_for(None, None).warm_up()
+    from . import magics  # while that process imports torch
+
+    magics.add_to(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """End the ranks and the process that they are forked from (`%unload_ext fourranks`)."""
+    from . import current, magics
+
+    magics.remove_from(shell)
+    if current.has_world():
+        current.world().stop()
+    choice.disconnect()
+    zygote.stop_shared()
