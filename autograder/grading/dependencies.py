@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 CHECKS = "autograder.check"  # all checks under one name: a test cell depends on those that it names
 # What runs them, outside of the sandbox and inside.
-ALWAYS = ("autograder.grading.referee", "autograder.inside.broker")
+ALWAYS = ("autograder.grading.referee", "autograder.inside.__main__")
 
 
 @cache

@@ -223,6 +223,7 @@ def _run(
     secret = terms.secret or secrets.token_hex(16)
     with start(tier) as launch:
         # Torch takes a while to import, here as there, and often nothing has to be run.
+        gc.disable()  # imports make no garbage
         import torch
 
         from autograder.grading import referee
@@ -230,6 +231,7 @@ def _run(
 
         if not gc.get_freeze_count():
             gc.freeze()  # else all that was imported is looked through again and again, last when Python ends
+        gc.enable()
         torch.set_num_threads(1)  # another one would spin beside the ranks, which need the processors
         clock = [time.monotonic()]
         on_gpus = tier.launch_on_gpus if terms.nccl else None

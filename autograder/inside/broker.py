@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import linecache
 import os
 import socket
@@ -54,10 +55,13 @@ def _start(forbidden: Sequence[str], witnessed: bool) -> _Calls:
         forbidden: libraries that none of them may have.
         witnessed: whether ranks communicate through witnesses, which only Gloo does.
     """
-    if not filesystem.is_inside():
-        return _Calls(_start_notebook(), None, forbidden)
-    if forbidden:
+    is_inside = filesystem.is_inside()
+    if is_inside and forbidden:
         masking.mask(forbidden)
+    gc.freeze()  # what was imported: no process forked from here need look through it, and so copy its pages
+    gc.enable()
+    if not is_inside:
+        return _Calls(_start_notebook(), None, forbidden)
     notebook = _fork_notebook()
     if not witnessed:
         forked_zygote.share()
@@ -176,7 +180,3 @@ def _failed(failure: RunFailed, world_size: int) -> dict[str, Any]:
 
 def _count(calls: list[list[Call]]) -> int:
     return sum(map(len, calls))
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]))

@@ -62,7 +62,7 @@ def launch(confine: Callable[..., Sandbox | Unconfined]) -> Launched:
     """
     ours, theirs = socket.socketpair()
     with theirs:
-        command = [sys.executable, "-m", "autograder.inside.broker", str(theirs.fileno())]
+        command = [sys.executable, "-m", "autograder.inside", str(theirs.fileno())]
         return Launched(confine(command, [theirs.fileno()]), ours)
 
 
