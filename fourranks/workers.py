@@ -48,14 +48,19 @@ class Worker:
     """One worker process."""
 
     rank: int
-    pid: int
     zygote: Zygote  # that it was forked from
+    number: int  # by which the zygote knows it
     channel: Channel
     pipes: dict[int, str]  # file descriptor -> "stdout" or "stderr"
     cause: str | None = None  # how it ended, once it has
     memory_bytes: int = 0
     gpu_bytes: int = 0  # of the rank's tensors on its GPU, when it last answered
     decoders: dict[int, codecs.IncrementalDecoder] = field(default_factory=dict)
+
+    @property
+    def pid(self) -> int:
+        """Its process ID, once it has been forked."""
+        return self.zygote.pid(self.number)
 
     @property
     def alive(self) -> bool:
@@ -164,11 +169,11 @@ class Workers:
         self._memory_kills.look()
         for zygote in self._zygotes.values():
             living = [worker for worker in self.living() if worker.zygote is zygote]
-            ended = zygote.ended(worker.pid for worker in living)
+            ended = zygote.ended(worker.number for worker in living)
             orphaned = not zygote.alive
             for worker in living:
-                if worker.pid in ended:
-                    worker.cause = self._describe(ended[worker.pid], zygote.node)
+                if worker.number in ended:
+                    worker.cause = self._describe(ended[worker.number], zygote.node)
                 elif orphaned:
                     worker.cause = zygote.loss
             if orphaned:
@@ -192,7 +197,7 @@ class Workers:
         for worker in ending:
             worker.cause = _STOPPED
         for zygote in self._zygotes.values():
-            zygote.kill([worker.pid for worker in ending if worker.zygote is zygote])
+            zygote.kill([worker.number for worker in ending if worker.zygote is zygote])
         deadline = time.monotonic() + END_PATIENCE
         while self._are_there(ending) and time.monotonic() < deadline:
             self.poll(0.01)
@@ -205,7 +210,7 @@ class Workers:
 
     def _are_there(self, workers: list[Worker]) -> bool:
         """Tell whether any of these processes still runs, as far as their nodes can be asked."""
-        return any(worker.zygote.alive and not worker.zygote.ended([worker.pid]) for worker in workers)
+        return any(worker.zygote.alive and not worker.zygote.ended([worker.number]) for worker in workers)
 
     def _describe(self, status: int, node: str) -> str:
         """Say how a process ended; that Linux ran out of memory is known of this machine only."""
@@ -254,12 +259,12 @@ class Workers:
         ours, theirs = socket.socketpair()
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         try:
-            pid = zygote.fork(settings, [theirs.fileno(), out_end, err_end, self._board, *listener])
+            number = zygote.fork(settings, [theirs.fileno(), out_end, err_end, self._board, *listener])
         finally:
             theirs.close()
             os.close(out_end)
             os.close(err_end)
-        worker = Worker(rank, pid, zygote, Channel(ours, blocking=False), {out: "stdout", err: "stderr"})
+        worker = Worker(rank, zygote, number, Channel(ours, blocking=False), {out: "stdout", err: "stderr"})
         self._selector.register(worker.channel, selectors.EVENT_READ, worker)
         for pipe in worker.pipes:
             os.set_blocking(pipe, False)

@@ -137,7 +137,10 @@ class Zygote:
         self.channel = Channel(ours, blocking=False)
         self._lock = threading.RLock()  # several threads may each start a world
         self._arrived: list[Any] = []
-        self._deaths: dict[int, int] = {}
+        self._forks = 0
+        self._pids: dict[int, int] = {}  # of ranks, by number
+        self._numbers: dict[int, int] = {}  # of ranks, by pid, which Linux may give again
+        self._deaths: dict[int, int] = {}  # wait status, by number
         self._ready: Ready | None = None
         self._gpus: dict[str | None, Gpus] = {}  # by CUDA_VISIBLE_DEVICES
 
@@ -175,7 +178,7 @@ class Zygote:
             return self._gpus[visible]
 
     def fork(self, settings: Settings, descriptors: list[int]) -> int:
-        """Fork a rank; returns its pid.
+        """Have a rank forked, without waiting for it; returns the number by which it is known here.
 
         Args:
             settings: which rank of which world.
@@ -184,7 +187,19 @@ class Zygote:
         with self._lock:
             self.ready()
             send_with_descriptors(self.channel, Fork(settings), descriptors)
-            return self._wait_for(Forked).pid
+            self._forks += 1
+            return self._forks
+
+    def pid(self, number: int) -> int:
+        """Return the pid of the rank with this number, once it has been forked.
+
+        Raises:
+            StartError: the process ended before it had forked this one.
+        """
+        with self._lock:
+            while number not in self._pids:
+                self._wait()
+            return self._pids[number]
 
     def listen(self) -> StoreListener:
         """Open the socket on which rank 0, if it is forked here, serves the rendezvous store.
@@ -201,10 +216,10 @@ class Zygote:
             ) from None
         return StoreListener(LOOPBACK, sock.getsockname()[1], sock)
 
-    def kill(self, pids: list[int]) -> None:
+    def kill(self, numbers: list[int]) -> None:
         """Kill ranks; their `Died` follows."""
-        with self._lock:
-            self.channel.send(Kill(tuple(pids)))
+        with self._lock, suppress(StartError):  # the ranks of a process that has ended have ended with it
+            self.channel.send(Kill(tuple(map(self.pid, numbers))))
 
     def interrupt(self, pid: int) -> None:
         """Interrupt a rank from outside."""
@@ -226,11 +241,11 @@ class Zygote:
         """What became of the ranks when this process ended."""
         return "was ended, together with the process that ranks are forked from"
 
-    def ended(self, pids: Iterable[int]) -> dict[int, int]:
+    def ended(self, numbers: Iterable[int]) -> dict[int, int]:
         """Return the wait status of each of these ranks that has ended."""
         with self._lock:
             self._receive()
-            return {pid: self._deaths[pid] for pid in pids if pid in self._deaths}
+            return {number: self._deaths[number] for number in numbers if number in self._deaths}
 
     def stop(self) -> None:
         """End the process and every rank; a zygote whose socket closes does so."""
@@ -261,12 +276,14 @@ class Zygote:
             self._arrive(message)
 
     def _arrive(self, message: Any) -> None:
-        if isinstance(message, Died):
-            self._deaths[message.pid] = message.status
-        else:
-            if isinstance(message, Forked):  # Linux may have given an earlier rank's pid again
-                self._deaths.pop(message.pid, None)
-            self._arrived.append(message)
+        match message:
+            case Forked(pid):
+                number = len(self._pids) + 1
+                self._pids[number], self._numbers[pid] = pid, number
+            case Died(pid, status):
+                self._deaths[self._numbers[pid]] = status
+            case _:
+                self._arrived.append(message)
 
     def _wait_for(self, kind: type[T]) -> T:
         while True:
@@ -274,10 +291,14 @@ class Zygote:
                 if isinstance(message, kind):
                     self._arrived.remove(message)
                     return message
-            if self.channel.at_end:
-                raise self._ended()
-            select.select([self.channel], [], [])
-            self._receive()
+            self._wait()
+
+    def _wait(self) -> None:
+        """Wait until something arrives."""
+        if self.channel.at_end:
+            raise self._ended()
+        select.select([self.channel], [], [])
+        self._receive()
 
     def _ended(self) -> StartError:
         return StartError(f"The process that ranks are forked from has ended.\n{self.last_words()}")
