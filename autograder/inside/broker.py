@@ -23,7 +23,7 @@ from autograder.inside.ledger import Ledger
 from autograder.inside.meeting import Meeting
 from autograder.inside.runs import DIED, RAISED, WRONG_TYPE, RunFailed
 from autograder.inside.shipped import ShippedFunction
-from autograder.inside.witness import become_witnessed_rank
+from autograder.inside.witnessed_rank import become_witnessed_rank
 from fourranks.errors import StartError
 from fourranks.trace import Call
 

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from autograder.inside.call_on_rank import call_on_rank
 from autograder.inside.ledger import Contradiction, Ledger
 from autograder.inside.runs import RAISED, UNTOLD, Ran, RunFailed
-from autograder.inside.witness import IS_MEASURED, KIND, SHARES_FILES
 from autograder.inside.witnessed import WitnessedProcessGroup
+from autograder.inside.witnessed_rank import IS_MEASURED, KIND, SHARES_FILES
 from autograder.inside.worlds import CAPACITY, Worlds
 
 # By drivers, as requests name them: what their ranks are. Those of the first write files that others read, as

@@ -1,9 +1,8 @@
-"""A process beside the ranks of a world that makes their calls, and notes them where no rank can.
+"""Makes the calls of the ranks of a world, and notes them where no rank can.
 
-A rank runs students' code, and code can change whatever its process knows: also what it has noted of its
-calls. So a rank in a sandbox has no connection to another. Its process groups (`witnessed`) hand each call to
-this process, in which no student's code runs; this one holds the connections of Gloo, makes the call and
-enters it in the `ledger`. What a rank sends here is read by `frames`; nonsense ends the connection.
+The process groups of ranks (`witnessed`) hand each call to a `Witness`, in a process in which no student's
+code runs (`witnessed_rank`). It holds the connections of Gloo, makes the call and enters it in the `ledger`.
+What a rank sends is read by `frames`; nonsense ends the connection.
 """
 
 from __future__ import annotations
@@ -11,10 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import os
 import select
-import selectors
-import signal
 import socket
 import threading
 import time
@@ -30,83 +26,23 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import HashStore, PrefixStore, Store
 
-from autograder.inside import forked_zygote, frames, isolation
+from autograder.inside import frames
 from autograder.inside.arguments import dense, from_plain
 from autograder.inside.footprint import Footprint, MemoryWatch
 from autograder.inside.ledger import Ledger
-from autograder.inside.meeting import Meeting
 from autograder.inside.moments import GREW, Moment
 from autograder.inside.pairing import Collectives, Pairing, Told, Way
-from autograder.inside.witnessed import Unconnected, WitnessedGroup, gloo_options
-from fourranks.hardware import run_as_batch_job
-from fourranks.protocol.messages import Channel, Settings
+from autograder.inside.witnessed import gloo_options
 from fourranks.rank import rescue
 from fourranks.rank.describe import describe, tensors_in
-from fourranks.rank.main import become_rank
 from fourranks.rank.methods import METHODS, read
 from fourranks.rank.work import is_limit
 from fourranks.trace import Call
 
-KIND = "FOUR_RANKS_KIND"  # of a rank, in its environment: one of these, or none of them
-SHARES_FILES = "its exercise is files"
-IS_MEASURED = "its memory is measured"
 LONGEST_NAME = 100  # characters of a moment's
 SMALL = 1 << 15  # bytes of a call that are handed over at once: a fraction of what a socket takes
 MOST_WAITS = 1000  # of each kind, that the ranks may have under way at a time
-STACK = 1 << 19  # bytes of a thread that waits; at the usual 8 MiB they would take all of a sandbox
 _Answer = tuple[dict[str, Any], Sequence[torch.Tensor]]
-
-
-def become_witnessed_rank(
-    ledger: Ledger, meeting: Meeting, settings: Settings, channel: Channel, board: int, listener: int | None
-) -> None:
-    """Become a rank whose calls a witness makes. The last four arguments are those of `become_rank`."""
-    rank = os.getpid()
-    run_as_batch_job()  # as the witness, which is forked here: together they are more than the processors
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    if listener is not None and os.fork() == 0:  # on rank 0
-        try:
-            channel.close()
-            os.close(board)
-            os.close(listener)
-            forked_zygote.end_with(rank)
-            _bear_witness(ledger, meeting, settings)
-        finally:
-            os._exit(0)
-    ours, theirs = socket.socketpair()
-    with theirs:
-        meeting.hand_over(settings, theirs)
-    meeting.close()
-    ledger.close()
-    forked_zygote.keep_only(channel.fileno(), board, ours.fileno())  # nothing that other ranks have, too
-    Unconnected.prepare()
-    kind = settings.environment[KIND]
-    isolation.keep_apart(kind == SHARES_FILES)
-    isolation.leave_no_traces(kind == SHARES_FILES)  # before there are threads, which would keep their rights
-    if kind == IS_MEASURED:
-        isolation.keep_memory_in_sight()
-    become_rank(settings, channel, board, None, functools.partial(WitnessedGroup, connection=ours))
-
-
-def _bear_witness(ledger: Ledger, meeting: Meeting, settings: Settings) -> None:
-    """Serve the ranks of a world, those that come later too, in one thread; ends with rank 0, its parent.
-
-    The ranks of a sandbox are of one world at a time, so no other witness waits at the meeting.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    torch.set_num_threads(1)
-    threading.stack_size(STACK)
-    world = World(ledger)
-    with selectors.DefaultSelector() as selector:
-        selector.register(meeting, selectors.EVENT_READ)
-        while True:
-            for key, _ in selector.select():
-                if isinstance(key.fileobj, socket.socket):
-                    if not key.data.serve():
-                        selector.unregister(key.fileobj)
-                        key.fileobj.close()
-                elif come := meeting.receive(settings):
-                    selector.register(come[2], selectors.EVENT_READ, Witness(world, *come))
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 
 import psutil
 import pytest
@@ -14,8 +15,14 @@ from fourranks import DeadlockError, FourRanksError, StartError
 SUM = "total = torch.ones(1); dist.all_reduce(total)"
 
 
-def zygote_children(group):
-    return psutil.Process(group.pids[0]).parent().children()
+def reserved(group, world_size):
+    """Start ranks ahead; return their processes, once they are there."""
+    group.reserve(world_size)
+    children, deadline = [], time.monotonic() + 10
+    while len(children) < world_size - group.world_size and time.monotonic() < deadline:
+        siblings = psutil.Process(group.pids[0]).parent().children()
+        children = [child for child in siblings if child.pid not in group.pids]
+    return children
 
 
 @pytest.fixture
@@ -47,8 +54,7 @@ def test_ranks_in_reserve_keep_their_variables_and_come_back(group):
 
 
 def test_ranks_that_were_started_ahead_join_when_the_world_grows(group):
-    group.reserve(4)
-    ahead = {child.pid for child in zygote_children(group)} - set(group.pids)
+    ahead = {child.pid for child in reserved(group, 4)}
     group.execute(SUM)
     assert group.pull("total.item(), world_size") == [(2.0, 2)] * 2
     group.resize(4)
@@ -58,8 +64,7 @@ def test_ranks_that_were_started_ahead_join_when_the_world_grows(group):
 
 
 def test_ranks_that_were_started_ahead_and_died_since_are_reported_by_the_resize_that_needs_them(group):
-    group.reserve(3)
-    (ahead,) = [child for child in zygote_children(group) if child.pid not in group.pids]
+    (ahead,) = reserved(group, 3)
     ahead.kill()
     with pytest.raises(StartError, match="Rank 2 was killed by SIGKILL"):
         group.resize(3)
