@@ -193,7 +193,7 @@ BENCHMARKS = (
         f"the same, a submission of a class of {CLASS} by `autograder grade`",
         (
             Contender(OURS, refereed_class),
-            Contender("nbgrader, a class of one: it starts anew with each submission", stock, faster(30)),
+            Contender("nbgrader, a class of one: it restarts for each submission", stock, faster(30)),
         ),
         repeats=1,
         patience=PATIENCE,

@@ -54,6 +54,12 @@ def threads_per_rank(world_size: int) -> int:
     return max(1, processors() // world_size)
 
 
+def share_processors(ranks: int) -> None:
+    """Be one of so many ranks on this machine: this thread, and those that are started later."""
+    if ranks > processors():
+        run_as_batch_job()
+
+
 def run_as_batch_job() -> None:
     """Let no thread of this process, and of those it starts, interrupt a running one when it wakes.
 

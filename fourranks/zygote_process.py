@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from . import spawn
-from .hardware import find_gpus, processors
+from .hardware import find_gpus, processor_quota, share_processors
 from .protocol.messages import Channel
 from .zygote import COMPILER, Died, FindGpus, Fork, Forked, Import, Kill, Ready
 
@@ -69,7 +69,7 @@ def _warm_up() -> Ready:
     from .rank.shell import shell
 
     shell()
-    processors()
+    processor_quota()  # is kept, for ranks too
     "localhost".encode("idna")  # Python imports this encoding at the first connection to a host by name
     return Ready()
 
@@ -79,10 +79,6 @@ def import_modules(*modules: str) -> None:
     for module in modules:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    if COMPILER in modules:
-        # As each rank would at each new default group, on as many pages of its own as there are entries.
-        with contextlib.suppress(AttributeError, KeyError):  # another version of torch may have it elsewhere
-            sys.modules[f"{COMPILER}.trace_rules"].clear_lru_cache()
 
 
 def render_a_traceback() -> None:
@@ -118,8 +114,7 @@ def _obey(channel: Channel, ranks: set[int], become: Callable[..., None]) -> boo
     """Handle one message; False when the notebook has closed its end."""
     message, descriptors = receive_with_descriptors(channel.sock)
     if isinstance(message, Fork):
-        gc.freeze()  # a rank's collector need not look at what is here already, and so copy its pages
-        gc.collect()  # empties Python's lists of free objects, which the rank's would: on as many pages
+        _spare_the_rank_copies()
         pid = os.fork()
         if pid == 0:
             _become_rank(message, descriptors, channel, become)
@@ -134,6 +129,15 @@ def _obey(channel: Channel, ranks: set[int], become: Callable[..., None]) -> boo
     elif isinstance(message, Kill):
         _kill(ranks.intersection(message.pids))
     return message is not None
+
+
+def _spare_the_rank_copies() -> None:
+    """Do what the next rank would do itself, and copy pages for."""
+    gc.freeze()  # its collector need not look at what is here already
+    gc.collect()  # empties Python's lists of free objects
+    if compiler := sys.modules.get(f"{COMPILER}.trace_rules"):
+        with contextlib.suppress(AttributeError):  # another version of torch may have this elsewhere
+            compiler.clear_lru_cache()  # as torch does at each new default group
 
 
 def receive_with_descriptors(sock: socket.socket) -> tuple[Any, list[int]]:
@@ -157,6 +161,7 @@ def _become_rank(
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setsid()
         die_with_parent()
+        share_processors(message.settings.local_world_size)
         channel.close()
         control, stdout, stderr, board, *listener = descriptors
         os.dup2(stdout, 1)

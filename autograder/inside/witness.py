@@ -2,7 +2,7 @@
 
 The process groups of ranks (`witnessed`) hand each call to a `Witness`, in a process in which no student's
 code runs (`witnessed_rank`). It holds the connections of Gloo, makes the call and enters it in the `ledger`.
-What a rank sends is read by `frames`; nonsense ends the connection.
+`frames` reads what a rank sends, and an invalid request ends the connection.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ class DefaultGroup:
 
     def form(self, generation: int) -> None:
         """Join the group of this generation, leaving the one before."""
-        if self._generation:
+        if self._generation:  # else there was none before
             self.leave()
         distributed_c10d._world.group_count = 0  # names must agree, whatever single ranks have tried
         self._generation, self._attempt = generation, 0

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 from IPython.core.error import UsageError
 
-from ..hardware import processors, run_as_batch_job, threads_per_rank
+from ..hardware import share_processors, threads_per_rank
 from ..progress_bar import collect
 from ..protocol.board import Board
 from ..protocol.calls import Record, Tracing
@@ -52,14 +52,14 @@ from ..protocol.messages import (
 )
 from ..protocol.parcel import Parcel, pack
 from ..protocol.places import cells_among, place
-from . import cuda, patches, program
+from . import cuda, environment, patches, program
 from .default_group import DefaultGroup
 from .frames import caller
 from .interrupts import Interrupts
 from .notices import UNFINISHED_BATCH, of_broken_groups, of_dropped_handles, of_reinterpreted_messages
 from .profiling import Profiler
 from .recorder import Recorder
-from .script import Script, environment
+from .script import Script
 from .shell import shell
 from .threads import Helper, main_thread
 from .variable import Variable
@@ -113,8 +113,9 @@ class Rank:
         if world_size != self._settings.world_size:
             self._settings.world_size = world_size
             self._shell.push(self._names(), interactive=False)
-            os.environ.update(environment(self._settings))
-            _share_processors(self._settings.local_world_size)
+            os.environ.update(environment.of_torchrun(self._settings))
+            share_processors(self._settings.local_world_size)
+            torch.set_num_threads(threads_per_rank(self._settings.local_world_size))
 
     def _virtualize(self, rank: int, world_size: int) -> None:
         from .virtual import leave_for_a_virtual_world  # what torch tests itself with is imported for few
@@ -358,20 +359,6 @@ def _no_input(prompt: str = "") -> str:
     )
 
 
-def _set_environment(variables: Mapping[str, str]) -> None:
-    """Have these environment variables and no others. Most are there already: setting one copies pages."""
-    for name in os.environ.keys() - variables.keys():
-        del os.environ[name]
-    os.environ.update({name: value for name, value in variables.items() if os.environ.get(name) != value})
-
-
-def _share_processors(ranks: int) -> None:
-    """Be one of so many ranks on this machine: this thread, and those that are started later."""
-    torch.set_num_threads(threads_per_rank(ranks))
-    if ranks > processors():
-        run_as_batch_job()
-
-
 def become_rank(
     settings: Settings,
     channel: Channel,
@@ -390,16 +377,8 @@ def become_rank(
     """
     os.chdir(settings.directory)
     sys.path[:] = settings.path
-    loopback = "lo0" if sys.platform == "darwin" else "lo"
-    interface = loopback if settings.location is None else settings.location.interface
-    _set_environment(
-        cuda.nccl_defaults(settings.ranks_per_gpu)
-        | settings.environment
-        | environment(settings)
-        | cuda.nccl_requirements(settings.ranks_per_gpu, interface)
-        | {"GLOO_SOCKET_IFNAME": interface, "MPLBACKEND": "module://matplotlib_inline.backend_inline"}
-    )
-    _share_processors(settings.local_world_size)
+    environment.enter(settings)
+    torch.set_num_threads(threads_per_rank(settings.local_world_size))
     torch.default_generator.seed()  # a fork would otherwise share its parent's random state
     if numpy_random := sys.modules.get("numpy.random"):  # else it is imported, and seeded, at its first use
         numpy_random.seed()

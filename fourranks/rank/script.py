@@ -31,27 +31,6 @@ _START_PROCESSES = sys.modules["torch.multiprocessing.spawn"].start_processes
 _set_timeout = getattr(dist, "set_timeout", distributed_c10d._set_pg_timeout)  # the first since 2.14
 
 
-def environment(settings: Settings) -> dict[str, str]:
-    """Return the variables that torchrun sets for one process."""
-    rank, world_size, location = str(settings.rank), str(settings.world_size), settings.location
-    return {
-        "RANK": rank,
-        "LOCAL_RANK": rank if location is None else str(location.local_rank),
-        "ROLE_RANK": rank,
-        "GROUP_RANK": "0" if location is None else str(location.node),
-        "WORLD_SIZE": world_size,
-        "LOCAL_WORLD_SIZE": str(settings.local_world_size),
-        "ROLE_WORLD_SIZE": world_size,
-        "GROUP_WORLD_SIZE": "1" if location is None else str(len(location.hosts)),
-        "ROLE_NAME": "default",
-        "MASTER_ADDR": settings.store_host,
-        "MASTER_PORT": str(settings.store_port),
-        "TORCHELASTIC_RUN_ID": "fourranks",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
-    }
-
-
 class Script:
     """Stands in for the launcher of the scripts that run as cells of one rank."""
 
