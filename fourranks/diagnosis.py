@@ -27,6 +27,7 @@ _HINTS = (
     collectives.details_disagree,
     collectives.orders_disagree,
     messages.other_tag_or_peer,
+    messages.messages_that_take_turns,
     messages.cycle_of_one_kind,
     messages.other_count,
     messages.without_match,

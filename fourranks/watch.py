@@ -8,7 +8,8 @@ Reports are taken at slightly different times; a rank counts as blocked only if 
 in the same calls.
 
 NCCL only launches a call, and the rank goes on. Its cell is not over before the call is, so a launched call
-that misses a rank that has ended is a proof, too. `diagnosis` puts a proof into words.
+that misses a rank that has ended is a proof, too. It also runs the calls of a group one after the other: a
+message whose other side was issued may wait for a call before that one. `diagnosis` puts a proof into words.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from .protocol.calls import Call
 from .protocol.progress import Progress
 
 STANDSTILL_ROUNDS = 5  # unchanged reports after which nothing is assumed to be in flight
+# And after which a message that a GPU has come to has filled what there is of buffers. Ranks that share a GPU
+# take turns on it: one of 16 MiB takes 50 ms there, and more while others use the GPU.
+QUEUE_ROUNDS = 30
 
 _NOTHING = Progress()
 
@@ -95,10 +99,9 @@ class Watch:
         self.suspicious = bool(steady)
         self._unchanged = self._unchanged + 1 if now == self._before else 0
         self._before = now
-        strict = self._unchanged < STANDSTILL_ROUNDS
         blocked = {rank: waits[rank] for rank in sorted(steady) if views[rank].progress.blocked is not None}
         launched = {rank: waits[rank] for rank in steady - set(blocked)}
-        return _disagreement(blocked, views) or _deadlock(blocked, launched, views, strict)
+        return _disagreement(blocked, views) or _deadlock(blocked, launched, views, self._unchanged)
 
 
 def _waits(view: RankView) -> list[Call]:
@@ -200,14 +203,15 @@ def _deadlock(
     blocked: dict[int, list[Call]],
     launched: dict[int, list[Call]],
     views: dict[int, RankView],
-    strict: bool,
+    unchanged: int,
 ) -> Deadlock | None:
     """Find the largest set of ranks that only wait for each other and for ranks that have ended."""
-    waits = blocked | launched
+    waits, strict, queues = blocked | launched, unchanged < STANDSTILL_ROUNDS, unchanged >= QUEUE_ROUNDS
     ended = {rank for rank, view in views.items() if view.ended and not view.progress.at_work} - set(blocked)
     progresses = {rank: view.progress for rank, view in views.items()}
+    behind = {rank: _behind(rank, calls[0], progresses) if queues else set() for rank, calls in waits.items()}
     awaited = {
-        rank: [(call, missing(rank, call, progresses, strict)) for call in calls]
+        rank: [_awaited(rank, call, progresses, strict, ended, behind[rank]) for call in calls]
         for rank, calls in waits.items()
     }
     failed = {
@@ -216,7 +220,7 @@ def _deadlock(
         for call in calls
         if not missing(rank, call, progresses) and (their := _failed(rank, call, progresses))
     }
-    stuck = set(blocked) | {rank for rank in launched if awaited[rank][0][1] & ended}
+    stuck = set(blocked) | {rank for rank in launched if behind[rank] or awaited[rank][0][1] & ended}
     while loose := {rank for rank in stuck if not _hopeless(awaited[rank], stuck | ended, failed)}:
         stuck -= loose
     if all(views[rank].ended for rank in stuck):  # only threads that they have left behind
@@ -228,6 +232,32 @@ def _deadlock(
         views,
         failed={other: their for call, _ in first.values() for other, their in failed.get(call, {}).items()},
     )
+
+
+def _awaited(
+    rank: int,
+    call: Call,
+    progresses: Mapping[int, Progress],
+    strict: bool,
+    ended: set[int],
+    behind: set[int],
+) -> tuple[Call, set[int]]:
+    """Return the ranks that a call of `rank` waits for, and which call of its batch does, the ended first."""
+    found = [(each, missing(rank, each, progresses, strict)) for each in (*call.batch, call)]
+    return max([*found, (call, behind)], key=lambda each: (bool(each[1] & ended), bool(each[1])))
+
+
+def _behind(rank: int, call: Call, progresses: Mapping[int, Progress]) -> set[int]:
+    """Return the ranks whose GPU stands still in a call before the other side of a message of this batch."""
+    found = set()
+    for each in (*call.batch, call):
+        if not each.is_point_to_point or each.peer is None:
+            continue
+        peer = progresses.get(each.peer, _NOTHING)
+        now, theirs = peer.launched, [c for c in peer.recent if is_other_side(rank, each, c)]
+        if now and peer.reached and theirs and now.group == call.group and now.index < theirs[0].index:
+            found.add(each.peer)
+    return found
 
 
 def _hopeless(

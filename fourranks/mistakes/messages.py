@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ..protocol.calls import Call
 from ..scene import Scene, stack
+from ..watch import is_other_side
 
 
 def too_small_a_buffer(scene: Scene) -> str | None:
@@ -92,6 +93,30 @@ def other_count(scene: Scene) -> str | None:
             "what each does next."
         )
     return None
+
+
+def messages_that_take_turns(scene: Scene) -> str | None:
+    """Explain a cycle of messages whose other sides are issued, behind messages that wait themselves."""
+    cycle = cycle_of(scene)
+    if not cycle or not all(_is_answered(scene, rank) for rank in cycle):
+        return None
+    path = " → ".join(map(str, [*cycle, cycle[0]]))
+    return (
+        f"A cycle ({path}) although both sides of each message are there: on NCCL a rank's messages take "
+        "turns,\nand each of these waits for one that stands behind another. A small one would have found "
+        "room in a buffer.\nGive a rank's messages to dist.batch_isend_irecv, which starts all at once."
+    )
+
+
+def _is_answered(scene: Scene, rank: int) -> bool:
+    """Tell whether the other side of a message that this rank waits in, alone or in a batch, is issued."""
+    call = scene.deadlock.blocked[rank]
+    return any(
+        is_other_side(rank, each, their)
+        for each in (*call.batch, call)
+        if each.peer is not None
+        for their in scene.view(each.peer).progress.recent
+    )
 
 
 def cycle_of_one_kind(scene: Scene) -> str | None:

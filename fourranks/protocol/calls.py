@@ -54,6 +54,7 @@ class Call:
     look: Look | None = None  # at the traced variable, when the call was issued
     error: str = ""  # what the backend said when it refused the call, or when the call failed
     broke_group: bool = False  # whether that error has closed the connections of its group
+    batch: tuple[Call, ...] = ()  # calls before it that the backend runs together with it, as one
 
     @property
     def at(self) -> Line:

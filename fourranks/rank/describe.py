@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from ..protocol.calls import Call
-from .frames import own_caller
+from .frames import of_backward_pass, own_caller
 from .methods import Arguments, Method
 
 _STRIDED = torch.strided
@@ -69,7 +69,9 @@ def _describe(method: Method, call: Call, arguments: Arguments) -> Call | None:
 
 def call_on(op: str, group: str, ranks: tuple[int, ...]) -> Call:
     """Return a call on a group by the reader's line that runs now, without what its tensors tell."""
-    (file, line, function), callers, through, called = own_caller(sys._getframe(2))
+    (file, line, function), callers, through, called = own_caller(
+        sys._getframe(1).f_back or of_backward_pass()
+    )
     call = Call(op, group, ranks, file=file, line=line, function=function, callers=callers, through=through)
     if called in _OF_OBJECTS:
         call.op, call.called = op.removesuffix("_single"), called

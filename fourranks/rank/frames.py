@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import os
+import sys
 import sysconfig
 import tempfile
 from enum import Enum, auto
@@ -50,6 +51,7 @@ _COLLECTIVES = (
     *(str(Path(_TORCH, "distributed", f"{name}.py")) for name in ("distributed_c10d", "c10d_logger")),
 )
 _C10D = str(Path(_TORCH, "distributed", "distributed_c10d.py"))
+_RUNS_BACKWARD_PASS = torch.autograd.graph._engine_run_backward.__code__
 _passed_over: list[str] = []
 _libraries: set[str] = set()
 
@@ -146,6 +148,16 @@ def own_caller(frame: FrameType | None) -> Caller:
             _callers.clear()
         known = _callers[key] = caller(innermost), _codes(innermost, len(way) // 2)
     return known[0]
+
+
+def of_backward_pass() -> FrameType | None:
+    """Return the frame of the thread that waits for a backward pass; None if there is none, or several.
+
+    Autograd computes the gradients of GPU tensors in threads of its own, which have no frames: what C++ code
+    calls there, as DDP's reducer does, comes from that thread's line.
+    """
+    frames = [each for each in sys._current_frames().values() if each.f_code is _RUNS_BACKWARD_PASS]
+    return frames[0] if len(frames) == 1 else None
 
 
 def _codes(frame: FrameType | None, count: int) -> list[CodeType]:

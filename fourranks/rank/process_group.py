@@ -49,6 +49,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         self._foreign = rescue.tcp_connections()  # open before this group connected
         self._own: set[rescue.Connection] = set()
         self._coalesced: list[Call] | None = None  # the calls of a batch that is launched as one
+        self._mark: torch.cuda.Event | None = None  # behind all that the GPU was given before that batch
         self._options: list[Backend.Options] = []  # of its backends
         RecordingProcessGroup.being_formed = self
 
@@ -116,7 +117,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
 
     def _start_coalescing(self, device: torch.device) -> None:
         super()._start_coalescing(device)
-        self._coalesced = []
+        self._coalesced, self._mark = [], self._mark_gpu()
 
     def _end_coalescing(  # type: ignore[override]  # torch does not say that it may be None
         self, device: torch.device
@@ -124,7 +125,18 @@ class RecordingProcessGroup(dist.ProcessGroup):
         calls, self._coalesced = self._coalesced, None
         if not calls:
             return None
-        return _handle(super()._end_coalescing(device), calls[-1], self.recorder, self.limit() is not None)
+        *others, call = calls
+        call.batch = tuple(others)
+        inner = super()._end_coalescing(device)
+        if self._mark is not None and self.recorder.calls is not None:
+            seconds = functools.cache(_gpu_time(self._mark, inner))
+            for each in calls:
+                self.recorder.time(each, seconds)
+        return _handle(inner, call, self.recorder, self.limit() is not None, self._mark)
+
+    def _mark_gpu(self) -> torch.cuda.Event | None:
+        """Record a mark behind all that the GPU was given so far, before a call that is only launched."""
+        return _event(timed=self.recorder.calls is not None) if self.recorder.launches else None
 
     def _start(self, call: Call, start: Callable[[], T]) -> T:
         """Hand a call to the backend, which may refuse it."""
@@ -158,7 +170,8 @@ class RecordingProcessGroup(dist.ProcessGroup):
     ) -> dist.Work | None:
         """Start a call that goes on by itself; its handle is the caller's."""
         recorder, traced = self.recorder, self.recorder.calls is not None
-        started = _event(timed=True) if recorder.launches and traced else None
+        is_marked = self._coalesced is None and (traced or call.is_point_to_point)
+        mark = self._mark_gpu() if is_marked else None
         # NCCL connects more of a group's ranks when a call needs it, and waits for them.
         outer = recorder.stand_in(None if limited else call)
         try:
@@ -168,11 +181,11 @@ class RecordingProcessGroup(dist.ProcessGroup):
         if self._coalesced is not None:
             self._coalesced.append(call)
             return inner
-        if started is not None:
-            recorder.time(call, _gpu_time(started, inner))
+        if traced and mark is not None:
+            recorder.time(call, _gpu_time(mark, inner))
         elif traced and has_future and self.notes_completions and inner is not None:
             _note_completion(inner, call)
-        return _handle(inner, call, recorder, limited)
+        return _handle(inner, call, recorder, limited, mark)
 
     def _refuse(self, method: Method, named: int, start: Callable[[], T]) -> T:
         """Raise an error for a call that names a rank outside the group."""
@@ -250,10 +263,17 @@ def _record(name: str, method: Method) -> None:
     setattr(RecordingProcessGroup, name, recorded)
 
 
-def _handle(inner: dist.Work | None, call: Call, recorder: Recorder, limited: bool) -> dist.Work | None:
-    """Return what the caller gets: None, as from NCCL, for a call that the GPU's stream itself waits for."""
+def _handle(
+    inner: dist.Work | None, call: Call, recorder: Recorder, limited: bool, mark: torch.cuda.Event | None
+) -> dist.Work | None:
+    """Return what the caller gets: None, as from NCCL, for a call that the GPU's stream itself waits for.
+
+    Args:
+        mark: behind all that the GPU was given before a message.
+    """
     if recorder.launches:
-        recorder.leave_open(call, _event().query if inner is None else inner.is_completed)
+        is_completed = _event().query if inner is None else inner.is_completed
+        recorder.leave_open(call, is_completed, mark.query if mark is not None else None)
     return RecordedWork(inner, call, recorder, limited) if inner is not None else None
 
 

@@ -81,7 +81,7 @@ class Recorder:
         self._failed: deque[Call] = deque(maxlen=RECENT)
         self._refused: deque[Call] = deque(maxlen=RECENT)
         self._broken: set[str] = set()
-        self._open: dict[Call, Callable[[], bool]] = {}
+        self._open: dict[Call, tuple[Callable[[], bool], Callable[[], bool] | None]] = {}
         self._most_open = RECENT  # before those that are over are taken out
         self._agreement.reset()
         self._formed = time.perf_counter()
@@ -211,9 +211,16 @@ class Recorder:
         """Return whether this thread is noted as one that waits."""
         return threading.get_ident() in self._waits
 
-    def leave_open(self, call: Call, is_completed: Callable[[], bool]) -> None:
-        """Note that the call is under way; `is_completed` tells whether it is over."""
-        self._open[call] = is_completed
+    def leave_open(
+        self, call: Call, is_completed: Callable[[], bool], is_reached: Callable[[], bool] | None = None
+    ) -> None:
+        """Note that the call is under way.
+
+        Args:
+            is_completed: tells whether it is over.
+            is_reached: tells whether the GPU has done all that it was given before; None if unknown.
+        """
+        self._open[call] = is_completed, is_reached
         if len(self._open) > self._most_open:
             self._most_open = max(RECENT, 2 * len(self.under_way()))  # to look at all each time takes long
 
@@ -241,7 +248,8 @@ class Recorder:
         self.go_on(outer)
         now = time.perf_counter()
         call.waited += now - began
-        call.end = call.end or now
+        for each in (*call.batch, call):
+            each.end = each.end or now
         if not self.launches:
             self._open.pop(call, None)
 
@@ -286,12 +294,18 @@ class Recorder:
 
     def under_way(self) -> list[Call]:
         """Return the calls that are not complete and that nothing has waited for, the oldest first."""
-        for call, is_completed in list(self._open.items()):
+        for call, (is_completed, _) in list(self._open.items()):
             with contextlib.suppress(RuntimeError):  # CUDA has failed: the call will say so where it is used
                 if not is_completed():
                     continue
             self._open.pop(call, None)
         return list(self._open)
+
+    def _is_reached(self, call: Call) -> bool:
+        _, is_reached = self._open.get(call, (None, None))  # it may have ended meanwhile
+        with contextlib.suppress(RuntimeError):  # CUDA has failed
+            return is_reached is not None and is_reached()
+        return False
 
     def time(self, call: Call, seconds: Callable[[], float]) -> None:
         """Have the time of a launched call on the GPU asked for when it is complete."""
@@ -325,6 +339,7 @@ class Recorder:
         in_cpp = under_way if threads.parked else under_way[:1] if threads.in_native_code else []
         main_first = sorted(waits, key=lambda thread: thread != self._main)
         since = self._main_waits_since
+        launched = under_way[0] if under_way and self.launches else None
         return Progress(
             [call for thread in main_first if (call := waits[thread]) is not None] + in_cpp,
             threads.at_work or None in waits.values(),
@@ -332,7 +347,8 @@ class Recorder:
             dict(self._sends),
             dict(self._recvs),
             [*self._groups, *self._recent],
-            under_way[0] if under_way and self.launches else None,
+            launched,
+            launched is not None and self._is_reached(launched),
             list(self._failed),
             list(self._refused),
             dict(self._passes),

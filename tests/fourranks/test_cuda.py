@@ -109,6 +109,7 @@ def test_where_groups_connect_at_once_members_do_so_when_all_have_come():
             dist.ProcessGroupGloo.eager_connect_single_device = note  # does nothing, on Gloo
             patches.connect_at_once(torch.device("cpu"))  # as on a rank's GPU
             dist.new_group([0, 2])
+            dist.barrier()  # a rank that leaves closes connections, which another may still be making
             dist.destroy_process_group()
             """
         )  # which forms the default group again
@@ -292,7 +293,13 @@ def test_ddp_on_a_shared_gpu_averages_gradients(shared_gpu):
 def test_gpu_tensors_come_to_the_notebook_as_cpu_tensors(shared_gpu):
     shared_gpu.execute("x = torch.full((2,), float(rank), device=device)")
     pulled = shared_gpu.pull("x")
-    returned = shared_gpu.run(lambda: {"x": torch.ones(2, device=device)})  # noqa: F821 (names of a rank)
+
+    def on_the_gpu():
+        import torch
+
+        return {"x": torch.ones(2, device="cuda")}
+
+    returned = shared_gpu.run(on_the_gpu)
     assert [x.device.type for x in pulled] == [value["x"].device.type for value in returned] == ["cpu"] * 3
     assert [x.tolist() for x in pulled] == [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
 

@@ -486,6 +486,13 @@ def test_two_threads_that_share_a_group_are_named():
     )
 
 
+def test_messages_that_take_turns_are_given_to_a_batch():
+    sends, recvs = ([Call(op, "0", (0, 1), peer=1 - rank) for rank in (0, 1)] for op in ("send", "recv"))
+    views = {rank: RankView(Progress([sends[rank]], recent=[sends[rank], recvs[rank]])) for rank in (0, 1)}
+    scene = Scene(Deadlock(dict(enumerate(sends)), {0: (1,), 1: (0,)}, views), {}, Source({}))
+    assert "A cycle (0 → 1 → 0) although both sides of each message are there" in hint(scene)
+
+
 def test_two_branches_that_make_the_two_sides_of_a_call_are_no_mistake(group):
     cell = "for root in range(3):\n    if rank == root:\n        dist.broadcast(x, root)\n    else:\n"
     told = explanation(group, cell + "        dist.broadcast(x, root)\nif rank == 2:\n    dist.barrier()")

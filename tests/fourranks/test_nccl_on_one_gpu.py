@@ -1,6 +1,6 @@
 """Four ranks on NCCL that share one GPU: what a reader with one GPU sees of NCCL must be NCCL's own.
 
-None of these has run yet: they need a GPU and NCCL 2.30. The rules that choose the backend are tested in
+They need a GPU and NCCL 2.30. The rules that choose the backend are tested in
 `test_hardware`, what the ranks are told in `test_cuda`; those need no GPU.
 """
 
@@ -132,6 +132,107 @@ def test_a_deadlock_in_the_first_call_of_its_kind_costs_no_variable(four, call):
             """,
             timeout=60,
         )
+    assert_usable(four)
+
+
+LARGE = 2**23  # numbers: more than NCCL's buffers hold
+
+
+def test_messages_one_after_the_other_that_fit_no_buffer_are_a_deadlock_and_a_batch_of_them_is_none(four):
+    four.execute(f"x, other = torch.full(({LARGE},), float(rank), device=device), rank ^ 1")
+    with pytest.raises(DeadlockError, match="batch_isend_irecv"):
+        four.execute(
+            """
+            y = torch.empty_like(x)
+            sending = dist.isend(x, other)
+            dist.recv(y, other)
+            sending.wait()
+            """,
+            timeout=60,
+        )
+    four.execute(
+        """
+        both = [dist.P2POp(dist.isend, x, other), dist.P2POp(dist.irecv, y, other)]
+        for work in dist.batch_isend_irecv(both):
+            work.wait()
+        """
+    )
+    assert four.pull("y[-1].item()") == [1.0, 0.0, 3.0, 2.0]
+    assert_usable(four)
+
+
+@pytest.mark.parametrize("only", ["isend", "irecv"])
+def test_a_batch_of_which_one_message_is_not_answered_is_a_deadlock(four, only):
+    four.execute(f"x, y = torch.ones({LARGE}, device=device), torch.empty({LARGE}, device=device)")
+    with pytest.raises(DeadlockError, match=f"{only[1:]} "):
+        four.execute(
+            f"""
+            if rank < 2:
+                both = [dist.P2POp(dist.isend, x, 1 - rank), dist.P2POp(dist.irecv, y, 1 - rank)]
+                both = both if rank == 0 else [each for each in both if each.op is dist.{only}]
+                for work in dist.batch_isend_irecv(both):
+                    work.wait()
+            """,
+            timeout=60,
+        )
+    assert_usable(four)
+
+
+def test_a_batch_is_waited_for_and_timed_as_a_whole(four):
+    with four.trace() as trace:
+        four.execute(
+            """
+            x, y = torch.ones(4, device=device), torch.empty(4, device=device)
+            both = [dist.P2POp(dist.isend, x, rank ^ 1), dist.P2POp(dist.irecv, y, rank ^ 1)]
+            for work in dist.batch_isend_irecv(both):
+                work.wait()
+            """
+        )
+    calls = [call for ranks in trace.calls for call in ranks]
+    assert [call.op for call in calls] == ["send", "recv"] * 4
+    assert all(call.end is not None for call in calls)
+
+
+def test_gradients_are_averaged_by_ddp_whose_calls_come_from_autograds_own_threads(four):
+    with four.trace() as trace:
+        four.execute(
+            """
+            torch.manual_seed(0)
+            model = torch.nn.Linear(4, 1, bias=False).to(device)
+            ddp = torch.nn.parallel.DistributedDataParallel(model, device_ids=[device])
+            loss = ddp(torch.full((1, 4), rank + 1.0, device=device)).sum()
+            loss.backward()
+            """
+        )
+    assert four.pull("model.weight.grad.tolist()") == [[[2.5] * 4]] * 4
+    assert {call.line for call in trace.calls[0] if call.op == "all_reduce"} == {6}
+
+
+def test_a_backward_pass_that_one_rank_leaves_out_is_a_deadlock_that_costs_no_variable(four):
+    with pytest.raises(DeadlockError, match="Rank 2 finished the cell"):
+        four.execute(
+            """
+            model = torch.nn.Linear(4, 1, bias=False).to(device)
+            ddp = torch.nn.parallel.DistributedDataParallel(model, device_ids=[device])
+            loss = ddp(torch.full((1, 4), rank + 1.0, device=device)).sum()
+            if rank != 2:
+                loss.backward()
+            """,
+            timeout=60,
+        )
+    assert_usable(four)
+
+
+def test_a_deadlock_behind_calls_of_several_groups_costs_no_variable(four):
+    four.execute(
+        """
+        pairs = [dist.new_group(pair) for pair in ([0, 1], [2, 3])]
+        x = torch.ones(4, device=device)
+        dist.all_reduce(x, group=pairs[rank // 2])
+        """
+    )
+    with pytest.raises(DeadlockError):
+        four.execute("dist.all_reduce(x) if rank != 3 else None", timeout=60)
     assert_usable(four)
 
 

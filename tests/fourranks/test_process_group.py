@@ -160,6 +160,35 @@ def test_torchs_own_data_parallelism_is_seen_and_moves_the_bytes_of_the_paramete
         assert call.asynchronous and call.start < call.completed
 
 
+# Autograd hands a backward pass inside of 61 others to a thread of its own, as it does with GPU tensors: no
+# function of Python's leads to the calls that DDP makes there.
+IN_AUTOGRADS_OWN_THREAD = """
+class Inside(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, losses):
+        ctx.loss, = losses
+        return x.clone()
+    @staticmethod
+    def backward(ctx, gradient):
+        ctx.loss.backward()
+        return gradient, None
+
+ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1, bias=False))
+loss = ddp(torch.full((1, 4), rank + 1.0)).sum()
+for _ in range(61):
+    loss = Inside.apply(torch.ones(1, requires_grad=True), [loss]).sum()
+loss.backward()
+"""
+
+
+def test_a_call_that_autograd_makes_in_a_thread_of_its_own_comes_from_the_line_of_the_backward_pass(pair):
+    with pair.trace() as trace:
+        pair.execute(IN_AUTOGRADS_OWN_THREAD)
+    assert pair.pull("ddp.module.weight.grad.tolist()") == [[[1.5] * 4]] * 2
+    (call,) = (call for call in trace.calls[0] if call.op == "all_reduce")
+    assert (call.line, call.function, call.through) == (8, "backward", "the backward pass")
+
+
 def test_torchs_own_sharding_is_seen(pair):
     pair.execute(
         "from torch.distributed.fsdp import fully_shard\n"

@@ -8,7 +8,7 @@ import pytest
 
 from fourranks.protocol.progress import Progress
 from fourranks.trace import Call
-from fourranks.watch import STANDSTILL_ROUNDS, End, Ended, RankView, Watch, in_step
+from fourranks.watch import QUEUE_ROUNDS, STANDSTILL_ROUNDS, End, Ended, RankView, Watch, in_step
 
 FOUR = (0, 1, 2, 3)
 
@@ -259,6 +259,61 @@ def test_a_launched_call_whose_rank_has_finished_without_it_is_a_deadlock():
 def test_a_launched_call_that_other_ranks_may_still_join_is_no_deadlock():
     views = [launched(call("all_reduce", seq=1)), launched(call("all_reduce", seq=0)), running(), running()]
     assert observe(*views, rounds=100) is None
+
+
+def message(op, peer, index, **fields):
+    return call(op, peer=peer, index=index, ranks=(0, 1), part=None, **fields)
+
+
+def queue(*calls, first=None, reached=True, at_end=True):
+    """A rank that has launched these messages; NCCL runs them one after the other and is in the `first`."""
+    first = first or calls[0]
+    progress = Progress(waits=[first] if at_end else [], launched=first, reached=reached, recent=list(calls))
+    for each in [member for launched in calls for member in (*launched.batch, launched)]:
+        counts = progress.sends if each.op == "send" else progress.recvs
+        counts[each.group, each.peer, each.tag] = each.seq + 1
+    return RankView(progress)
+
+
+@pytest.mark.parametrize("at_end", [True, False], ids=["at the end of the cell", "in the middle"])
+@pytest.mark.parametrize("ops", [("send", "recv"), ("recv", "send")])
+def test_messages_that_stand_behind_each_other_are_a_deadlock_when_nothing_moves_any_more(ops, at_end):
+    views = [queue(*(message(op, 1 - rank, n) for n, op in enumerate(ops)), at_end=at_end) for rank in (0, 1)]
+    assert observe(*views, rounds=QUEUE_ROUNDS) is None
+    proof = observe(*views, rounds=QUEUE_ROUNDS + 1)
+    assert proof.missing == {0: (1,), 1: (0,)}
+    assert [call.op for call in proof.blocked.values()] == [ops[0]] * 2
+
+
+def test_messages_behind_each_other_that_the_gpu_has_not_come_to_are_no_deadlock():
+    views = [queue(message("send", 1 - r, 0), message("recv", 1 - r, 1), reached=False) for r in (0, 1)]
+    assert observe(*views, rounds=100) is None
+
+
+def test_a_message_behind_one_that_is_on_its_way_is_no_deadlock():
+    first, then = message("send", 1, 0), message("recv", 1, 1)
+    assert (
+        observe(queue(first, then), queue(message("recv", 0, 0), message("send", 0, 1)), rounds=100) is None
+    )
+
+
+def batch(rank):
+    send = message("send", 1 - rank, 0)
+    return send, message("recv", 1 - rank, 1, batch=(send,))
+
+
+def test_messages_of_one_batch_do_not_stand_behind_each_other():
+    views = [queue(*batch(rank), first=batch(rank)[-1]) for rank in (0, 1)]
+    assert observe(*views, rounds=100) is None
+
+
+@pytest.mark.parametrize("other, waits_in", [("send", "send"), ("recv", "recv")])
+def test_a_batch_waits_for_each_of_its_messages(other, waits_in):
+    answered = Progress()
+    (answered.sends if other == "send" else answered.recvs)["0", 0, 0] = 1
+    views = [queue(*batch(0), first=batch(0)[-1]), RankView(answered, Ended(End.FINISHED))]
+    proof = observe(*views)
+    assert proof.missing == {0: (1,)} and proof.blocked[0].op == waits_in
 
 
 def test_a_proof_tells_whether_ranks_are_still_on_their_way():
