@@ -250,7 +250,7 @@ class Cell:
 
     def in_step(self) -> bool:
         """Return whether all ranks have communicated equally far, so that the next cell finds them level."""
-        self.collect_reports(FREE_PATIENCE[-1])
+        self.collect_reports(LEAVING_PATIENCE)  # NCCL's abort takes seconds on a GPU that others use, too
         return not self._reports_due and in_step({r: state.progress for r, state in self.states.items()})
 
     def _wait(self, patience: float, interrupted: Callable[[], bool], ranks: set[int]) -> None:

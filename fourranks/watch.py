@@ -23,7 +23,7 @@ from .protocol.progress import Progress
 
 STANDSTILL_ROUNDS = 5  # unchanged reports after which nothing is assumed to be in flight
 # And after which a message that a GPU has come to has filled what there is of buffers. Ranks that share a GPU
-# take turns on it: one of 16 MiB takes 50 ms there, and more while others use the GPU.
+# take turns on it: 16 MiB take 50 ms there, and more while others use the GPU.
 QUEUE_ROUNDS = 30
 
 _NOTHING = Progress()
@@ -248,16 +248,26 @@ def _awaited(
 
 
 def _behind(rank: int, call: Call, progresses: Mapping[int, Progress]) -> set[int]:
-    """Return the ranks whose GPU stands still in a call before the other side of a message of this batch."""
-    found = set()
-    for each in (*call.batch, call):
-        if not each.is_point_to_point or each.peer is None:
-            continue
-        peer = progresses.get(each.peer, _NOTHING)
-        now, theirs = peer.launched, [c for c in peer.recent if is_other_side(rank, each, c)]
-        if now and peer.reached and theirs and now.group == call.group and now.index < theirs[0].index:
-            found.add(each.peer)
-    return found
+    """Return the ranks that have issued the other side of a message of this batch, but do not come to it."""
+    return {
+        each.peer
+        for each in (*call.batch, call)
+        if each.peer is not None
+        for theirs in progresses.get(each.peer, _NOTHING).recent
+        if is_other_side(rank, each, theirs) and _is_held_up(each.peer, theirs, progresses)
+    }
+
+
+def _is_held_up(rank: int, call: Call, progresses: Mapping[int, Progress]) -> bool:
+    """Tell whether this call of `rank` stands behind another, or in a batch that waits for another rank."""
+    progress = progresses[rank]
+    now, starts = progress.launched, progress.blocked
+    if now is not None and progress.reached and now.group == call.group and now.index < call.index:
+        return True
+    if starts is None or now is starts:
+        return False
+    together = (*starts.batch, starts)
+    return call in together and any(missing(rank, each, progresses) for each in together)
 
 
 def _hopeless(

@@ -96,27 +96,32 @@ def other_count(scene: Scene) -> str | None:
 
 
 def messages_that_take_turns(scene: Scene) -> str | None:
-    """Explain a cycle of messages whose other sides are issued, behind messages that wait themselves."""
+    """Explain a cycle of an isend or irecv on each rank of NCCL, behind which the other side stands."""
     cycle = cycle_of(scene)
-    if not cycle or not all(_is_answered(scene, rank) for rank in cycle):
+    if not cycle or not all(_holds_up_others(scene, rank) for rank in cycle):
+        return None
+    if len({_is_answered(scene, rank) for rank in cycle}) > 1:  # then one of them lacks its other side
         return None
     path = " → ".join(map(str, [*cycle, cycle[0]]))
     return (
-        f"A cycle ({path}) although both sides of each message are there: on NCCL a rank's messages take "
-        "turns,\nand each of these waits for one that stands behind another. A small one would have found "
-        "room in a buffer.\nGive a rank's messages to dist.batch_isend_irecv, which starts all at once."
+        f"A cycle ({path}): on NCCL the messages of a rank take turns, isend and irecv, too, and each of "
+        "these\nwaits for one that stands behind another. Give those of a rank to dist.batch_isend_irecv, "
+        "which starts\nthem all at once."
     )
 
 
 def _is_answered(scene: Scene, rank: int) -> bool:
-    """Tell whether the other side of a message that this rank waits in, alone or in a batch, is issued."""
+    """Tell whether the other side of the message that this rank waits in is issued."""
     call = scene.deadlock.blocked[rank]
-    return any(
-        is_other_side(rank, each, their)
-        for each in (*call.batch, call)
-        if each.peer is not None
-        for their in scene.view(each.peer).progress.recent
+    return call.peer is not None and any(
+        is_other_side(rank, call, their) for their in scene.view(call.peer).progress.recent
     )
+
+
+def _holds_up_others(scene: Scene, rank: int) -> bool:
+    """Tell whether this rank waits in a message that would not keep it from the next one on Gloo."""
+    call = scene.deadlock.blocked[rank]
+    return scene.view(rank).progress.launches and call.is_point_to_point and call.asynchronous
 
 
 def cycle_of_one_kind(scene: Scene) -> str | None:

@@ -27,6 +27,7 @@ class Progress:
     recent: list[Call] = field(default_factory=list)
     launched: Call | None = None  # with NCCL, the oldest call that is not complete
     reached: bool = False  # whether the GPU has done all that it was given before that call, a message
+    launches: bool = False  # whether the backend only launches calls, one after the other: NCCL
     failed: list[Call] = field(default_factory=list)  # that ended with an error: their transfer broke off
     refused: list[Call] = field(default_factory=list)  # by the backend: to the other ranks never made
     passes: dict[tuple[str, int], int] = field(default_factory=dict)  # calls of this cell by (file, line)

@@ -127,12 +127,17 @@ class RecordingProcessGroup(dist.ProcessGroup):
             return None
         *others, call = calls
         call.batch = tuple(others)
-        inner = super()._end_coalescing(device)
+        is_limited = self.limit() is not None
+        outer = self.recorder.stand_in(None if is_limited else call)
+        try:
+            inner = super()._end_coalescing(device)  # NCCL connects ranks here, too
+        finally:
+            self.recorder.go_on(outer)
         if self._mark is not None and self.recorder.calls is not None:
             seconds = functools.cache(_gpu_time(self._mark, inner))
             for each in calls:
                 self.recorder.time(each, seconds)
-        return _handle(inner, call, self.recorder, self.limit() is not None, self._mark)
+        return _handle(inner, call, self.recorder, is_limited, self._mark)
 
     def _mark_gpu(self) -> torch.cuda.Event | None:
         """Record a mark behind all that the GPU was given so far, before a call that is only launched."""
@@ -274,6 +279,8 @@ def _handle(
     if recorder.launches:
         is_completed = _event().query if inner is None else inner.is_completed
         recorder.leave_open(call, is_completed, mark.query if mark is not None else None)
+        if inner is None:  # torch has waited for it, as far as NCCL lets it
+            call.asynchronous, call.end = False, time.perf_counter()
     return RecordedWork(inner, call, recorder, limited) if inner is not None else None
 
 

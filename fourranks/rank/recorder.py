@@ -317,6 +317,8 @@ class Recorder:
             begun = self.begin_wait(call)
             while call in self.under_way():
                 time.sleep(FINISH_TICK)
+            if not call.asynchronous:
+                call.end = None  # it was only launched then
             self.end_wait(call, begun)
         for call, seconds in self._timers:
             with contextlib.suppress(RuntimeError):  # a call that failed has no time
@@ -349,6 +351,7 @@ class Recorder:
             [*self._groups, *self._recent],
             launched,
             launched is not None and self._is_reached(launched),
+            self.launches,
             list(self._failed),
             list(self._refused),
             dict(self._passes),

@@ -486,11 +486,17 @@ def test_two_threads_that_share_a_group_are_named():
     )
 
 
-def test_messages_that_take_turns_are_given_to_a_batch():
-    sends, recvs = ([Call(op, "0", (0, 1), peer=1 - rank) for rank in (0, 1)] for op in ("send", "recv"))
-    views = {rank: RankView(Progress([sends[rank]], recent=[sends[rank], recvs[rank]])) for rank in (0, 1)}
-    scene = Scene(Deadlock(dict(enumerate(sends)), {0: (1,), 1: (0,)}, views), {}, Source({}))
-    assert "A cycle (0 → 1 → 0) although both sides of each message are there" in hint(scene)
+@pytest.mark.parametrize("behind", [[], ["recv"]], ids=["connecting", "launched"])
+def test_messages_that_take_turns_on_nccl_are_given_to_a_batch(behind):
+    first, *_ = calls = [
+        [Call(op, "0", (0, 1), peer=1 - rank) for rank in (0, 1)] for op in ("send", *behind)
+    ]
+    views = {
+        rank: RankView(Progress([first[rank]], recent=[call[rank] for call in calls], launches=True))
+        for rank in (0, 1)
+    }
+    scene = Scene(Deadlock(dict(enumerate(first)), {0: (1,), 1: (0,)}, views), {}, Source({}))
+    assert "A cycle (0 → 1 → 0): on NCCL the messages of a rank take turns" in hint(scene)
 
 
 def test_two_branches_that_make_the_two_sides_of_a_call_are_no_mistake(group):

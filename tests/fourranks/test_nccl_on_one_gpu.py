@@ -135,11 +135,8 @@ def test_a_deadlock_in_the_first_call_of_its_kind_costs_no_variable(four, call):
     assert_usable(four)
 
 
-LARGE = 2**23  # numbers: more than NCCL's buffers hold
-
-
-def test_messages_one_after_the_other_that_fit_no_buffer_are_a_deadlock_and_a_batch_of_them_is_none(four):
-    four.execute(f"x, other = torch.full(({LARGE},), float(rank), device=device), rank ^ 1")
+def test_messages_one_after_the_other_are_a_deadlock_and_a_batch_of_them_is_none(four):
+    four.execute("x, other = torch.full((2**23,), float(rank), device=device), rank ^ 1")
     with pytest.raises(DeadlockError, match="batch_isend_irecv"):
         four.execute(
             """
@@ -163,7 +160,7 @@ def test_messages_one_after_the_other_that_fit_no_buffer_are_a_deadlock_and_a_ba
 
 @pytest.mark.parametrize("only", ["isend", "irecv"])
 def test_a_batch_of_which_one_message_is_not_answered_is_a_deadlock(four, only):
-    four.execute(f"x, y = torch.ones({LARGE}, device=device), torch.empty({LARGE}, device=device)")
+    four.execute("x, y = torch.ones(2**23, device=device), torch.empty(2**23, device=device)")
     with pytest.raises(DeadlockError, match=f"{only[1:]} "):
         four.execute(
             f"""
@@ -193,6 +190,12 @@ def test_a_batch_is_waited_for_and_timed_as_a_whole(four):
     assert all(call.end is not None for call in calls)
 
 
+def test_a_call_that_torch_waits_for_needs_no_wait_of_the_readers(four):
+    with four.trace() as trace:
+        four.execute("dist.all_reduce(torch.ones(1, device=device))")
+    assert all(call.end is not None and not call.asynchronous for (call,) in trace.calls)
+
+
 def test_gradients_are_averaged_by_ddp_whose_calls_come_from_autograds_own_threads(four):
     with four.trace() as trace:
         four.execute(
@@ -205,7 +208,7 @@ def test_gradients_are_averaged_by_ddp_whose_calls_come_from_autograds_own_threa
             """
         )
     assert four.pull("model.weight.grad.tolist()") == [[[2.5] * 4]] * 4
-    assert {call.line for call in trace.calls[0] if call.op == "all_reduce"} == {6}
+    assert {call.line for call in trace.calls[0] if call.op == "all_reduce"} == {5}
 
 
 def test_a_backward_pass_that_one_rank_leaves_out_is_a_deadlock_that_costs_no_variable(four):

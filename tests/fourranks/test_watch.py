@@ -316,6 +316,25 @@ def test_a_batch_waits_for_each_of_its_messages(other, waits_in):
     assert proof.missing == {0: (1,)} and proof.blocked[0].op == waits_in
 
 
+def connecting(*calls):
+    """A rank that NCCL keeps, while it connects what this batch needs, from launching it."""
+    view = queue(*calls, first=calls[-1])
+    view.progress.launched = None
+    return view
+
+
+def test_a_message_to_a_batch_that_cannot_be_launched_without_another_one_waits_forever():
+    views = [connecting(*batch(0)), queue(message("send", 0, 0))]
+    assert observe(*views, rounds=QUEUE_ROUNDS) is None
+    proof = observe(*views, rounds=QUEUE_ROUNDS + 1)
+    assert proof.missing == {0: (1,), 1: (0,)}
+    assert [call.op for call in proof.blocked.values()] == ["send", "send"]
+
+
+def test_batches_that_take_long_to_connect_are_no_deadlock():
+    assert observe(*[connecting(*batch(rank)) for rank in (0, 1)], rounds=100) is None
+
+
 def test_a_proof_tells_whether_ranks_are_still_on_their_way():
     stuck = [waiting(call("barrier")), waiting(call("barrier")), finished()]
     assert observe(*stuck, finished()).settled
