@@ -119,6 +119,51 @@ def test_where_groups_connect_at_once_members_do_so_when_all_have_come():
         assert group.pull("connected") == [[(3, "cpu")]] * 3
 
 
+@pytest.fixture
+def launching():
+    """Two ranks that take Gloo for a backend that launches calls: one that torch waits for has no handle."""
+    with fourranks.start(2, "gloo") as group:
+        group.execute(
+            """
+            from types import SimpleNamespace
+            from fourranks.rank import process_group
+
+            everyone = dist.group.WORLD
+            everyone.recorder.launches = True
+            mark = SimpleNamespace(query=lambda: True, elapsed_time=lambda other: 1.0)
+            process_group._event = lambda timed=False: mark
+            all_reduce = dist.ProcessGroup.allreduce
+            dist.ProcessGroup.allreduce = lambda *arguments: all_reduce(*arguments).wait() and None
+            dist.ProcessGroup._start_coalescing = lambda group, device: None
+            dist.ProcessGroup._end_coalescing = lambda group, device: started[-1]
+            """
+        )
+        yield group
+
+
+def test_a_launched_call_that_torch_waits_for_has_an_end(launching):
+    with launching.trace() as trace:
+        launching.execute("dist.all_reduce(torch.ones(1))")
+    for (call,) in trace.calls:
+        assert call.end is not None and not call.asynchronous
+
+
+def test_the_wait_for_a_batch_ends_all_of_its_calls(launching):
+    with launching.trace() as trace:
+        launching.execute(
+            """
+            x, y, other = torch.ones(1), torch.ones(1), 1 - rank
+            everyone._start_coalescing(x.device)
+            started = [everyone.send([x], other, 0), everyone.recv([y], other, 0)]
+            started[0].wait()
+            everyone._end_coalescing(x.device).wait()
+            """
+        )
+    for send, recv in trace.calls:
+        assert None not in (send.end, recv.end)
+        assert recv.batch == (send,)
+
+
 @pytest.mark.parametrize("ranks, limit", [(2, "4"), (3, "2"), (8, "1"), (32, "1")])
 def test_all_ranks_on_a_gpu_find_room_for_their_kernels_at_once(ranks, limit):
     assert cuda.nccl_defaults(ranks)["NCCL_MAX_CTAS"] == limit
