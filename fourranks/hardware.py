@@ -229,7 +229,8 @@ def place(world_size: int, backend: str, device: str, find: Callable[[], Gpus]) 
     Args:
         world_size: number of ranks.
         backend: "gloo", "nccl", or "auto": NCCL when there is a GPU for each rank, else Gloo. (Ranks that
-            share a GPU take turns on it, and what a small call of NCCL costs there has not been measured.)
+            share a GPU take turns on it: a small call of NCCL took 20 times as long as one of Gloo there, see
+            benchmarks/gpu.md. NVIDIA's MPS makes it fast, and lets an error of one rank end all.)
         device: "cpu", "cuda", or "auto": GPUs with NCCL, CPUs with Gloo.
         find: finds the GPUs; called only when they matter.
 

@@ -1,8 +1,8 @@
 """A step: a table of NCCL's times and bandwidths by collective and size, as nccl-tests counts them.
 
 With several GPUs it has a table with a GPU for each rank; with fewer than four, where NCCL lets ranks share,
-one of four ranks that do. `--mps` runs the latter under NVIDIA's Multi-Process Service, where kernels of
-several processes run at the same time instead of taking turns.
+one of four ranks that do, after what a small call costs there beside Gloo. `--mps` runs both under NVIDIA's
+Multi-Process Service, where kernels of several processes run at the same time instead of taking turns.
 """
 
 from __future__ import annotations
@@ -34,13 +34,24 @@ def main(mps: bool) -> int:
         print(_table(gpus.count, SIZES, "a GPU for each rank"))
     with under_mps() if mps else contextlib.nullcontext():
         if shares:
-            print(
-                _table(SHARING, SHARED_SIZES, f"ranks share {gpus.count} GPU, MPS {'on' if mps else 'off'}")
-            )
+            how = f"ranks share {gpus.count} GPU, MPS {'on' if mps else 'off'}"
+            print(_small_calls(how))
+            print(_table(SHARING, SHARED_SIZES, how))
         zygote.stop_shared()
     if gpus.count < 2 and not shares:
         print("Nothing to measure: one GPU, and NCCL before 2.30, with which ranks cannot share it.")
     return 0 if gpus.count else 1
+
+
+def _small_calls(how: str) -> str:
+    """Compare what an all-reduce costs that moves next to nothing: what `auto` should choose rests on it."""
+    rows = [f"## {SHARING} {how}: an all-reduce of {SIZES[0]} bytes", "", "| backend | tensors on | in µs |"]
+    rows += ["|---|---|---|"]
+    for backend, device in (("gloo", "cpu"), ("gloo", "cuda"), ("nccl", "cuda")):
+        with fourranks.start(SHARING, backend, device=device) as world:
+            (measured,) = bench.sweep(world, ("all_reduce",), SIZES[:1])
+        rows.append(f"| {backend} | {device} | {measured.seconds * 1e6:.1f} |")
+    return "\n".join([*rows, ""])
 
 
 def _table(world_size: int, sizes: tuple[int, ...], how: str) -> str:

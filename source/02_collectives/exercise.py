@@ -110,6 +110,8 @@ except DeadlockError as error:
 # | `peer` | its own `tensor`, same shape and dtype | likewise |
 #
 # Both ranks run the same function at the same time. **Budget:** one message of S bytes from each of the two.
+# Where there are GPUs, the check runs on NCCL, too. There a rank's messages take turns, in the order in which it
+# issued them: an `isend` holds up what comes after it until its receiver is there.
 #
 # ```
 #      rank 0          rank 1
@@ -159,8 +161,8 @@ check.exchange(exchange, world_sizes=(2, 7), numels=(1, 1_000_003), seed=2301)
 # `recv`. Beyond the buffer's size it must wait for the receiver, and the same program hangs.
 #
 # Repairs: both operations in one `batch_isend_irecv`; or order by rank (the lower one sends first, the higher one receives first); or
-# `isend`, `recv`, `wait`, which is enough on Gloo. On NCCL the send and the receive of a rank would stand behind one another in one stream, so
-# that large messages may still hang. Waiting or retrying does not help: the cycle stays.
+# `isend`, `recv`, `wait`, which is enough on Gloo. On NCCL the receive of a rank would stand behind its send, and the same program hangs
+# (with four ranks on one H100, even for a single number). Waiting or retrying does not help: the cycle stays.
 # <!-- END SOLUTION -->
 
 # %% [markdown]
