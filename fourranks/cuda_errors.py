@@ -51,10 +51,18 @@ The GPUs of this machine are joined by NVSwitch, and the service that sets it up
 systemctl start nvidia-fabricmanager`, of the driver's version. On a rented machine ask the provider.""",
     ),
     (
+        r"MPS (server|client|daemon)",
+        """
+All processes under NVIDIA's MPS share their fatal errors, and it takes no new ones until those that have met
+one are gone: stop the ranks of other notebooks, too. If that does not help, `echo quit |
+nvidia-cuda-mps-control` ends it, and `nvidia-cuda-mps-control -d` starts it again.""",
+    ),
+    (
         r"busy or unavailable",
         """
 The GPU is taken: another process holds it alone (`nvidia-smi` shows compute mode and processes). `sudo
-nvidia-smi -c 0` lets several processes, and so several ranks, share a GPU.""",
+nvidia-smi -c 0` lets several processes, and so several ranks, share a GPU. Under NVIDIA's MPS another process
+has met a fatal error, which all share: stop the ranks of other notebooks, and try again.""",
     ),
     (
         r"Cuda failure (2 )?'out of memory'|Failed to CUDA calloc",
