@@ -264,7 +264,7 @@ def _is_held_up(rank: int, call: Call, progresses: Mapping[int, Progress]) -> bo
     now, starts = progress.launched, progress.blocked
     if now is not None and progress.reached and now.group == call.group and now.index < call.index:
         return True
-    if starts is None or now is starts:
+    if not progress.launches or starts is None or now is starts:
         return False
     together = (*starts.batch, starts)
     return call in together and any(missing(rank, each, progresses) for each in together)

@@ -26,7 +26,8 @@ MOST_TEXT = 32 << 20  # characters of a record: 90,000 calls with all that a cal
 MOST_LISTS = 1_000_000  # of a record of so many calls; each takes 30 times as much memory as text
 MOST_COUNT = 1 << 63  # bytes, elements, lines: no machine has more
 MOST_DIMS = 64  # of a tensor
-_FIELDS = [field.name for field in dataclasses.fields(Call)]
+# A batch matters while its calls are under way; all of them are in the record.
+_FIELDS = [field.name for field in dataclasses.fields(Call) if field.name != "batch"]
 _COUNTS = ("seq", "index", "nbytes", "line")
 Test = Callable[[Any], bool]
 Kinds = dict[type, Test]  # by the types that a value can have, what else must hold for it

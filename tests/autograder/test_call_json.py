@@ -24,6 +24,12 @@ def test_an_honest_record_comes_through_as_it_was():
     assert other == []
 
 
+def test_calls_of_a_batch_come_through_each_by_itself():
+    receive = dataclasses.replace(SEND, op="recv", batch=(SEND,))
+    (send, other), _, _ = call_json.loads(call_json.dumps([[SEND, receive], [], []]), 3)
+    assert (send.op, other.op, other.batch) == ("send", "recv", ())
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -268,7 +268,8 @@ def message(op, peer, index, **fields):
 def queue(*calls, first=None, reached=True, at_end=True):
     """A rank that has launched these messages; NCCL runs them one after the other and is in the `first`."""
     first = first or calls[0]
-    progress = Progress(waits=[first] if at_end else [], launched=first, reached=reached, recent=list(calls))
+    waits = [first] if at_end else []
+    progress = Progress(waits, launched=first, reached=reached, launches=True, recent=list(calls))
     for each in [member for launched in calls for member in (*launched.batch, launched)]:
         counts = progress.sends if each.op == "send" else progress.recvs
         counts[each.group, each.peer, each.tag] = each.seq + 1
