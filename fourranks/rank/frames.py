@@ -51,7 +51,7 @@ _COLLECTIVES = (
     *(str(Path(_TORCH, "distributed", f"{name}.py")) for name in ("distributed_c10d", "c10d_logger")),
 )
 _C10D = str(Path(_TORCH, "distributed", "distributed_c10d.py"))
-_RUNS_BACKWARD_PASS = torch.autograd.graph._engine_run_backward.__code__
+_RUNS_BACKWARD_PASS = str(Path(_TORCH, "autograd", "graph.py"))
 _passed_over: list[str] = []
 _libraries: set[str] = set()
 
@@ -156,8 +156,10 @@ def of_backward_pass() -> FrameType | None:
     Autograd computes the gradients of GPU tensors in threads of its own, which have no frames: what C++ code
     calls there, as DDP's reducer does, comes from that thread's line.
     """
-    frames = [each for each in sys._current_frames().values() if each.f_code is _RUNS_BACKWARD_PASS]
-    return frames[0] if len(frames) == 1 else None
+    running = [
+        each for each in sys._current_frames().values() if each.f_code.co_filename == _RUNS_BACKWARD_PASS
+    ]
+    return running[0] if len(running) == 1 else None
 
 
 def _codes(frame: FrameType | None, count: int) -> list[CodeType]:
