@@ -226,7 +226,7 @@ def _what_is_real(world: RankGroup) -> str:
         return ""
     return (
         " NCCL's calls, streams, kernels, asynchrony, errors and hangs are real; its times and bandwidths "
-        "are not: the ranks take turns on the GPU, and what they send stays in its memory."
+        "are not: the ranks share the GPU, and what they send stays in its memory."
     )
 
 
