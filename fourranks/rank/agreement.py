@@ -37,6 +37,7 @@ class Comparison(NamedTuple):
     value: int  # of this rank's call
     fits: Callable[[int, int], bool] = operator.eq  # of the own value and theirs
     lasting: bool = False
+    awaited: bool = False  # whether it does not fit before they have posted anything
 
 
 class Agreement:
@@ -51,13 +52,16 @@ class Agreement:
         """Take down all that this rank has posted."""
         self._board.clear()
 
-    def post(self, call: Call, received: Counts) -> list[Comparison]:
+    def post(self, call: Call, received: Counts, is_awaited: bool = False) -> list[Comparison]:
         """Post a call; returns what to compare, as long as the rank has not entered it.
 
         Args:
             call: the call.
             received: this rank's receives so far, this one included.
+            is_awaited: whether the other side of a message must have been posted, too.
         """
+        if call.peer is not None and is_awaited:
+            return [self._post_message(call, call.peer, call.seq)._replace(awaited=True)]
         if call.op == "recv":
             return self._post_receive(call, received)
         if call.peer is not None:  # a send
@@ -80,11 +84,11 @@ class Agreement:
         return comparisons if exchange is None else [*comparisons, *self._post_exchange(call, exchange)]
 
     def fits(self, comparisons: list[Comparison]) -> bool:
-        """Return whether nothing that other ranks have posted by now contradicts the call."""
-        for ranks, key, value, fits, lasting in comparisons:
+        """Return whether what other ranks have posted by now fits the call."""
+        for ranks, key, value, fits, lasting, awaited in comparisons:
             for rank in ranks:
                 theirs = self._board.read(rank, key, lasting)
-                if theirs is not None and not fits(value, theirs):
+                if awaited if theirs is None else not fits(value, theirs):
                     return False
         return True
 

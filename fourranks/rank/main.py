@@ -82,7 +82,7 @@ class Rank:
         self._recorder = Recorder(settings.rank, Board(board, settings.rank), launches)
         patches.record_groups(self._recorder)
         if launches:
-            patches.connect_at_once(self._device)
+            patches.connect_at_once(self._device, settings.local_world_size == settings.world_size)
         if settings.backend == "gloo":
             patches.stage_messages_of_gpus()
         self._group = group

@@ -52,9 +52,14 @@ def record_groups(recorder: Recorder) -> None:
         _replace(dist.ProcessGroupGloo, __init__=gloo.interruptible(dist.ProcessGroupGloo.__init__, recorder))
 
 
-def connect_at_once(device: torch.device | None) -> None:
-    """Have NCCL connect the ranks of each group on this GPU as it is made; None leaves that to torch."""
+def connect_at_once(device: torch.device | None, shares_board: bool = False) -> None:
+    """Have NCCL connect the ranks of each group on this GPU as it is made; None leaves that to torch.
+
+    Args:
+        shares_board: whether all ranks post what they are about to do where this one sees it.
+    """
     RecordingProcessGroup.connects_on = device
+    RecordingProcessGroup.meets_peers = shares_board
     if device is not None:
         # Which torch then gives of its own accord, about what docs/gpu.md says, on every rank.
         warnings.filterwarnings("ignore", r"barrier\(\): using the device under current context")

@@ -31,6 +31,8 @@ from .uncompiled import leave_uncompiled
 from .work import RecordedWork, is_limit
 from .wrong_rank import TO_ITSELF, NoSuchRank, T, explained
 
+MADE_OF_MESSAGES = ("all_to_all", "all_to_all_single", "gather", "scatter")  # collectives, on NCCL
+
 
 class RecordingProcessGroup(dist.ProcessGroup):
     """Delegates to an ordinary `ProcessGroup` and reports each operation to `recorder`."""
@@ -38,6 +40,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
     recorder: Recorder  # set by `patches.record_groups`
     delegate: Callable[..., Any] = dist.ProcessGroup  # makes the one that does the work
     connects_on: torch.device | None = None  # of a rank on NCCL
+    meets_peers = False  # whether a first message on NCCL waits until its other side is issued
     notes_completions = True  # of traced calls without a waiter yet; otherwise the witness dates them
     being_formed: RecordingProcessGroup | None = None
     formation: tuple[Call, tuple[Wait, float]] | None = None  # of the default group, while under way
@@ -51,6 +54,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
         self._coalesced: list[Call] | None = None  # the calls of a batch that is launched as one
         self._mark: torch.cuda.Event | None = None  # behind all that the GPU was given before that batch
         self._options: list[Backend.Options] = []  # of its backends
+        self._connected: set[tuple[str, int | None]] = set()  # on NCCL: to send to whom, to receive from whom
         RecordingProcessGroup.being_formed = self
 
     def identity(self) -> tuple[str, tuple[int, ...]]:
@@ -79,6 +83,20 @@ class RecordingProcessGroup(dist.ProcessGroup):
         device = self.connects_on
         if device is not None and device.type in {each.type for each in self._device_types}:
             self._get_backend(device).eager_connect_single_device(device)
+
+    def meets_peer(self, call: Call) -> bool:
+        """Tell whether NCCL has yet to connect this rank and the peer of a message, by the two sides of it.
+
+        Where two ranks begin with an isend to each other, each may take the other's for the receive that it
+        needs, and no message would arrive. Those of a batch are connected together.
+        """
+        if not self.meets_peers or not call.is_point_to_point:
+            if call.op in MADE_OF_MESSAGES:
+                self._connected.update((op, peer) for op in ("send", "recv") for peer in call.ranks)
+            return False
+        is_first = (call.op, call.peer) not in self._connected
+        self._connected.add((call.op, call.peer))
+        return is_first and self._coalesced is None
 
     def connections(self) -> set[rescue.Connection]:
         """Return the TCP connections that this group has opened."""
@@ -258,6 +276,7 @@ def _record(name: str, method: Method) -> None:
             call,
             limit.total_seconds() if limit is not None else None,
             lambda: is_refused(method, arguments, self.rank(), self.size()),
+            self.meets_peer(call),
         )
         if arguments.synchronous and not recorder.launches and self._coalesced is None:
             self._complete(call, start, limit is not None)

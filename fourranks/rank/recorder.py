@@ -157,7 +157,11 @@ class Recorder:
         return self._collectives, (call.group, call.ranks)
 
     def stand_still_in_conflict(
-        self, call: Call, limit: float | None = None, is_refused: Callable[[], bool] = lambda: False
+        self,
+        call: Call,
+        limit: float | None = None,
+        is_refused: Callable[[], bool] = lambda: False,
+        is_awaited: bool = False,
     ) -> None:
         """Do not return while what another rank is about to do contradicts this call.
 
@@ -165,8 +169,9 @@ class Recorder:
             call: the call.
             limit: seconds after which the reader wants it to fail; None if never.
             is_refused: whether Gloo refuses the call, whatever the others do.
+            is_awaited: whether the other side of this message must be about to be issued, too.
         """
-        comparisons = self._agreement.post(call, self._recvs)
+        comparisons = self._agreement.post(call, self._recvs, is_awaited)
         if call.is_point_to_point and (dtype := self._agreement.other_dtype(call, comparisons)):
             self.reinterpreted.append((call, dtype))
         if not self._agreement.fits(comparisons) and (self.launches or not is_refused()):

@@ -164,6 +164,41 @@ def test_the_wait_for_a_batch_ends_all_of_its_calls(launching):
         assert recv.batch == (send,)
 
 
+@pytest.fixture
+def meeting(launching):
+    """The same ranks, which have to issue both sides of a first message before the backend sees one."""
+    launching.execute(
+        "type(everyone).meets_peers = True; x, y, other = torch.ones(1), torch.ones(1), 1 - rank"
+    )
+    return launching
+
+
+def test_ranks_that_begin_by_sending_to_each_other_are_told_of_batches(meeting):
+    with pytest.raises(DeadlockError, match="batch_isend_irecv"):
+        meeting.execute("s = dist.isend(x, other)\ndist.recv(y, other)\ns.wait()")
+
+
+def test_a_first_message_waits_until_its_other_side_is_there_and_later_ones_do_not(meeting):
+    meeting.execute(
+        """
+        import time
+        for turn in range(2):
+            dist.barrier()
+            if rank:
+                time.sleep(0.5)
+                dist.recv(y, 0)
+            else:
+                began = time.perf_counter()
+                sending = dist.isend(x, 1)
+                took = time.perf_counter() - began
+                sending.wait()
+                first = took if turn == 0 else first
+        """
+    )
+    first, later = meeting.pull("(first, took)", ranks=[0])[0]
+    assert first > 0.4 > later
+
+
 @pytest.mark.parametrize("ranks, limit", [(2, "4"), (3, "2"), (8, "1"), (32, "1")])
 def test_all_ranks_on_a_gpu_find_room_for_their_kernels_at_once(ranks, limit):
     assert cuda.nccl_defaults(ranks)["NCCL_MAX_CTAS"] == limit
