@@ -181,7 +181,7 @@ class Recorder:
                 while not self._agreement.fits(comparisons) and not self._is_of_before(call):
                     if limit is not None and time.perf_counter() - call.start > limit:
                         error = RuntimeError(
-                            f"{call.op} timed out after {limit:g} s: the other ranks have issued no call that fits it"
+                            f"{call.op} timed out after {limit:g} s: no call of other ranks fits it"
                         )
                         self.fail(call, error, breaks_group=True)
                         raise error
