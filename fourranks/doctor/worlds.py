@@ -17,6 +17,7 @@ TIME_LIMIT = 20.0  # seconds for one bandwidth check
 WARM_UP, MEASURED, MOST_CALLS = 3, 3.0, 1000  # calls before the clock, seconds on it, calls on it at most
 CPU_BYTES, GPU_BYTES = 16 * 2**20, 256 * 2**20  # S: large enough that latency does not matter
 SMALL_BYTES = 1024  # S: so small that nothing but latency matters
+TAKING_TURNS = 0.005  # seconds for them, where kernels of several processes take turns on a GPU
 GLOO_SHARE, NCCL_SHARE = 0.05, 0.5  # of what the hardware gives; Gloo's way through sockets costs much
 
 
@@ -86,7 +87,8 @@ def nccl_sharing(seconds: float = MEASURED) -> Finding:
     if sums != [6.0] * WORLD_SIZE:
         return Finding(Severity.PROBLEM, f"all_reduce of 0, 1, 2, 3 gave {sums}, not 6 on each rank")
     found = f"{WORLD_SIZE} ranks share {_count(gpus.count)}: an all-reduce of {SMALL_BYTES} bytes takes "
-    return Finding(Severity.OK, f"{found}{each * 1e3:.2f} ms")
+    faster = "; NVIDIA's MPS makes it faster, see docs/gpu.md" if each > TAKING_TURNS else ""
+    return Finding(Severity.OK, f"{found}{each * 1e3:.2f} ms{faster}")
 
 
 def _count(gpus: int) -> str:
