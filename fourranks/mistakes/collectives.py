@@ -84,9 +84,9 @@ def groups_disagree(scene: Scene) -> str | None:
     for other, their in conflicts.items():
         if their.members == call.members and call.part is not None and their.part is not None:
             return (
-                "With use_local_synchronization the name of a group comes from the number of groups that a "
-                f"rank\nis in: rank {rank} is in {call.part[0]}, rank {other} in {their.part[0]}. "
-                "Both must be in the same number of groups."
+                "Torch puts the number of groups that a rank has into the name of the next one: rank "
+                f"{rank} has {call.part[0]},\nrank {other} has {their.part[0]}. Have both make the same "
+                "number of groups, also with use_local_synchronization."
             )
     return (
         "Every rank must call new_group, with the same members and in the same order, even the ranks\n"

@@ -356,13 +356,22 @@ def recorded_new_group(make: Callable[..., dist.ProcessGroup]) -> Callable[..., 
         # Counted apart from the collectives, with which new_group keeps no order.
         call = call_on("new_group", f"{name} new_group", members if use_local_synchronization else all_ranks)
         call.members = members
-        # Torch puts the number of groups into the name of one that only its members make.
-        named_by = len(distributed_c10d._world.pg_names) if use_local_synchronization else len(members)
-        call.part = named_by, str(members)
+        call.part = _number_in_name(use_local_synchronization), str(members)
         return _make_group(call, everyone, args[0] if args else kwargs.get("timeout"), start)
 
     leave_uncompiled([new_group_with_tag])
     return new_group_with_tag
+
+
+def _number_in_name(is_local: bool) -> int:
+    """Return the number that torch puts into the name of a rank's next group, by which members meet.
+
+    Each rank counts by itself: the groups that it has made or, before torch 2.14, for one that only its
+    members make, the groups that it is in.
+    """
+    known = distributed_c10d._world
+    counts_made = not is_local or "group_count" in distributed_c10d._hash_ranks_to_str.__code__.co_names
+    return known.group_count if counts_made else len(known.pg_names)
 
 
 def _make_group(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
+import torch
 
 from fourranks.errors import CellTimeout, DeadlockError
 
@@ -230,6 +231,16 @@ def test_a_program_that_is_legal_in_torch_runs(world, source):
     assert still_works(world)
 
 
+def test_ranks_that_have_made_groups_among_themselves_can_make_one_together_if_torch_lets_them(world):
+    world.execute(cell(LEGAL["the members of groups make them among themselves"]), timeout=60)
+    if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14):
+        world.execute("dist.new_group()", timeout=60)
+    else:  # it counts those groups, too
+        with pytest.raises(DeadlockError, match=r"rank 0 has 3,\nrank 2 has 2\."):
+            world.execute("dist.new_group()", timeout=60)
+    assert still_works(world)
+
+
 ALIKE, TWO = "[torch.ones(2) for _ in range(4)]", "torch.ones(2)"
 REFUSED = {
     "an operation for sparse tensors": "all_reduce(torch.eye(2).to_sparse(), dist.ReduceOp.MAX)",
@@ -364,7 +375,7 @@ def test_a_wait_for_something_that_cannot_come_is_proven(world, source):
 
 
 def test_ranks_that_disagree_on_how_many_groups_there_are_are_told_both_numbers(world):
-    with pytest.raises(DeadlockError, match=r"rank 0 is in 2, rank 1 in 1\. Both must be"):
+    with pytest.raises(DeadlockError, match=r"rank 0 has 2,\nrank 1 has 1\. Have both make"):
         world.execute(
             "if rank == 0: dist.new_group([0])\n"
             "if rank < 2: dist.new_group([0, 1], use_local_synchronization=True)"
