@@ -21,7 +21,7 @@ from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import _rendezvous_handlers
 
-from . import cuda, futures, gloo, process_group, stores
+from . import cuda, futures, gloo, new_groups, stores
 from .process_group import RecordingProcessGroup
 from .recorder import Recorder
 from .uncompiled import leave_uncompiled
@@ -39,7 +39,7 @@ def record_groups(recorder: Recorder) -> None:
     _replace(
         distributed_c10d,
         ProcessGroup=RecordingProcessGroup,
-        _new_group_with_tag=process_group.recorded_new_group(distributed_c10d._new_group_with_tag),
+        _new_group_with_tag=new_groups.recorded_new_group(distributed_c10d._new_group_with_tag),
         default_pg_nccl_timeout=cuda.NCCL_PATIENCE,  # torch's default of ten minutes counts as a failed call
     )
     future = torch._C.Future

@@ -236,7 +236,7 @@ def test_ranks_that_have_made_groups_among_themselves_can_make_one_together_if_t
     if tuple(map(int, torch.__version__.split(".")[:2])) < (2, 14):
         world.execute("dist.new_group()", timeout=60)
     else:  # it counts those groups, too
-        with pytest.raises(DeadlockError, match=r"rank 0 has 3,\nrank 2 has 2\."):
+        with pytest.raises(DeadlockError, match=r"rank 0 has \d+,\nrank 2 has \d+\."):
             world.execute("dist.new_group()", timeout=60)
     assert still_works(world)
 

@@ -1,0 +1,83 @@
+"""Records how ranks make process groups: they wait for one another in `dist.new_group` as in a collective."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from ..protocol.calls import Call
+from .describe import call_on
+from .process_group import RecordingProcessGroup
+from .uncompiled import leave_uncompiled
+from .work import is_limit
+
+
+def recorded_new_group(make: Callable[..., dist.ProcessGroup]) -> Callable[..., dist.ProcessGroup]:
+    """Wrap the making of a group, for which ranks wait as they do in a collective, so that it is recorded."""
+
+    @functools.wraps(make)
+    def new_group_with_tag(
+        ranks: Sequence[int] | None = None, *args: Any, use_local_synchronization: bool = False, **kwargs: Any
+    ) -> dist.ProcessGroup:
+        everyone = dist.group.WORLD
+        start = functools.partial(
+            make, ranks, *args, use_local_synchronization=use_local_synchronization, **kwargs
+        )
+        if not isinstance(everyone, RecordingProcessGroup):
+            return start()  # torch says what is wrong
+        members = tuple(sorted(range(everyone.size()) if ranks is None else ranks))
+        if len(set(members)) < len(members) or not set(members) <= set(range(everyone.size())):
+            return start()
+        name, all_ranks = everyone.identity()
+        # Counted apart from the collectives, with which new_group keeps no order.
+        call = call_on("new_group", f"{name} new_group", members if use_local_synchronization else all_ranks)
+        call.members = members
+        call.part = _number_in_name(use_local_synchronization), str(members)
+        return _make_group(call, everyone, args[0] if args else kwargs.get("timeout"), start)
+
+    leave_uncompiled([new_group_with_tag])
+    return new_group_with_tag
+
+
+def _number_in_name(is_local: bool) -> int:
+    """Return the number that torch puts into the name of a rank's next group, by which members meet.
+
+    Each rank counts by itself: the groups that it has made or, before torch 2.14, for one that only its
+    members make, the groups that it is in.
+    """
+    known = distributed_c10d._world
+    counts_made = not is_local or "group_count" in distributed_c10d._hash_ranks_to_str.__code__.co_names
+    return known.group_count if counts_made else len(known.pg_names)
+
+
+def _make_group(
+    call: Call,
+    everyone: RecordingProcessGroup,
+    timeout: timedelta | None,
+    start: Callable[[], dist.ProcessGroup],
+) -> dist.ProcessGroup:
+    recorder, counts = everyone.recorder, everyone.rank() in call.ranks
+    if counts:
+        recorder.issue(call)
+        recorder.stand_still_in_conflict(call)
+        recorder.accept(call)
+    begun = recorder.begin_wait(None if is_limit(timeout) else call)
+    try:
+        group = start()
+        if isinstance(group, RecordingProcessGroup):  # else this rank is no member
+            group.connect()
+        return group
+    except (TypeError, ValueError) as error:  # before anything was connected
+        if counts:
+            recorder.take_back(call, error)
+        raise
+    except Exception as error:
+        recorder.fail(call, error)
+        raise
+    finally:
+        recorder.end_wait(call, begun)
