@@ -182,21 +182,21 @@ def test_a_first_message_waits_until_its_other_side_is_there_and_later_ones_do_n
     meeting.execute(
         """
         import time
-        for turn in range(2):
+        moments = []  # at which rank 0 has begun to send, and rank 1 begins to receive, by one clock
+        for _ in range(2):
             dist.barrier()
             if rank:
-                time.sleep(0.5)
+                time.sleep(1)
+                moments.append(time.perf_counter())
                 dist.recv(y, 0)
             else:
-                began = time.perf_counter()
                 sending = dist.isend(x, 1)
-                took = time.perf_counter() - began
+                moments.append(time.perf_counter())
                 sending.wait()
-                first = took if turn == 0 else first
         """
     )
-    first, later = meeting.pull("(first, took)", ranks=[0])[0]
-    assert first > 0.4 > later
+    (first, later), (first_received, later_received) = meeting.pull("moments")
+    assert first > first_received and later < later_received
 
 
 @pytest.mark.parametrize("ranks, limit", [(2, "4"), (3, "2"), (8, "1"), (32, "1")])
