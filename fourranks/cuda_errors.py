@@ -61,8 +61,8 @@ nvidia-cuda-mps-control` ends it, and `nvidia-cuda-mps-control -d` starts it aga
         r"busy or unavailable",
         """
 The GPU is taken: another process holds it alone (`nvidia-smi` shows compute mode and processes). `sudo
-nvidia-smi -c 0` lets several processes, and so several ranks, share a GPU. Under NVIDIA's MPS another process
-has met a fatal error, which all share: stop the ranks of other notebooks, and try again.""",
+nvidia-smi -c 0` lets several processes, and so several ranks, share a GPU. Under NVIDIA's MPS it means that
+another process has met a fatal error, which all share: stop the ranks of other notebooks, and try again.""",
     ),
     (
         r"Cuda failure (2 )?'out of memory'|Failed to CUDA calloc",

@@ -209,9 +209,13 @@ def _deadlock(
     waits, strict, queues = blocked | launched, unchanged < STANDSTILL_ROUNDS, unchanged >= QUEUE_ROUNDS
     ended = {rank for rank, view in views.items() if view.ended and not view.progress.at_work} - set(blocked)
     progresses = {rank: view.progress for rank, view in views.items()}
-    behind = {rank: _behind(rank, calls[0], progresses) if queues else set() for rank, calls in waits.items()}
+    behind = {
+        call: _behind(rank, call, progresses)
+        for rank, calls in (waits if queues else {}).items()
+        for call in calls
+    }
     awaited = {
-        rank: [_awaited(rank, call, progresses, strict, ended, behind[rank]) for call in calls]
+        rank: [_awaited(rank, call, progresses, strict, ended, behind.get(call, set())) for call in calls]
         for rank, calls in waits.items()
     }
     failed = {
@@ -220,7 +224,9 @@ def _deadlock(
         for call in calls
         if not missing(rank, call, progresses) and (their := _failed(rank, call, progresses))
     }
-    stuck = set(blocked) | {rank for rank in launched if behind[rank] or awaited[rank][0][1] & ended}
+    stuck = set(blocked) | {
+        rank for rank, (call,) in launched.items() if behind.get(call) or awaited[rank][0][1] & ended
+    }
     while loose := {rank for rank in stuck if not _hopeless(awaited[rank], stuck | ended, failed)}:
         stuck -= loose
     if all(views[rank].ended for rank in stuck):  # only threads that they have left behind

@@ -84,15 +84,17 @@ class RecordingProcessGroup(dist.ProcessGroup):
         if device is not None and device.type in {each.type for each in self._device_types}:
             self._get_backend(device).eager_connect_single_device(device)
 
-    def meets_peer(self, call: Call) -> bool:
-        """Tell whether NCCL has yet to connect this rank and the peer of a message, by the two sides of it.
+    def is_first_message(self, call: Call) -> bool:
+        """Note what NCCL connects by this call; tell whether the two sides of a message have to do it.
 
         Where two ranks begin with an isend to each other, each may take the other's for the receive that it
         needs, and no message would arrive. Those of a batch are connected together.
         """
-        if not self.meets_peers or not call.is_point_to_point:
-            if call.op in MADE_OF_MESSAGES:
-                self._connected.update((op, peer) for op in ("send", "recv") for peer in call.ranks)
+        if not self.meets_peers:
+            return False
+        if call.op in MADE_OF_MESSAGES:
+            self._connected.update((op, peer) for op in ("send", "recv") for peer in call.ranks)
+        if not call.is_point_to_point:
             return False
         is_first = (call.op, call.peer) not in self._connected
         self._connected.add((call.op, call.peer))
@@ -276,7 +278,7 @@ def _record(name: str, method: Method) -> None:
             call,
             limit.total_seconds() if limit is not None else None,
             lambda: is_refused(method, arguments, self.rank(), self.size()),
-            self.meets_peer(call),
+            self.is_first_message(call),
         )
         if arguments.synchronous and not recorder.launches and self._coalesced is None:
             self._complete(call, start, limit is not None)

@@ -286,6 +286,14 @@ def test_messages_that_stand_behind_each_other_are_a_deadlock_when_nothing_moves
     assert [call.op for call in proof.blocked.values()] == [ops[0]] * 2
 
 
+def test_a_message_that_stands_behind_another_says_nothing_of_what_a_second_thread_waits_for():
+    views = [queue(message("send", 1 - rank, 0), message("recv", 1 - rank, 1)) for rank in (0, 1)]
+    for view in views:  # an all-reduce that both have issued, so that it is on its way
+        view.progress.waits.append(call("all_reduce", group="1", ranks=(0, 1)))
+        view.progress.collectives["1", (0, 1)] = 1
+    assert observe(*views, rounds=100) is None
+
+
 def test_messages_behind_each_other_that_the_gpu_has_not_come_to_are_no_deadlock():
     views = [queue(message("send", 1 - r, 0), message("recv", 1 - r, 1), reached=False) for r in (0, 1)]
     assert observe(*views, rounds=100) is None
