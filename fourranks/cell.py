@@ -22,6 +22,7 @@ from .protocol.messages import (
     Done,
     FromRank,
     Interrupt,
+    Leave,
     Probe,
     Request,
     Rescue,
@@ -186,6 +187,14 @@ class Cell:
             everything, cut = cut, cut or bool(self.pending)
         self._let_leave(interrupted)
         return cut
+
+    def leave(self, interrupted: Callable[[], bool]) -> None:
+        """Have all ranks end, each as Python ends a process; what they show meanwhile is the cell's."""
+        for worker in self._workers.living():
+            self._workers.send(worker.rank, Leave())
+        deadline = time.monotonic() + LEAVING_PATIENCE
+        while self._workers.living() and time.monotonic() < deadline and not interrupted():
+            self._take(TICK)
 
     def _let_leave(self, interrupted: Callable[[], bool]) -> None:
         """Wait for ranks that are on their way out: of an import, of a call, or telling of their error."""

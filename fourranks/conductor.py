@@ -238,7 +238,10 @@ class Conductor:
             aftermath = self._recover(cell, workers, stop, interrupted)
         for rank, done in cell.done.items():
             workers[rank].gpu_bytes = done.gpu_bytes
-        return error_of(workers, cell, stop, errors, aftermath)
+        error = error_of(workers, cell, stop, errors, aftermath)
+        if is_last:
+            cell.leave(interrupted)
+        return error
 
     def _recover(
         self, cell: Cell, workers: Workers, stop: Stop | None, interrupted: Callable[[], bool]

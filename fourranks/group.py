@@ -11,10 +11,13 @@ world stays usable.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
+from weakref import WeakSet
 
 from .cell import Cell, Output
 from .conductor import Conductor, chosen_start_method
@@ -58,6 +61,7 @@ class RankGroup:
         self._trace: DrawableTrace | None = None
         where = nodes_for(nodes, launcher, on)
         self._conductor = Conductor(world_size, backend, device, self.start_method, self.capacity, where)
+        _groups.add(self)
         self.backend = self._conductor.placement.backend
         self.device = self._conductor.placement.devices[0].partition(":")[0]
 
@@ -354,6 +358,17 @@ class RankGroup:
         if not chosen:
             raise FourRanksError("No ranks were given.")
         return chosen
+
+
+_groups: WeakSet[RankGroup] = WeakSet()
+os.register_at_fork(after_in_child=_groups.clear)  # a child's end is not that of the ranks
+
+
+@atexit.register
+def _stop_all() -> None:
+    """Stop the worlds that there still are, so that their ranks write out their files."""
+    for group in list(_groups):
+        group.stop()
 
 
 def start(

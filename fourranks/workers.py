@@ -28,6 +28,7 @@ from .protocol.messages import (
     Complete,
     FromRank,
     Inspect,
+    Leave,
     Location,
     Settings,
     Stream,
@@ -38,6 +39,7 @@ from .zygote import Zygote
 MAX_WORLD_SIZE = 128  # every two ranks of Gloo share a connection: beyond this, file descriptors run out
 _CHUNK = 1 << 16
 _STOPPED = "was stopped"  # the cause of an end that the notebook wanted
+WRITING_PATIENCE = 0.3  # seconds for processes to write out their files before they are killed
 END_PATIENCE = 5.0  # seconds for killed processes to be reaped; the kernel needs milliseconds
 LOOK_EVERY = 1.0  # seconds between looks for processes that Linux has killed for want of memory
 KILL_LASTS = 10.0  # seconds that a process with much memory may take to end when Linux kills it
@@ -190,23 +192,32 @@ class Workers:
         return None
 
     def kill(self) -> None:
-        """End all processes and what they started; returns when they are gone."""
+        """End all processes and what they started; returns when they are gone.
+
+        They write out their files first, if they can do so at once.
+        """
         self.all = self._started
         self.notice_deaths()
         ending = self.living()
         for worker in ending:
+            self.send(worker.rank, Leave())
             worker.cause = _STOPPED
+        self._wait_for(ending, WRITING_PATIENCE)
         for zygote in self._zygotes.values():
             zygote.kill([worker.number for worker in ending if worker.zygote is zygote])
-        deadline = time.monotonic() + END_PATIENCE
-        while self._are_there(ending) and time.monotonic() < deadline:
-            self.poll(0.01)
+        self._wait_for(ending, END_PATIENCE)
         for worker in self.all:
             self._close(worker)
         os.close(self._board)
         self._selector.close()
 
     # --- internals ---------------------------------------------------------------------------------------
+
+    def _wait_for(self, workers: list[Worker], patience: float) -> None:
+        """Wait until these processes have ended, so many seconds at most."""
+        deadline = time.monotonic() + patience
+        while self._are_there(workers) and time.monotonic() < deadline:
+            self.poll(0.01)
 
     def _are_there(self, workers: list[Worker]) -> bool:
         """Tell whether any of these processes still runs, as far as their nodes can be asked."""

@@ -159,6 +159,11 @@ class Rescue:
 
 
 @dataclass(slots=True)
+class Leave:
+    """End this process, with all that was written to files in them; a program's as Python ends one."""
+
+
+@dataclass(slots=True)
 class Complete:
     """Answer with what may stand at a place of a cell's source: `RankShell.completions`."""
 
@@ -255,7 +260,7 @@ class State:
 
 # A rank answers each with Done, one after another.
 Request: TypeAlias = Form | Virtualize | Execute | Run | Launch | Push | Pull
-ToRank: TypeAlias = Request | Interrupt | Rescue | Complete | Inspect | Probe
+ToRank: TypeAlias = Request | Interrupt | Rescue | Leave | Complete | Inspect | Probe
 FromRank: TypeAlias = Stream | Display | Clear | Done | Answer | State
 
 _LENGTH = struct.Struct("!Q")

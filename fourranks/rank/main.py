@@ -39,6 +39,7 @@ from ..protocol.messages import (
     Inspect,
     Interrupt,
     Launch,
+    Leave,
     Probe,
     Pull,
     Push,
@@ -52,7 +53,7 @@ from ..protocol.messages import (
 )
 from ..protocol.parcel import Parcel, pack
 from ..protocol.places import cells_among, place
-from . import cuda, environment, patches, program
+from . import cuda, environment, files, patches, program
 from .default_group import DefaultGroup
 from .frames import caller
 from .interrupts import Interrupts
@@ -75,8 +76,9 @@ class Rank:
         self._settings = settings
         self._device = torch.device(settings.device)
         self._channel = channel
-        self._requests: queue.SimpleQueue[Request] = queue.SimpleQueue()
+        self._requests: queue.SimpleQueue[Request | Leave] = queue.SimpleQueue()
         self._busy = False
+        self._has_run_program = False
         self._cpu_time = 0.0
         launches = settings.backend == "nccl"
         self._recorder = Recorder(settings.rank, Board(board, settings.rank), launches)
@@ -149,6 +151,12 @@ class Rank:
             case Rescue(everything):
                 self._shell.given_up = True
                 self._group.cut(everything)
+            case Leave():
+                if self._has_run_program:
+                    self._requests.put(message)  # Python ends in its main thread
+                else:
+                    files.write_out()
+                    os._exit(0)
             case Complete() | Inspect():  # may never end: the reader's own __dir__ or __repr__ runs
                 Helper(target=self._look, args=[message]).start()
             case _:
@@ -204,10 +212,12 @@ class Rank:
     # --- main thread -------------------------------------------------------------------------------------
 
     def serve(self) -> None:
-        """Handle requests one after the other, forever."""
+        """Handle requests one after the other, until a program has run and the process is to end."""
         Helper(target=self.listen, name="fourranks listener").start()
-        while True:
-            self._answer(self._requests.get())
+        while not isinstance(request := self._requests.get(), Leave):
+            self._answer(request)
+        self._shell.forget_error()  # it holds what the program had
+        program.leave()
 
     def _answer(self, request: Request) -> None:
         done = self._handle(request)
@@ -334,6 +344,7 @@ class Rank:
             return Done(error=self._shell.keep_error(error, skip=3))
         finally:
             program.finish()
+            self._has_run_program = True
 
 
 def _where(frame: FrameType | None) -> str:

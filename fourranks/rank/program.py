@@ -6,6 +6,7 @@ Its module is `__main__` and stays so.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import importlib.util
 import os
 import platform
@@ -49,8 +50,13 @@ def run(program: Launch) -> None:
 
 
 def finish() -> None:
-    """Call what is to be called at the end of the process, which is killed when all ranks are through."""
+    """Call what is to be called at the end of the process, which comes when all ranks are through."""
     atexit._run_exitfuncs()
+
+
+def leave() -> None:
+    """End the process as Python does: it takes apart what is left, which writes out files that are open."""
+    ctypes.pythonapi.Py_Exit(0)
 
 
 def _run(program: Launch) -> None:

@@ -17,9 +17,8 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
-from torch._C._distributed_c10d import Store, TCPStore
+from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
 
-from ..protocol.calls import Call
 from .describe import call_on
 from .recorder import Recorder
 
@@ -37,18 +36,18 @@ def noted_waits(recorder: Recorder) -> dict[str, Callable[..., Any]]:
 
     @functools.wraps(_wait)
     def wait(store: Store, keys: Sequence[str], timeout: timedelta | None = None) -> None:
-        with _noted(recorder, _call("store.wait"), timeout or _timeout(store)):
+        with _noted(recorder, "wait", store, timeout):
             _look_for(store, keys, timeout or _timeout(store))
 
     @functools.wraps(_get)
     def get(store: Store, key: str) -> bytes:
-        with _noted(recorder, _call("store.get"), _timeout(store)):
+        with _noted(recorder, "get", store):
             _look_for(store, [key], _timeout(store))
         return _get(store, key)
 
     @functools.wraps(_multi_get)
     def multi_get(store: Store, keys: Sequence[str]) -> list[bytes]:
-        with _noted(recorder, _call("store.multi_get"), _timeout(store)):
+        with _noted(recorder, "multi_get", store):
             _look_for(store, keys, _timeout(store))
         return _multi_get(store, list(keys))
 
@@ -59,18 +58,24 @@ def _timeout(store: Store) -> timedelta:
     return store.timeout  # type: ignore[attr-defined, no-any-return]  # torch's description lacks it
 
 
-def _call(op: str) -> Call:
-    return call_on(op, "store", tuple(range(int(os.environ["WORLD_SIZE"]))))
+def _is_of_ranks_alone(store: Store) -> bool:
+    """Tell whether only ranks of this world set its keys: one made by hand may be shared with any process."""
+    while isinstance(store, PrefixStore):
+        store = store.underlying_store
+    is_rendezvous = isinstance(store, TCPStore) and str(store.port) == os.environ["MASTER_PORT"]
+    return is_rendezvous or isinstance(store, HashStore)
 
 
 @contextlib.contextmanager
-def _noted(recorder: Recorder, call: Call, timeout: timedelta) -> Iterator[None]:
+def _noted(recorder: Recorder, method: str, store: Store, limit: timedelta | None = None) -> Iterator[None]:
     """Have it known that this thread waits for a key, which any other rank may set."""
     if recorder.waits():  # as one that makes a group, for instance
         yield
         return
+    call = call_on(f"store.{method}", "store", tuple(range(int(os.environ["WORLD_SIZE"]))))
     recorder.number(call)
-    begun = recorder.begin_wait(call if timeout >= DEFAULT_TIMEOUT else None)
+    forever = (limit or _timeout(store)) >= DEFAULT_TIMEOUT and _is_of_ranks_alone(store)
+    begun = recorder.begin_wait(call if forever else None)
     try:
         yield
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import signal
 import subprocess
@@ -218,6 +219,57 @@ def test_threads_and_exit_functions_of_a_program_come_to_their_end(script):
     """)
     done = run([*RUN, "-n", "1", path])
     assert done.stdout.splitlines() == ["[0] main", "[0] thread", "[0] exit function"], done.stderr
+
+
+@pytest.mark.parametrize(
+    "ending", ["", "sys.exit(3)", "raise ValueError", "if rank == 1: raise ValueError\ntime.sleep(600)"]
+)
+def test_what_a_program_leaves_open_is_written_and_its_objects_are_deleted(script, tmp_path, ending):
+    path = script(f"""
+        import gzip, os, sys, tempfile, time
+
+        class Last:
+            def __del__(self):
+                print("deleted")
+
+        rank = int(os.environ["RANK"])
+        last, scratch = Last(), tempfile.TemporaryDirectory(dir="{tmp_path}", prefix="scratch")
+        log, packed = open(f"{tmp_path}/log{{rank}}", "w"), gzip.open(f"{tmp_path}/packed{{rank}}", "wt")
+        log.write("step 1")
+        packed.write("step 1")
+        {ending.replace(chr(10), chr(10) + 8 * " ")}
+    """)
+    done = run([*RUN, "-n", "2", path])
+    stuck = {0} if "600" in ending else set()
+    assert [(tmp_path / f"log{rank}").read_text() for rank in (0, 1)] == ["step 1"] * 2, done.stderr
+    for rank in {0, 1} - stuck:
+        assert gzip.decompress((tmp_path / f"packed{rank}").read_bytes()) == b"step 1"
+        assert f"[{rank}] deleted" in done.stdout
+    assert not list(tmp_path.glob("scratch*")) or stuck
+
+
+def test_a_key_that_a_process_of_the_programs_own_sets_is_waited_for(script):
+    path = script("""
+        import subprocess, sys
+        import torch.distributed as dist
+
+        CHILD = "import sys, time, torch.distributed as dist; time.sleep(3); " \\
+            "dist.TCPStore('127.0.0.1', int(sys.argv[1]), is_master=False).set('go', '1')"
+
+        dist.init_process_group("gloo")
+        store, port = None, [0]
+        if dist.get_rank() == 0:
+            store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            port = [store.port]
+            child = subprocess.Popen([sys.executable, "-c", CHILD, str(store.port)])
+        dist.broadcast_object_list(port)
+        store = store or dist.TCPStore("127.0.0.1", port[0], is_master=False)
+        store.wait(["go"])
+        dist.barrier()
+        print("gone")
+    """)
+    done = run([*RUN, "-n", "2", path])
+    assert sorted(done.stdout.split()) == ["[0]", "[1]", "gone", "gone"], done.stderr
 
 
 def test_a_program_may_start_processes_of_its_own(script):

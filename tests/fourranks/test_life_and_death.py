@@ -19,6 +19,7 @@ import pytest
 
 import fourranks
 from fourranks import CellTimeout, DeadlockError, FourRanksError, RankDied, cell, workers
+from fourranks.errors import CellInterrupted
 from fourranks.hardware import processors
 from tests.processes import started
 
@@ -284,6 +285,39 @@ def test_stop_ends_the_ranks_and_what_they_started(any_group):
         any_group.execute("1")
 
 
+@pytest.mark.parametrize("ends", ["stop", "restart", "resize and stop"])
+def test_what_ranks_have_written_to_open_files_is_in_them_when_the_world_ends(ends, tmp_path):
+    with fourranks.start(2, "gloo", capacity=3) as group:
+        group.execute(f"log = open(f'{tmp_path}/{{rank}}', 'w'); log.write('step 1')")
+        if ends == "resize and stop":
+            group.resize(1)
+        group.restart() if ends == "restart" else group.stop()
+        assert [(tmp_path / str(rank)).read_text() for rank in (0, 1)] == ["step 1"] * 2
+
+
+def test_so_it_is_when_a_cell_is_cut_short(tmp_path):
+    source = f"log = open(f'{tmp_path}/{{rank}}', 'w'); log.write('step 1'); import time; time.sleep(600)"
+
+    def run() -> None:
+        with contextlib.suppress(FourRanksError, CellInterrupted):
+            group.execute(source)
+
+    with fourranks.start(2, "gloo") as group:
+        thread = threading.Thread(target=run)
+        thread.start()
+        assert wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
+        group.stop()
+        thread.join()
+        assert [(tmp_path / str(rank)).read_text() for rank in (0, 1)] == ["step 1"] * 2
+
+
+def test_a_file_that_cannot_be_written_keeps_no_world_from_its_end(group):
+    group.execute("import os; pipe = os.fdopen(os.pipe()[1], 'wb', 1 << 20); pipe.write(bytes(1 << 19))")
+    pids = group.pids
+    group.stop()
+    assert all(map(gone, pids))
+
+
 def test_a_world_that_is_out_of_reach_ends():
     group = fourranks.start(2, "gloo")
     pids = [status.pid for status in group.status()]
@@ -403,6 +437,14 @@ def test_a_kernel_that_exits_leaves_nothing_although_it_never_stopped_its_ranks(
         process.communicate(timeout=30)
         assert process.returncode == 0
         assert wait_until(lambda: all(gone(pid) for pid in pids))
+
+
+def test_a_kernel_that_exits_leaves_in_open_files_what_its_ranks_have_written(tmp_path):
+    path = tmp_path / "log"
+    writes = f"group.execute(\"if rank == 3: log = open('{path}', 'w'); log.write('step 1')\")"
+    with notebook(writes) as (process, _):
+        process.communicate()
+        assert path.read_text() == "step 1"
 
 
 @pytest.mark.parametrize(

@@ -403,6 +403,16 @@ UNPROVABLE = {
         if rank < 3:
             by_hand.allreduce([torch.ones(1)]).wait()
     """,
+    "a key that a process of another program may set": """
+        if rank < 3:
+            store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+            dist.PrefixStore("mine", store).get("never")
+    """,
+    "a key of a file that other programs may know": """
+        if rank < 3:
+            import tempfile
+            dist.FileStore(f"{tempfile.mkdtemp()}/store").wait(["never"])
+    """,
     "workers of a store": "if rank < 3: dist.TCPStore('127.0.0.1', 0, world_size, is_master=True)",
     "the server of a store": "if rank < 3: dist.TCPStore('127.0.0.1', 1, is_master=False)",
 }
