@@ -104,7 +104,7 @@ def _written(parts: list[memoryview], sizes: list[int]) -> MemoryFile:
     return file
 
 
-# --- functions that remember their results ---------------------------------------------------------------
+# --- functions -------------------------------------------------------------------------------------------
 
 
 class _Deferred:
@@ -131,6 +131,10 @@ def _set_function(remembering: _Remembering, function: Callable[..., Any]) -> No
     functools.update_wrapper(remembering, function)
 
 
+def _code(file: str, make: Callable[..., types.CodeType], parts: tuple[Any, ...]) -> types.CodeType:
+    return make(*parts).replace(co_filename=file)
+
+
 # --- tensors ---------------------------------------------------------------------------------------------
 
 
@@ -143,6 +147,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, functools._lru_cache_wrapper) and value.__module__ == "__main__":
             return _remembering, (value.cache_parameters(),), value.__wrapped__, None, None, _set_function
+        if type(value) is types.CodeType:  # cloudpickle 3.1.3 forgets the file, by which errors show lines
+            return _code, (value.co_filename, *self.dispatch_table[types.CodeType](value))
         if type(value) is functools.cached_property:  # it has a lock, before Python 3.12
             return functools.cached_property, (value.func,), {"attrname": value.attrname}
         if type(value) is weakref.WeakKeyDictionary:  # what functools.singledispatch remembers
