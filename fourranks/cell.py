@@ -66,6 +66,7 @@ class Cell:
         transcript: what the ranks showed.
         done: the answer of each rank that has answered.
         whereabouts: where each rank was when the cell was stopped, or how the cell had ended there.
+        patience_with_others: seconds that all ranks get when one has raised.
         states: the last report of each rank of the world.
         places: the lines of the calls that reports told of, by (file, line).
         cells: the text of the cells that these lines are in, by file.
@@ -80,6 +81,7 @@ class Cell:
         self._on_output = on_output or (lambda transcript: None)
         self.transcript = Transcript(sorted(requests))
         self.done: dict[int, Done] = {}
+        self.patience_with_others = math.inf
         self.states: dict[int, State] = {}
         self.places: dict[tuple[str, int], Place] = {}
         self.cells: dict[str, str] = {}
@@ -121,18 +123,12 @@ class Cell:
         """Ranks that have been asked for a report and have not answered; any thread may ask."""
         return frozenset(self._reports_due)
 
-    def run(
-        self,
-        timeout: float | None,
-        interrupted: Callable[[], bool],
-        patience_with_others: float = math.inf,
-    ) -> Stop | None:
+    def run(self, timeout: float | None, interrupted: Callable[[], bool]) -> Stop | None:
         """Follow the cell until every rank has answered (None) or there is a reason to stop it.
 
         Args:
             timeout: seconds that it may take.
             interrupted: tells whether the reader wants it to stop.
-            patience_with_others: seconds that all ranks get when one has raised.
         """
         for rank, request in self._requests.items():
             self._workers.send(rank, request)
@@ -152,7 +148,7 @@ class Cell:
             if proof := self._look(now):
                 return Stop("deadlock", proof)
             raised = min(raised, now) if self.errors() else math.inf
-            if now - raised > patience_with_others:
+            if now - raised > self.patience_with_others:
                 return Stop("raised")
 
     def value(self, rank: int) -> Any:
@@ -177,7 +173,7 @@ class Cell:
             for rank in self.pending:
                 self._workers.send(rank, Interrupt())
                 if everything and rank in self.late:
-                    self._workers[rank].interrupt()
+                    self._workers[rank].send_signal(signal.SIGINT)
             if cut:
                 self.collect_reports(TOLD_PATIENCE)
                 self._cut = True

@@ -266,6 +266,13 @@ class RankGroup:
         """Stop the cell that another thread runs on this world, as the notebook's interrupt button does."""
         self._conductor.interrupt()
 
+    def pass_on(self, number: int) -> None:
+        """Send all ranks a signal, while another thread or this one, as in a handler, runs a cell on them.
+
+        A cell that has not ended 30 seconds later is interrupted.
+        """
+        self._conductor.pass_on(number)
+
     def resize(self, world_size: int) -> None:
         """Make this a world of so many ranks, up to its capacity.
 

@@ -11,6 +11,7 @@ import argparse
 import contextlib
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator, Mapping
 
@@ -22,6 +23,7 @@ from .protocol.remote_error import RemoteError
 from .transcript import Transcript, label, plain_text
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130  # exit statuses, as shells have them
+_ENDED_BY_SIGNAL = 128  # to which the signal's number is added
 _LEFT = "SystemExit"
 
 
@@ -40,7 +42,7 @@ def main(options: argparse.Namespace) -> int:
 
     Returns:
         The exit code: what the program has left with, 0 or n of its `sys.exit(n)`; 1 for an error of its own
-        or a deadlock; 130 for Ctrl-C; 2 if it could not be started.
+        or a deadlock; 130 for Ctrl-C; 128 + n if signal n has ended it; 2 if it could not be started.
     """
     if not options.module and not os.path.isfile(options.program):
         return _refused(f"there is no file {options.program}")
@@ -52,8 +54,32 @@ def main(options: argparse.Namespace) -> int:
         return _refused(str(error))
     except KeyboardInterrupt:
         return INTERRUPTED
-    with group:
-        return _run(group, options)
+    with group, _signals_for(group) as came:
+        status = _run(group, options)
+    return _ENDED_BY_SIGNAL + came[0] if came and status == FAILED else status
+
+
+@contextlib.contextmanager
+def _signals_for(group: RankGroup) -> Iterator[list[int]]:
+    """Have the ranks get signals that would end this command: a program may save something when one comes.
+
+    Yields:
+        Those that have come.
+    """
+    came: list[int] = []
+
+    def pass_on(number: int, _: object) -> None:
+        came.append(number)
+        group.pass_on(number)
+
+    ending = [each for each in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) is signal.SIG_DFL]
+    for number in ending:
+        signal.signal(number, pass_on)
+    try:
+        yield came
+    finally:
+        for number in ending:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _refused(reason: str) -> int:

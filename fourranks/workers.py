@@ -73,10 +73,10 @@ class Worker:
         """How the process ended, if it was not the notebook that stopped it."""
         return None if self.cause == _STOPPED else self.cause
 
-    def interrupt(self) -> None:
-        """Interrupt the process from outside: C code may keep its threads from hearing of a message."""
+    def send_signal(self, number: int) -> None:
+        """Send the process a signal, which C code cannot keep it from as it may from a message."""
         if self.alive:
-            self.zygote.interrupt(self.pid)
+            self.zygote.send_signal(self.pid, number)
 
     def note_memory(self) -> None:
         """Look at the resident memory of the process; what was seen last stays known when it has ended."""

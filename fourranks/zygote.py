@@ -10,7 +10,6 @@ import atexit
 import os
 import pickle
 import select
-import signal
 import site
 import socket
 import subprocess
@@ -221,10 +220,10 @@ class Zygote:
         with self._lock, suppress(StartError):  # the ranks of a process that has ended have ended with it
             self.channel.send(Kill(tuple(map(self.pid, numbers))))
 
-    def interrupt(self, pid: int) -> None:
-        """Interrupt a rank from outside."""
+    def send_signal(self, pid: int, number: int) -> None:
+        """Send a rank a signal."""
         with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGINT)
+            os.kill(pid, number)
 
     def resident_bytes(self, pid: int) -> int | None:
         """Return the memory of a rank's process; None if that is not known."""

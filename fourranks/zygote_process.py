@@ -41,6 +41,9 @@ def main(
         become: what a forked process does, with the arguments of `become_rank`; that itself by default.
         idle_work: what is done when nothing is asked for and there are no ranks.
     """
+    signal.signal(
+        signal.SIGTERM, signal.SIG_IGN
+    )  # as a job's end sends to all processes: ranks may save first
     gc.disable()  # this process makes no garbage to speak of; ranks do, and enable it
     channel = Channel(socket.socket(fileno=descriptor), blocking=True)
     parent = os.getppid()
@@ -159,6 +162,7 @@ def _become_rank(
         gc.enable()
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setsid()
         die_with_parent()
         share_processors(message.settings.local_world_size)

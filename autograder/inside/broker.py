@@ -170,8 +170,8 @@ def _failed(failure: RunFailed, world_size: int) -> dict[str, Any]:
     calls = failure.calls if failure.calls and _count(failure.calls) <= MAX_CALLS else [[]] * world_size
     return {
         "reason": failure.reason,
-        "message": failure.message,
-        "exception": failure.exception,
+        "message": wire.sendable(failure.message),
+        "exception": wire.sendable(failure.exception),
         "no such rank": failure.no_such_rank,
         "stuck in": list(failure.stuck_in),
         "calls": call_json.dumps(calls),

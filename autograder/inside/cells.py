@@ -70,13 +70,16 @@ class _QuietShell(InteractiveShell):
             self.run_cell(source, store_history=True)  # type: ignore[no-untyped-call]
         return {"text": text.getvalue(), "displays": shown.kept(), "error": self._error}
 
+    def enable_gui(self, gui: str | None = None) -> None:
+        """Have no event loop of a window system, as `%matplotlib inline` asks for."""
+
     def _showtraceback(self, kind: type, error: BaseException, traceback: list[str]) -> None:
         """Keep what IPython would print."""
         lines = "\n".join(map(str, traceback))
         self._error = {
-            "name": kind.__name__[:MAX_TEXT],
-            "message": str(error)[:MAX_TEXT],
-            "traceback": lines[-MAX_TEXT:],
+            "name": wire.sendable(kind.__name__[:MAX_TEXT]),
+            "message": wire.sendable(str(error)[:MAX_TEXT]),
+            "traceback": wire.sendable(lines[-MAX_TEXT:]),
         }
 
 
@@ -84,8 +87,12 @@ class _Text(io.StringIO):
     """The beginning of what is written to it."""
 
     def write(self, text: str) -> int:
-        super().write(text[: max(0, MAX_TEXT - self.tell())])
+        super().write(wire.sendable(text[: max(0, MAX_TEXT - self.tell())]))
         return len(text)
+
+    def fileno(self) -> int:
+        """Return a file that programs and C code may write to: nothing of it is kept."""
+        return 1
 
 
 class _Displays(DisplayPublisher):
@@ -98,7 +105,7 @@ class _Displays(DisplayPublisher):
     def publish(self, data: dict[str, Any], *_: Any, transient: Any = None, **__: Any) -> None:
         key = (transient or {}).get("display_id") or object()
         self._shown[key] = {
-            kind: value if isinstance(value, str) else base64.b64encode(value).decode()
+            kind: wire.sendable(value) if isinstance(value, str) else base64.b64encode(value).decode()
             for kind, value in data.items()
             if kind in ("text/plain", "image/png")
         }

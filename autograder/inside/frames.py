@@ -169,7 +169,10 @@ def _memory(buffer: Buffer) -> Bytes:
         return buffer
     if buffer.numel() == 0:  # its strides may be 0, which torch does not view as bytes
         return b""
-    raw = buffer.reshape(-1).view(torch.uint8)
+    flat = buffer.reshape(-1)
+    if flat.stride(0) != 1:  # that of a single element may be any number, which torch does not view as bytes
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    raw = flat.view(torch.uint8)
     if buffer.dtype is torch.bool:  # a sum that Gloo has made of some has larger bytes
         raw = (raw != 0).view(torch.uint8)
     shared: Any = raw.numpy()  # which typeshed takes for a buffer from Python 3.12 on

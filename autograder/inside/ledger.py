@@ -46,9 +46,12 @@ class Ledger:
         """Note that a process has made a call, at `call.start`; `number` is the witness's own."""
         self._append(["call", pid, number, call.start, call.peer, _identity(call)])
 
-    def ends(self, pid: int, number: int, peer: int | None, when: float) -> None:
-        """Note that a process has been handed what came of a call, and from which peer a message came."""
-        self._append(["end", pid, number, when, peer])
+    def ends(self, pid: int, number: int, peer: int | None, when: float, by_future: bool = False) -> None:
+        """Note that a process has been handed what came of a call, and from which peer a message came.
+
+        One that has taken a future of it is handed it at once, and may wait for it only later.
+        """
+        self._append(["end", pid, number, when, peer, by_future])
 
     def refuses(self, pid: int, call: Call) -> None:
         """Note that the backend has refused a call: it was not made, and may still be on record."""
@@ -89,6 +92,7 @@ class _NotedCall:
     peer: int | None
     start: float
     end: float | None = None
+    by_future: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -132,8 +136,8 @@ def _noted(rows: Sequence[list[Any]]) -> _Noted:
         match row:
             case ["call", number, when, peer, identity]:
                 calls[number] = _NotedCall(json.dumps(identity), peer, when)
-            case ["end", number, when, peer] if number in calls:  # else it began before this page
-                calls[number].peer, calls[number].end = peer, when
+            case ["end", number, when, peer, by_future] if number in calls:  # else it began before this page
+                calls[number].peer, calls[number].end, calls[number].by_future = peer, when, by_future
             case ["refused", _, _, peer, identity]:
                 refused[json.dumps(identity), peer] += 1
             case ["moment", *moment]:
@@ -165,7 +169,14 @@ def _confirmed(rank: int, told: Iterable[Call], noted: _Noted) -> list[Call]:
 
 
 def _timed(call: Call, made: _NotedCall) -> Call:
-    """Set a call's times by the witness's clock. Whether a rank has waited for it, the rank tells."""
+    """Set a call's times by the witness's clock. Whether a rank has waited for it, the rank tells.
+
+    It also tells when, where it has taken a future: the witness has handed the result over before that. What
+    a message brings may be used as soon as it is handed over.
+    """
+    waited = call.end
     call.start, call.completed, call.waited = made.start, None, 0.0
-    call.end = made.end if call.op == "recv" or call.end is not None else None
+    call.end = made.end if call.op == "recv" or waited is not None else None
+    if made.by_future and call.op != "recv" and call.end is not None and waited is not None:
+        call.end = max(call.end, waited)
     return call

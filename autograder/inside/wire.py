@@ -17,7 +17,17 @@ import torch
 from autograder.inside import frames
 from autograder.inside.frames import ANSWER, DEFAULT_LIMITS, Buffer, Bytes, FrameLimits, WireError
 
-__all__ = ["ANSWER", "DEFAULT_LIMITS", "FrameLimits", "WireError", "decode", "encode", "receive", "send"]
+__all__ = [
+    "ANSWER",
+    "DEFAULT_LIMITS",
+    "FrameLimits",
+    "WireError",
+    "decode",
+    "encode",
+    "receive",
+    "send",
+    "sendable",
+]
 _NAMES = "bool uint8 int8 int16 int32 int64 float16 bfloat16 float32 float64 complex64 complex128"
 DTYPES = {getattr(torch, name): name for name in _NAMES.split()}
 _KEY_TYPES = (type(None), bool, int, float, str)
@@ -48,6 +58,11 @@ def decode(frame: Bytes, limits: FrameLimits = DEFAULT_LIMITS) -> Any:
         WireError: the bytes are not exactly one well-formed value within `limits`.
     """
     return _value(*frames.unpack(frame, limits), limits)
+
+
+def sendable(text: str) -> str:
+    """Return a text as UTF-8 can have it, without halves of characters: names of files may have some."""
+    return text.encode(errors="replace").decode()
 
 
 def send(connection: socket.socket, value: object, limits: FrameLimits = DEFAULT_LIMITS) -> None:
@@ -111,7 +126,7 @@ class _Encoder(_Guard):
             return value
         match value:
             case str():
-                return self._text(str(value))
+                return self._text(str.__str__(value))  # enums have a __str__ of their own
             case int():
                 return _require_small(int(value))
             case float():

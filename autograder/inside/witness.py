@@ -89,6 +89,7 @@ class _Made:
     Attributes:
         number: that the ledger has it under.
         awaited: whether the rank waits for it.
+        by_future: whether it does so by a future, which it may look at much later.
         over: whether it has ended.
         soon: whether it is sure to end soon; None while another side has not been posted.
     """
@@ -98,6 +99,7 @@ class _Made:
     work: dist.Work
     outputs: list[torch.Tensor]
     awaited: bool
+    by_future: bool = False
     over: bool = False
     soon: bool | None = None
 
@@ -143,8 +145,8 @@ class Witness:
         match request:
             case {"call": str(), "id": int(number), "arguments": list(), "keywords": dict()}:
                 self._call(request, self._new(number), sent)
-            case {"wait": int(number)}:
-                self._wait(number)
+            case {"wait": int(number), "by_future": bool(by_future)}:
+                self._wait(number, by_future)
             case {"mark": str(name)}:
                 taken = self._footprint.most() if self._footprint else None
                 self._world.ledger.marks(self._pid, Moment(name[:LONGEST_NAME], time.perf_counter(), taken))
@@ -286,13 +288,13 @@ class Witness:
             pool = self._world.waits if made.awaited else self._world.ahead
             pool.submit(self._try, number, work, number, made)
 
-    def _wait(self, number: int) -> None:
+    def _wait(self, number: int, by_future: bool) -> None:
         """Hand over what comes of a call, now that the rank waits for it."""
         with self._awaiting:
             made = self._under_way.get(number)
             if made is None or made.awaited:  # it has failed, or is on its way
                 return
-            made.awaited, is_over = True, made.over
+            made.awaited, made.by_future, is_over = True, by_future, made.over
         if is_over and made.call.op == "send":
             self._note_end(number, made)
         elif is_over:
@@ -322,7 +324,7 @@ class Witness:
         self._under_way.pop(number, None)
         source = made.work._source_rank() if made.call.op == "recv" else -1
         peer = made.call.peer if source < 0 else made.call.ranks[source]
-        self._world.ledger.ends(self._pid, made.number, peer, time.perf_counter())
+        self._world.ledger.ends(self._pid, made.number, peer, time.perf_counter(), made.by_future)
         return source
 
     def _monitored_barrier(self, group: _Group, arguments: list[Any]) -> _Answer:

@@ -56,10 +56,13 @@ class WitnessChannel:
         """
         with self._sending:  # so that numbers arrive in their order
             number = next(self._numbers)
-            begin_wait = functools.partial(self.send, {"wait": number}) if may_wait else None
+            begin_wait = functools.partial(self._begin_wait, number) if may_wait else None
             handle = self._asked[number] = Handle(self, outputs, begin_wait)
             self._send(request | {"id": number}, given)
         return handle
+
+    def _begin_wait(self, number: int, by_future: bool) -> None:
+        self.send({"wait": number, "by_future": by_future})
 
     def send(self, request: dict[str, Any], given: Sequence[torch.Tensor] = ()) -> None:
         """Tell the witness something."""
@@ -130,11 +133,14 @@ class Handle:
     Args:
         witness: who was asked.
         outputs: where the tensors that come belong.
-        begin_wait: tells the witness that somebody waits, if it must know.
+        begin_wait: tells the witness that somebody waits, if it must know, and whether by a future.
     """
 
     def __init__(
-        self, witness: WitnessChannel, outputs: Sequence[torch.Tensor], begin_wait: Callable[[], None] | None
+        self,
+        witness: WitnessChannel,
+        outputs: Sequence[torch.Tensor],
+        begin_wait: Callable[[bool], None] | None,
     ) -> None:
         self._witness, self._outputs, self._begin_wait = witness, list(outputs), begin_wait
         self._issued = self._arrived = self._over = False
@@ -180,10 +186,10 @@ class Handle:
             raise self._error
         return True
 
-    def _ask_for_it(self) -> None:
+    def _ask_for_it(self, by_future: bool = False) -> None:
         begin, self._begin_wait = self._begin_wait, None
         if begin is not None:
-            begin()
+            begin(by_future)
 
     def has_ended(self) -> bool:
         """Tell whether the call is over, to those who only look on: nothing is handed over to them."""
@@ -209,7 +215,7 @@ class Handle:
         self.wait()
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        self._ask_for_it()
+        self._ask_for_it(by_future=True)
         self._witness.listen()
         with self._witness.arrival:
             if self._future is None:

@@ -23,7 +23,7 @@ from ..protocol.messages import Settings
 from ..zygote import Died, FindGpus, Fork, Forked, Zygote, send_with_descriptors
 from . import addresses, versions
 from .environment import directory_here, path_here
-from .messages import ForkThere, Greeting, InterruptRank, Listen, Listening, Ping, Pong
+from .messages import ForkThere, Greeting, Listen, Listening, Ping, Pong, SignalRank
 from .streams import ByteStream, Multiplexer
 
 TICK = 1.0
@@ -75,9 +75,9 @@ class Agent:
                 self._fork(message)
             case Listen(host):
                 self._connection.post(self._listen(host))
-            case InterruptRank(pid) if pid in self._ranks:
+            case SignalRank(pid, number) if pid in self._ranks:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGINT)
+                    os.kill(pid, number)
             case FindGpus():
                 self._zygote.channel.send(FindGpus(os.environ.get("CUDA_VISIBLE_DEVICES")))
             case _:

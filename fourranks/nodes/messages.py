@@ -69,10 +69,11 @@ class Listen:
 
 
 @dataclass(frozen=True)
-class InterruptRank:
-    """Interrupt a rank from outside, as Ctrl-C does."""
+class SignalRank:
+    """Send a rank a signal."""
 
     pid: int
+    number: int
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from ..protocol.messages import FromRank, Settings
 from ..zygote import StoreListener, Zygote, environment
 from .clock import shifted
 from .environment import travelling
-from .messages import AskOutlook, ClockReading, Greeting, InterruptRank, Listen, Listening, Outlook, Welcome
+from .messages import AskOutlook, ClockReading, Greeting, Listen, Listening, Outlook, SignalRank, Welcome
 
 PYTHON_VARIABLE = "FOURRANKS_NODE_PYTHON"  # the Python of the other nodes, if it is not where it is here
 _NO_MODULE = re.compile(r"No module named '?([\w.]+)")
@@ -69,9 +69,9 @@ class RemoteZygote(Zygote):
             )
         return StoreListener(self.host, answer.port)
 
-    def interrupt(self, pid: int) -> None:
+    def send_signal(self, pid: int, number: int) -> None:
         with self._lock:
-            self.channel.send(InterruptRank(pid))
+            self.channel.send(SignalRank(pid, number))
 
     def resident_bytes(self, pid: int) -> int | None:
         with self._lock:

@@ -14,6 +14,7 @@ import os
 import pickle
 import sys
 import types
+import typing
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
@@ -153,9 +154,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
             return functools.cached_property, (value.func,), {"attrname": value.attrname}
         if type(value) is weakref.WeakKeyDictionary:  # what functools.singledispatch remembers
             return weakref.WeakKeyDictionary, (dict(value),)
+        if isinstance(value, types.ModuleType) and (parent := _parent_of(value)):
+            # torch._C._functions, for instance, comes along with torch's once_differentiable
+            return getattr, (parent, value.__name__.rpartition(".")[2])
         if isinstance(value, types.ModuleType) and type(value) is not types.ModuleType:
             # torch.distributed.config is one, and comes along with any function that says `.config`
             return importlib.import_module, (value.__name__,)
+        if type(value) is typing.NewType and value.__module__ == "__main__":
+            return typing.NewType, (value.__name__, value.__supertype__)
         if type(value) is types.MappingProxyType:
             return types.MappingProxyType, (dict(value),)
         if type(value).__module__ == "IPython.core.autocall":  # exit and quit, as the notebook has them
@@ -163,11 +169,21 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
         if torch := _torch():
             if isinstance(value, torch.Tensor) and value.is_cuda:  # the notebook does not touch the GPUs
                 return value.cpu().__reduce_ex__(self.proto)
+            if isinstance(value, (torch.finfo, torch.iinfo)):
+                return type(value), (getattr(torch, value.dtype),)
             if isinstance(value, torch.TypedStorage) and value._untyped_storage.device.type == "cpu":
                 return _typed_storage, (value._untyped_storage, value.dtype)
             if isinstance(value, torch.UntypedStorage) and value.device.type == "cpu":
                 return _storage, (pickle.PickleBuffer(torch.empty(0, dtype=torch.uint8).set_(value).numpy()),)
         return super().reducer_override(value)
+
+
+def _parent_of(module: types.ModuleType) -> types.ModuleType | None:
+    """Return the module that this one is an attribute of, where it cannot be imported by its name."""
+    package, _, name = module.__name__.rpartition(".")
+    parent = sys.modules.get(package)
+    is_its = module.__name__ not in sys.modules and getattr(parent, name, None) is module
+    return parent if is_its else None
 
 
 def _torch() -> types.ModuleType | None:

@@ -39,6 +39,7 @@ def recorded_wait(wait: Callable[..., Any], recorder: Recorder) -> Callable[...,
                 recorder.end_waits(awaited, begun, future.done())
         else:
             _come(future)
+        recorder.note_ends(awaited or [])  # also of calls that were over before anybody waited
         return wait(future)
 
     return recorded

@@ -255,6 +255,10 @@ class Recorder:
         call.waited += now - began
         for each in (*call.batch, call):
             each.end = each.end or now
+        self._close(call)
+
+    def _close(self, call: Call) -> None:
+        """Forget how to ask whether a call is over that has been waited for: its handle holds tensors."""
         if not self.launches:
             self._open.pop(call, None)
 
@@ -269,6 +273,13 @@ class Recorder:
         outer, began = begun
         self.go_on(outer)
         self._note_waits([call for call, is_completed in awaited if done or is_completed()], began)
+
+    def note_ends(self, awaited: Awaited) -> None:
+        """Note that the code knows now that these calls are over."""
+        now = time.perf_counter()
+        for call, _ in awaited:
+            call.end = call.end or now
+            self._close(call)
 
     def _end_backward_wait(self, awaited: Awaited, begun: float) -> None:
         """Note that the main thread stood still for these calls in C++ code."""

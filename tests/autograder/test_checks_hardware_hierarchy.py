@@ -29,6 +29,11 @@ WAYS_TO_READ_A_CLOCK = {
     "processor": "import time\nclock = time.process_time",
     "inside": "def clock():\n    from time import perf_counter\n    return perf_counter()",
     "timeit": "from timeit import default_timer as clock",
+    "system": "import time\nclock = lambda: time.clock_gettime(time.CLOCK_MONOTONIC)",
+    "default": "import time\ndef clock(read=time.perf_counter):\n    return read()",
+    "class": "import time\nclass Watch:\n    read = staticmethod(time.time)\nclock = lambda: Watch.read()",
+    "table": "import time\nclocks = {'wall': time.monotonic}\nclock = lambda: clocks['wall']()",
+    "partial": "import functools, time\nclock = functools.partial(time.perf_counter)",
 }
 MEASURE = """
 import statistics, torch
@@ -77,17 +82,17 @@ def test_clocks_are_real_again_afterwards_even_after_an_error():
 
 def test_other_threads_see_the_real_time_meanwhile():
     """Helper threads of a rank watch the time while the student's function runs."""
-    seen = []
 
     def measure(num_bytes):
+        seen = []
         thread = threading.Thread(target=lambda: seen.append(time.perf_counter()))
         thread.start()
         thread.join()
-        return 0.0
+        return seen[0]
 
     before = time.perf_counter()
-    drivers.measure_with_fake_clock(measure, 10, 0.001)
-    assert before <= seen[0] <= time.perf_counter()
+    seen = drivers.measure_with_fake_clock(measure, 10, 0.001).answer
+    assert before <= seen <= time.perf_counter()
 
 
 def test_a_made_up_machine_differs_from_seed_to_seed(solutions):

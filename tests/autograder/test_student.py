@@ -221,6 +221,32 @@ def test_what_ranks_print_does_not_get_into_the_answer_or_onto_stderr(function, 
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "%matplotlib inline",
+        "import faulthandler; faulthandler.enable()",
+        "import subprocess, sys; subprocess.run(['true'], stdout=sys.stdout, check=True)",
+        "import os; print(os.fsdecode(b'caf\\xe9'))",
+        "import os; from IPython.display import display; display(os.fsdecode(b'caf\\xe9'))",
+    ],
+)
+def test_what_a_cell_does_before_it_defines_something_may_be_all_that_a_kernel_allows(notebook, line):
+    assert notebook.run(f"{line}\ndef defined():\n    return 7").error is None
+    assert notebook.function("defined").run([()])[0].value == 7
+
+
+@pytest.mark.parametrize("where", ["raise ValueError('\\ud800')", "def half(): raise ValueError('\\ud800')"])
+def test_half_a_character_in_an_error_costs_no_more_than_that(notebook, where):
+    shown = notebook.run(where)
+    if shown.error is None:
+        with pytest.raises(RunFailed, match=r"ValueError.*\?"):
+            notebook.function("half").run([()])
+    else:
+        assert shown.error["message"] == "?"
+    assert notebook.function("after").run([()])[0].value == 42
+
+
 def test_a_cell_that_fails_does_not_stop_the_cells_after_it(notebook):
     assert notebook.function("after").run([()])[0].value == 42
 

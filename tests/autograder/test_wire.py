@@ -1,6 +1,7 @@
 """What `wire` carries comes out as it went in; everything else is refused, on both sides."""
 
 import contextlib
+import enum
 import http
 import math
 import socket
@@ -84,10 +85,11 @@ def test_tensors_come_out_as_they_went_in(dtype, shape):
         torch.arange(12.0).view(3, 4).t(),
         torch.arange(12)[::5],
         torch.ones(1).expand(4),
+        torch.arange(2.0)[::2].as_strided((1,), (2,)),
         torch.tensor([1 + 2j]).conj(),
         torch.tensor([1.0, math.nan]),
     ],
-    ids=["transposed", "strided", "expanded", "conjugated", "nan"],
+    ids=["transposed", "strided", "expanded", "one element", "conjugated", "nan"],
 )
 def test_views_are_written_out_densely(tensor):
     result = wire.decode(wire.encode(tensor))
@@ -117,6 +119,10 @@ class _Fit(NamedTuple):
     beta: float
 
 
+class _Step(str, enum.Enum):
+    FORWARD = "F"
+
+
 class _Tensor(torch.Tensor):
     """Answers every function of torch as it likes."""
 
@@ -135,6 +141,7 @@ class _Tensor(torch.Tensor):
         (_Fit(1.0, 2.0), (1.0, 2.0)),
         (Counter("aab"), {"a": 2, "b": 1}),
         (http.HTTPStatus.OK, 200),
+        (_Step.FORWARD, "F"),
     ],
     ids=lambda value: type(value).__name__,
 )

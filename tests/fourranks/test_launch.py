@@ -8,7 +8,9 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -336,6 +338,57 @@ def test_ctrl_c_interrupts_all_ranks_and_leaves_nothing(script):
     assert sorted(output.splitlines()) == ["[0] interrupted", "[1] interrupted"]
     assert "The program was interrupted." in errors and "train.py, line" in errors
     assert_gone(began)
+
+
+SAVES = """
+import signal, sys, time
+import torch.distributed as dist
+
+def save(number, frame):
+    time.sleep({seconds} if rank == 0 else 0)
+    open(f"saved{{rank}}", "w").close()
+    sys.exit({status})
+
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+signal.signal(signal.SIGTERM, save)
+print("ready")
+while True:
+    time.sleep(0.01)
+"""
+
+
+def ended_by(number: int, path: Path, **options: object) -> tuple[int, str]:
+    """Send the command a signal when both ranks are ready; its exit status, and its errors."""
+    pipe = subprocess.PIPE
+    with started([*RUN, "-n", "2", path], stdout=pipe, stderr=pipe, text=True, **options) as process:
+        assert [process.stdout.readline().split()[1] for _ in range(2)] == ["ready", "ready"]
+        process.send_signal(number)
+        _, errors = process.communicate(timeout=60)
+    return process.returncode, errors
+
+
+@pytest.mark.parametrize(("seconds", "status"), [(0, 0), (1, 0), (12, 7)])
+def test_a_program_may_save_something_when_its_job_is_ended(script, tmp_path, seconds, status):
+    path = script(SAVES.format(seconds=seconds, status=status))
+    ended, errors = ended_by(signal.SIGTERM, path, cwd=tmp_path)
+    assert ended == status, errors
+    assert sorted(each.name for each in tmp_path.glob("saved*")) == ["saved0", "saved1"]
+
+
+def test_one_that_takes_too_long_for_it_is_interrupted(script, monkeypatch):
+    monkeypatch.setattr(conductor, "SIGNAL_PATIENCE", 0.5)
+    path = script(SAVES.format(seconds=600, status=0))
+    with fourranks.start(2, "gloo") as group:
+        threading.Timer(2, group.pass_on, [signal.SIGTERM]).start()
+        with pytest.raises(KeyboardInterrupt, match="train.py, line 6"):
+            group.run_program(path)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_the_exit_status_of_a_program_that_a_signal_has_ended_says_so(script, number):
+    path = script(SAVES.format(seconds=0, status=0).replace("signal.signal(signal.SIGTERM, save)", ""))
+    assert ended_by(number, path)[0] == 128 + number
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from fourranks import FourRanksError, RankDied, RankError
 from fourranks.protocol.memory import MemoryFile
-from fourranks.protocol.parcel import SMALL, pack
+from fourranks.protocol.parcel import SMALL, dumps, pack
 
 MANY = 100_000
 
@@ -209,6 +209,36 @@ def test_a_function_that_says_config_travels(shared_group):
     exec(program, notebook)
     model = type("Model", (), {"config": 10, "__module__": "__main__"})
     assert shared_group.run(notebook["batch_of"], model) == [10, 11, 12, 13]
+
+
+TYPES = """
+import torch, typing
+
+Rank = typing.NewType("Rank", int)
+largest = torch.finfo(torch.float16)
+
+class Copy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx, gradient):
+        return 2 * gradient
+
+def use(peer: Rank, limits=(largest, torch.iinfo(torch.int8))):
+    x = torch.ones(2, requires_grad=True)
+    Copy.apply(x).sum().backward()
+    return x.grad.tolist(), use.__annotations__["peer"].__name__, [limit.max for limit in limits]
+"""
+
+
+def test_functions_travel_with_types_and_decorators_that_pickle_would_look_up_by_name(shared_group):
+    cell = {"__name__": "__main__"}
+    exec(compile(TYPES, "<cell>", "exec", dont_inherit=True), cell)
+    assert shared_group.run(cell["use"], 1) == [cell["use"](1)] * 4
+    assert len(dumps(cell["use"])) < 10_000  # and not with all that torch has in a module without a name
 
 
 def test_a_variable_that_cannot_travel_is_named(shared_group):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import inspect
+import pickle
 import statistics
-import sys
 import threading
 import time
 import timeit
@@ -18,7 +17,9 @@ import torch
 from torch.overrides import TorchFunctionMode
 
 from autograder.inside.drivers import Code
+from autograder.inside.drivers.timers import timers_read
 from autograder.inside.reports import Report
+from fourranks.protocol import parcel
 
 TURNS = 6  # measurements of the real machine
 
@@ -76,7 +77,7 @@ def refuse_listing(parse_topology: Code, text: str) -> Refusal:
 def measure_with_fake_clock(measure: Code, num_bytes: int, copy_seconds: float) -> FakeMeasurement:
     """Measure a machine on which a copy of `num_bytes` takes `copy_seconds`, on every clock."""
     machine = _Machine(num_bytes, copy_seconds)
-    with _clocks_show(machine, measure), machine:
+    with _clocks_show(machine, measure) as measure, machine:
         answer = measure(num_bytes)
     return FakeMeasurement(answer, machine.copies, machine.readings)
 
@@ -138,7 +139,7 @@ class _Machine(TorchFunctionMode):
         result = function(*arguments, **(keywords or {}))
         name = getattr(function, "__name__", "")
         if name == "copy_":
-            self._copy(*arguments[:2])
+            self._copy(arguments[0], arguments[1] if len(arguments) > 1 else (keywords or {})["other"])
         elif name == "__setitem__" and isinstance(arguments[2], torch.Tensor):
             self._copy(arguments[0][arguments[1]], arguments[2])
         return result
@@ -155,68 +156,43 @@ class _Machine(TorchFunctionMode):
         self._now += slower * self._seconds_per_byte * destination.nbytes
 
 
-_CLOCKS = ("perf_counter", "monotonic", "time", "process_time", "thread_time")
+_NAMES = ("perf_counter", "monotonic", "time", "process_time", "thread_time", "clock_gettime")
+_CLOCKS = [f"{name}{unit}" for name in _NAMES for unit in ("", "_ns")]
 
 
 @contextmanager
-def _clocks_show(machine: _Machine, function: Callable[..., Any]) -> Iterator[None]:
+def _clocks_show(machine: _Machine, function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """Put the machine's time in the place of every clock that the function can get at.
 
-    That is the module `time`, and the names under which its clocks have been imported: those of the student's
-    functions, and the defaults of timeit. Other threads of the rank go on seeing the real time.
+    That is the module `time`, the defaults of timeit, and what the student's code holds: it is made anew of
+    its pickle, in which a clock is a name of that module. Other threads of the rank see the real time.
+
+    Yields:
+        The function, made anew.
     """
-    fakes = {}
-    for name in _CLOCKS:
-        fakes[getattr(time, name)] = _fake(getattr(time, name), machine, 1)
-        fakes[getattr(time, f"{name}_ns")] = _fake(getattr(time, f"{name}_ns"), machine, 10**9)
+    pickled = parcel.dumps(function)
+    reals = {getattr(time, name): name.endswith("_ns") for name in _CLOCKS}
+    stand_ins = {real: _fake(real, machine, 10**9 if in_ns else 1) for real, in_ns in reals.items()}
     undo = []
-    for names in (vars(time), vars(timeit), *_globals_of(function)):
+    for names in (vars(time), vars(timeit)):
         for name, value in list(names.items()):
-            if isinstance(value, types.BuiltinFunctionType) and value in fakes:
-                names[name] = fakes[value]
+            if isinstance(value, types.BuiltinFunctionType) and value in stand_ins:
+                names[name] = stand_ins[value]
                 undo.append((names, name, value))
-    defaults = {timer: timer.__defaults__ for timer in _timers()}
     try:
-        for timer, values in defaults.items():
-            timer.__defaults__ = tuple(_replaced(value, fakes) for value in values)
-        yield
+        with timers_read(stand_ins):
+            yield pickle.loads(pickled)
     finally:
-        for timer, values in defaults.items():
-            timer.__defaults__ = values
         for names, name, value in undo:
             names[name] = value
 
 
-def _fake(real: Callable[[], float], machine: _Machine, per_second: int) -> Callable[[], float]:
+def _fake(real: Callable[..., float], machine: _Machine, per_second: int) -> Callable[..., float]:
     thread = threading.get_ident()
 
-    def clock() -> float:
+    def clock(*of: int) -> float:
         if threading.get_ident() != thread:
-            return real()
+            return real(*of)
         return machine.now() if per_second == 1 else round(machine.now() * per_second)
 
     return clock
-
-
-def _timers() -> list[Any]:
-    """List the functions that took a clock as a default when they were defined."""
-    benchmark = sys.modules.get("torch.utils.benchmark")
-    return [timeit.Timer.__init__, timeit.timeit, timeit.repeat] + (
-        [benchmark.Timer.__init__] if benchmark else []
-    )
-
-
-def _replaced(value: object, fakes: dict[Any, Any]) -> object:
-    return fakes.get(value, value) if isinstance(value, types.BuiltinFunctionType) else value
-
-
-def _globals_of(function: Code) -> list[dict[str, Any]]:
-    """Return the global names of the function, and of the functions among these."""
-    found: dict[int, dict[str, Any]] = {}
-    waiting = [inspect.unwrap(function)]
-    while waiting:
-        names = getattr(waiting.pop(), "__globals__", None)
-        if names is not None and id(names) not in found:
-            found[id(names)] = names
-            waiting += [value for value in names.values() if isinstance(value, types.FunctionType)]
-    return list(found.values())
