@@ -67,6 +67,7 @@ class Cell:
         done: the answer of each rank that has answered.
         whereabouts: where each rank was when the cell was stopped, or how the cell had ended there.
         patience_with_others: seconds that all ranks get when one has raised.
+        is_program: whether a rank may end its process, with exit status 0, as it comes to an end.
         states: the last report of each rank of the world.
         places: the lines of the calls that reports told of, by (file, line).
         cells: the text of the cells that these lines are in, by file.
@@ -81,7 +82,7 @@ class Cell:
         self._on_output = on_output or (lambda transcript: None)
         self.transcript = Transcript(sorted(requests))
         self.done: dict[int, Done] = {}
-        self.patience_with_others = math.inf
+        self.patience_with_others, self.is_program = math.inf, False
         self.states: dict[int, State] = {}
         self.places: dict[tuple[str, int], Place] = {}
         self.cells: dict[str, str] = {}
@@ -106,6 +107,7 @@ class Cell:
             rank: cause
             for rank in self._requests
             if rank not in self.done and (cause := self._workers[rank].death) is not None
+            if not (self.is_program and self._workers[rank].has_left)
         }
 
     @property
@@ -309,7 +311,7 @@ class Cell:
     def _ended(self, rank: int) -> Ended | None:
         """Return how the cell ended on this rank; None while it runs there."""
         if not self._workers[rank].alive:
-            return Ended(End.DIED)
+            return Ended(End.FINISHED if self.is_program and self._workers[rank].has_left else End.DIED)
         if rank not in self._requests:
             return Ended(End.AWAY)
         if rank not in self.done:

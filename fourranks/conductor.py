@@ -237,7 +237,7 @@ class Conductor:
             return came() or asked or self._ending or self._signalled_long_ago(cell, workers)
 
         if is_last:
-            cell.patience_with_others = PATIENCE_WITH_OTHERS
+            cell.patience_with_others, cell.is_program = PATIENCE_WITH_OTHERS, True
         stop = cell.run(timeout, interrupted)
         errors = cell.errors()
         wrong = stop or errors or cell.left_group or cell.broke_group

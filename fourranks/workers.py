@@ -55,6 +55,7 @@ class Worker:
     channel: Channel
     pipes: dict[int, str]  # file descriptor -> "stdout" or "stderr"
     cause: str | None = None  # how it ended, once it has
+    has_left: bool = False  # whether it has exited with status 0
     memory_bytes: int = 0
     gpu_bytes: int = 0  # of the rank's tensors on its GPU, when it last answered
     decoders: dict[int, codecs.IncrementalDecoder] = field(default_factory=dict)
@@ -176,6 +177,7 @@ class Workers:
             for worker in living:
                 if worker.number in ended:
                     worker.cause = self._describe(ended[worker.number], zygote.node)
+                    worker.has_left = ended[worker.number] == 0
                 elif orphaned:
                     worker.cause = zygote.loss
             if orphaned:

@@ -167,7 +167,7 @@ class Handle:
         with self._witness.arrival:
             self._issued = self._over = True
             self._witness.arrival.notify_all()
-            future = self._future
+            future, self._future = self._future, None  # which may refer to this
         if future is not None:
             self._settle(future)
 
@@ -218,11 +218,12 @@ class Handle:
         self._ask_for_it(by_future=True)
         self._witness.listen()
         with self._witness.arrival:
-            if self._future is None:
-                self._future = torch.futures.Future()
-                if self._over:
-                    self._settle(self._future)
-            return self._future
+            if not self._over:
+                self._future = self._future or torch.futures.Future()
+                return self._future
+        future: torch.futures.Future[list[torch.Tensor]] = torch.futures.Future()
+        self._settle(future)
+        return future
 
     def _settle(self, future: torch.futures.Future[list[torch.Tensor]]) -> None:
         if self._error is None:

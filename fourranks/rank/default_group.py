@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import torch.distributed as dist
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
@@ -74,9 +75,9 @@ class DefaultGroup:
 
     @property
     def name(self) -> str | None:
-        """Torch's name of the default process group."""
+        """Name of the default process group, as its calls have it."""
         everyone = dist.group.WORLD
-        return everyone.group_name if everyone is not None else None
+        return everyone.identity()[0] if isinstance(everyone, RecordingProcessGroup) else None
 
     def drop_unfinished_batch(self) -> bool:
         """Drop a batch of coalesced calls that an exception has left; returns whether there was one."""
@@ -108,17 +109,28 @@ class DefaultGroup:
         if self.exists:
             TORCH_DESTROY()
         RecordingProcessGroup.forget_formation()
+        RecordingProcessGroup.era = -1
         gc.collect()  # frames of a collective that failed hold the old groups, and so their connections
         Helper(target=groups.clear).start()
 
     def _rendezvous(self, url: str, **_: Any) -> Iterator[tuple[Store, int, int]]:
-        """Yield a part of the store for each new default group: it finds no addresses of an earlier one."""
+        """Yield a part of the store for each new default group: it finds no addresses of an earlier one.
+
+        Args:
+            url: with what `init_process_group` was given in place of this rank's number and the world's size.
+        """
         prefix = f"{self._generation}/{self._attempt}"
         store = self._open_store(prefix)
         self._attempt += 1
-        everyone = tuple(range(self._settings.world_size))
-        RecordingProcessGroup.await_formation(call_on("init_process_group", prefix, everyone))
-        yield store, self._settings.rank, self._settings.world_size
+        own = self._settings.rank, self._settings.world_size
+        given = dict(parse_qsl(urlsplit(url).query))
+        rank, world_size = int(given.get("rank", own[0])), int(given.get("world_size", own[1]))
+        if (rank, world_size) == own:
+            everyone = tuple(range(world_size))
+            RecordingProcessGroup.await_formation(call_on("init_process_group", prefix, everyone))
+        else:  # what other ranks call by other numbers cannot be compared
+            RecordingProcessGroup.recorder.work_alone()
+        yield store, rank, world_size
 
     def _open_store(self, prefix: str) -> Store:
         """Return the part of the store that has this name.

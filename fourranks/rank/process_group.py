@@ -42,6 +42,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
     connects_on: torch.device | None = None  # of a rank on NCCL
     meets_peers = False  # whether a first message on NCCL waits until its other side is issued
     notes_completions = True  # of traced calls without a waiter yet; otherwise the witness dates them
+    era = -1  # the number of default groups before the one that there is: torch gives names again after each
     being_formed: RecordingProcessGroup | None = None
     formation: tuple[Call, tuple[Wait, float]] | None = None  # of the default group, while under way
 
@@ -56,11 +57,14 @@ class RecordingProcessGroup(dist.ProcessGroup):
         self._options: list[Backend.Options] = []  # of its backends
         self._connected: set[tuple[str, int | None]] = set()  # on NCCL: to send to whom, to receive from whom
         RecordingProcessGroup.being_formed = self
+        RecordingProcessGroup.era += distributed_c10d.GroupMember.WORLD is None
+        self._era = RecordingProcessGroup.era
 
     def identity(self) -> tuple[str, tuple[int, ...]]:
         """Name of this group and its global ranks in group order; asked for at every call, so kept."""
         if self._identity is None:
-            self._identity = self.group_name, tuple(dist.get_process_group_ranks(self))
+            name = f"{self.group_name}.{self._era}" if self._era else self.group_name
+            self._identity = name, tuple(dist.get_process_group_ranks(self))
         return self._identity
 
     def __repr__(self) -> str:

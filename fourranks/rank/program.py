@@ -8,6 +8,7 @@ from __future__ import annotations
 import atexit
 import ctypes
 import importlib.util
+import inspect
 import os
 import platform
 import sys
@@ -17,8 +18,11 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import torch
+from torch.distributed import distributed_c10d
 
 from ..protocol.messages import Launch, Settings
+
+_PYTHONS_HOOK = sys.excepthook
 
 
 def prepare(settings: Settings) -> None:
@@ -47,6 +51,20 @@ def run(program: Launch) -> None:
             raise
     finally:
         threading._shutdown()  # type: ignore[attr-defined]  # as Python does; multiprocessing calls it, too
+
+
+def call_hook(error: BaseException) -> BaseException:
+    """Call the program's own `sys.excepthook`, if it has one; return the error that it ends with then."""
+    hook = sys.excepthook
+    while getattr(hook, "__module__", "") == distributed_c10d.__name__:  # torch's, around the one before
+        hook = inspect.getclosurevars(hook).nonlocals["old_hook"]
+    if hook is _PYTHONS_HOOK or isinstance(error, SystemExit):
+        return error
+    try:
+        hook(type(error), error, error.__traceback__)
+    except BaseException as other:
+        return other
+    return error
 
 
 def finish() -> None:

@@ -81,6 +81,7 @@ class Recorder:
         self._failed: deque[Call] = deque(maxlen=RECENT)
         self._refused: deque[Call] = deque(maxlen=RECENT)
         self._broken: set[str] = set()
+        self._works_alone = False
         self._open: dict[Call, tuple[Callable[[], bool], Callable[[], bool] | None]] = {}
         self._most_open = RECENT  # before those that are over are taken out
         self._agreement.reset()
@@ -145,6 +146,10 @@ class Recorder:
         """Tell whether a thread left behind makes this call in a group that was formed again since."""
         return call.start < self._formed
 
+    def work_alone(self) -> None:
+        """Hold no call against those of other ranks, or report it as one that waits for them."""
+        self._works_alone = True
+
     def has_broken(self, group: str) -> bool:
         """Return whether a call of this group has failed and closed its connections since it was formed."""
         return group in self._broken
@@ -171,6 +176,8 @@ class Recorder:
             is_refused: whether Gloo refuses the call, whatever the others do.
             is_awaited: whether the other side of this message must be about to be issued, too.
         """
+        if self._works_alone:
+            return
         comparisons = self._agreement.post(call, self._recvs, is_awaited)
         if call.is_point_to_point and (dtype := self._agreement.other_dtype(call, comparisons)):
             self.reinterpreted.append((call, dtype))
@@ -347,6 +354,8 @@ class Recorder:
             busy: whether the main thread runs the reader's code.
             asleep: whether the process has hardly used a processor lately.
         """
+        if self._works_alone:
+            return Progress(at_work=True)
         waits = {
             thread: _oldest(wait)
             for thread, wait in list(self._waits.items())

@@ -9,7 +9,6 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import Store
 from torch.testing._internal.distributed.fake_pg import FakeStore  # torch has it nowhere else
 
-from ..protocol.progress import Progress
 from .default_group import TORCH_DESTROY, TORCH_INIT
 from .describe import tensors_in
 from .process_group import RecordingProcessGroup
@@ -51,12 +50,6 @@ class _Finished(dist.Work):
 def leave_for_a_virtual_world(rank: int, world_size: int, recorder: Recorder) -> None:
     """Replace the default process group by one of so many ranks."""
     TORCH_DESTROY()
-    _compare_with_no_rank(recorder)
+    recorder.work_alone()
     RecordingProcessGroup.delegate = VirtualProcessGroup
     TORCH_INIT("fake", store=FakeStore(), rank=rank, world_size=world_size)
-
-
-def _compare_with_no_rank(recorder: Any) -> None:
-    """Have no call held against those of ranks that are not there, or reported as one that waits for them."""
-    recorder.stand_still_in_conflict = lambda *_: None
-    recorder.progress = lambda *_: Progress(at_work=True)

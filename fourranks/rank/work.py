@@ -105,7 +105,7 @@ class RecordedWork(dist.Work):
             self._recorder.backward_wait.expect(self._call, future.done)
             self._awaited = True
         if not self._limited:
-            futures.comes_from(future, [(self._call, _seen_through(self))])
+            futures.comes_from(future, [(self._call, _end_of(self.inner))])
         return future
 
 

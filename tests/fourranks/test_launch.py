@@ -274,6 +274,51 @@ def test_a_key_that_a_process_of_the_programs_own_sets_is_waited_for(script):
     assert sorted(done.stdout.split()) == ["[0]", "[1]", "gone", "gone"], done.stderr
 
 
+@pytest.mark.parametrize(
+    ("chosen", "sums"),
+    [
+        ("rank=world_size - 1 - rank, world_size=world_size", ["2.0"] * 3),
+        ("rank=rank, world_size=2", ["2.0", "2.0", "alone"]),
+    ],
+)
+def test_a_program_may_number_its_ranks_itself(script, chosen, sums):
+    path = script(f"""
+        import os, torch
+        import torch.distributed as dist
+
+        rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        if "alone" in {sums} and rank == 2:
+            print("alone")
+        else:
+            dist.init_process_group("gloo", {chosen})
+            x = torch.tensor([float(rank) if "alone" not in {sums} else 1.0])
+            dist.broadcast(x, 0) if "alone" not in {sums} else dist.all_reduce(x)
+            print(x.item())
+    """)
+    done = run([*RUN, "-n", "3", path])
+    assert sorted(line.split()[1] for line in done.stdout.splitlines()) == sums, done.stderr
+    assert done.returncode == 0
+
+
+def test_a_program_may_end_its_process_and_name_what_is_called_at_an_error(script):
+    left = run([*RUN, "-n", "2", script("import os; print('done', flush=True); os._exit(0)")])
+    assert (left.returncode, sorted(left.stdout.split())) == (0, ["[0]", "[1]", "done", "done"]), left.stderr
+    hook = """
+        import sys
+        import torch.distributed as dist
+
+        def hook(kind, error, traceback):
+            print("called for", kind.__name__)
+            sys.exit(5)
+
+        sys.excepthook = hook
+        dist.init_process_group("gloo")
+        raise ValueError
+    """
+    raised = run([*RUN, "-n", "1", script(hook)])
+    assert (raised.returncode, raised.stdout) == (5, "[0] called for ValueError\n"), raised.stderr
+
+
 def test_a_program_may_start_processes_of_its_own(script):
     path = script("""
         import multiprocessing, os

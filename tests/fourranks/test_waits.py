@@ -32,6 +32,31 @@ def world(shared_group):
 
 
 LEGAL = {
+    "the default group is made again after calls that not all ranks have made": """
+        dist.destroy_process_group()
+        dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=1))
+        try:
+            dist.barrier() if rank == 0 else time.sleep(2)
+        except RuntimeError:
+            pass
+        dist.destroy_process_group()
+        dist.init_process_group("gloo")
+        x = torch.ones(1)
+        if rank == 1:
+            time.sleep(1)
+        dist.all_reduce(x)
+        assert x == 4
+    """,
+    "and after a message that nobody has received": """
+        work = dist.isend(torch.ones(1), 1) if rank == 0 else None
+        dist.destroy_process_group()
+        dist.init_process_group("gloo")
+        if rank == 0:
+            time.sleep(1)
+            dist.send(torch.ones(1), 1)
+        elif rank == 1:
+            dist.recv(torch.zeros(1), 0)
+    """,
     "a thread waits on a group of its own while the main thread computes": """
         g, x = dist.new_group(), torch.tensor([float(rank)])
         thread = threading.Thread(target=dist.broadcast, args=[x, 0], kwargs={"group": g})
