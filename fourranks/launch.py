@@ -13,6 +13,7 @@ import os
 import re
 import signal
 import sys
+import time
 from collections.abc import Iterator, Mapping
 
 from .commands import add_start_options, start_arguments
@@ -20,11 +21,12 @@ from .errors import Aftermath, CellInterrupted, DeadlockError, FourRanksError, R
 from .group import RankGroup, start
 from .naming import name_ranks, sentence_case
 from .protocol.remote_error import RemoteError
-from .transcript import Transcript, label, plain_text
+from .transcript import Item, Transcript, label, plain_text
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130  # exit statuses, as shells have them
 _ENDED_BY_SIGNAL = 128  # to which the signal's number is added
 _LEFT = "SystemExit"
+REWRITTEN_EVERY = 1.0  # seconds between two looks at lines that ranks write over, such as tqdm's
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -88,13 +90,12 @@ def _refused(reason: str) -> int:
 
 
 def _run(group: RankGroup, options: argparse.Namespace) -> int:
+    show = _Console().show
     try:
-        group.run_program(
-            options.program, options.arguments, options.module, options.backend, on_output=_show
-        )
+        group.run_program(options.program, options.arguments, options.module, options.backend, show)
     except (FourRanksError, CellInterrupted) as error:
         if error.transcript is not None:
-            _show(error.transcript)
+            show(error.transcript)
         if isinstance(error, RankError) and not error.meanwhile and _have_left(error.errors):
             print("\n".join(_farewells(error.errors)), file=sys.stderr)
         else:
@@ -103,12 +104,31 @@ def _run(group: RankGroup, options: argparse.Namespace) -> int:
     return 0
 
 
-def _show(transcript: Transcript) -> None:
-    """Print what has come since the last call, each line behind its rank."""
-    for rank, item in transcript.take():
-        stream = sys.stderr if item.stream == "stderr" else sys.stdout
-        print(*label([rank], plain_text(item)), sep="\n", file=stream)
-    sys.stdout.flush()
+class _Console:
+    """Prints what ranks show, each line behind its rank; one that is written over, again every second."""
+
+    def __init__(self) -> None:
+        self._next_look = 0.0
+        self._rewritten: dict[int, Item] = {}  # the last that was printed of each rank
+
+    def show(self, transcript: Transcript) -> None:
+        """Print what has come since the last call."""
+        for rank, item in transcript.take():
+            if self._rewritten.pop(rank, None) != item:
+                _print(rank, item)
+        if time.monotonic() > self._next_look:
+            self._next_look = time.monotonic() + REWRITTEN_EVERY
+            for rank in transcript.ranks:
+                line = transcript.rewritten(rank)
+                if line and line.text and line != self._rewritten.get(rank):
+                    self._rewritten[rank] = line
+                    _print(rank, line)
+        sys.stdout.flush()
+
+
+def _print(rank: int, item: Item) -> None:
+    stream = sys.stderr if item.stream == "stderr" else sys.stdout
+    print(*label([rank], plain_text(item)), sep="\n", file=stream)
 
 
 def _explain(error: FourRanksError | CellInterrupted) -> None:

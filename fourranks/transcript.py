@@ -150,6 +150,11 @@ class Transcript:
         """Return the line that the rank is still writing, such as a progress bar."""
         return next((_overwritten(text) for text in self._outputs[rank].unfinished.values() if text), "")
 
+    def rewritten(self, rank: int) -> Item | None:
+        """Return the line that the rank writes over again and again, as tqdm does, as it is now."""
+        unfinished = self._outputs[rank].unfinished.items()
+        return next((Item(name, _overwritten(text)) for name, text in unfinished if "\r" in text), None)
+
     def all_have(self, queues: dict[int, deque[Item]]) -> bool:
         """Return whether every rank has something in its queue or nothing more to come."""
         return all(queue or self._outputs[rank].finished for rank, queue in queues.items())

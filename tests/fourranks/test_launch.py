@@ -205,6 +205,26 @@ def test_a_program_may_print_more_than_a_page_and_each_line_has_its_rank(script)
     assert sorted(done.stderr.splitlines()) == ["[0] end", "[1] end"]
 
 
+def test_a_line_that_a_program_writes_over_is_shown_meanwhile_and_in_the_end(script):
+    path = script("""
+        import sys, time
+
+        for step in range(30):
+            sys.stderr.write(f"\\rstep {step}")
+            sys.stderr.flush()
+            time.sleep(0.1)
+        sys.stderr.write("\\n")
+        print("a line, ", end="", flush=True)
+        time.sleep(1.5)
+        print("in two parts")
+    """)
+    done = run([*RUN, "-n", "1", path])
+    lines = done.stderr.splitlines()
+    assert 3 <= len(lines) <= 6 and len(set(lines)) == len(lines)
+    assert lines[-1] == "[0] step 29" and all(line.startswith("[0] step ") for line in lines)
+    assert done.stdout == "[0] a line, in two parts\n"
+
+
 def test_threads_and_exit_functions_of_a_program_come_to_their_end(script):
     path = script("""
         import atexit, threading, time
