@@ -259,10 +259,8 @@ class Conductor:
             number = self._signals.popleft()
             for worker in workers.living():
                 worker.send_signal(number)
-            self._patience_ends, cell.patience_with_others = (
-                time.monotonic() + SIGNAL_PATIENCE,
-                SIGNAL_PATIENCE,
-            )
+            self._patience_ends = time.monotonic() + SIGNAL_PATIENCE
+            cell.patience_with_others = SIGNAL_PATIENCE
         is_over = time.monotonic() > self._patience_ends
         if is_over:
             self._patience_ends = math.inf

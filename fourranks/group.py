@@ -375,7 +375,8 @@ os.register_at_fork(after_in_child=_groups.clear)  # a child's end is not that o
 def _stop_all() -> None:
     """Stop the worlds that there still are, so that their ranks write out their files."""
     for group in list(_groups):
-        group.stop()
+        with contextlib.suppress(Exception):  # nobody is there to be told
+            group.stop()
 
 
 def start(

@@ -160,7 +160,7 @@ class Rescue:
 
 @dataclass(slots=True)
 class Leave:
-    """End this process, with all that was written to files in them; a program's as Python ends one."""
+    """End this process: as Python does when it has run a program, else when open files are written out."""
 
 
 @dataclass(slots=True)

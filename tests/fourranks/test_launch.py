@@ -441,7 +441,8 @@ def test_a_program_may_save_something_when_its_job_is_ended(script, tmp_path, se
     assert sorted(each.name for each in tmp_path.glob("saved*")) == ["saved0", "saved1"]
 
 
-def test_one_that_takes_too_long_for_it_is_interrupted(script, monkeypatch):
+def test_one_that_takes_too_long_for_it_is_interrupted(script, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(conductor, "SIGNAL_PATIENCE", 0.5)
     path = script(SAVES.format(seconds=600, status=0))
     with fourranks.start(2, "gloo") as group:
