@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -110,8 +111,8 @@ def by_torchrun(path: Path, network: Network) -> list[dict[str, object]]:
             for number in range(2)
         ]
         output = "".join(process.communicate()[0] for process in both)
-    lines = [line for line in output.splitlines() if line.startswith("{")]
-    return sorted(map(json.loads, lines), key=lambda entry: entry["RANK"])
+    entries = re.findall(r"\{[^{}]*\}", output)  # two processes may write into one line
+    return sorted(map(json.loads, entries), key=lambda entry: entry["RANK"])
 
 
 def torchrun(path: Path, network: Network, number: int) -> list[str | Path]:
