@@ -63,15 +63,19 @@ def key_never_set(scene: Scene) -> str | None:
 
 def a_rank_raised(scene: Scene) -> str | None:
     """Point at a rank that raised an exception and is waited for: its traceback says more than any hint."""
-    raised = [rank for rank, end in scene.deadlock.ended.items() if end.how is End.RAISED]
+    raised = {rank: end for rank, end in scene.deadlock.ended.items() if end.how is End.RAISED}
     if not raised:
         return None
+    has_exited = {end.exception for end in raised.values()} == {"SystemExit"}
+    what, then = "raised an exception (its traceback is above)", "Correct the exception first."
+    if has_exited:
+        what, then = "exited", "Have all ranks exit at the same place, or none."
     waiting = {r: c for r, c in scene.deadlock.blocked.items() if {*raised} & {*scene.deadlock.missing[r]}}
     call = next(iter(waiting.values()))
     return (
-        f"{sentence_case(name_ranks(raised))} raised an exception (its traceback is above), so never came\n"
+        f"{sentence_case(name_ranks([*raised]))} {what}, so never came\n"
         f"to the {ANSWERS.get(call.op, call.op)} that {name_ranks([*waiting])} "
-        f"{'wait' if len(waiting) > 1 else 'waits'} for. Correct the exception first."
+        f"{'wait' if len(waiting) > 1 else 'waits'} for. {then}"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
@@ -125,11 +126,11 @@ class DefaultGroup:
         own = self._settings.rank, self._settings.world_size
         given = dict(parse_qsl(urlsplit(url).query))
         rank, world_size = int(given.get("rank", own[0])), int(given.get("world_size", own[1]))
-        if (rank, world_size) == own:
+        if (rank, world_size) != own:  # what other ranks call by other numbers cannot be compared
+            RecordingProcessGroup.recorder.work_alone()
+        elif sys._getframe(1).f_code.co_name == "init_process_group":  # torch's RPC comes here for the store
             everyone = tuple(range(world_size))
             RecordingProcessGroup.await_formation(call_on("init_process_group", prefix, everyone))
-        else:  # what other ranks call by other numbers cannot be compared
-            RecordingProcessGroup.recorder.work_alone()
         yield store, rank, world_size
 
     def _open_store(self, prefix: str) -> Store:

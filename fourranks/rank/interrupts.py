@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import signal
 import sys
 import threading
@@ -31,6 +32,12 @@ def _import_patience(frame: FrameType | None) -> float:
     return patience if frame is not None else 0.0
 
 
+def _raise_in(thread: int) -> None:
+    """Raise KeyboardInterrupt in a thread, as soon as it runs Python's code."""
+    exception = ctypes.py_object(KeyboardInterrupt)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), exception)
+
+
 class Interrupts:
     """Turns SIGINT into KeyboardInterrupt, but only where the reader's code can take it.
 
@@ -41,6 +48,7 @@ class Interrupts:
     def __init__(self) -> None:
         self._postponed = False  # by an import of the running code
         self._signalled = False  # and Python has not heard of it: the main thread is in C code
+        self._has_asked = False  # a handler of the running code
         self._awaits_import = False
         self._in_user_code = False
         self._shields = 0
@@ -51,7 +59,7 @@ class Interrupts:
     @property
     def postponed(self) -> bool:
         """Whether an interrupt waits, or waited, for the end of an import or of one call of C code."""
-        return self._postponed or self._signalled
+        return self._postponed or (self._signalled and self._is_handled_here)
 
     def request(self) -> None:
         """Interrupt the main thread, but not within an import: one that is cut short spoils the process."""
@@ -63,13 +71,19 @@ class Interrupts:
         if self._awaits_import:
             self._postponed = True
             threading.Timer(IMPORT_TICK, self._interrupt, [waited + IMPORT_TICK]).start()
-        else:
-            self._signalled = True
+        elif self._is_handled_here or (callable(signal.getsignal(signal.SIGINT)) and not self._has_asked):
+            self._signalled, self._has_asked = True, not self._is_handled_here
             signal.pthread_kill(self._main, signal.SIGINT)
+        elif self._in_user_code:  # it has no handler of Python's, or one that does not end it
+            _raise_in(self._main)
+
+    @property
+    def _is_handled_here(self) -> bool:
+        return signal.getsignal(signal.SIGINT) == self._handle
 
     @contextlib.contextmanager
     def user_code(self) -> Iterator[None]:
-        self._pending, self._postponed, self._signalled = False, False, False
+        self._pending = self._postponed = self._signalled = self._has_asked = False
         self._in_user_code = True
         try:
             yield

@@ -110,6 +110,7 @@ def test_a_program_finds_what_torchrun_gives_it(script, tmp_path, name):
         ("sys.exit(-1)", 255, "Ranks 0-1 left with exit status 255."),
         ("sys.exit('no data')", 1, "Ranks 0-1 left: no data"),
         ("exit(3) if rank else dist.barrier()", 3, "Rank 0 waits in barrier (train.py, line 6"),
+        ("exit(3) if rank else dist.barrier()", 3, "Rank 1 exited, so never came"),
         ("1 / 0", 1, "ZeroDivisionError: division by zero"),
         ("import no_such_module", 1, "ModuleNotFoundError: No module named 'no_such_module'"),
         ("dist.barrier()\ntime.sleep(0.5)\nos._exit(9)", 1, "exited with code 9 (last seen in"),
@@ -169,6 +170,24 @@ def test_a_rank_that_never_joins_is_named(script):
     assert (
         "Rank 0 waits in init_process_group" in done.stderr and "Rank 1 finished the program" in done.stderr
     )
+
+
+def test_ranks_that_meet_for_remote_calls_form_no_process_group(script, monkeypatch):
+    path = script("""
+        import os
+        import torch.distributed.rpc as rpc
+
+        rank = int(os.environ["RANK"])
+        rpc.init_rpc(f"worker {rank}".replace(" ", "-"), rank=rank, world_size=2)
+        if rank == 0:
+            raise ValueError("no call")
+        rpc.shutdown()
+    """)
+    monkeypatch.setattr(conductor, "PATIENCE_WITH_OTHERS", 1.0)
+    with fourranks.start(2, "gloo") as group, pytest.raises(RankError) as caught:
+        group.run_program(path)
+    assert "Rank 1: train.py, line 9: rpc.shutdown()" in str(caught.value)
+    assert "init_process_group" not in str(caught.value)
 
 
 def test_ranks_that_go_on_alone_after_an_error_are_ended_and_said_where_they_were(script, monkeypatch):

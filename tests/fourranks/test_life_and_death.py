@@ -260,6 +260,15 @@ def test_a_rank_that_holds_the_interpreter_in_c_code_is_interrupted(group):
 ENDLESS = "import collections, itertools\ncollections.deque(itertools.repeat(0), maxlen=0)"
 
 
+@pytest.mark.parametrize("handler", ["signal.SIG_IGN", "signal.SIG_DFL", "lambda *_: None"])
+def test_code_that_takes_no_notice_of_interrupts_ends_with_its_variables(group, handler):
+    group.execute("kept = rank")
+    with pytest.raises(CellTimeout):
+        source = f"import signal, time\nsignal.signal(signal.SIGINT, {handler})\nwhile True: time.sleep(0.1)"
+        group.execute(source, timeout=0.5)
+    assert group.pull("kept") == [0, 1, 2, 3]
+
+
 def test_a_rank_stuck_in_c_code_that_cannot_be_interrupted_costs_a_restart_and_says_so(group, monkeypatch):
     monkeypatch.setattr(cell, "LEAVING_PATIENCE", 1)
     with pytest.raises(CellTimeout, match="variables are lost"):
