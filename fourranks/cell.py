@@ -11,6 +11,7 @@ import math
 import signal
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -44,6 +45,7 @@ GRACE = 0.5  # seconds for ranks that still move, once others are proven to wait
 TELLING_GRACE = 5.0  # the same while a rank reports its error, which says more than any proof
 TOLD_PATIENCE = 0.1  # seconds for all ranks to hear of the end before the first cut raises errors on others
 FREE_PATIENCE = (0.3, 1.0, 3.0)  # seconds that ranks get after each attempt to free them
+SIGNAL_PATIENCE = 30.0  # seconds that ranks get to end after a signal, as torchrun gives them
 LEAVING_PATIENCE = 30.0  # seconds for ranks that are free when an import or a call is over
 
 _report_numbers = itertools.count(1)
@@ -62,6 +64,12 @@ class Stop:
 class Cell:
     """One request to each of some ranks, and what came back.
 
+    Args:
+        workers: the processes of the world.
+        requests: one for each rank that takes part.
+        on_output: called with the growing transcript.
+        signals: that ranks are to get as they come; the cell has `SIGNAL_PATIENCE` to end after one.
+
     Attributes:
         transcript: what the ranks showed.
         done: the answer of each rank that has answered.
@@ -74,10 +82,16 @@ class Cell:
     """
 
     def __init__(
-        self, workers: Workers, requests: Mapping[int, Request], on_output: Output | None = None
+        self,
+        workers: Workers,
+        requests: Mapping[int, Request],
+        on_output: Output | None = None,
+        signals: deque[int] | None = None,
     ) -> None:
         self._workers = workers
         self._requests = requests
+        self._signals = deque() if signals is None else signals
+        self._must_end = math.inf  # when it is interrupted, after a signal
         self.began = time.perf_counter()  # by the clock of reports
         self._on_output = on_output or (lambda transcript: None)
         self.transcript = Transcript(sorted(requests))
@@ -143,7 +157,8 @@ class Cell:
                 return Stop("died")
             if not self.pending:
                 return None
-            if interrupted():
+            self._pass_on_signals(now)
+            if interrupted() or now > self._must_end:
                 return Stop("interrupt")
             if timeout is not None and now - began > timeout:
                 return Stop("timeout")
@@ -152,6 +167,13 @@ class Cell:
             raised = min(raised, now) if self.errors() else math.inf
             if now - raised > self.patience_with_others:
                 return Stop("raised")
+
+    def _pass_on_signals(self, now: float) -> None:
+        while self._signals:
+            number = self._signals.popleft()
+            for worker in self._workers.living():
+                worker.send_signal(number)
+            self._must_end, self.patience_with_others = now + SIGNAL_PATIENCE, SIGNAL_PATIENCE
 
     def value(self, rank: int) -> Any:
         """Return the value that a Run returned or a Pull found on this rank."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import math
 import sys
 import threading
 import time
@@ -26,7 +25,6 @@ ANSWER_PATIENCE = 0.3  # seconds that a reader waits after pressing Tab
 FORM_TIMEOUT = 60.0  # seconds to connect all ranks; 128 ranks on two cores need a few
 FORM_ANEW_TIMEOUT = 15.0  # the same when they have been connected before; then all are started again
 PATIENCE_WITH_OTHERS = 10.0  # seconds that a program's other ranks get when one has failed
-SIGNAL_PATIENCE = 30.0  # seconds that ranks get to end after a signal, as torchrun gives them
 IMPORT_TIMEOUT = 5.0  # seconds more for each rank that has to import torch first
 
 
@@ -65,8 +63,7 @@ class Conductor:
         self._gate = threading.Lock()  # held while a thread restarts or ends it: no cell begins
         self._ending = False  # a thread wants to restart or end: the cell is not worth rescuing
         self._interrupt_asked = False
-        self._signals: collections.deque[int] = collections.deque()  # that the ranks are to get
-        self._patience_ends = math.inf  # the time when ranks that have got one are interrupted
+        self._signals: collections.deque[int] = collections.deque()  # for the ranks of the cell that runs
         try:
             self._start()
         except BaseException:
@@ -96,7 +93,7 @@ class Conductor:
             try:
                 workers = self._require_living(requests)
                 self._interrupt_asked = False
-                self.cell = cell = Cell(workers, requests, on_output)
+                self.cell = cell = Cell(workers, requests, on_output, self._signals)
                 return cell, self._run(cell, workers, timeout, came, is_last)
             finally:
                 self.cell = None
@@ -122,7 +119,7 @@ class Conductor:
         self._interrupt_asked = True
 
     def pass_on(self, number: int) -> None:
-        """Have the ranks get a signal while a cell runs; it is interrupted if it does not end soon then."""
+        """Have the ranks of the cell that runs, or of the next one, get a signal."""
         self._signals.append(number)
 
     def restart(self) -> None:
@@ -234,7 +231,7 @@ class Conductor:
     ) -> FourRanksError | CellInterrupted | None:
         def interrupted() -> bool:
             asked, self._interrupt_asked = self._interrupt_asked, False
-            return came() or asked or self._ending or self._signalled_long_ago(cell, workers)
+            return came() or asked or self._ending
 
         if is_last:
             cell.patience_with_others, cell.is_program = PATIENCE_WITH_OTHERS, True
@@ -252,19 +249,6 @@ class Conductor:
         if is_last:
             cell.leave(interrupted)
         return error
-
-    def _signalled_long_ago(self, cell: Cell, workers: Workers) -> bool:
-        """Pass on the signals that have come; tells, once, that the ranks have had their time since then."""
-        while self._signals:
-            number = self._signals.popleft()
-            for worker in workers.living():
-                worker.send_signal(number)
-            self._patience_ends = time.monotonic() + SIGNAL_PATIENCE
-            cell.patience_with_others = SIGNAL_PATIENCE
-        is_over = time.monotonic() > self._patience_ends
-        if is_over:
-            self._patience_ends = math.inf
-        return is_over
 
     def _recover(
         self, cell: Cell, workers: Workers, stop: Stop | None, interrupted: Callable[[], bool]

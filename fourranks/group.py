@@ -267,9 +267,9 @@ class RankGroup:
         self._conductor.interrupt()
 
     def pass_on(self, number: int) -> None:
-        """Send all ranks a signal, while another thread or this one, as in a handler, runs a cell on them.
+        """Send a signal to all ranks of the cell that runs, for instance from a signal handler.
 
-        A cell that has not ended 30 seconds later is interrupted.
+        A cell that has not ended 30 seconds later is interrupted. Without one, the next cell's ranks get it.
         """
         self._conductor.pass_on(number)
 
@@ -375,7 +375,7 @@ os.register_at_fork(after_in_child=_groups.clear)  # a child's end is not that o
 def _stop_all() -> None:
     """Stop the worlds that there still are, so that their ranks write out their files."""
     for group in list(_groups):
-        with contextlib.suppress(Exception):  # nobody is there to be told
+        with contextlib.suppress(Exception):  # the process ends: nothing can be reported
             group.stop()
 
 

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import io
-
-_FILE = io.TextIOWrapper.__mro__[-2]  # the base of all kinds of files: those of C do not inherit io.IOBase
+from _io import _IOBase as File  # of all kinds: files that are written in C do not inherit io.IOBase
 
 
 def write_out() -> None:
-    """Write out the buffers of all open files; what cannot be written is lost, as nobody is there to ask."""
+    """Flush all open files. Errors are ignored: the process is about to end."""
     objects = gc.get_objects()
-    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, _FILE)}
+    kinds = {kind for kind in set(map(type, objects)) if issubclass(kind, File)}
     for each in objects:
         if type(each) in kinds:
             with contextlib.suppress(Exception):

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import fourranks
-from fourranks import RankError, conductor
+from fourranks import RankError, cell, conductor
 from fourranks.protocol.messages import TEXT_LIMIT
 from tests.processes import run, started
 
@@ -462,7 +462,7 @@ def test_a_program_may_save_something_when_its_job_is_ended(script, tmp_path, se
 
 def test_one_that_takes_too_long_for_it_is_interrupted(script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(conductor, "SIGNAL_PATIENCE", 0.5)
+    monkeypatch.setattr(cell, "SIGNAL_PATIENCE", 0.5)
     path = script(SAVES.format(seconds=600, status=0))
     with fourranks.start(2, "gloo") as group:
         threading.Timer(2, group.pass_on, [signal.SIGTERM]).start()

@@ -208,7 +208,7 @@ def _seen_by(benchmark: Code, clock: _Clock) -> Iterator[Code]:
     """Put pretended functions in the place of real ones, in their modules and wherever the student has them.
 
     Yields:
-        The student's code, made anew of its pickle, in which they are names of their modules.
+        The student's code, unpickled while the modules have the pretended functions.
     """
     pickled = parcel.dumps(benchmark)
     replacements = [*_clocks(clock), *(_gpu(clock) if clock.on_gpu else _no_gpu())]

@@ -164,11 +164,12 @@ _CLOCKS = [f"{name}{unit}" for name in _NAMES for unit in ("", "_ns")]
 def _clocks_show(machine: _Machine, function: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
     """Put the machine's time in the place of every clock that the function can get at.
 
-    That is the module `time`, the defaults of timeit, and what the student's code holds: it is made anew of
-    its pickle, in which a clock is a name of that module. Other threads of the rank see the real time.
+    These are the clocks of `time` and the defaults of timeit. The function is pickled before they are
+    replaced and unpickled afterwards, so that it also finds the machine's time wherever it keeps a clock.
+    Other threads of the rank see the real time.
 
     Yields:
-        The function, made anew.
+        The function, unpickled.
     """
     pickled = parcel.dumps(function)
     reals = {getattr(time, name): name.endswith("_ns") for name in _CLOCKS}
