@@ -92,6 +92,7 @@ PARTS = {
             "parse_topology": {"names": ("8_v100", "5_pcie")},
             "measure_copy_bandwidth": {"num_bytes": (1, 4099, 30_000_001)},
         },
+        timeout=30.0,  # one sleeps long beside its copies, the longer the busier the machine is
     ),
     "collectives": Part(
         "02_collectives",
