@@ -45,10 +45,12 @@ class Network(NamedTuple):
         return [(line.split()[3], line.partition("pid=")[2].partition(",")[0]) for line in sockets]
 
     def kill(self, node: str) -> None:
-        """End a node at once, as a power failure would."""
-        for pid in self.processes(node):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+        """End a node at once, as a power failure would: nobody on it is left to tell of another's end."""
+        processes = self.processes(node)
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in processes:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, number)
 
     def switch_off(self, node: str) -> None:
         """Let a node end, and not be reached again until `switch_on`."""
