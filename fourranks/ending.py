@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from .cell import Cell, Stop
 from .diagnosis import explain
 from .errors import (
@@ -14,7 +16,7 @@ from .errors import (
     RankError,
     joined,
 )
-from .naming import name_ranks
+from .naming import name_ranks, sentence_case
 from .protocol.calls import Call
 from .protocol.places import Place
 from .protocol.remote_error import RemoteError
@@ -63,7 +65,7 @@ def error_of(
 
 def _rank_died(workers: Workers, cell: Cell, aftermath: Aftermath) -> RankDied:
     rank, cause = next(iter(cell.died.items()))
-    sentences = [f"Rank {other} {how}{_where(cell, other)}." for other, how in cell.died.items()]
+    sentences = _deaths(cell)
     if workers[rank].memory_bytes > 2**30:
         sentences.append(f"It was using {workers[rank].memory_bytes / 2**30:.1f} GiB of memory.")
     waiting = {
@@ -79,6 +81,17 @@ def _rank_died(workers: Workers, cell: Cell, aftermath: Aftermath) -> RankDied:
         sentences.append(f"Meanwhile {who} waited in {call.name} ({_place(cell, call)}).")
     explanation = joined(" ".join(sentences), str(cell.transcript))
     return RankDied(rank, cause, explanation, aftermath, cell.transcript)
+
+
+def _deaths(cell: Cell) -> list[str]:
+    """Say what became of the ranks that have died, once for all of those to which the same has happened."""
+    alike: dict[str, list[int]] = {}
+    for rank, how in cell.died.items():
+        alike.setdefault(f"{how}{_where(cell, rank)}", []).append(rank)
+    return [
+        f"{sentence_case(name_ranks(ranks))} {re.sub('^was ', 'were ', how) if len(ranks) > 1 else how}."
+        for how, ranks in alike.items()
+    ]
 
 
 def _where(cell: Cell, rank: int) -> str:

@@ -176,7 +176,8 @@ class Workers:
             orphaned = not zygote.alive
             for worker in living:
                 if worker.number in ended:
-                    worker.cause = self._describe(ended[worker.number], zygote.node)
+                    refusal = zygote.refusals.get(worker.number)
+                    worker.cause = refusal or self._describe(ended[worker.number], zygote.node)
                     worker.has_left = ended[worker.number] == 0
                 elif orphaned:
                     worker.cause = zygote.loss

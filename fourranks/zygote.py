@@ -9,7 +9,6 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
-import select
 import site
 import socket
 import subprocess
@@ -19,6 +18,7 @@ import threading
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import Any, Protocol, TypeVar
 
 import psutil
@@ -59,6 +59,7 @@ class Fork:
 @dataclass(frozen=True)
 class Forked:
     pid: int
+    refusal: str = ""  # why there is none, to follow the name of a rank; the pid is 0 then
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,7 @@ class ZygoteProcess(Protocol):
 
 
 _HUGE_PAGES = "glibc.malloc.hugetlb=1"
+_FAILURE = 1 << 8  # the wait status of a process that has exited with 1
 STORE_BACKLOG = 128  # as many ranks as a world can have
 
 
@@ -140,6 +142,7 @@ class Zygote:
         self._pids: dict[int, int] = {}  # of ranks, by number
         self._numbers: dict[int, int] = {}  # of ranks, by pid, which Linux may give again
         self._deaths: dict[int, int] = {}  # wait status, by number
+        self.refusals: dict[int, str] = {}  # why ranks could not be forked, by number
         self._ready: Ready | None = None
         self._gpus: dict[str | None, Gpus] = {}  # by CUDA_VISIBLE_DEVICES
 
@@ -193,12 +196,19 @@ class Zygote:
         """Return the pid of the rank with this number, once it has been forked.
 
         Raises:
-            StartError: the process ended before it had forked this one.
+            StartError: there is no such rank: Linux refused it, or the process ended before.
         """
         with self._lock:
-            while number not in self._pids:
-                self._wait()
-            return self._pids[number]
+            pid = self._forked(number)
+            if number in self.refusals:
+                raise StartError(f"A rank {self.refusals[number]}.")
+            return pid
+
+    def _forked(self, number: int) -> int:
+        """Wait until a rank has been forked, or refused; returns its pid, or 0."""
+        while number not in self._pids:
+            self._wait()
+        return self._pids[number]
 
     def listen(self) -> StoreListener:
         """Open the socket on which rank 0, if it is forked here, serves the rendezvous store.
@@ -218,7 +228,7 @@ class Zygote:
     def kill(self, numbers: list[int]) -> None:
         """Kill ranks; their `Died` follows."""
         with self._lock, suppress(StartError):  # the ranks of a process that has ended have ended with it
-            self.channel.send(Kill(tuple(map(self.pid, numbers))))
+            self.channel.send(Kill(tuple(map(self._forked, numbers))))
 
     def send_signal(self, pid: int, number: int) -> None:
         """Send a rank a signal."""
@@ -276,9 +286,13 @@ class Zygote:
 
     def _arrive(self, message: Any) -> None:
         match message:
-            case Forked(pid):
+            case Forked(pid, refusal):
                 number = len(self._pids) + 1
-                self._pids[number], self._numbers[pid] = pid, number
+                self._pids[number] = pid
+                if refusal:
+                    self.refusals[number], self._deaths[number] = refusal, _FAILURE
+                else:
+                    self._numbers[pid] = number
             case Died(pid, status):
                 self._deaths[self._numbers[pid]] = status
             case _:
@@ -296,7 +310,7 @@ class Zygote:
         """Wait until something arrives."""
         if self.channel.at_end:
             raise self._ended()
-        select.select([self.channel], [], [])
+        wait([self.channel.sock])
         self._receive()
 
     def _ended(self) -> StartError:

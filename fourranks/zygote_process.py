@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import functools
 import gc
 import importlib
 import os
 import pickle
-import select
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable
+from multiprocessing.connection import wait
 from typing import Any
 
 from . import spawn
@@ -52,17 +53,17 @@ def main(
     from .rank.main import become_rank
 
     become = become or become_rank
-    sources: list[Channel | socket.socket] = [channel, alarm]
+    sources = [channel.sock, alarm]
     ranks: set[int] = set()
     idle_work = list(idle_work)
     while os.getppid() == parent:
-        readable, _, _ = select.select(sources, [], [], PARENT_CHECK)
+        readable = wait(sources, PARENT_CHECK)
         if not readable and idle_work and not ranks:
             idle_work.pop(0)()
         if alarm in readable:
             alarm.recv(4096)
         _reap(channel, ranks)
-        if channel in readable and not _obey(channel, ranks, become):
+        if channel.sock in readable and not _obey(channel, ranks, become):
             break
     _kill(ranks)
 
@@ -118,13 +119,18 @@ def _obey(channel: Channel, ranks: set[int], become: Callable[..., None]) -> boo
     message, descriptors = receive_with_descriptors(channel.sock)
     if isinstance(message, Fork):
         _spare_the_rank_copies()
-        pid = os.fork()
-        if pid == 0:
-            _become_rank(message, descriptors, channel, become)
-        ranks.add(pid)
+        try:
+            pid = os.fork()
+        except OSError as error:
+            forked = Forked(0, _refusal(error))
+        else:
+            if pid == 0:
+                _become_rank(message, descriptors, channel, become)
+            ranks.add(pid)
+            forked = Forked(pid)
         for descriptor in descriptors:
             os.close(descriptor)
-        channel.send(Forked(pid))
+        channel.send(forked)
     elif isinstance(message, Import):
         import_modules(*message.modules)
     elif isinstance(message, FindGpus):
@@ -132,6 +138,16 @@ def _obey(channel: Channel, ranks: set[int], become: Callable[..., None]) -> boo
     elif isinstance(message, Kill):
         _kill(ranks.intersection(message.pids))
     return message is not None
+
+
+def _refusal(error: OSError) -> str:
+    """Say why Linux has forked no rank."""
+    if error.errno == errno.EAGAIN:
+        return (
+            "could not be started, because there may be no more processes: start fewer ranks, end other "
+            "programs, or raise the limit (`ulimit -u`; of a container `--pids-limit`)"
+        )
+    return f"could not be started: {error.strerror}"
 
 
 def _spare_the_rank_copies() -> None:

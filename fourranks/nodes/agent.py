@@ -86,9 +86,11 @@ class Agent:
     def _from_zygote(self) -> None:
         for message in self._zygote.channel.receive_available():
             match message:
-                case Forked(pid):
-                    self._ranks[pid] = rank = self._forking.pop(0)
+                case Forked(pid, refusal):
+                    rank = self._forking.pop(0)
                     rank.pid = pid
+                    if not refusal:
+                        self._ranks[pid] = rank
                     self._connection.post(message)
                 case Died(pid) if pid in self._ranks:
                     self._ranks[pid].died = message

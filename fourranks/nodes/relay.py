@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing.connection import wait
 from typing import Any
 
 from ..naming import sentence_case
@@ -145,7 +145,7 @@ def greet(notebook: socket.socket, way: AgentLink, node: str) -> Greeting | None
     asked, answered = notebook.fileno(), way.source
     deadline, line, noise = time.monotonic() + GREETING_PATIENCE, b"", 0
     while time.monotonic() < deadline and noise < NOISE:
-        readable, _, _ = select.select([asked, answered], [], [], 1.0)
+        readable = wait([asked, answered], 1.0)
         if asked in readable and not notebook.recv(1, socket.MSG_PEEK):
             return None
         if answered not in readable:

@@ -172,7 +172,7 @@ def test_a_node_that_dies_is_named_and_ends_the_program_on_the_other(script, com
         network.kill(network.nodes[1])  # its sshd, too
         _, errors = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert f"Rank 2 was lost with the node {network.nodes[1]}" in errors and "%ranks" not in errors
+    assert f"Ranks 2-3 were lost with the node {network.nodes[1]}" in errors and "%ranks" not in errors
 
 
 def test_ctrl_c_interrupts_the_ranks_of_both_nodes(script, command):

@@ -156,7 +156,7 @@ def test_a_node_that_dies_in_the_middle_of_a_cell_is_named_and_a_restart_does_wi
     world.execute("kept = rank")
     threading.Timer(0.5, network.switch_off, [second]).start()
     try:
-        with pytest.raises(RankDied, match=f"Rank 2 was lost with the node {second}"):
+        with pytest.raises(RankDied, match=f"Ranks 2-3 were lost with the node {second}"):
             world.execute("while True: dist.all_reduce(torch.ones(3))", timeout=60)
         assert world.pull("kept", ranks=[0, 1]) == [0, 1]
         world.restart()
