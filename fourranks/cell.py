@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import signal
+import sys
 import threading
 import time
 from collections import deque
@@ -179,7 +180,17 @@ class Cell:
         """Return the value that a Run returned or a Pull found on this rank."""
         parcel = self.done[rank].parcel
         assert parcel is not None, "only a Run or a Pull without an error has a value"
-        return parcel.unpack()
+        if "torch" in sys.modules:
+            return parcel.unpack()
+        with deferred_interrupt() as interrupted:  # torch, half imported, would be of no use any more
+            value = parcel.unpack()
+        if interrupted():
+            raise KeyboardInterrupt
+        return value
+
+    def show_no_more(self) -> None:
+        """Call `on_output` no more, which has raised or is of no interest now."""
+        self._on_output = lambda transcript: None
 
     def errors(self) -> dict[int, RemoteError]:
         """Return what ranks have raised so far."""

@@ -94,7 +94,12 @@ class Conductor:
                 workers = self._require_living(requests)
                 self._interrupt_asked = False
                 self.cell = cell = Cell(workers, requests, on_output, self._signals)
-                return cell, self._run(cell, workers, timeout, came, is_last)
+                try:
+                    return cell, self._run(cell, workers, timeout, came, is_last)
+                except BaseException:  # of `on_output`, or of a signal handler
+                    cell.show_no_more()
+                    self._recover(cell, workers, Stop("interrupt"), came)
+                    raise
             finally:
                 self.cell = None
                 self._lock.release()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import numbers
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -57,7 +58,7 @@ class RankGroup:
     ) -> None:
         self.start_method = chosen_start_method(start_method)
         self.capacity = max(_checked_world_size(world_size), capacity or 0)
-        self._timeout = timeout
+        self._timeout = _checked_timeout(timeout)
         self._trace: DrawableTrace | None = None
         where = nodes_for(nodes, launcher, on)
         self._conductor = Conductor(world_size, backend, device, self.start_method, self.capacity, where)
@@ -338,9 +339,8 @@ class RankGroup:
         self, requests: Mapping[int, Request], timeout: float | None, on_output: Output | None = None
     ) -> Cell:
         """Run one request a rank to its end, whatever that is, and leave the world usable."""
-        cell, error = self._conductor.conduct(
-            requests, self._timeout if timeout is None else timeout, on_output
-        )
+        seconds = self._timeout if timeout is None else _checked_timeout(timeout)
+        cell, error = self._conductor.conduct(requests, seconds, on_output)
         self._keep_records(cell)
         if error is not None:
             raise error
@@ -448,3 +448,9 @@ def _checked_world_size(world_size: int) -> int:
     if not isinstance(world_size, int) or not 1 <= world_size <= MAX_WORLD_SIZE:
         raise StartError(f"A world has 1 to {MAX_WORLD_SIZE} ranks, not {world_size!r}.")
     return world_size
+
+
+def _checked_timeout(timeout: float | None) -> float | None:
+    if timeout is not None and not isinstance(timeout, numbers.Real):
+        raise FourRanksError(f"A timeout is a number of seconds, or None for no limit, not {timeout!r}.")
+    return timeout

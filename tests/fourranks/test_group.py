@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 import threading
@@ -397,6 +399,42 @@ def test_a_cell_can_be_stopped_after_one_that_has_installed_a_signal_handler(sha
     with pytest.raises(CellTimeout):
         shared_group.execute("while True: time.sleep(0.01)", timeout=0.3)
     assert shared_group.pull("kept") == [0, 1, 2, 3]
+
+
+def test_an_error_of_the_function_that_shows_the_output_ends_the_cell(shared_group):
+    def fail(transcript):
+        raise ValueError("cannot show it")
+
+    shared_group.execute("kept = rank")
+    with pytest.raises(ValueError, match="cannot show it"):
+        shared_group.execute("import time\ntime.sleep(99)", on_output=fail)
+    assert shared_group.run(lambda: "new") == ["new"] * 4
+    assert shared_group.pull("kept") == [0, 1, 2, 3]
+
+
+def test_so_does_one_of_a_signal_handler_in_the_notebook(shared_group):
+    class TimeIsUp(Exception):
+        pass
+
+    def ring(*_):
+        raise TimeIsUp
+
+    before = signal.signal(signal.SIGUSR1, ring)
+    try:
+        threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGUSR1]).start()
+        with pytest.raises(TimeIsUp):
+            shared_group.run(time.sleep, 99)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert shared_group.run(lambda: "new") == ["new"] * 4
+
+
+@pytest.mark.parametrize("timeout", ["5", [5], lambda: 5])
+def test_a_timeout_that_is_no_number_is_refused_before_anything_runs(shared_group, timeout):
+    shared_group.execute("ran = False")
+    with pytest.raises(FourRanksError, match="A timeout is a number of seconds"):
+        shared_group.execute("ran = True", timeout=timeout)
+    assert shared_group.pull("ran") == [False] * 4
 
 
 @pytest.mark.parametrize("call", ["dist.broadcast(x, 0)", "dist.all_reduce(x, async_op=True).wait()"])

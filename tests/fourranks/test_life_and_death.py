@@ -523,6 +523,26 @@ except KeyboardInterrupt:
     assert "kept [0, 1, 2, 3]" in output
 
 
+def test_an_interrupt_while_torch_is_imported_for_a_pull_leaves_it_whole():
+    rest = """
+import signal
+
+class Presses:  # Jupyter's interrupt button, in the middle of the import
+    def find_spec(self, name, *_):
+        if name == "torch.nn":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Presses())
+try:
+    group.pull("torch.ones(2)")
+except KeyboardInterrupt:
+    print("interrupted", [tensor.tolist() for tensor in group.pull("torch.ones(1)")])
+"""
+    with notebook(rest) as (process, _):
+        output, errors = process.communicate(timeout=60)
+    assert output == "interrupted [[1.0], [1.0], [1.0], [1.0]]\n", errors
+
+
 def test_threads_may_run_cells_on_their_own_worlds():
     results = []
 
