@@ -1,32 +1,57 @@
 """Takes out of HTML what a browser would run: nbgrader's feedback and formgrader show what students wrote.
 
 Code, outputs and errors are escaped anyway. HTML in Markdown is not: nbgrader_config.py hands it to `clean`.
+Formgrader knows its buttons by their classes and its fields by their ids, so text may have none of these.
 """
 
 from __future__ import annotations
 
 import functools
+import re
+from html import unescape
 
 import bleach
 from bleach.css_sanitizer import ALLOWED_CSS_PROPERTIES, CSSSanitizer
+from pygments.token import STANDARD_TYPES
 
 _TEXT = "a abbr b br code del em hr i img kbd s span strong sub sup"
 _BLOCKS = "blockquote details div h1 h2 h3 h4 h5 h6 li ol p pre summary table tbody td tfoot th thead tr ul"
 _ATTRIBUTES = {
-    "*": ["class", "id", "style"],
-    "a": ["href", "title"],
-    "img": ["alt", "src", "title", "width", "height"],
+    "a": ["title"],
+    "img": ["alt", "title", "width", "height"],
     "td": ["colspan", "rowspan", "align"],
     "th": ["colspan", "rowspan", "align"],
 }
+_STYLES = {"anchor-link", "highlight", *STANDARD_TYPES.values()}
+_PICTURE = tuple(f"data:image/{kind};base64," for kind in ("png", "jpeg", "gif", "webp"))
 _CSS = [*ALLOWED_CSS_PROPERTIES, "margin", "text-align", "vertical-align", "white-space"]
+
+
+def _only_styles(classes: str) -> bool:
+    """Tell whether these classes only say how headings and code look."""
+    return all(each in _STYLES or each.startswith("hl-") for each in classes.split())
+
+
+def _is_address(address: str) -> bool:
+    """Tell whether an address holds no content itself, or a picture's, as of one that was pasted."""
+    plain = re.sub(r"[`\x00-\x20\x7f-\xa0\s]", "", unescape(address))  # as bleach reads it
+    return not plain.lower().startswith("data:") or plain.startswith(_PICTURE)
+
+
+def _is_allowed(tag: str, name: str, value: str) -> bool:
+    if name == "class":
+        return _only_styles(value)
+    if name in ("href", "src"):
+        return (tag, name) in (("a", "href"), ("img", "src")) and _is_address(value)
+    return name == "style" or name in _ATTRIBUTES.get(tag, ())
 
 
 @functools.cache
 def _cleaner() -> bleach.Cleaner:
     return bleach.Cleaner(
         tags=[*_TEXT.split(), *_BLOCKS.split()],
-        attributes=_ATTRIBUTES,
+        attributes=_is_allowed,
+        protocols={*bleach.ALLOWED_PROTOCOLS, "data"},
         css_sanitizer=CSSSanitizer(allowed_css_properties=_CSS),
     )
 

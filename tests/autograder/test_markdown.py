@@ -88,3 +88,27 @@ def test_what_students_write_to_be_read_stays():
     ):
         assert part in html
     assert 'href="https://pytorch.org"' in html and "<sub>2</sub>" in html
+
+
+def test_it_is_no_button_of_formgrader_and_no_field():
+    text = "<div class='full-credit' id='why'>click</div><span class='k mark-graded'>here</span>\n\n# why\n"
+    shown = BeautifulSoup(page(new_markdown_cell(text)), "html.parser")
+    assert shown.select(".full-credit, .mark-graded, #why") == []
+
+
+def test_headings_and_code_keep_their_looks():
+    shown = BeautifulSoup(page(answer("# Why\n```python\ndef f(): pass\n```")), "html.parser")
+    assert shown.select_one(".highlight .k").text == "def"
+    assert shown.select_one("h1 .anchor-link")
+
+
+def test_a_pasted_picture_is_shown():
+    cell = answer("![image.png](attachment:image.png)")
+    cell.attachments = {"image.png": {"image/png": "iVBORw0KGgo="}}
+    assert BeautifulSoup(page(cell), "html.parser").img["src"] == "data:image/png;base64,iVBORw0KGgo="
+
+
+def test_no_other_content_is_in_an_address():
+    text = "[a](data:text/html,owned) <a href='da&Tab;ta:text/html,x'>b</a> <img src='data:image/svg+xml,x'>"
+    shown = BeautifulSoup(page(answer(text)), "html.parser")
+    assert not [tag for tag in shown.find_all(["a", "img"]) if "data" in str(tag)]
