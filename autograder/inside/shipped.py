@@ -13,7 +13,7 @@ from autograder.inside.call_on_rank import call_on_rank
 from autograder.inside.ledger import Contradiction, Ledger
 from autograder.inside.runs import RAISED, UNTOLD, Ran, RunFailed
 from autograder.inside.witnessed import WitnessedProcessGroup
-from autograder.inside.witnessed_rank import IS_MEASURED, KIND, SHARES_FILES
+from autograder.inside.witnessed_rank import IS_MEASURED, IS_UNCOUNTED, KIND, SHARES_FILES
 from autograder.inside.worlds import CAPACITY, Worlds
 
 # By drivers, as requests name them: what their ranks are. Those of the first write files that others read, as
@@ -21,6 +21,7 @@ from autograder.inside.worlds import CAPACITY, Worlds
 _KINDS = {
     b"autograder.inside.drivers.checkpoints:": SHARES_FILES,
     b"autograder.inside.drivers.held_memory:": IS_MEASURED,
+    b"autograder.inside.drivers.capstone:": IS_UNCOUNTED,
 }
 # Bytes of a function with all that it refers to: a rank has them before it is measured, and could free them.
 MOST_MEASURED = 1 << 20

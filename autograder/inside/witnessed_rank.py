@@ -21,12 +21,14 @@ from autograder.inside.meeting import Meeting
 from autograder.inside.witness import Witness, World
 from autograder.inside.witnessed import Unconnected, WitnessedGroup
 from fourranks.hardware import run_as_batch_job
+from fourranks.protocol import memory
 from fourranks.protocol.messages import Channel, Settings
 from fourranks.rank.main import become_rank
 
 KIND = "FOUR_RANKS_KIND"  # of a rank, in its environment: one of these, or none of them
 SHARES_FILES = "its exercise is files"
 IS_MEASURED = "its memory is measured"
+IS_UNCOUNTED = "its strategy decides how much it sends"
 STACK = 1 << 19  # bytes of a thread that waits; at the usual 8 MiB they would take all of a sandbox
 
 
@@ -46,6 +48,9 @@ def become_witnessed_rank(
             _bear_witness(ledger, meeting, settings)
         finally:
             os._exit(0)
+    kind = settings.environment[KIND]
+    if kind == IS_UNCOUNTED:
+        board = memory.create(os.fstat(board).st_size)  # one for all would carry data that nobody counts
     ours, theirs = socket.socketpair()
     with theirs:
         meeting.hand_over(settings, theirs)
@@ -53,7 +58,6 @@ def become_witnessed_rank(
     ledger.close()
     forked_zygote.keep_only(channel.fileno(), board, ours.fileno())  # nothing that other ranks have, too
     Unconnected.prepare()
-    kind = settings.environment[KIND]
     isolation.keep_apart(kind == SHARES_FILES)
     isolation.leave_no_traces(kind == SHARES_FILES)  # before there are threads, which would keep their rights
     if kind == IS_MEASURED:

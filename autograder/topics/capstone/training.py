@@ -177,8 +177,8 @@ def _work(cluster: Cluster, rank: int, begun: Begun) -> Work:
         case _:
             got = f"a {begun.type}" if begun.type != "Work" else "fields of other types"
             raise Wrong(Problem(mistakes.NO_WORK, f"rank {rank}: a Work of two integers and a bool", got))
-    if not 0 <= rows <= MOST_ROWS or microbatch < 1:
-        expected = f"rank {rank}: 0 to {MOST_ROWS:,} rows, microbatches of 1 or more"
+    if not 0 <= rows <= MOST_ROWS or not 1 <= microbatch <= MOST_ROWS:
+        expected = f"rank {rank}: 0 to {MOST_ROWS:,} rows, microbatches of 1 to {MOST_ROWS:,}"
         raise Wrong(Problem(mistakes.NO_WORK, expected, f"{rows:,} rows, microbatches of {microbatch:,}"))
     work = Work(int(rows), int(microbatch), recompute)
     if not cluster.fits(rank, work):

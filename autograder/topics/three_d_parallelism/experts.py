@@ -111,6 +111,12 @@ class _Routing:
                 return _differing(kind, f"{where}, {name}", want, got)
         return None
 
+    def passing(self, position: int) -> int:
+        """Count the bytes that a rank sends, and gets: tokens, results, and the gradients of both."""
+        leaving = int((self.assignments[position] != position).sum())
+        arriving = len(self.received(position)) - int((self.assignments[position] == position).sum())
+        return 2 * (leaving + arriving) * WIDTH * BYTES
+
     def too_much(self, position: int, where: str, outcome: Outcome) -> Problem | None:
         calls = [call for call in outcome.calls if call.moves_data]
         n = len(self.tokens)
@@ -120,10 +126,7 @@ class _Routing:
         if len(collectives) > MOST_CALLS:
             expected = f"{where}: at most {MOST_CALLS} collectives"
             return Problem(mistakes.EXPERTS_COLLECTIVES, expected, f"{len(collectives)}")
-        leaving = int((self.assignments[position] != position).sum())
-        arriving = len(self.received(position)) - int((self.assignments[position] == position).sum())
-        row = WIDTH * BYTES
-        most = 2 * (leaving + arriving) * row + n * n * BYTES
+        most = self.passing(position) + n * n * BYTES
         nbytes = sum(sent(call, self.ranks[position]) for call in calls)
         if nbytes <= most:
             return None
@@ -162,6 +165,7 @@ def _trial(setting: Setting, what: str, assignments: list[torch.Tensor]) -> Expe
         routing.wrong_gradients,
         routing.too_much,
         kind=ExpertTrial,
+        received=routing.passing,
         size=len(sizes),
     )
 
