@@ -162,7 +162,7 @@ def restored(submitted: NotebookNode, release: NotebookNode) -> tuple[NotebookNo
         first = _place_after(before, cells)
         place = next((index for index, other in enumerate(cells) if name_of(other) == name), None)
         if place is None:
-            cells.insert(first, deepcopy(cell))
+            cells.insert(first, _answered(cell, NotebookNode(source="")))
         elif cell.metadata.nbgrader.locked and place < first:
             cells.insert(first - 1, cells.pop(place))
         before = name
@@ -234,7 +234,8 @@ def _repairs(came: list[Named], named: dict[str, NotebookNode]) -> Iterator[str]
     for name, cell in named.items():
         own = [submitted for other, submitted in came if other == name]
         if not own:
-            yield f"{name}: the cell was missing; it is there again, as it was handed out"
+            again = "as it was handed out" if cell.metadata.nbgrader.locked else "without an answer"
+            yield f"{name}: the cell was missing; it is there again, {again}"
         elif len(own) > 1:
             yield f"{name}: the cell was there {len(own)} times; the last one counts"
         elif own[-1].cell_type != cell.cell_type:

@@ -73,6 +73,16 @@ def test_a_cell_that_was_deleted_comes_back_to_its_place():
     assert len(repairs) == 2 and all("missing" in line for line in repairs)
 
 
+def test_an_answer_that_was_deleted_is_not_the_instructors():
+    solved = released()
+    solved.cells[2].source = "### BEGIN SOLUTION\ndef f(): return 1\n### END SOLUTION"
+    solved.cells[4].source = "### BEGIN SOLUTION\nBecause it is 1.\n### END SOLUTION"
+    notebook, repairs = restored(new_notebook(), solved)
+    assert source_of(notebook, "f") == source_of(notebook, "why") == ""
+    assert source_of(notebook, "f_check") == TEST
+    assert [line for line in repairs if "without an answer" in line] == [repairs[1], repairs[3]]
+
+
 def test_of_a_cell_that_was_copied_the_last_one_counts_and_all_of_them_run():
     submitted = handed_in(f="def f(): return 1")
     submitted.cells.append(named("f", "def f(): return 2", solution=True))

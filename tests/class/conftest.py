@@ -80,6 +80,7 @@ def _submissions(released: NotebookNode, solution: NotebookNode) -> dict[str, di
     notebooks = {student: filled_in(released, cells) for student, cells in handed_in.items()}
     notebooks["copying"] = _twice(notebooks["copying"])
     notebooks["forging"] = _forged(notebooks["untouched"])
+    notebooks["deleting"] = _without_answers(notebooks["untouched"])
     files = {student: {"exercise.ipynb": as_bytes(notebook)} for student, notebook in notebooks.items()}
     return files | {
         "text": {"exercise.ipynb": b"See my other folder."},
@@ -93,6 +94,12 @@ def _twice(notebook: NotebookNode) -> NotebookNode:
     """Every cell copied and pasted, as JupyterLab does it."""
     copies = [deepcopy(cell) | {"id": f"{cell.id}-copy"} for cell in notebook.cells]
     cells = [cell for pair in zip(notebook.cells, copies, strict=True) for cell in pair]
+    return nbformat.from_dict(notebook | {"cells": cells})
+
+
+def _without_answers(notebook: NotebookNode) -> NotebookNode:
+    """Every cell deleted that an answer belongs in."""
+    cells = [cell for cell in notebook.cells if not cell.metadata.get("nbgrader", {}).get("solution")]
     return nbformat.from_dict(notebook | {"cells": cells})
 
 

@@ -39,6 +39,7 @@ DESERVED = """
     copying     0  0  0  0  6  0  0  0  0  0  0
     untouched   0  0  0  0  0  0  0  0  0  0  0
     forging     0  ?  0  0  0  0  0  0  0  ?  0
+    deleting    0  ?  0  0  0  0  0  0  0  ?  0
     text        ?  ?  ?  ?  ?  ?  ?  ?  ?  ?  ?
     zipped      ?  ?  ?  ?  ?  ?  ?  ?  ?  ?  ?
     renamed     ?  ?  ?  ?  ?  ?  ?  ?  ?  ?  ?
@@ -58,6 +59,7 @@ SAID = {
     "copying": "scatter: passed",
     "untouched": "exchange: not implemented",
     "forging": "exchange_check: the cell is locked and was changed; the instructor's is used",
+    "deleting": "exchange: the cell was missing; it is there again, without an answer",
     "crashing": "exchange: ",
     "perfect": "ring_all_reduce: passed",
     "warning": "exchange: passed",
