@@ -44,6 +44,8 @@ TESTS = {
     "copy_to_ranks": "check.copy_to_ranks(copy_to_ranks, world_sizes=(2,))",
     "average_gradients": "check.average_gradients(average_gradients, world_sizes=(2,))",
     "fit_alpha_beta": "check.fit_alpha_beta(fit_alpha_beta)",
+    "dispatch_to_experts": "check.dispatch_to_experts(dispatch_to_experts, world_sizes=(2,))",
+    "Strategy": "check.strategy(Strategy)",
     # Whose memory is measured in worlds of 2 or 4.
     "ShardedOptimizer": "check.sharded_optimizer(ShardedOptimizer, world_sizes=(4,))",
     "ShardedGradients": "check.sharded_gradients(ShardedGradients, world_sizes=(2,))",

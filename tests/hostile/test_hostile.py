@@ -72,6 +72,8 @@ TOGETHER = """
     share_by_counts_of_requests         0
     share_by_counts_of_descriptors      0
     share_beyond_the_board              0
+    share_experts_by_the_board          0
+    train_by_the_board                  0
     share_by_names_of_groups            0
     search_its_own_memory               0
 """
