@@ -15,7 +15,7 @@ from typing import Any
 
 from .cell import Cell, Output, Stop, deferred_interrupt
 from .ending import error_of
-from .errors import Aftermath, CellInterrupted, FourRanksError, RankDied, StartError
+from .errors import Aftermath, CellInterrupted, CellTimeout, FourRanksError, RankDied, StartError
 from .hardware import Placement, preferred_backend
 from .nodes.this_machine import Nodes
 from .protocol.messages import Complete, Form, Inspect, Request
@@ -221,6 +221,11 @@ class Conductor:
         error = error_of(workers, cell, stop, cell.errors(), Aftermath.INTACT)
         if isinstance(error, KeyboardInterrupt):
             raise error
+        if isinstance(error, CellTimeout):
+            raise StartError(
+                "The ranks could not connect to each other in time. `fourranks doctor` looks for what keeps "
+                f"them apart.\n{error.whereabouts}"
+            )
         if error is not None:
             raise StartError(f"The ranks could not form a process group.\n{error}") from None
 

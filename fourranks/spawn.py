@@ -2,7 +2,7 @@
 
 On macOS, system libraries refuse to work in a forked process, and some libraries of the reader's may do so
 anywhere. The zygote forks all the same, and its child calls `execute` at once, which replaces it by
-`python -m fourranks.spawn`: sessions, deaths and everything else about the process stay as they are.
+`fourranks.spawn` as a program: sessions, deaths and everything else about the process stay as they are.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import socket
 import sys
 from typing import NoReturn
 
+from .new_process import command
 from .protocol import memory
 from .protocol.messages import Channel, Settings
 
@@ -27,8 +28,7 @@ def execute(settings: Settings, control: int, board: int, listener: int | None) 
             os.set_inheritable(descriptor, True)
     # Any number will do that all ranks have: they compare hashes, and so may the reader.
     environment = {"PYTHONHASHSEED": str(os.getppid())} | os.environ
-    command = [sys.executable, "-m", "fourranks.spawn", str(arguments)]
-    os.execve(sys.executable, command, environment)
+    os.execve(sys.executable, command("fourranks.spawn", str(arguments)), environment)
 
 
 def main(arguments: int) -> None:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import math
+import itertools
 import os
+import resource
 import selectors
 import signal
 import socket
@@ -21,6 +22,8 @@ from typing import Any
 
 from .errors import StartError
 from .hardware import Placement
+from .memory_kills import MemoryKills
+from .new_process import working_directory
 from .protocol import board
 from .protocol.messages import (
     Answer,
@@ -41,8 +44,6 @@ _CHUNK = 1 << 16
 _STOPPED = "was stopped"  # the cause of an end that the notebook wanted
 WRITING_PATIENCE = 0.3  # seconds for processes to write out their files before they are killed
 END_PATIENCE = 5.0  # seconds for killed processes to be reaped; the kernel needs milliseconds
-LOOK_EVERY = 1.0  # seconds between looks for processes that Linux has killed for want of memory
-KILL_LASTS = 10.0  # seconds that a process with much memory may take to end when Linux kills it
 
 
 @dataclass(eq=False)
@@ -262,7 +263,7 @@ class Workers:
             self._backend,
             placement.devices[rank],
             self._store_port,
-            os.getcwd(),
+            working_directory(),
             sys.path[:],
             dict(os.environ),
             self._start_method,
@@ -270,8 +271,7 @@ class Workers:
             self._location(rank, placement),
         )
         zygote = self._zygotes[placement.node_of(rank)]
-        ours, theirs = socket.socketpair()
-        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        (ours, theirs), (out, out_end), (err, err_end) = _streams(rank)
         try:
             number = zygote.fork(settings, [theirs.fileno(), out_end, err_end, self._board, *listener])
         finally:
@@ -334,26 +334,25 @@ class Workers:
             self._selector.unregister(file)
 
 
-class MemoryKills:
-    """Notices when Linux kills processes for want of memory: any process of the machine."""
+def _streams(rank: int) -> tuple[tuple[socket.socket, socket.socket], tuple[int, int], tuple[int, int]]:
+    """Open both ends of a rank's channel, of its stdout and of its stderr.
 
-    def __init__(self) -> None:
-        self._count, self._looked, self._since = _out_of_memory_kills(), time.monotonic(), -math.inf
-
-    def look(self) -> None:
-        """Look for kills, if that was last done a while ago: it takes as long as a small cell's code."""
-        if time.monotonic() - self._looked > LOOK_EVERY:
-            self._look()
-
-    def recent(self) -> bool:
-        """Return whether Linux has killed one lately, which may be the one whose end is seen now."""
-        self._look()
-        return self._looked - self._since < KILL_LASTS
-
-    def _look(self) -> None:
-        count, self._looked = _out_of_memory_kills(), time.monotonic()
-        if count != self._count:
-            self._count, self._since = count, self._looked
+    Raises:
+        StartError: this process may not have so many files open.
+    """
+    pipes: list[tuple[int, int]] = []
+    try:
+        pipes.append(os.pipe())
+        pipes.append(os.pipe())
+        return socket.socketpair(), pipes[0], pipes[1]
+    except OSError as error:
+        for end in itertools.chain(*pipes):
+            os.close(end)
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        raise StartError(
+            f"Rank {rank} cannot be started ({error.strerror}): a process may have {most:,} files open. "
+            "Start fewer ranks, or raise that before the notebook is started: `ulimit -n 4096`."
+        ) from None
 
 
 def _describe(status: int, out_of_memory: bool) -> str:
@@ -365,10 +364,3 @@ def _describe(status: int, out_of_memory: bool) -> str:
     if name == "SIGKILL" and out_of_memory:
         return "was killed by SIGKILL because memory ran out"
     return f"was killed by {name}"
-
-
-def _out_of_memory_kills() -> int:
-    """Count the processes that Linux has killed for want of memory since the machine started."""
-    with contextlib.suppress(OSError, ValueError), open("/proc/vmstat") as table:
-        return int(dict(line.split() for line in table).get("oom_kill", 0))
-    return 0

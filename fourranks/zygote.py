@@ -9,10 +9,8 @@ from __future__ import annotations
 import atexit
 import os
 import pickle
-import site
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 from collections.abc import Iterable
@@ -23,6 +21,7 @@ from typing import Any, Protocol, TypeVar
 
 import psutil
 
+from . import new_process
 from .errors import StartError
 from .hardware import Gpus
 from .protocol.messages import LOOPBACK, Channel, FromRank, Settings
@@ -109,7 +108,6 @@ class ZygoteProcess(Protocol):
     def kill(self) -> None: ...
 
 
-_HUGE_PAGES = "glibc.malloc.hugetlb=1"
 _FAILURE = 1 << 8  # the wait status of a process that has exited with 1
 STORE_BACKLOG = 128  # as many ranks as a world can have
 
@@ -131,6 +129,7 @@ class Zygote:
 
     def __init__(self) -> None:
         self.owner = os.getpid()
+        new_process.open_standard_streams()
         ours, theirs = socket.socketpair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
         with theirs:
@@ -218,10 +217,17 @@ class Zygote:
         """
         try:
             sock = socket.create_server((LOOPBACK, 0), backlog=STORE_BACKLOG)
+            with socket.socket(type=socket.SOCK_DGRAM) as probe:
+                probe.connect(sock.getsockname())  # sends nothing
         except PermissionError:
             raise StartError(
                 "Ranks meet through a socket, and this process may open none. Where a notebook is graded "
                 "without namespaces (docs/security.md), checks start ranks, and cells cannot."
+            ) from None
+        except OSError as error:
+            raise StartError(
+                f"Ranks meet at {LOOPBACK}, which cannot be reached ({error.strerror}): this machine's "
+                "loopback interface is down. As root: `ip link set lo up`."
             ) from None
         return StoreListener(LOOPBACK, sock.getsockname()[1], sock)
 
@@ -274,11 +280,12 @@ class Zygote:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=self._errors,
-            env=environment() | huge_pages(),
+            cwd=new_process.working_directory(),
+            env=new_process.environment() | new_process.huge_pages(),
         )
 
     def _command(self, descriptor: int) -> list[str]:
-        return [sys.executable, "-m", "fourranks.zygote_process", str(descriptor)]
+        return new_process.command("fourranks.zygote_process", str(descriptor))
 
     def _receive(self) -> None:
         for message in self.channel.receive_available():
@@ -357,24 +364,3 @@ def stop_shared() -> None:
     if _shared is not None and _shared.owner == os.getpid():
         _shared.stop()
     _shared = None
-
-
-def huge_pages() -> dict[str, str]:
-    """Return variables with which the C library asks Linux for huge pages.
-
-    A fork copies a table entry for each page: that of a process with huge ones takes half the time.
-    """
-    given = os.environ.get("GLIBC_TUNABLES")
-    return {"GLIBC_TUNABLES": f"{given}:{_HUGE_PAGES}" if given else _HUGE_PAGES}
-
-
-def environment() -> dict[str, str]:
-    """Return variables with which a new process imports this package, wherever it lies.
-
-    Where it is installed a process does so anyway, and PYTHONPATH would put all that is installed before
-    Python's own modules.
-    """
-    folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    if folder in (*site.getsitepackages(), site.getusersitepackages()):
-        return dict(os.environ)
-    return {**os.environ, "PYTHONPATH": os.pathsep.join([folder, os.environ.get("PYTHONPATH", "")])}

@@ -16,6 +16,9 @@ from tests import processes
 from tests.processes import Command
 
 COURSE = Path(__file__).parents[1]
+PICTURE = (  # a PNG of one pixel
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 
 
 def read(path: Path) -> NotebookNode:

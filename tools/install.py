@@ -7,6 +7,7 @@ Uses the standard library alone, and syntax that old Pythons can read, so that t
 """
 
 import fcntl
+import filecmp
 import hashlib
 import os
 import re
@@ -288,7 +289,9 @@ def configure_kernels():
     """Copy the kernels' settings to where IPython looks for those of one environment."""
     folder = os.path.join(VENV, "etc", "ipython")
     os.makedirs(folder, exist_ok=True)
-    shutil.copy(KERNEL_CONFIG, folder)
+    copy = os.path.join(folder, os.path.basename(KERNEL_CONFIG))
+    if not (os.path.exists(copy) and filecmp.cmp(KERNEL_CONFIG, copy, shallow=False)):
+        shutil.copy(KERNEL_CONFIG, copy)  # else somebody else's course may be read-only
 
 
 def explain(said):

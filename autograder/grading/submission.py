@@ -18,6 +18,7 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_raw_cell
 
+from autograder.grading import pictures
 from autograder.kit.text import line
 
 MAX_BYTES = 64 << 20  # of a notebook's file, with all its pictures
@@ -26,6 +27,7 @@ MAX_CODE = 100_000  # characters of a cell; the longest cell of a solution has a
 MAX_SOURCE = 500_000  # characters of all cells; the longest solution has a tenth of it
 MAX_TEXT = 20_000  # characters of a cell of text: what becomes HTML takes longer than what is run
 MAX_ALL_TEXT = 200_000
+MAX_PICTURES = 8 << 20  # characters of all pictures; a screenshot has some 100,000
 MAX_NAME = 100  # characters of a cell's name
 MAX_ERROR = 200  # characters of what a parser says
 MAX_FOLDERS = 1_000  # that are handed in with a notebook
@@ -110,17 +112,22 @@ def _parsed(path: Path) -> object:
 
 
 def _text_of(cell: dict[str, Any]) -> NotebookNode:
-    """Return what counts of a cell: its kind, its name, its text."""
+    """Return what counts of a cell: its kind, its name, its text, and the pictures in it."""
     source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
     kind = cell.get("cell_type")
     fields = cell.get("metadata", {}).get("nbgrader", {})
     name = fields.get("grade_id") if isinstance(fields, dict) else None
+    source = source.encode("utf-8", "replace").decode()
+    more: dict[str, Any] = {"outputs": [], "execution_count": None} if kind == "code" else {}
+    if kind == "markdown":
+        source, attachments = pictures.kept_beside(source, cell.get("attachments"))
+        more |= {"attachments": attachments} if attachments else {}
     return NotebookNode(
-        {"outputs": [], "execution_count": None} if kind == "code" else {},
+        more,
         cell_type=kind if isinstance(kind, str) and kind in _MAKE else "raw",
         id=_name(cell.get("id")),
         metadata=NotebookNode(nbgrader=NotebookNode(grade_id=_name(name))),
-        source=source.encode("utf-8", "replace").decode(),
+        source=source,
     )
 
 
@@ -137,6 +144,7 @@ def _require_sizes(path: Path, cells: list[NotebookNode]) -> None:
         ("a cell of text", max(text, default=0), MAX_TEXT),
         ("code", sum(code), MAX_SOURCE),
         ("text", sum(text), MAX_ALL_TEXT),
+        ("pictures", sum(pictures.size(cell.get("attachments", {})) for cell in cells), MAX_PICTURES),
     ):
         if size > most:
             raise SubmissionError(f"{path} has {size:,} characters in {what}, more than {most:,}")
@@ -203,13 +211,19 @@ def _once(came: list[Named], named: dict[str, NotebookNode]) -> Iterator[Named]:
 
 def _answered(released: NotebookNode, cell: NotebookNode) -> NotebookNode:
     """Return the released cell, with what the student wrote in it unless it is locked."""
-    source = released.source if released.metadata.nbgrader.locked else cell.source
-    return NotebookNode({**deepcopy(released), "source": source})
+    if released.metadata.nbgrader.locked:
+        return deepcopy(released)
+    return NotebookNode({**deepcopy(released), "source": cell.source, **_beside(cell, released.cell_type)})
 
 
 def _further(cell: NotebookNode, number: int) -> NotebookNode:
     """Return a cell of the student's own, which counts for nothing by itself."""
-    return _MAKE[cell.cell_type](cell.source, id=f"own-{number}")
+    return _MAKE[cell.cell_type](cell.source, id=f"own-{number}", **_beside(cell, cell.cell_type))
+
+
+def _beside(cell: NotebookNode, kind: str) -> dict[str, NotebookNode]:
+    """Return the pictures of a cell as fields of one of this kind."""
+    return {"attachments": cell.attachments} if kind == "markdown" and "attachments" in cell else {}
 
 
 def _place_after(name: str | None, cells: list[NotebookNode]) -> int:

@@ -8,7 +8,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-from fourranks import zygote
+from fourranks import new_process
 
 # An environment variable that is set in a sandbox, to the folder that those lie in which students' code can
 # write to: the root of a file system of its own or, where there is none, a folder of this sandbox.
@@ -101,4 +101,4 @@ def environment(top: str = "/", packages: Path = PACKAGES) -> dict[str, str]:
         "TMPDIR": os.path.join(top, "tmp/scratch"),
         "TORCHINDUCTOR_CACHE_DIR": os.path.join(top, "tmp/compiled"),
         INSIDE: top,
-    } | zygote.huge_pages()
+    } | new_process.huge_pages()

@@ -12,10 +12,10 @@ import importlib.util
 import itertools
 import os
 import socket
-import sys
 
 from ..errors import StartError
 from ..hardware import Placement
+from ..new_process import command
 from ..zygote import Zygote, ZygoteProcess, send_with_descriptors
 from .cluster import NodeCluster
 from .messages import Release, Reserve, Reserved, Slots, StartAgent
@@ -56,7 +56,7 @@ class RayDriver(Zygote):
             self.channel.send(Release(number))
 
     def _command(self, descriptor: int) -> list[str]:
-        return [sys.executable, "-m", "fourranks.nodes.ray_driver", str(descriptor)]
+        return command("fourranks.nodes.ray_driver", str(descriptor))
 
     def _ended(self) -> StartError:
         return StartError(f"The process that talks to Ray has ended.\n{self.last_words()}")

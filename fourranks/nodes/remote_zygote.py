@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 import time
 from collections.abc import Sequence
 from typing import Any
 
 from ..errors import StartError
+from ..new_process import command, environment
 from ..protocol.messages import FromRank, Settings
-from ..zygote import StoreListener, Zygote, environment
+from ..zygote import StoreListener, Zygote
 from .clock import shifted
 from .environment import travelling
 from .messages import AskOutlook, ClockReading, Greeting, Listen, Listening, Outlook, SignalRank, Welcome
@@ -89,8 +89,7 @@ class RemoteZygote(Zygote):
         return f"was lost with the node {self.node}: {self.last_words()}"
 
     def _command(self, descriptor: int) -> list[str]:
-        relay = [sys.executable, "-m", "fourranks.nodes.relay", str(descriptor)]
-        return [*relay, self.node, *self._way]
+        return command("fourranks.nodes.relay", str(descriptor), self.node, *self._way)
 
     def _arrive(self, message: Any) -> None:
         if isinstance(message, Outlook) and self._greeting is not None:

@@ -7,6 +7,7 @@ computes or waits can still report, be interrupted and be freed.
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
 import queue
 import random
@@ -386,7 +387,8 @@ def become_rank(
         listener: on rank 0, the descriptor of the socket that the rendezvous store listens on.
         group_kind: makes the default process group.
     """
-    os.chdir(settings.directory)
+    with contextlib.suppress(OSError):  # this user may not enter it
+        os.chdir(settings.directory)
     sys.path[:] = settings.path
     environment.enter(settings)
     torch.set_num_threads(threads_per_rank(settings.local_world_size))

@@ -8,6 +8,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from autograder.grading.submission import (
     MAX_BYTES,
     MAX_FOLDERS,
+    MAX_PICTURES,
     SubmissionError,
     read,
     release,
@@ -262,3 +263,63 @@ def test_markers_without_an_end_are_looked_at_once():
 def test_what_was_not_made_yet_is_named_with_the_command_that_makes_it(tmp_path):
     with pytest.raises(SubmissionError, match="make build"):
         release(tmp_path, "02_collectives", "exercise")
+
+
+# --- pictures ---
+
+PNG = "iVBORw0KGgo="
+
+
+def pasted(text, **attachments):
+    """A submission whose answer in words came with these attachments."""
+    submitted = handed_in(why=text)
+    submitted.cells[-1].attachments = attachments
+    return submitted
+
+
+def graded(submitted, folder):
+    """The answer in words as it is graded, with its pictures."""
+    path = folder / "exercise.ipynb"
+    path.write_text(json.dumps(submitted))
+    notebook, _ = restored(read(path), released())
+    why = notebook.cells[names(notebook).index("why")]
+    return why.source, why.get("attachments", {})
+
+
+def test_a_picture_that_was_pasted_in_jupyterlab_stays(tmp_path):
+    picture = {"image.png": {"image/png": PNG}}
+    text = "So:\n\n![image.png](attachment:image.png)"
+    assert graded(pasted(text, **picture), tmp_path) == (text, picture)
+
+
+def test_one_that_colab_wrote_into_the_text_counts_as_a_picture_and_not_as_text(tmp_path):
+    content = "A" * 100_000
+    text, pictures = graded(pasted(f"![it](data:image/png;base64,{content})"), tmp_path)
+    assert (text, pictures) == ("![it](attachment:written-0)", {"written-0": {"image/png": content}})
+
+
+@pytest.mark.parametrize(
+    "attachments",
+    [
+        {},
+        {"image.png": {"image/svg+xml": "<svg/>"}},
+        {"image.png": {"image/png": "<script>"}},
+        {"image.png": 7},
+    ],
+)
+def test_a_reference_to_what_is_no_picture_leads_nowhere(attachments, tmp_path):
+    text, pictures = graded(pasted("![it](attachment:image.png)", **attachments), tmp_path)
+    assert (text, pictures) == ("![it](missing-attachment:image.png)", {})
+
+
+def test_pictures_larger_than_any_that_people_paste_are_refused(tmp_path):
+    with pytest.raises(SubmissionError, match="characters in pictures, more than"):
+        graded(pasted("x", **{"a.png": {"image/png": "A" * (MAX_PICTURES + 1)}}), tmp_path)
+
+
+def test_pictures_in_cells_of_ones_own_stay_too(tmp_path):
+    submitted = handed_in()
+    own = new_markdown_cell("![a](attachment:a.png)", attachments={"a.png": {"image/png": PNG}})
+    (tmp_path / "exercise.ipynb").write_text(json.dumps(submitted | {"cells": [*submitted.cells, own]}))
+    notebook, _ = restored(read(tmp_path / "exercise.ipynb"), released())
+    assert notebook.cells[-1].attachments == own.attachments

@@ -21,7 +21,7 @@ import pytest
 from jupyter_server.serverapp import list_running_servers
 from nbformat import NotebookNode
 
-from tests.classroom import COURSE, answers, as_bytes, filled_in, hand_in, kill_marked, read, run
+from tests.classroom import COURSE, PICTURE, answers, as_bytes, filled_in, hand_in, kill_marked, read, run
 from tests.processes import started
 
 TOPIC = "02_collectives"
@@ -79,6 +79,7 @@ def _submissions(released: NotebookNode, solution: NotebookNode) -> dict[str, di
     handed_in = _answers(answers(solution))
     notebooks = {student: filled_in(released, cells) for student, cells in handed_in.items()}
     notebooks["copying"] = _twice(notebooks["copying"])
+    notebooks["naive"] = _with_picture(notebooks["naive"], "exchange_explained")
     notebooks["forging"] = _forged(notebooks["untouched"])
     notebooks["deleting"] = _without_answers(notebooks["untouched"])
     files = {student: {"exercise.ipynb": as_bytes(notebook)} for student, notebook in notebooks.items()}
@@ -95,6 +96,15 @@ def _twice(notebook: NotebookNode) -> NotebookNode:
     copies = [deepcopy(cell) | {"id": f"{cell.id}-copy"} for cell in notebook.cells]
     cells = [cell for pair in zip(notebook.cells, copies, strict=True) for cell in pair]
     return nbformat.from_dict(notebook | {"cells": cells})
+
+
+def _with_picture(notebook: NotebookNode, name: str) -> NotebookNode:
+    """A picture pasted behind an answer in words, as JupyterLab does it."""
+    notebook = deepcopy(notebook)
+    cell = next(cell for cell in notebook.cells if cell.id == name)
+    cell.source += "\n\n![image.png](attachment:image.png)"
+    cell.attachments = {"image.png": {"image/png": PICTURE}}
+    return notebook
 
 
 def _without_answers(notebook: NotebookNode) -> NotebookNode:

@@ -10,6 +10,8 @@ import pytest
 from nbgrader.api import Gradebook
 from nbgrader.utils import is_locked
 
+from tests.classroom import PICTURE
+
 pytestmark = pytest.mark.timeout(600)  # the class is graded once, in the first test
 
 
@@ -104,6 +106,11 @@ def test_a_feedback_page_says_what_became_of_the_answers_but_shows_no_hidden_tes
     hidden = _hidden_tests(classroom)
     assert len(hidden) == 9
     assert [line for line in hidden if line in text] == []
+
+
+def test_a_picture_in_an_answer_is_in_the_feedback_page(classroom):
+    page = (classroom.folder / "feedback" / "naive" / "02_collectives" / "exercise.html").read_text()
+    assert f'src="data:image/png;base64,{PICTURE}"' in page
 
 
 def test_only_what_was_graded_has_a_feedback_page(classroom):

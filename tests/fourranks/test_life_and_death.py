@@ -18,7 +18,7 @@ import psutil
 import pytest
 
 import fourranks
-from fourranks import CellTimeout, DeadlockError, FourRanksError, RankDied, cell, workers
+from fourranks import CellTimeout, DeadlockError, FourRanksError, RankDied, cell, memory_kills
 from fourranks.errors import CellInterrupted
 from fourranks.hardware import processors
 from tests.processes import started
@@ -240,9 +240,9 @@ def test_a_rank_that_linux_kills_for_want_of_memory_is_reported_so(group, small_
 
 def test_memory_that_ran_out_long_ago_explains_no_end_of_today(monkeypatch):
     killed, now = 13, 1000.0
-    monkeypatch.setattr(workers, "_out_of_memory_kills", lambda: killed)
+    monkeypatch.setattr(memory_kills, "_out_of_memory_kills", lambda: killed)
     monkeypatch.setattr(time, "monotonic", lambda: now)
-    kills = workers.MemoryKills()
+    kills = memory_kills.MemoryKills()
     assert not kills.recent()
     killed += 1
     assert kills.recent()
@@ -416,36 +416,6 @@ print(fourranks.zygote.shared()._process.pid, *(status.pid for status in group.s
 """
 
 
-REFUSED = """
-import errno, itertools, os, torch
-import fourranks
-from autograder.inside import forked_zygote
-
-fork, forks = os.fork, itertools.count()
-
-def fork_few():
-    if next(forks) in (3, 4):  # after the zygote, the first world's rank, and the second one's first
-        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
-    return fork()
-
-os.fork = fork_few
-forked_zygote.share()
-with fourranks.start(1, "gloo") as group:
-    group.execute("kept = 7")
-    try:
-        fourranks.start(4, "gloo")
-    except fourranks.errors.StartError as error:
-        print(error)
-    print(group.pull("kept"))
-"""
-
-
-def test_ranks_that_linux_refuses_to_start_cost_no_other_world_its_ranks():
-    done = subprocess.run([sys.executable, "-c", REFUSED], capture_output=True, text=True, timeout=60)
-    assert "Ranks 1-2 could not be started, because there may be no more" in done.stdout, done.stderr
-    assert done.stdout.endswith("\n[7]\n")
-
-
 @contextlib.contextmanager
 def notebook(rest: str, start_method: str = "fork") -> Iterator[tuple[subprocess.Popen, list[int]]]:
     """Start a process that plays a kernel; gives it with the pids of its zygote and ranks."""
@@ -484,19 +454,6 @@ def test_a_kernel_that_exits_leaves_in_open_files_what_its_ranks_have_written(tm
     with notebook(writes) as (process, _):
         process.communicate()
         assert path.read_text() == "step 1"
-
-
-def test_a_notebook_with_more_open_files_than_select_can_watch_has_its_ranks():
-    opens = """
-import resource
-resource.setrlimit(resource.RLIMIT_NOFILE, (1200, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-opened = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
-import fourranks
-with fourranks.start(2, "gloo") as group:
-    print(group.pull("rank"))
-"""
-    done = subprocess.run([sys.executable, "-c", "import os" + opens], capture_output=True, text=True)
-    assert done.stdout == "[0, 1]\n", done.stderr
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ def spawned():
 
 
 def test_spawned_ranks_are_python_processes_of_their_own(spawned):
-    names = spawned.pull("open('/proc/self/cmdline').read().split(chr(0))[1:3]")
-    assert names == [["-m", "fourranks.spawn"]] * 2
+    commands = spawned.pull("open('/proc/self/cmdline').read()")
+    assert all("fourranks.spawn" in command for command in commands)
     assert spawned.start_method == "spawn"
 
 
