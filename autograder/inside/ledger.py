@@ -33,6 +33,7 @@ class Ledger:
     def __init__(self) -> None:
         self._descriptor = memory.create()
         fcntl.fcntl(self._descriptor, fcntl.F_SETFL, os.O_APPEND)  # so that each line stays whole
+        self._read_to = 0
 
     def fileno(self) -> int:
         return self._descriptor
@@ -68,20 +69,28 @@ class Ledger:
 
     # --- for those who check -----------------------------------------------------------------------------
 
-    def forget(self) -> None:
-        """Begin a new page."""
+    def forget(self, pids: Sequence[int]) -> list[str]:
+        """Begin a new page; returns what these processes have called since the one before was read."""
+        late = self._rows(pids, self._read_to).values()
         os.ftruncate(self._descriptor, 0)
+        self._read_to = 0
+        return [json.loads(call.identity)[0] for rows in late for call in _noted(rows).calls]
 
     def read(self, pids: Sequence[int]) -> Page:
         """Read what was noted of these processes, one a rank."""
+        rows = self._rows(pids, 0)
+        return Page([_noted(rows[pid]) for pid in pids])
+
+    def _rows(self, pids: Sequence[int], start: int) -> dict[int, list[list[Any]]]:
         rows: dict[int, list[list[Any]]] = {pid: [] for pid in pids}
         with open(self._descriptor, "rb", closefd=False) as file:
-            file.seek(0)
+            file.seek(start)
             for line in file:
                 kind, pid, *rest = json.loads(line)
                 if pid in rows:
                     rows[pid].append([kind, *rest])
-        return Page([_noted(rows[pid]) for pid in pids])
+            self._read_to = file.tell()
+        return rows
 
 
 @dataclasses.dataclass(slots=True)

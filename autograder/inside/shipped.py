@@ -43,6 +43,7 @@ class ShippedFunction:
         self._worlds = Worlds(_call)
         self._worlds.forbid(forbidden)
         self._kind = ""  # of its ranks
+        self._pids: Sequence[int] = ()  # of the ranks whose page was read last
 
     def run(self, requests: Sequence[bytes], backend: str, timeout: float) -> Ran:
         """Call it on one rank for each of `requests`.
@@ -53,9 +54,13 @@ class ShippedFunction:
         if self._ledger is None:
             return self._worlds.run(self._pickled, requests, backend, timeout)
         self._prepare(_kind(requests))
-        self._ledger.forget()
+        pids, self._pids = self._pids, ()
+        if late := self._ledger.forget(pids):
+            self.release()
+            raise RunFailed(UNTOLD, f"a rank has called {late[0]} when its last run was over")
         ran = self._worlds.run(self._pickled, requests, backend, timeout)
-        page = self._ledger.read(self._worlds.pids(backend))
+        self._pids = self._worlds.pids(backend)
+        page = self._ledger.read(self._pids)
         try:
             return Ran(ran.answers, page.confirmed(ran.calls), page.moments)
         except Contradiction as contradiction:

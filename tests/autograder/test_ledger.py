@@ -133,9 +133,19 @@ def test_other_worlds_do_not_matter(noted):
 
 def test_a_new_page_knows_nothing_of_the_one_before(noted):
     begins(noted, 12, 0, RECV)
-    noted.forget()
+    noted.forget(())
     noted.ends(12, 0, peer=0, when=5.0)
     assert noted.read(PIDS).confirmed([[], []]) == [[], []]
+
+
+def test_calls_that_are_made_when_a_page_has_been_read_are_not_forgotten(noted):
+    begins(noted, 11, 0, ALL_REDUCE)
+    noted.read(PIDS)
+    begins(noted, 99, 1, SEND)  # of another world
+    assert noted.forget(PIDS) == []
+    noted.read(PIDS)
+    begins(noted, 12, 2, ALL_REDUCE)
+    assert noted.forget(PIDS) == ["all_reduce"]
 
 
 def test_a_ledger_does_not_grow_without_end(noted, monkeypatch):

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 
-from autograder.inside.runs import DEADLOCK, DIED, RAISED, RunFailed
+from autograder.inside.runs import DEADLOCK, DIED, RAISED, UNTOLD, RunFailed
 from autograder.kit.student import NotebookFunction
 from autograder.sandbox.bubblewrap import Bubblewrap
 from autograder.sandbox.launch import launch
@@ -276,6 +276,13 @@ def leak_by_a_form(x):
 def sockets(x):
     import socket
     socket.socket()
+
+def calls_later(x):
+    def later():
+        time.sleep(0.2)
+        dist.all_reduce(x)
+    threading.Thread(target=later).start()
+
 """
 
 
@@ -395,3 +402,13 @@ def test_what_an_ended_world_still_sends_is_not_counted_as_the_next_ones(student
         student.function("sum_and_size").run(inputs(8))
         student.release()
         assert student.function("alone").run(inputs(1))[0].value is None
+
+
+def test_a_call_between_two_runs_is_not_for_free(student):
+    function = student.function("calls_later")
+    assert function.run(inputs(2))[0].calls == []
+    time.sleep(1)
+    with pytest.raises(RunFailed, match="has called all_reduce when its last run was over") as caught:
+        function.run(inputs(2))
+    assert caught.value.reason == UNTOLD
+    assert student.function("threads").run(inputs(2))[0].value.tolist() == [2.0, 3.0, 4.0]
