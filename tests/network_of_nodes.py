@@ -83,9 +83,10 @@ def network_of_nodes(folder: Path) -> Iterator[Network]:
         addresses = [f"{subnet}.1", f"{subnet}.2"]
         yield Network(nodes, addresses, f"{subnet}.254", f"{launcher} {{node}}", folder)
     finally:
+        for link in (*_cables(bridge), bridge):  # Linux would take them down with a node, but not at once
+            subprocess.run(["ip", "link", "delete", link], capture_output=True)
         for node in nodes:
             subprocess.run(["ip", "netns", "delete", node], capture_output=True)
-        subprocess.run(["ip", "link", "delete", bridge], capture_output=True)
 
 
 def _join(bridge: str, nodes: list[str], subnet: str) -> None:
@@ -93,14 +94,17 @@ def _join(bridge: str, nodes: list[str], subnet: str) -> None:
     _run("ip", "link", "add", bridge, "type", "bridge")
     _run("ip", "addr", "add", f"{subnet}.254/24", "dev", bridge)
     _run("ip", "link", "set", bridge, "up")
-    for number, node in enumerate(nodes, 1):
-        cable = f"{bridge.replace('frb', 'frv')}{'ab'[number - 1]}"
+    for number, (node, cable) in enumerate(zip(nodes, _cables(bridge), strict=True), 1):
         _run("ip", "netns", "add", node)
         _run("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", node)
         _run("ip", "link", "set", cable, "master", bridge, "up")
         _run("ip", "-n", node, "addr", "add", f"{subnet}.{number}/24", "dev", "eth0")
         for interface in ("eth0", "lo"):
             _run("ip", "-n", node, "link", "set", interface, "up")
+
+
+def _cables(bridge: str) -> list[str]:
+    return [bridge.replace("frb", "frv") + end for end in "ab"]
 
 
 def _run(*command: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -125,6 +126,20 @@ def test_the_exit_status_is_the_programs(script, ending, status, said):
     assert sorted(done.stdout.splitlines()) == ["[0] begun", "[1] begun"]
     for own in ("fourranks/rank", "%ranks", "keep their variables"):
         assert own not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"), [("/dev/full", "No space left on device"), ("gone", "Broken pipe")]
+)
+def test_output_that_cannot_be_written_ends_the_program_with_the_reason(output, reason, script):
+    path = script("while True: print('a line', flush=True)")
+    reader, writer = os.pipe()
+    os.close(reader)
+    out = os.open(output, os.O_WRONLY) if output == "/dev/full" else writer
+    with started([*RUN, "-n", "2", path], stdout=out, stderr=subprocess.PIPE, text=True) as process:
+        errors = process.communicate(timeout=60)[1]
+    assert process.returncode == 1
+    assert errors == f"fourranks run: its output cannot be written ({reason}), so the program was ended.\n"
 
 
 def test_a_syntax_error_and_what_does_not_exist_are_told(script, tmp_path):
