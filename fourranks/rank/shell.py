@@ -6,14 +6,12 @@ writes to file descriptors 1 and 2 does not pass here; the notebook reads those 
 
 from __future__ import annotations
 
-import argparse
 import functools
 import io
 import linecache
 import sys
-import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
@@ -29,9 +27,8 @@ from traitlets import Type
 from traitlets.config import Config
 
 from ..protocol.messages import TEXT_LIMIT, Clear, Display, FromRank, Stream
-from ..protocol.places import place
 from ..protocol.remote_error import ErrorWithData, RemoteError
-from .frames import Owner, owner
+from .telling import above_ipython, hide_refusal, in_pythons_words, message_of, told, where_left
 
 Emit = Callable[[FromRank], None]
 Shield = Callable[[], AbstractContextManager[None]]  # no KeyboardInterrupt is raised inside it
@@ -179,7 +176,10 @@ class RankShell(InteractiveShell):
         """Run a cell; returns its error, if any."""
         if execution_count is not None:
             self.execution_count = execution_count
-        self.run_cell(source, store_history=False)
+        result = self.run_cell(source, store_history=False)
+        error = result.error_in_exec if result.error_before_exec is None else result.error_before_exec
+        if self._error is None and error is not None and not isinstance(error, SystemExit):
+            self._keep(error, above_ipython(error.__traceback__))  # a handler of the reader's has shown it
         return self._error
 
     def completions(self, source: str, cursor: int) -> tuple[str, list[tuple[str, str | None]]]:
@@ -206,18 +206,21 @@ class RankShell(InteractiveShell):
     def keep_error(self, error: BaseException, skip: int = 0) -> RemoteError:
         """Describe an exception that was caught outside `run`, without its first `skip` frames."""
         if isinstance(error, ErrorWithData):  # which says it all; a traceback would take long
-            self._error = _told(type(error), error, [str(error)])
+            self._error = told(type(error), error, [str(error)])
             return self._error
         self.telling = True
         begin = error.__traceback__
         for _ in range(skip):
             begin = begin.tb_next if begin is not None else None
-        if self.given_up:
-            begin = None
-        _hide_refusal(begin)
-        # IPython 8 would leave out one more, for its own frame at the top of a cell.
-        lines = self.InteractiveTB.structured_traceback(type(error), error, begin, tb_offset=0)
-        self._error = _told(type(error), error, lines)
+        return self._keep(error, None if self.given_up else begin)
+
+    def _keep(self, error: BaseException, begin: TracebackType | None) -> RemoteError:
+        message = message_of(error)
+        hide_refusal(begin)
+        lines = in_pythons_words(error, begin, message)
+        if not lines:  # IPython 8 would leave out one more, for its own frame at the top of a cell
+            lines = self.InteractiveTB.structured_traceback(type(error), error, begin, tb_offset=0)
+        self._error = told(type(error), error, lines, message)
         return self._error
 
     def add_sources(self, sources: dict[str, str]) -> None:
@@ -226,25 +229,30 @@ class RankShell(InteractiveShell):
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
     def _showtraceback(self, etype: type, evalue: BaseException | None, stb: list[str]) -> None:
-        self._error = _told(etype, evalue, stb)
+        self._error = told(etype, evalue, stb)
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         self.telling = True
+        error = sys.exc_info()[1]  # None for a SyntaxError of the cell itself
+        message = message_of(error)  # which may never end
         with self._shield():  # an interrupt here would replace the error by itself
-            error = sys.exc_info()[1]  # None for a SyntaxError of the cell itself
             if isinstance(error, SystemExit):
                 self._note_exit(error)
             elif self.given_up:  # the first traceback of a process takes half a second
-                self._error = _told(type(error), error, [])
+                self._error = told(type(error), error, [], message)
+            elif error is not None and (
+                lines := in_pythons_words(error, above_ipython(error.__traceback__), message)
+            ):
+                self._error = told(type(error), error, lines, message)
             else:
-                _hide_refusal(sys.exc_info()[2])
+                hide_refusal(sys.exc_info()[2])
                 super().showtraceback(*args, **kwargs)
 
     def _note_exit(self, error: SystemExit) -> None:
         """End the cell: with an error where a process would end with a failure."""
         warnings.filterwarnings("ignore", "To exit: use")  # IPython's advice, which follows
         if error.code:
-            self._error = _told(type(error), error, [f"SystemExit: {error}", *_where_left(error)])
+            self._error = told(type(error), error, [f"SystemExit: {error}", *where_left(error)])
 
     def forget_error(self) -> None:
         """Let go of the last exception, whose frames hold what its code used: process groups, tensors."""
@@ -261,14 +269,7 @@ class RankShell(InteractiveShell):
         return super().run_cell_magic(magic_name, line, cell)  # type: ignore[no-untyped-call]
 
     def show_usage_error(self, exc: BaseException) -> None:
-        self._error = _told(type(exc), exc, [f"UsageError: {exc}"])
-
-
-def _told(kind: type, error: BaseException | None, lines: list[str]) -> RemoteError:
-    """Put an exception into what the notebook is told of it."""
-    undefined = getattr(error, "name", None) if isinstance(error, NameError) else None
-    data = error.data if isinstance(error, ErrorWithData) else None
-    return RemoteError(kind.__name__, str(error), "\n".join(lines), undefined or "", data)
+        self._error = told(type(exc), exc, [f"UsageError: {exc}"])
 
 
 def _refuse_the_notebooks(magic_name: str) -> None:
@@ -278,32 +279,6 @@ def _refuse_the_notebooks(magic_name: str) -> None:
             "%ranks and %%ranks belong to the notebook, and this code runs on a rank: %%ranks must be "
             "a cell's first line, and %ranks needs a cell of its own."
         )
-
-
-def _where_left(error: SystemExit) -> Iterator[str]:
-    """Describe where a cell was left, by the reader's own lines."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    for frame, line in frames:
-        if owner(frame) is Owner.READER:
-            yield f"  {place(frame.f_code.co_filename, line, frame.f_code.co_name)}"
-    if any(frame.f_code.co_filename == argparse.__file__ for frame, _ in frames):
-        yield 'A cell has no command line. Set one above it: sys.argv = ["train.py", "--epochs", "3"]'
-
-
-def _hide_refusal(last: TracebackType | None) -> None:
-    """Cut the frames at the end that hide themselves: an error points at the reader's line."""
-    shown = None
-    for part in _chain(last):
-        if "__tracebackhide__" not in part.tb_frame.f_locals:
-            shown = part
-    if shown is not None:
-        shown.tb_next = None
-
-
-def _chain(first: TracebackType | None) -> Iterator[TracebackType]:
-    while first is not None:
-        yield first
-        first = first.tb_next
 
 
 @functools.cache

@@ -263,6 +263,47 @@ def test_bad_cells_are_one_clear_error_and_the_world_stays_usable(shared_group, 
     assert str(shared_group.execute("x = torch.ones(1); dist.all_reduce(x); x")) == "[0-3] tensor([4.])"
 
 
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no exception groups")
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "raise ExceptionGroup('several', [ValueError('first'), KeyError('second')])",
+        "import asyncio\nasync def f(): raise ValueError('first')\n"
+        "async with asyncio.TaskGroup() as tasks: tasks.create_task(f())",
+    ],
+)
+def test_a_group_of_exceptions_ends_the_cell_with_all_that_are_in_it(shared_group, cell):
+    with pytest.raises(RankError, match="Ranks 0-3 raised ExceptionGroup") as caught:
+        shared_group.execute(cell, execution_count=7)
+    assert "Cell In[7], line" in str(caught.value)
+    assert "ValueError: first" in str(caught.value)
+
+
+def test_an_error_that_a_handler_of_the_readers_shows_ends_the_cell_all_the_same(shared_group):
+    shared_group.execute(
+        "def show(shell, kind, error, traceback, tb_offset=None): print('shown')\n"
+        "get_ipython().set_custom_exc((ValueError,), show)"
+    )
+    with pytest.raises(RankError, match="line 1\n.*raise ValueError") as caught:
+        shared_group.execute("raise ValueError('no')")
+    assert str(caught.value.transcript) == "[0-3] shown"
+    shared_group.execute("get_ipython().set_custom_exc((), None)")
+
+
+def test_an_exception_that_cannot_say_what_it_is_keeps_its_name_and_line(shared_group):
+    cell = "class Mine(Exception):\n    def __str__(self): return 1 / 0\nraise Mine"
+    with pytest.raises(RankError, match="Ranks 0-3 raised Mine") as caught:
+        shared_group.execute(cell, execution_count=7)
+    assert "Cell In[7], line 3" in str(caught.value)
+    assert str(caught.value).endswith("Mine: <exception str() failed>")
+
+
+def test_half_a_character_in_an_error_is_escaped(shared_group):
+    with pytest.raises(RankError) as caught:
+        shared_group.execute("raise ValueError('\\ud800')")
+    assert str(caught.value).encode().endswith(b"ValueError: \\ud800")
+
+
 def test_a_function_that_cannot_travel_is_a_clear_error(shared_group):
     lock = threading.Lock()
     with pytest.raises(FourRanksError, match="cannot be sent to the ranks"):
@@ -392,6 +433,16 @@ def test_a_timeout_stops_the_cell_and_says_where_the_ranks_were(shared_group):
     with pytest.raises(CellTimeout, match=r"Ranks 0-3: Cell In\[.*line 2: time.sleep\(100\)"):
         shared_group.execute("import time\ntime.sleep(100)", timeout=0.5)
     shared_group.execute("dist.barrier()")
+
+
+def test_an_exception_that_never_finishes_saying_what_it_is_costs_no_variable(shared_group):
+    shared_group.execute("kept = rank")
+    with pytest.raises(CellTimeout, match="line 3: while True: pass"):
+        shared_group.execute(
+            "class Mine(Exception):\n    def __str__(self):\n        while True: pass\nraise Mine",
+            timeout=0.5,
+        )
+    assert shared_group.pull("kept") == [0, 1, 2, 3]
 
 
 def test_a_cell_can_be_stopped_after_one_that_has_installed_a_signal_handler(shared_group):
