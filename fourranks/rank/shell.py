@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import io
 import linecache
+import re
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
@@ -28,7 +29,19 @@ from traitlets.config import Config
 
 from ..protocol.messages import TEXT_LIMIT, Clear, Display, FromRank, Stream
 from ..protocol.remote_error import ErrorWithData, RemoteError
-from .telling import above_ipython, hide_refusal, in_pythons_words, message_of, told, where_left
+from .telling import above_ipython, hide_refusal, in_pythons_words, message_of, sendable, told, where_left
+
+_LEAVING = ("exit", "quit")  # a script's end its cell; IPython's end a terminal
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+_NO_RANKS = re.compile(r"`%+ranks` not found")  # IPython's text; behind a first line it reads %%%ranks
+_NOTEBOOKS = (
+    "%ranks and %%ranks belong to the notebook, and this code runs on a rank: %%ranks must be "
+    "a cell's first line, and %ranks needs a cell of its own."
+)
+NO_DEBUGGER = (
+    "does not work on a rank, where nobody can type. Print what you want to know, or bring it to the "
+    "notebook by `%%ranks --out`."
+)
 
 Emit = Callable[[FromRank], None]
 Shield = Callable[[], AbstractContextManager[None]]  # no KeyboardInterrupt is raised inside it
@@ -67,6 +80,10 @@ class _Output(io.TextIOWrapper):
         super().__init__(io.BufferedWriter(writer), encoding="utf-8", errors="replace", line_buffering=True)
         self.writer = writer
 
+    def close(self) -> None:
+        """Stay open, also where the reader's code closes it: later cells print, too."""
+        self.flush()
+
 
 class _Publisher(DisplayPublisher):
     shell: RankShell
@@ -84,7 +101,7 @@ class _Publisher(DisplayPublisher):
     ) -> None:
         self.shell.flush_output()
         display_id = (transient or {}).get("display_id")
-        self.emit(Display(dict(data), dict(metadata or {}), display_id, update))
+        self.emit(Display(_shown(data), dict(metadata or {}), display_id, update))
 
     def clear_output(self, wait: bool = False) -> None:
         self.shell.flush_output()
@@ -97,12 +114,17 @@ class _Hook(DisplayHook):
     shell: RankShell
     emit = AnyTrait()
 
+    def quiet(self) -> bool:
+        """Return whether a semicolon ends the cell; IPython asks its history, which is not kept here."""
+        source = self.shell.transform_cell(self.shell.source)
+        return bool(self.semicolon_at_end_of_expression(source))  # type: ignore[no-untyped-call]
+
     def write_output_prompt(self) -> None:
         pass
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
         self.shell.flush_output()
-        self.emit(Display(dict(format_dict), dict(md_dict or {})))
+        self.emit(Display(_shown(format_dict), dict(md_dict or {})))
 
     def finish_displayhook(self) -> None:
         pass
@@ -112,8 +134,13 @@ class RankShell(InteractiveShell):
     """One IPython shell that shows through `emit` and keeps the error of a cell instead of printing it.
 
     Attributes:
-        given_up: whether the notebook has stopped the running cell, so that its traceback will not be read.
+        source: the running cell.
+        given_up: whether the notebook has stopped it, so that its traceback will not be read.
+        own_names: the names that every rank has.
     """
+
+    source = ""
+    own_names: Mapping[str, Any] = {}
 
     displayhook_class = Type(_Hook)
     display_pub_class = Type(_Publisher)
@@ -130,18 +157,36 @@ class RankShell(InteractiveShell):
         self._error: RemoteError | None = None
         self.given_up = False
         self.telling = False  # of the cell's error, which takes a second or more on a busy machine
-        for name in ("exit", "quit"):  # a script's end its cell; IPython's end a terminal
-            del self.user_ns[name], self.builtin_trap.auto_builtins[name]
+        for name in _LEAVING:
+            del self.builtin_trap.auto_builtins[name]
+        for magic in (("line", "debug"), ("cell", "debug"), ("line", "pdb")):
+            self.magics_manager.register_function(_refuse_debugger, *magic)
         self.set_hook("show_in_pager", page.as_hook(page.display_page), 90)  # `x?` only shows
         warnings.simplefilter("ignore", ProvisionalCompleterWarning)
 
-    def show_through(self, emit: Emit, shield: Shield) -> None:
-        """Have all that this process shows, from now on, leave through `emit`."""
+    def show_through(self, send: Emit, shield: Shield) -> None:
+        """Have all that this process shows, from now on, leave through `send`."""
+
+        def emit(message: FromRank) -> None:
+            with shield():
+                send(message)
+
         self._shield = shield
         assert isinstance(self.displayhook, _Hook) and isinstance(self.display_pub, _Publisher)
         self.displayhook.emit = self.display_pub.emit = emit
         self._stdout = sys.stdout = _Output(_Writer("stdout", 1, emit))
         self._stderr = sys.stderr = _Output(_Writer("stderr", 2, emit))
+
+    def give(self, names: Mapping[str, Any]) -> None:
+        """Have these names from now on, also after %reset; %who lists the reader's own."""
+        self.own_names = names
+        self.push(names, interactive=False)
+
+    def init_user_ns(self) -> None:
+        super().init_user_ns()  # type: ignore[no-untyped-call]
+        for name in _LEAVING:
+            del self.user_ns[name]
+        self.push(self.own_names, interactive=False)
 
     def init_io(self) -> None:
         pass
@@ -161,6 +206,10 @@ class RankShell(InteractiveShell):
         self._error, self.given_up, self.telling = None, False, False
         self._stdout.writer.begin_cell(limit)
         self._stderr.writer.begin_cell(limit)
+        if not _is_open(sys.stdout):  # an earlier cell may have put a file there, and closed it
+            sys.stdout = self._stdout
+        if not _is_open(sys.stderr):
+            sys.stderr = self._stderr
 
     def withdraw(self) -> None:
         """Have libraries find no IPython: a program runs now, as under plain Python."""
@@ -176,6 +225,7 @@ class RankShell(InteractiveShell):
         """Run a cell; returns its error, if any."""
         if execution_count is not None:
             self.execution_count = execution_count
+        self.source = source
         result = self.run_cell(source, store_history=False)
         error = result.error_in_exec if result.error_before_exec is None else result.error_before_exec
         if self._error is None and error is not None and not isinstance(error, SystemExit):
@@ -260,25 +310,26 @@ class RankShell(InteractiveShell):
             vars(sys).pop(name, None)
         self.InteractiveTB.tb = self.last_execution_result = None
 
-    def run_line_magic(self, magic_name: str, line: str, _stack_depth: int = 1) -> Any:
-        _refuse_the_notebooks(magic_name)
-        return super().run_line_magic(magic_name, line, _stack_depth + 1)
-
-    def run_cell_magic(self, magic_name: str, line: str, cell: str) -> Any:
-        _refuse_the_notebooks(magic_name)
-        return super().run_cell_magic(magic_name, line, cell)  # type: ignore[no-untyped-call]
-
     def show_usage_error(self, exc: BaseException) -> None:
-        self._error = told(type(exc), exc, [f"UsageError: {exc}"])
+        text = _NOTEBOOKS if _NO_RANKS.search(str(exc)) else exc
+        self._error = told(type(exc), exc, [f"UsageError: {text}"])
 
 
-def _refuse_the_notebooks(magic_name: str) -> None:
-    """Refuse %ranks and %%ranks on a rank; behind a cell's first line IPython takes "%ranks" for the name."""
-    if magic_name in ("ranks", "%ranks"):
-        raise UsageError(
-            "%ranks and %%ranks belong to the notebook, and this code runs on a rank: %%ranks must be "
-            "a cell's first line, and %ranks needs a cell of its own."
-        )
+def _refuse_debugger(*_: str) -> None:
+    raise UsageError(f"A debugger {NO_DEBUGGER}")
+
+
+def _is_open(stream: Any) -> bool:
+    return stream is not None and not getattr(stream, "closed", False)
+
+
+def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a notebook can show of a value: nothing connects it with a widget's model on a rank."""
+    return {
+        kind: sendable(value) if isinstance(value, str) else value
+        for kind, value in data.items()
+        if kind != _WIDGET
+    }
 
 
 @functools.cache
