@@ -191,6 +191,11 @@ def test_after_a_death_the_others_keep_their_variables_and_restart_brings_a_whol
     assert str(any_group.execute("x = torch.ones(1); dist.all_reduce(x); x")) == "[0-3] tensor([4.])"
 
 
+def test_when_all_ranks_have_died_no_variable_is_said_to_be_kept(group):
+    with pytest.raises(RankDied, match="No rank is left, so their variables are lost."):
+        group.execute("import os\nos._exit(3)")
+
+
 def test_a_rank_that_dies_between_two_cells_is_noticed(group):
     victim = group.status()[1].pid
     os.kill(victim, signal.SIGKILL)
