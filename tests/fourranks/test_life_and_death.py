@@ -325,6 +325,24 @@ def test_so_it_is_when_a_cell_is_cut_short(tmp_path):
         assert [(tmp_path / str(rank)).read_text() for rank in (0, 1)] == ["step 1"] * 2
 
 
+def test_a_rank_that_has_used_up_all_descriptors_still_finds_the_connections_to_cut(group):
+    def found():
+        from fourranks.rank import rescue
+
+        reserve, files = rescue.Reserve(), []
+        try:
+            while True:
+                files.append(open(os.devnull))  # noqa: SIM115
+        except OSError:
+            with reserve.given_up():
+                return len(rescue.tcp_connections())
+        finally:
+            for file in files:
+                file.close()
+
+    assert all(group.run(found))
+
+
 def test_a_file_that_cannot_be_written_keeps_no_world_from_its_end(group):
     group.execute("import os; pipe = os.fdopen(os.pipe()[1], 'wb', 1 << 20); pipe.write(bytes(1 << 19))")
     pids = group.pids
