@@ -308,7 +308,7 @@ def _is_for_a_cell(words: list[str]) -> bool:
 def _parse_ranks(text: str) -> list[int]:
     try:
         spans = [part.split("-") for part in text.split(",")]
-        return [rank for span in spans for rank in range(int(span[0]), int(span[-1]) + 1)]
+        return sorted({rank for span in spans for rank in range(int(span[0]), int(span[-1]) + 1)})
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} does not name ranks; write for instance 0,2-3") from None
 

@@ -79,6 +79,8 @@ def _rank_died(workers: Workers, cell: Cell, aftermath: Aftermath) -> RankDied:
         call = next(iter(waiting.values()))
         who = name_ranks(list(waiting))
         sentences.append(f"Meanwhile {who} waited in {call.name} ({_place(cell, call)}).")
+    if aftermath is Aftermath.DEAD and not workers.living():
+        aftermath = Aftermath.ALL_DEAD
     explanation = joined(" ".join(sentences), str(cell.transcript))
     return RankDied(rank, cause, explanation, aftermath, cell.transcript)
 

@@ -62,6 +62,7 @@ class Aftermath(Enum):
     RESTARTED = "Some ranks could not be freed, so all were started again: their variables are lost."
     ENDED = "The ranks were restarted or stopped while it ran: their variables are lost."
     DEAD = "The other ranks keep their variables. `%ranks restart` starts all of them again."
+    ALL_DEAD = "No rank is left, so their variables are lost. `%ranks restart` starts all of them again."
 
 
 class Explained(BaseException):

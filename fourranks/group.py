@@ -134,7 +134,10 @@ class RankGroup:
         self._conduct(dict.fromkeys(self._checked_ranks(ranks), request), None)
 
     def pull(self, expression: str, ranks: Sequence[int] | None = None) -> list[Any]:
-        """Return the value of a variable, or of an expression, on each rank (all by default)."""
+        """Return the value of a variable, or of an expression, on each of these ranks, in their order.
+
+        By default on all, in rank order.
+        """
         chosen = self._checked_ranks(ranks)
         cell = self._conduct(dict.fromkeys(chosen, Pull(expression)), None)
         return [cell.value(rank) for rank in chosen]
@@ -356,14 +359,17 @@ class RankGroup:
             self._trace.cells.append(records)
 
     def _checked_ranks(self, ranks: Sequence[int] | None) -> list[int]:
-        chosen = list(range(self.world_size)) if ranks is None else sorted(set(ranks))
+        chosen = list(range(self.world_size) if ranks is None else ranks)
         unknown = [rank for rank in chosen if rank not in range(self.world_size)]
         if unknown:
+            there_is = "there is" if len(unknown) == 1 else "there are"
             raise FourRanksError(
-                f"This world has ranks 0-{self.world_size - 1}; there is no {name_ranks(unknown)}."
+                f"This world has ranks 0-{self.world_size - 1}; {there_is} no {name_ranks(unknown)}."
             )
         if not chosen:
             raise FourRanksError("No ranks were given.")
+        if twice := sorted({rank for rank in chosen if chosen.count(rank) > 1}):
+            raise FourRanksError(f"Name each rank once; {name_ranks(twice)} came more often.")
         return chosen
 
 
@@ -451,6 +457,6 @@ def _checked_world_size(world_size: int) -> int:
 
 
 def _checked_timeout(timeout: float | None) -> float | None:
-    if timeout is not None and not isinstance(timeout, numbers.Real):
+    if timeout is not None and not (isinstance(timeout, numbers.Real) and timeout >= 0):
         raise FourRanksError(f"A timeout is a number of seconds, or None for no limit, not {timeout!r}.")
     return timeout

@@ -12,6 +12,7 @@ from IPython.core.error import UsageError
 
 from . import current
 from .errors import RankError
+from .naming import name_ranks
 from .protocol.messages import RANK_NAMES, Complete
 
 _IMPORTS = {"torch": "import torch", "dist": "import torch.distributed as dist"}
@@ -92,23 +93,33 @@ def of_the_ranks(error: RankError, notebook: Mapping[str, Any], just_started: bo
         notebook: the notebook's variables.
         just_started: whether the cell that failed is the first one of these ranks.
     """
-    undefined = dict.fromkeys(remote.undefined for remote in error.errors.values() if remote.undefined)
-    lines = [_of_a_name(name, notebook, just_started) for name in undefined]
+    lacking: dict[str, list[int]] = {}
+    for rank, remote in error.errors.items():
+        if remote.undefined:
+            lacking.setdefault(remote.undefined, []).append(rank)
+    lines = [_of_a_name(name, ranks, notebook, just_started) for name, ranks in lacking.items()]
     return "\n".join(dict.fromkeys(filter(None, lines)))
 
 
-def _of_a_name(name: str, notebook: Mapping[str, Any], just_started: bool) -> str:
-    """Say where a name is that ranks lack, or what else was meant."""
+def _of_a_name(name: str, ranks: list[int], notebook: Mapping[str, Any], just_started: bool) -> str:
+    """Say where a name is that these ranks lack, or what else was meant."""
     if name == "__file__":
         return _NO_FILE
+    names_of_rank_0 = _names_of_rank_0(name[0])
+    if name in names_of_rank_0 and 0 not in ranks:
+        do = "does" if len(ranks) == 1 else "do"
+        return (
+            f"Rank 0 has {name}, but {name_ranks(ranks)} {do} not: define it there, too, "
+            "or begin the cell with `%%ranks 0`."
+        )
     if name in notebook and not name.startswith("_"):
         return _of_one_variable(name, notebook[name])
-    if meant := _alike(name, [*RANK_NAMES, *_names_of_the_ranks(name[0])]):
+    if meant := _alike(name, {*RANK_NAMES, *names_of_rank_0} - {name}):
         return f"Did you mean {meant}?"
     return _NEW_RANKS if just_started else ""
 
 
-def _names_of_the_ranks(beginning: str) -> list[str]:
+def _names_of_rank_0(beginning: str) -> list[str]:
     if not current.has_world():
         return []
     _, found = current.world().ask(Complete(beginning, len(beginning))) or ("", [])

@@ -71,7 +71,7 @@ def save(cell: str, path: Path, world_size: int) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise ScriptError(f"{path} cannot be written: {error.strerror}. Choose another place.") from None
+        raise ScriptError(f"{path} cannot be written: {error.strerror}; choose another place") from None
 
 
 def _parsed(cell: str) -> ast.Module:

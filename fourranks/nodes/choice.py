@@ -21,7 +21,7 @@ def nodes_for(nodes: str | Sequence[str] | None, launcher: str | None, on: str |
         on: "ray" for the nodes of a Ray cluster.
 
     Raises:
-        StartError: the nodes or the launcher cannot be read.
+        StartError: the nodes or the launcher cannot be read, or there are no nodes for the launcher.
     """
     if on is not None:
         if on != RAY:
@@ -30,6 +30,8 @@ def nodes_for(nodes: str | Sequence[str] | None, launcher: str | None, on: str |
             raise StartError("On Ray the cluster says which nodes there are: leave nodes and launcher out.")
         return RayCluster()
     found = asked_for(nodes)
+    if launcher and not found:
+        raise StartError(f"A launcher is for ranks on other nodes: name them, or leave {launcher!r} out.")
     return NodeCluster(found, launchers.chosen(launcher)) if found else ThisMachine()
 
 

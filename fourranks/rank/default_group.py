@@ -34,6 +34,7 @@ class DefaultGroup:
     def __init__(self, settings: Settings, listener: int | None) -> None:
         self._settings = settings
         connection_owner.expect(settings.location)
+        self._reserve = rescue.Reserve()
         self._before = rescue.tcp_connections()
         self._store: TCPStore | None = None  # this rank's connection to the store
         if listener is not None:
@@ -163,8 +164,9 @@ class DefaultGroup:
         if self._settings.backend == "nccl" and self.exists:
             distributed_c10d._abort_process_group()  # in the order in which NCCL does not block
         waits.give_up()
-        connections = self._to_store().union(*(group.connections() for group in groups))
-        rescue.cut(rescue.tcp_connections() - self._before if everything else connections)
+        with self._reserve.given_up():
+            connections = self._to_store().union(*(group.connections() for group in groups))
+            rescue.cut(rescue.tcp_connections() - self._before if everything else connections)
         for group in groups if everything and self._settings.backend == "gloo" else ():
             Helper(target=gloo.fail_calls, args=[group.inner]).start()
 

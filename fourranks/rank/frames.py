@@ -29,10 +29,7 @@ _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(__file__).parents[1])
 _STANDARD_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), "<frozen ")
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_BELOW_THE_READER = (
-    str(Path(IPython.__file__).parent),
-    *(str(Path(__file__).with_name(name)) for name in ("main.py", "interrupts.py")),
-)
+_BELOW_THE_READER = (str(Path(IPython.__file__).parent), str(Path(__file__).with_name("main.py")))
 _GENERATED = str(Path(tempfile.gettempdir(), "torchinductor_"))  # code that torch.compile has written
 _PARTS_OF_TORCH = {
     "nn/parallel/distributed.py": "DistributedDataParallel",
@@ -63,7 +60,7 @@ class Owner(Enum):
     LIBRARY = auto()
     PYTHON = auto()  # its standard library
     TORCH = auto()  # or our own
-    BELOW = auto()  # what runs the reader's code: nothing of the reader's lies outside of it
+    BELOW = auto()  # what runs the reader's code, and shows what it shows
 
 
 _READER, _BELOW = Owner.READER, Owner.BELOW  # Python 3.11 takes its time to look a member up
@@ -105,14 +102,17 @@ def caller(frame: FrameType | None) -> Caller:
     own: list[Line] = []
     library: FrameType | None = None
     any_other: FrameType | None = None
+    is_below = False
     part = function = ""
     while frame is not None and len(own) <= MAX_CALLERS:
         owner, name = _whose(frame.f_code.co_filename)
         if owner is Owner.READER:
             own.append(_line(frame))
         elif owner is Owner.BELOW:
-            break
-        elif not own:
+            if own:  # nothing of the reader's lies outside of it
+                break
+            is_below = True
+        elif not own and not is_below:
             if owner is Owner.TORCH:
                 part = part or name
                 function = frame.f_code.co_name if frame.f_code.co_filename == _C10D else function
@@ -135,10 +135,10 @@ def own_caller(frame: FrameType | None) -> Caller:
     while frame is not None and own <= MAX_CALLERS:
         code = frame.f_code
         owner = _owners[code.co_filename]
-        if owner is _BELOW:
-            break
         if owner is _READER:
             own += 1
+        elif owner is _BELOW and own:
+            break
         way.append(id(code))  # to hash the code itself would take as long as to find the caller
         way.append(frame.f_lasti)
         frame = frame.f_back

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from IPython.core.error import UsageError
+from IPython.core.error import StdinNotImplementedError
 
 from ..hardware import share_processors, threads_per_rank
 from ..progress_bar import collect
@@ -36,7 +36,6 @@ from ..protocol.messages import (
     Done,
     Execute,
     Form,
-    FromRank,
     Inspect,
     Interrupt,
     Launch,
@@ -62,7 +61,7 @@ from .notices import UNFINISHED_BATCH, of_broken_groups, of_dropped_handles, of_
 from .profiling import Profiler
 from .recorder import Recorder
 from .script import Script
-from .shell import shell
+from .shell import NO_DEBUGGER, shell
 from .threads import Helper, main_thread
 from .variable import Variable
 
@@ -91,8 +90,8 @@ class Rank:
         self._group = group
         self._interrupts = Interrupts()
         self._shell = shell()
-        self._shell.show_through(self._emit, self._interrupts.shield)
-        self._shell.push(self._names(), interactive=False)  # %who lists the reader's own
+        self._shell.show_through(channel.send, self._interrupts.shield)
+        self._shell.give(self._names())
         self._bars = collect()
         self._script = Script(settings, group)
         self._script.install()
@@ -107,15 +106,11 @@ class Rank:
             "dist": dist,
         }
 
-    def _emit(self, message: FromRank) -> None:
-        with self._interrupts.shield():
-            self._channel.send(message)
-
     def _resize(self, world_size: int) -> None:
         """Take note of how many ranks the world has from now on."""
         if world_size != self._settings.world_size:
             self._settings.world_size = world_size
-            self._shell.push(self._names(), interactive=False)
+            self._shell.give(self._names())
             os.environ.update(environment.of_torchrun(self._settings))
             share_processors(self._settings.local_world_size)
             torch.set_num_threads(threads_per_rank(self._settings.local_world_size))
@@ -224,7 +219,7 @@ class Rank:
         done = self._handle(request)
         done.gpu_bytes = cuda.allocated_bytes(self._device)
         self._busy = False
-        self._emit(done)
+        self._channel.send(done)
 
     def _handle(self, request: Request) -> Done:
         try:
@@ -335,7 +330,7 @@ class Rank:
         patches.connect_at_once(None)
         self._script.serve_program(request.backend)
         self._shell.withdraw()
-        builtins.input = _INPUT
+        builtins.input, sys.breakpointhook = _INPUT, sys.__breakpointhook__
         program.prepare(self._settings)
         try:
             with self._interrupts.user_code():
@@ -365,10 +360,16 @@ def _packed(value: Any) -> Parcel:
 
 
 def _no_input(prompt: str = "") -> str:
-    raise UsageError(
+    __tracebackhide__ = True  # a refusal points at the line that has called this
+    raise StdinNotImplementedError(
         "input() does not work on a rank. Ask in a cell without %%ranks, answer = input(), and hand the "
         "answer over: %ranks push answer"
     )
+
+
+def _no_debugger(*_: Any, **__: Any) -> None:
+    __tracebackhide__ = True
+    raise StdinNotImplementedError(f"breakpoint() {NO_DEBUGGER}")
 
 
 def become_rank(
@@ -397,4 +398,5 @@ def become_rank(
         numpy_random.seed()
     random.seed()
     builtins.input = _no_input  # type: ignore[assignment]  # it names its parameter, which is positional
+    sys.breakpointhook = _no_debugger
     Rank(settings, channel, board, group_kind(settings, listener)).serve()

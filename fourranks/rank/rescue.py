@@ -22,6 +22,29 @@ class Connection(NamedTuple):
     peer_port: int
 
 
+class Reserve:
+    """A descriptor that is kept back, for a look at connections where the reader's code has used up all."""
+
+    def __init__(self) -> None:
+        self._descriptor: int | None = None
+        self._fill()
+
+    def _fill(self) -> None:
+        with contextlib.suppress(OSError):  # the reader's code was faster
+            self._descriptor = os.open(os.devnull, os.O_RDONLY)
+
+    @contextlib.contextmanager
+    def given_up(self) -> Iterator[None]:
+        """Let this block, in one thread at a time, have the descriptor."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+        try:
+            yield
+        finally:
+            self._fill()
+
+
 # By descriptor: the inode of the socket, and the connection if it is one. Each new group looks at all
 # descriptors, and a socket with the same inode need not be opened a second time.
 _seen: dict[int, tuple[int, Connection | None]] = {}

@@ -6,14 +6,13 @@ writes to file descriptors 1 and 2 does not pass here; the notebook reads those 
 
 from __future__ import annotations
 
-import argparse
 import functools
 import io
 import linecache
+import re
 import sys
-import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
@@ -29,9 +28,20 @@ from traitlets import Type
 from traitlets.config import Config
 
 from ..protocol.messages import TEXT_LIMIT, Clear, Display, FromRank, Stream
-from ..protocol.places import place
 from ..protocol.remote_error import ErrorWithData, RemoteError
-from .frames import Owner, owner
+from .telling import above_ipython, hide_refusal, in_pythons_words, message_of, sendable, told, where_left
+
+_LEAVING = ("exit", "quit")  # a script's end its cell; IPython's end a terminal
+_WIDGET = "application/vnd.jupyter.widget-view+json"
+_NO_RANKS = re.compile(r"`%+ranks` not found")  # IPython's text; behind a first line it reads %%%ranks
+_NOTEBOOKS = (
+    "%ranks and %%ranks belong to the notebook, and this code runs on a rank: %%ranks must be "
+    "a cell's first line, and %ranks needs a cell of its own."
+)
+NO_DEBUGGER = (
+    "does not work on a rank, where nobody can type. Print what you want to know, or bring it to the "
+    "notebook by `%%ranks --out`."
+)
 
 Emit = Callable[[FromRank], None]
 Shield = Callable[[], AbstractContextManager[None]]  # no KeyboardInterrupt is raised inside it
@@ -70,6 +80,10 @@ class _Output(io.TextIOWrapper):
         super().__init__(io.BufferedWriter(writer), encoding="utf-8", errors="replace", line_buffering=True)
         self.writer = writer
 
+    def close(self) -> None:
+        """Stay open, also where the reader's code closes it: later cells print, too."""
+        self.flush()
+
 
 class _Publisher(DisplayPublisher):
     shell: RankShell
@@ -87,7 +101,7 @@ class _Publisher(DisplayPublisher):
     ) -> None:
         self.shell.flush_output()
         display_id = (transient or {}).get("display_id")
-        self.emit(Display(dict(data), dict(metadata or {}), display_id, update))
+        self.emit(Display(_shown(data), dict(metadata or {}), display_id, update))
 
     def clear_output(self, wait: bool = False) -> None:
         self.shell.flush_output()
@@ -100,12 +114,17 @@ class _Hook(DisplayHook):
     shell: RankShell
     emit = AnyTrait()
 
+    def quiet(self) -> bool:
+        """Return whether a semicolon ends the cell; IPython asks its history, which is not kept here."""
+        source = self.shell.transform_cell(self.shell.source)
+        return bool(self.semicolon_at_end_of_expression(source))  # type: ignore[no-untyped-call]
+
     def write_output_prompt(self) -> None:
         pass
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
         self.shell.flush_output()
-        self.emit(Display(dict(format_dict), dict(md_dict or {})))
+        self.emit(Display(_shown(format_dict), dict(md_dict or {})))
 
     def finish_displayhook(self) -> None:
         pass
@@ -115,8 +134,13 @@ class RankShell(InteractiveShell):
     """One IPython shell that shows through `emit` and keeps the error of a cell instead of printing it.
 
     Attributes:
-        given_up: whether the notebook has stopped the running cell, so that its traceback will not be read.
+        source: the running cell.
+        given_up: whether the notebook has stopped it, so that its traceback will not be read.
+        own_names: the names that every rank has.
     """
+
+    source = ""
+    own_names: Mapping[str, Any] = {}
 
     displayhook_class = Type(_Hook)
     display_pub_class = Type(_Publisher)
@@ -133,18 +157,36 @@ class RankShell(InteractiveShell):
         self._error: RemoteError | None = None
         self.given_up = False
         self.telling = False  # of the cell's error, which takes a second or more on a busy machine
-        for name in ("exit", "quit"):  # a script's end its cell; IPython's end a terminal
-            del self.user_ns[name], self.builtin_trap.auto_builtins[name]
+        for name in _LEAVING:
+            del self.builtin_trap.auto_builtins[name]
+        for magic in (("line", "debug"), ("cell", "debug"), ("line", "pdb")):
+            self.magics_manager.register_function(_refuse_debugger, *magic)
         self.set_hook("show_in_pager", page.as_hook(page.display_page), 90)  # `x?` only shows
         warnings.simplefilter("ignore", ProvisionalCompleterWarning)
 
-    def show_through(self, emit: Emit, shield: Shield) -> None:
-        """Have all that this process shows, from now on, leave through `emit`."""
+    def show_through(self, send: Emit, shield: Shield) -> None:
+        """Have all that this process shows, from now on, leave through `send`."""
+
+        def emit(message: FromRank) -> None:
+            with shield():
+                send(message)
+
         self._shield = shield
         assert isinstance(self.displayhook, _Hook) and isinstance(self.display_pub, _Publisher)
         self.displayhook.emit = self.display_pub.emit = emit
         self._stdout = sys.stdout = _Output(_Writer("stdout", 1, emit))
         self._stderr = sys.stderr = _Output(_Writer("stderr", 2, emit))
+
+    def give(self, names: Mapping[str, Any]) -> None:
+        """Have these names from now on, also after %reset; %who lists the reader's own."""
+        self.own_names = names
+        self.push(names, interactive=False)
+
+    def init_user_ns(self) -> None:
+        super().init_user_ns()  # type: ignore[no-untyped-call]
+        for name in _LEAVING:
+            del self.user_ns[name]
+        self.push(self.own_names, interactive=False)
 
     def init_io(self) -> None:
         pass
@@ -164,6 +206,10 @@ class RankShell(InteractiveShell):
         self._error, self.given_up, self.telling = None, False, False
         self._stdout.writer.begin_cell(limit)
         self._stderr.writer.begin_cell(limit)
+        if not _is_open(sys.stdout):  # an earlier cell may have put a file there, and closed it
+            sys.stdout = self._stdout
+        if not _is_open(sys.stderr):
+            sys.stderr = self._stderr
 
     def withdraw(self) -> None:
         """Have libraries find no IPython: a program runs now, as under plain Python."""
@@ -179,7 +225,11 @@ class RankShell(InteractiveShell):
         """Run a cell; returns its error, if any."""
         if execution_count is not None:
             self.execution_count = execution_count
-        self.run_cell(source, store_history=False)
+        self.source = source
+        result = self.run_cell(source, store_history=False)
+        error = result.error_in_exec if result.error_before_exec is None else result.error_before_exec
+        if self._error is None and error is not None and not isinstance(error, SystemExit):
+            self._keep(error, above_ipython(error.__traceback__))  # a handler of the reader's has shown it
         return self._error
 
     def completions(self, source: str, cursor: int) -> tuple[str, list[tuple[str, str | None]]]:
@@ -206,18 +256,21 @@ class RankShell(InteractiveShell):
     def keep_error(self, error: BaseException, skip: int = 0) -> RemoteError:
         """Describe an exception that was caught outside `run`, without its first `skip` frames."""
         if isinstance(error, ErrorWithData):  # which says it all; a traceback would take long
-            self._error = _told(type(error), error, [str(error)])
+            self._error = told(type(error), error, [str(error)])
             return self._error
         self.telling = True
         begin = error.__traceback__
         for _ in range(skip):
             begin = begin.tb_next if begin is not None else None
-        if self.given_up:
-            begin = None
-        _hide_refusal(begin)
-        # IPython 8 would leave out one more, for its own frame at the top of a cell.
-        lines = self.InteractiveTB.structured_traceback(type(error), error, begin, tb_offset=0)
-        self._error = _told(type(error), error, lines)
+        return self._keep(error, None if self.given_up else begin)
+
+    def _keep(self, error: BaseException, begin: TracebackType | None) -> RemoteError:
+        message = message_of(error)
+        hide_refusal(begin)
+        lines = in_pythons_words(error, begin, message)
+        if not lines:  # IPython 8 would leave out one more, for its own frame at the top of a cell
+            lines = self.InteractiveTB.structured_traceback(type(error), error, begin, tb_offset=0)
+        self._error = told(type(error), error, lines, message)
         return self._error
 
     def add_sources(self, sources: dict[str, str]) -> None:
@@ -226,25 +279,30 @@ class RankShell(InteractiveShell):
             linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
     def _showtraceback(self, etype: type, evalue: BaseException | None, stb: list[str]) -> None:
-        self._error = _told(etype, evalue, stb)
+        self._error = told(etype, evalue, stb)
 
     def showtraceback(self, *args: Any, **kwargs: Any) -> None:
         self.telling = True
+        error = sys.exc_info()[1]  # None for a SyntaxError of the cell itself
+        message = message_of(error)  # which may never end
         with self._shield():  # an interrupt here would replace the error by itself
-            error = sys.exc_info()[1]  # None for a SyntaxError of the cell itself
             if isinstance(error, SystemExit):
                 self._note_exit(error)
             elif self.given_up:  # the first traceback of a process takes half a second
-                self._error = _told(type(error), error, [])
+                self._error = told(type(error), error, [], message)
+            elif error is not None and (
+                lines := in_pythons_words(error, above_ipython(error.__traceback__), message)
+            ):
+                self._error = told(type(error), error, lines, message)
             else:
-                _hide_refusal(sys.exc_info()[2])
+                hide_refusal(sys.exc_info()[2])
                 super().showtraceback(*args, **kwargs)
 
     def _note_exit(self, error: SystemExit) -> None:
         """End the cell: with an error where a process would end with a failure."""
         warnings.filterwarnings("ignore", "To exit: use")  # IPython's advice, which follows
         if error.code:
-            self._error = _told(type(error), error, [f"SystemExit: {error}", *_where_left(error)])
+            self._error = told(type(error), error, [f"SystemExit: {error}", *where_left(error)])
 
     def forget_error(self) -> None:
         """Let go of the last exception, whose frames hold what its code used: process groups, tensors."""
@@ -252,58 +310,26 @@ class RankShell(InteractiveShell):
             vars(sys).pop(name, None)
         self.InteractiveTB.tb = self.last_execution_result = None
 
-    def run_line_magic(self, magic_name: str, line: str, _stack_depth: int = 1) -> Any:
-        _refuse_the_notebooks(magic_name)
-        return super().run_line_magic(magic_name, line, _stack_depth + 1)
-
-    def run_cell_magic(self, magic_name: str, line: str, cell: str) -> Any:
-        _refuse_the_notebooks(magic_name)
-        return super().run_cell_magic(magic_name, line, cell)  # type: ignore[no-untyped-call]
-
     def show_usage_error(self, exc: BaseException) -> None:
-        self._error = _told(type(exc), exc, [f"UsageError: {exc}"])
+        text = _NOTEBOOKS if _NO_RANKS.search(str(exc)) else exc
+        self._error = told(type(exc), exc, [f"UsageError: {text}"])
 
 
-def _told(kind: type, error: BaseException | None, lines: list[str]) -> RemoteError:
-    """Put an exception into what the notebook is told of it."""
-    undefined = getattr(error, "name", None) if isinstance(error, NameError) else None
-    data = error.data if isinstance(error, ErrorWithData) else None
-    return RemoteError(kind.__name__, str(error), "\n".join(lines), undefined or "", data)
+def _refuse_debugger(*_: str) -> None:
+    raise UsageError(f"A debugger {NO_DEBUGGER}")
 
 
-def _refuse_the_notebooks(magic_name: str) -> None:
-    """Refuse %ranks and %%ranks on a rank; behind a cell's first line IPython takes "%ranks" for the name."""
-    if magic_name in ("ranks", "%ranks"):
-        raise UsageError(
-            "%ranks and %%ranks belong to the notebook, and this code runs on a rank: %%ranks must be "
-            "a cell's first line, and %ranks needs a cell of its own."
-        )
+def _is_open(stream: Any) -> bool:
+    return stream is not None and not getattr(stream, "closed", False)
 
 
-def _where_left(error: SystemExit) -> Iterator[str]:
-    """Describe where a cell was left, by the reader's own lines."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    for frame, line in frames:
-        if owner(frame) is Owner.READER:
-            yield f"  {place(frame.f_code.co_filename, line, frame.f_code.co_name)}"
-    if any(frame.f_code.co_filename == argparse.__file__ for frame, _ in frames):
-        yield 'A cell has no command line. Set one above it: sys.argv = ["train.py", "--epochs", "3"]'
-
-
-def _hide_refusal(last: TracebackType | None) -> None:
-    """Cut the frames at the end that hide themselves: an error points at the reader's line."""
-    shown = None
-    for part in _chain(last):
-        if "__tracebackhide__" not in part.tb_frame.f_locals:
-            shown = part
-    if shown is not None:
-        shown.tb_next = None
-
-
-def _chain(first: TracebackType | None) -> Iterator[TracebackType]:
-    while first is not None:
-        yield first
-        first = first.tb_next
+def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a notebook can show of a value: nothing connects it with a widget's model on a rank."""
+    return {
+        kind: sendable(value) if isinstance(value, str) else value
+        for kind, value in data.items()
+        if kind != _WIDGET
+    }
 
 
 @functools.cache

@@ -211,6 +211,48 @@ def test_line_and_cell_magics_work_on_ranks(shared_group):
     assert "Wall time" in shared_group.execute("%%time\ny = 1").text(3)
 
 
+def test_a_magic_that_raises_shows_the_readers_code_only(shared_group):
+    with pytest.raises(RankError) as caught:
+        shared_group.execute("%%time\n1 / 0")
+    assert str(caught.value).count(".py:") == 0, "no file is in the traceback"
+
+
+def test_a_semicolon_at_the_end_shows_no_value(shared_group):
+    assert str(shared_group.execute("[1, 2];")) == ""
+    assert str(shared_group.execute("!echo out\n[1, 2];  # not shown")) == "[0-3] out"
+
+
+def test_a_reset_leaves_a_rank_the_names_that_it_started_with(shared_group):
+    shared_group.execute("mine = 1\n%reset -f")
+    assert shared_group.pull("(rank, world_size, torch.ones(1).item())") == [(r, 4, 1.0) for r in range(4)]
+    with pytest.raises(RankError, match="'mine' is not defined"):
+        shared_group.pull("mine")
+    assert str(shared_group.execute("%who")) == "[0-3] Interactive namespace is empty."
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "import sys\nsys.stdout.close()\nsys.stderr.close()",
+        "import sys\nsys.stdout = sys.stderr = None",
+        "import sys, os\nsys.stdout = open(os.devnull, 'w')\nsys.stdout.close()",
+    ],
+)
+def test_a_cell_that_closes_what_it_prints_to_leaves_the_next_one_its_output(shared_group, cell):
+    shared_group.execute(cell)
+    assert str(shared_group.execute("print('here')\nprint('there', file=sys.stderr)")) in (
+        "[0-3] here\n[0-3] there",
+        "[0-3] there\n[0-3] here",
+    )
+
+
+def test_a_widget_is_shown_as_text_as_its_model_is_on_the_rank(shared_group):
+    bundle = "{'application/vnd.jupyter.widget-view+json': {'model_id': '1'}, 'text/plain': 'a slider'}"
+    assert str(shared_group.execute(f"from IPython.display import display\ndisplay({bundle}, raw=True)")) == (
+        "[0-3] a slider"
+    )
+
+
 def test_top_level_await_works(shared_group):
     assert str(shared_group.execute("import asyncio\nawait asyncio.sleep(0)\n5")) == "[0-3] 5"
 
@@ -254,13 +296,56 @@ def test_an_error_keeps_what_was_printed(shared_group, cell, options):
     [
         ("x = = 1", "SyntaxError"),
         ("%nonsense", "not found"),
-        ("input('name?')", "does not work on a rank"),
+        ("def ask():\n    return input('name?')\nask()", r"(?s)2     return input.*does not work on a rank"),
+        ("x = 1\nbreakpoint()", r"(?s)2 breakpoint\(\).*does not work on a rank"),
+        ("%debug", "A debugger does not work on a rank"),
     ],
 )
 def test_bad_cells_are_one_clear_error_and_the_world_stays_usable(shared_group, source, message):
     with pytest.raises(RankError, match=message):
         shared_group.execute(source)
     assert str(shared_group.execute("x = torch.ones(1); dist.all_reduce(x); x")) == "[0-3] tensor([4.])"
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="Python 3.10 has no exception groups")
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "raise ExceptionGroup('several', [ValueError('first'), KeyError('second')])",
+        "import asyncio\nasync def f(): raise ValueError('first')\n"
+        "async with asyncio.TaskGroup() as tasks: tasks.create_task(f())",
+    ],
+)
+def test_a_group_of_exceptions_ends_the_cell_with_all_that_are_in_it(shared_group, cell):
+    with pytest.raises(RankError, match="Ranks 0-3 raised ExceptionGroup") as caught:
+        shared_group.execute(cell, execution_count=7)
+    assert "Cell In[7], line" in str(caught.value)
+    assert "ValueError: first" in str(caught.value)
+
+
+def test_an_error_that_a_handler_of_the_readers_shows_ends_the_cell_all_the_same(shared_group):
+    shared_group.execute(
+        "def show(shell, kind, error, traceback, tb_offset=None): print('shown')\n"
+        "get_ipython().set_custom_exc((ValueError,), show)"
+    )
+    with pytest.raises(RankError, match="line 1\n.*raise ValueError") as caught:
+        shared_group.execute("raise ValueError('no')")
+    assert str(caught.value.transcript) == "[0-3] shown"
+    shared_group.execute("get_ipython().set_custom_exc((), None)")
+
+
+def test_an_exception_that_cannot_say_what_it_is_keeps_its_name_and_line(shared_group):
+    cell = "class Mine(Exception):\n    def __str__(self): return 1 / 0\nraise Mine"
+    with pytest.raises(RankError, match="Ranks 0-3 raised Mine") as caught:
+        shared_group.execute(cell, execution_count=7)
+    assert "Cell In[7], line 3" in str(caught.value)
+    assert str(caught.value).endswith("Mine: <exception str() failed>")
+
+
+def test_half_a_character_in_an_error_is_escaped(shared_group):
+    with pytest.raises(RankError) as caught:
+        shared_group.execute("raise ValueError('\\ud800')")
+    assert str(caught.value).encode().endswith(b"ValueError: \\ud800")
 
 
 def test_a_function_that_cannot_travel_is_a_clear_error(shared_group):
@@ -279,10 +364,23 @@ def test_an_unknown_variable_is_named(shared_group):
         shared_group.pull("no_such_name")
 
 
-@pytest.mark.parametrize("ranks", [[4], [0, 9], [-1], []])
-def test_ranks_that_do_not_exist_are_refused(shared_group, ranks):
-    with pytest.raises(FourRanksError, match="ranks"):
+@pytest.mark.parametrize(
+    ("ranks", "told"),
+    [
+        ([4], "there is no rank 4"),
+        ([0, 9, 8], "there are no ranks 8-9"),
+        ([-1], "there is no rank -1"),
+        ([], "No ranks were given"),
+        ([1, 2, 1], "Name each rank once; rank 1 came more often"),
+    ],
+)
+def test_ranks_that_cannot_be_chosen_are_refused(shared_group, ranks, told):
+    with pytest.raises(FourRanksError, match=told):
         shared_group.execute("1", ranks=ranks)
+
+
+def test_values_come_in_the_order_in_which_the_ranks_were_asked_for(shared_group):
+    assert shared_group.pull("rank", ranks=[3, 0]) == [3, 0]
 
 
 @pytest.mark.parametrize("world_size", [0, -1, 10_000, 2.5])
@@ -394,6 +492,22 @@ def test_a_timeout_stops_the_cell_and_says_where_the_ranks_were(shared_group):
     shared_group.execute("dist.barrier()")
 
 
+def test_an_exception_that_never_finishes_saying_what_it_is_costs_no_variable(shared_group):
+    shared_group.execute("kept = rank")
+    with pytest.raises(CellTimeout, match="line 3: while True: pass"):
+        shared_group.execute(
+            "class Mine(Exception):\n    def __str__(self):\n        while True: pass\nraise Mine",
+            timeout=0.5,
+        )
+    assert shared_group.pull("kept") == [0, 1, 2, 3]
+
+
+def test_ranks_that_were_printing_are_told_by_the_line_that_prints(shared_group):
+    with pytest.raises(CellTimeout) as caught:
+        shared_group.execute("while True:\n    print('x' * 10_000)", execution_count=7, timeout=0.5)
+    assert "Ranks 0-3: Cell In[7], line 2: print('x' * 10_000)" in str(caught.value)
+
+
 def test_a_cell_can_be_stopped_after_one_that_has_installed_a_signal_handler(shared_group):
     shared_group.execute("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nkept = rank")
     with pytest.raises(CellTimeout):
@@ -429,8 +543,8 @@ def test_so_does_one_of_a_signal_handler_in_the_notebook(shared_group):
     assert shared_group.run(lambda: "new") == ["new"] * 4
 
 
-@pytest.mark.parametrize("timeout", ["5", [5], lambda: 5])
-def test_a_timeout_that_is_no_number_is_refused_before_anything_runs(shared_group, timeout):
+@pytest.mark.parametrize("timeout", ["5", [5], lambda: 5, -1, float("nan")])
+def test_a_timeout_that_is_no_number_of_seconds_is_refused_before_anything_runs(shared_group, timeout):
     shared_group.execute("ran = False")
     with pytest.raises(FourRanksError, match="A timeout is a number of seconds"):
         shared_group.execute("ran = True", timeout=timeout)

@@ -191,6 +191,11 @@ def test_after_a_death_the_others_keep_their_variables_and_restart_brings_a_whol
     assert str(any_group.execute("x = torch.ones(1); dist.all_reduce(x); x")) == "[0-3] tensor([4.])"
 
 
+def test_when_all_ranks_have_died_no_variable_is_said_to_be_kept(group):
+    with pytest.raises(RankDied, match="No rank is left, so their variables are lost."):
+        group.execute("import os\nos._exit(3)")
+
+
 def test_a_rank_that_dies_between_two_cells_is_noticed(group):
     victim = group.status()[1].pid
     os.kill(victim, signal.SIGKILL)
@@ -318,6 +323,24 @@ def test_so_it_is_when_a_cell_is_cut_short(tmp_path):
         group.stop()
         thread.join()
         assert [(tmp_path / str(rank)).read_text() for rank in (0, 1)] == ["step 1"] * 2
+
+
+def test_a_rank_that_has_used_up_all_descriptors_still_finds_the_connections_to_cut(group):
+    def found():
+        from fourranks.rank import rescue
+
+        reserve, files = rescue.Reserve(), []
+        try:
+            while True:
+                files.append(open(os.devnull))  # noqa: SIM115
+        except OSError:
+            with reserve.given_up():
+                return len(rescue.tcp_connections())
+        finally:
+            for file in files:
+                file.close()
+
+    assert all(group.run(found))
 
 
 def test_a_file_that_cannot_be_written_keeps_no_world_from_its_end(group):

@@ -334,8 +334,14 @@ def test_a_function_of_the_notebook_shows_its_lines_in_a_ranks_traceback(kernel)
         ("%ranks start --backend mpi", "invalid choice: 'mpi'"),
         ("%ranks start -n 0", "1 to 128 ranks"),
         ("%ranks start -n 10000", "1 to 128 ranks"),
+        ("%ranks start --launcher ssh", "A launcher is for ranks on other nodes: name them, or leave"),
         ("%ranks start --backend nccl --device cpu", "NCCL moves tensors between GPUs only"),
         ("%%ranks --timeout\n1", "expected one argument"),
+        ("%%ranks --timeout -1\n1", "A timeout is a number of seconds"),
+        (
+            "%%ranks --save-script no_such_folder/a.py\n1",
+            "No such file or directory; choose another place.\n",
+        ),
         ("%%ranks 1,x\n1", "'1,x' does not name ranks"),
         ("%%ranks --out 1x\n1", "'1x' does not name variables"),
         ("%%ranks --steps x.grad\n1", "'x.grad' does not name a variable"),
@@ -447,6 +453,16 @@ def test_a_variable_that_only_the_notebook_has_is_told_how_it_is_sent(kernel):
 def test_a_name_that_is_mistyped_in_a_cell_of_the_ranks_is_guessed(kernel, typed, meant):
     kernel.run("%%ranks\ngradients = 1")
     assert f"name '{typed}' is not defined\nDid you mean {meant}?\n" in kernel.text(f"%%ranks\n{typed}")
+
+
+def test_a_name_that_only_rank_0_has_is_told_where_it_lives(kernel):
+    kernel.run("%%ranks 0\nonly_there = 5")
+    told = "Rank 0 has only_there, but ranks 1-3 do not: define it there, too, or begin the cell with"
+    assert told in kernel.text("%%ranks\nonly_there").replace("\n", " ")
+
+
+def test_a_name_that_a_rank_has_itself_is_no_guess(kernel):
+    assert "Did you mean" not in kernel.text("%%ranks\nraise NameError('no rank', name='rank')")
 
 
 def test_a_name_of_earlier_cells_that_new_ranks_lack_is_told_to_be_made_first(kernel):

@@ -1,0 +1,97 @@
+"""What a rank tells of an exception: its text, and the part of its traceback that concerns the reader."""
+
+from __future__ import annotations
+
+import argparse
+import builtins
+import re
+import traceback
+from collections.abc import Iterator
+from types import TracebackType
+
+from ..protocol.places import place
+from ..protocol.remote_error import ErrorWithData, RemoteError
+from .frames import Owner, owner
+
+_NO_TEXT = "<exception str() failed>"  # as Python says
+_GROUPS: type | tuple[()] = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.10 has none
+_CELL = re.compile(r'File "<ipython-input-(\d+)-[^"]*"')
+
+
+def told(
+    kind: type, error: BaseException | None, lines: list[str], message: str | None = None
+) -> RemoteError:
+    """Put an exception into what the notebook is told of it.
+
+    Args:
+        kind: its class.
+        error: the exception; None for a SyntaxError of the cell itself.
+        lines: its traceback.
+        message: its text, if that is known already.
+    """
+    undefined = getattr(error, "name", None) if isinstance(error, NameError) else None
+    data = error.data if isinstance(error, ErrorWithData) else None
+    text = message_of(error) if message is None else message
+    return RemoteError(kind.__name__, sendable(text), sendable("\n".join(lines)), undefined or "", data)
+
+
+def message_of(error: BaseException | None) -> str:
+    """Return the text of an exception. The reader's own code may make it; an interrupt ends that code."""
+    try:
+        return str(error)
+    except BaseException:
+        return _NO_TEXT
+
+
+def sendable(text: str) -> str:
+    """Escape half a character (a lone surrogate), which a notebook cannot send on."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")
+
+
+def in_pythons_words(error: BaseException, begin: TracebackType | None, message: str) -> list[str]:
+    """Return the traceback of an exception that IPython does not format; empty if it does."""
+    if message == _NO_TEXT:  # which is not to be asked for again
+        name = type(error).__name__
+        text = "".join([f"{name}  Traceback (most recent call last)\n", *traceback.format_tb(begin)])
+        return _CELL.sub(r"Cell In[\1]", f"{text}{name}: {message}").splitlines()
+    if _has_group(error):
+        text = "".join(traceback.format_exception(type(error), error, begin))
+        return _CELL.sub(r"Cell In[\1]", text).splitlines()
+    return []
+
+
+def _has_group(error: BaseException | None) -> bool:
+    return error is not None and (isinstance(error, _GROUPS) or _has_group(error.__context__))
+
+
+def where_left(error: SystemExit) -> Iterator[str]:
+    """Describe where a cell was left, by the reader's own lines."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    for frame, line in frames:
+        if owner(frame) is Owner.READER:
+            yield f"  {place(frame.f_code.co_filename, line, frame.f_code.co_name)}"
+    if any(frame.f_code.co_filename == argparse.__file__ for frame, _ in frames):
+        yield 'A cell has no command line. Set one above it: sys.argv = ["train.py", "--epochs", "3"]'
+
+
+def above_ipython(begin: TracebackType | None) -> TracebackType | None:
+    """Return a traceback without the frames at its beginning that run the reader's code."""
+    while begin is not None and owner(begin.tb_frame) is Owner.BELOW:
+        begin = begin.tb_next
+    return begin
+
+
+def hide_refusal(last: TracebackType | None) -> None:
+    """Cut the frames at the end that hide themselves: an error points at the reader's line."""
+    shown = None
+    for part in _chain(last):
+        if "__tracebackhide__" not in part.tb_frame.f_locals:
+            shown = part
+    if shown is not None:
+        shown.tb_next = None
+
+
+def _chain(first: TracebackType | None) -> Iterator[TracebackType]:
+    while first is not None:
+        yield first
+        first = first.tb_next
