@@ -16,7 +16,7 @@ import torch
 
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.settings import Setting
+from autograder.kit.settings import Setting, some_ranks
 from autograder.topics.collectives.budget import Budget
 from autograder.topics.collectives.in_place import RETURNED, Expected, InPlaceCase
 
@@ -149,8 +149,7 @@ def _settings(
     largest = max(world_sizes)
     yield _Setting(largest, None, draws, MATRIX, dtypes[0], 0)
     if groups and largest >= 3:
-        # Without rank 0, so that a position in the group is never the global rank.
-        members = tuple(range(1, largest))
+        members = some_ranks(largest)
         yield _Setting(largest, members, draws, (numels[-1],), dtypes[0], len(members) - 1)
 
 
