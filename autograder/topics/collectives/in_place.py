@@ -77,7 +77,7 @@ class InPlaceCase(Case):
     def explain(self, failure: RunFailed) -> Problem:
         if failure.reason != runs.UNTOLD and (cause := mismatched(failure.calls)):  # else they are forged
             return cause
-        if failure.reason in (runs.DEADLOCK, runs.TIMED_OUT):
+        if failure.reason in (runs.DEADLOCK, runs.TIMED_OUT) and not failure.exception:
             if not_allowed := forbidden(failure.calls):  # it need not be made to work
                 return not_allowed
             if lost := _lost_message(failure):
