@@ -29,12 +29,13 @@ MATRIX = (4, 3)  # the shape of one case; all others have one dimension
 _FEW = 12
 _LARGEST_BY_HAND = 40  # a number that `garbage` is not
 # The largest summand: so small that the sum of 16 of them is still an integer that the dtype holds exactly.
+# That of int64 is larger than what float64 holds exactly: a sum has to be formed in the tensor's own dtype.
 _LARGEST_SUMMAND = {
     torch.bfloat16: 1 << 4,
     torch.float16: 1 << 7,
     torch.float32: 1 << 20,
     torch.float64: 1 << 30,
-    torch.int64: 1 << 30,
+    torch.int64: 1 << 58,
     torch.int32: 1 << 20,
 }
 

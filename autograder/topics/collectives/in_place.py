@@ -225,12 +225,13 @@ def _diagnose(
 
 def _summands(case: InPlaceCase, summands: Sequence[torch.Tensor], got: torch.Tensor) -> tuple[Mistake, str]:
     """Tell which contributions a wrong sum contains, where that can be told."""
-    parts = torch.stack([part.double().flatten() for part in summands])
-    total = got.double().flatten()
+    exactly = torch.float64 if case.dtype.is_floating_point else torch.int64
+    parts = torch.stack([part.to(exactly).flatten() for part in summands])
+    total = got.to(exactly).flatten()
     if parts.shape[1] != total.shape[0] or parts.shape[1] < 2 * parts.shape[0]:
         return mistakes.VALUE, ""
-    times = torch.linalg.lstsq(parts.T, total[:, None]).solution.round().flatten()
-    if not torch.equal(times @ parts, total):
+    times = torch.linalg.lstsq(parts.T.double(), total.double()[:, None]).solution.round().flatten()
+    if not torch.equal(times.to(exactly) @ parts, total):
         return mistakes.VALUE, ""
     ranks = case.members or range(case.world_size)
     missing = [str(member) for member, count in zip(ranks, times, strict=True) if count == 0]
