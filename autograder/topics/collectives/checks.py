@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from autograder.inside.drivers.calls import call_twice
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.settings import Setting, some_ranks
@@ -99,6 +100,7 @@ class _Setting(Setting):
         received: tuple[int, ...],
         summands: Sequence[Sequence[torch.Tensor]] | None = None,
         root_name: str | None = None,
+        driver: Callable[..., Any] | None = None,
     ) -> InPlaceCase:
         """Make a case of these inputs and expectations, one of each for every rank that takes part.
 
@@ -115,6 +117,7 @@ class _Setting(Setting):
             received=received if self.size > 1 else (),
             root=self.root if root_name else None,
             root_name=root_name or "",
+            driver=driver,
             summands=None if summands is None else self.on_ranks(summands, []),
         )
 
@@ -277,7 +280,11 @@ def all_to_all(setting: _Setting) -> InPlaceCase:
 
 @_operation(groups=False, world_sizes=(2, 3, 4, 5))
 def exchange(setting: _Setting) -> InPlaceCase:
-    """Pair first with last, second with last but one, …; the middle one of an odd world takes no part."""
+    """Pair first with last, second with last but one, …; the middle one of an odd world takes no part.
+
+    The one with the matrix is called twice: the first result must outlast the second call.
+    """
+    driver, calls = (call_twice, 2) if setting.shape == MATRIX else (None, 1)
     tensors = setting.draw()
     paired = [rank != setting.world_size - 1 - rank for rank in setting.ranks]
     inputs = [
@@ -288,6 +295,6 @@ def exchange(setting: _Setting) -> InPlaceCase:
         {RETURNED: tensors[-1 - rank], 0: tensor} if paired[rank] else {}
         for rank, tensor in enumerate(tensors)
     ]
-    budget = Budget("one message each", setting.each(setting.nbytes), setting.each(1))
-    received = tuple(setting.nbytes * takes_part for takes_part in paired)
-    return setting.case(inputs, expected, budget, received)
+    budget = Budget("one message each", setting.each(calls * setting.nbytes), setting.each(calls))
+    received = tuple(calls * setting.nbytes * takes_part for takes_part in paired)
+    return setting.case(inputs, expected, budget, received, driver=driver)

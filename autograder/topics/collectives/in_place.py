@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import torch
 
 from autograder.inside import runs
+from autograder.inside.drivers.calls import call_twice
 from autograder.inside.runs import RunFailed
 from autograder.kit.case import Case
-from autograder.kit.mistakes import MODIFIED, WRONG_TYPE, Mistake
+from autograder.kit.mistakes import MODIFIED, OVERWRITTEN, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import difference, kind_of, same
@@ -56,7 +57,8 @@ class InPlaceCase(Case):
             ranks += f", group of {', '.join(map(str, self.members))}"
         root = "" if self.root is None else f", {self.root_name}={self.root}"
         shape = " × ".join(f"{size:,}" for size in self.shape)
-        return f"{ranks}{root}, {shape} × {str(self.dtype).removeprefix('torch.')}"
+        twice = ", called twice" if self.driver is call_twice else ""
+        return f"{ranks}{root}, {shape} × {str(self.dtype).removeprefix('torch.')}{twice}"
 
     def argument(self, rank: int, place: int) -> Any:
         """Return what the rank is given at this position; None for what it returns."""
@@ -207,6 +209,8 @@ def _diagnose(
     before: torch.Tensor | None,
 ) -> tuple[Mistake, str]:
     """Tell what a wrong value is a sign of, with a remark for the table."""
+    if case.driver is call_twice and same(got, -want):
+        return OVERWRITTEN, " (the result of the next call)"
     if before is not None and same(got, before):
         return mistakes.UNTOUCHED, " (as before the call)"
     for other, wanted in enumerate(case.expected):
