@@ -35,7 +35,8 @@ class RunFailed(Exception):
     Attributes:
         reason: RAISED, DEADLOCK, DIED, TIMED_OUT, WRONG_TYPE or UNTOLD.
         message: what happened, for the student.
-        exception: name of the exception's class, when one was raised.
+        exception: name of the exception's class, when a rank raised one, of which others may have got no news
+            until they TIMED_OUT.
         calls: what each rank had communicated until then.
         no_such_rank: whether a call was refused because its group has no rank of the number that it named.
         stuck_in: the calls that ranks waited in when that was proven to be forever, by torch's names.

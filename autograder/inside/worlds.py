@@ -7,7 +7,7 @@ import linecache
 import os
 import pickle
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import fourranks
 from autograder.inside.call_on_rank import DRIVERS, call_on_rank
@@ -129,24 +129,31 @@ def _is_there(process_group: int) -> bool:
 def _failure(error: FourRanksError, timeout: float) -> RunFailed:
     match error:
         case RankError():
-            return _raised(error)
+            return _raised(error.errors)
         case DeadlockError():
             waits = error.scene.waits.values() if error.scene is not None else ()
             return RunFailed(DEADLOCK, error.explanation, stuck_in=[call.op for call in waits])
         case RankDied():
             return RunFailed(DIED, error.explanation)
         case CellTimeout():
-            what = f"no answer from all ranks within {timeout:g} s"
-            refused = any(map(_is_refusal, error.errors.values()))
-            return RunFailed(TIMED_OUT, f"{what}\n{error.whereabouts}", no_such_rank=refused)
+            return _timed_out(error, f"no answer from all ranks within {timeout:g} s")
         case StartError():
             raise error  # no fault of the student's
         case _:
             return RunFailed(RAISED, str(error), type(error).__name__)
 
 
-def _raised(error: RankError) -> RunFailed:
-    rank, first = min(error.errors.items())
+def _timed_out(error: CellTimeout, what: str) -> RunFailed:
+    """Tell where the ranks were, or what one has raised: then others may have waited for it."""
+    if not error.errors:
+        return RunFailed(TIMED_OUT, f"{what}\n{error.whereabouts}")
+    failure = _raised(error.errors)
+    failure.reason, failure.message = TIMED_OUT, f"{failure.message}\n{what}"
+    return failure
+
+
+def _raised(errors: Mapping[int, RemoteError]) -> RunFailed:
+    rank, first = min(errors.items())
     match first.data:
         case (str(name), str(file), int(line), str(message), bool(no_such_rank)):
             code = linecache.getline(file, line).strip()
@@ -154,10 +161,3 @@ def _raised(error: RankError) -> RunFailed:
             what = f"rank {rank} raised {name}{where}{': ' if message else ''}{message}"
             return RunFailed(RAISED, what, name, no_such_rank=no_such_rank)
     return RunFailed(RAISED, f"rank {rank} raised {first.name}: {first.message}", first.name)
-
-
-def _is_refusal(error: RemoteError) -> bool:
-    match error.data:
-        case (*_, bool(no_such_rank)):
-            return no_such_rank
-    return False

@@ -97,7 +97,8 @@ class Case(ABC):
         """Explain what is wrong when there was no outcome."""
         if self.out_of_step and failure.reason in (runs.DEADLOCK, runs.DIED):
             return Problem(*self.out_of_step, failure.message)
-        mistake = mistakes.NO_SUCH_RANK if failure.no_such_rank else _OF_FAILURES[failure.reason]
+        reason = runs.RAISED if failure.exception else failure.reason
+        mistake = mistakes.NO_SUCH_RANK if failure.no_such_rank else _OF_FAILURES[reason]
         return Problem(mistake, self.answered, failure.message)
 
 

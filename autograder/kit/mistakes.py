@@ -67,5 +67,8 @@ NOT_DEFINED = mistake("""not defined
 FORBIDDEN_LIBRARY = mistake("""a library that holds the answer
     The exercise says under "You may use" what to build it from. A cell of your own may compare with the
     library, as long as the function that is checked works without it.""")
+OVERWRITTEN = mistake("""a result that the next call overwrites
+    Make a new tensor in every call. A result belongs to the caller, who may still need it when the function
+    is called again; a buffer that is kept between calls is overwritten then.""")
 MODIFIED = mistake("""an argument was changed
     This argument belongs to the caller. Work on a copy (clone), or on a buffer of your own.""")

@@ -92,14 +92,23 @@ def taking_part(outcomes: Sequence[Outcome | None]) -> list[tuple[str, Outcome]]
     return [(f"rank {rank}", outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
 
 
+def some_ranks(world_size: int) -> tuple[int, ...]:
+    """Return the ranks of a group that shows who takes a position in it for a rank.
+
+    It begins after rank 0, so that no position is the global rank, and with 4 ranks or more it has a gap, so
+    that the ranks do not follow from the first one.
+    """
+    return 1, *range(min(3, world_size - 1), world_size)
+
+
 def settings(world_sizes: Sequence[int], seed: int) -> Iterator[Setting]:
-    """Yield every world size, then a group without rank 0, so that its rank 0 is not the world's."""
+    """Yield every world size, then a group of some ranks of the largest one."""
     draws = Draws(seed)
     for world_size in world_sizes:
         yield Setting(world_size, None, draws.split())
     largest = max(world_sizes)
     if largest >= 3:
-        yield Setting(largest, tuple(range(1, largest)), draws.split())
+        yield Setting(largest, some_ranks(largest), draws.split())
 
 
 def settings_of(world_size: int, world_sizes: Sequence[int], seed: int) -> Iterator[Setting]:

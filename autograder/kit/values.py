@@ -47,7 +47,8 @@ def difference(want: torch.Tensor, got: torch.Tensor) -> tuple[str, str]:
 
 def number(tensor: torch.Tensor, at: int) -> str:
     """Return an element of a tensor, by its position in the flattened one."""
-    return f"{tensor.flatten()[at].item():,.10g}"
+    value = tensor.flatten()[at].item()
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.10g}"
 
 
 def apart(want: float, got: float) -> tuple[str, str]:

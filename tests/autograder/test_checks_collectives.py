@@ -181,6 +181,14 @@ def _never_end(*arguments, group=None):
         pass
 
 
+def _raise_while_others_never_end(*arguments, group=None):
+    import torch.distributed as dist
+
+    if dist.get_rank() == 1:
+        _raise()
+    _never_end()
+
+
 def _return_a_handle(*arguments, group=None):
     return _never_end
 
@@ -201,6 +209,7 @@ MISBEHAVIOUR = {
     "sends past the last rank": (_send_to_the_next, "NO_SUCH_RANK"),
     "dies": (_die, "DIED"),
     "never ends": (_never_end, "TIMED_OUT"),
+    "raises while others never end": (_raise_while_others_never_end, "RAISED"),
     "returns a handle": (_return_a_handle, "WRONG_TYPE"),
     "recurses": (_call_itself, "RAISED"),
     "cannot be sent": (_needs_a_lock, "RAISED"),

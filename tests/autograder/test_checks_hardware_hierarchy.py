@@ -3,6 +3,8 @@
 import threading
 import time
 import timeit
+from collections import OrderedDict, defaultdict
+from functools import partial
 
 import pytest
 import torch
@@ -68,6 +70,21 @@ def test_timeit_and_its_like_show_the_fake_time():
     assert drivers.measure_with_fake_clock(measure, 1003, 0.002).answer == pytest.approx(1.003e6, rel=0.001)
 
 
+def test_a_copy_within_one_allocation_is_seen_and_one_onto_itself_is_not():
+    def measure(num_bytes):
+        source, destination = torch.ones(2, num_bytes, dtype=torch.uint8)
+        times = []
+        for onto in (source, *[destination] * 8):
+            start = time.perf_counter()
+            onto.copy_(source)
+            times.append(time.perf_counter() - start)
+        return 2 * num_bytes / sorted(times[2:])[3]
+
+    seen = drivers.measure_with_fake_clock(measure, 1003, 0.002)
+    assert seen.answer == pytest.approx(1.003e6, rel=0.001)
+    assert seen.copies == [1003] * 8
+
+
 def test_clocks_are_real_again_afterwards_even_after_an_error():
     before = {name: getattr(time, name) for name in dir(time)}, timeit.Timer.__init__.__defaults__
 
@@ -93,6 +110,16 @@ def test_other_threads_see_the_real_time_meanwhile():
     before = time.perf_counter()
     seen = drivers.measure_with_fake_clock(measure, 10, 0.001).answer
     assert before <= seen <= time.perf_counter()
+
+
+class Links(dict):
+    pass
+
+
+@pytest.mark.parametrize("kind", [OrderedDict, partial(defaultdict, str), Links])
+def test_any_kind_of_dict_may_hold_the_topology(solutions, kind):
+    parse = solutions["parse_topology"]
+    assert drivers.read_listing(lambda text: kind(parse(text)), published.topology("8_a100")).type == "dict"
 
 
 def test_a_made_up_machine_differs_from_seed_to_seed(solutions):

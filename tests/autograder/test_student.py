@@ -44,6 +44,10 @@ def fail_while_others_wait():
         raise KeyError("no such thing")
     dist.recv(torch.zeros(1), 1)
 
+def fail_while_others_never_end():
+    fail()
+    never_end()
+
 def leave():
     sys.exit(4)
 
@@ -174,13 +178,19 @@ def test_the_record_of_one_run_holds_nothing_of_the_run_before(function):
         ("wait_for_nothing", [(), ()], runs.DEADLOCK, "wait forever"),
         ("die", [(), ()], runs.DIED, "exit"),
         ("never_end", [(), ()], runs.TIMED_OUT, "within 2 s"),
+        (
+            "fail_while_others_never_end",
+            [(), ()],
+            runs.TIMED_OUT,
+            "rank 1 raised KeyError in line .*no such thing.*within 2 s",
+        ),
         ("odd", [(), ()], runs.WRONG_TYPE, "rank 0 .*object is neither plain data nor a tensor"),
         ("odd_argument", [([],), ([],)], runs.WRONG_TYPE, "rank 0 .*neither plain data nor a tensor"),
     ],
 )
 def test_a_run_that_goes_wrong_says_why_and_the_next_one_works(function, name, inputs, reason, message):
     handle = function(name)
-    handle.timeout = 2.0 if name == "never_end" else 20.0
+    handle.timeout = 2.0 if reason == runs.TIMED_OUT else 20.0
     with pytest.raises(RunFailed, match=f"(?s){message}") as caught:
         handle.run(inputs)
     assert caught.value.reason == reason

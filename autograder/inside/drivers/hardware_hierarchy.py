@@ -26,7 +26,7 @@ TURNS = 6  # measurements of the real machine
 
 @dataclass(frozen=True)
 class Listing(Report):
-    """What a parser makes of a listing: the name of its type, and each key with its value."""
+    """What a parser makes of a listing: the name of its type, "dict" for any, and each key with its value."""
 
     type: str
     entries: list[tuple[object, object]]
@@ -60,7 +60,9 @@ class RealMeasurements(Report):
 def read_listing(parse_topology: Code, text: str) -> Listing:
     """Parse a listing."""
     table = parse_topology(text)
-    return Listing(type(table).__name__, list(table.items()) if isinstance(table, dict) else [])
+    if isinstance(table, dict):
+        return Listing("dict", list(table.items()))
+    return Listing(type(table).__name__, [])
 
 
 def refuse_listing(parse_topology: Code, text: str) -> Refusal:
@@ -145,13 +147,13 @@ class _Machine(TorchFunctionMode):
         return result
 
     def _copy(self, destination: torch.Tensor, source: torch.Tensor) -> None:
-        memory = destination.untyped_storage()
-        if memory.data_ptr() == source.untyped_storage().data_ptr():
-            return  # onto itself: torch moves nothing
+        address = destination.data_ptr()
+        if address == source.data_ptr():
+            return  # onto itself: torch moves nothing, and refuses what overlaps in part
         self.copies.append(destination.nbytes)
         slower = self.INTERRUPTED if len(self.copies) % 7 == 3 else 1
-        if memory.data_ptr() not in self._touched:
-            self._touched[memory.data_ptr()] = memory
+        if address not in self._touched:
+            self._touched[address] = destination.untyped_storage()
             slower = self.COLD
         self._now += slower * self._seconds_per_byte * destination.nbytes
 

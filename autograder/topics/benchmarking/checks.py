@@ -18,7 +18,7 @@ from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem, counted, first
-from autograder.kit.settings import taking_part
+from autograder.kit.settings import some_ranks, taking_part
 from autograder.kit.student import Outcome
 from autograder.kit.values import is_number, kind_of
 from autograder.topics.benchmarking import mistakes
@@ -111,8 +111,8 @@ def benchmark(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: in
         for warmup, iterations, device in ((2, 7, "cpu"), (0, 1, "cpu"), (3, 5, "cuda"), (2, 1, "cuda")):
             yield _pretended(_drawn(generator, world_size, warmup, iterations, device))
     largest = max(world_sizes, default=0)
-    if largest >= 3:  # without rank 0, so that a position in the group is never the global rank
-        yield _pretended(_drawn(generator, largest, 1, 5, "cpu", tuple(range(1, largest))))
+    if largest >= 3:
+        yield _pretended(_drawn(generator, largest, 1, 5, "cpu", some_ranks(largest)))
     yield _real(min(largest, 3))
 
 

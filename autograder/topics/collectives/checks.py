@@ -14,9 +14,10 @@ from typing import Any
 
 import torch
 
+from autograder.inside.drivers.calls import call_twice
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.settings import Setting
+from autograder.kit.settings import Setting, some_ranks
 from autograder.topics.collectives.budget import Budget
 from autograder.topics.collectives.in_place import RETURNED, Expected, InPlaceCase
 
@@ -29,12 +30,13 @@ MATRIX = (4, 3)  # the shape of one case; all others have one dimension
 _FEW = 12
 _LARGEST_BY_HAND = 40  # a number that `garbage` is not
 # The largest summand: so small that the sum of 16 of them is still an integer that the dtype holds exactly.
+# That of int64 is larger than what float64 holds exactly: a sum has to be formed in the tensor's own dtype.
 _LARGEST_SUMMAND = {
     torch.bfloat16: 1 << 4,
     torch.float16: 1 << 7,
     torch.float32: 1 << 20,
     torch.float64: 1 << 30,
-    torch.int64: 1 << 30,
+    torch.int64: 1 << 58,
     torch.int32: 1 << 20,
 }
 
@@ -98,6 +100,7 @@ class _Setting(Setting):
         received: tuple[int, ...],
         summands: Sequence[Sequence[torch.Tensor]] | None = None,
         root_name: str | None = None,
+        driver: Callable[..., Any] | None = None,
     ) -> InPlaceCase:
         """Make a case of these inputs and expectations, one of each for every rank that takes part.
 
@@ -114,6 +117,7 @@ class _Setting(Setting):
             received=received if self.size > 1 else (),
             root=self.root if root_name else None,
             root_name=root_name or "",
+            driver=driver,
             summands=None if summands is None else self.on_ranks(summands, []),
         )
 
@@ -149,8 +153,7 @@ def _settings(
     largest = max(world_sizes)
     yield _Setting(largest, None, draws, MATRIX, dtypes[0], 0)
     if groups and largest >= 3:
-        # Without rank 0, so that a position in the group is never the global rank.
-        members = tuple(range(1, largest))
+        members = some_ranks(largest)
         yield _Setting(largest, members, draws, (numels[-1],), dtypes[0], len(members) - 1)
 
 
@@ -277,7 +280,11 @@ def all_to_all(setting: _Setting) -> InPlaceCase:
 
 @_operation(groups=False, world_sizes=(2, 3, 4, 5))
 def exchange(setting: _Setting) -> InPlaceCase:
-    """Pair first with last, second with last but one, …; the middle one of an odd world takes no part."""
+    """Pair first with last, second with last but one, …; the middle one of an odd world takes no part.
+
+    The one with the matrix is called twice: the first result must outlast the second call.
+    """
+    driver, calls = (call_twice, 2) if setting.shape == MATRIX else (None, 1)
     tensors = setting.draw()
     paired = [rank != setting.world_size - 1 - rank for rank in setting.ranks]
     inputs = [
@@ -288,6 +295,6 @@ def exchange(setting: _Setting) -> InPlaceCase:
         {RETURNED: tensors[-1 - rank], 0: tensor} if paired[rank] else {}
         for rank, tensor in enumerate(tensors)
     ]
-    budget = Budget("one message each", setting.each(setting.nbytes), setting.each(1))
-    received = tuple(setting.nbytes * takes_part for takes_part in paired)
-    return setting.case(inputs, expected, budget, received)
+    budget = Budget("one message each", setting.each(calls * setting.nbytes), setting.each(calls))
+    received = tuple(calls * setting.nbytes * takes_part for takes_part in paired)
+    return setting.case(inputs, expected, budget, received, driver=driver)

@@ -14,9 +14,10 @@ from typing import Any, ClassVar
 import torch
 
 from autograder.inside import runs
+from autograder.inside.drivers.calls import call_twice
 from autograder.inside.runs import RunFailed
 from autograder.kit.case import Case
-from autograder.kit.mistakes import MODIFIED, WRONG_TYPE, Mistake
+from autograder.kit.mistakes import MODIFIED, OVERWRITTEN, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import difference, kind_of, same
@@ -56,7 +57,8 @@ class InPlaceCase(Case):
             ranks += f", group of {', '.join(map(str, self.members))}"
         root = "" if self.root is None else f", {self.root_name}={self.root}"
         shape = " × ".join(f"{size:,}" for size in self.shape)
-        return f"{ranks}{root}, {shape} × {str(self.dtype).removeprefix('torch.')}"
+        twice = ", called twice" if self.driver is call_twice else ""
+        return f"{ranks}{root}, {shape} × {str(self.dtype).removeprefix('torch.')}{twice}"
 
     def argument(self, rank: int, place: int) -> Any:
         """Return what the rank is given at this position; None for what it returns."""
@@ -77,7 +79,7 @@ class InPlaceCase(Case):
     def explain(self, failure: RunFailed) -> Problem:
         if failure.reason != runs.UNTOLD and (cause := mismatched(failure.calls)):  # else they are forged
             return cause
-        if failure.reason in (runs.DEADLOCK, runs.TIMED_OUT):
+        if failure.reason in (runs.DEADLOCK, runs.TIMED_OUT) and not failure.exception:
             if not_allowed := forbidden(failure.calls):  # it need not be made to work
                 return not_allowed
             if lost := _lost_message(failure):
@@ -207,6 +209,8 @@ def _diagnose(
     before: torch.Tensor | None,
 ) -> tuple[Mistake, str]:
     """Tell what a wrong value is a sign of, with a remark for the table."""
+    if case.driver is call_twice and same(got, -want):
+        return OVERWRITTEN, " (the result of the next call)"
     if before is not None and same(got, before):
         return mistakes.UNTOUCHED, " (as before the call)"
     for other, wanted in enumerate(case.expected):
@@ -225,12 +229,13 @@ def _diagnose(
 
 def _summands(case: InPlaceCase, summands: Sequence[torch.Tensor], got: torch.Tensor) -> tuple[Mistake, str]:
     """Tell which contributions a wrong sum contains, where that can be told."""
-    parts = torch.stack([part.double().flatten() for part in summands])
-    total = got.double().flatten()
+    exactly = torch.float64 if case.dtype.is_floating_point else torch.int64
+    parts = torch.stack([part.to(exactly).flatten() for part in summands])
+    total = got.to(exactly).flatten()
     if parts.shape[1] != total.shape[0] or parts.shape[1] < 2 * parts.shape[0]:
         return mistakes.VALUE, ""
-    times = torch.linalg.lstsq(parts.T, total[:, None]).solution.round().flatten()
-    if not torch.equal(times @ parts, total):
+    times = torch.linalg.lstsq(parts.T.double(), total.double()[:, None]).solution.round().flatten()
+    if not torch.equal(times.to(exactly) @ parts, total):
         return mistakes.VALUE, ""
     ranks = case.members or range(case.world_size)
     missing = [str(member) for member, count in zip(ranks, times, strict=True) if count == 0]

@@ -21,7 +21,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted
-from autograder.kit.settings import WORLD_SIZES, Setting, taking_part
+from autograder.kit.settings import WORLD_SIZES, Setting, some_ranks, taking_part
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of, same
@@ -46,11 +46,11 @@ class _Trial(Trial):
 
 
 def _settings(world_sizes: Sequence[int], seed: int) -> Iterator[Setting]:
-    """Give every world, and then a group in the largest one, without rank 0; all draw one after another."""
+    """Give every world, and then a group in the largest one; all draw one after another."""
     draws, largest = Draws(seed), max(world_sizes)
     yield from (Setting(world_size, None, draws) for world_size in world_sizes)
     if largest >= 3:
-        yield Setting(largest, tuple(range(1, largest)), draws)
+        yield Setting(largest, some_ranks(largest), draws)
 
 
 def _trial(

@@ -6,14 +6,15 @@ import math
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
+from autograder.inside.drivers.calls import call_twice
 from autograder.kit.case import Case
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.mistakes import MODIFIED, WRONG_TYPE, Mistake
+from autograder.kit.mistakes import MODIFIED, OVERWRITTEN, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of, same
@@ -33,7 +34,10 @@ class _OfAllRanks(Case):
 
     def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
         by_rank = [(rank, outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
-        return first(self._on(*each) for each in by_rank) or first(_too_many_calls(*each) for each in by_rank)
+        problem = first(self._on(*each) for each in by_rank)
+        if problem or self.driver is call_twice:
+            return problem
+        return first(_too_many_calls(*each) for each in by_rank)
 
     @abstractmethod
     def _on(self, rank: int, outcome: Outcome) -> Problem | None:
@@ -63,7 +67,8 @@ class _Mean(_OfAllRanks):
     mean: torch.Tensor
 
     def __str__(self) -> str:
-        return f"{self._ranks}, {self.mean.numel():,} × {str(self.mean.dtype).removeprefix('torch.')}"
+        twice = ", called twice" if self.driver is call_twice else ""
+        return f"{self._ranks}, {self.mean.numel():,} × {str(self.mean.dtype).removeprefix('torch.')}{twice}"
 
     def _on(self, rank: int, outcome: Outcome) -> Problem | None:
         where, got = f"on rank {rank}", outcome.value
@@ -81,7 +86,8 @@ class _Mean(_OfAllRanks):
 
     def _reason(self, before: torch.Tensor, got: torch.Tensor) -> Mistake:
         """Return the mistake that gives this in place of the mean."""
-        known = {
+        known = {OVERWRITTEN: -self.mean} if self.driver is call_twice else {}
+        known |= {
             mistakes.OWN_TENSOR: before,
             mistakes.SUMMED: self.mean * self.world_size,
             mistakes.DIVIDED_TWICE: self.mean / self.world_size,
@@ -135,18 +141,24 @@ def average(
     dtypes: Sequence[torch.dtype] = (torch.float32, torch.float64),
     seed: int = 0,
 ) -> Cases:
-    """Check `average`: the mean of all ranks' tensors, returned on every rank."""
+    """Check `average`: the mean of all ranks' tensors, returned on every rank, in a tensor of its own."""
     draws = Draws(seed)
     for world_size in world_sizes:
         for turn, numel in enumerate(numels):
             dtype = dtypes[(turn + world_size) % len(dtypes)]
-            tensors = draws.randint(-LARGEST, LARGEST + 1, (world_size, numel), dtype)
-            nbytes = numel * dtype.itemsize if world_size > 1 else 0
-            yield _Mean(
-                inputs=[(tensor,) for tensor in tensors],
-                mean=tensors.double().mean(dim=0).to(dtype),
-                received=(nbytes,) * world_size if nbytes else (),
-            )
+            yield _mean(draws, world_size, numel, dtype)
+    yield _mean(draws, max(world_sizes), max(numels), dtypes[0], driver=call_twice)
+
+
+def _mean(draws: Draws, world_size: int, numel: int, dtype: torch.dtype, **fields: Any) -> _Mean:
+    tensors = draws.randint(-LARGEST, LARGEST + 1, (world_size, numel), dtype)
+    nbytes = numel * dtype.itemsize if world_size > 1 else 0
+    return _Mean(
+        inputs=[(tensor,) for tensor in tensors],
+        mean=tensors.double().mean(dim=0).to(dtype),
+        received=(nbytes,) * world_size if nbytes else (),
+        **fields,
+    )
 
 
 @check()

@@ -25,7 +25,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
-from autograder.kit.settings import WORLD_SIZES, Setting
+from autograder.kit.settings import WORLD_SIZES, Setting, some_ranks
 from autograder.kit.student import Outcome
 from autograder.kit.values import apart, close, kind_of, number
 from autograder.topics.collectives.budget import unwaited
@@ -76,8 +76,8 @@ def run_pipeline(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed:
         yield _trial(setting, *last_first, [2] * 3)
         for special in _SPECIAL if world_size == 2 else ():
             yield _trial(setting, *one_f_one_b, [2] * 3, special)
-    if largest >= 3:  # without rank 0: the first stage is not rank 0
-        yield _trial(Setting(largest, tuple(range(1, largest)), draws), *one_f_one_b, [2] * 4)
+    if largest >= 3:
+        yield _trial(Setting(largest, some_ranks(largest), draws), *one_f_one_b, [2] * 4)
 
 
 _SPECIAL: dict[str, dict[str, Any]] = {

@@ -1,4 +1,5 @@
 # ruff: noqa: F821
+import torch
 import torch.distributed as dist
 
 FAILS_AS = {
@@ -15,6 +16,7 @@ FAILS_AS = {
     "adds_its_own_again": ("WRONG_MEAN", "before and after each line"),
     "subtracts_one": ("WRONG_MEAN", "before and after each line"),
     "fails_alone": ("RAISED", "a world of one rank"),
+    "keeps_its_buffer": ("OVERWRITTEN", "a new tensor in every call"),
     "calls_twice": ("SEVERAL_CALLS", "One all-reduce is enough"),
 }
 
@@ -84,6 +86,15 @@ def fails_alone(tensor):
     if dist.get_world_size() == 1:
         raise RuntimeError("there must be several ranks")
     return total_of(tensor) / dist.get_world_size()
+
+
+BUFFERS = {}
+
+
+def keeps_its_buffer(tensor):
+    total = BUFFERS.setdefault((tensor.shape, tensor.dtype), torch.empty_like(tensor)).copy_(tensor)
+    dist.all_reduce(total)
+    return total.div_(dist.get_world_size())
 
 
 def calls_twice(tensor):

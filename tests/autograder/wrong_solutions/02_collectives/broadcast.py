@@ -6,6 +6,7 @@ FAILS_AS = {
     "always_from_rank_0": ("UNTOUCHED", "other than rank 0"),
     "needs_a_power_of_two": ("DEADLOCK", "no power of two"),
     "forgets_the_group": ("RAISED or DEADLOCK", "pass group="),
+    "counts_on_from_the_first_rank": ("RAISED", "apart from global ranks"),
     "calls_the_collective": ("FORBIDDEN", "send, recv"),
     "receives_elsewhere": ("UNTOUCHED", "into the argument itself"),
     "does_not_wait": ("UNWAITED", "wait()"),
@@ -67,6 +68,17 @@ def needs_a_power_of_two(tensor, src, group=None):
 def forgets_the_group(tensor, src, group=None):
     rank, world_size = place(group)
     tree(tensor, rank, position_of(src, group), world_size)
+
+
+def counts_on_from_the_first_rank(tensor, src, group=None):
+    first, (rank, world_size) = dist.get_process_group_ranks(group)[0], place(group)
+    position, reach = (rank - (src - first)) % world_size, 1
+    while reach < world_size:
+        if position < reach and position + reach < world_size:
+            dist.send(tensor, first + (rank + reach) % world_size, group=group)
+        elif reach <= position < 2 * reach:
+            dist.recv(tensor, first + (rank - reach) % world_size, group=group)
+        reach *= 2
 
 
 def calls_the_collective(tensor, src, group=None):

@@ -10,6 +10,7 @@ FAILS_AS = {
     "orders_by_odd_and_even": ("SOME_SEND_FIRST", "the lower rank"),
     "only_rank_0_sends_first": ("DEADLOCK", "no rank sends"),
     "overwrites_its_own": ("MODIFIED", "belongs to the caller"),
+    "keeps_its_buffer": ("OVERWRITTEN", "a new tensor in every call"),
     "receives_into_what_it_has_sent": ("MODIFIED", "belongs to the caller"),
 }
 
@@ -84,6 +85,13 @@ def receives_into_what_it_has_sent(tensor, peer):
     dist.recv(received, peer)
     dist.send(tensor, peer)
     return received
+
+
+BUFFERS = {}
+
+
+def keeps_its_buffer(tensor, peer):
+    return swap(tensor, peer, BUFFERS.setdefault((tensor.shape, tensor.dtype), torch.empty_like(tensor)))
 
 
 def orders_by_odd_and_even(tensor, peer):

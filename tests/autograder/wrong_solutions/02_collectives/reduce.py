@@ -6,6 +6,7 @@ FAILS_AS = {
     "passes_on_its_own_only": ("MISSING_SUMMAND", "lost on the way"),
     "adds_its_own_twice": ("REPEATED_SUMMAND", "added twice"),
     "receives_as_float32": ("MISMATCH", "shape and dtype"),
+    "adds_in_float64": ("VALUE", "smallest failing case"),
     "calls_the_collective": ("FORBIDDEN", "send, recv"),
     "rebinds_the_argument": ("UNTOUCHED", "into the argument itself"),
     "adds_before_it_waits": ("MISSING_SUMMAND", "waited for first"),
@@ -84,6 +85,15 @@ def receives_as_float32(tensor, dst, group=None):
     rank, world_size = place(group)
     root = position_of(dst, group)
     tree(tensor, rank, root, world_size, group, torch.Tensor.add_, lambda like: torch.empty(like.numel()))
+
+
+def adds_in_float64(tensor, dst, group=None):
+    rank, world_size = place(group)
+
+    def add(own, received):
+        return own.copy_(own.double() + received.double())
+
+    tree(tensor, rank, position_of(dst, group), world_size, group, add)
 
 
 def calls_the_collective(tensor, dst, group=None):

@@ -8,6 +8,7 @@ FAILS_AS = {
     "straight_to_everybody": ("NEIGHBOURS", "from rank to rank"),
     "sends_before_it_receives": ("ALL_SEND_FIRST", "receive first"),
     "stops_one_step_early": ("UNFILLED", "all N−1 steps"),
+    "takes_neighbours_for_consecutive_ranks": ("RAISED", "apart from global ranks"),
     "calls_the_collective": ("FORBIDDEN", "send, recv"),
     "scales_the_input": ("MODIFIED", "belongs to the caller"),
     "element_by_element": ("MESSAGES", "into one message"),
@@ -83,6 +84,19 @@ def stops_one_step_early(output, input, group=None):
     chunks[rank].copy_(input)
     for step in range(world_size - 2):
         pass_on(chunks[(rank - step) % world_size], chunks[(rank - step - 1) % world_size], group)
+
+
+def takes_neighbours_for_consecutive_ranks(output, input, group=None):
+    first, (rank, world_size) = dist.get_process_group_ranks(group)[0], place(group)
+    chunks = output.view(world_size, *input.shape)
+    chunks[rank].copy_(input)
+    for step in range(world_size - 1):
+        right, left = first + (rank + 1) % world_size, first + (rank - 1) % world_size
+        outgoing, incoming = chunks[(rank - step) % world_size], chunks[(rank - step - 1) % world_size]
+        sending = dist.P2POp(dist.isend, outgoing, right, group=group)
+        receiving = dist.P2POp(dist.irecv, incoming, left, group=group)
+        for work in dist.batch_isend_irecv([sending, receiving]):
+            work.wait()
 
 
 def calls_the_collective(output, input, group=None):
