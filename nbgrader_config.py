@@ -57,6 +57,8 @@ c.Autograde.autograde_preprocessors = [
 c.Exchange.root = str(course / "exchange")
 if os.access(course, os.W_OK):
     (course / "exchange").mkdir(exist_ok=True)
+# Everybody can write in it, links to files of other students too.
+c.ExchangeFactory.collect = "autograder.grading.exchange.CarefulCollect"
 
 # Names that students chose on a platform are no formulas in a table, and no lines.
 c.ExportApp.plugin_class = "autograder.grading.export.TableExport"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 
 MAX_LINE = 500  # characters of a line about a submission
 # Control and format characters, among them terminal codes and marks that reverse the direction of a text;
 # halves of surrogate pairs, which no encoding takes; and separators that some programs take for new lines.
 _UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+# Where a cell begins that is a formula: some spreadsheets end one at a semicolon, also between quotes.
+_FORMULA = re.compile(r"""(^|;)(?=[\s"']*[=+@-])""")
 
 
 def visible(text: str, keep: str = "\n\t") -> str:
@@ -34,8 +36,7 @@ def line(text: str, most: int = MAX_LINE) -> str:
 
 def table_cell(text: str) -> str:
     """Make the text a cell of a table that a spreadsheet opens: never a formula, always one line."""
-    text = visible(text, keep="")
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    return _FORMULA.sub(r"\1'", visible(text, keep=""))
 
 
 def _is_seen(character: str) -> bool:

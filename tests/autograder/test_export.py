@@ -42,6 +42,18 @@ def test_canvas_gets_a_line_for_each_student_and_a_column_for_each_assignment(tm
     assert (tmp_path / "one.csv").read_text().splitlines()[0] == "Student,ID,Section,01_first"
 
 
+@pytest.mark.parametrize("delimiter", [",", ";"])
+@pytest.mark.parametrize("exporter", [CanvasExport, TableExport])
+def test_a_name_is_no_formula_whatever_ends_a_cell(exporter, delimiter, tmp_path):
+    with Gradebook(f"sqlite:///{tmp_path}/gradebook.db") as gradebook:
+        gradebook.add_assignment("01_first")
+        gradebook.add_student("1", first_name="Eve;=cmd|'/c calc'!A1;", last_name='M,;"=1";+2')
+        exporter(config=Config(ExportPlugin={"to": str(tmp_path / "table.csv")})).export(gradebook)
+    with (tmp_path / "table.csv").open(newline="") as file:
+        cells = [cell for row in csv.reader(file, delimiter=delimiter) for cell in row]
+    assert not any(cell.strip(" \"'").startswith(("=", "+")) and cell[0] != "'" for cell in cells if cell)
+
+
 @pytest.mark.parametrize("exporter", [CanvasExport, TableExport])
 def test_a_name_is_no_formula_no_column_and_no_line(exporter, tmp_path):
     formula, lines = "=cmd|' /C calc'!A0", "Eve,100\n1,Ada,100"

@@ -41,6 +41,7 @@ TESTS = {
     "broadcast": "check.broadcast(broadcast, world_sizes=(5,), numels=(7,))",
     "gather": "check.gather(gather, world_sizes=(2,), numels=(7,))",
     "DistributedDataParallel": "check.distributed_data_parallel(DistributedDataParallel, world_sizes=(2,))",
+    "save_checkpoint": "check.save_checkpoint(save_checkpoint, world_sizes=(2,))",
     "copy_to_ranks": "check.copy_to_ranks(copy_to_ranks, world_sizes=(2,))",
     "average_gradients": "check.average_gradients(average_gradients, world_sizes=(2,))",
     "fit_alpha_beta": "check.fit_alpha_beta(fit_alpha_beta)",

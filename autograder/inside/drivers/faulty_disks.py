@@ -6,12 +6,15 @@ The faults are real ones: the kernel refuses to write beyond RLIMIT_FSIZE, or en
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import resource
 import signal
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -19,6 +22,8 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 
+_SYNCS = [getattr(os, name) for name in ("fsync", "fdatasync", "sync") if hasattr(os, name)]
+_NAMES_A_FILE = ("os.rename", "os.link")  # events; os.replace is the first, too
 SLOW = 0.1  # seconds that writing takes longer on a slow disk: a rank that does not wait is back long before
 
 
@@ -34,18 +39,54 @@ def identity(path: str | Path) -> tuple[int, int]:
 
 @contextlib.contextmanager
 def note_what_reaches_the_disk(path: str, on_disk: set[tuple[int, int]]) -> Iterator[None]:
-    """Add the files next to `path` that the disk is made to take before one of them gets this name."""
-
-    def note(_: object, event: str, function: object) -> None:
-        if event == "c_call" and function in (os.fsync, os.fdatasync, os.sync):
-            others = [other for other in Path(path).parent.glob("*") if other != Path(path)]
-            on_disk.update(map(identity, others))
-
-    sys.setprofile(note)
+    """Add the files near `path` that the disk is made to take before one of them gets this name."""
+    _hear_of_files()
+    _watches.append(_Watch(Path(path), on_disk))
+    threading.setprofile(_hear_of_calls)  # of threads that are started from now on
+    sys.setprofile(_hear_of_calls)
     try:
         yield
     finally:
         sys.setprofile(None)
+        threading.setprofile(None)
+        _watches.clear()
+
+
+@dataclass
+class _Watch:
+    """What is noted, and the files that were opened such that each write waits for the disk."""
+
+    path: Path
+    on_disk: set[tuple[int, int]]
+    written_through: set[Path] = field(default_factory=set)
+
+    def note(self, files: Iterable[Path]) -> None:
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):  # another thread has just removed it
+                if file != self.path:
+                    self.on_disk.add(identity(file))
+
+
+_watches: list[_Watch] = []  # that are under way, for threads that an earlier one has begun to listen to
+
+
+def _hear_of_calls(_: object, event: str, function: object) -> None:
+    if event == "c_call" and function in _SYNCS:
+        for watch in _watches:
+            watch.note(watch.path.parent.rglob("*"))
+
+
+@functools.cache
+def _hear_of_files() -> None:
+    sys.addaudithook(_hear_of_a_file)
+
+
+def _hear_of_a_file(event: str, arguments: tuple[Any, ...]) -> None:
+    for watch in _watches:
+        if event == "open" and arguments[2] & (os.O_SYNC | os.O_DSYNC):
+            watch.written_through.add(Path(os.fsdecode(arguments[0])).absolute())
+        elif event in _NAMES_A_FILE:
+            watch.note(watch.written_through)
 
 
 @contextlib.contextmanager
@@ -102,5 +143,5 @@ def die_at(moment: str, nbytes: int) -> None:
 
 
 def _die_when_a_file_is_renamed(event: str, _: tuple[Any, ...]) -> None:
-    if event == "os.rename":  # os.replace is one too
+    if event == "os.rename":
         os.kill(os.getpid(), signal.SIGKILL)

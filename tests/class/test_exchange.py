@@ -1,0 +1,169 @@
+"""Everybody in a class can write in nbgrader's exchange: what is collected is each student's own."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.classroom import COURSE, run
+
+TOPIC = "00_hello"
+ADA, EVE, HUB = 64_001, 64_002, 64_003  # numbers of users
+
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can give files to other users")
+
+
+@pytest.fixture
+def course(tmp_path):
+    shutil.copy(COURSE / "nbgrader_config.py", tmp_path)
+    (tmp_path / "exchange/fourranks/inbound").mkdir(parents=True)
+    return tmp_path
+
+
+@pytest.fixture
+def enter(course):
+    """Hands something in, as `nbgrader submit` does; gives the entry."""
+
+    def entered(student: str, answer: str, hour: int = 10, topic: str = TOPIC, owner: int = -1) -> Path:
+        time = f"2026-11-26 {hour}:00:00 UTC"
+        entry = course / f"exchange/fourranks/inbound/{student}+{topic}+{time}+random"
+        entry.mkdir()
+        (entry / "exercise.ipynb").write_text(answer)
+        (entry / "timestamp.txt").write_text(time)
+        os.chown(entry, owner, -1)
+        return entry
+
+    return entered
+
+
+@pytest.fixture
+def collect(course):
+    """Collects with nbgrader's command; gives what it said, and checks its exit status."""
+
+    def collected(refused: bool) -> str:
+        done = run(f"nbgrader collect --update {TOPIC}", course, "")
+        assert done.returncode == (1 if refused else 0), done.stdout
+        return done.stdout
+
+    return collected
+
+
+def submitted(course: Path) -> dict[str, str]:
+    return {path.parts[-3]: path.read_text() for path in course.glob(f"submitted/*/{TOPIC}/exercise.ipynb")}
+
+
+def test_the_latest_entry_of_each_student_is_collected(course, enter, collect):
+    for student, hour in (("ada", 10), ("ada", 12), ("ada", 11), ("bob+1@uni.example", 10)):
+        enter(student, f"of {hour}", hour)
+    collect(refused=False)
+    assert submitted(course) == {"ada": "of 12", "bob+1@uni.example": "of 10"}
+
+
+def linked_file(entry, course):
+    (entry / "exercise.ipynb").unlink()
+    (entry / "exercise.ipynb").symlink_to(course / "submitted/ada" / TOPIC / "exercise.ipynb")
+
+
+def linked_folder(entry, course):
+    (entry / "data").symlink_to(course)
+
+
+def linked_to_itself(entry, course):
+    (entry / "loop").symlink_to(".")
+
+
+def linked_as_a_whole(entry, course):
+    shutil.rmtree(entry)
+    entry.symlink_to(course / "submitted/ada" / TOPIC)
+
+
+def pipe(entry, course):
+    os.mkfifo(entry / "pipe")
+
+
+def deep(entry, course):
+    (entry / "/".join("d" * 100)).mkdir(parents=True)
+
+
+def large(entry, course):
+    with (entry / "data").open("wb") as file:
+        file.truncate(200_000_000)
+
+
+def without_a_time(entry, course):
+    entry.rename(entry.with_name(f"without_a_time+{TOPIC}+soon+random"))
+
+
+def without_a_name(entry, course):
+    entry.rename(entry.with_name(entry.name.removeprefix("without_a_name")))
+
+
+UNSAFE = (
+    linked_file, linked_folder, linked_to_itself, linked_as_a_whole, pipe, deep, large, without_a_time,
+    without_a_name,
+)  # fmt: skip
+
+
+def test_what_cannot_be_copied_safely_is_refused_in_a_line_each_and_all_else_is_collected(
+    course, enter, collect
+):
+    for student in ("ada", "zoe"):
+        enter(student, f"{student}'s")
+    collect(refused=False)
+    for unsafe in UNSAFE:
+        enter(unsafe.__name__, "safe")
+        unsafe(enter(unsafe.__name__, "unsafe", 11), course)
+    enter("zoe", "later", 11)
+    said = collect(refused=True)
+    assert said.count("is not collected: ") == len(UNSAFE) and "Traceback" not in said
+    assert submitted(course) == {"ada": "ada's", "zoe": "later"} | {
+        unsafe.__name__: "safe" for unsafe in UNSAFE
+    }
+
+
+@needs_root
+def test_an_entry_in_another_students_name_replaces_nothing(course, enter, collect):
+    enter("ada", "Ada's", owner=ADA)
+    collect(refused=False)
+    enter("ada", "Eve's", 23, owner=EVE)
+    said = collect(refused=True)
+    assert f"user {EVE} owns it" in said and "Delete what is not ada's" in said
+    assert submitted(course) == {"ada": "Ada's"}
+
+
+@needs_root
+def test_entries_of_a_user_who_has_the_students_name_are_the_students(course, enter, collect):
+    enter("nobody", "mine", owner=65534)
+    enter("nobody", "Eve's", 23, owner=EVE)
+    collect(refused=True)
+    assert submitted(course) == {"nobody": "mine"}
+
+
+@needs_root
+def test_an_entry_for_another_exercise_tells_who_the_student_is(course, enter, collect):
+    enter("ada", "Ada's", topic="01_hardware_hierarchy", owner=ADA)
+    enter("ada", "Eve's", owner=EVE)
+    collect(refused=True)
+    assert submitted(course) == {}
+
+
+@needs_root
+def test_a_hub_may_have_one_user_for_all_students_and_the_instructor_may_hand_in_for_one(
+    course, enter, collect
+):
+    enter("ada", "early", owner=HUB)
+    enter("nobody", "mine", owner=HUB)
+    enter("ada", "from a mail", 12)
+    collect(refused=False)
+    assert submitted(course) == {"ada": "from a mail", "nobody": "mine"}
+
+
+@needs_root
+def test_who_knows_the_owners_better_can_have_nobody_look_at_them(course, enter, collect):
+    with (course / "nbgrader_config.py").open("a") as settings:
+        settings.write("c.ExchangeCollect.check_owner = False\n")
+    enter("ada", "before the hub moved", owner=ADA)
+    enter("ada", "afterwards", 12, owner=HUB)
+    collect(refused=False)
+    assert submitted(course) == {"ada": "afterwards"}
