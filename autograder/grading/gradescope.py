@@ -31,8 +31,6 @@ ROOT = (
 )
 LATER = "after_published"
 OWN_TESTS = " (the tests that you have)"
-MEMORY = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")
-NEEDED_MEMORY = 1_500_000_000  # bytes: docs/instructors.md has what was measured
 
 
 def main(course: Path, assignment: str) -> str:
@@ -42,10 +40,10 @@ def main(course: Path, assignment: str) -> str:
         A message about the change that the instructor has to make before grading is possible; "" if it was.
     """
     root = Path(os.environ.get(ROOT, "/autograder"))
-    if (limit := _memory()) < NEEDED_MEMORY:
+    if reason := machine.too_little_memory():
         return (
-            f"Grading takes {NEEDED_MEMORY / 1e9:g} GB of memory, and this container has {limit / 1e9:.2f}: "
-            "choose 2 CPUs and 3 GB in the assignment's settings, under Autograder, Container Specifications."
+            f"{reason} Choose 2 CPUs and 3 GB in the assignment's settings, under Autograder, Container "
+            "Specifications."
         )
     if reason := machine.lack(Terms()):
         return reason
@@ -54,14 +52,6 @@ def main(course: Path, assignment: str) -> str:
     (root / "results").mkdir(exist_ok=True)
     (root / "results/results.json").write_text(json.dumps(results), encoding="ascii")
     return ""
-
-
-def _memory() -> float:
-    """Return the bytes that this container may take."""
-    for path in MEMORY:
-        if path.is_file() and (text := path.read_text().strip()).isdecimal():
-            return int(text)
-    return float("inf")
 
 
 def _graded(uploaded: Path, course: Path, assignment: str, folder: Path) -> dict[str, Any]:

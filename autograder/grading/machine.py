@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
+from collections.abc import Iterator
+from pathlib import Path
 
 from autograder.grading.pool import Failed, Pool, usable_cores
 from autograder.grading.records import Terms
@@ -17,6 +20,9 @@ _NO_GPUS_THERE = (
     "nccl, or see docs/instructors.md for how to allow bubblewrap."
 )
 WORLD_SIZES = {"gloo": 8, "nccl": 2}  # with which it is tried: few cases have more ranks, or fewer GPUs
+NEEDED_MEMORY = 1_500_000_000  # bytes, for a submission at a time: docs/instructors.md has what was measured
+CGROUPS = Path("/sys/fs/cgroup")
+PROCESS_CGROUPS = Path("/proc/self/cgroup")
 TIME = 300.0  # seconds for it, which takes three
 NAMES = {"gloo": "Gloo", "nccl": "NCCL"}
 PROBE = """
@@ -34,7 +40,39 @@ def lack(terms: Terms) -> str:
         tier = Tier.NONE if terms.tier is Tier.NONE else tiers.choose(terms.tier)
     except SandboxMissing as error:
         return str(error)
-    return (terms.nccl and _lack_for_nccl(tier)) or trouble(tier)
+    return too_little_memory() or (terms.nccl and _lack_for_nccl(tier)) or trouble(tier)
+
+
+def too_little_memory() -> str:
+    """Say that there is less memory than grading takes; "" if there is enough."""
+    most = min((_number(path) for path in _memory_limits()), default=math.inf)
+    if most >= NEEDED_MEMORY:
+        return ""
+    return (
+        f"Grading takes {NEEDED_MEMORY / 1e9:g} GB of memory, and this container or job has {most / 1e9:.2f}."
+    )
+
+
+def _memory_limits() -> Iterator[Path]:
+    """Yield the files that limit the memory of this process: of its cgroup, and of all that this lies in."""
+    for line in PROCESS_CGROUPS.read_text().splitlines():
+        _, controllers, name = line.split(":", 2)
+        version_1 = "memory" in controllers.split(",")
+        if version_1 or not controllers:
+            top = CGROUPS / "memory" if version_1 else CGROUPS
+            own = top / name.lstrip("/")
+            for folder in (own, *own.parents):
+                yield folder / ("memory.limit_in_bytes" if version_1 else "memory.max")
+                if folder == top:
+                    break
+
+
+def _number(path: Path) -> float:
+    with contextlib.suppress(
+        OSError, ValueError
+    ):  # in a container, the folder of its own name may be missing
+        return int(path.read_text())
+    return math.inf
 
 
 def _lack_for_nccl(tier: Tier) -> str:

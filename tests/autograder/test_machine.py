@@ -64,6 +64,26 @@ def test_limits_that_are_too_low_to_grade_are_named(limit, most, said):
     assert lack_under(**{limit: most}).count(said) == 1
 
 
+@pytest.mark.parametrize(
+    ("cgroups", "limit"),
+    [
+        ("0::/job/step", "memory.max"),
+        ("0::/job/step", "job/memory.max"),
+        ("0::/\n4:cpu,memory:/job", "memory/job/memory.limit_in_bytes"),
+        ("0::/of/the/machine", "memory.max"),  # in a container, which sees no more than its own
+    ],
+)
+def test_too_little_memory_is_found_in_each_kind_of_cgroup(tmp_path, monkeypatch, cgroups, limit):
+    (tmp_path / "own").write_text(f"{cgroups}\n")
+    (tmp_path / limit).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / limit).write_text("600000000\n")
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path)
+    monkeypatch.setattr(machine, "PROCESS_CGROUPS", tmp_path / "own")
+    assert "this container or job has 0.60" in machine.lack(Terms())
+    (tmp_path / limit).write_text("max\n")
+    assert machine.too_little_memory() == ""
+
+
 def test_nobody_is_graded_where_ranks_cannot_communicate(tier, monkeypatch):
     monkeypatch.setattr(machine, "PROBE", "def add(tensor): raise OSError('no loopback')")
     trouble = machine.lack(Terms(tier))
