@@ -195,6 +195,9 @@ def _grade(options: argparse.Namespace) -> int:
     except ClassError as error:
         print(error, file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"Grading needs what cannot be read or written: {error}", file=sys.stderr)
+        return 2
 
 
 def _report(options: argparse.Namespace) -> int:

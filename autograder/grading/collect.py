@@ -24,7 +24,8 @@ NOTEBOOK = "exercise.ipynb"
 # Moodle: Ada Lovelace_1234567_assignsubmission_file_/exercise.ipynb
 # Canvas: lovelaceada_LATE_12345_6789012_exercise-1.ipynb; the second number is the file's.
 PLATFORMS = r"_(?:LATE_)?(?P<student>[0-9]{1,20})_(?:(?P<moodle>assignsubmission)|[0-9]{1,20})(?=_)"
-_STUDENT = re.compile(r"\w[\w.@-]{0,99}")  # what names a folder, and nothing outside of it
+# What names a folder, and nothing outside of it; nbgrader takes brackets for a pattern.
+_STUDENT = re.compile(r"\w(?:[\w .,@+'()-]{0,98}[\w.@+'()-])?")
 _LONGEST = 200  # bytes of that name, of the 255 that Linux allows
 _MOST_NAMED = 5  # files, in a message
 
@@ -65,10 +66,11 @@ def collect(
     if not release.is_file():
         raise CollectError(f"There is no {release}. Name an assignment, such as 02_collectives.")
     questions = frozenset(uploads.questions(release.read_bytes()) or ())
-    students = _by_student(download, names)
+    students, unusable = _by_student(download, names)
     if worksheet:
         students = _by_address(students, _addresses(worksheet))
-    problems = [_doubt(student, files) for student, files in students.items() if files.doubtful]
+    problems = [_unusable(name) for name in unusable]
+    problems += [_doubt(student, files) for student, files in students.items() if files.doubtful]
     certain = {student: files.paths for student, files in students.items() if not files.doubtful}
     for student, found in _found(download, certain, questions):
         problems += _kept(course / "submitted" / student / assignment / NOTEBOOK, student, found)
@@ -118,18 +120,27 @@ def _doubt(student: str, files: _Uploads) -> str:
     )
 
 
+def _unusable(name: str) -> str:
+    return (
+        f"{_quoted(name)}: NOT collected, because it cannot be a student's name here: that has letters, "
+        "digits, spaces and . , @ + ' ( ) - _ alone, begins with a letter or a digit, and has "
+        f"{_LONGEST} bytes at most. "
+        "Rename it in the unpacked download, and collect the folder."
+    )
+
+
 # --- whose files they are ---------------------------------------------------------------------------------
 
 
-def _by_student(download: Path, names: str) -> dict[str, _Uploads]:
+def _by_student(download: Path, names: str) -> tuple[dict[str, _Uploads], set[str]]:
+    """Return what there is of each student, and names in paths that no student can have."""
     try:
         pattern = re.compile(names)
         students: dict[str, _Uploads] = defaultdict(_Uploads)
-        for path in _paths(download):
-            _add(students, path, pattern)
+        unusable = {name for path in _paths(download) if (name := _add(students, path, pattern))}
     except (re.error, IndexError) as error:
         raise CollectError(f"The pattern {names!r} finds no student: {error}") from None
-    if not students:
+    if not students and not unusable:
         raise CollectError(
             f"No file in {download} names a student as in a zip that Moodle or Canvas makes; is it that zip? "
             "--names takes a pattern of other names, such as '(?P<student>[^/]+)/' for a folder each."
@@ -137,17 +148,23 @@ def _by_student(download: Path, names: str) -> dict[str, _Uploads]:
     for files in students.values():
         if len(files.owners) > 1:
             files.doubtful += files.paths
-    return students
+    return students, unusable
 
 
-def _add(students: dict[str, _Uploads], path: str, pattern: re.Pattern[str]) -> None:
-    """Note whose file it is, or whose it may be: of its path a student has chosen every part but a number."""
+def _add(students: dict[str, _Uploads], path: str, pattern: re.Pattern[str]) -> str:
+    """Note whose file it is, or whose it may be: of its path a student has chosen every part but a number.
+
+    Returns:
+        The name in the path, if no student can have it; else "".
+    """
     found = pattern.search(path)
-    if not found or not _is_student(found["student"]):
-        return
+    if not found or not found["student"]:
+        return ""
+    if not _is_student(found["student"]):
+        return found["student"]
     if pattern.pattern != PLATFORMS:
         students[found["student"]].paths.append(path)
-        return
+        return ""
     start, end = path.rfind("/", 0, found.start()) + 1, path.find("/", found.end())
     part = path[start:] if end < 0 else path[start:end]
     readings = list(pattern.finditer(part))
@@ -160,6 +177,7 @@ def _add(students: dict[str, _Uploads], path: str, pattern: re.Pattern[str]) -> 
         else:
             students[number].paths.append(path)
             students[number].owners.add(part[: readings[0].start()])
+    return ""
 
 
 def _is_student(name: str) -> bool:

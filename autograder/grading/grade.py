@@ -107,13 +107,16 @@ def _grade(
         if force:  # only now that there is something to run them on
             _forget(submissions)
             tally.forgotten = True
-        intake.read_all(notebooks, [(core,) for core in pool.usable_cores()])
+        unread = intake.read_all(notebooks, [(core,) for core in pool.usable_cores()])
         progress = ProgressLine(len(submissions), lambda: dict(map(_named, workers.running())))
         with progress:
             for one, refereed in workers.results(submissions):
                 if isinstance(refereed, Failed):
                     refereed = _refused(one, refereed)
-                problem = refereed.problem or own.enter(one.student, refereed.digests, known)
+                unable = [unread[notebook] for notebook in one.handed_in.values() if notebook in unread]
+                problem = next(iter(unable), refereed.problem) or own.enter(
+                    one.student, refereed.digests, known
+                )
                 if problem:
                     own.note(one.student)
                 tally.add(one.student, refereed, problem)

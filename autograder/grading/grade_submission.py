@@ -6,6 +6,7 @@ On a cluster, the machine with the course's folder calls `prepared` and `entered
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import gc
 import itertools
@@ -163,7 +164,9 @@ _chosen = cache(tiers.choose)  # which starts a sandbox, to see whether it can
 
 @cache
 def _one_after_the_other(tier: Tier) -> AbstractContextManager[Launch]:
-    return contextlib.nullcontext(Warm(tier.launch))
+    launch = Warm(tier.launch)
+    atexit.register(launch.close)  # a sandbox that nobody took, with its folder
+    return contextlib.nullcontext(launch)
 
 
 def grade_notebook(notebook: NotebookNode, path: Path, terms: Terms, start: Start = _one) -> bool:

@@ -11,6 +11,7 @@ import datetime
 import glob
 import json
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 from nbgrader.api import Gradebook
@@ -19,6 +20,8 @@ from nbgrader.coursedir import CourseDirectory
 from sqlalchemy.exc import SQLAlchemyError
 from traitlets.config import Config
 from traitlets.config.loader import PyFileConfigLoader
+
+from autograder.kit.text import line
 
 SETTINGS = "nbgrader_config.py"
 TIMESTAMP = "timestamp.txt"  # which nbgrader's exchange has a student's own process write
@@ -45,15 +48,28 @@ class Class:
         self.assignment = assignment
         if not (course / SETTINGS).is_file():
             raise ClassError(f"{course} has no {SETTINGS}: run this in the course's top folder.")
-        self.config = PyFileConfigLoader(SETTINGS, str(course)).load_config()
+        self.config = _settings(course)
         self.config.CourseDirectory.root = str(course)
         self.config.merge(config or Config())
         self._folders = CourseDirectory(config=self.config)
         self.notebooks = self._find_notebooks()
 
-    def open(self) -> Gradebook:
-        """Open the gradebook, a context."""
-        return Gradebook(self._folders.db_url, self._folders.course_id)
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Gradebook]:
+        """Open the gradebook.
+
+        Raises:
+            ClassError: when it cannot be used, here or in the context.
+        """
+        try:
+            with Gradebook(self._folders.db_url, self._folders.course_id) as gradebook:
+                yield gradebook
+        except SQLAlchemyError as error:
+            reason = line(str(getattr(error, "orig", None) or error))
+            raise ClassError(
+                f"The gradebook {self._folders.db_url} cannot be used ({reason}). Close other programs that "
+                "use it, or put a copy of it in its place, and run the same command again."
+            ) from None
 
     def submitted(self, student: str) -> Path:
         """Return the folder with what a student handed in."""
@@ -107,7 +123,7 @@ class Class:
 
     def note(self, student: str) -> None:
         """Tell the gradebook of a submission that could not be graded: it waits for a person."""
-        with contextlib.suppress(SQLAlchemyError), self.open() as gradebook:  # someone else may write to it
+        with contextlib.suppress(ClassError), self.open() as gradebook:  # someone else may write to it
             gradebook.update_or_create_student(student)
             gradebook.update_or_create_submission(self.assignment, student)
 
@@ -146,6 +162,13 @@ class Class:
         """
         autograded = self._folder(self._folders.autograded_directory, student)
         return all(_graded(autograded / f"{name}.ipynb") == digest for name, digest in digests.items())
+
+
+def _settings(course: Path) -> Config:
+    try:
+        return PyFileConfigLoader(SETTINGS, str(course)).load_config()
+    except Exception as error:  # whatever is written there
+        raise ClassError(f"{SETTINGS} cannot be read: {type(error).__name__}: {line(str(error))}") from None
 
 
 def _is_long(timestamp: Path) -> bool:

@@ -19,22 +19,18 @@ from typing import Any
 from nbformat import NotebookNode
 from nbgrader.utils import determine_grade
 
-from autograder.grading import intake, submission
+from autograder.grading import intake, machine, submission
 from autograder.grading.collect import NOTEBOOK, find_in
 from autograder.grading.grade_submission import grade_notebook
 from autograder.grading.intake import HandedIn
 from autograder.grading.records import Terms
 from autograder.grading.submission import HIDDEN, SubmissionError, is_test, name_of
-from autograder.sandbox import tiers
-from autograder.sandbox.sandbox import SandboxMissing
 
 ROOT = (
     "GRADESCOPE_ROOT"  # an environment variable: the folder that is /autograder there, to try this elsewhere
 )
 LATER = "after_published"
 OWN_TESTS = " (the tests that you have)"
-MEMORY = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes")
-NEEDED_MEMORY = 1_500_000_000  # bytes: docs/instructors.md has what was measured
 
 
 def main(course: Path, assignment: str) -> str:
@@ -44,28 +40,18 @@ def main(course: Path, assignment: str) -> str:
         A message about the change that the instructor has to make before grading is possible; "" if it was.
     """
     root = Path(os.environ.get(ROOT, "/autograder"))
-    try:
-        tiers.choose()
-    except SandboxMissing as error:
-        return str(error)
-    if (limit := _memory()) < NEEDED_MEMORY:
+    if reason := machine.too_little_memory():
         return (
-            f"Grading takes {NEEDED_MEMORY / 1e9:g} GB of memory, and this container has {limit / 1e9:.2f}: "
-            "choose 2 CPUs and 3 GB in the assignment's settings, under Autograder, Container Specifications."
+            f"{reason} Choose 2 CPUs and 3 GB in the assignment's settings, under Autograder, Container "
+            "Specifications."
         )
+    if reason := machine.lack(Terms()):
+        return reason
     with tempfile.TemporaryDirectory() as folder:
         results = _graded(root / "submission", course, assignment, Path(folder))
     (root / "results").mkdir(exist_ok=True)
     (root / "results/results.json").write_text(json.dumps(results), encoding="ascii")
     return ""
-
-
-def _memory() -> float:
-    """Return the bytes that this container may take."""
-    for path in MEMORY:
-        if path.is_file() and (text := path.read_text().strip()).isdecimal():
-            return int(text)
-    return float("inf")
 
 
 def _graded(uploaded: Path, course: Path, assignment: str, folder: Path) -> dict[str, Any]:

@@ -47,8 +47,8 @@ def read(one: HandedIn) -> NotebookNode:
         SubmissionError: when it cannot be read, or takes more memory or time than anybody's notebook does.
     """
     submission.require_own(one.path)
-    if _kept(one) is None:
-        read_all([one], [tuple(usable_cores())])
+    if _kept(one) is None and (troubles := read_all([one], [tuple(usable_cores())])):
+        raise SubmissionError(troubles[one])
     return known(one)
 
 
@@ -67,24 +67,33 @@ def known(one: HandedIn) -> NotebookNode:
     return nbformat.from_dict(kept["notebook"])
 
 
-def read_all(handed_in: Sequence[HandedIn], shares: Sequence[tuple[int, ...]]) -> None:
+def read_all(handed_in: Sequence[HandedIn], shares: Sequence[tuple[int, ...]]) -> dict[HandedIn, str]:
     """Read all that were not read before, or were changed since.
 
     Args:
         shares: for each process that reads, its cores.
+
+    Returns:
+        Why this machine cannot read some, or keep what was read. It is not kept: it may be gone next time.
     """
+    troubles = {}
     new = [one for one in handed_in if _is_new(one)]
     if new:
         with Pool(_read, shares[: len(new)], SECONDS, MEMORY) as readers:
             for one, result in readers.results(new):
                 if isinstance(result, Failed):
-                    refuse(one, f"{one.path} cannot be read: {result.reason}")
+                    reason = f"{one.path} cannot be read: {result.reason}"
+                    if not (result.exhausted and refuse(one, reason)):
+                        troubles[one] = reason
+    return troubles
 
 
-def refuse(one: HandedIn, problem: str) -> None:
-    """Keep why a notebook cannot be graded, until it is changed or `forget` is called."""
-    with contextlib.suppress(SubmissionError):
+def refuse(one: HandedIn, problem: str) -> bool:
+    """Keep why a notebook cannot be graded, until it is changed or `forget` is called; tell whether it is."""
+    with contextlib.suppress(OSError):  # a disk may be full
         _keep(one, {"digest": _digest(one.path), "problem": problem, "notebook": {}})
+        return True
+    return False
 
 
 def forget(one: HandedIn) -> None:

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 import psutil
 
+ENDING = 10.0  # seconds that a process may take to end by itself
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -128,7 +129,9 @@ class Pool:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for worker in self._workers:
-            worker.kill()
+            worker.dismiss()
+        for worker in self._workers:
+            worker.end()
 
     def _ready(self, busy: Sequence[_PoolWorker]) -> list[_PoolWorker]:
         """Return the workers with a result, or else the one whose time is over."""
@@ -170,6 +173,17 @@ class _PoolWorker:
         self._died = True
         self._send()
         return None
+
+    def dismiss(self) -> None:
+        """Let a process that has nothing to do end by itself, and so remove what it has made."""
+        if self.input is None:
+            self.connection.close()
+
+    def end(self) -> None:
+        """End the process, by itself if it was dismissed."""
+        if self.connection.closed:
+            self._process.join(ENDING)
+        self.kill()
 
     def kill(self) -> None:
         """End the process, with all that it has started."""
@@ -245,8 +259,7 @@ def _serve(inputs: connection.Connection, function: Callable[[Any], Any], memory
     threading.Thread(target=_end_with, args=[multiprocessing.parent_process()], daemon=True).start()
     if memory:
         _limit_memory(memory)
-    while True:
-        input = inputs.recv()
+    while (input := _next(inputs)) is not None:
         try:
             result = function(input)
         except MemoryError:
@@ -254,6 +267,13 @@ def _serve(inputs: connection.Connection, function: Callable[[Any], Any], memory
         except Exception as error:
             result = Failed(f"{type(error).__name__}: {error}")
         inputs.send(result)
+
+
+def _next(inputs: connection.Connection) -> Any:
+    """Return the next input; None when there will be no more."""
+    with contextlib.suppress(EOFError):
+        return inputs.recv()
+    return None
 
 
 def _limit_memory(nbytes: int) -> None:

@@ -29,6 +29,7 @@ from autograder.grading import dependencies, outputs
 from autograder.grading.submission import is_test, name_of
 from autograder.kit import verdict
 from autograder.kit.verdict import CheckFailed, Verdict
+from autograder.sandbox.sandbox import SandboxMissing
 from autograder.sandbox.student_process import StudentProcess
 
 PATIENCE = 1200.0  # seconds for a whole submission; the slowest solution takes a tenth of it on two cores
@@ -105,6 +106,9 @@ def _examined(source: str, points: float, student: StudentProcess, secret: str) 
     """Run a test cell; return what it shows.
 
     Its last expression, if that is a number, is its points, as in nbgrader.
+
+    Raises:
+        SandboxMissing: when this machine cannot run it.
     """
     checks, text = _SecretChecks(secret), io.StringIO()
     functions = {name: student.function(name) for name in _free_names(source)}
@@ -120,6 +124,8 @@ def _examined(source: str, points: float, student: StudentProcess, secret: str) 
             return outputs.earned(_within(value, points))
     except CheckFailed as failure:
         return outputs.failed(failure.verdict)
+    except SandboxMissing:  # no fault of the student's
+        raise
     except Exception as error:
         return [outputs.raised(type(error).__name__, str(error), f"{type(error).__name__}: {error}")]
     return [outputs.printed(text.getvalue() or "passed\n")]

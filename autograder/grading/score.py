@@ -59,11 +59,14 @@ def check(path: Path, show: Callable[[str], None] = _PRINT) -> bool:
         Whether all points that can be had without a teacher were had.
 
     Raises:
-        ScoreError: when there is no such notebook, or no question in it.
+        ScoreError: when there is no such notebook, or no question in it, or this machine cannot run it.
     """
     notebooks = [(notebook, _read(notebook)) for notebook in _notebooks(path)]
     tier = _tier(show)
-    complete = [_check_notebook(path, notebook, tier, show) for path, notebook in notebooks]
+    try:
+        complete = [_check_notebook(path, notebook, tier, show) for path, notebook in notebooks]
+    except SandboxMissing as error:
+        raise ScoreError(str(error)) from None
     return all(complete)
 
 

@@ -33,6 +33,7 @@ class Limits:
 
 
 DEFAULT = Limits()
+LEAST = Limits(memory_bytes=4 << 30, threads=1024, open_files=1024)  # with which every solution still passes
 
 
 def restrict(limits: Limits = DEFAULT) -> None:
@@ -40,17 +41,46 @@ def restrict(limits: Limits = DEFAULT) -> None:
     import resource
 
     if not filesystem.has_namespaces():  # where the folder itself has a size
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limits.disk_bytes, limits.disk_bytes))
-    for what, most in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NOFILE, limits.open_files),
-        (resource.RLIMIT_NPROC, limits.threads),  # root has no such limit
-        (resource.RLIMIT_DATA, limits.memory_bytes),  # what it has asked for; the sum is watched from outside
-    ):
-        resource.setrlimit(what, (most, most))
+        _limit(resource.RLIMIT_FSIZE, limits.disk_bytes)
+    _limit(resource.RLIMIT_CORE, 0)
+    _limit(resource.RLIMIT_NOFILE, limits.open_files)
+    _limit(resource.RLIMIT_NPROC, limits.threads)  # root has no such limit
+    _limit(
+        resource.RLIMIT_DATA, limits.memory_bytes
+    )  # what it has asked for; the sum is watched from outside
     os.nice(5)  # the watch comes first, however many processes there are
     if filesystem.has_namespaces():  # else the first process has done so
         go_first()
+
+
+def _limit(resource_number: int, most: int) -> None:
+    """Limit this process for good, to less where it may have less already."""
+    import resource
+
+    hard = resource.getrlimit(resource_number)[1]
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(resource_number, (most, most))
+
+
+def too_low(least: Limits = LEAST) -> str:
+    """Say which hard limit of this process, which a sandbox inherits, is too low to grade; "" if none is."""
+    import resource
+
+    for number, letter, what, needed in (
+        (resource.RLIMIT_NOFILE, "n", "open files", least.open_files),
+        (resource.RLIMIT_NPROC, "u", "processes of its user", least.threads),
+        (resource.RLIMIT_DATA, "d", "bytes of data", least.memory_bytes),
+        (resource.RLIMIT_AS, "v", "bytes of addresses", least.memory_bytes),
+        (resource.RLIMIT_FSIZE, "f", "bytes in a file", least.disk_bytes),
+        (resource.RLIMIT_CPU, "t", "seconds of processor time", int(least.cpu_seconds)),
+    ):
+        hard = resource.getrlimit(number)[1]
+        if hard != resource.RLIM_INFINITY and hard < needed:
+            return (
+                f"A process may have {hard:,} {what} here, and grading takes {needed:,}: raise the hard "
+                f"limit (`ulimit -H{letter}`), in /etc/security/limits.conf or the container's settings."
+            )
+    return ""
 
 
 def go_first() -> None:

@@ -63,7 +63,8 @@ def check(
                 stack.callback(_judging.reset, _judging.set(stack))
                 judge(name or draw.__name__, handle, drawn_by(handle, *rest), given.arguments["seed"], banned)
 
-        checked.__doc__ = _documented(inspect.getdoc(draw) or "", list(signature.parameters))
+        if draw.__doc__:  # which `python -OO` leaves out
+            checked.__doc__ = _documented(inspect.getdoc(draw) or "", list(signature.parameters))
         checked.__signature__ = signature.replace(return_annotation=None)  # type: ignore[attr-defined]
         return checked
 

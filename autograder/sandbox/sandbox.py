@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from autograder.inside.limits import DEFAULT, Limits
+from autograder.inside.limits import DEFAULT, Limits, too_low
 from autograder.sandbox import cgroup
 from autograder.sandbox.loopback import Traffic, unknown_torch
 from autograder.sandbox.usage import NO_FILES, OpenFiles, exceeded, files_of, too_much_memory, usage_of
@@ -24,7 +24,7 @@ LOOK_INTO_FILES_EVERY = 10  # watches, as that takes ten times as long
 
 
 class SandboxMissing(RuntimeError):
-    """No sandbox of a kind can be made here, or the torch in it is not known."""
+    """No sandbox of a kind can be made here, or what is to run in it does not begin; the machine's fault."""
 
 
 class Sandbox(ABC):
@@ -38,11 +38,12 @@ class Sandbox(ABC):
         exceeded: which limit ended it, in words; "" as long as none did.
 
     Raises:
-        SandboxMissing: when there can be none, or the traffic of this torch is not known.
+        SandboxMissing: when there can be none, the traffic of this torch is not known, or this process's own
+            limits leave too little.
     """
 
     def __init__(self, command: Sequence[str], pass_fds: Iterable[int], limits: Limits = DEFAULT) -> None:
-        if reason := unknown_torch():
+        if reason := unknown_torch() or too_low():
             raise SandboxMissing(reason)
         self.exceeded = ""
         self._limits = limits

@@ -21,12 +21,13 @@ from autograder.inside.runs import DIED, RAISED, TIMED_OUT, UNTOLD, WRONG_TYPE, 
 from autograder.kit.student import Function
 from autograder.sandbox import loopback
 from autograder.sandbox.launch import Launch, Launched, Unconfined, launch
+from autograder.sandbox.sandbox import SandboxMissing
 from fourranks import zygote
 from fourranks.conductor import FORM_ANEW_TIMEOUT
 from fourranks.hardware import can_host_nccl
 from fourranks.trace import Call
 
-STARTING = 60.0  # seconds for importing torch
+STARTING = 60.0  # seconds for importing torch, and as many for what cells and ranks are forked from
 CELL = 120.0  # seconds for one cell
 MOST_TEXT = 2_000_000  # characters that all cells of a notebook may show
 MOST_PICTURES = 64 << 20  # and of pictures, as base64
@@ -69,7 +70,21 @@ class BrokerConnection:
     def __init__(self, launched: Launched) -> None:
         self._connection, self.process = launched.connection, launched.process
         self.close = launched.close
-        self._ready = False
+
+    def begin(self, terms: dict[str, Any]) -> None:
+        """Wait until it has started, and have it begin on these terms; it has nothing of the student's yet.
+
+        Raises:
+            SandboxMissing: when it does not, which is the machine's fault.
+        """
+        try:
+            wire.receive(self._connection, STARTING)
+            self.ask(terms, STARTING)
+        except (RunFailed, EOFError, OSError, wire.WireError) as error:
+            reason = self.process.exceeded or (str(error) or "it ended at once")
+            raise SandboxMissing(
+                f"The process for notebooks did not start on this machine: {reason}."
+            ) from None
 
     def ask(self, request: dict[str, Any], timeout: float) -> dict[str, Any]:
         """Return its answer; without one it is of no more use, and should be closed.
@@ -78,9 +93,6 @@ class BrokerConnection:
             RunFailed: when there is none in time, or what arrives is no answer.
         """
         try:
-            if not self._ready:
-                wire.receive(self._connection, STARTING)
-                self._ready = True
             self._connection.settimeout(timeout)
             wire.send(self._connection, request)
             answer = wire.receive(self._connection, timeout, wire.ANSWER)
@@ -232,9 +244,7 @@ class StudentProcess:
         """Return the process, after running all cells; one that brings it down is not run again."""
         while self._broker is None:
             self._limited(CELL)  # before a process is started for nothing
-            self._broker = BrokerConnection(self._launch())
-            terms = {"forbidden": sorted(self._forbidden), "witnessed": self._witnessed}
-            self._broker.ask(terms, self._limited(CELL))
+            self._broker = self._begun()
             for cell in list(self._cells):
                 try:
                     self._broker.ask({"cell": cell}, self._limited(CELL))
@@ -244,6 +254,25 @@ class StudentProcess:
                     self._cells.remove(cell)
                     break
         return self._broker
+
+    def _begun(self) -> BrokerConnection:
+        """Start a process.
+
+        Raises:
+            SandboxMissing: when this machine cannot.
+        """
+        try:
+            broker = BrokerConnection(self._launch())
+        except OSError as error:
+            raise SandboxMissing(
+                f"No process for notebooks can be started on this machine: {error}."
+            ) from None
+        try:
+            broker.begin({"forbidden": sorted(self._forbidden), "witnessed": self._witnessed})
+        except SandboxMissing:
+            broker.close()
+            raise
+        return broker
 
     def _limited(self, timeout: float) -> float:
         left = self.deadline - time.monotonic()

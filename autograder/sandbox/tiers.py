@@ -65,7 +65,7 @@ def choose(asked: Tier | None = None) -> Tier:
         if not (reason := missing(tier)):
             return tier
         reasons.append(reason)
-    raise SandboxMissing(" ".join(reasons))
+    raise SandboxMissing(" ".join(dict.fromkeys(reasons)))  # which may be the same
 
 
 def missing(tier: Tier) -> str:

@@ -167,8 +167,25 @@ def test_numbers_in_the_name_of_ones_own_file_are_no_doubt(course, name):
 def test_a_student_is_no_path(course):
     (course / "by_name" / "..x").mkdir(parents=True)
     (course / "by_name" / "..x" / NOTEBOOK).write_bytes(ANSWERED)
-    with pytest.raises(CollectError, match="names a student"):
-        collect(course, TOPIC, course / "by_name", r"(?P<student>[^/]+)/")
+    (problem,) = collect(course, TOPIC, course / "by_name", r"(?P<student>[^/]+)/")
+    assert problem.startswith("'..x': NOT collected") and submitted(course) == {}
+
+
+@pytest.mark.parametrize(
+    "name", ["eve adams", "sean.o'neil", "ada+cs@uni.org", "Müller (2)", "Lovelace, Ada"]
+)
+def test_a_name_may_have_spaces_and_what_names_and_addresses_have(course, name):
+    download = downloaded(course, {f"{name}/{NOTEBOOK}": ANSWERED})
+    assert collect(course, TOPIC, download, r"(?P<student>[^/]+)/") == []
+    assert submitted(course) == {f"{name}/{TOPIC}/{NOTEBOOK}": ANSWERED}
+
+
+def test_who_has_a_name_that_no_folder_can_have_is_named_and_the_others_are_collected(course):
+    names = ("ada", "ada [2]", "ends with a space ")
+    download = downloaded(course, {f"{name}/{NOTEBOOK}": ANSWERED for name in names})
+    problems = collect(course, TOPIC, download, r"(?P<student>[^/]+)/")
+    assert [problem.split(":")[0] for problem in problems] == ["'ada [2]'", "'ends with a space '"]
+    assert set(submitted(course)) == {f"ada/{TOPIC}/{NOTEBOOK}"}
 
 
 def test_a_zip_that_grows_is_not_unpacked_and_a_link_is_not_followed(course):
@@ -242,8 +259,8 @@ def test_names_of_files_do_nothing_to_the_terminal(course, capsys):
 
 def test_a_name_longer_than_a_folders_names_nobody(course):
     name = f"{'ü' * 110}/exercise.ipynb"
-    with pytest.raises(CollectError, match="names a student"):
-        collect(course, TOPIC, downloaded(course, {name: ANSWERED}), r"(?P<student>[^/]+)/")
+    (problem,) = collect(course, TOPIC, downloaded(course, {name: ANSWERED}), r"(?P<student>[^/]+)/")
+    assert "has 200 bytes at most" in problem and submitted(course) == {}
 
 
 def test_who_calls_themselves_by_anothers_address_is_not_taken_for_them(course):

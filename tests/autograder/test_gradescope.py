@@ -12,7 +12,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from autograder import cli
-from autograder.grading import gradescope
+from autograder.grading import gradescope, machine
 from autograder.sandbox import tiers
 from autograder.sandbox.tiers import Tier
 from tests.autograder.test_score import RIGHT, WRONG
@@ -137,7 +137,9 @@ def test_a_file_that_is_no_notebook_is_called_what_the_student_called_it(root):
 
 def test_with_too_little_memory_it_grades_nobody_and_says_what_to_set(tmp_path, monkeypatch):
     (tmp_path / "memory.max").write_text(f"{768 << 20}\n")
-    monkeypatch.setattr(gradescope, "MEMORY", [tmp_path / "memory.max"])
+    (tmp_path / "own").write_text("0::/\n")
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path)
+    monkeypatch.setattr(machine, "PROCESS_CGROUPS", tmp_path / "own")
     monkeypatch.setenv(gradescope.ROOT, str(tmp_path))
     said = gradescope.main(COURSE, "02_collectives")
     assert "has 0.81" in said and "Container Specifications" in said
