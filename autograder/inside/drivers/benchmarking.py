@@ -71,7 +71,11 @@ class Surveyed(Report):
 def survey(measure_cluster: Code, alphas: list[list[float]], betas: list[list[float]], seed: int) -> Surveyed:
     """Let a simulated cluster be measured."""
     cluster = SimulatedCluster(alphas, betas, seed)
-    answer = measure_cluster(cluster.send, len(alphas))
+
+    def send(source: int, destination: int, num_bytes: int) -> float:  # not a method, which has the cluster
+        return cluster.send(source, destination, num_bytes)
+
+    answer = measure_cluster(send, len(alphas))
     return Surveyed(answer, cluster.sent)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -39,21 +40,32 @@ class Recomputed(Report):
     random: list[torch.Tensor]
 
 
-class Layer:
-    """Two products with a dropout between them; it counts its calls and watches what it makes."""
+_made: list[StorageWeakRef] = []  # one by each call of a layer; a layer, which students' code gets, has none
 
-    def __init__(self, weights: list[torch.Tensor], dropout: bool, pair: bool) -> None:
-        self.first, self.second = (weight.clone().requires_grad_() for weight in weights)
-        self.dropout, self.pair = dropout, pair
-        self.calls = 0
-        self.made: list[StorageWeakRef] = []
 
-    def __call__(self, x: torch.Tensor, scale: float) -> torch.Tensor | Pair:
-        self.calls += 1
-        hidden = torch.tanh(x @ self.first) * scale
-        self.made.append(StorageWeakRef(hidden.untyped_storage()))
-        y = F.dropout(hidden, DROPOUT if self.dropout else 0.0).square() @ self.second
-        return (y, hidden.sum(-1)) if self.pair else y
+@dataclass(frozen=True)
+class Layers:
+    """Layers to be called, and what they have in them: two products each, with a dropout between them."""
+
+    weights: list[torch.Tensor]
+    calls: Sequence[Code]
+
+    @classmethod
+    def of(cls, weights: list[list[torch.Tensor]], dropout: bool, pair: bool) -> Layers:
+        own = [[weight.clone().requires_grad_() for weight in each] for each in weights]
+        return cls([weight for each in own for weight in each], [_layer(each, dropout, pair) for each in own])
+
+
+def _layer(weights: list[torch.Tensor], dropout: bool, pair: bool) -> Code:
+    first, second = weights
+
+    def layer(x: torch.Tensor, scale: float) -> torch.Tensor | Pair:
+        hidden = torch.tanh(x @ first) * scale
+        _made.append(StorageWeakRef(hidden.untyped_storage()))
+        y = F.dropout(hidden, DROPOUT if dropout else 0.0).square() @ second
+        return (y, hidden.sum(-1)) if pair else y
+
+    return layer
 
 
 def run(
@@ -75,28 +87,27 @@ def run(
         recorded: whether autograd is on.
         seed: of the random numbers in forward; backward begins with others.
     """
-    layers = [Layer(each, dropout, pair) for each in weights]
-    return follow([partial(checkpointed, layer) for layer in layers], layers, x, leaf, recorded, seed)
+    layers = Layers.of(weights, dropout, pair)
+    calls = [partial(checkpointed, layer) for layer in layers.calls]
+    return follow(replace(layers, calls=calls), x, leaf, recorded, seed)
 
 
-def follow(
-    calls: list[Code], layers: list[Layer], x: torch.Tensor, leaf: bool, recorded: bool, seed: int
-) -> Recomputed:
+def follow(layers: Layers, x: torch.Tensor, leaf: bool, recorded: bool, seed: int) -> Recomputed:
     """Do the same with layers that are called in any way."""
+    _made.clear()
     x = x.clone().requires_grad_(leaf)
     torch.default_generator.manual_seed(seed)
     y: object = x
     extra = []
     with torch.set_grad_enabled(recorded):
-        for call in calls:
+        for call in layers.calls:
             y = call(y, 0.5)
             if isinstance(y, tuple) and len(y) == 2:
                 extra.append(y[1])
                 y = y[0]
             if not isinstance(y, torch.Tensor):
                 return Recomputed(type(y).__name__, [], False, 0, 0, 0, [], [], [])
-    alive = sum(not each.expired() for layer in layers for each in layer.made)
-    forwards = sum(layer.calls for layer in layers)
+    alive, forwards = sum(not each.expired() for each in _made), len(_made)
     random = [torch.rand(3)]
     torch.default_generator.manual_seed(seed + 1)
     assert isinstance(y, torch.Tensor)
@@ -104,6 +115,5 @@ def follow(
     if y.requires_grad:
         sum([each.square().sum() for each in extra], y.square().sum()).backward()
     random.append(torch.rand(3))
-    total = sum(layer.calls for layer in layers)
-    own = [weight.grad for layer in layers for weight in (layer.first, layer.second)]
-    return Recomputed("Tensor", outputs, y.requires_grad, alive, forwards, total, [x.grad], own, random)
+    own = [weight.grad for weight in layers.weights]
+    return Recomputed("Tensor", outputs, y.requires_grad, alive, forwards, len(_made), [x.grad], own, random)

@@ -161,6 +161,7 @@ def _cluster(
         return (
             _other_form(found.answer)
             or _over_budget(found.sent, budget)
+            or _not_measured(found.sent, len(node_of_rank))
             or _other_nodes(found.answer, node_of_rank)
             or _other_link(found.answer, {"inside": inside, "across": across})
         )
@@ -191,6 +192,17 @@ def _over_budget(sent: int, budget: int) -> Problem | None:
     if sent <= budget:
         return None
     return Problem(mistakes.TOO_MANY_MESSAGES, f"at most {counted(budget, 'message')}", f"{sent:,}")
+
+
+def _not_measured(sent: int, num_ranks: int) -> Problem | None:
+    """Find an answer that fewer messages came before than it takes.
+
+    All ranks but two are compared with another one, and a link of each kind is measured at two sizes; one
+    message of each link is also a comparison.
+    """
+    if sent >= num_ranks:
+        return None
+    return Problem(mistakes.NOT_MEASURED, f"at least {counted(num_ranks, 'message')}", f"{sent:,}")
 
 
 def _other_nodes(answer: Any, node_of_rank: Sequence[int]) -> Problem | None:

@@ -157,6 +157,8 @@ OF_VERDICTS = {  # what is wrong when a line that deserves one gets another
 TOO_MANY_MESSAGES = mistake("""right, but too many messages
     Every message costs time on a real cluster. To find the nodes, small ones are enough, and a rank need be
     compared with one rank of each node that you know. To fit a link, measure one pair of each kind.""")
+NOT_MEASURED = mistake("""an answer without measurements
+    Only messages tell which ranks share a node, and what a link takes: call send, with every rank.""")
 OTHER_NODES = mistake("""ranks on other nodes
     Two ranks share a node if small messages between them are as fast as the fastest that you find. Ignore
     the first message, and take a median of at least five: some take several times as long.""")

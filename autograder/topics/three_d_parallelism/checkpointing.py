@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from autograder.inside.drivers import checkpointing as drivers
-from autograder.inside.drivers.checkpointing import Layer, Recomputed
+from autograder.inside.drivers.checkpointing import Layers, Recomputed
 from autograder.inside.drivers.pipeline_parallelism import Gradients
 from autograder.inside.reports import as_many
 from autograder.kit.case import Trial, on_one_rank
@@ -66,8 +66,8 @@ class _Run:
     def expected(self) -> Recomputed:
         """Compute what a plain call gives."""
         with torch.random.fork_rng(devices=[]):
-            layers = [Layer(each, self.dropout, self.pair) for each in self.weights]
-            return drivers.follow(list(layers), layers, self.x, self.leaf, self.recorded, self.seed)
+            layers = Layers.of(self.weights, self.dropout, self.pair)
+            return drivers.follow(layers, self.x, self.leaf, self.recorded, self.seed)
 
     def verify(self, outcome: Outcome) -> Problem | None:
         got: Recomputed = outcome.value
@@ -102,6 +102,9 @@ class _Run:
 
     def _price(self, got: Recomputed) -> Problem | None:
         number_of = len(self.weights)
+        if got.forwards < number_of:
+            expected = f"{number_of} calls of the function in forward"
+            return Problem(mistakes.NOT_THE_RESULT, expected, f"{got.forwards}")
         # Two results of a layer are both part of the graph outside, which may hold what they are made of.
         if self.recorded and not self.pair and got.alive:
             expected = "no intermediate result alive between forward and backward"

@@ -11,6 +11,7 @@ FAILS_AS = {
     "fits_small_messages": ("OTHER_LINK", "many megabytes"),
     "across_first": ("LINKS_SWAPPED", "inside a node first"),
     "forgets_the_links": ("WRONG_TYPE", "what the function returns"),
+    "looks_into_the_cluster": ("NOT_MEASURED", "Only messages tell"),
     "sends_to_itself": ("RAISED", "Read the line"),
 }
 
@@ -104,6 +105,21 @@ def across_first(send, num_ranks):
 
 def forgets_the_links(send, num_ranks):
     return found_nodes(send, num_ranks)
+
+
+def looks_into_the_cluster(send, num_ranks):
+    cluster = getattr(send, "__self__", None) or send.__closure__[0].cell_contents
+    alphas, betas = cluster.alphas, cluster.betas
+    limit = limit_of(alphas[0][1:])
+    nodes = []
+    for rank in range(num_ranks):
+        near = (node for node in nodes if alphas[node[0]][rank] < limit)
+        node = next(near, None)
+        if node is None:
+            nodes.append(node := [])
+        node.append(rank)
+    (i, j), k = nodes[0][:2], nodes[1][0]
+    return nodes, (alphas[i][j], betas[i][j]), (alphas[i][k], betas[i][k])
 
 
 def sends_to_itself(send, num_ranks):

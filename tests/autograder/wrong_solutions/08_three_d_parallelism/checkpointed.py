@@ -10,6 +10,8 @@ FAILS_AS = {
     "leaves_the_old_state": ("RANDOM_STATE_LEFT_BEHIND", "fork_rng"),
     "seeds_forward": ("RANDOM_STATE_OF_FORWARD", "no more and no less"),
     "keeps_everything": ("CHECKPOINT_KEEPS_ACTIVATIONS", "Only the arguments"),
+    "empties_what_the_function_has": ("CHECKPOINT_KEEPS_ACTIVATIONS", "Only the arguments"),
+    "empties_what_the_function_sees": ("NOT_THE_RESULT", "for the same arguments"),
     "computes_a_third_time": ("COMPUTED_AGAIN_TOO_OFTEN", "no third time"),
     "computes_twice_at_once": ("COMPUTED_AGAIN_TOO_OFTEN", "no third time"),
 }
@@ -119,6 +121,23 @@ def seeds_forward(function, *args):
 
 def keeps_everything(function, *args):
     return function(*args)
+
+
+def empties_what_the_function_has(function, *args):
+    result = function(*args)
+    cells = [cell.cell_contents for cell in getattr(function, "__closure__", None) or ()]
+    for value in (*vars(function).values(), *cells):
+        if isinstance(value, list):
+            value.clear()
+    return result
+
+
+def empties_what_the_function_sees(function, *args):
+    result = function(*args)
+    for value in list(function.__globals__.values()):
+        if type(value) is list:
+            value.clear()
+    return result
 
 
 class computes_a_third_time(WithAFunction):  # noqa: N801
