@@ -362,12 +362,12 @@ def test_a_rank_that_has_used_up_all_descriptors_still_finds_the_connections_to_
     def found():
         from fourranks.rank import rescue
 
-        reserve, files = rescue.Reserve(), []
+        spare, files = rescue.SpareDescriptor(), []
         try:
             while True:
                 files.append(open(os.devnull))  # noqa: SIM115
         except OSError:
-            with reserve.given_up():
+            with spare.given_up():
                 return len(rescue.tcp_connections())
         finally:
             for file in files:
