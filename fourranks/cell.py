@@ -47,6 +47,7 @@ TELLING_GRACE = 5.0  # the same while a rank reports its error, which says more 
 TOLD_PATIENCE = 0.1  # seconds for all ranks to hear of the end before the first cut raises errors on others
 FREE_PATIENCE = (0.3, 1.0, 3.0)  # seconds that ranks get after each attempt to free them
 SIGNAL_PATIENCE = 30.0  # seconds that ranks get to end after a signal, as torchrun gives them
+HANDLING_PATIENCE = 30.0  # seconds for what the reader's code does when it is interrupted, in a `finally`
 LEAVING_PATIENCE = 30.0  # seconds for ranks that are free when an import or a call is over
 
 _report_numbers = itertools.count(1)
@@ -201,7 +202,7 @@ class Cell:
         if any(rank not in self.states for rank in self.pending):
             self.collect_reports(FREE_PATIENCE[1])
         self.whereabouts = {rank: self._whereabouts(rank) for rank in self._requests}
-        everything = False
+        everything, patient_until = False, time.monotonic() + HANDLING_PATIENCE
         for patience in FREE_PATIENCE:
             if not self.pending:
                 break
@@ -214,7 +215,8 @@ class Cell:
                 self._cut = True
                 for worker in self._workers.living():
                     self._workers.send(worker.rank, Rescue(everything))
-            self._wait(patience, interrupted, set(self.pending))
+            if self._let_end(patience, patient_until, interrupted):
+                patient_until = 0.0
             everything, cut = cut, cut or bool(self.pending)
         self._let_leave(interrupted)
         return cut
@@ -226,6 +228,20 @@ class Cell:
         deadline = time.monotonic() + LEAVING_PATIENCE
         while self._workers.living() and time.monotonic() < deadline and not interrupted():
             self._take(TICK)
+
+    def _let_end(self, patience: float, until: float, interrupted: Callable[[], bool]) -> bool:
+        """Wait for ranks, longer while code handles an interrupt; True if the reader waits no longer."""
+        while not self._wait(patience, interrupted, set(self.pending)):
+            if not self.pending or time.monotonic() > until:
+                return False
+            self.collect_reports(FREE_PATIENCE[1])
+            if not any(self._is_handling(rank) for rank in self.pending):
+                return False
+        return True
+
+    def _is_handling(self, rank: int) -> bool:
+        state = self.states.get(rank)
+        return state is not None and rank not in self.late and state.handling and not state.progress.waits
 
     def _let_leave(self, interrupted: Callable[[], bool]) -> None:
         """Wait for ranks that are on their way out: of an import, of a call, or telling of their error."""
@@ -293,11 +309,14 @@ class Cell:
         self.collect_reports(LEAVING_PATIENCE)  # NCCL's abort takes seconds on a GPU that others use, too
         return not self._reports_due and in_step({r: state.progress for r, state in self.states.items()})
 
-    def _wait(self, patience: float, interrupted: Callable[[], bool], ranks: set[int]) -> None:
-        """Wait until none of these ranks is busy any more."""
+    def _wait(self, patience: float, interrupted: Callable[[], bool], ranks: set[int]) -> bool:
+        """Wait until none of these ranks is busy any more; returns whether the reader waits no longer."""
         deadline = time.monotonic() + patience
-        while ranks.intersection(self.pending) and time.monotonic() < deadline and not interrupted():
+        while ranks.intersection(self.pending) and time.monotonic() < deadline:
+            if interrupted():
+                return True
             self._take(TICK)
+        return False
 
     def _take(self, timeout: float) -> None:
         """Take in what arrives within `timeout`."""

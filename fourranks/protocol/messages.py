@@ -254,6 +254,7 @@ class State:
     at: float = field(default_factory=time.perf_counter)  # when; the ranks' clock is the notebook's, too
     bars: tuple[Bar, ...] = ()  # of the cell's loops
     postponed: bool = False  # the rank is interrupted as soon as an import, or a call of C code, ends
+    handling: bool = False  # the cell's code is in an `except` or a `finally` that an interrupt has led to
     telling: bool = False  # the cell has raised, and the rank is making the text of its error
     number: int = 0  # of the report that was asked for
 

@@ -34,7 +34,7 @@ class DefaultGroup:
     def __init__(self, settings: Settings, listener: int | None) -> None:
         self._settings = settings
         connection_owner.expect(settings.location)
-        self._reserve = rescue.Reserve()
+        self._spare = rescue.SpareDescriptor()
         self._before = rescue.tcp_connections()
         self._store: TCPStore | None = None  # this rank's connection to the store
         if listener is not None:
@@ -164,7 +164,7 @@ class DefaultGroup:
         if self._settings.backend == "nccl" and self.exists:
             distributed_c10d._abort_process_group()  # in the order in which NCCL does not block
         waits.give_up()
-        with self._reserve.given_up():
+        with self._spare.given_up():
             connections = self._to_store().union(*(group.connections() for group in groups))
             rescue.cut(rescue.tcp_connections() - self._before if everything else connections)
         for group in groups if everything and self._settings.backend == "gloo" else ():

@@ -231,8 +231,11 @@ def _whose(file: str) -> tuple[Owner, str]:
 
 
 def _is_typed(file: str) -> bool:
-    """Tell whether this is the name that IPython or Python gives to lines that were typed in."""
-    return file.startswith(("<ipython-input-", "<stdin>", "<python-input-"))
+    """Tell whether this is the name that IPython or Python gives to lines that were typed in.
+
+    Those below %%time are numbered from there on; an expression behind %time goes by its cell's line.
+    """
+    return file.startswith(("<ipython-input-", "<stdin>", "<python-input-", "<timed exec>"))
 
 
 def _line(frame: FrameType) -> Line:

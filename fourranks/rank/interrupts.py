@@ -61,6 +61,15 @@ class Interrupts:
         """Whether an interrupt waits, or waited, for the end of an import or of one call of C code."""
         return self._postponed or (self._signalled and self._is_handled_here)
 
+    @property
+    def handled(self) -> bool:
+        """Whether the main thread is in an `except` or a `finally` that a KeyboardInterrupt has led to."""
+        active: Any = sys._current_exceptions().get(self._main)
+        error = active[1] if isinstance(active, tuple) else active  # a tuple before Python 3.12
+        while error is not None and not isinstance(error, KeyboardInterrupt):
+            error = error.__context__
+        return error is not None
+
     def request(self) -> None:
         """Interrupt the main thread, but not within an import: one that is cut short spoils the process."""
         if not self._awaits_import:

@@ -6,7 +6,6 @@ computes or waits can still report, be interrupted and be freed.
 
 from __future__ import annotations
 
-import builtins
 import contextlib
 import os
 import queue
@@ -22,7 +21,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from IPython.core.error import StdinNotImplementedError
 
 from ..hardware import share_processors, threads_per_rank
 from ..progress_bar import collect
@@ -53,7 +51,7 @@ from ..protocol.messages import (
 )
 from ..protocol.parcel import Parcel, pack
 from ..protocol.places import cells_among, place
-from . import cuda, environment, files, patches, program
+from . import cuda, environment, files, patches, program, prompts
 from .default_group import DefaultGroup
 from .frames import caller
 from .interrupts import Interrupts
@@ -61,11 +59,10 @@ from .notices import UNFINISHED_BATCH, of_broken_groups, of_dropped_handles, of_
 from .profiling import Profiler
 from .recorder import Recorder
 from .script import Script
-from .shell import NO_DEBUGGER, shell
+from .shell import shell
 from .threads import Helper, main_thread
 from .variable import Variable
 
-_INPUT = builtins.input
 SLEEPING = 0.01  # seconds of processor time between two reports; answering one takes a tenth of that
 
 
@@ -178,6 +175,7 @@ class Rank:
             bars=self._bars.snapshot(),
             telling=self._shell.telling,
             postponed=self._interrupts.postponed,
+            handling=self._interrupts.handled,
             number=number,
         )
 
@@ -330,7 +328,7 @@ class Rank:
         patches.connect_at_once(None)
         self._script.serve_program(request.backend)
         self._shell.withdraw()
-        builtins.input, sys.breakpointhook = _INPUT, sys.__breakpointhook__
+        prompts.allow()
         program.prepare(self._settings)
         try:
             with self._interrupts.user_code():
@@ -359,19 +357,6 @@ def _packed(value: Any) -> Parcel:
         ) from None
 
 
-def _no_input(prompt: str = "") -> str:
-    __tracebackhide__ = True  # a refusal points at the line that has called this
-    raise StdinNotImplementedError(
-        "input() does not work on a rank. Ask in a cell without %%ranks, answer = input(), and hand the "
-        "answer over: %ranks push answer"
-    )
-
-
-def _no_debugger(*_: Any, **__: Any) -> None:
-    __tracebackhide__ = True
-    raise StdinNotImplementedError(f"breakpoint() {NO_DEBUGGER}")
-
-
 def become_rank(
     settings: Settings,
     channel: Channel,
@@ -397,6 +382,5 @@ def become_rank(
     if numpy_random := sys.modules.get("numpy.random"):  # else it is imported, and seeded, at its first use
         numpy_random.seed()
     random.seed()
-    builtins.input = _no_input  # type: ignore[assignment]  # it names its parameter, which is positional
-    sys.breakpointhook = _no_debugger
+    prompts.refuse()
     Rank(settings, channel, board, group_kind(settings, listener)).serve()

@@ -22,7 +22,7 @@ class Connection(NamedTuple):
     peer_port: int
 
 
-class Reserve:
+class SpareDescriptor:
     """A descriptor that is kept back, for a look at connections where the reader's code has used up all."""
 
     def __init__(self) -> None:

@@ -21,7 +21,6 @@ from IPython.core import page
 from IPython.core.completer import ProvisionalCompleterWarning, rectify_completions
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
-from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Any as AnyTrait
 from traitlets import Type
@@ -29,6 +28,7 @@ from traitlets.config import Config
 
 from ..protocol.messages import TEXT_LIMIT, Clear, Display, FromRank, Stream
 from ..protocol.remote_error import ErrorWithData, RemoteError
+from .prompts import refuse_magic
 from .telling import above_ipython, hide_refusal, in_pythons_words, message_of, sendable, told, where_left
 
 _LEAVING = ("exit", "quit")  # a script's end its cell; IPython's end a terminal
@@ -38,11 +38,6 @@ _NOTEBOOKS = (
     "%ranks and %%ranks belong to the notebook, and this code runs on a rank: %%ranks must be "
     "a cell's first line, and %ranks needs a cell of its own."
 )
-NO_DEBUGGER = (
-    "does not work on a rank, where nobody can type. Print what you want to know, or bring it to the "
-    "notebook by `%%ranks --out`."
-)
-
 Emit = Callable[[FromRank], None]
 Shield = Callable[[], AbstractContextManager[None]]  # no KeyboardInterrupt is raised inside it
 
@@ -160,7 +155,7 @@ class RankShell(InteractiveShell):
         for name in _LEAVING:
             del self.builtin_trap.auto_builtins[name]
         for magic in (("line", "debug"), ("cell", "debug"), ("line", "pdb")):
-            self.magics_manager.register_function(_refuse_debugger, *magic)
+            self.magics_manager.register_function(refuse_magic, *magic)
         self.set_hook("show_in_pager", page.as_hook(page.display_page), 90)  # `x?` only shows
         warnings.simplefilter("ignore", ProvisionalCompleterWarning)
 
@@ -313,10 +308,6 @@ class RankShell(InteractiveShell):
     def show_usage_error(self, exc: BaseException) -> None:
         text = _NOTEBOOKS if _NO_RANKS.search(str(exc)) else exc
         self._error = told(type(exc), exc, [f"UsageError: {text}"])
-
-
-def _refuse_debugger(*_: str) -> None:
-    raise UsageError(f"A debugger {NO_DEBUGGER}")
 
 
 def _is_open(stream: Any) -> bool:

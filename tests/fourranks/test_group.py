@@ -508,6 +508,18 @@ def test_ranks_that_were_printing_are_told_by_the_line_that_prints(shared_group)
     assert "Ranks 0-3: Cell In[7], line 2: print('x' * 10_000)" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("cell", "place"),
+    [
+        ("x = 1\n%time dist.barrier() if rank else 0", r"Cell In\[7\], line 2: get_ipython.*'time'"),
+        ("%%time\nx = 1\nif rank:\n    dist.barrier()", "<timed exec>, line 3"),
+    ],
+)
+def test_a_call_under_a_magic_is_told_by_its_line(shared_group, cell, place):
+    with pytest.raises(DeadlockError, match=f"barrier \\({place}"):
+        shared_group.execute(cell, execution_count=7)
+
+
 def test_a_cell_can_be_stopped_after_one_that_has_installed_a_signal_handler(shared_group):
     shared_group.execute("import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\nkept = rank")
     with pytest.raises(CellTimeout):

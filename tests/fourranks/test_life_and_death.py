@@ -274,6 +274,39 @@ def test_code_that_takes_no_notice_of_interrupts_ends_with_its_variables(group, 
     assert group.pull("kept") == [0, 1, 2, 3]
 
 
+SAVES = """
+import time
+try:
+    print("started")
+    time.sleep(600)
+finally:
+    saved = "in part"
+    print("saving")
+    time.sleep({seconds})
+    saved = "all"
+"""
+
+
+def test_a_stop_interrupts_a_finally_no_second_time(group):
+    with pytest.raises(CellTimeout):
+        group.execute(SAVES.format(seconds=3), timeout=0.5)
+    assert group.pull("saved") == ["all"] * 4
+
+
+def test_a_second_stop_does(group, monkeypatch):
+    monkeypatch.setattr(cell, "HANDLING_PATIENCE", 3600)
+    stops = ["saving", "started"]  # by what is shown when the reader presses the button
+
+    def press(transcript):
+        if stops and stops[-1] in str(transcript):
+            stops.pop()
+            group.interrupt()
+
+    with pytest.raises(CellInterrupted):
+        group.execute(SAVES.format(seconds=600), on_output=press)
+    assert group.pull("saved") == ["in part"] * 4
+
+
 def test_a_rank_stuck_in_c_code_that_cannot_be_interrupted_costs_a_restart_and_says_so(group, monkeypatch):
     monkeypatch.setattr(cell, "LEAVING_PATIENCE", 1)
     with pytest.raises(CellTimeout, match="variables are lost"):
@@ -329,12 +362,12 @@ def test_a_rank_that_has_used_up_all_descriptors_still_finds_the_connections_to_
     def found():
         from fourranks.rank import rescue
 
-        reserve, files = rescue.Reserve(), []
+        spare, files = rescue.SpareDescriptor(), []
         try:
             while True:
                 files.append(open(os.devnull))  # noqa: SIM115
         except OSError:
-            with reserve.given_up():
+            with spare.given_up():
                 return len(rescue.tcp_connections())
         finally:
             for file in files:

@@ -1,0 +1,44 @@
+"""Refuses what asks somebody at a terminal, because nobody is there on a rank: `input` and debuggers."""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from typing import Any
+
+from IPython.core.error import StdinNotImplementedError, UsageError
+
+_INPUT = builtins.input
+_NO_DEBUGGER = (
+    "does not work on a rank, where nobody can type. Print what you want to know, or bring it to the "
+    "notebook by `%%ranks --out`."
+)
+
+
+def refuse() -> None:
+    """Have this process refuse them."""
+    builtins.input = _no_input  # type: ignore[assignment]  # it names its parameter, which is positional
+    sys.breakpointhook = _no_debugger
+
+
+def allow() -> None:
+    """Have a program find them as Python has them."""
+    builtins.input, sys.breakpointhook = _INPUT, sys.__breakpointhook__
+
+
+def refuse_magic(*_: str) -> None:
+    """Stand in for %debug and %pdb."""
+    raise UsageError(f"A debugger {_NO_DEBUGGER}")
+
+
+def _no_input(prompt: str = "") -> str:
+    __tracebackhide__ = True  # a refusal points at the line that has called this
+    raise StdinNotImplementedError(
+        "input() does not work on a rank. Ask in a cell without %%ranks, answer = input(), and hand the "
+        "answer over: %ranks push answer"
+    )
+
+
+def _no_debugger(*_: Any, **__: Any) -> None:
+    __tracebackhide__ = True
+    raise StdinNotImplementedError(f"breakpoint() {_NO_DEBUGGER}")
