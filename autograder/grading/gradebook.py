@@ -11,7 +11,7 @@ import datetime
 import glob
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from nbgrader.api import Gradebook
@@ -91,6 +91,34 @@ class Class:
         with self.open() as gradebook:
             submissions = gradebook.assignment_submissions(self.assignment)
             return {submission.student_id: submission.timestamp for submission in submissions}
+
+    def require_questions(self, questions: Collection[str]) -> None:
+        """Require that the gradebook knows all questions, which nbgrader takes for granted.
+
+        Args:
+            questions: names of test cells and of answers.
+
+        Raises:
+            ClassError: when some were added since the assignment was entered.
+        """
+        with self.open() as gradebook:
+            assignment = gradebook.find_assignment(self.assignment)
+            known = {
+                cell.name
+                for book in assignment.notebooks
+                for cell in (*book.grade_cells, *book.solution_cells, *book.task_cells)
+            }
+            has_grades = bool(assignment.submissions)
+        if unknown := sorted(set(questions) - known):
+            remove = f"`nbgrader db assignment remove {self.assignment} --force`, then " if has_grades else ""
+            lost = (
+                " That removes all grades. The next `autograder grade` enters them again, but no points and "
+                "comments of yours: write these down first, or take the questions out again."
+            )
+            raise ClassError(
+                f"The gradebook does not know questions of {self.assignment}: {', '.join(unknown)}. "
+                f"Run {remove}`nbgrader generate_assignment {self.assignment} --force`.{lost if has_grades else ''}"
+            )
 
     def enter(self, student: str, digests: dict[str, str], known: dict[str, datetime.datetime | None]) -> str:
         """Have nbgrader grade a submission, unless it has; return "", or why it could not.

@@ -45,6 +45,7 @@ def empty(tmp_path_factory):
     with Gradebook(f"sqlite:///{folder}/gradebook.db", "fourranks") as book:
         book.add_assignment("ps1")
         book.add_notebook("exercise", "ps1")
+        book.add_grade_cell("scattered", "exercise", "ps1", max_score=1, cell_type="code")
     return folder
 
 
@@ -95,6 +96,41 @@ def test_an_unknown_student_is_answered_with_those_who_handed_in(refused, course
 def test_an_unknown_check_is_answered_with_those_that_exist(refused, course):
     hand_in(course, "ps1", {"ada": {}})
     assert "no check gather. It has scatter, scattered." in refused("grade ps1 --only gather")
+
+
+def test_a_question_that_was_added_says_how_to_tell_the_gradebook(refused, course):
+    hand_in(course, "ps1", {"ada": {}})
+    with Gradebook(f"sqlite:///{course}/gradebook.db", "fourranks") as book:
+        book.remove_notebook("exercise", "ps1")
+        book.add_notebook("exercise", "ps1")
+    said = refused("grade ps1")
+    assert (
+        "does not know questions of ps1: scattered. Run `nbgrader generate_assignment ps1 --force`." in said
+    )
+    with Gradebook(f"sqlite:///{course}/gradebook.db", "fourranks") as book:
+        book.add_student("ada")
+        book.add_submission("ps1", "ada")
+    said = refused("grade ps1")
+    assert "`nbgrader db assignment remove ps1 --force`, then" in said and "comments of yours: write" in said
+
+
+@pytest.mark.parametrize("command", ["grade", "report"])
+def test_a_gradebook_that_is_none_is_named(refused, course, command):
+    (course / "gradebook.db").write_text("junk " * 1_000)
+    assert "gradebook.db cannot be used (file is not a database)" in refused(f"{command} ps1")
+
+
+@pytest.mark.parametrize("command", ["grade", "report"])
+def test_a_typing_error_in_the_settings_is_named_with_its_line(refused, course, command):
+    (course / gradebook.SETTINGS).write_text("c = get_config()\nc.Foo = (\n")
+    assert "nbgrader_config.py cannot be read: SyntaxError" in (said := refused(f"{command} ps1"))
+    assert "line 2" in said
+
+
+def test_a_course_that_cannot_be_written_to_is_named(refused, course):
+    hand_in(course, "ps1", {"ada": {}})
+    (course / "refereed").write_text("a file where a folder has to be")
+    assert f"cannot be read or written: [Errno 17] File exists: '{course}/refereed'" in refused("grade ps1")
 
 
 def test_without_bubblewrap_it_says_what_to_install_where_that_tier_is_asked_for(
