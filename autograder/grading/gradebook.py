@@ -48,6 +48,8 @@ class Class:
         self.assignment = assignment
         if not (course / SETTINGS).is_file():
             raise ClassError(f"{course} has no {SETTINGS}: run this in the course's top folder.")
+        if glob.escape(str(course)) != str(course):
+            raise ClassError(f"nbgrader takes [, * and ? for patterns: rename a folder in {course}.")
         self.config = _settings(course)
         self.config.CourseDirectory.root = str(course)
         self.config.merge(config or Config())
@@ -111,13 +113,13 @@ class Class:
             has_grades = bool(assignment.submissions)
         if unknown := sorted(set(questions) - known):
             remove = f"`nbgrader db assignment remove {self.assignment} --force`, then " if has_grades else ""
-            lost = (
+            lost = has_grades * (
                 " That removes all grades. The next `autograder grade` enters them again, but no points and "
                 "comments of yours: write these down first, or take the questions out again."
             )
             raise ClassError(
                 f"The gradebook does not know questions of {self.assignment}: {', '.join(unknown)}. "
-                f"Run {remove}`nbgrader generate_assignment {self.assignment} --force`.{lost if has_grades else ''}"
+                f"Run {remove}`nbgrader generate_assignment {self.assignment} --force`.{lost}"
             )
 
     def enter(self, student: str, digests: dict[str, str], known: dict[str, datetime.datetime | None]) -> str:

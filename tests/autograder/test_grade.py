@@ -13,6 +13,8 @@ from nbgrader.api import Gradebook
 
 from autograder.cli import main
 from autograder.grading import gradebook, progress_line
+from autograder.grading.grade_submission import Submission, grade_submission
+from autograder.grading.records import Terms
 from fourranks import landlock
 from tests.classroom import COURSE, as_bytes, hand_in
 
@@ -82,6 +84,18 @@ def test_an_assignment_that_the_gradebook_does_not_know_says_how_to_tell_it(refu
 def test_another_folder_is_no_course(refused, course, monkeypatch):
     monkeypatch.chdir(course / "source")
     assert "course's top folder" in refused("grade ps1")
+
+
+def test_a_course_whose_path_nbgrader_takes_for_a_pattern_says_so(refused, course, monkeypatch):
+    monkeypatch.chdir(course.rename(course.with_name("course [2026]")))
+    assert "nbgrader takes [, * and ? for patterns: rename a folder in" in refused("grade ps1")
+
+
+def test_a_student_whom_nbgrader_takes_for_a_pattern_is_named_and_not_run(course):
+    hand_in(course, "ps1", {"ada [2]": {"exercise.ipynb": b"{}"}})
+    folder = course / "submitted" / "ada [2]"
+    one = Submission(course, folder / "ps1", "ps1", "ada [2]", ("exercise",), Terms())
+    assert grade_submission(one).problem == f"nbgrader takes [, * and ? for patterns: rename {folder}"
 
 
 def test_it_says_when_nobody_has_handed_in_anything(refused):
