@@ -26,6 +26,7 @@ from autograder.kit.text import line
 SETTINGS = "nbgrader_config.py"
 TIMESTAMP = "timestamp.txt"  # which nbgrader's exchange has a student's own process write
 LONGEST_TIMESTAMP = 100  # bytes
+_TO_CORRECT = "write it as 2026-12-01 23:59:00 UTC, in UTF-8 without a byte-order mark, or remove it"
 
 
 class ClassError(Exception):
@@ -130,11 +131,11 @@ class Class:
             known: what `timestamps` returned.
         """
         if _is_long(self.submitted(student) / TIMESTAMP):
-            return f"{TIMESTAMP} is too long for a time: correct it or remove it"
+            return f"{TIMESTAMP} is too long for a time: {_TO_CORRECT}"
         try:
             handed_in = self._folders.get_existing_timestamp(str(self.submitted(student)))
         except Exception:  # nbgrader raises what its parser does, or stumbles over its own message
-            return f"{TIMESTAMP} contains no time: correct it or remove it"
+            return f"{TIMESTAMP} contains no time: {_TO_CORRECT}"
         if student in known and handed_in in (None, known[student]) and self._has(student, digests):
             return ""
         folders = CourseDirectory(
@@ -177,8 +178,10 @@ class Class:
                 f"The gradebook does not know of {self.assignment} yet. "
                 f"Run `nbgrader generate_assignment {self.assignment}`, which adds its questions."
             )
-        existing = sorted(known) or sorted(path.name for path in sources.glob("*/"))
-        names = ", ".join(existing) or "none"
+        names = (
+            ", ".join(sorted({*known, *(path.parent.name for path in sources.glob("*/exercise.*"))}))
+            or "none"
+        )
         raise ClassError(f"There is no assignment {self.assignment}. The course has {names}.")
 
     def _folder(self, step: str, student: str) -> Path:

@@ -189,7 +189,7 @@ def test_a_course_is_graded_once_at_a_time(refused, course, program):
 def test_a_time_of_any_length_is_not_read(course):
     hand_in(course, "ps1", {"ada": {"timestamp.txt": b"9" * 1_000}})
     said = gradebook.Class(course, "ps1").enter("ada", {}, {})
-    assert said == "timestamp.txt is too long for a time: correct it or remove it"
+    assert said.startswith("timestamp.txt is too long for a time: write it as 2026-12-01 23:59:00 UTC")
 
 
 def test_there_is_no_report_before_there_are_grades(refused):
@@ -208,6 +208,19 @@ def test_without_ray_it_says_what_to_install(refused, course, monkeypatch):
 
 def test_gpus_are_asked_of_a_cluster_only(refused):
     assert "add --on ray" in refused("grade ps1 --gpus-per-submission 4")
+
+
+@pytest.mark.parametrize("names", ["", ","])
+def test_no_students_are_too_few(capsys, names):
+    with pytest.raises(SystemExit):
+        main(["grade", "ps1", "--students", names])
+    assert "name at least one student" in capsys.readouterr().err
+
+
+def test_without_a_home_it_says_what_to_set(refused, monkeypatch):
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.getuid", lambda: 54321)  # who has no entry in the list of users
+    assert "set the environment variable HOME" in refused("grade ps1")
 
 
 def test_no_jobs_are_too_few(capsys):
