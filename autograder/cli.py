@@ -1,6 +1,7 @@
 """The command `autograder`: reads its arguments and calls the module that does the work."""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 
@@ -95,6 +96,9 @@ def main(arguments: list[str] | None = None) -> int:
     report.set_defaults(run=_report)
 
     options = parser.parse_args(arguments)
+    if os.path.expanduser("~") == "~":  # which Jupyter needs when it is imported
+        print("autograder needs a home folder: set the environment variable HOME to one.", file=sys.stderr)
+        return 2
     try:
         status: int = options.run(options)
         return status
@@ -219,4 +223,7 @@ def _count(text: str) -> int:
 
 
 def _names(text: str) -> list[str]:
-    return [name.strip() for name in text.split(",") if name.strip()]
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise argparse.ArgumentTypeError("name at least one student, or leave --students out for everybody")
+    return names

@@ -75,7 +75,7 @@ def grade(
     own = Class(course, assignment, settings)
     terms = Terms.configured(own.config)
     everybody = _chosen(own, students)
-    _require_check(own, only)
+    _require_questions(own, only)
     if machines.on_ray:  # whose nodes are asked for their sandboxes
         from autograder.grading.on_ray import join  # few have Ray
 
@@ -220,12 +220,14 @@ def _chosen(own: Class, students: Sequence[str]) -> list[str]:
     return sorted(set(students)) or everybody
 
 
-def _require_check(own: Class, only: str) -> None:
-    """Require that a test cell has this name, or uses a check that has it."""
+def _require_questions(own: Class, only: str) -> None:
+    """Require that the gradebook knows all questions, and that a test cell is called `only`, or its check."""
     try:
         notebooks = [submission.release(own.course, own.assignment, name) for name in own.notebooks]
     except SubmissionError as error:
         raise ClassError(str(error)) from None
+    fields = [cell.metadata.get("nbgrader", {}) for notebook in notebooks for cell in notebook.cells]
+    own.require_questions([each.grade_id for each in fields if each.get("grade") or each.get("solution")])
     cells = [cell for notebook in notebooks for cell in records.cells_of(notebook) if cell.is_test]
     if only and not any(Terms(only=only).about(cell) for cell in cells):
         names = sorted({cell.name for cell in cells}.union(*(checks(cell.source) for cell in cells)))

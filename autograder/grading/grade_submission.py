@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import glob
 import itertools
 import os
 import secrets
@@ -114,6 +115,7 @@ def prepared(one: Submission) -> Work:
     Raises:
         SubmissionError: when it cannot be graded.
     """
+    _require_name(one)
     _require_notebook(one)
     notebooks = {
         name: submission.repaired(
@@ -144,6 +146,11 @@ def entered(one: Submission, work: Work, new: Mapping[str, NotebookRecord]) -> R
         refereed.digests[name] = records.digest(notebook)
         refereed.repairs += notebook.metadata.fourranks.repairs
     return refereed
+
+
+def _require_name(one: Submission) -> None:
+    if glob.escape(one.student) != one.student:
+        raise SubmissionError(f"nbgrader takes [, * and ? for patterns: rename {one.folder.parent}")
 
 
 def _require_notebook(one: Submission) -> None:

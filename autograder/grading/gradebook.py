@@ -11,7 +11,7 @@ import datetime
 import glob
 import json
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from nbgrader.api import Gradebook
@@ -26,6 +26,7 @@ from autograder.kit.text import line
 SETTINGS = "nbgrader_config.py"
 TIMESTAMP = "timestamp.txt"  # which nbgrader's exchange has a student's own process write
 LONGEST_TIMESTAMP = 100  # bytes
+_TO_CORRECT = "write it as 2026-12-01 23:59:00 UTC, in UTF-8 without a byte-order mark, or remove it"
 
 
 class ClassError(Exception):
@@ -48,6 +49,8 @@ class Class:
         self.assignment = assignment
         if not (course / SETTINGS).is_file():
             raise ClassError(f"{course} has no {SETTINGS}: run this in the course's top folder.")
+        if glob.escape(str(course)) != str(course):
+            raise ClassError(f"nbgrader takes [, * and ? for patterns: rename a folder in {course}.")
         self.config = _settings(course)
         self.config.CourseDirectory.root = str(course)
         self.config.merge(config or Config())
@@ -92,6 +95,34 @@ class Class:
             submissions = gradebook.assignment_submissions(self.assignment)
             return {submission.student_id: submission.timestamp for submission in submissions}
 
+    def require_questions(self, questions: Collection[str]) -> None:
+        """Require that the gradebook knows all questions, which nbgrader takes for granted.
+
+        Args:
+            questions: names of test cells and of answers.
+
+        Raises:
+            ClassError: when some were added since the assignment was entered.
+        """
+        with self.open() as gradebook:
+            assignment = gradebook.find_assignment(self.assignment)
+            known = {
+                cell.name
+                for book in assignment.notebooks
+                for cell in (*book.grade_cells, *book.solution_cells, *book.task_cells)
+            }
+            has_grades = bool(assignment.submissions)
+        if unknown := sorted(set(questions) - known):
+            remove = f"`nbgrader db assignment remove {self.assignment} --force`, then " if has_grades else ""
+            lost = has_grades * (
+                " That removes all grades. The next `autograder grade` enters them again, but no points and "
+                "comments of yours: write these down first, or take the questions out again."
+            )
+            raise ClassError(
+                f"The gradebook does not know questions of {self.assignment}: {', '.join(unknown)}. "
+                f"Run {remove}`nbgrader generate_assignment {self.assignment} --force`.{lost}"
+            )
+
     def enter(self, student: str, digests: dict[str, str], known: dict[str, datetime.datetime | None]) -> str:
         """Have nbgrader grade a submission, unless it has; return "", or why it could not.
 
@@ -100,11 +131,11 @@ class Class:
             known: what `timestamps` returned.
         """
         if _is_long(self.submitted(student) / TIMESTAMP):
-            return f"{TIMESTAMP} is too long for a time: correct it or remove it"
+            return f"{TIMESTAMP} is too long for a time: {_TO_CORRECT}"
         try:
             handed_in = self._folders.get_existing_timestamp(str(self.submitted(student)))
         except Exception:  # nbgrader raises what its parser does, or stumbles over its own message
-            return f"{TIMESTAMP} contains no time: correct it or remove it"
+            return f"{TIMESTAMP} contains no time: {_TO_CORRECT}"
         if student in known and handed_in in (None, known[student]) and self._has(student, digests):
             return ""
         folders = CourseDirectory(
@@ -147,8 +178,10 @@ class Class:
                 f"The gradebook does not know of {self.assignment} yet. "
                 f"Run `nbgrader generate_assignment {self.assignment}`, which adds its questions."
             )
-        existing = sorted(known) or sorted(path.name for path in sources.glob("*/"))
-        names = ", ".join(existing) or "none"
+        names = (
+            ", ".join(sorted({*known, *(path.parent.name for path in sources.glob("*/exercise.*"))}))
+            or "none"
+        )
         raise ClassError(f"There is no assignment {self.assignment}. The course has {names}.")
 
     def _folder(self, step: str, student: str) -> Path:

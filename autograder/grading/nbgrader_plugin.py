@@ -1,11 +1,13 @@
 """Steps of our own among those that nbgrader takes with a submission; nbgrader_config.py names them."""
 
+import warnings
 from pathlib import Path
 from typing import IO, Any
 
 from nbconvert.exporters import NotebookExporter
 from nbconvert.exporters.exporter import ResourcesDict
 from nbformat import NotebookNode
+from nbformat.warnings import DuplicateCellId
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import ClearHiddenTests, NbGraderPreprocessor
 from nbgrader.utils import is_locked
@@ -39,7 +41,9 @@ class CarefulExporter(NotebookExporter):
             return super().from_file(file_stream, resources, **options)
         kept = intake.kept_for(_record(self, resources))
         notebook = intake.read(HandedIn(Path(file_stream.name), kept))
-        return self.from_notebook_node(notebook, resources, **options)
+        with warnings.catch_warnings():  # Colab writes no ids, and those of copies are the same
+            warnings.simplefilter("ignore", DuplicateCellId)
+            return self.from_notebook_node(notebook, resources, **options)
 
 
 class Restore(NbGraderPreprocessor):

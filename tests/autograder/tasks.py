@@ -1,5 +1,6 @@
 """What the processes of `test_pool` do. They import this module, and so it imports little."""
 
+import atexit
 import os
 import signal
 import subprocess
@@ -19,6 +20,8 @@ def work(task):
             os._exit(3)
         case "raise":
             raise ValueError("no")
+        case "remove at the end":
+            atexit.register(Path(file).unlink)
         case "share":
             return sorted(os.sched_getaffinity(0))
         case "wait":

@@ -13,6 +13,8 @@ from nbgrader.api import Gradebook
 
 from autograder.cli import main
 from autograder.grading import gradebook, progress_line
+from autograder.grading.grade_submission import Submission, grade_submission
+from autograder.grading.records import Terms
 from fourranks import landlock
 from tests.classroom import COURSE, as_bytes, hand_in
 
@@ -45,6 +47,7 @@ def empty(tmp_path_factory):
     with Gradebook(f"sqlite:///{folder}/gradebook.db", "fourranks") as book:
         book.add_assignment("ps1")
         book.add_notebook("exercise", "ps1")
+        book.add_grade_cell("scattered", "exercise", "ps1", max_score=1, cell_type="code")
     return folder
 
 
@@ -83,6 +86,18 @@ def test_another_folder_is_no_course(refused, course, monkeypatch):
     assert "course's top folder" in refused("grade ps1")
 
 
+def test_a_course_whose_path_nbgrader_takes_for_a_pattern_says_so(refused, course, monkeypatch):
+    monkeypatch.chdir(course.rename(course.with_name("course [2026]")))
+    assert "nbgrader takes [, * and ? for patterns: rename a folder in" in refused("grade ps1")
+
+
+def test_a_student_whom_nbgrader_takes_for_a_pattern_is_named_and_not_run(course):
+    hand_in(course, "ps1", {"ada [2]": {"exercise.ipynb": b"{}"}})
+    folder = course / "submitted" / "ada [2]"
+    one = Submission(course, folder / "ps1", "ps1", "ada [2]", ("exercise",), Terms())
+    assert grade_submission(one).problem == f"nbgrader takes [, * and ? for patterns: rename {folder}"
+
+
 def test_it_says_when_nobody_has_handed_in_anything(refused):
     assert "There is no submission of ps1" in refused("grade ps1")
 
@@ -95,6 +110,41 @@ def test_an_unknown_student_is_answered_with_those_who_handed_in(refused, course
 def test_an_unknown_check_is_answered_with_those_that_exist(refused, course):
     hand_in(course, "ps1", {"ada": {}})
     assert "no check gather. It has scatter, scattered." in refused("grade ps1 --only gather")
+
+
+def test_a_question_that_was_added_says_how_to_tell_the_gradebook(refused, course):
+    hand_in(course, "ps1", {"ada": {}})
+    with Gradebook(f"sqlite:///{course}/gradebook.db", "fourranks") as book:
+        book.remove_notebook("exercise", "ps1")
+        book.add_notebook("exercise", "ps1")
+    said = refused("grade ps1")
+    assert (
+        "does not know questions of ps1: scattered. Run `nbgrader generate_assignment ps1 --force`." in said
+    )
+    with Gradebook(f"sqlite:///{course}/gradebook.db", "fourranks") as book:
+        book.add_student("ada")
+        book.add_submission("ps1", "ada")
+    said = refused("grade ps1")
+    assert "`nbgrader db assignment remove ps1 --force`, then" in said and "comments of yours: write" in said
+
+
+@pytest.mark.parametrize("command", ["grade", "report"])
+def test_a_gradebook_that_is_none_is_named(refused, course, command):
+    (course / "gradebook.db").write_text("junk " * 1_000)
+    assert "gradebook.db cannot be used (file is not a database)" in refused(f"{command} ps1")
+
+
+@pytest.mark.parametrize("command", ["grade", "report"])
+def test_a_typing_error_in_the_settings_is_named_with_its_line(refused, course, command):
+    (course / gradebook.SETTINGS).write_text("c = get_config()\nc.Foo = (\n")
+    assert "nbgrader_config.py cannot be read: SyntaxError" in (said := refused(f"{command} ps1"))
+    assert "line 2" in said
+
+
+def test_a_course_that_cannot_be_written_to_is_named(refused, course):
+    hand_in(course, "ps1", {"ada": {}})
+    (course / "refereed").write_text("a file where a folder has to be")
+    assert f"cannot be read or written: [Errno 17] File exists: '{course}/refereed'" in refused("grade ps1")
 
 
 def test_without_bubblewrap_it_says_what_to_install_where_that_tier_is_asked_for(
@@ -139,7 +189,7 @@ def test_a_course_is_graded_once_at_a_time(refused, course, program):
 def test_a_time_of_any_length_is_not_read(course):
     hand_in(course, "ps1", {"ada": {"timestamp.txt": b"9" * 1_000}})
     said = gradebook.Class(course, "ps1").enter("ada", {}, {})
-    assert said == "timestamp.txt is too long for a time: correct it or remove it"
+    assert said.startswith("timestamp.txt is too long for a time: write it as 2026-12-01 23:59:00 UTC")
 
 
 def test_there_is_no_report_before_there_are_grades(refused):
@@ -158,6 +208,19 @@ def test_without_ray_it_says_what_to_install(refused, course, monkeypatch):
 
 def test_gpus_are_asked_of_a_cluster_only(refused):
     assert "add --on ray" in refused("grade ps1 --gpus-per-submission 4")
+
+
+@pytest.mark.parametrize("names", ["", ","])
+def test_no_students_are_too_few(capsys, names):
+    with pytest.raises(SystemExit):
+        main(["grade", "ps1", "--students", names])
+    assert "name at least one student" in capsys.readouterr().err
+
+
+def test_without_a_home_it_says_what_to_set(refused, monkeypatch):
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.getuid", lambda: 54321)  # who has no entry in the list of users
+    assert "set the environment variable HOME" in refused("grade ps1")
 
 
 def test_no_jobs_are_too_few(capsys):

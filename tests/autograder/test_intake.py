@@ -144,6 +144,19 @@ def test_what_was_refused_stays_refused_until_it_is_forgotten(handed_in):
     assert len(intake.read(one).cells) == 1
 
 
+def test_where_nothing_can_be_kept_it_is_no_fault_of_the_notebook_s_and_is_tried_again(handed_in):
+    one = handed_in(NOTEBOOK)
+    folder = one.kept.parent
+    folder.parent.mkdir()
+    folder.write_text("a file where a folder has to be")
+    (reason,) = intake.read_all([one], [tuple(usable_cores())]).values()
+    assert "FileExistsError" in reason and not intake.refuse(one, reason)
+    with pytest.raises(SubmissionError, match="FileExistsError"):
+        intake.read(one)
+    folder.unlink()
+    assert len(intake.read(one).cells) == 1
+
+
 def test_a_file_that_is_not_whole_is_read_again(handed_in):
     one = handed_in(NOTEBOOK)
     intake.read(one)

@@ -38,6 +38,11 @@ def test_a_process_that_dies_costs_a_second_try_and_then_its_own_task(results, t
     assert [len((tmp_path / name).read_text()) for name in "0123"] == [1, 2, 2, 1]
 
 
+def test_who_has_nothing_to_do_any_more_removes_what_they_have_made(results, tmp_path):
+    results("remove at the end", "remove at the end", jobs=2)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_process_without_an_end_is_ended_and_costs_its_own_task(tmp_path):
     todo = [(what, str(tmp_path / what)) for what in ("one", "wait", "two")]
     with Pool(work, shares(1, usable_cores()), limit=5.0) as pool:
