@@ -1,17 +1,14 @@
-"""What a machine must have to grade: a sandbox with ranks in it that communicate; for NCCL, GPUs, too."""
+"""What a machine must have to grade: a sandbox, room, and ways between ranks; for NCCL, GPUs, too."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from autograder.grading.pool import Failed, Pool, usable_cores
 from autograder.grading.records import Terms
 from autograder.sandbox import tiers
-from autograder.sandbox.launch import Ahead
 from autograder.sandbox.sandbox import SandboxMissing
 from autograder.sandbox.tiers import Tier
 
@@ -19,12 +16,10 @@ _NO_GPUS_THERE = (
     "Grading on NCCL needs the sandbox with namespaces: no other one can use GPUs. Leave out --backend "
     "nccl, or see docs/instructors.md for how to allow bubblewrap."
 )
-WORLD_SIZES = {"gloo": 8, "nccl": 2}  # with which it is tried: few cases have more ranks, or fewer GPUs
 NEEDED_MEMORY = 1_500_000_000  # bytes, for a submission at a time: docs/instructors.md has what was measured
+NEEDED_PROCESSES = 100  # with threads: 80 are enough for the exercises
 CGROUPS = Path("/sys/fs/cgroup")
 PROCESS_CGROUPS = Path("/proc/self/cgroup")
-TIME = 300.0  # seconds for it, which takes three
-NAMES = {"gloo": "Gloo", "nccl": "NCCL"}
 PROBE = """
 import torch.distributed as dist
 
@@ -35,17 +30,26 @@ def add(tensor):
 
 
 def lack(terms: Terms) -> str:
-    """Say what this machine lacks to grade on these terms, and what to do; "" if nothing."""
+    """Say what this machine lacks to grade on these terms, and what to do; "" if nothing.
+
+    What ranks lack would otherwise cost every student all points.
+    """
     try:
         tier = Tier.NONE if terms.tier is Tier.NONE else tiers.choose(terms.tier)
     except SandboxMissing as error:
         return str(error)
-    return too_little_memory() or (terms.nccl and _lack_for_nccl(tier)) or trouble(tier)
+    return (
+        too_little_memory()
+        or _too_few_processes()
+        or _no_loopback(tier)
+        or (_lack_for_nccl(tier) if terms.nccl else "")
+    )
 
 
 def too_little_memory() -> str:
     """Say that there is less memory than grading takes; "" if there is enough."""
-    most = min((_number(path) for path in _memory_limits()), default=math.inf)
+    limits = ("memory.max", "memory.limit_in_bytes")  # of the two versions of cgroups
+    most = min((_number(folder / name) for folder in _cgroups("memory") for name in limits), default=math.inf)
     if most >= NEEDED_MEMORY:
         return ""
     return (
@@ -53,24 +57,44 @@ def too_little_memory() -> str:
     )
 
 
-def _memory_limits() -> Iterator[Path]:
-    """Yield the files that limit the memory of this process: of its cgroup, and of all that this lies in."""
+def _too_few_processes() -> str:
+    room = min(map(_room_for_processes, _cgroups("pids")), default=math.inf)
+    if room >= NEEDED_PROCESSES:
+        return ""
+    return (
+        f"Grading takes {NEEDED_PROCESSES} processes and threads, and this container or job has room for "
+        f"{room:g}: raise its limit, as by `docker run --pids-limit=-1`."
+    )
+
+
+def _room_for_processes(cgroup: Path) -> float:
+    most = _number(cgroup / "pids.max")
+    return most if most == math.inf else most - _number(cgroup / "pids.current")
+
+
+def _no_loopback(tier: Tier) -> str:
+    """Say that ranks cannot reach each other; a sandbox with namespaces has a loopback of its own."""
+    if tier is Tier.NAMESPACES:
+        return ""
+    from fourranks.doctor.system import loopback
+
+    finding = loopback()
+    return f"There is {finding.found}. {finding.advice}" if finding.advice else ""
+
+
+def _cgroups(controller: str) -> Iterator[Path]:
+    """Yield the folders with the limits of this process: of its cgroup, and of all that this lies in."""
     for line in PROCESS_CGROUPS.read_text().splitlines():
         _, controllers, name = line.split(":", 2)
-        version_1 = "memory" in controllers.split(",")
+        version_1 = controller in controllers.split(",")
         if version_1 or not controllers:
-            top = CGROUPS / "memory" if version_1 else CGROUPS
+            top = CGROUPS / controller if version_1 else CGROUPS
             own = top / name.lstrip("/")
-            for folder in (own, *own.parents):
-                yield folder / ("memory.limit_in_bytes" if version_1 else "memory.max")
-                if folder == top:
-                    break
+            yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(top))
 
 
 def _number(path: Path) -> float:
-    with contextlib.suppress(
-        OSError, ValueError
-    ):  # in a container, the folder of its own name may be missing
+    with contextlib.suppress(OSError, ValueError):  # a container does not see the folder of its own name
         return int(path.read_text())
     return math.inf
 
@@ -87,43 +111,22 @@ def _lack_for_nccl(tier: Tier) -> str:
         place(2, "nccl", "auto", zygote.shared().gpus)
     except StartError as error:
         return f"This machine cannot grade on NCCL. {error}"
-    return trouble(tier, "nccl")
+    return trouble_on_nccl(tier)
 
 
-def trouble(tier: Tier, backend: str = "gloo") -> str:
-    """Say why ranks in the sandbox cannot add numbers; "" if they can.
+def trouble_on_nccl(tier: Tier) -> str:
+    """Say why ranks in the sandbox with GPUs cannot add two numbers; "" if they can.
 
-    What they lack there would otherwise cost every student all points. A process of its own tries it: where
-    memory runs out, that ends.
+    What NCCL lacks there would otherwise cost every student all points.
     """
-    with Pool(_failure, [tuple(usable_cores())], TIME) as pool:
-        ((_, failure),) = pool.results([(PROBE, tier, backend)])
-    reason = failure.reason if isinstance(failure, Failed) else failure
-    what = f"{WORLD_SIZES[backend]} ranks cannot add numbers on {NAMES[backend]} here"
-    return reason and f"{what}, so no submission was graded: {reason}"
+    import torch
 
+    from autograder.inside.runs import RunFailed
+    from autograder.sandbox.student_process import StudentProcess
 
-def _failure(tried: tuple[str, Tier, str]) -> str:
-    """Say why ranks cannot run a function `add` on a backend; "" if they can."""
-    program, tier, backend = tried
-    try:
-        with contextlib.closing(Ahead(tier.launch)) as launch:  # it starts while this process imports torch
-            import torch
-
-            from autograder.inside.runs import RunFailed
-            from autograder.sandbox.student_process import StudentProcess
-
-            with StudentProcess([program], launch, launch_on_gpus=tier.launch_on_gpus) as process:
-                try:
-                    process.function("add").run([(torch.ones(1),)] * WORLD_SIZES[backend], backend=backend)
-                except RunFailed as failure:
-                    return _without_output(failure.message)
-    except SandboxMissing as error:
-        return str(error)
+    with StudentProcess([PROBE], tier.launch, launch_on_gpus=tier.launch_on_gpus) as process:
+        try:
+            process.function("add").run([(torch.ones(1),)] * 2, backend="nccl")
+        except RunFailed as failure:
+            return f"NCCL does not work in the sandbox, so no submission was graded: {failure.message}"
     return ""
-
-
-def _without_output(message: str) -> str:
-    """Return a message in one line, and of what ranks printed the first error alone."""
-    own = [text for text in message.splitlines() if not text.startswith("[")]
-    return " ".join([*own, *re.findall(r"^\[[-\d]+\] (\w+Error: .*)", message, re.MULTILINE)[:1]])

@@ -1,6 +1,7 @@
 """Checks are made of generators of cases: what they take, what `help` says of them, and what they judge."""
 
 import inspect
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -12,6 +13,7 @@ from autograder.kit.mistakes import WRONG_TYPE
 from autograder.kit.problem import Problem
 from autograder.kit.student import NotAFunction, NotebookFunction
 from autograder.kit.verdict import CheckFailed
+from tests import processes
 
 each_check = pytest.mark.parametrize("name", all_checks.__all__)
 
@@ -108,3 +110,8 @@ def test_what_a_check_needs_until_the_end_is_there_when_its_last_case_is_judged(
         needing(NotebookFunction(dies))
     needing(doubled)
     assert not is_there
+
+
+def test_python_that_leaves_out_docstrings_has_all_checks():
+    done = processes.run([sys.executable, "-OO", "-c", "from autograder import check; check.average"])
+    assert done.returncode == 0, done.stderr

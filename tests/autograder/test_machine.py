@@ -1,7 +1,9 @@
 """What a machine that cannot grade is told before it costs anybody points."""
 
+import os
 import socket
 import sys
+from collections.abc import Sequence
 
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
@@ -25,7 +27,7 @@ def tier(request):
     return request.param
 
 
-def lack_under(tier: str = "", **limits: int) -> str:
+def lack_under(tier: str = "", before: Sequence[str] = (), **limits: int) -> str:
     """What this machine lacks for a process with these hard limits, called as `resource` has them."""
     code = f"""if True:
         import resource
@@ -36,12 +38,12 @@ def lack_under(tier: str = "", **limits: int) -> str:
             resource.setrlimit(getattr(resource, f"RLIMIT_{{name}}"), (most, most))
         print(machine.lack(Terms.configured(Config(Referee={{'tier': {tier!r}}}))))
     """
-    done = processes.run([sys.executable, "-c", code])
+    done = processes.run([*before, sys.executable, "-c", code])
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
-def test_a_machine_is_fit_whose_ranks_communicate_in_the_sandbox(tier):
+def test_this_machine_is_fit(tier):
     assert machine.lack(Terms(tier)) == ""
 
 
@@ -84,11 +86,23 @@ def test_too_little_memory_is_found_in_each_kind_of_cgroup(tmp_path, monkeypatch
     assert machine.too_little_memory() == ""
 
 
-def test_nobody_is_graded_where_ranks_cannot_communicate(tier, monkeypatch):
-    monkeypatch.setattr(machine, "PROBE", "def add(tensor): raise OSError('no loopback')")
-    trouble = machine.lack(Terms(tier))
-    assert "8 ranks cannot add numbers on Gloo here, so no submission was graded" in trouble
-    assert "no loopback" in trouble
+def test_too_few_processes_are_found_too(tmp_path, monkeypatch):
+    (tmp_path / "own").write_text("0::/job\n")
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "pids.max").write_text("64\n")
+    (tmp_path / "job" / "pids.current").write_text("14\n")
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path)
+    monkeypatch.setattr(machine, "PROCESS_CGROUPS", tmp_path / "own")
+    assert "this container or job has room for 50" in machine.lack(Terms())
+    (tmp_path / "job" / "pids.max").write_text("max\n")
+    assert machine.lack(Terms()) == ""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make network namespaces")
+def test_ranks_that_cannot_reach_each_other_cost_nobody_points():
+    if reason := tiers.missing(Tier.LANDLOCK):
+        pytest.skip(reason)
+    assert "There is no connection to 127.0.0.1" in lack_under("landlock", before=["unshare", "--net"])
 
 
 @pytest.mark.parametrize("answer", ["", "def scatter(): pass"], ids=["no answer", "an answer"])

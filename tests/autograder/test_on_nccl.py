@@ -110,12 +110,12 @@ def test_a_later_cell_that_defines_it_again_does_so_on_both(graded):
 
 
 def test_a_machine_is_fit_whose_ranks_communicate_in_the_sandbox_with_gpus(gpus):
-    assert machine.trouble(Tier.NAMESPACES, "nccl") == ""
+    assert machine.trouble_on_nccl(Tier.NAMESPACES) == ""
 
 
 def test_nobody_is_graded_where_ranks_cannot_communicate_in_that_sandbox(gpus, monkeypatch):
     monkeypatch.setattr(machine, "PROBE", "def add(tensor): raise OSError('libcuda.so.1 is missing')")
-    assert "so no submission was graded" in (trouble := machine.trouble(Tier.NAMESPACES, "nccl"))
+    assert "so no submission was graded" in (trouble := machine.trouble_on_nccl(Tier.NAMESPACES))
     assert "libcuda.so.1 is missing" in trouble
 
 
