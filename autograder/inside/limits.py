@@ -45,9 +45,7 @@ def restrict(limits: Limits = DEFAULT) -> None:
     _limit(resource.RLIMIT_CORE, 0)
     _limit(resource.RLIMIT_NOFILE, limits.open_files)
     _limit(resource.RLIMIT_NPROC, limits.threads)  # root has no such limit
-    _limit(
-        resource.RLIMIT_DATA, limits.memory_bytes
-    )  # what it has asked for; the sum is watched from outside
+    _limit(resource.RLIMIT_DATA, limits.memory_bytes)  # asked for; the sum is watched from outside
     os.nice(5)  # the watch comes first, however many processes there are
     if filesystem.has_namespaces():  # else the first process has done so
         go_first()

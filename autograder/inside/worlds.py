@@ -156,7 +156,7 @@ def _raised(errors: Mapping[int, RemoteError]) -> RunFailed:
     rank, first = min(errors.items())
     match first.data:
         case (str(name), str(file), int(line), str(message), bool(no_such_rank)):
-            code = linecache.getline(file, line).strip()
+            code = linecache.getline(file, line).strip() if file in linecache.cache else ""  # no other file's
             where = f" in line {line}{f' ({code})' if code else ''}" if line else ""
             what = f"rank {rank} raised {name}{where}{': ' if message else ''}{message}"
             return RunFailed(RAISED, what, name, no_such_rank=no_such_rank)

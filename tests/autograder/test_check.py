@@ -113,5 +113,5 @@ def test_what_a_check_needs_until_the_end_is_there_when_its_last_case_is_judged(
 
 
 def test_python_that_leaves_out_docstrings_has_all_checks():
-    done = processes.run([sys.executable, "-OO", "-c", "from autograder import check; check.average"])
+    done = processes.run([sys.executable, "-B", "-OO", "-c", "from autograder import check; check.average"])
     assert done.returncode == 0, done.stderr
