@@ -1,6 +1,7 @@
 """Ranks start whatever surrounds the notebook, or one sentence says what is missing."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -99,5 +100,6 @@ with fourranks.start(1, "gloo") as group:
 
 def test_ranks_that_linux_refuses_to_start_cost_no_other_world_its_ranks():
     done = notebook(REFUSED)
-    assert "Ranks 1-2 could not be started, because there may be no more" in done.stdout, done.stderr
+    refusal = r"Ranks? 1(-2)? could not be started, because there may be no more processes"
+    assert re.search(refusal, done.stdout), done.stderr  # the first is enough to end the start
     assert done.stdout.endswith("\n[7]\n")
