@@ -40,7 +40,8 @@ def test_ranks_can_import_what_is_beside_the_notebook(tmp_path):
 def test_the_folder_may_have_been_deleted(tmp_path):
     folder = tmp_path / "gone"
     folder.mkdir()
-    done = notebook(f"import os; os.rmdir({str(folder)!r})\n{STARTS}", cwd=folder)
+    deletes = f"import os, fourranks; fourranks.start; os.rmdir({str(folder)!r})"
+    done = notebook(f"{deletes}\n{STARTS}", cwd=folder)
     assert done.stdout == "[0, 1]\n", done.stderr
 
 
