@@ -98,7 +98,10 @@ class Conductor:
                     return cell, self._run(cell, workers, timeout, came, is_last)
                 except BaseException:  # of `on_output`, or of a signal handler
                     cell.show_no_more()
-                    self._recover(cell, workers, Stop("interrupt"), came)
+                    if is_last:
+                        self._free(cell, Stop("interrupt"), came)
+                    else:
+                        self._recover(cell, workers, Stop("interrupt"), came)
                     raise
             finally:
                 self.cell = None

@@ -24,7 +24,7 @@ NOTEBOOK = "exercise.ipynb"
 # Moodle: Ada Lovelace_1234567_assignsubmission_file_/exercise.ipynb
 # Canvas: lovelaceada_LATE_12345_6789012_exercise-1.ipynb; the second number is the file's.
 PLATFORMS = r"_(?:LATE_)?(?P<student>[0-9]{1,20})_(?:(?P<moodle>assignsubmission)|[0-9]{1,20})(?=_)"
-# What names a folder, and nothing outside of it; nbgrader takes brackets for a pattern.
+# The name of a folder, which leads nowhere else; nbgrader reads brackets as a pattern.
 _STUDENT = re.compile(r"\w(?:[\w .,@+'()-]{0,98}[\w.@+'()-])?")
 _LONGEST = 200  # bytes of that name, of the 255 that Linux allows
 _MOST_NAMED = 5  # files, in a message

@@ -172,7 +172,7 @@ _chosen = cache(tiers.choose)  # which starts a sandbox, to see whether it can
 @cache
 def _one_after_the_other(tier: Tier) -> AbstractContextManager[Launch]:
     launch = Warm(tier.launch)
-    atexit.register(launch.close)  # a sandbox that nobody took, with its folder
+    atexit.register(launch.close)  # it ends a spare sandbox, and removes its folder
     return contextlib.nullcontext(launch)
 
 

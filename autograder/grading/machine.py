@@ -32,7 +32,7 @@ def add(tensor):
 def lack(terms: Terms) -> str:
     """Say what this machine lacks to grade on these terms, and what to do; "" if nothing.
 
-    What ranks lack would otherwise cost every student all points.
+    Ranks would fail for want of it, and every student would lose all points.
     """
     try:
         tier = Tier.NONE if terms.tier is Tier.NONE else tiers.choose(terms.tier)

@@ -50,7 +50,7 @@ def become_witnessed_rank(
             os._exit(0)
     kind = settings.environment[KIND]
     if kind == IS_UNCOUNTED:
-        board = memory.create(os.fstat(board).st_size)  # one for all would carry data that nobody counts
+        board = memory.create(os.fstat(board).st_size)  # a shared one would carry data that is not counted
     ours, theirs = socket.socketpair()
     with theirs:
         meeting.hand_over(settings, theirs)
