@@ -39,7 +39,7 @@ class Allocations(TorchDispatchMode):
         self.marks: dict[str, float] = {}
         self._older: dict[int, StorageWeakRef] = {}  # seen, but not made in the block
         self._storages: dict[int, StorageWeakRef] = {}
-        self._before = torch.cuda.memory_allocated() if torch.cuda.is_initialized() else 0
+        self._before = _allocated_on_gpu() if torch.cuda.is_initialized() else 0
         self._begun = time.perf_counter()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
@@ -101,6 +101,18 @@ class Allocations(TorchDispatchMode):
             else:
                 allocated += storage.nbytes()
         return allocated
+
+
+def _allocated_on_gpu() -> int:
+    """Return what is allocated when the library for products of matrices has its room.
+
+    It takes and keeps 32 MiB or more for each thread that uses it, here the running one and autograd's.
+    """
+    with torch.inference_mode(False), torch.enable_grad():
+        factor = torch.ones(1, 1, device="cuda", requires_grad=True)
+        (factor @ factor).backward()
+    del factor
+    return torch.cuda.memory_allocated()
 
 
 def _storages(values: Any) -> Iterator[torch.UntypedStorage]:

@@ -56,6 +56,13 @@ def settle(device: torch.device) -> None:
         torch.cuda.set_device(device)
 
 
+def record_event(timed: bool = False) -> torch.cuda.Event:
+    """Record a mark behind all that the current stream has been given so far."""
+    event = torch.cuda.Event(enable_timing=timed)
+    event.record()
+    return event
+
+
 def allocated_bytes(device: torch.device) -> int:
     """Return the GPU memory of this rank's tensors. May wait for a running kernel: not for the listener."""
     return torch.cuda.memory_allocated(device) if device.type == "cuda" else 0

@@ -22,7 +22,7 @@ from torch.distributed import distributed_c10d
 
 from ..protocol.calls import Call
 from ..protocol.places import place
-from . import connection_owner, rescue, waits
+from . import connection_owner, cuda, rescue, waits
 from .describe import call_on, describe, tensors_in
 from .methods import METHODS, Method, read
 from .recorder import Recorder, Wait, from_connection
@@ -165,7 +165,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
 
     def _mark_gpu(self) -> torch.cuda.Event | None:
         """Record a mark behind all that the GPU was given so far, before a call that is only launched."""
-        return _event(timed=self.recorder.calls is not None) if self.recorder.launches else None
+        return cuda.record_event(timed=self.recorder.calls is not None) if self.recorder.launches else None
 
     def _start(self, call: Call, start: Callable[[], T]) -> T:
         """Hand a call to the backend, which may refuse it."""
@@ -302,25 +302,18 @@ def _handle(
         mark: behind all that the GPU was given before a message.
     """
     if recorder.launches:
-        is_completed = _event().query if inner is None else inner.is_completed
+        is_completed = cuda.record_event().query if inner is None else inner.is_completed
         recorder.leave_open(call, is_completed, mark.query if mark is not None else None)
         if inner is None:  # torch has waited for it, as far as NCCL lets it
             call.asynchronous, call.end = False, time.perf_counter()
     return RecordedWork(inner, call, recorder, limited) if inner is not None else None
 
 
-def _event(timed: bool = False) -> torch.cuda.Event:
-    """Record a mark behind all that the current stream has been given so far."""
-    event = torch.cuda.Event(enable_timing=timed)
-    event.record()
-    return event
-
-
 def _gpu_time(started: torch.cuda.Event, inner: dist.Work | None) -> Callable[[], float]:
     """Return what asks for the seconds of a launched call on the GPU, once it is complete."""
     if inner is not None:  # it runs on a stream of its own, and NCCL times it
         return lambda: inner._get_duration() / 1000  # type: ignore[attr-defined]
-    ended = _event(timed=True)
+    ended = cuda.record_event(timed=True)
     return lambda: started.elapsed_time(ended) / 1000
 
 

@@ -20,6 +20,7 @@ from ..protocol.progress import Progress
 from .agreement import Agreement
 from .backward import Awaited, BackwardWait
 from .threads import main_thread, standing
+from .under_way import CallsUnderWay
 from .variable import Variable
 
 RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead
@@ -59,7 +60,6 @@ class Recorder:
         self.reinterpreted: list[tuple[Call, str]] = []
         self.failed: list[Call] = []
         self.raised: list[str] = []
-        self._timers: list[tuple[Call, Callable[[], float]]] = []
         self.launches = launches
         self._agreement = Agreement(rank, board)
         self._lock = threading.Lock()  # two threads may issue calls at the same time
@@ -82,8 +82,7 @@ class Recorder:
         self._refused: deque[Call] = deque(maxlen=RECENT)
         self._broken: set[str] = set()
         self._works_alone = False
-        self._open: dict[Call, tuple[Callable[[], bool], Callable[[], bool] | None]] = {}
-        self._most_open = RECENT  # before those that are over are taken out
+        self._open = CallsUnderWay()
         self._agreement.reset()
         self._formed = time.perf_counter()
 
@@ -226,19 +225,16 @@ class Recorder:
     def leave_open(
         self, call: Call, is_completed: Callable[[], bool], is_reached: Callable[[], bool] | None = None
     ) -> None:
-        """Note that the call is under way.
+        """Note that the call is under way; `CallsUnderWay.add` has the arguments."""
+        self._open.add(call, is_completed, is_reached)
 
-        Args:
-            is_completed: tells whether it is over.
-            is_reached: tells whether the GPU has done all that it was given before; None if unknown.
-        """
-        self._open[call] = is_completed, is_reached
-        if len(self._open) > self._most_open:
-            self._most_open = max(RECENT, 2 * len(self.under_way()))  # to look at all each time takes long
+    def ask_instead(self, call: Call, is_completed: Callable[[], bool]) -> None:
+        """Ask this whether the call is over, and no longer its handle."""
+        self._open.replace(call, is_completed)
 
     def drop(self, call: Call, is_completed: bool) -> None:
         """Note that the call's handle is thrown away, so that nothing will wait for it."""
-        if self._open.pop(call, None) and not is_completed:
+        if self._open.remove(call) and not is_completed:
             self.dropped.append(call)
 
     def match(self, call: Call, source: int) -> None:
@@ -267,7 +263,7 @@ class Recorder:
     def _close(self, call: Call) -> None:
         """Forget how to ask whether a call is over that has been waited for: its handle holds tensors."""
         if not self.launches:
-            self._open.pop(call, None)
+            self._open.remove(call)
 
     def end_waits(self, awaited: Awaited, begun: tuple[Wait, float], done: bool) -> None:
         """Note that the thread goes on that waited for a future of these calls.
@@ -309,7 +305,7 @@ class Recorder:
         """Begin a new cell: nothing is waited for yet, and its calls are kept if a trace is on."""
         self.calls = [] if trace else None
         self.variable = variable
-        self.dropped, self.reinterpreted, self.failed, self._timers = [], [], [], []
+        self.dropped, self.reinterpreted, self.failed = [], [], []
         self.raised = []
         self._passes.clear()
         self._waits.pop(self._main, None)  # an interrupt may have come between a wait's end and its note
@@ -317,22 +313,11 @@ class Recorder:
 
     def under_way(self) -> list[Call]:
         """Return the calls that are not complete and that nothing has waited for, the oldest first."""
-        for call, (is_completed, _) in list(self._open.items()):
-            with contextlib.suppress(RuntimeError):  # CUDA has failed: the call will say so where it is used
-                if not is_completed():
-                    continue
-            self._open.pop(call, None)
-        return list(self._open)
-
-    def _is_reached(self, call: Call) -> bool:
-        _, is_reached = self._open.get(call, (None, None))  # it may have ended meanwhile
-        with contextlib.suppress(RuntimeError):  # CUDA has failed
-            return is_reached is not None and is_reached()
-        return False
+        return self._open.look()
 
     def time(self, call: Call, seconds: Callable[[], float]) -> None:
         """Have the time of a launched call on the GPU asked for when it is complete."""
-        self._timers.append((call, seconds))
+        self._open.time(call, seconds)
 
     def finish(self) -> None:
         """Wait for what was launched, so that a cell that is over is over on the GPU, too."""
@@ -343,9 +328,7 @@ class Recorder:
             if not call.asynchronous:
                 call.end = None  # it was only launched then
             self.end_wait(call, begun)
-        for call, seconds in self._timers:
-            with contextlib.suppress(RuntimeError):  # a call that failed has no time
-                call.device_seconds = seconds()
+        self._open.read_timers()
 
     def progress(self, busy: bool = True, asleep: bool = False) -> Progress:
         """Take a snapshot for `watch`; another thread may do so while the main thread waits.
@@ -375,7 +358,7 @@ class Recorder:
             dict(self._recvs),
             [*self._groups, *self._recent],
             launched,
-            launched is not None and self._is_reached(launched),
+            launched is not None and self._open.is_reached(launched),
             self.launches,
             list(self._failed),
             list(self._refused),

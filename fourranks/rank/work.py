@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed import distributed_c10d
 
 from ..protocol.calls import Call
-from . import futures, kept, waits
+from . import cuda, futures, kept, waits
 from .frames import torch_calls
 from .recorder import Recorder
 
@@ -52,6 +52,8 @@ class RecordedWork(dist.Work):
         try:
             self._wait(timeout)
             self._delivered = self._call.is_point_to_point
+            if self._recorder.launches:  # the handle, asked any longer, would keep the call's results alive
+                self._recorder.ask_instead(self._call, cuda.record_event().query)
         finally:
             self._recorder.end_wait(self._call, begun)
         return True

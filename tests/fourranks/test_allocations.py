@@ -47,6 +47,19 @@ def test_on_a_gpu_its_allocator_is_asked():
         assert_as_it_was(group)
 
 
+@pytest.mark.gpu
+def test_on_a_gpu_the_room_of_the_library_for_products_of_matrices_does_not_count():
+    with fourranks.start(1, "gloo", device="cuda") as group:
+        group.execute("""
+from fourranks.rank.allocations import Allocations
+torch.cuda.synchronize()
+weight = torch.ones(4, 4, device=device, requires_grad=True)
+with Allocations() as memory:
+    (weight @ weight).sum().backward()
+""")
+        assert group.pull("max(memory.nbytes)")[0] < MEBIBYTE
+
+
 def test_what_backward_and_collectives_hold_is_seen_and_views_count_once(shared_group):
     shared_group.execute("""
 from fourranks.rank.allocations import Allocations

@@ -126,12 +126,12 @@ def launching():
         group.execute(
             """
             from types import SimpleNamespace
-            from fourranks.rank import process_group
+            from fourranks.rank import cuda
 
             everyone = dist.group.WORLD
             everyone.recorder.launches = True
             mark = SimpleNamespace(query=lambda: True, elapsed_time=lambda other: 1.0)
-            process_group._event = lambda timed=False: mark
+            cuda.record_event = lambda timed=False: mark
             all_reduce = dist.ProcessGroup.allreduce
             dist.ProcessGroup.allreduce = lambda *arguments: all_reduce(*arguments).wait() and None
             dist.ProcessGroup._start_coalescing = lambda group, device: None
@@ -146,6 +146,25 @@ def test_a_launched_call_that_torch_waits_for_has_an_end(launching):
         launching.execute("dist.all_reduce(torch.ones(1))")
     for (call,) in trace.calls:
         assert call.end is not None and not call.asynchronous
+
+
+def test_a_launched_call_that_was_waited_for_keeps_no_tensor(launching):
+    launching.execute(
+        """
+        import time
+        from torch.multiprocessing.reductions import StorageWeakRef
+        gathered = torch.empty(2)
+        storage = StorageWeakRef(gathered.untyped_storage())
+        work = dist.all_gather_single(gathered, torch.ones(1), async_op=True)
+        work.wait()
+        del gathered, work
+        until = time.monotonic() + 0.1  # Gloo's own thread lets go a moment later
+        while not storage.expired() and time.monotonic() < until:
+            pass
+        is_freed = storage.expired()
+        """
+    )
+    assert launching.pull("is_freed") == [True, True]
 
 
 def test_the_wait_for_a_batch_ends_all_of_its_calls(launching):
