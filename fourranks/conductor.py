@@ -220,7 +220,7 @@ class Conductor:
         self.formed_anew += 1
         form = Form(len(self.formed), self.world_size)
         cell = Cell(workers, dict.fromkeys(range(self.world_size), form))
-        stop = cell.run(FORM_ANEW_TIMEOUT if self.formed_anew else self._start_timeout, interrupted)
+        stop = cell.run(self._form_timeout, interrupted)
         error = error_of(workers, cell, stop, cell.errors(), Aftermath.INTACT)
         if isinstance(error, KeyboardInterrupt):
             raise error
@@ -233,7 +233,9 @@ class Conductor:
             raise StartError(f"The ranks could not form a process group.\n{error}") from None
 
     @property
-    def _start_timeout(self) -> float:
+    def _form_timeout(self) -> float:
+        if self.formed_anew and self.placement.backend == "gloo":
+            return FORM_ANEW_TIMEOUT  # NCCL takes longer on a GPU that others use, too
         imports = IMPORT_TIMEOUT * self.world_size if self.start_method == "spawn" else 0
         return FORM_TIMEOUT + imports
 

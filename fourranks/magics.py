@@ -85,10 +85,10 @@ class RanksMagics(Magics):
         print(f"{ready}{_what_is_real(world)}{lost}")
 
     def _restart(self, options: argparse.Namespace) -> None:
-        if not current.has_world():
+        world = current.last_world()  # it ends where it cannot be formed again after an error
+        if world is None:
             return self._start(options)
         began = time.perf_counter()
-        world = current.world()
         world.restart()
         print(f"{_describe(world)} {_are(world)} fresh again ({time.perf_counter() - began:.2f} s).")
         for trouble in world.missing_nodes.values():

@@ -178,9 +178,9 @@ def on_eight_ranks(steps):
     return [training.step(corpus, number) for number in range(steps)]
 
 
-lines = {"one process": fourranks.run(in_one_process, 12, world_size=1)[0]}
+lines = {"one process": fourranks.run(in_one_process, 12, world_size=1, backend="gloo")[0]}
 lines |= {" × ".join(map(str, sizes)): own for sizes, own in world.pull("losses")[0].items()}
-lines["2 × 2 × 2"] = fourranks.run(on_eight_ranks, 12, world_size=8)[0]
+lines["2 × 2 × 2"] = fourranks.run(on_eight_ranks, 12, world_size=8, backend="gloo")[0]
 
 # %%
 curves(lines, title="Losses under data × pipeline × tensor meshes of 4 and 8 ranks")

@@ -33,7 +33,7 @@
 import fourranks
 from fourranks.figures import compare, curves, finding, ledger, predicted, review
 
-# %ranks start
+# %ranks start --backend gloo
 world = fourranks.world()
 
 # %% [markdown]

@@ -547,6 +547,13 @@ def test_a_killed_rank_is_named_and_restart_helps(kernel):
     assert kernel.text("%%ranks\ndist.barrier()\n'whole'") == "[0-3] 'whole'\n"
 
 
+def test_restart_starts_the_world_of_before_also_when_it_has_ended(kernel):
+    kernel.run("import fourranks\n%ranks start -n 2\nbefore = fourranks.world()")
+    kernel.run("%ranks stop")
+    assert "2 ranks on Gloo are fresh again" in kernel.text("%ranks restart")
+    assert kernel.text("before is fourranks.world(), before.run(lambda: 1)") == "(True, [1, 1])\n"
+
+
 def test_unloading_the_extension_ends_every_process(kernel):
     children = "import psutil; len(psutil.Process().children(recursive=True))"
     kernel.run("%unload_ext fourranks")
