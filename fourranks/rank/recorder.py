@@ -49,6 +49,8 @@ class Recorder:
         reinterpreted: messages of the running cell whose other side gave another dtype, and which.
         failed: calls of the running cell that ended with an error and closed their group's connections.
         raised: names of the exceptions that ended threads of the running cell.
+        times_launched: whether a trace has the times of launched calls on the GPU. Until a call is complete
+            its handle is kept for that, and with it the call's tensors.
         launches: whether the backend only launches operations, so that wait() returns before they are
             complete: NCCL. With Gloo, wait() returns when they are.
     """
@@ -60,6 +62,7 @@ class Recorder:
         self.reinterpreted: list[tuple[Call, str]] = []
         self.failed: list[Call] = []
         self.raised: list[str] = []
+        self.times_launched = True
         self.launches = launches
         self._agreement = Agreement(rank, board)
         self._lock = threading.Lock()  # two threads may issue calls at the same time
@@ -317,7 +320,8 @@ class Recorder:
 
     def time(self, call: Call, seconds: Callable[[], float]) -> None:
         """Have the time of a launched call on the GPU asked for when it is complete."""
-        self._open.time(call, seconds)
+        if self.times_launched:
+            self._open.time(call, seconds)
 
     def finish(self) -> None:
         """Wait for what was launched, so that a cell that is over is over on the GPU, too."""

@@ -539,7 +539,7 @@ for name, share in hidden.items():
     finding(
         share > 0.2,
         f"{name}: {share:.0%} of the communication was hidden behind computing.",
-        f"{name}: only {share:.0%} of the communication was hidden. With more ranks than free cores, adding needs the time that it should hide in.",
+        f"{name}: only {share:.0%} of the communication was hidden. With more ranks than free cores, or several on one GPU, adding needs the time that it should hide in.",
     )
 
 # %% [markdown]

@@ -801,7 +801,7 @@ hidden = (measured["without"] - measured["with prefetching"]) / talking
 finding(
     hidden > 0.2,
     f"prefetching hid {hidden:.0%} of the communication.",
-    f"prefetching hid only {hidden:.0%} of the communication: with more ranks than free cores, adding needs the time that it should hide in.",
+    f"prefetching hid only {hidden:.0%} of the communication: with more ranks than free cores, or several on one GPU, adding needs the time that it should hide in.",
 )
 
 # %% [markdown]

@@ -14,6 +14,7 @@ from nbgrader.utils import determine_grade
 
 from autograder import check
 from autograder.grading import machine, referee
+from autograder.inside import call_on_rank
 from autograder.kit.student import NotebookFunction
 from autograder.sandbox import student_process
 from autograder.sandbox.student_process import StudentProcess
@@ -117,6 +118,13 @@ def test_nobody_is_graded_where_ranks_cannot_communicate_in_that_sandbox(gpus, m
     monkeypatch.setattr(machine, "PROBE", "def add(tensor): raise OSError('libcuda.so.1 is missing')")
     assert "so no submission was graded" in (trouble := machine.trouble_on_nccl(Tier.NAMESPACES))
     assert "libcuda.so.1 is missing" in trouble
+
+
+def test_tensors_in_lists_and_pairs_go_to_the_gpu(monkeypatch):
+    monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
+    monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor.to("meta"))
+    (((weight, bias), number),) = call_on_rank._on_device([[(torch.ones(1), None), 2]])
+    assert (weight.device.type, bias, number) == ("meta", None, 2)
 
 
 def test_a_check_whose_answer_makes_a_tensor_of_a_number_runs_on_gloo_alone(monkeypatch, capsys):

@@ -86,6 +86,16 @@ def test_a_traced_call_is_timed_as_soon_as_it_is_seen_to_be_complete(record):
     assert first.call.device_seconds == 0.5
 
 
+def test_a_recorder_that_does_not_time_calls_keeps_no_handle_for_it(record):
+    recorder = record(launches=True)
+    recorder.times_launched = False
+    operation = Operation(recorder)
+    recorder.time(operation.call, lambda: 0.5)
+    operation.is_over.set()
+    recorder.finish()
+    assert operation.call.device_seconds is None
+
+
 def test_a_cell_is_over_when_what_it_launched_is_complete(record):
     recorder = record(launches=True)
     operation = Operation(recorder)
