@@ -162,7 +162,7 @@ def on_one_rank(
         assert outcome is not None  # as `examine` has seen
         return verify(outcome)
 
-    options = {"inputs": [arguments], "driver": driver, "verify": verify_only, "backends": ("gloo",)}
+    options = {"inputs": [arguments], "driver": driver, "verify": verify_only}
     return kind(title=title, **options | fields)
 
 

@@ -135,7 +135,7 @@ def _run(handle: Function, case: Case) -> tuple[list[Result], RunFailed | None]:
 
 def _run_everywhere(handle: Function, case: Case) -> tuple[list[Result], RunFailed | None]:
     results: list[Result] = []
-    for backend in [b for b in handle.backends(case.world_size) if b in case.backends]:
+    for backend in _backends(handle, case):
         try:
             outcomes = case.run(handle, backend)
         except RunFailed as failure:
@@ -145,6 +145,12 @@ def _run_everywhere(handle: Function, case: Case) -> tuple[list[Result], RunFail
         found = _examined(case, outcomes)
         results.append(Result(case, backend, found, handle.printed if found else ""))
     return results, None
+
+
+def _backends(handle: Function, case: Case) -> list[str]:
+    if case.world_size == 1:  # it communicates with nobody
+        return ["gloo"]
+    return [backend for backend in handle.backends(case.world_size) if backend in case.backends]
 
 
 def _examined(case: Case, outcomes: Sequence[Outcome | None]) -> Problem | None:

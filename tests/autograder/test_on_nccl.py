@@ -137,3 +137,17 @@ def test_a_check_whose_answer_makes_a_tensor_of_a_number_runs_on_gloo_alone(monk
 
     check.largest(largest, world_sizes=(2,))
     assert "(2 ranks; gloo; " in capsys.readouterr().out
+
+
+def test_a_case_of_one_rank_runs_on_gloo_alone(monkeypatch, capsys):
+    monkeypatch.setattr(NotebookFunction, "backends", lambda self, world_size: ("gloo", "nccl"))
+
+    def average_gradients(module, group=None):
+        for parameter in module.parameters():
+            if parameter.requires_grad:
+                if parameter.grad is None:
+                    parameter.grad = torch.zeros_like(parameter)
+                dist.all_reduce(parameter.grad, op=dist.ReduceOp.AVG, group=group)
+
+    check.average_gradients(average_gradients, world_sizes=(1,))
+    assert "(1 rank; gloo; " in capsys.readouterr().out
