@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -27,6 +29,7 @@ NCCL_SETTINGS = {
 # What NCCL needs where ranks share a GPU (its manual, NCCL_MULTI_RANK_GPU_ENABLE): leave to do so, and no
 # NVLink SHARP, which some images demand and with which it then refuses to start.
 SHARING = {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0"}
+_NO_SIMULATION = (ctypes.c_size_t * 8)()  # it lacks what an ncclSimInfo_t begins with
 _CTAS = 8  # blocks of all ranks on a GPU; the smallest that torch supports runs 40 at once, the reader's too
 
 
@@ -61,6 +64,25 @@ def record_event(timed: bool = False) -> torch.cuda.Event:
     event = torch.cuda.Event(enable_timing=timed)
     event.record()
     return event
+
+
+def leave_nccl_group(backend: Any, is_open: bool) -> None:
+    """Have NCCL and torch forget a batch of calls that an exception has left on this thread.
+
+    Torch counts a batch until its end succeeds, and can connect no ranks on this thread before.
+
+    Args:
+        backend: of the process group.
+        is_open: whether the batch has not come to its end; NCCL itself has left one whose end failed.
+    """
+    try:
+        nccl = ctypes.CDLL("libnccl.so.2", os.RTLD_NOLOAD)
+    except OSError:  # it is part of torch's own library
+        return
+    if is_open:
+        nccl.ncclGroupSimulateEnd(ctypes.byref(_NO_SIMULATION))  # NCCL refuses it, and drops the calls
+    nccl.ncclGroupStart()
+    backend._group_end()
 
 
 def allocated_bytes(device: torch.device) -> int:

@@ -84,6 +84,7 @@ class DefaultGroup:
     def drop_unfinished_batch(self) -> bool:
         """Drop a batch of coalesced calls that an exception has left; returns whether there was one."""
         unfinished = bool(distributed_c10d._world.pg_coalesce_state)
+        RecordingProcessGroup.drop_batches()
         distributed_c10d._world.pg_coalesce_state.clear()
         return unfinished
 

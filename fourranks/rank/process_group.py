@@ -12,8 +12,9 @@ import contextlib
 import functools
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.distributed as dist
@@ -34,6 +35,14 @@ from .wrong_rank import TO_ITSELF, NoSuchRank, T, explained
 MADE_OF_MESSAGES = ("all_to_all", "all_to_all_single", "gather", "scatter")  # collectives, on NCCL
 
 
+@dataclass(eq=False)
+class OpenBatch:
+    """A batch of calls that has begun, and not ended."""
+
+    backend: Any  # torch's own type is there only where torch is built for NCCL
+    is_ending: bool = False
+
+
 class RecordingProcessGroup(dist.ProcessGroup):
     """Delegates to an ordinary `ProcessGroup` and reports each operation to `recorder`."""
 
@@ -45,6 +54,7 @@ class RecordingProcessGroup(dist.ProcessGroup):
     era = -1  # the number of default groups before the one that there is: torch gives names again after each
     being_formed: RecordingProcessGroup | None = None
     formation: tuple[Call, tuple[Wait, float]] | None = None  # of the default group, while under way
+    _batches: ClassVar[list[OpenBatch]] = []  # on NCCL
 
     def __init__(self, store: Store, rank: int, size: int) -> None:
         super().__init__(rank, size)  # type: ignore[call-arg]  # torch describes one of two forms
@@ -141,6 +151,8 @@ class RecordingProcessGroup(dist.ProcessGroup):
 
     def _start_coalescing(self, device: torch.device) -> None:
         super()._start_coalescing(device)
+        if self.recorder.launches:
+            self._batches.append(OpenBatch(self._get_backend(device)))
         self._coalesced, self._mark = [], self._mark_gpu()
 
     def _end_coalescing(  # type: ignore[override]  # torch does not say that it may be None
@@ -148,13 +160,14 @@ class RecordingProcessGroup(dist.ProcessGroup):
     ) -> dist.Work | None:
         calls, self._coalesced = self._coalesced, None
         if not calls:
+            self._end_batch(device)
             return None
         *others, call = calls
         call.batch = tuple(others)
         is_limited = self.limit() is not None
         outer = self.recorder.stand_in(None if is_limited else call)
         try:
-            inner = super()._end_coalescing(device)  # NCCL connects ranks here, too
+            inner = self._end_batch(device)  # NCCL connects ranks here, too
         finally:
             self.recorder.go_on(outer)
         if self._mark is not None and self.recorder.calls is not None:
@@ -162,6 +175,22 @@ class RecordingProcessGroup(dist.ProcessGroup):
             for each in calls:
                 self.recorder.time(each, seconds)
         return _handle(inner, call, self.recorder, is_limited, self._mark)
+
+    def _end_batch(self, device: torch.device) -> dist.Work | None:
+        batch = self._batches[-1] if self._batches else None
+        if batch is not None:
+            batch.is_ending = True
+        inner = super()._end_coalescing(device)
+        if batch is not None:
+            self._batches.remove(batch)
+        return inner
+
+    @classmethod
+    def drop_batches(cls) -> None:
+        """Drop the batches on NCCL that exceptions have left on this thread."""
+        for batch in cls._batches:
+            cuda.leave_nccl_group(batch.backend, is_open=not batch.is_ending)
+        cls._batches.clear()
 
     def _mark_gpu(self) -> torch.cuda.Event | None:
         """Record a mark behind all that the GPU was given so far, before a call that is only launched."""

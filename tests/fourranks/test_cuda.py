@@ -183,6 +183,41 @@ def test_the_wait_for_a_batch_ends_all_of_its_calls(launching):
         assert recv.batch == (send,)
 
 
+@pytest.mark.parametrize(
+    "code, is_open",
+    [
+        ("everyone.send([x], 5, 0)", True),
+        ("dist.ProcessGroup._end_coalescing = refused; everyone._end_coalescing(x.device)", False),
+    ],
+    ids=["in the batch", "at its end"],
+)
+def test_a_batch_that_an_exception_has_left_is_left_by_the_backend_too(launching, code, is_open):
+    launching.execute(
+        """
+        left, x = [], torch.ones(1)
+        cuda.leave_nccl_group = lambda backend, is_open: left.append((backend.name(), is_open))
+
+        def refused(group, device):
+            raise dist.DistBackendError("as NCCL says where it was aborted")
+        """
+    )
+    with pytest.raises(RankError):
+        launching.execute(f"everyone._start_coalescing(x.device)\n{code}")
+    assert launching.pull("left") == [[("gloo", is_open)]] * 2
+
+
+def test_a_batch_that_came_to_its_end_leaves_nothing_behind(launching):
+    launching.execute(
+        """
+        left, started = [], [None]
+        cuda.leave_nccl_group = lambda backend, is_open: left.append(is_open)
+        everyone._start_coalescing(torch.device("cpu"))
+        everyone._end_coalescing(torch.device("cpu"))
+        """
+    )
+    assert launching.pull("left") == [[], []]
+
+
 @pytest.fixture
 def meeting(launching):
     """The same ranks, which have to issue both sides of a first message before the backend sees one."""

@@ -175,6 +175,17 @@ def test_a_batch_of_which_one_message_is_not_answered_is_a_deadlock(four, only):
     assert_usable(four)
 
 
+def test_a_batch_that_an_exception_has_left_costs_no_variable(four):
+    with pytest.raises(RankError, match="device type cpu"):
+        four.execute(
+            """
+            x, y = torch.ones(4, device=device), torch.empty(4)
+            dist.batch_isend_irecv([dist.P2POp(dist.isend, x, rank ^ 1), dist.P2POp(dist.irecv, y, rank ^ 1)])
+            """
+        )
+    assert_usable(four)
+
+
 def test_a_batch_is_waited_for_and_timed_as_a_whole(four):
     with four.trace() as trace:
         four.execute(
