@@ -32,7 +32,7 @@ class CallsUnderWay:
             is_completed: tells whether it is over.
             is_reached: tells whether the GPU has done all that it was given before; None if unknown.
         """
-        for oldest in list(self._open)[:1]:
+        for oldest in list(self._open)[:1] if self._timers else ():  # which keep handles
             self._is_under_way(oldest)
         self._open[call] = is_completed, is_reached
         if len(self._open) > self._most:
