@@ -75,9 +75,15 @@ class Recovered(Report):
 
 @dataclass(frozen=True)
 class Loaded(Report):
-    """What came of loading a checkpoint, and the model one step later."""
+    """What came of loading a checkpoint, and the model one step later.
+
+    Attributes:
+        own_random_state: where the rank stood in its random numbers before.
+        random_state: where it stands afterwards.
+    """
 
     step: object
+    own_random_state: torch.Tensor
     random_state: torch.Tensor
     model: object
     optimizer: object
@@ -214,13 +220,14 @@ def load(
         _write(path, content)
     dist.barrier()
     model, optimizer = build(state, wrapped)
+    own_random_state = torch.get_rng_state()
     step = load_checkpoint(Path(path) if as_path else path, model, optimizer)
     state_now, random_state = state_of(model, optimizer), torch.get_rng_state()
     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
         parameter.grad = gradient.to(parameter.device)
     optimizer.step()
     later = {name: tensor.detach().clone() for name, tensor in bare(model).state_dict().items()}
-    return Loaded(step, random_state, *state_now, later)
+    return Loaded(step, own_random_state, random_state, *state_now, later)
 
 
 @_placed

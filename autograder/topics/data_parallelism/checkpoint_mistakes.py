@@ -64,7 +64,8 @@ ACCEPTED = mistake("""a file that does not fit was accepted
     and shapes are not the model's.""")
 HALF_LOADED = mistake("""a failed load changes something
     load_state_dict copies what fits, and raises only then. Compare names and shapes before you change
-    anything, and load the optimizer's state first: it checks before it copies.""")
+    anything, and see that the step and the random states are there. Load the optimizer's state first: it
+    checks before it copies.""")
 UNNAMED = mistake("""the error does not say which file
     The reader of the error has to know which file to look at: raise a ValueError with the path in its
     text.""")

@@ -279,15 +279,26 @@ def _wrong_load(
             return Problem(mistakes.MODEL_NOT_RESTORED, f"{where}: {differing[0]}", differing[1])
         if differing := difference(saved["optimizer"], loaded.optimizer, name="optimizer"):
             return Problem(mistakes.OPTIMIZER_NOT_RESTORED, f"{where}: {differing[0]}", differing[1])
-        if rank < len(random_states) and not same(loaded.random_state, random_states[rank]):
-            expected = f"{where}: the random numbers go on as they would have on rank {rank}"
-            return Problem(mistakes.RANDOM_STATE_NOT_RESTORED, expected, "others are drawn")
+        if problem := _wrong_random_state(rank, where, loaded, random_states):
+            return problem
         for name, wanted in later.items():
             if name not in loaded.one_step_later or not close(loaded.one_step_later[name], wanted, 1e-5):
                 expected = f"{where}: optimizer.step() changes model[{name!r}] afterwards"
                 got = "it does not, or in another way"
                 return Problem(mistakes.OPTIMIZER_OF_ANOTHER_MODEL, expected, got)
     return None
+
+
+def _wrong_random_state(
+    rank: int, where: str, loaded: drivers.Loaded, saved: Sequence[torch.Tensor]
+) -> Problem | None:
+    """Find a rank that has not its own random state of the file, or that lost its own where there is none."""
+    is_saved = rank < len(saved)
+    if same(loaded.random_state, saved[rank] if is_saved else loaded.own_random_state):
+        return None
+    go_on = f"as they would have on rank {rank}" if is_saved else "as before, since the file has none for it"
+    expected = f"{where}: the random numbers go on {go_on}"
+    return Problem(mistakes.RANDOM_STATE_NOT_RESTORED, expected, "others are drawn")
 
 
 @dataclass(frozen=True)
@@ -310,6 +321,7 @@ def _misfits(draw: Draw, world_size: int) -> Iterator[_Misfit]:
     yield _Misfit("file cut short at 50 %", fitting, 0.5)
     yield _Misfit("file cut short at 99 %", fitting, 0.99)
     yield _Misfit("file of another program", b"step,loss\n1,0.5\n")
+    yield _Misfit("model and optimizer alone, of another program", _without_the_rest(fitting))
     yield _Misfit("checkpoint of a larger model", content((*draw.widths, 2)))
     yield _Misfit("checkpoint of a smaller model", content(draw.widths[:-1]))
     yield _Misfit("checkpoint of a wider model", content((first, *(width + 1 for width in rest))))
@@ -317,6 +329,10 @@ def _misfits(draw: Draw, world_size: int) -> Iterator[_Misfit]:
         "checkpoint of another optimizer", fitting | {"optimizer": _one_group(fitting["optimizer"])}
     )
     yield _Misfit("file that runs code when it is unpickled", fitting, trapped=True)
+
+
+def _without_the_rest(content: dict[str, Any]) -> dict[str, Any]:
+    return {key: content[key] for key in ("model", "optimizer")}
 
 
 def _one_group(optimizer: dict[str, Any]) -> dict[str, Any]:

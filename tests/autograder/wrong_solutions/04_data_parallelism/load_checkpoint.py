@@ -11,6 +11,7 @@ FAILS_AS = {
     "forgets_the_random_state": ("RANDOM_STATE_NOT_RESTORED", "one state for each rank"),
     "takes_the_random_state_of_rank_0": ("RANDOM_STATE_NOT_RESTORED", "by rank"),
     "needs_as_many_ranks": ("RAISED", "the line"),
+    "takes_the_random_state_of_another_rank": ("RANDOM_STATE_NOT_RESTORED", "keep their own"),
     "loads_into_the_wrapper": ("RAISED", "the line"),
     "makes_new_parameters": ("OPTIMIZER_OF_ANOTHER_MODEL", "new parameters"),
     "executes_the_file": ("EXECUTED", "weights_only=True"),
@@ -18,6 +19,7 @@ FAILS_AS = {
     "starts_from_scratch_when_it_fails": ("ACCEPTED", "let an exception out"),
     "loads_the_model_first": ("HALF_LOADED", "Compare names and shapes"),
     "sets_the_random_state_first": ("HALF_LOADED", "before you change anything"),
+    "misses_the_step_when_all_is_loaded": ("HALF_LOADED", "before you change anything"),
     "does_not_name_the_file": ("UNNAMED", "which file to look at"),
 }
 
@@ -27,6 +29,13 @@ def bare(model):
 
 
 def read(path, model):
+    content = of_this_model(path, model)
+    if not {"step", "random_states"} <= set(content):
+        raise ValueError(f"{path}: a part is missing")
+    return content
+
+
+def of_this_model(path, model):
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
         found = {name: tensor.shape for name, tensor in content["model"].items()}
@@ -104,6 +113,13 @@ def needs_as_many_ranks(path, model, optimizer):
     return step
 
 
+def takes_the_random_state_of_another_rank(path, model, optimizer):
+    content = read(path, model)
+    saved = content["random_states"]
+    content["random_states"] = [saved[rank % len(saved)] for rank in range(dist.get_world_size())]
+    return restore(content, path, model, optimizer)
+
+
 def loads_into_the_wrapper(path, model, optimizer):
     content = torch.load(path, weights_only=True)
     optimizer.load_state_dict(content["optimizer"])
@@ -137,6 +153,7 @@ def takes_what_fits(path, model, optimizer):
     own = bare(model).state_dict()
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
+        step = content["step"]
         optimizer.load_state_dict(content["optimizer"])
     except Exception as error:
         raise ValueError(f"{path}: {error}") from error
@@ -145,7 +162,7 @@ def takes_what_fits(path, model, optimizer):
     }
     bare(model).load_state_dict(fitting, strict=False)
     restore_random_state(content)
-    return content["step"]
+    return step
 
 
 def starts_from_scratch_when_it_fails(path, model, optimizer):
@@ -171,6 +188,14 @@ def sets_the_random_state_first(path, model, optimizer):
     except Exception as error:
         raise ValueError(f"{path}: {error}") from error
     return restore(read(path, model), path, model, optimizer)
+
+
+def misses_the_step_when_all_is_loaded(path, model, optimizer):
+    content = of_this_model(path, model)
+    try:
+        return restore(content, path, model, optimizer)
+    except KeyError as error:
+        raise ValueError(f"{path}: no {error}") from error
 
 
 def does_not_name_the_file(path, model, optimizer):
