@@ -52,7 +52,8 @@ CLOSURE_CALLED_LATE = mistake("""the closure is called too late
     step(closure) calls the closure first, once: the gradients to update with are those that it makes.""")
 ANOTHER_OWNER = mistake("""a different owner than assign_owner gives
     Call assign_owner(loads, parameter) for all parameters, frozen ones too, in their order, with loads
-    that begin at 0. Then a gradient ends up where the optimizer looks for it.""")
+    that begin at 0, and go on with a group that is added later. Then a gradient ends up where the
+    optimizer looks for it.""")
 PARAMETERS_SENT_TWICE = mistake("""right, but more is sent than the parameters
     Each parameter is sent once, by its owner, and a frozen one never changes. Nothing else has to be
     sent: every rank can compute the owners itself. The padding of an all-gather counts, too.""")

@@ -131,7 +131,7 @@ PLANS: dict[str, Plan] = {
     "frozen parameters": _PLAN | {"groups": [[_ALL, {}]], "frozen": [1, 2]},
     ONE: _PLAN | {"kind": "clipped", "groups": [[[0], {}]], "frozen": _ALL[1:]},
 }
-_OWNED = _PLAN | {"groups": [[_ALL, {}]], "owned": True}
+_OWNED = PLANS["a group that comes later"] | {"owned": True}
 _NO_GRADIENT = 3  # the parameter that has none in the second step
 # What the usual mistakes make of a plan.
 _PLAN_MISTAKES: dict[Mistake, Callable[[Plan], Plan]] = {
@@ -169,10 +169,12 @@ def _plan_trial(setting: Setting, title: str, plan: Plan, size: int = 1) -> Trai
         for _ in range(STEPS)
     ]
     gradients[1][_NO_GRADIENT] = None
-    owners = shard_traffic.owners([weight.numel() for weight in weights], setting.world_size)
+    added = [at for places, _ in plan["groups"] for at in places]  # in which order owners are assigned
+    owners = shard_traffic.owners([weights[at].numel() for at in added], setting.world_size)
+    owner_of = dict(zip(added, owners, strict=True))
 
     def own(rank: int) -> Gradients:
-        has = [not plan["owned"] or owner == rank for owner in owners]
+        has = [not plan["owned"] or owner_of[at] == rank for at in _ALL]
         return [[g if here else None for g, here in zip(step, has, strict=True)] for step in gradients]
 
     return setting.trial(
@@ -283,7 +285,7 @@ def _standstill(plan: Plan, before: Tensors, found: Tensors) -> Mistake:
 
 
 def _plan_mistake(plan: Plan, weights: Tensors, gradients: Gradients, found: list[Tensors]) -> Mistake:
-    for mistake, change in _PLAN_MISTAKES.items():
+    for mistake, change in _PLAN_MISTAKES.items() if not plan["owned"] else ():  # other plans show these
         made = _serial(change(plan), weights, gradients)
         pairs = zip(itertools.chain(*found), itertools.chain(*made), strict=False)
         if all(close(got, wrong, 1e-6) for got, wrong in pairs):

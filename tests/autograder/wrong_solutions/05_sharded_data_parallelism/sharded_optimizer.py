@@ -16,6 +16,7 @@ FAILS_AS = {
     "cannot_own_nothing": ("RAISED", "Read the line"),
     "steps_twice": ("WRONG_UPDATE", "once a step"),
     "other_owners": ("ANOTHER_OWNER", "assign_owner(loads, parameter)"),
+    "counts_anew_for_each_group": ("ANOTHER_OWNER", "assign_owner(loads, parameter)"),
     "calls_the_closure_last": ("CLOSURE_CALLED_LATE", "the closure first"),
     "calls_the_closure_without_gradients": ("CLOSURE_WITHOUT_GRADIENTS", "torch.enable_grad()"),
     "loses_the_loss": ("LOSS_NOT_RETURNED", "returns its result"),
@@ -123,6 +124,12 @@ class steps_twice(RightOptimizer):
 class other_owners(RightOptimizer):
     def choose(self, parameter):
         return self.n - 1 - super().choose(parameter)
+
+
+class counts_anew_for_each_group(RightOptimizer):
+    def add_param_group(self, group):
+        self.loads = [0] * self.n
+        super().add_param_group(group)
 
 
 class calls_the_closure_last(RightOptimizer):
