@@ -309,7 +309,7 @@ check.reduce(reduce, world_sizes=(7,), numels=(1, 100_003), seed=2303)
 #
 # | | before | after |
 # |---|---|---|
-# | `dst` | its own `tensor`, and N tensors in `gather_list` to be filled | `gather_list[p]` holds the tensor of position p |
+# | `dst` | its own `tensor`, and N tensors in `gather_list` to be filled | `gather_list[p]` holds the tensor of position p, in place |
 # | the other ranks | their own `tensor`; `gather_list` is `None` | unchanged |
 #
 # **Budget** for each: N − 1 messages of S bytes, where S is one part. No rank sends to itself, which would be

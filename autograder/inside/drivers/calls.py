@@ -1,4 +1,4 @@
-"""Calls of a student's function: as a test cell makes it that uses no check, and two, one after the other."""
+"""Calls of a student's function: as a test cell without a check makes it, with a list to fill, and twice."""
 
 from __future__ import annotations
 
@@ -12,6 +12,13 @@ from autograder.inside.drivers import Code
 
 def call(function: Code, arguments: Sequence[Any], keywords: dict[str, Any]) -> object:
     return function(*arguments, **keywords)
+
+
+def call_with_tensors_to_fill(
+    function: Code, tensor: torch.Tensor, to_fill: list[torch.Tensor] | None, *arguments: Any, **keywords: Any
+) -> object:
+    """Call it with a list of its own: putting another tensor into that leaves the given one unfilled."""
+    return function(tensor, None if to_fill is None else list(to_fill), *arguments, **keywords)
 
 
 def call_twice(function: Code, tensor: torch.Tensor, *arguments: Any) -> object:

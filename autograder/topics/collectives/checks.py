@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from autograder.inside.drivers.calls import call_twice
+from autograder.inside.drivers.calls import call_twice, call_with_tensors_to_fill
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.settings import Setting, some_ranks
@@ -226,7 +226,8 @@ def gather(setting: _Setting) -> InPlaceCase:
     ]
     budget = Budget("one message each", setting.limits(0, setting.nbytes), setting.limits(0, 1))
     received = setting.limits((setting.size - 1) * setting.nbytes, 0)
-    return setting.case(inputs, expected, budget, received, root_name="dst")
+    driver = call_with_tensors_to_fill
+    return setting.case(inputs, expected, budget, received, root_name="dst", driver=driver)
 
 
 def _chunks(setting: _Setting, tensors: Sequence[torch.Tensor]) -> list[tuple[torch.Tensor, ...]]:

@@ -1,7 +1,8 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "forgets_its_own": ("OWN_PART", "does not send its own part"),
-    "appends_to_the_list": ("WRONG_TYPE", "the task"),
+    "appends_to_the_list": ("UNTOUCHED", "into the argument itself"),
+    "puts_other_tensors_into_the_list": ("UNTOUCHED", "gather_list[0] = ..."),
     "off_by_one": ("VALUE", "smallest failing case"),
     "everybody_to_everybody": ("BYTES", "send too much"),
     "does_not_wait": ("UNWAITED", "wait()"),
@@ -42,6 +43,14 @@ def appends_to_the_list(tensor, gather_list, dst, group=None):
     collect(tensor, slots, position_of(dst, group), group)
     if gather_list is not None:
         gather_list.extend(slots)
+
+
+def puts_other_tensors_into_the_list(tensor, gather_list, dst, group=None):
+    _, world_size = place(group)
+    slots = [torch.empty_like(tensor) for _ in range(world_size)]
+    collect(tensor, slots, position_of(dst, group), group)
+    if gather_list is not None:
+        gather_list[:] = slots
 
 
 def off_by_one(tensor, gather_list, dst, group=None):
