@@ -38,11 +38,12 @@ from autograder.topics.data_parallelism.wrapping import different, wrong_start
 STEPS = 3
 DEFAULT_BUCKET = 25 << 20
 # Gradients fill about three buckets, one of "plain" to the last byte. Where some are unused each has a bucket
-# of its own, so that it shows in which order they are sent.
+# of its own, so that it shows in which order they are sent. A layer in float64 takes two, and in float32 one.
 BUCKET_BYTES: Mapping[str, Sequence[int]] = {
     **dict.fromkeys(KIND_OF_MODEL, (144,)),
     "plain": (DEFAULT_BUCKET, 144, 0),
     "unused": (0,),
+    "mixed": (100,),
 }
 DEEP_BYTES = 4 << 20  # the gradients of the "deep" model
 SLACK_BYTES = 1 << 16  # what a wrapper may hold besides gradients
@@ -112,7 +113,8 @@ def _wrapping(
         for model in _models(setting):
             for size in bucket_bytes[model]:
                 yield _training_trial(setting, model, size)
-        yield _pause_trial(setting, _options(bucket_bytes["buffers"][0]))
+        for model in ("plain", "unused"):
+            yield _pause_trial(setting, model, _options(bucket_bytes["buffers"][0]))
     for setting in settings_of(2, world_sizes, seed):
         yield _memory_trial(setting, held)
 
@@ -194,14 +196,15 @@ def _training_trial(setting: Setting, model: str, bucket_bytes: int | None) -> T
     )
 
 
-def _pause_trial(setting: Setting, options: dict[str, float]) -> Training:
+def _pause_trial(setting: Setting, model: str, options: dict[str, float]) -> Training:
     batches, model_seed = draw_batches(setting, STEPS), setting.model_seed(setting.ranks[0])
-    expected = expectations("plain", model_seed, batches, learning_rate=0.0)
+    expected = expectations(model, model_seed, batches, learning_rate=0.0)
     return setting.trial(
-        f"no_sync for {STEPS - 1} of {STEPS} backwards",
+        f"{KIND_OF_MODEL[model]}, no_sync for {STEPS - 1} of {STEPS} backwards",
         drivers.pause,
-        lambda p, rank: ("plain", setting.model_seed(rank), batches[p], options),
+        lambda p, rank: (model, setting.model_seed(rank), batches[p], options),
         partial(_paused, expected),
+        model=model,
         received=partial(bytes_from_others, expected[:2]),  # two of the steps are averaged
         kind=Training,
     )
@@ -213,14 +216,10 @@ def _paused(expected: Sequence[Expected], at: int, where: str, outcome: Outcome)
     sent = paused.until("resumed")
     if sent:
         return Problem(mistakes.SENT_IN_NO_SYNC, f"{where}: nothing is sent in no_sync()", named(sent[0]))
-    *earlier, last = expected
-    inside = Expected.total(earlier)
+    inside = Expected.total(expected[:-1])
     if problem := wrong_gradients(found.inside, Expected(inside.local[at], inside.local), at, where):
         return Problem(mistakes.LOST_IN_NO_SYNC, f"{problem.expected} in no_sync()", problem.got)
-    if problem := wrong_gradients(found.after, Expected.total(expected), at, f"{where}, after no_sync"):
-        partly = sum_of([inside.local[at], last.mean])
-        if wrong_gradients(found.after, Expected(partly, inside.local), at, where) is None:
-            return Problem(mistakes.PARTLY_AVERAGED, problem.expected, problem.got)
+    if problem := _wrong_after_no_sync(expected, found.after, at, where):
         return problem
     after = f"{where}, after an exception in no_sync"
     if problem := wrong_gradients(found.recovered, expected[0], at, after):
@@ -229,6 +228,26 @@ def _paused(expected: Sequence[Expected], at: int, where: str, outcome: Outcome)
         asked = f"{where}: a RuntimeError when backward runs twice before finish_gradient_synchronization()"
         return Problem(mistakes.READY_TWICE, asked, "no error")
     return None
+
+
+def _wrong_after_no_sync(expected: Sequence[Expected], got: Gradients, at: int, where: str) -> Problem | None:
+    """Find what is wrong with the average of gradients of which all but the last were accumulated."""
+    total, last = Expected.total(expected), expected[-1]
+    problem = wrong_gradients(got, total, at, f"{where}, after no_sync")
+    if problem is None:
+        return None
+    partly = sum_of([Expected.total(expected[:-1]).local[at], last.mean])
+    used_last = [
+        {name: gradient if used[name] is not None else None for name, gradient in own.items()}
+        for own, used in zip(total.local, last.local, strict=True)
+    ]
+    for mistake, made in (
+        (mistakes.PARTLY_AVERAGED, Expected(partly, total.local)),
+        (mistakes.LOST_AFTER_NO_SYNC, Expected.of(used_last)),
+    ):
+        if wrong_gradients(got, made, at, where) is None:
+            return Problem(mistake, problem.expected, problem.got)
+    return problem
 
 
 def _memory_trial(setting: Setting, held: int) -> Training:

@@ -89,6 +89,9 @@ LOST_IN_NO_SYNC = mistake("""gradients that do not add up in no_sync()
 PARTLY_AVERAGED = mistake("""only the last gradient was averaged
     After no_sync() the whole parameter.grad has to be averaged, including the gradients accumulated
     before. A hook by register_hook sees only the gradient that the latest backward adds.""")
+LOST_AFTER_NO_SYNC = mistake("""gradients that no_sync() has accumulated are lost
+    A parameter that only backwards in no_sync() have used has a gradient, although the last backward did
+    not make its hook run. Put zeros only where .grad is None.""")
 READY_TWICE = mistake("""a gradient is ready twice, and no error says so
     After the first backward the all-reduces are in flight. A second backward adds to gradients that are
     being sent, or have been: record which are ready, and raise a RuntimeError when one becomes ready

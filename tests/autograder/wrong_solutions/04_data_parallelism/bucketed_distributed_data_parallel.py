@@ -4,6 +4,7 @@ FAILS_AS = {
     "one_bucket_for_all": ("BUCKET_TOO_LARGE", "2**20"),
     "a_bucket_for_each": ("TOO_MANY_BUCKETS", "Fill a bucket"),
     "counts_elements": ("BUCKET_TOO_LARGE", "element_size()"),
+    "counts_four_bytes_for_each": ("BUCKET_TOO_LARGE", "element_size()"),
     "a_million_bytes_to_the_mib": ("BUCKET_ORDER or TOO_MANY_BUCKETS", "bucket"),
     "closes_when_full": ("BUCKET_TOO_LARGE", "still fits"),
     "fills_forwards": ("BUCKET_ORDER", "from the last parameter"),
@@ -40,6 +41,11 @@ class a_bucket_for_each(RightBucketed):
 class counts_elements(RightBucketed):
     def fits(self, bucket, parameter):
         return sum(p.numel() for p in [*bucket, parameter]) <= self.limit
+
+
+class counts_four_bytes_for_each(RightBucketed):
+    def fits(self, bucket, parameter):
+        return sum(4 * p.numel() for p in [*bucket, parameter]) <= self.limit
 
 
 class a_million_bytes_to_the_mib(RightBucketed):

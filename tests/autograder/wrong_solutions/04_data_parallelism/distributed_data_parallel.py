@@ -22,6 +22,7 @@ FAILS_AS = {
     "no_sync_clears": ("LOST_IN_NO_SYNC", "neither clear"),
     "no_sync_without_finally": ("NO_SYNC_STAYS_ON", "finally"),
     "averages_what_the_last_backward_adds": ("PARTLY_AVERAGED", "register_hook"),
+    "clears_what_the_last_backward_did_not_use": ("LOST_AFTER_NO_SYNC", "only where .grad is None"),
     "two_names": ("NAMES", "self.module"),
     "keeps_the_handles": ("MEMORY_GROWS", "Forget all handles"),
     "keeps_copies": ("MEMORY", "keep only its buckets"),
@@ -205,6 +206,14 @@ class averages_what_the_last_backward_adds(Right):
         super().wait()
         for parameter, added, averaged in self.copies:
             parameter.grad += averaged - added
+
+
+class clears_what_the_last_backward_did_not_use(Right):
+    def finish(self):
+        for parameter in self.order:
+            if parameter not in self.ready:
+                parameter.grad = None
+        super().finish()
 
 
 class two_names(Right):
