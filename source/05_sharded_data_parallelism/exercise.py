@@ -509,7 +509,7 @@ check.sharded_gradients(ShardedGradients, world_sizes=(6,), seed=2503)
 # | `.shard` | an `nn.Parameter`: this rank's ⌈numel / N⌉ elements of the flattened parameter, in its dtype and in memory of its own. The last shards are padded with zeros. It is frozen if the parameter is |
 # | `start_gathering()` | starts to gather the shards, asynchronously, and returns; does nothing if they are gathered or being gathered |
 # | `gathered()` | returns the whole parameter in its shape, and gathers it if necessary. With `compute_dtype` the shards are cast to it *before* they are sent, and the result has that dtype |
-# | `free()` | frees the gathered parameter |
+# | `free()` | frees the gathered parameter; waits first, if it is still on its way |
 # | `start_reducing(gradient)` | starts to reduce a gradient of the whole parameter, asynchronously, and returns. The gradient is sent in its own dtype. If an earlier one is still in flight, it finishes that one first |
 # | `finish_reducing()` | waits for the reduce, and adds this rank's shard of the mean over the ranks to `.shard.grad`, in the shard's dtype. If no reduce is in flight it does nothing |
 # | `full()` | returns the whole parameter in its own dtype, in separate memory that `free()` does not touch |

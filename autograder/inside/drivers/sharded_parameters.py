@@ -16,7 +16,7 @@ from autograder.inside.moments import mark
 from autograder.inside.reports import Report
 from fourranks.rank.allocations import Allocations
 
-GATHERS = 3  # besides that of `full`
+GATHERS = 4  # besides that of `full`
 REDUCED = (1, 3)  # gradients, when the shard's is looked at
 CHANGE = 1.0  # what a step of an optimizer adds everywhere
 
@@ -32,6 +32,7 @@ class ComeAndGo(Report):
         left_by_free: bytes that are there after a gather and a free, and were not before.
         gathered_again: after the shard was changed.
         full: likewise.
+        full_is_apart: whether that has other memory than what is gathered at the same time.
         gradients: of the shard, when one gradient was reduced, and when all were.
     """
 
@@ -43,6 +44,7 @@ class ComeAndGo(Report):
     gathered: torch.Tensor
     gathered_again: torch.Tensor
     full: torch.Tensor
+    full_is_apart: bool
     gradients: list[torch.Tensor]
 
 
@@ -54,7 +56,7 @@ def come_and_go(
     frozen: bool,
     group: Group = None,
 ) -> ComeAndGo:
-    """Gather three times, with a change before the last, reduce gradients, and ask for all of it."""
+    """Gather four times, once of them in vain, reduce gradients, change the shard, and ask for all of it."""
     dtype = getattr(torch, options["compute_dtype"]) if options["compute_dtype"] else None
     parameter = nn.Parameter(whole.to(device(), copy=True), requires_grad=not frozen)
     mark("began")
@@ -62,6 +64,8 @@ def come_and_go(
     shard = sharded.shard.detach().clone()
     behind_shard = sharded.shard.untyped_storage().nbytes()
     left_by_free = _left_by_free(sharded)
+    sharded.start_gathering()
+    sharded.free()  # as when a layer that was gathered early is not used
     sharded.start_gathering()
     mark("started gathering")
     sharded.gathered()
@@ -75,15 +79,30 @@ def come_and_go(
     reduced.append(_reduced(sharded))
     with torch.no_grad():
         sharded.shard += CHANGE
-    gathered_again = sharded.gathered().detach().clone()
-    sharded.free()
+    in_use = sharded.gathered().detach()
+    gathered_again = in_use.clone()
     mark("full")
-    full = sharded.full().detach().clone()
+    whole_again = sharded.full().detach()
+    full, full_is_apart = whole_again.clone(), _memory_of(whole_again) != _memory_of(in_use)
+    sharded.free()
     is_parameter = isinstance(sharded.shard, nn.Parameter)
     trained = sharded.shard.requires_grad
     return ComeAndGo(
-        is_parameter, trained, shard, behind_shard, left_by_free, gathered, gathered_again, full, reduced
+        is_parameter,
+        trained,
+        shard,
+        behind_shard,
+        left_by_free,
+        gathered,
+        gathered_again,
+        full,
+        full_is_apart,
+        reduced,
     )
+
+
+def _memory_of(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _left_by_free(sharded: Any) -> int:

@@ -113,6 +113,8 @@ START_WAITS = mistake("""the start waits for the end
 NOT_FREED = mistake("""right, but free() keeps what was gathered
     When free() returns, nothing may refer to the gathered memory any more, neither an attribute nor a
     handle.""")
+FULL_IS_GATHERED = mistake("""full() returns what free() frees
+    The result of full() must outlast free(). Gather into memory of its own, or return a clone.""")
 GRADIENT_NOT_ADDED = mistake("""gradients do not add up
     finish_reducing() adds to what .shard.grad holds already, as backward does.""")
 ANOTHER_GRADIENT = patterned("""a shard of the gradient with other contents

@@ -199,4 +199,7 @@ class _Run:
         if found.left_by_free > 0:
             expected = f"{where}: nothing more after free() than before gathered()"
             return Problem(mistakes.NOT_FREED, expected, f"{found.left_by_free:,} bytes more")
+        if not found.full_is_apart:
+            expected = f"{where}: full() in other memory than gathered()"
+            return Problem(mistakes.FULL_IS_GATHERED, expected, "the same memory")
         return None

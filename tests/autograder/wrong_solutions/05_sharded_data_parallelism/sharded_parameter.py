@@ -21,6 +21,8 @@ FAILS_AS = {
     "keeps_gradients_in_compute_dtype": ("MASTERS_NOT_KEPT or RAISED", ""),
     "all_reduces": ("ALL_REDUCED", "reduce-scatter"),
     "full_in_compute_dtype": ("MASTERS_NOT_KEPT", "own dtype"),
+    "gives_away_what_is_gathered": ("FULL_IS_GATHERED", "outlast free()"),
+    "frees_what_is_on_its_way": ("NO_WAIT", "Keep every handle"),
     "asks_the_world": ("RAISED or OUT_OF_STEP or ANOTHER_SHARD", "group"),
 }
 
@@ -157,6 +159,16 @@ class all_reduces(RightParameter):
 class full_in_compute_dtype(RightParameter):
     def full(self):
         return super().full().to(self.dtype)
+
+
+class gives_away_what_is_gathered(RightParameter):
+    def full(self):
+        return self.gathered() if self.dtype == self.shard.dtype else super().full()
+
+
+class frees_what_is_on_its_way(RightParameter):
+    def free(self):
+        self.whole = self.coming = None
 
 
 class asks_the_world(RightParameter):
