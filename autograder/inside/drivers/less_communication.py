@@ -20,12 +20,16 @@ def make_model() -> nn.Module:
 
 
 def begin(
-    state: Named, kind: str, device: torch.device | str = "cpu"
+    state: Named, kind: str, rounds: list[Batches], device: torch.device | str = "cpu"
 ) -> tuple[nn.Module, torch.optim.Optimizer]:
-    """Make the model in this state and its optimizer, with gradients as an earlier backward leaves them."""
+    """Make the model in this state and its optimizer.
+
+    Gradients are as an earlier backward leaves them. A rank without a batch in the first round has none, as
+    if there had been no backward.
+    """
     model = make_model().to(device)
     model.load_state_dict(state)
-    for parameter in model.parameters():
+    for parameter in model.parameters() if rounds[0] else ():
         parameter.grad = torch.ones_like(parameter) if parameter.requires_grad else None
     if kind == "SGD":
         return model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -41,7 +45,7 @@ def local_sgd(
     local_sgd_round: Code, state: Named, kind: str, rounds: list[Batches], group: Group = None
 ) -> list[Named]:
     """Return the weights after each round; mark when it begins, and each loss."""
-    model, optimizer = begin(state, kind, device())
+    model, optimizer = begin(state, kind, rounds, device())
     report = []
     for batches in rounds:
         mark("began")

@@ -24,7 +24,7 @@ class LocalSgd:
 
     state: Named
     kind: str
-    rounds: Sequence[Sequence[drivers.Batches]]  # for each rank its rounds
+    rounds: Sequence[list[drivers.Batches]]  # for each rank its rounds
 
     def simulate(self, combine: Combine, clear: str = "before") -> Iterator[list[Named]]:
         """Give the weights of each rank after each round.
@@ -33,7 +33,7 @@ class LocalSgd:
             combine: makes of all ranks' values of a weight the one of rank n, as `combine(values, n)`.
             clear: when gradients are cleared: before or after each step, or never.
         """
-        runs = [drivers.begin(self.state, self.kind) for _ in self.rounds]
+        runs = [drivers.begin(self.state, self.kind, rounds) for rounds in self.rounds]
         models = [model for model, _ in runs]
         for batches_by_rank in zip(*self.rounds, strict=True):
             for run, batches in zip(runs, batches_by_rank, strict=True):

@@ -10,6 +10,7 @@ FAILS_AS = {
     "takes_the_weights_of_one_rank": ("WEIGHTS_OF_ONE_RANK", "average their weights"),
     "never_clears_gradients": ("GRADIENTS_ADD_UP", "before each step"),
     "clears_after_the_step": ("GRADIENTS_ADD_UP", "the first one too"),
+    "averages_what_has_a_gradient": ("DEADLOCK", "every rank of its group"),
     "averages_over_all_ranks": ("DEADLOCK", "pass group="),
     "divides_by_the_world_size": ("WRONG_WEIGHTS_AFTER_A_ROUND", "Only a group"),
     "steps_once_for_all_batches": ("WRONG_WEIGHTS_AFTER_A_ROUND", "its own step"),
@@ -66,6 +67,11 @@ def sums(model, optimizer, batches, loss_fn, group=None):
     steps(model, optimizer, batches, loss_fn)
     for weight in trained(model):
         dist.all_reduce(weight, group=group)
+
+
+def averages_what_has_a_gradient(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+    average([weight.data for weight in model.parameters() if weight.grad is not None], group)
 
 
 def takes_the_weights_of_one_rank(model, optimizer, batches, loss_fn, group=None):
