@@ -9,7 +9,8 @@ OUT_OF_STEP = patterned("""a deadlock, not every rank makes the call
     A collective needs every rank of the world. Is there an `if` around the call that lets only some ranks
     reach it?""")
 SEVERAL_CALLS = mistake("""right, but with more calls than needed
-    One all-reduce is enough: it gives the result to every rank.""")
+    One all-reduce is enough: it gives the result to every rank. A collective of objects, such as
+    all_gather_object, makes two: for their sizes, and for the objects.""")
 OWN_TENSOR = mistake("""this rank's own tensor
     The result is this rank's own input. Return the tensor that the all-reduce has filled.""")
 SUMMED = mistake("""the sum, not the mean

@@ -12,6 +12,7 @@ FAILS_AS = {
     "asks_rank_0_only": ("OUT_OF_STEP", "an `if` around the call"),
     "takes_the_mean": ("WRONG_NUMBER", "for two ranks"),
     "calls_twice": ("SEVERAL_CALLS", "One all-reduce is enough"),
+    "gathers_objects": ("SEVERAL_CALLS", "all_gather_object"),
 }
 
 
@@ -56,3 +57,9 @@ def takes_the_mean(value):
 
 def calls_twice(value):
     return reduced(reduced(value, dist.ReduceOp.MAX).item(), dist.ReduceOp.MAX).item()
+
+
+def gathers_objects(value):
+    values = [None] * dist.get_world_size()
+    dist.all_gather_object(values, value)
+    return max(values)
