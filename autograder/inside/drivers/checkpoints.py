@@ -67,10 +67,11 @@ class SavedInVain(Report):
 
 @dataclass(frozen=True)
 class Recovered(Report):
-    """What the path held after a crash, and what it holds when something was saved there."""
+    """What the path held after a crash, what it holds when something was saved there, and the other files."""
 
     found: Contents
     saved: Contents
+    left_over: list[str]
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def save(
     random_state: torch.Tensor,
 ) -> Saved:
     """Save one state after the other on a slow disk, where rank 0 alone can write."""
-    folder, kept = Path(path).parent, Path(path).parent.parent / "kept"
+    kept = Path(path).parent.parent / "kept"
     seen: list[str | None] = []
     on_disk: set[tuple[int, int]] = set()
     for state in states:
@@ -157,7 +158,7 @@ def save(
         os.path.getsize(path) if is_file else 0,
         is_file and identity(path) in on_disk,
         seen,
-        sorted({entry.name for entry in folder.glob("*")} - {Path(path).name}),
+        _left_over(path),
         kept.exists() and _digest(kept) != seen[0],
     )
 
@@ -197,7 +198,7 @@ def recover(save_checkpoint: Code, path: str, state: State) -> Recovered:
     found = _contents(path)
     dist.barrier()
     save_checkpoint(path, *build(state), state["step"])
-    return Recovered(found, _contents(path))
+    return Recovered(found, _contents(path), _left_over(path))
 
 
 @_placed
@@ -264,6 +265,11 @@ def load_what_does_not_fit(
     except Exception as failure:
         error = type(failure).__name__, str(failure)
     return NotLoaded(error, torch.get_rng_state(), *state_of(model, optimizer), trap.exists())
+
+
+def _left_over(path: str) -> list[str]:
+    """Return the names of the other files in the folder."""
+    return sorted({entry.name for entry in Path(path).parent.glob("*")} - {Path(path).name})
 
 
 def _contents(path: str) -> Contents:

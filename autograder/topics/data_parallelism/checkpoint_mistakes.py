@@ -36,7 +36,8 @@ LEFT_WAITING = mistake("""a deadlock when writing fails
     ended (broadcast_object_list), and raise on every rank.""")
 LEFT_OVER = mistake("""a file is left over
     After a successful save the folder may contain no other file. os.replace takes the temporary file away
-    by giving it its final name.""")
+    by giving it its final name. If it always has the same name, the next save also takes away the one that
+    a killed process has left behind.""")
 TOO_LARGE = mistake("""the file holds more than the checkpoint
     Each checkpoint is a file of its own, with the four entries of the table and nothing else.""")
 NOT_ON_THE_DISK = mistake("""a power failure may empty the checkpoint

@@ -109,7 +109,7 @@ def _wrong_save(wanted: dict[str, Any], outcomes: Outcomes) -> Problem | None:
         _wrong_file(wanted, first.contents)
         or _returned_early(saved)
         or _written_over(first)
-        or _left_over(first)
+        or _left_over(first.left_over)
         or _too_large(wanted, first)
         or _not_on_disk(first)
     )
@@ -151,9 +151,9 @@ def _written_over(saved: drivers.Saved) -> Problem | None:
     return None
 
 
-def _left_over(saved: drivers.Saved) -> Problem | None:
-    if saved.left_over:
-        return Problem(mistakes.LEFT_OVER, "one file, at the path", f"also {', '.join(saved.left_over)}")
+def _left_over(names: Sequence[str]) -> Problem | None:
+    if names:
+        return Problem(mistakes.LEFT_OVER, "one file, at the path", f"also {', '.join(names)}")
     return None
 
 
@@ -216,7 +216,11 @@ def _killed(handle: Function, draw: Draw, world_size: int, moment: str) -> Trial
 
     def verify(outcomes: Outcomes) -> Problem | None:
         recovered: drivers.Recovered = taking_part(outcomes)[0][1].value
-        return _lost(states, recovered.found) or _wrong_file(content_of(next_state), recovered.saved)
+        return (
+            _lost(states, recovered.found)
+            or _wrong_file(content_of(next_state), recovered.saved)
+            or _left_over(recovered.left_over)
+        )
 
     return _SaveTrial(
         title=f"{_ranks(world_size)}, killed {when}",

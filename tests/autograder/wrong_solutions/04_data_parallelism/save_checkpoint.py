@@ -25,6 +25,7 @@ FAILS_AS = {
     "hides_a_full_disk": ("UNNOTICED", "must say so"),
     "leaves_the_others_waiting": ("LEFT_WAITING", "raise on every rank"),
     "leaves_the_temporary_file": ("LEFT_OVER", "no other file"),
+    "leaves_a_file_for_each_killed_process": ("LEFT_OVER", "always has the same name"),
     "stumbles_over_a_leftover": ("RAISED", "the line"),
     "writes_elsewhere": ("NO_FILE", "exactly this path"),
     "writes_twice_into_one_file": ("TOO_LARGE", "nothing else"),
@@ -207,6 +208,15 @@ def leaves_the_temporary_file(path, model, optimizer, step):
         write(content, path)
 
     finish(write_to_a_new_file, content_of(model, optimizer, step), path)
+
+
+def leaves_a_file_for_each_killed_process(path, model, optimizer, step):
+    def write(content, path):
+        temporary = f"{path}.{os.getpid()}"
+        to_disk(content, temporary)
+        os.replace(temporary, path)
+
+    finish(write, content_of(model, optimizer, step), path)
 
 
 def writes_elsewhere(path, model, optimizer, step):
