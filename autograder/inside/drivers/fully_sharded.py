@@ -6,7 +6,7 @@ They report weights, sizes and bytes of live tensors, and mark when steps, backw
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -19,7 +19,8 @@ from autograder.inside.moments import mark
 from autograder.inside.reports import Report
 from fourranks.rank.allocations import Allocations
 
-PREFETCHING_STEPS = 3
+PREFETCHING_STEPS = 5
+REVERSED_FROM = 4  # the step from which on all layers between the ends are used in the reverse order
 
 Tensors = list[torch.Tensor]
 
@@ -127,33 +128,44 @@ def evaluate_parameters(
 
 
 def prefetch(wrapper: Code, seed: int, batch: torch.Tensor, group: Group = None) -> None:
-    """Train for a few steps a model that marks when each of its layers is through."""
+    """Train a model that marks when each of its layers is through, in the last steps in another order."""
     with seeded(seed):
         model = Milestones()
     wrapped = wrapper(model.to(device()), group=group)
     inputs = batch.to(device()).requires_grad_()  # else backward would not need the first layer's weight
-    for _ in range(PREFETCHING_STEPS):
+    for number in range(1, PREFETCHING_STEPS + 1):
+        model.is_reversed = number >= REVERSED_FROM
         mark("began")
         wrapped(inputs).square().mean().backward()
         wrapped.finish_gradient_synchronization()
 
 
 class Milestones(nn.Sequential):
-    """Layers in a row, with a mark when one is through in forward, and when its gradient arrives."""
+    """Layers in a row, with a mark when one is through in forward, and when its gradient arrives.
+
+    Marks have the layer's place in the row. When that is reversed, the first and the last layer stay: a
+    wrapper that remembers for each layer the next one gathers nothing in vain behind the last.
+    """
 
     NUM_LAYERS, WIDTH = 8, 48
 
     def __init__(self) -> None:
-        super().__init__(*[_Layer(number, self.WIDTH) for number in range(self.NUM_LAYERS)])
+        super().__init__(*[_Layer(self.WIDTH, self.WIDTH, bias=False) for _ in range(self.NUM_LAYERS)])
+        self.is_reversed = False
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        first, *inner, last = cast(list[_Layer], list(self))
+        for place, layer in enumerate([first, *(inner[::-1] if self.is_reversed else inner), last]):
+            layer.place = place
+            inputs = layer(inputs)
+        return inputs
 
 
 class _Layer(nn.Linear):
-    def __init__(self, number: int, width: int) -> None:
-        super().__init__(width, width, bias=False)
-        self.number = number
+    place: int
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        outputs: torch.Tensor = _Milestone.apply(super().forward(inputs), self.number)
+        outputs: torch.Tensor = _Milestone.apply(super().forward(inputs), self.place)
         return outputs
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -142,16 +143,27 @@ def _prefetch_trial(setting: Setting) -> Training:
     batches = setting.draws.randn((4, 2, drivers.Milestones.WIDTH))
 
     def verify(at: int, where: str, outcome: Outcome) -> Problem | None:
-        first_step, *others = stretches(outcome, "began", drivers.PREFETCHING_STEPS)
-        return first(_late(step, f"{where}, step {number}") for number, step in enumerate(others, 2))
+        steps = enumerate(stretches(outcome, "began", drivers.PREFETCHING_STEPS), 1)
+        return first(
+            _since_the_order_changed(number, _late(step, f"{where}, step {number}"))
+            for number, step in steps
+            if number not in (1, drivers.REVERSED_FROM)  # in these the order is a new one
+        )
 
     return setting.trial(
-        f"{drivers.Milestones.NUM_LAYERS} layers in a row, {drivers.PREFETCHING_STEPS} steps",
+        f"{drivers.Milestones.NUM_LAYERS} layers, in another order from step {drivers.REVERSED_FROM} on",
         drivers.prefetch,
         lambda position, rank: (setting.model_seed(rank), batches[position].clone()),
         verify,
         kind=trials.Sharding,
     )
+
+
+def _since_the_order_changed(step: int, problem: Problem | None) -> Problem | None:
+    """Say of a problem that only steps in the new order have that it is the order."""
+    if problem and step > drivers.REVERSED_FROM:
+        return replace(problem, mistake=mistakes.OLD_ORDER)
+    return problem
 
 
 def _late(step: Stretch, where: str) -> Problem | None:
