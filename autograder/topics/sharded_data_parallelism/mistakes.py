@@ -80,6 +80,9 @@ STATE_NOT_SHARDED = mistake("""right, but a rank holds too much optimizer state
 ALL_REDUCED = mistake("""an all-reduce where a reduce is enough
     An all-reduce brings the sum to all ranks. Here only the rank that holds the parameter needs it:
     reduce, or reduce-scatter.""")
+MORE_ALL_REDUCED = mistake("""right, but more is all-reduced than small gradients
+    Only the gradients of small parameters go into an all-reduce, each once; a frozen parameter has none.
+    Of a sharded parameter each rank needs its own shard of the gradient: reduce-scatter.""")
 GRADIENTS_REDUCED_TWICE = patterned("""right, but more is sent than the gradients
     A gradient travels once in a step. A tied parameter is one parameter, and a frozen one has no
     gradient.""")

@@ -265,7 +265,7 @@ class _Run:
         gathered, reduced, twice = times * shards.sharded, times * shards.trained, mistakes.GATHERED_TWICE
         reduced_twice = mistakes.GRADIENTS_REDUCED_TWICE
         return (
-            too_much(both, ALL_REDUCES, shards.small, mistakes.ALL_REDUCED, "all-reduces", where)
+            too_much(both, ALL_REDUCES, shards.small, mistakes.MORE_ALL_REDUCED, "all-reduces", where)
             or self._other_dtype(both, where)
             or shard_traffic.too_large(both, shards.layer, where)
             or too_much(forward, GATHERS, gathered, twice, "all-gathers in forward", where)

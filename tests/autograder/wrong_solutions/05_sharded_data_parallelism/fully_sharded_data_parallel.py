@@ -14,7 +14,7 @@ FAILS_AS = {
     "divides_twice": ("DIVIDED_TWICE", "divides already"),
     "shards_small_parameters": ("SMALL_PARAMETER_SHARDED", "stays whole"),
     "forgets_small_parameters": ("OWN_GRADIENT", "still has its own gradient"),
-    "all_reduces": ("ALL_REDUCED", "reduce-scatter"),
+    "all_reduces": ("MORE_ALL_REDUCED", "reduce-scatter"),
     "gathers_in_float32": ("NOT_IN_COMPUTE_DTYPE", "Cast the shard before"),
     "keeps_shards_in_bfloat16": ("MASTERS_NOT_KEPT or NOT_THE_WHOLE_STATE", "own dtype"),
     "leaves_inputs_in_float32": ("RAISED", "Read the line"),

@@ -15,7 +15,8 @@ FAILS_AS = {
     "keeps_whole_parameters": ("WHOLE_PARAMETERS_HELD", "memory of the whole"),
     "gathers_everything_first": ("ALL_AT_ONCE or NOT_FREED_IN_FORWARD", "layer"),
     "sums": ("SUMMED", "ReduceOp.AVG"),
-    "all_reduces": ("ALL_REDUCED", "reduce-scatter"),
+    "all_reduces": ("MORE_ALL_REDUCED", "reduce-scatter"),
+    "averages_frozen_parameters": ("MORE_ALL_REDUCED", "a frozen parameter has none"),
     "replaces_gradients": ("WRONG_GRADIENT", "left over"),
     "keeps_what_a_parent_reads": ("WRONG_AFTER_THE_FIRST_STEP", "belongs to a child"),
     "prefixes_the_state": ("NAMES_OF_THE_STATE", "without a prefix"),
@@ -117,6 +118,14 @@ class all_reduces(RightModule):
         padded = F.pad(gradient.flatten(), (0, self.n * shard.numel() - gradient.numel()))
         dist.all_reduce(padded, dist.ReduceOp.AVG, self.group)
         return padded.chunk(self.n)[self.rank].clone()
+
+
+class averages_frozen_parameters(RightModule):
+    def finish_gradient_synchronization(self):
+        for parameter in self.small:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        super().finish_gradient_synchronization()
 
 
 class replaces_gradients(RightModule):
