@@ -125,8 +125,8 @@ def train(
     wrapped = wrapper(module, **options, group=group)
     parameters, buffers = models.contents(module)
     steps = []
-    for batch in batches:
-        module.zero_grad()
+    for number, batch in enumerate(batches):
+        module.zero_grad(set_to_none=number < 2)  # a third step finds zeros
         _step(wrapped, batch)
         steps.append(models.gradients(module))
         models.descend(module, learning_rate)

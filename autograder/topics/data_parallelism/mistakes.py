@@ -46,7 +46,8 @@ DIVIDED_WRONGLY = patterned("""a multiple of the mean
 WRONG_GRADIENT = patterned("""wrong gradients
     If they differ a little from run to run, a tensor is read before its wait(), or changed while it is in
     flight. If not: are gradients of different parameters mixed up, because ranks started their
-    all-reduces in different orders? Is one left over from the step before?""")
+    all-reduces in different orders? Is one left over from the step before, or in a bucket that is cleared
+    for the next?""")
 WEIGHTS_MOVED = patterned("""the weights were changed
     Average only the gradients. The optimizer changes the weights, in the same way on every rank.""")
 PARAMETERS_DIFFER = patterned("""parameters that are not rank 0's

@@ -17,6 +17,7 @@ FAILS_AS = {
     "sums": ("SUMMED", "ReduceOp.AVG"),
     "forgets_to_wait": ("NO_WAIT", "Keep every handle"),
     "keeps_the_flat_tensors": ("MEMORY or MEMORY_GROWS", "handle"),
+    "clears_buckets_that_gradients_are_in": ("WRONG_GRADIENT", "a bucket that is cleared"),
     "sends_padding": ("SENT_TWICE", "padding"),
     "ignores_no_sync": ("SENT_IN_NO_SYNC", "check whether it is on"),
     "does_not_broadcast": ("PARAMETERS_DIFFER", "drew different weights"),
@@ -127,6 +128,20 @@ class keeps_the_flat_tensors(RightBucketed):
         flats = getattr(self, "flats", [])
         super().begin()
         self.kept = [*getattr(self, "kept", []), *flats]
+
+
+class clears_buckets_that_gradients_are_in(RightBucketed):
+    def fill(self):
+        buckets = super().fill()
+        self.flat = {b[0]: b[0].new_zeros(sum(p.numel() for p in b)) for b in buckets}
+        return buckets
+
+    def send_bucket(self, bucket):
+        flat = self.flat[bucket[0]].zero_()
+        for parameter, part in zip(bucket, flat.split([p.numel() for p in bucket]), strict=True):
+            part.copy_(parameter.grad.flatten())
+            parameter.grad = part.view_as(parameter)
+        self.average(flat)
 
 
 class sends_padding(RightBucketed):
