@@ -60,7 +60,8 @@
 #
 # **Every module has `load_full(state_dict)`.** On every rank it gets the state dict of the whole module, and
 # copies this rank's shards into the existing parameters, without communication. Until then a module's weights
-# may have any values. Parameters have the names of those in the whole module, and the shape of the shard.
+# may have any values. Parameters have the names of those in the whole module, and the shape of the shard. Use
+# no more of the state dict than these shards: in a check the other ranks' parts of it are other numbers.
 #
 # **No rank ever holds a whole weight** that is sharded: not in a parameter, not for a moment in the
 # constructor, and not as the memory behind a view.

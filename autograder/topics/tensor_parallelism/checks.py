@@ -1,16 +1,19 @@
 """Checks of exercise 06's modules: cut over ranks, each must equal the module that one process has.
 
-That module, in `autograder.unsharded`, runs here, with weights that the ranks get to load. Each rank must
-then have its part of the output and of every gradient, at the price that `traffic` allows.
+That module, in `autograder.unsharded`, runs here, with weights that the ranks get to load. A rank gets other
+numbers where the others' parts are: with them it cannot compute alone what it should get by a collective.
+Each rank must then have its part of the output and of every gradient, at the price that `traffic` allows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 import torch
 from torch import nn
+from torch.func import functional_call
 
 from autograder.inside.drivers import tensor_parallelism as drivers
 from autograder.kit.case import Trial
@@ -27,6 +30,7 @@ from autograder.topics.tensor_parallelism.traffic import excess, least_received
 from autograder.topics.tensor_parallelism.trials import Outcomes, ShardedTrial, names, together
 
 Blocks = Callable[[int], Iterator[Block]]  # by the number of ranks
+State = dict[str, torch.Tensor]  # by the name of a parameter
 
 
 def _module(
@@ -86,6 +90,23 @@ def sequence_parallel_mlp(num_ranks: int) -> Iterator[Block]:
     return blocks.sequence_mlp(num_ranks)
 
 
+@dataclass(frozen=True)
+class _Expected:
+    """What has to come of a module that is cut over ranks.
+
+    Attributes:
+        states: what each rank loads: its own part, and other numbers where the other ranks' parts are.
+        output: of the whole module, with `input_gradient` and the parameters' `gradients`.
+        of_all_loaded: the output of each rank if it used all that it loads.
+    """
+
+    states: list[State]
+    output: torch.Tensor
+    input_gradient: torch.Tensor
+    gradients: State
+    of_all_loaded: list[torch.Tensor]
+
+
 def _trial(setting: Setting, block: Block) -> Trial:
     num_ranks = len(setting.ranks)
     whole = _drawn(block.whole().double(), setting.draws)
@@ -94,18 +115,30 @@ def _trial(setting: Setting, block: Block) -> Trial:
     cotangent = _randn(output.shape, setting.draws)
     output.backward(cotangent)
     assert x.grad is not None
-    state = {name: parameter.detach() for name, parameter in whole.named_parameters()}
     inputs = block.input_cut.parts(x.detach(), num_ranks)
     cotangents = block.output_cut.parts(cotangent, num_ranks)
-    examine = partial(_examine, block, state, output.detach(), x.grad, _gradients(whole))
+    states = [_loaded(whole, block, at, num_ranks, setting.draws) for at in range(num_ranks)]
+    of_all_loaded = [
+        block.output_cut.parts(functional_call(whole, state, x).detach(), num_ranks)[at]
+        for at, state in enumerate(states)
+    ]
+    expected = _Expected(states, output.detach(), x.grad, _gradients(whole), of_all_loaded)
     return setting.trial(
         block.title,
         drivers.run,
-        lambda at, _: (list(block.arguments), block.options, state, inputs[at], cotangents[at]),
+        lambda at, _: (list(block.arguments), block.options, states[at], inputs[at], cotangents[at]),
         kind=ShardedTrial,
-        verify=together(examine),
+        verify=together(partial(_examine, block, expected)),
         received=lambda _: least_received(block.traffic, num_ranks),
     )
+
+
+def _loaded(whole: nn.Module, block: Block, at: int, num_ranks: int, draws: Draws) -> State:
+    """Return the whole state as one rank gets it: drawn anew where it is another rank's."""
+    return {
+        name: block.cuts[name].only(at, parameter.detach(), _randn(parameter.shape, draws), num_ranks)
+        for name, parameter in whole.named_parameters()
+    }
 
 
 def _randn(shape: Sequence[int], draws: Draws) -> torch.Tensor:
@@ -120,50 +153,43 @@ def _drawn(module: nn.Module, draws: Draws) -> nn.Module:
     return module
 
 
-def _gradients(module: nn.Module) -> dict[str, torch.Tensor]:
+def _gradients(module: nn.Module) -> State:
     named = module.named_parameters()
     return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
 
 
-def _examine(
-    block: Block,
-    state: dict[str, torch.Tensor],
-    output: torch.Tensor,
-    input_gradient: torch.Tensor,
-    gradients: dict[str, torch.Tensor],
-    outcomes: Outcomes,
-) -> Problem | None:
+def _examine(block: Block, expected: _Expected, outcomes: Outcomes) -> Problem | None:
     return (
-        _wrong_parameters(block, state, outcomes)
-        or _whole_weight(block, state, outcomes)
-        or _wrong_output(block, state, output, outcomes)
-        or _wrong_input_gradient(block, input_gradient, outcomes)
-        or _wrong_gradients(block, gradients, outcomes)
+        _wrong_parameters(block, expected.states, outcomes)
+        or _whole_weight(block, expected.states[0], outcomes)
+        or _wrong_output(block, expected, outcomes)
+        or _wrong_input_gradient(block, expected.input_gradient, outcomes)
+        or _wrong_gradients(block, expected.gradients, outcomes)
         or first(excess(block.traffic, outcome, len(outcomes), rank) for rank, outcome in outcomes)
     )
 
 
-def _wrong_parameters(block: Block, state: dict[str, torch.Tensor], outcomes: Outcomes) -> Problem | None:
+def _wrong_parameters(block: Block, states: Sequence[State], outcomes: Outcomes) -> Problem | None:
     """Find parameters with other names, or after `load_full` with other values than this rank's part has."""
-    wanted = cut_all(state, block.cuts, len(outcomes))
-    naive = cut_all(state, {name: Cut(cut.dim) for name, cut in block.cuts.items()}, len(outcomes))
+    naive_cuts = {name: Cut(cut.dim) for name, cut in block.cuts.items()}
     for at, (rank, outcome) in enumerate(outcomes):
         ran: drivers.Ran = outcome.value
-        if ran.loaded.keys() != state.keys():
-            expected = f"{rank}: {', '.join(state)}"
+        if ran.loaded.keys() != states[at].keys():
+            expected = f"{rank}: {', '.join(states[at])}"
             return Problem(mistakes.NAMES_OF_SHARDS, expected, ", ".join(ran.loaded) or "none")
         if not ran.kept:
             expected = f"{rank}: the same parameters after load_full"
             return Problem(mistakes.REPLACED_BY_LOAD_FULL, expected, "others")
-        for name in state:
-            known = ((mistakes.CUT_ACROSS_HEADS, [naive[at][name]]),) if block.cuts[name].blocks > 1 else ()
-            tensors = Tensors(f"{name} after load_full", [wanted[at][name]], mistakes.WRONG_SHARD, known)
+        wanted, naive = (cut_all(states[at], cuts, len(outcomes))[at] for cuts in (block.cuts, naive_cuts))
+        for name in wanted:
+            known = ((mistakes.CUT_ACROSS_HEADS, [naive[name]]),) if block.cuts[name].blocks > 1 else ()
+            tensors = Tensors(f"{name} after load_full", [wanted[name]], mistakes.WRONG_SHARD, known)
             if problem := tensors.wrong([ran.loaded[name]], [rank]):
                 return problem
     return None
 
 
-def _whole_weight(block: Block, state: dict[str, torch.Tensor], outcomes: Outcomes) -> Problem | None:
+def _whole_weight(block: Block, state: State, outcomes: Outcomes) -> Problem | None:
     """Find more elements in one tensor than the largest part has: a weight that was not cut."""
     largest = max(part.numel() for part in cut_all(state, block.cuts, len(outcomes))[0].values())
     for rank, outcome in outcomes:
@@ -175,12 +201,13 @@ def _whole_weight(block: Block, state: dict[str, torch.Tensor], outcomes: Outcom
     return None
 
 
-def _wrong_output(
-    block: Block, state: dict[str, torch.Tensor], output: torch.Tensor, outcomes: Outcomes
-) -> Problem | None:
-    n, found = len(outcomes), [outcome.value.output for _, outcome in outcomes]
-    too_often = output + (n - 1) * state[block.added_once] if block.added_once else output
-    known = [(mistakes.BIAS_ADDED_BY_EVERY_RANK, block.output_cut.parts(too_often, n))]
+def _wrong_output(block: Block, expected: _Expected, outcomes: Outcomes) -> Problem | None:
+    n, output, found = len(outcomes), expected.output, [outcome.value.output for _, outcome in outcomes]
+    too_often = output + (n - 1) * expected.states[0][block.added_once] if block.added_once else output
+    known = [
+        (mistakes.BIAS_ADDED_BY_EVERY_RANK, block.output_cut.parts(too_often, n)),
+        (mistakes.WEIGHTS_OF_OTHERS_USED, expected.of_all_loaded),
+    ]
     partial_sums = block.output_cut is WHOLE and any(parts_of_a_sum(found, s) for s in (output, too_often))
     otherwise = mistakes.PARTIAL_OUTPUT if partial_sums else mistakes.ANOTHER_OUTPUT
     tensors = Tensors("output", block.output_cut.parts(output, n), otherwise, known)
@@ -192,7 +219,7 @@ def _wrong_input_gradient(block: Block, want: torch.Tensor, outcomes: Outcomes) 
     return _wrong_gradient("gradient of the input", block.input_cut, want, found, outcomes)
 
 
-def _wrong_gradients(block: Block, wanted: dict[str, torch.Tensor], outcomes: Outcomes) -> Problem | None:
+def _wrong_gradients(block: Block, wanted: State, outcomes: Outcomes) -> Problem | None:
     found = [outcome.value.gradients for _, outcome in outcomes]
     return first(
         _wrong_gradient(f"{name}.grad", block.cuts[name], want, [own.get(name) for own in found], outcomes)

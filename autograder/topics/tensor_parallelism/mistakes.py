@@ -80,6 +80,10 @@ WHOLE_WEIGHT_HELD = mistake("""a whole weight is kept
 WHOLE_WEIGHT_MADE = mistake("""a whole weight is made
     Shards are meant to save memory: make parameters of the shard's shape from the start, and cut the
     loaded tensor before you copy, transpose or convert anything.""")
+WEIGHTS_OF_OTHERS_USED = mistake("""weights of other ranks are used
+    This output needs the whole weights, and no rank has them: use this rank's shards alone, and get what
+    the others compute from a collective. A check fills the other ranks' parts of the state dict with other
+    numbers.""")
 BIAS_ADDED_BY_EVERY_RANK = mistake("""the bias is added by every rank
     If each rank adds the bias before the sum, it is added N times. Add the bias once: after the sum.""")
 PARTIAL_OUTPUT = mistake("""the parts of a sum are not summed up

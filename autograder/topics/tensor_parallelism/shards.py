@@ -40,6 +40,14 @@ class Cut:
         blocks = [block.chunk(num_parts, self.dim) for block in tensor.chunk(self.blocks, self.dim)]
         return [torch.cat(parts, self.dim) for parts in zip(*blocks, strict=True)]
 
+    def only(self, part: int, tensor: torch.Tensor, elsewhere: torch.Tensor, num_parts: int) -> torch.Tensor:
+        """Return a tensor with one part of `tensor`, and the numbers of `elsewhere` in all other parts."""
+        places = torch.arange(tensor.numel()).view_as(tensor)
+        own = self.parts(places, num_parts)[part].flatten()
+        mixed = elsewhere.clone()
+        mixed.view(-1)[own] = tensor.flatten()[own]
+        return mixed
+
 
 WHOLE = Cut(None)
 

@@ -15,6 +15,7 @@ FAILS_AS = {
     ),
     "rows_then_columns": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
     "sums_the_gradients_of_weights": ("COLLECTIVES_IN_BACKWARD", "stay on the rank of the weights"),
+    "keeps_all_weights_in_parts": ("WEIGHTS_OF_OTHERS_USED", "this rank's shards alone"),
     "keeps_whole_weights_to_load": ("WHOLE_WEIGHT_HELD", "do not keep the state dict"),
 }
 
@@ -105,3 +106,26 @@ class keeps_whole_weights_to_load(Mlp):
     def load_full(self, state):
         self.whole = dict(state)
         super().load_full(self.whole)
+
+
+class keeps_all_weights_in_parts(Mlp):
+    """No part is larger than a shard, and the collectives carry zeros: what they return is ignored."""
+
+    def load_full(self, state):
+        super().load_full(state)
+        n = dist.get_world_size(self.group)
+        self.parts = {name: state[name].chunk(n, dim) for name, dim in (("up.weight", 0), ("up.bias", 0))}
+        self.parts["down.weight"] = state["down.weight"].chunk(n, 1)
+        self.parts = {name: [each.clone() for each in parts] for name, parts in self.parts.items()}
+
+    def whole(self, name, dim):
+        parts = list(self.parts[name])
+        parts[dist.get_rank(self.group)] = self.get_parameter(name)
+        return torch.cat(parts, dim)
+
+    def forward(self, x):
+        ignored = made_of(identity, lambda g, group: (summed(torch.zeros_like(g), group), g)[1])
+        hidden = F.linear(ignored(x, group=self.group), self.whole("up.weight", 0), self.whole("up.bias", 0))
+        y = F.linear(F.gelu(hidden), self.whole("down.weight", 1), self.down.bias)
+        summed(torch.zeros_like(y), self.group)
+        return y
