@@ -116,7 +116,8 @@ from autograder.unsharded import MLP, Attention, DeepMLP, PreNormMLP
 # loss. It is *one* loss, and its derivative with respect to each partial sum is g. If backward added the four
 # equal g, all gradients before this layer would be four times too large.
 #
-# - **Do not change x or g.** Autograd passes the same g to other functions as well.
+# - **Do not change x or g.** Autograd passes the same g to other functions as well. And x may have other uses: a
+#   hook on it would change their gradients, too.
 # - x may have any shape, even 0 elements, and any floating dtype, and need not be contiguous in memory; `dim`
 #   may be negative.
 # - **Budget:** one collective in one direction, nothing in the other: an all-reduce for the first two, an all-gather for the others.

@@ -24,13 +24,19 @@ SCALE = 3.0  # of the gradient that reaches the cross-entropy: it need not be 1
 
 @dataclass(frozen=True)
 class Differentiated(Report):
-    """A function's output and what its input is afterwards, with gradients where it has any."""
+    """A function's output and what its input is afterwards, with gradients where it has any.
+
+    Attributes:
+        neighbour: of a tensor that was added to the output.
+        elsewhere: of the input, through another use of it.
+    """
 
     output: object
     input: torch.Tensor
     differentiable: bool
     gradient: torch.Tensor | None = None
-    neighbour: torch.Tensor | None = None  # of a tensor that was added to the output
+    neighbour: torch.Tensor | None = None
+    elsewhere: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class Ran(Report):
     Attributes:
         made, held: elements of the largest tensor that was made in the constructor, and that is kept.
         kept: whether the parameters are still those of the constructor.
+        elsewhere: the gradient of the input through another use of it.
     """
 
     made: int
@@ -50,13 +57,16 @@ class Ran(Report):
     output: torch.Tensor
     gradient: torch.Tensor | None
     gradients: dict[str, torch.Tensor | None]
+    elsewhere: torch.Tensor | None
 
 
 @dataclass(frozen=True)
 class Loss(Report):
-    """What a loss function returned, and the gradient of `SCALE` times that."""
+    """What a loss function returned, its arguments afterwards, and the gradient of `SCALE` times the loss."""
 
     loss: object
+    logits: torch.Tensor
+    target: torch.Tensor
     differentiable: bool
     gradient: torch.Tensor | None = None
 
@@ -88,7 +98,8 @@ def differentiate(
         return Differentiated(y, after, differentiable)
     output = y.detach().clone()
     (y + earlier).backward(cotangent.clone())
-    return Differentiated(output, after, True, x.grad, neighbour.grad)
+    gradient = x.grad
+    return Differentiated(output, after, True, gradient, neighbour.grad, _elsewhere(x))
 
 
 def refuse(code: Code, arguments: list[Any], options: dict[str, Any], group: Group = None) -> str:
@@ -123,7 +134,15 @@ def run(
     if y.requires_grad and y.shape == cotangent.shape:
         y.backward(cotangent)
     gradients = {name: parameter.grad for name, parameter in module.named_parameters()}
-    return Ran(made.largest, held, kept, loaded, y.requires_grad, output, x.grad, gradients)
+    gradient = x.grad
+    return Ran(made.largest, held, kept, loaded, y.requires_grad, output, gradient, gradients, _elsewhere(x))
+
+
+def _elsewhere(x: torch.Tensor) -> torch.Tensor | None:
+    """Return the gradient of x, which is x itself, through a use that has nothing to do with the function."""
+    x.grad = None
+    (x * 1).backward(x.detach())
+    return x.grad
 
 
 def cross_entropy(function: Code, logits: torch.Tensor, target: torch.Tensor, group: Group = None) -> Loss:
@@ -132,11 +151,12 @@ def cross_entropy(function: Code, logits: torch.Tensor, target: torch.Tensor, gr
     mark("began")
     loss = function(logits, target, group=group)
     mark("turned")
+    after = logits.detach().clone(), target.clone()
     differentiable = isinstance(loss, torch.Tensor) and loss.requires_grad
     if not differentiable or loss.dim():
-        return Loss(loss, differentiable)
+        return Loss(loss, *after, differentiable)
     (loss * SCALE).backward()
-    return Loss(loss.detach().clone(), True, logits.grad)
+    return Loss(loss.detach().clone(), *after, True, logits.grad)
 
 
 def _strided(tensor: torch.Tensor) -> torch.Tensor:

@@ -24,7 +24,7 @@ from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.topics.tensor_parallelism import blocks, mistakes
 from autograder.topics.tensor_parallelism.banned import BANNED
 from autograder.topics.tensor_parallelism.blocks import Block
-from autograder.topics.tensor_parallelism.differentiable_collectives import cut_graph, refusal
+from autograder.topics.tensor_parallelism.differentiable_collectives import cut_graph, elsewhere, refusal
 from autograder.topics.tensor_parallelism.shards import WHOLE, Cut, Tensors, cut_all, parts_of_a_sum
 from autograder.topics.tensor_parallelism.traffic import excess, least_received
 from autograder.topics.tensor_parallelism.trials import Outcomes, ShardedTrial, names, together
@@ -96,11 +96,13 @@ class _Expected:
 
     Attributes:
         states: what each rank loads: its own part, and other numbers where the other ranks' parts are.
+        inputs: of each rank.
         output: of the whole module, with `input_gradient` and the parameters' `gradients`.
         of_all_loaded: the output of each rank if it used all that it loads.
     """
 
     states: list[State]
+    inputs: list[torch.Tensor]
     output: torch.Tensor
     input_gradient: torch.Tensor
     gradients: State
@@ -122,7 +124,7 @@ def _trial(setting: Setting, block: Block) -> Trial:
         block.output_cut.parts(functional_call(whole, state, x).detach(), num_ranks)[at]
         for at, state in enumerate(states)
     ]
-    expected = _Expected(states, output.detach(), x.grad, _gradients(whole), of_all_loaded)
+    expected = _Expected(states, inputs, output.detach(), x.grad, _gradients(whole), of_all_loaded)
     return setting.trial(
         block.title,
         drivers.run,
@@ -165,6 +167,7 @@ def _examine(block: Block, expected: _Expected, outcomes: Outcomes) -> Problem |
         or _wrong_output(block, expected, outcomes)
         or _wrong_input_gradient(block, expected.input_gradient, outcomes)
         or _wrong_gradients(block, expected.gradients, outcomes)
+        or elsewhere([outcome.value.elsewhere for _, outcome in outcomes], expected.inputs, outcomes)
         or first(excess(block.traffic, outcome, len(outcomes), rank) for rank, outcome in outcomes)
     )
 

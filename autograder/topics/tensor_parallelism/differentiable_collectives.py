@@ -127,9 +127,9 @@ def _cut_shapes(world_sizes: Sequence[int], seed: int) -> Iterator[tuple[Setting
     for setting in settings(world_sizes, seed):
         n, dtype = len(setting.ranks), DTYPES[setting.world_size % 3]
         yield setting, -1, Shape((3, 2 * n), dim=-1)
-        yield setting, 0, Shape((n, 3), dim=0)
+        yield setting, -2, Shape((n, 3), dim=-2)
         yield setting, 1, Shape((2, 3 * n, 5), dim=1, dtype=dtype, strided=True)
-        yield setting, 1, Shape((2, 0), dim=1)
+        yield setting, 0, Shape((0, 2), dim=0)
 
 
 def _part(shape: Shape, dim: int, num_ranks: int) -> tuple[int, ...]:
@@ -288,8 +288,15 @@ def _examine(
             expected.gradient_mistakes,
         )
         or compare([own.neighbour for own in found], gradient, other, mistakes.GRADIENT_OVERWRITTEN, {})
+        or elsewhere([own.elsewhere for own in found], x, outcomes)
         or first(excess(expected.traffic, outcome, len(found), rank) for rank, outcome in outcomes)
     )
+
+
+def elsewhere(found: Sequence[object], x: Sequence[Tensor], outcomes: Outcomes) -> Problem | None:
+    """Find an input whose gradient through another use of it is not the one that it has there, x itself."""
+    tensors = Tensors("gradient of the input through another use of it", x, mistakes.GRADIENT_OF_OTHER_USES)
+    return tensors.wrong(found, names(outcomes))
 
 
 def cut_graph(outcomes: Outcomes, what: str) -> Problem | None:

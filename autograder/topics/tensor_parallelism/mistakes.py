@@ -41,6 +41,9 @@ NOT_GATHERED_IN_BACKWARD = mistake("""the gradient of one part only
 GRADIENT_OVERWRITTEN = mistake("""a gradient is overwritten that others need
     Autograd may hand the same tensor to several functions. Work on a copy of it: clone() always makes
     one, contiguous() only sometimes.""")
+GRADIENT_OF_OTHER_USES = mistake("""a gradient that has nothing to do with the function is changed
+    A hook on the input acts on its whole gradient, also on what comes from other uses of it, as the x of
+    x + f(x). Return a new tensor whose backward does what the table says.""")
 INDIVISIBLE_ACCEPTED = mistake("""a size that does not divide is accepted
     Ranks would hold parts of different sizes, or lose some elements. Raise a ValueError.""")
 VAGUE_REFUSAL = mistake("""a refusal that does not say why

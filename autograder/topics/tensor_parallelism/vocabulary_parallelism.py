@@ -15,7 +15,7 @@ from autograder.inside.drivers import tensor_parallelism as drivers
 from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.mistakes import Mistake
+from autograder.kit.mistakes import MODIFIED, Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.topics.tensor_parallelism import mistakes
@@ -99,11 +99,17 @@ def _examine(
     ]
     gradients = Tensors("gradient of the logits", parts, mistakes.WRONG_GRADIENT_OF_LOGITS, known)
     return (
-        Tensors("loss", [loss] * n, _otherwise(losses), _mistakes(logits, target, n)).wrong(losses, ranks)
+        _modified("logits_shard", VOCABULARY.parts(logits, n)).wrong([own.logits for own in found], ranks)
+        or _modified("target", [target] * n).wrong([own.target for own in found], ranks)
+        or Tensors("loss", [loss] * n, _otherwise(losses), _mistakes(logits, target, n)).wrong(losses, ranks)
         or cut_graph(outcomes, "a loss")
         or gradients.wrong([own.gradient for own in found], ranks)
         or first(excess(traffic, outcome, n, rank) for rank, outcome in outcomes)
     )
+
+
+def _modified(name: str, given: Sequence[torch.Tensor]) -> Tensors:
+    return Tensors(f"{name} after the call", given, MODIFIED, tolerance=0.0)
 
 
 def _otherwise(found: Sequence[object]) -> Mistake:

@@ -1,5 +1,6 @@
 # ruff: noqa: F821
 FAILS_AS = {
+    "hooks_its_input": ("GRADIENT_OF_OTHER_USES", "Return a new tensor"),
     "forgets_f": ("GRADIENT_OF_ONE_PART", "copy_to_ranks adds them up"),
     "applies_f_twice": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
     "same_shard_everywhere": ("WRONG_SHARD", "Rank r takes"),
@@ -148,3 +149,9 @@ class wraps_torch_s(nn.Module):
 
     def forward(self, x):
         return self.linear(x)
+
+
+class hooks_its_input(Column):
+    def enter(self, x):
+        x.register_hook(lambda gradient: summed(gradient, self.group))
+        return x

@@ -1,5 +1,6 @@
 # ruff: noqa: F821
 FAILS_AS = {
+    "hooks_its_input": ("GRADIENT_OF_OTHER_USES", "Return a new tensor"),
     "returns_its_input": ("NOT_SUMMED_IN_BACKWARD", "sums them over the ranks"),
     "sums_forward_too": ("SUMMED_NEEDLESSLY", "already"),
     "averages_gradients": ("AVERAGED", "do not divide"),
@@ -97,3 +98,8 @@ def later(gradient, group):
 
 
 does_not_wait = made_of(identity, later)
+
+
+def hooks_its_input(x, group=None):
+    x.register_hook(lambda gradient: summed(gradient, group))
+    return x.view_as(x)

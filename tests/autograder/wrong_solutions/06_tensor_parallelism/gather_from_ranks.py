@@ -1,5 +1,6 @@
 # ruff: noqa: F821
 FAILS_AS = {
+    "takes_negative_dims_for_the_last": ("WRONG_FORWARD or ANOTHER_SHAPE_OF_A_PART", "another dimension"),
     "gathers_without_history": ("CUT_GRAPH", "torch.autograd.Function"),
     "sums_gathered_gradients": ("SUMMED_NEEDLESSLY", "factor of the number of ranks"),
     "stacks": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
@@ -54,3 +55,7 @@ def calls_torch_s(x, dim, group=None):
     import torch.distributed.nn.functional as differentiable
 
     return torch.cat(differentiable.all_gather(x, group), dim)
+
+
+def takes_negative_dims_for_the_last(x, dim, group=None):
+    return gather(x, max(dim, -1), group=group)

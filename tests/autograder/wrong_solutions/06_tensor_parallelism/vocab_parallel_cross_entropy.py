@@ -14,6 +14,7 @@ FAILS_AS = {
     "rescales_by_its_own_maximum": ("CROSS_ENTROPY_NOT_FINITE", "Only a shard of -inf"),
     "counts_words_of_the_world": ("WRONG_CROSS_ENTROPY or CROSS_ENTROPY_NOT_FINITE", "Only a group"),
     "sums_a_fourth_time": ("COLLECTIVES_IN_FORWARD", "gather nothing in between"),
+    "shifts_the_target": ("MODIFIED", "belongs to the caller"),
     "has_no_history": ("CUT_GRAPH", "torch.autograd.Function"),
 }
 
@@ -193,3 +194,19 @@ def sums_a_fourth_time(logits, target, group=None):
 
 def has_no_history(logits, target, group=None):
     return Loss()(logits.detach(), target, group)
+
+
+class _ShiftsTarget(Loss):
+    def of_target(self, shifted, target):
+        self.counts = target != -100
+        target -= self.rank() * self.size
+        is_here = (target >= 0) & (target < self.size)
+        found = shifted.gather(-1, target.where(is_here, 0).unsqueeze(-1)).squeeze(-1)
+        return self.reduce(self.own(found, is_here))
+
+    def mean(self, losses, target):
+        return losses[self.counts].mean()
+
+
+def shifts_the_target(logits, target, group=None):
+    return _ShiftsTarget()(logits, target, group)
