@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -19,6 +19,7 @@ class Routed(Report):
         kind: what was returned, in words; if it is no tensor with a function, the rest is empty.
         combined: what the function gave for the expert's outputs.
         weight: the gradient of this rank's expert.
+        arguments: tokens and assignment as they are afterwards.
     """
 
     kind: str
@@ -27,6 +28,7 @@ class Routed(Report):
     differentiable: bool = False
     tokens: torch.Tensor | None = None
     weight: torch.Tensor | None = None
+    arguments: list[torch.Tensor] = field(default_factory=list)
 
 
 def route(
@@ -54,8 +56,10 @@ def route(
         return Routed("", received.detach().clone(), combined)
     if combined.requires_grad and combined.shape == cotangent.shape:
         combined.backward(cotangent)
-    kept = combined.detach().clone()
-    return Routed("", received.detach().clone(), kept, combined.requires_grad, tokens.grad, weight.grad)
+    kept, after = combined.detach().clone(), [tokens.detach().clone(), assignment.clone()]
+    return Routed(
+        "", received.detach().clone(), kept, combined.requires_grad, tokens.grad, weight.grad, after
+    )
 
 
 def expert(tokens: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -15,12 +15,17 @@ from autograder.inside.reports import Report
 
 @dataclass(frozen=True)
 class Attended(Report):
-    """The output, gradients of q, k and v, and the elements of the largest tensor that was made."""
+    """The output, gradients of q, k and v, and the elements of the largest tensor that was made.
+
+    Attributes:
+        qkv: what the arguments are afterwards.
+    """
 
     output: object
     differentiable: bool
     largest: int
     gradients: Gradients
+    qkv: list[torch.Tensor]
 
 
 def attend(
@@ -45,4 +50,5 @@ def attend(
         if differentiable and output.shape == cotangent.shape:
             output.backward(cotangent)
     kept = output.detach().clone() if isinstance(output, torch.Tensor) else output
-    return Attended(kept, differentiable, made.largest, [q.grad, k.grad, v.grad])
+    after = [tensor.detach().clone() for tensor in (q, k, v)]
+    return Attended(kept, differentiable, made.largest, [q.grad, k.grad, v.grad], after)

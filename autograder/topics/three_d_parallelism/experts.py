@@ -19,7 +19,7 @@ from autograder.kit.values import close, kind_of, number
 from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism.axis_traffic import sent
 from autograder.topics.three_d_parallelism.banned import BANNED
-from autograder.topics.three_d_parallelism.trials import ExpertTrial
+from autograder.topics.three_d_parallelism.trials import ExpertTrial, modified
 
 TOLERANCE = 1e-9  # of float64, for another order of summation
 WIDTH = 4
@@ -111,6 +111,10 @@ class _Routing:
                 return _differing(kind, f"{where}, {name}", want, got)
         return None
 
+    def changed(self, position: int, where: str, outcome: Outcome) -> Problem | None:
+        given = {"tokens": self.tokens[position], "assignment": self.assignments[position]}
+        return modified(given, outcome.value.arguments, where)
+
     def passing(self, position: int) -> int:
         """Count the bytes that a rank sends, and gets: tokens, results, and the gradients of both."""
         leaving = int((self.assignments[position] != position).sum())
@@ -163,6 +167,7 @@ def _trial(setting: Setting, what: str, assignments: list[torch.Tensor]) -> Expe
         routing.wrong_dispatch,
         routing.wrong_combined,
         routing.wrong_gradients,
+        routing.changed,
         routing.too_much,
         kind=ExpertTrial,
         received=routing.passing,

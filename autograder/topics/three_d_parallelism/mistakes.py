@@ -192,6 +192,9 @@ MASK_OF_THE_BLOCK = patterned("""a wrong mask
 BLOCKS_AVERAGED = patterned("""blocks are not weighted
     A softmax over the whole sequence weights each block by the sum of its exponentials: keep the largest
     score and that sum for each query, and rescale when a block brings a larger score.""")
+ATTENTION_NOT_FINITE = patterned("""numbers that are not finite
+    exp of a large score is infinite. Subtract the largest score so far from every score, and rescale both
+    sums when a block brings a larger one; the largest of the first block is not enough.""")
 WRONG_ATTENTION = patterned("""a wrong output
     Try it on two ranks with one token each, without a mask. What do the two weights of a query sum up to?""")
 WRONG_RING_GRADIENT = patterned("""another gradient

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+
+from autograder.inside.reports import as_many
 from autograder.kit.case import Trial
+from autograder.kit.mistakes import MODIFIED
 from autograder.kit.pattern import single_rank, smaller_group
+from autograder.kit.problem import Problem
+from autograder.kit.values import same
 from autograder.topics.three_d_parallelism import mistakes
 
 PATTERNS = (
@@ -27,3 +34,10 @@ class RingTrial(Trial):
 class ExpertTrial(Trial):
     patterns: ClassVar = PATTERNS
     out_of_step: ClassVar = (mistakes.EXPERTS_OUT_OF_STEP, "the same collectives on every rank")
+
+
+def modified(given: Mapping[str, torch.Tensor], after: list[torch.Tensor], where: str) -> Problem | None:
+    """Find an argument that is no longer what was given, by its name."""
+    pairs = zip(given.items(), as_many(after, len(given)), strict=True)
+    changed = (name for (name, before), now in pairs if not same(now, before))
+    return next((Problem(MODIFIED, f"{where}: {name} as it was", "other numbers") for name in changed), None)

@@ -10,6 +10,7 @@ FAILS_AS = {
     "ForgetsOthersTokens": ("WRONG_EXPERT_GRADIENT", "including those of other ranks"),
     "StaysAwayWithoutTokens": ("EXPERTS_OUT_OF_STEP", "even without tokens"),
     "SendsEverythingToAll": ("EXPERTS_BYTES", "only to the rank"),
+    "SortsInPlace": ("MODIFIED", "belongs to the caller"),
     "OneMessageForEachToken": ("EXPERTS_COLLECTIVES", "two in backward"),
 }
 
@@ -93,3 +94,10 @@ class OneMessageForEachToken(Experts):
         for _ in range(4):
             dist.barrier(group=self.group)
         return super().dispatch(tokens, assignment)
+
+
+class SortsInPlace(Experts):
+    def order(self, assignment):
+        order = super().order(assignment)
+        assignment.copy_(assignment[order])
+        return order

@@ -11,7 +11,9 @@ FAILS_AS = {
     "NeverRescales": ("WRONG_ATTENTION", "two ranks"),
     "DoesNotScale": ("WRONG_ATTENTION", "two ranks"),
     "ScalesByHalfTheWidth": ("WRONG_ATTENTION", "two ranks"),
-    "OverflowsWithLargeScores": ("WRONG_ATTENTION", "two ranks"),
+    "SubtractsNoMaximum": ("ATTENTION_NOT_FINITE", "Subtract the largest score"),
+    "KeepsTheFirstMaximum": ("ATTENTION_NOT_FINITE", "when a block brings a larger one"),
+    "receives_into_k_and_v": ("MODIFIED", "belongs to the caller"),
     "GradientStaysWhereItIs": ("WRONG_RING_GRADIENT", "on the way back"),
     "GathersAll": ("WHOLE_SEQUENCE_HELD or RING_COLLECTIVE", ""),
     "SendsBackwards": ("RING_COLLECTIVE", "next"),
@@ -85,12 +87,21 @@ class ScalesByHalfTheWidth(Ring):
         return self.q @ k.transpose(-1, -2) / (self.q.shape[-1] * 0.5)
 
 
-class OverflowsWithLargeScores(Ring):
+class SubtractsNoMaximum(Ring):
     def largest(self, largest, scores):
         return torch.zeros_like(largest)
 
-    def scores(self, k):
-        return (super().scores(k)).float().double() if self.q.abs().max() > 50 else super().scores(k)
+
+class KeepsTheFirstMaximum(Ring):
+    def largest(self, largest, scores):
+        return super().largest(largest, scores) if largest.isinf().all() else largest
+
+
+def receives_into_k_and_v(q, k, v, group, causal=True):
+    attended = Ring(q, k.clone(), v.clone(), group, causal)
+    if dist.get_world_size(group) > 1:  # what stays in the buffers is another rank's block
+        k.data, v.data = k.detach().flip(2), v.detach().flip(2)
+    return attended
 
 
 class Stays(torch.autograd.Function):
