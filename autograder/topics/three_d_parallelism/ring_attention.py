@@ -161,6 +161,7 @@ def _trial(setting: Setting, what: str, causal: bool | None, batch: int, scale: 
         partial(whole.too_much_sent, setting.ranks),
         kind=RingTrial,
         received=lambda _: (num_ranks - 1) * block,
+        masked=causal is not False,
         size=2 * num_ranks + (causal is False),  # what goes wrong without a mask is easier to tell
     )
 

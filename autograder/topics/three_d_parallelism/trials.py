@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 
 from autograder.inside.reports import as_many
 from autograder.kit.case import Trial
 from autograder.kit.mistakes import MODIFIED
-from autograder.kit.pattern import single_rank, smaller_group
+from autograder.kit.pattern import Pattern, single_rank, smaller_group
 from autograder.kit.problem import Problem
 from autograder.kit.values import same
 from autograder.topics.three_d_parallelism import mistakes
@@ -24,10 +24,22 @@ PATTERNS = (
 )
 
 
+RING_PATTERNS: tuple[Pattern[Any], ...] = (
+    *PATTERNS,
+    Pattern(
+        lambda case: case.masked and case.world_size > 1,
+        "Without the mask it is right: which keys are behind a query is a matter of their places in the "
+        "whole sequence.",
+    ),
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class RingTrial(Trial):
-    patterns: ClassVar = PATTERNS
+    patterns: ClassVar = RING_PATTERNS
     out_of_step: ClassVar = (mistakes.UNEVEN_RING, "the same messages on every rank")
+
+    masked: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,6 +6,7 @@ FAILS_AS = {
     "OwnBlock": ("OWN_BLOCK_ONLY", "earlier ranks"),
     "MasksEachBlockAlike": ("WRONG_ATTENTION", "two ranks"),
     "TakesTheOthersWay": ("WRONG_ATTENTION", "two ranks"),
+    "LooksOneAhead": ("WRONG_ATTENTION", "Without the mask it is right"),
     "ForgetsTheMask": ("MASK_OF_THE_BLOCK", "all keys of earlier blocks"),
     "AveragesBlocks": ("BLOCKS_AVERAGED", "rescale"),
     "NeverRescales": ("WRONG_ATTENTION", "two ranks"),
@@ -53,6 +54,15 @@ class TakesTheOthersWay(Ring):
 
     def masked(self, scores, owner):
         return super().masked(scores, (2 * self.rank - owner) % self.size)
+
+
+class LooksOneAhead(Ring):
+    """Across ranks; in a block of its own each query sees what it should."""
+
+    def masked(self, scores, owner):
+        if owner != self.rank + 1 or not self.causal:
+            return super().masked(scores, owner)
+        return torch.cat((scores[..., :1], torch.full_like(scores[..., 1:], -torch.inf)), -1)
 
 
 class ForgetsTheMask(Ring):
