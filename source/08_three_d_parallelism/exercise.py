@@ -290,7 +290,8 @@ check.checkpointed(checkpointed, num_layers=(2, 5), seed=2802)
 #
 # **Budget**, for each rank:
 #
-# - it holds the parameters of its own stage and share, and no others (`share` may make the whole model for a moment);
+# - it holds the parameters of its own stage and share, and no others (`share` may make the whole model for a moment;
+#   in a check `whole_model` fills the parts of other ranks with other numbers);
 # - along the tensor axis two all-reduces of an activation for each block and microbatch forward, and two backward;
 # - along the pipeline axis one activation for each microbatch down, and one gradient up;
 # - along the data axis one all-reduce of the gradients of its own parameters;

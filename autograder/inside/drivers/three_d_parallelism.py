@@ -5,18 +5,22 @@ from __future__ import annotations
 import gc
 import itertools
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from autograder import three_d
 from autograder.inside.drivers import Code
 from autograder.inside.drivers.small_models import device
 from autograder.inside.moments import mark
 from autograder.inside.reports import Report
 from autograder.three_d import Mesh, ModelConfig
+from fourranks.learner.model import Config, joined, share, transformer
 
 AXES = ("data", "pipeline", "tensor")
 
@@ -66,16 +70,43 @@ def make(build_mesh: Code, *sizes: int) -> Meshed:
 def train(
     train_step: Code, config: dict[str, Any], sizes: list[int], batches: list[list[torch.Tensor]]
 ) -> Trained:
-    """Train on a new mesh of these sizes, a step for each batch."""
+    """Train on a new mesh of these sizes, a step for each batch; `whole_model` has this rank's part alone."""
     before = {id(parameter) for parameter in _parameters()}
     mesh, model_config = _mesh(sizes), ModelConfig(**config)
     losses = []
-    for inputs, targets in batches:
-        mark("step")
-        losses.append(train_step(model_config, mesh, (inputs, targets)))
+    with _own_part_alone(mesh, sizes):
+        for inputs, targets in batches:
+            mark("step")
+            losses.append(train_step(model_config, mesh, (inputs, targets)))
     gc.collect()
     numel = sum(parameter.numel() for parameter in _parameters() if id(parameter) not in before)
     return Trained(losses, numel)
+
+
+def layers_of(stage: int, num_stages: int, config: Config) -> range:
+    """Return the layers of a stage: its blocks, on the first the embedding, on the last the head."""
+    blocks = config.blocks // num_stages
+    bounds = [0, *(1 + at * blocks for at in range(1, num_stages)), 2 + config.blocks]
+    return range(bounds[stage], bounds[stage + 1])
+
+
+def _own_part_alone(mesh: Mesh, sizes: Sequence[int]) -> AbstractContextManager[object]:
+    """Let the given `whole_model` fill all that other stages and shares have with other numbers.
+
+    With them a rank cannot compute alone what it should get from others.
+    """
+
+    def changed(config: Config, seed: int) -> nn.Sequential:
+        own, other = transformer(config, seed), transformer(config, seed + 1)
+        models = [own if at == mesh.tensor_rank else other for at in range(sizes[2])]
+        shares = [share(model, config, at, sizes[2]).state_dict() for at, model in enumerate(models)]
+        whole = joined(shares)
+        replicated = {n: t for n, t in shares[mesh.tensor_rank].items() if t.shape == whole[n].shape}
+        own.load_state_dict({**whole, **replicated})
+        layers = layers_of(mesh.pipeline_rank, sizes[1], config)
+        return nn.Sequential(*[own[at] if at in layers else other[at] for at in range(len(own))])
+
+    return mock.patch.object(three_d, "transformer", changed)
 
 
 def _mesh(sizes: Sequence[int]) -> Mesh:

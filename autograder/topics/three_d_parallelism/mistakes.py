@@ -74,8 +74,9 @@ DATA_OF_ANOTHER_RANK = patterned("""tokens of another stage are used
     with −1.""")
 WRONG_FIRST_LOSS = patterned("""a wrong loss before the first update
     The first step's loss is that of the untrained model. Does each rank have its part of the parameters
-    that whole_model(model_config) makes, and is the loss a mean over all microbatches and all data ranks?
-    If only late digits differ, something rounded it: torch.tensor([loss]) is float32, the model float64.""")
+    that whole_model(model_config) makes, and no other part, which a check fills with other numbers? Is the
+    loss a mean over all microbatches and all data ranks? If only late digits differ, something rounded it:
+    torch.tensor([loss]) is float32, the model float64.""")
 LOSS_OF_ONE_PART = mistake("""the loss of a part of the batch
     Average the losses over the data-parallel ranks, so that each rank returns that of the whole batch.""")
 LOSS_NOT_EVERYWHERE = mistake("""the loss stays on the last stage
@@ -93,9 +94,9 @@ SUMMED_OVER_MICROBATCHES = mistake("""gradients summed over the microbatches
 EACH_DATA_RANK_ALONE = mistake("""the data ranks train separately
     Average the gradients over the data group before the step: otherwise the ranks diverge.""")
 WRONG_LATER_LOSS = patterned("""a wrong loss after the first step
-    The first loss is right, so forward is right, but a gradient is wrong. Look at the communication in
-    backward: the sum over the tensor group where a column-parallel layer begins, the gradient that goes
-    back to the previous stage, the average over the data group.""")
+    The first loss is right, so forward is right, but a gradient is wrong, or the step is not plain SGD. Look
+    at the communication in backward: the sum over the tensor group where a column-parallel layer begins, the
+    gradient that goes back to the previous stage, the average over the data group.""")
 WHOLE_MODEL_HELD = mistake("""right, but a rank holds parameters of others
     Keep only the layers of this rank's stage, and only its shard of their weights. Make a parameter from
     a copy (clone) of the shard: a view keeps the whole weight.""")

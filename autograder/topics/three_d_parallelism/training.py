@@ -196,11 +196,9 @@ class _Run:
 
     def _numel(self, stage: int) -> int:
         """Count the elements of a stage's parameters on one rank."""
-        ranks, stages = self.sizes[2], self.sizes[1]
-        model, blocks = share(whole_model(self.config), self.config, 0, ranks), self.config.blocks // stages
-        bounds = [0, *(1 + at * blocks for at in range(1, stages)), len(model)]
-        own = model[bounds[stage] : bounds[stage + 1]]
-        return sum(parameter.numel() for parameter in own.parameters())
+        model = share(whole_model(self.config), self.config, 0, self.sizes[2])
+        own = [model[at] for at in drivers.layers_of(stage, self.sizes[1], self.config)]
+        return sum(parameter.numel() for layer in own for parameter in layer.parameters())
 
     def _traffic(self, rank: int, where: str, outcome: Outcome) -> Problem | None:
         return excess(self.allowance(rank), outcome.calls, where)

@@ -5,6 +5,7 @@ FAILS_AS = {
     "LossOnTheLastStage": ("LOSS_NOT_EVERYWHERE", "all other stages add a zero"),
     "LossesSummed": ("WRONG_FIRST_LOSS", "mean over all microbatches"),
     "AnotherSeed": ("WRONG_FIRST_LOSS", "whole_model"),
+    "ComputesAllShares": ("WRONG_FIRST_LOSS", "no other part"),
     "DoesNotSumPartialSums": ("WRONG_FIRST_LOSS", "tensor axis"),
     "NoUpdate": ("NOTHING_LEARNED", "mesh.state"),
     "BuildsEachTime": ("NOTHING_LEARNED", "mesh.state"),
@@ -55,6 +56,19 @@ class AnotherSeed(Trainer):
         for parameter in stage.parameters():
             nn.init.normal_(parameter)
         return stage
+
+
+class ComputesAllShares(Trainer):
+    """Each rank of a tensor group has all heads and hidden units, and ignores what it is sent."""
+
+    def shared(self, model):
+        for block in model[1:-1]:
+            block.leave = self.leave
+        return model
+
+    def leave(self, x):
+        dist.all_reduce(torch.zeros_like(x), group=self.mesh.tensor_group)
+        return x
 
 
 class DoesNotSumPartialSums(Trainer):
