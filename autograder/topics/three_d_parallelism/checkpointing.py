@@ -72,8 +72,11 @@ class _Run:
     def verify(self, outcome: Outcome) -> Problem | None:
         got: Recomputed = outcome.value
         want = self.expected()
-        if got.type != "Tensor":
-            return Problem(mistakes.NOT_THE_RESULT, "what the function returns", f"a {got.type}")
+        if got.type != "Tensor" or len(got.outputs) < len(want.outputs):
+            expected = (
+                "two tensors, as the function returns" if self.pair else "a tensor, as the function returns"
+            )
+            return Problem(mistakes.NOT_THE_RESULT, expected, f"a {got.type}")
         return (
             _differing(mistakes.NOT_THE_RESULT, "result", got.outputs, want.outputs)
             or self._graph(got, want)

@@ -1,6 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "returns_nothing": ("NOT_THE_RESULT", "for the same arguments"),
+    "returns_the_first_result": ("NOT_THE_RESULT", "a tuple of tensors"),
     "detaches_the_result": ("NO_GRAPH", "pass one more argument"),
     "needs_an_input_with_gradient": ("NO_GRAPH", "pass one more argument"),
     "records_under_no_grad": ("GRAPH_WITHOUT_GRADIENTS", "nothing to recompute"),
@@ -64,6 +65,11 @@ class WithAFunction:
 
 def returns_nothing(function, *args):
     function(*args)
+
+
+def returns_the_first_result(function, *args):
+    result = WithAFunction(function, *args)
+    return result[0] if isinstance(result, tuple) else result
 
 
 def detaches_the_result(function, *args):
