@@ -36,6 +36,7 @@ def solutions() -> dict:
         ("run_pipeline", "Pipeline"),
         ("run_pipeline", "AsksAhead"),
         ("run_pipeline", "AsksForGradientsAtOnce"),
+        ("run_pipeline", "UsesBuffersAgain"),
         ("run_pipeline", "waits_for_both"),
         ("split_backward_linear", "Split"),
     ],

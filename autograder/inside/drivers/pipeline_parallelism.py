@@ -113,8 +113,8 @@ class _Watched(nn.Module):
             )
 
     def _count(self) -> None:
-        """Count the microbatch whose forward begins now, too."""
+        """Count the microbatch whose forward begins now, too; memory that is used again is the last one's."""
         graphs = sum(not graph.expired() for graph in self._graphs)
-        kept = sum(any(not tensor.expired() for tensor in own) for own in self._tensors)
+        held = {each.cdata: at for at, own in enumerate(self._tensors) for each in own if not each.expired()}
         self.most_graphs = max(self.most_graphs, 1 + graphs)
-        self.most_kept = max(self.most_kept, 1 + kept)
+        self.most_kept = max(self.most_kept, 1 + len(set(held.values())))

@@ -1,5 +1,6 @@
 # ruff: noqa: F401
 # Helpers of the wrong solutions: all of them are right.
+import itertools
 from collections import Counter, deque
 
 import torch

@@ -108,6 +108,23 @@ class AsksForGradientsAtOnce(Pipeline):
         return buffer
 
 
+class UsesBuffersAgain(Pipeline):
+    """Right: as many buffers for activations as are in flight, and one for gradients, serve all of them."""
+
+    def run(self):
+        self.in_flight = max(itertools.accumulate(1 if kind == "F" else -1 for kind, _ in self.schedule))
+        self.buffers = {}
+        return super().run()
+
+    def receive(self, kind, microbatch):
+        self.slot = kind, microbatch % self.in_flight if kind == "F" else 0
+        return super().receive(kind, microbatch).detach()
+
+    def buffer(self, microbatch):
+        new = super().buffer(microbatch)
+        return self.buffers.setdefault((*self.slot, new.shape), new)
+
+
 class waits_for_both(Pipeline):
     """Right, as torch does it: what was computed and what is needed next go together, and are waited for."""
 
