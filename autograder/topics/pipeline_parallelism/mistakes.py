@@ -121,7 +121,7 @@ WRONG_STAGE_GRADIENTS = patterned("""wrong gradients
     Does each gradient that arrives meet the outputs of its own microbatch? Is a buffer overwritten while
     its contents are still needed, or read before its wait()?""")
 ANOTHER_SCHEDULE = patterned("""a different schedule than the given one
-    Do the steps in the order of the list. It is not always GPipe or 1F1B.""")
+    Do the steps in the order of the list, each of them once. It is not always GPipe or 1F1B.""")
 ACTIVATIONS_ALIVE = mistake("""right, but too many activations are alive
     A backward frees its graph. Is the graph kept by retain_graph=True, or does a forward run twice?""")
 ACTIVATIONS_KEPT = mistake("""right, but inputs, outputs or gradients are kept

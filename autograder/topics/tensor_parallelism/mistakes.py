@@ -54,7 +54,7 @@ COLLECTIVES_BEFORE_FORWARD = mistake("""communication before forward
     Each rank gets the whole state dict and cuts out its shard by itself, without communication.""")
 COLLECTIVES_IN_FORWARD = mistake("""right, but with more communication in forward than allowed
     The shards are chosen so that one layer's output is the next one's input: gather nothing in between.
-    Weights are never sent.""")
+    Weights are never sent. And an all-reduce is one call, not a reduce and a broadcast.""")
 COLLECTIVES_IN_BACKWARD = mistake("""right, but with more communication in backward than allowed
     The communication in backward mirrors that in forward. Gradients of weights stay on the rank of the
     weights, and if several layers read one input, copy_to_ranks is applied to it once.""")
@@ -93,7 +93,8 @@ PARTIAL_OUTPUT = mistake("""the parts of a sum are not summed up
     Each rank has multiplied its columns by its part of the input, which gives a partial sum of the
     output. Where are the partial sums added up?""")
 ANOTHER_OUTPUT = patterned("""a wrong output
-    Compare the layers one by one with those of the whole module, on 2 ranks, from the first on.""")
+    Compare the layers one by one with those of the whole module, on 2 ranks, from the first on. If only late
+    digits differ, something is rounded: here the weights and x are float64.""")
 GRADIENT_OF_ONE_PART = patterned("""each rank has a part of a gradient
     The gradients of the ranks would be right if they were added up: in forward, every rank uses this
     tensor for its own part of the work. copy_to_ranks adds them up in backward. Where a rank uses only a

@@ -73,9 +73,7 @@ class _Run:
         got: Recomputed = outcome.value
         want = self.expected()
         if got.type != "Tensor" or len(got.outputs) < len(want.outputs):
-            expected = (
-                "two tensors, as the function returns" if self.pair else "a tensor, as the function returns"
-            )
+            expected = f"{'two tensors' if self.pair else 'a tensor'}, as the function returns"
             return Problem(mistakes.NOT_THE_RESULT, expected, f"a {got.type}")
         return (
             _differing(mistakes.NOT_THE_RESULT, "result", got.outputs, want.outputs)
