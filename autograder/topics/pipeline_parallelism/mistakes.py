@@ -127,7 +127,8 @@ ACTIVATIONS_ALIVE = mistake("""right, but too many activations are alive
 ACTIVATIONS_KEPT = mistake("""right, but inputs, outputs or gradients are kept
     A dict, a list or the handle of a send still holds them: take a microbatch out (`pop`) in its
     backward, and wait for the send of its outputs there. Its gradient has come back, so the outputs have
-    been received. Before you send a gradient, wait for the previous one.""")
+    been received. Before you send a gradient, wait for the previous one. And losses that are added up
+    without detach() hold all that they were made of.""")
 BUFFERS_AHEAD = mistake("""right, but too many buffers at once
     A buffer for each microbatch takes as much memory as GPipe. Start to receive an activation when its
     forward is next, and a gradient when its backward is next.""")

@@ -12,6 +12,7 @@ FAILS_AS = {
     "keeps_every_microbatch": ("ACTIVATIONS_KEPT", "`pop`"),
     "keeps_every_handle": ("ACTIVATIONS_KEPT", "handle of a send"),
     "keeps_every_graph": ("ACTIVATIONS_ALIVE", "retain_graph=True"),
+    "adds_up_losses_with_their_graphs": ("ACTIVATIONS_KEPT", "without detach()"),
     "waits_for_gradients_at_the_end": ("ACTIVATIONS_KEPT", "wait for the previous one"),
     "never_waits_for_gradients": ("UNWAITED", "Keep the handles"),
     "sums_the_losses": ("WRONG_MEAN_LOSS", "share of the samples"),
@@ -279,6 +280,17 @@ class keeps_every_graph(Pipeline):
     def differentiate(self, outputs, gradient):
         if outputs.requires_grad:
             outputs.backward(gradient, retain_graph=True)
+
+
+class adds_up_losses_with_their_graphs(Pipeline):
+    def add_loss(self, loss, samples):
+        share = loss * samples / self.samples
+        self.loss = self.loss + share
+        return share
+
+    def share_loss(self):
+        self.loss = float(self.loss)
+        return super().share_loss()
 
 
 class waits_for_gradients_at_the_end(Pipeline):
