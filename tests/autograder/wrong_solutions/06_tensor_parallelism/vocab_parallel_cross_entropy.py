@@ -14,6 +14,7 @@ FAILS_AS = {
     "rescales_by_its_own_maximum": ("CROSS_ENTROPY_NOT_FINITE", "Only a shard of -inf"),
     "counts_words_of_the_world": ("WRONG_CROSS_ENTROPY or CROSS_ENTROPY_NOT_FINITE", "Only a group"),
     "sums_a_fourth_time": ("COLLECTIVES_IN_FORWARD", "gather nothing in between"),
+    "computes_in_float64": ("ANOTHER_SHAPE_OF_A_PART", "keeps the dtype of its input"),
     "shifts_the_target": ("MODIFIED", "belongs to the caller"),
     "has_no_history": ("CUT_GRAPH", "torch.autograd.Function"),
 }
@@ -210,3 +211,7 @@ class _ShiftsTarget(Loss):
 
 def shifts_the_target(logits, target, group=None):
     return _ShiftsTarget()(logits, target, group)
+
+
+def computes_in_float64(logits, target, group=None):
+    return Loss()(logits.double(), target, group)
