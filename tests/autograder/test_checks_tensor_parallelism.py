@@ -23,7 +23,11 @@ def solutions() -> dict:
 
 @pytest.mark.parametrize(
     ("operation", "name"),
-    [("gather_from_ranks", "replaces_its_own_part"), ("all_gather_mlp", "GathersBeforeGelu")],
+    [
+        ("gather_from_ranks", "replaces_its_own_part"),
+        ("all_gather_mlp", "GathersBeforeGelu"),
+        ("parallel_attention", "MasksByABuffer"),
+    ],
 )
 def test_another_way_of_being_right_passes(operation, name):
     getattr(check, operation)(shelf.wrong_solutions(TOPIC, operation)[name], **FEW)

@@ -51,4 +51,4 @@ def attend(
             output.backward(cotangent)
     kept = output.detach().clone() if isinstance(output, torch.Tensor) else output
     after = [tensor.detach().clone() for tensor in (q, k, v)]
-    return Attended(kept, differentiable, made.largest, [q.grad, k.grad, v.grad], after)
+    return Attended(kept, differentiable, max(made.numels, default=0), [q.grad, k.grad, v.grad], after)

@@ -44,13 +44,13 @@ class Ran(Report):
     """A module's parameters after `load_full`, and one forward and backward.
 
     Attributes:
-        made, held: elements of the largest tensor that was made in the constructor, and that is kept.
+        made, held: elements of each tensor that was made in the constructor or `load_full`, and that is kept.
         kept: whether the parameters are still those of the constructor.
         elsewhere: the gradient of the input through another use of it.
     """
 
-    made: int
-    held: int
+    made: list[int]
+    held: list[int]
     kept: bool
     loaded: dict[str, torch.Tensor]
     differentiable: bool
@@ -125,7 +125,7 @@ def run(
         module.load_full(state)
     kept = list(map(id, parameters)) == list(map(id, module.parameters()))
     loaded = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
-    held = max((_storage_numel(tensor) for tensor in _tensors_of(module)), default=0)
+    held = sorted({_storage_numel(tensor) for tensor in _tensors_of(module)})
     x = x.clone().requires_grad_()
     mark("began")
     y = module(x)
@@ -135,7 +135,9 @@ def run(
         y.backward(cotangent)
     gradients = {name: parameter.grad for name, parameter in module.named_parameters()}
     gradient = x.grad
-    return Ran(made.largest, held, kept, loaded, y.requires_grad, output, gradient, gradients, _elsewhere(x))
+    return Ran(
+        sorted(made.numels), held, kept, loaded, y.requires_grad, output, gradient, gradients, _elsewhere(x)
+    )
 
 
 def _elsewhere(x: torch.Tensor) -> torch.Tensor | None:
@@ -166,7 +168,7 @@ def _strided(tensor: torch.Tensor) -> torch.Tensor:
 
 
 class Numels(TorchDispatchMode):
-    """Notes the largest memory, in elements, that operations make.
+    """Notes how much memory, in elements, operations make for each tensor.
 
     Args:
         given: tensors whose memory is not theirs.
@@ -177,7 +179,7 @@ class Numels(TorchDispatchMode):
         super().__init__()
         self._floating = floating
         self._given = {tensor.untyped_storage().data_ptr() for tensor in given}
-        self.largest = 0
+        self.numels: set[int] = set()
 
     def __torch_dispatch__(
         self,
@@ -193,7 +195,7 @@ class Numels(TorchDispatchMode):
             if self._floating and not made.is_floating_point():
                 continue
             if made.untyped_storage().data_ptr() not in self._given:
-                self.largest = max(self.largest, _storage_numel(made))
+                self.numels.add(_storage_numel(made))
         return result
 
 

@@ -193,12 +193,13 @@ def _wrong_parameters(block: Block, states: Sequence[State], outcomes: Outcomes)
 
 
 def _whole_weight(block: Block, state: State, outcomes: Outcomes) -> Problem | None:
-    """Find more elements in one tensor than the largest part has: a weight that was not cut."""
+    """Find a tensor as large as a whole weight that is sharded; others, such as masks, may have any size."""
     largest = max(part.numel() for part in cut_all(state, block.cuts, len(outcomes))[0].values())
+    whole = {weight.numel() for weight in state.values() if weight.numel() > largest}
     for rank, outcome in outcomes:
         ran: drivers.Ran = outcome.value
-        for numel, kind in ((ran.held, mistakes.WHOLE_WEIGHT_HELD), (ran.made, mistakes.WHOLE_WEIGHT_MADE)):
-            if numel > largest:
+        for numels, kind in ((ran.held, mistakes.WHOLE_WEIGHT_HELD), (ran.made, mistakes.WHOLE_WEIGHT_MADE)):
+            for numel in whole.intersection(numels):
                 expected = f"{rank}: tensors of at most {largest:,} elements, as its largest shard"
                 return Problem(kind, expected, f"one of {numel:,}")
     return None
