@@ -407,6 +407,12 @@ def test_a_message_whose_other_side_has_failed_does_not_come():
     assert observe(receiver, sender, running(), running(), rounds=20) is None
 
 
+def test_a_monitored_barrier_ends_with_its_first_rank_whoever_else_is_missing():
+    barrier = call("monitored_barrier")
+    first_has_a_limit = RankView(replace(waiting(barrier).progress, at_work=True))
+    assert observe(first_has_a_limit, finished(), waiting(barrier), waiting(barrier), rounds=20) is None
+
+
 def test_a_key_of_a_store_may_come_from_any_rank_and_needs_time_to_arrive():
     key = RankView(Progress(waits=[call("store.get", group="store")]))
     assert observe(key, running(), finished(), finished(), rounds=20) is None
