@@ -3,16 +3,19 @@
 A thread that computes, sleeps or reads a file may call a collective at any moment, so the rank is not stuck
 while there is one. These threads do not count: threads of this package, idle workers of a pool, threads that
 wait without a limit for another thread, and threads of libraries that know nothing of torch, such as tqdm's
-monitor.
+monitor. A thread that waits for what a pool's processes send does: it wakes others when that comes.
 """
 
 from __future__ import annotations
 
 import itertools
+import os
+import signal
 import sys
 import threading
 from collections.abc import Iterator, Set
 from dataclasses import dataclass
+from pathlib import Path
 from types import FrameType, FunctionType, ModuleType
 from typing import Any
 
@@ -77,13 +80,35 @@ def standing(waiting: Set[int], busy: bool, asleep: bool) -> Standing:
     native = asleep and main in frames and in_native_code(frames[main])
     if native:
         del frames[main]
-    parked = {thread for thread, frame in frames.items() if _is_parked(frame)}
+    parked = {
+        thread
+        for thread, frame in frames.items()
+        if _is_parked(frame) and not (thread == main and _alarm_is_set())
+    }
     at_work = any(
         thread == main or _may_communicate(frame, bool(parked))
         for thread, frame in frames.items()
         if thread not in parked
     )
-    return Standing(at_work, bool(parked), native)
+    # One that is woken may have to wait for a processor, and until then stands where it stood.
+    is_woken = _any_runs(parked | {main} if native else parked)
+    return Standing(at_work or is_woken, bool(parked), native)
+
+
+def _any_runs(threads: Set[int]) -> bool:
+    """Tell whether one of these threads runs, or waits for a processor or a disk."""
+    return any(_state(thread) != "S" for thread in threading.enumerate() if thread.ident in threads)
+
+
+def _state(thread: threading.Thread) -> str:
+    """Return the letter by which Linux tells what a thread does, "S" if it sleeps."""
+    number = (
+        os.getpid() if thread is threading.main_thread() else thread.native_id
+    )  # a fork keeps the old one
+    try:
+        return Path(f"/proc/self/task/{number}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:  # it has just ended, or this is another system
+        return "S"
 
 
 def _is_parked(frame: FrameType) -> bool:
@@ -92,6 +117,11 @@ def _is_parked(frame: FrameType) -> bool:
     if code.co_filename != _THREADING or code.co_name not in _WAITS:
         return False
     return frame.f_locals.get("timeout") in (None, _WAITS[code.co_name])
+
+
+def _alarm_is_set() -> bool:
+    """Tell whether a signal is to come, whose handler may end a wait of Python's own in the main thread."""
+    return signal.getitimer(signal.ITIMER_REAL)[0] > 0
 
 
 def _may_communicate(frame: FrameType, may_wake: bool) -> bool:
@@ -111,13 +141,25 @@ def _may_communicate(frame: FrameType, may_wake: bool) -> bool:
 
 
 def _is_idle(frame: FrameType) -> bool:
-    """Tell whether this is a thread of the standard library that runs no user code."""
+    """Tell whether this is a thread of the standard library that runs no user code and expects no results."""
     if _is_function(frame, *_HAS_NO_WORK):
         return True
     return any(
-        _is_function(each, *function)
+        _is_function(each, *function) and not _expects_results(frame, each)
         for each in itertools.takewhile(_is_pythons, _stack(frame))
         for function in _HAND_ON_WORK
+    )
+
+
+def _expects_results(frame: FrameType, function: FrameType) -> bool:
+    """Tell whether this function of a pool reads, in an inner frame, what processes are still to send.
+
+    Workers that are threads hand their results over without one.
+    """
+    return (
+        function.f_code.co_name == "_handle_results"
+        and frame is not function
+        and bool(function.f_locals["cache"])
     )
 
 

@@ -112,6 +112,7 @@ def test_a_rank_that_sleeps_in_native_code_is_blocked_in_its_oldest_call(record,
     recorder = record(launches=False)
     first, second = Operation(recorder), Operation(recorder)
     monkeypatch.setattr("fourranks.rank.threads.in_native_code", lambda frame: True)
+    monkeypatch.setattr("fourranks.rank.threads._any_runs", lambda threads: False)
     assert recorder.progress(asleep=True).blocked is first.call
     first.is_over.set()
     assert recorder.progress(asleep=True).blocked is second.call

@@ -103,6 +103,40 @@ LEGAL = {
             dist.barrier()
             assert future.result() == 4
     """,
+    "the main thread waits for a process of a pool while another communicates": """
+        from multiprocessing import get_context
+        g = dist.new_group()
+        if rank == 0:
+            thread = threading.Thread(target=dist.barrier, args=[g])
+            with get_context("fork").Pool(1) as pool:
+                thread.start()
+                pool.map(time.sleep, [LONG])
+            dist.barrier()
+            thread.join()
+        else:
+            dist.barrier()
+            dist.barrier(group=g)
+    """,
+    "an alarm ends the main thread's wait for a thread that communicates": """
+        import signal
+        g = dist.new_group()
+        def give_up(*_):
+            raise TimeoutError
+        if rank == 0:
+            thread = threading.Thread(target=dist.barrier, args=[g])
+            thread.start()
+            signal.signal(signal.SIGALRM, give_up)
+            signal.setitimer(signal.ITIMER_REAL, LONG)
+            try:
+                thread.join()
+                assert False
+            except TimeoutError:
+                dist.barrier()
+                thread.join()
+        else:
+            dist.barrier()
+            dist.barrier(group=g)
+    """,
     "a callback of a future wakes the main thread": """
         if rank == 2:
             time.sleep(LONG)
@@ -254,6 +288,52 @@ LEGAL = {
 def test_a_program_that_is_legal_in_torch_runs(world, source):
     world.execute(cell(source), timeout=60)
     assert still_works(world)
+
+
+STARVED = {  # rank 0's main thread goes on only when another process leaves the processor to it
+    "in a backward pass": """
+        work, y = dist.barrier(group=g, async_op=True), torch.ones(400, 400, requires_grad=True)
+        for _ in range(20):
+            y = y @ y
+        occupy_processor()
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        y.sum().backward()
+        dist.barrier()
+        work.wait()
+    """,
+    "woken by a thread that communicates": """
+        woken = threading.Event()
+        def wake():
+            time.sleep(LONG / 2)
+            occupy_processor()
+            os.sched_setaffinity(0, processors)
+            woken.set()
+            dist.barrier(group=g)
+        thread = threading.Thread(target=wake)
+        thread.start()
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        woken.wait()
+        dist.barrier()
+        thread.join()
+    """,
+}
+
+
+@pytest.mark.parametrize("source", STARVED.values(), ids=STARVED)
+def test_a_thread_that_waits_for_a_processor_is_not_taken_for_one_that_waits_for_other_ranks(group, source):
+    group.execute(
+        cell("""
+            import os, subprocess, sys
+            g, processors = dist.new_group(), os.sched_getaffinity(0)
+            def occupy_processor():
+                for _ in range(8):
+                    subprocess.Popen(["timeout", str(2 * LONG), sys.executable, "-c", "while True: pass"])
+            if rank == 0:
+                os.sched_setaffinity(0, [min(processors)])
+        """)
+    )
+    others = "else:\n    dist.barrier()\n    dist.barrier(group=g)"
+    group.execute("if rank == 0:\n" + textwrap.indent(cell(source), "    ") + others, timeout=60)
 
 
 def test_ranks_that_have_made_groups_among_themselves_can_make_one_together_if_torch_lets_them(world):
