@@ -17,6 +17,7 @@ _HINTS = (
     collectives.failed_elsewhere,
     collectives.a_rank_raised,
     collectives.refused_elsewhere,
+    collectives.a_rank_handles_an_exception,
     threads.a_thread_raised,
     collectives.key_never_set,
     messages.too_small_a_buffer,

@@ -79,6 +79,20 @@ def a_rank_raised(scene: Scene) -> str | None:
     )
 
 
+def a_rank_handles_an_exception(scene: Scene) -> str | None:
+    """Explain a call to which only an exception leads, so that ranks that did not raise it make another."""
+    handled = {rank: each for rank in sorted(scene.calls) if (each := scene.view(rank).progress.handled)}
+    if not handled or len(handled) == len({*scene.calls, *scene.deadlock.ended}):
+        return None
+    rank, exception = next(iter(handled.items()))
+    alike = [other for other, each in handled.items() if each == exception]
+    return (
+        f"{sentence_case(name_ranks(alike))} raised {exception.name} ({scene.at(*exception.at[:2])}), and "
+        f"came to the {scene.calls[rank].op} by handling it: in an\n`except`, in a `finally` or at the end "
+        f"of a `with`. Correct the exception first. {_UNKNOWN}"
+    )
+
+
 def groups_disagree(scene: Scene) -> str | None:
     """Explain a new_group that some ranks do not call, or call with other members."""
     if not any(call.op == "new_group" for call in scene.calls.values()):

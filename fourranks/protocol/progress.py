@@ -6,11 +6,19 @@ The notebook reads it, too, and must not have to wait until torch is imported: n
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from .calls import Call
+from .places import Line
 
 Messages: TypeAlias = dict[tuple[str, int | None, int], int]  # how many, by (group, peer or None, tag)
+
+
+class Handled(NamedTuple):
+    """An exception whose `except` or `finally` the main thread is in, and the line that has raised it."""
+
+    name: str
+    at: Line
 
 
 @dataclass(slots=True)
@@ -34,6 +42,7 @@ class Progress:
     nbytes: int = 0  # of all calls so far
     waited: float = 0.0  # seconds that the main thread stood still in calls so far
     raised: list[str] = field(default_factory=list)  # exceptions that ended threads of this cell
+    handled: Handled | None = None
 
     @property
     def blocked(self) -> Call | None:

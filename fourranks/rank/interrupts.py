@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from .frames import Owner, owner
+from .telling import exception_under_way
 from .threads import main_thread
 
 IMPORT_TICK = 0.05  # seconds between looks at an import whose end an interrupt waits for
@@ -64,8 +65,7 @@ class Interrupts:
     @property
     def handled(self) -> bool:
         """Whether the main thread is in an `except` or a `finally` that a KeyboardInterrupt has led to."""
-        active: Any = sys._current_exceptions().get(self._main)
-        error = active[1] if isinstance(active, tuple) else active  # a tuple before Python 3.12
+        error = exception_under_way()
         while error is not None and not isinstance(error, KeyboardInterrupt):
             error = error.__context__
         return error is not None

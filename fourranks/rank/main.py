@@ -60,6 +60,7 @@ from .profiling import Profiler
 from .recorder import Recorder
 from .script import Script
 from .shell import shell
+from .telling import handled
 from .threads import Helper, main_thread
 from .variable import Variable
 
@@ -160,10 +161,13 @@ class Rank:
         frame = sys._current_frames()[main_thread()]
         where = _where(frame)
         progress = self._recorder.progress(self._busy, self._sleeps())
+        progress.handled = handled()
         if not detailed:
             progress.recent = list(progress.waits)
         shown = [*progress.recent, *progress.failed, *progress.refused]
         lines = {line for call in shown for line in (call.at, *call.callers)}
+        if progress.handled is not None:
+            lines.add(progress.handled.at)
         places = {(file, line): place(file, line, function) for file, line, function in lines}
         cells = cells_among({file for file, _, _ in lines}) if detailed else {}
         return State(

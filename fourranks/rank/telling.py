@@ -5,13 +5,17 @@ from __future__ import annotations
 import argparse
 import builtins
 import re
+import sys
 import traceback
 from collections.abc import Iterator
 from types import TracebackType
+from typing import Any
 
-from ..protocol.places import place
+from ..protocol.places import Line, place
+from ..protocol.progress import Handled
 from ..protocol.remote_error import ErrorWithData, RemoteError
 from .frames import Owner, owner
+from .threads import main_thread
 
 _NO_TEXT = "<exception str() failed>"  # as Python says
 _GROUPS: type | tuple[()] = getattr(builtins, "BaseExceptionGroup", ())  # Python 3.10 has none
@@ -64,12 +68,33 @@ def _has_group(error: BaseException | None) -> bool:
     return error is not None and (isinstance(error, _GROUPS) or _has_group(error.__context__))
 
 
+def exception_under_way() -> BaseException | None:
+    """Return the exception whose `except` or `finally` the main thread is in, if there is one."""
+    active: Any = sys._current_exceptions().get(main_thread())
+    error: BaseException | None = active[1] if isinstance(active, tuple) else active  # before Python 3.12
+    return error
+
+
+def handled() -> Handled | None:
+    """Return what is told of that exception, without its text: the reader's own code may make that."""
+    error = exception_under_way()
+    if error is None:
+        return None
+    return next((Handled(type(error).__name__, line) for line in reversed([*_own_lines(error)])), None)
+
+
+def _own_lines(error: BaseException) -> Iterator[Line]:
+    """Yield the reader's lines that an exception came through, the outermost first."""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if owner(frame) is Owner.READER:
+            yield Line(frame.f_code.co_filename, line, frame.f_code.co_name)
+
+
 def where_left(error: SystemExit) -> Iterator[str]:
     """Describe where a cell was left, by the reader's own lines."""
-    frames = list(traceback.walk_tb(error.__traceback__))
-    for frame, line in frames:
-        if owner(frame) is Owner.READER:
-            yield f"  {place(frame.f_code.co_filename, line, frame.f_code.co_name)}"
+    for line in _own_lines(error):
+        yield f"  {place(*line)}"
+    frames = traceback.walk_tb(error.__traceback__)
     if any(frame.f_code.co_filename == argparse.__file__ for frame, _ in frames):
         yield 'A cell has no command line. Set one above it: sys.argv = ["train.py", "--epochs", "3"]'
 

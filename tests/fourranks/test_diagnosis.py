@@ -401,6 +401,18 @@ def explanation(group, cell, ranks=None):
             id="a gather that was refused on its root",
         ),
         pytest.param(
+            "try:\n    if rank == 1: raise ValueError('bad batch')\n    dist.all_reduce(x)\n"
+            "finally:\n    dist.barrier()",
+            "Rank 1 raised ValueError (line 3), and came to the barrier by handling it: in an `except`, in a "
+            "`finally` or at the end of a `with`. Correct the exception first.",
+            id="a finally that one rank comes to by an exception",
+        ),
+        pytest.param(
+            "try:\n    {0: 1, 2: 1, 3: 1}[rank]\nexcept KeyError:\n    dist.all_reduce(x)",
+            "Rank 1 raised KeyError (line 3), and came to the all_reduce by handling it",
+            id="a handler that only one rank comes to",
+        ),
+        pytest.param(
             "if rank:\n    dist.monitored_barrier()",
             "Rank 0 skipped the monitored_barrier inside `if rank:`",
             id="a monitored barrier",
