@@ -11,6 +11,7 @@ import ast
 import functools
 import linecache
 import re
+import sysconfig
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -31,6 +32,7 @@ _KINDS = {
     ast.ExceptHandler: "handler",
     ast.Try: "try",
 }
+_STANDARD_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"))
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _Placed: TypeAlias = (  # nodes that have line numbers
     ast.stmt | ast.expr | ast.ExceptHandler | ast.pattern | ast.arg | ast.keyword | ast.alias
@@ -85,6 +87,8 @@ class Source:
         return self._function(file, line).exits(line)
 
     def _function(self, file: str, line: int) -> _Definition:
+        if file.startswith(_STANDARD_LIBRARY):  # how Python runs a thread says nothing of the reader's code
+            return _Definition(None, (), 1)
         text = self._cells.get(file) or "".join(linecache.getlines(file))
         first, lines = _statements_around(text.splitlines(), line)
         return _function(tuple(lines), first, line)

@@ -75,11 +75,15 @@ def _end_named_by(call: Call) -> str:
 
 
 def other_count(scene: Scene) -> str | None:
-    """Explain messages that one of two ranks counts more of than the other, after earlier ones did match."""
-    for rank, call in scene.deadlock.blocked.items():
+    """Explain messages that one of two ranks counts more of than the other, after earlier ones did match.
+
+    Those to or from a rank that is over come first: others may only wait because of them.
+    """
+    blocked = scene.deadlock.blocked
+    for rank, call in sorted(blocked.items(), key=lambda each: each[1].peer in blocked):
         if not call.is_point_to_point or call.peer is None or not call.seq:
             continue
-        their = scene.deadlock.blocked.get(call.peer)
+        their = blocked.get(call.peer)
         if their is not None and stack(their) == stack(call) and their.seq == call.seq:
             continue  # all are at the same line, in the same iteration: it is no matter of counting
         way, other = ("from", "sent") if call.op == "recv" else ("to", "received")

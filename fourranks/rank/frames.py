@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import IPython
 import torch
+import typing_extensions
 
 from ..protocol.places import Line
 
@@ -49,7 +50,7 @@ _COLLECTIVES = (
 )
 _C10D = str(Path(_TORCH, "distributed", "distributed_c10d.py"))
 _RUNS_BACKWARD_PASS = str(Path(_TORCH, "autograd", "graph.py"))
-_passed_over: list[str] = []
+_passed_over: list[str] = [typing_extensions.__file__]  # wraps functions that torch has deprecated
 _libraries: set[str] = set()
 
 

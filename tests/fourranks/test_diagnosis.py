@@ -61,6 +61,11 @@ def explanation(group, cell, ranks=None):
             id="a branch, and another collective behind it",
         ),
         pytest.param(
+            "if rank:\n    dist.all_gather_into_tensor(torch.empty(8), x)",
+            "(Cell In[1], line 3: dist.all_gather_into_tensor(torch.empty(8), x)), for rank 0.",
+            id="a function that torch has deprecated",
+        ),
+        pytest.param(
             "if rank == 3:\n    pass\nelse:\n    dist.barrier()",
             "Rank 3 skipped the barrier inside `else of if rank == 3:` (line 2).",
             id="the other branch",
@@ -298,6 +303,12 @@ def explanation(group, cell, ranks=None):
             id="unequal numbers of microbatches, forwards and backwards",
         ),
         pytest.param(
+            "for step in range(3):\n    request = dist.isend(x, (rank + 1) % 4)\n"
+            "    if (rank, step) == (2, 1): break\n    dist.recv(x, (rank - 1) % 4)\n    request.wait()",
+            "Rank 1 waits in its 2nd send to rank 2, which has received only one message, and finished",
+            id="a ring that one rank leaves early",
+        ),
+        pytest.param(
             "dist.send(x, (rank + 2) % 4)\ndist.recv(x, (rank + 2) % 4)",
             "order by rank: the lower rank of each pair sends first",
             id="pairs of equal parity that all send first",
@@ -374,6 +385,13 @@ def explanation(group, cell, ranks=None):
             "if rank:\n    dist.send(x, 0)\nelse:\n    for _ in range(4): dist.recv(x)",
             "Rank 0 waits in its 4th recv on line 5, but no message for it is left.",
             id="one receive from any source too many",
+        ),
+        pytest.param(
+            "from concurrent.futures import ThreadPoolExecutor\ng = dist.new_group()\n"
+            "with ThreadPoolExecutor(1) as pool:\n"
+            "    for _ in range(3 - (rank == 3)): pool.submit(dist.all_reduce, x, group=g).result()",
+            "rank 3 came there 2 times. All ranks need the same number: look for loops of different lengths.",
+            id="a pool that one rank gives fewer calls",
         ),
         pytest.param(
             "import threading\ndef log():\n    if rank == 2: raise ValueError\n"
