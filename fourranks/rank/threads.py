@@ -73,31 +73,34 @@ def standing(waiting: Set[int], busy: bool, asleep: bool) -> Standing:
     frames = {
         thread: frame
         for thread, frame in sys._current_frames().items()
-        if thread not in waiting
-        and thread not in helpers
-        and (busy if thread == main else not _is_idle(frame))
+        if thread not in waiting and thread not in helpers and (busy or thread != main)
     }
+    idle = {thread for thread, frame in frames.items() if thread != main and _is_idle(frame)}
     native = asleep and main in frames and in_native_code(frames[main])
-    if native:
-        del frames[main]
+    still = idle | {main} if native else idle
     parked = {
         thread
         for thread, frame in frames.items()
-        if _is_parked(frame) and not (thread == main and _alarm_is_set())
+        if thread not in still and _is_parked(frame) and not (thread == main and _alarm_is_set())
     }
     at_work = any(
         thread == main or _may_communicate(frame, bool(parked))
         for thread, frame in frames.items()
-        if thread not in parked
+        if thread not in still | parked
     )
-    # One that is woken may have to wait for a processor, and until then stands where it stood.
-    is_woken = _any_runs(parked | {main} if native else parked)
-    return Standing(at_work or is_woken, bool(parked), native)
+    return Standing(at_work or _any_runs(still | parked), bool(parked), native)
 
 
 def _any_runs(threads: Set[int]) -> bool:
-    """Tell whether one of these threads runs, or waits for a processor or a disk."""
-    return any(_state(thread) != "S" for thread in threading.enumerate() if thread.ident in threads)
+    """Tell whether one of these threads goes on after all, or another one is being started.
+
+    Where processors are busy, what is woken or started has to wait for one. Until then it stands where it
+    stood, or nowhere.
+    """
+    return any(
+        thread.ident is None or (thread.ident in threads and _state(thread) != "S")
+        for thread in threading.enumerate()
+    )
 
 
 def _state(thread: threading.Thread) -> str:

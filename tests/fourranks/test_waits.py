@@ -290,7 +290,7 @@ def test_a_program_that_is_legal_in_torch_runs(world, source):
     assert still_works(world)
 
 
-STARVED = {  # rank 0's main thread goes on only when another process leaves the processor to it
+STARVED = {  # on rank 0 a thread that goes on only when other processes leave the processor to it
     "in a backward pass": """
         work, y = dist.barrier(group=g, async_op=True), torch.ones(400, 400, requires_grad=True)
         for _ in range(20):
@@ -314,6 +314,29 @@ STARVED = {  # rank 0's main thread goes on only when another process leaves the
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
         woken.wait()
         dist.barrier()
+        thread.join()
+    """,
+    "a thread that is started": """
+        threads = [threading.Thread(target=dist.barrier, args=args) for args in ([g], [])]
+        threads[0].start()
+        time.sleep(LONG / 2)
+        occupy_processor()
+        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+        threads[1].start()
+        for thread in threads:
+            thread.join()
+    """,
+    "a worker of a pool that gets work": """
+        from concurrent.futures import ThreadPoolExecutor
+        thread = threading.Thread(target=dist.barrier, args=[g])
+        thread.start()
+        with ThreadPoolExecutor(
+            1, initializer=os.sched_setscheduler, initargs=[0, os.SCHED_IDLE, os.sched_param(0)]
+        ) as pool:
+            pool.submit(abs, 1).result()
+            occupy_processor()
+            os.sched_setaffinity(0, processors)
+            pool.submit(dist.barrier).result()
         thread.join()
     """,
 }
