@@ -144,26 +144,22 @@ def _may_communicate(frame: FrameType, may_wake: bool) -> bool:
 
 
 def _is_idle(frame: FrameType) -> bool:
-    """Tell whether this is a thread of the standard library that runs no user code and expects no results."""
+    """Tell whether this is a thread of the standard library that has nothing to do but to hand on work."""
     if _is_function(frame, *_HAS_NO_WORK):
         return True
     return any(
-        _is_function(each, *function) and not _expects_results(frame, each)
+        _is_function(each, *function) and not _has_work(frame, each)
         for each in itertools.takewhile(_is_pythons, _stack(frame))
         for function in _HAND_ON_WORK
     )
 
 
-def _expects_results(frame: FrameType, function: FrameType) -> bool:
-    """Tell whether this function of a pool reads, in an inner frame, what processes are still to send.
-
-    Workers that are threads hand their results over without one.
-    """
-    return (
-        function.f_code.co_name == "_handle_results"
-        and frame is not function
-        and bool(function.f_locals["cache"])
-    )
+def _has_work(frame: FrameType, function: FrameType) -> bool:
+    """Tell whether this function of a pool runs a task, or reads results that processes are still to send."""
+    if function.f_code.co_name == "worker":
+        return function.f_locals.get("task") is not None
+    is_reading = function.f_code.co_name == "_handle_results" and frame is not function  # not from threads
+    return is_reading and bool(function.f_locals["cache"])
 
 
 def _is_function(frame: FrameType, file: str, name: str) -> bool:

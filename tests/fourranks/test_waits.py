@@ -117,6 +117,20 @@ LEGAL = {
             dist.barrier()
             dist.barrier(group=g)
     """,
+    "the main thread waits for a pool's thread in C code while another communicates": """
+        from multiprocessing.pool import ThreadPool
+        g = dist.new_group()
+        if rank == 0:
+            thread = threading.Thread(target=dist.barrier, args=[g])
+            thread.start()
+            with ThreadPool(1) as pool:
+                pool.apply(time.sleep, [LONG])
+            dist.barrier()
+            thread.join()
+        else:
+            dist.barrier()
+            dist.barrier(group=g)
+    """,
     "an alarm ends the main thread's wait for a thread that communicates": """
         import signal
         g = dist.new_group()
