@@ -58,9 +58,8 @@ def call_on_rank(pickled: memoryview, request: memoryview) -> pickle.PickleBuffe
     All of it may be large: it travels beside the pickles of calls and answers, not in them.
     """
     frames.count_as_library(Path(__file__).parent)
-    RecordingProcessGroup.recorder.times_launched = (
-        False  # which tensors are alive is what some checks look at
-    )
+    # A handle that is kept for its times keeps tensors, and some checks look at which are alive.
+    RecordingProcessGroup.recorder.times_launched = False
     return pickle.PickleBuffer(_answer(pickle.loads(pickled), request))
 
 

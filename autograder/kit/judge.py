@@ -148,7 +148,7 @@ def _run_everywhere(handle: Function, case: Case) -> tuple[list[Result], RunFail
 
 
 def _backends(handle: Function, case: Case) -> list[str]:
-    if case.world_size == 1:  # it communicates with nobody
+    if case.world_size == 1:  # a single rank has no one to communicate with
         return ["gloo"]
     return [backend for backend in handle.backends(case.world_size) if backend in case.backends]
 

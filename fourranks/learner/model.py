@@ -138,6 +138,13 @@ def transformer(config: Config, seed: int = 0) -> nn.Sequential:
     )
 
 
+def layers_of(config: Config, stage: int, num_stages: int) -> range:
+    """Return the layers of a pipeline stage: blocks, on the first the embedding, on the last the head."""
+    blocks = config.blocks // num_stages
+    begin = 1 + stage * blocks if stage else 0
+    return range(begin, 1 + (stage + 1) * blocks + (stage == num_stages - 1))
+
+
 def loss(scores: Tensor, targets: Tensor) -> Tensor:
     """Return the mean of -log p of the characters that came next; log(characters) is as good as guessing."""
     return F.cross_entropy(scores.flatten(0, -2), targets.flatten())

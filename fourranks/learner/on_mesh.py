@@ -15,7 +15,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.nn.utils import parameters_to_vector, vector_to_parameters
 
 from .corpus import Corpus, batch
-from .model import Config, loss, share, transformer
+from .model import Config, layers_of, loss, share, transformer
 
 AXES = ("data", "pipeline", "tensor")
 
@@ -58,10 +58,8 @@ class MeshTraining:
             enter=lambda x: _CopyToRanks.apply(x, self.tensor),
             leave=lambda x: _ReduceFromRanks.apply(x, self.tensor),
         )  # fmt: skip
-        blocks = self.config.blocks // sizes[1]
-        first = 1 + self.at * blocks if self.at else 0
-        end = len(model) if self.at == self.last else 1 + (self.at + 1) * blocks
-        return nn.Sequential(OrderedDict(list(model.named_children())[first:end]))
+        layers, children = layers_of(self.config, self.at, sizes[1]), list(model.named_children())
+        return nn.Sequential(OrderedDict(children[at] for at in layers))
 
     def step(self, corpus: Corpus, number: int) -> float:
         """Take a step of training; returns the loss of the whole batch, on every rank."""

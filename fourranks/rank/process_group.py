@@ -177,11 +177,11 @@ class RecordingProcessGroup(dist.ProcessGroup):
         return _handle(inner, call, self.recorder, is_limited, self._mark)
 
     def _end_batch(self, device: torch.device) -> dist.Work | None:
-        batch = self._batches[-1] if self._batches else None
-        if batch is not None:
+        ending = self._batches[-1:]
+        for batch in ending:
             batch.is_ending = True
         inner = super()._end_coalescing(device)
-        if batch is not None:
+        for batch in ending:
             self._batches.remove(batch)
         return inner
 

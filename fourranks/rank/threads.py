@@ -105,9 +105,8 @@ def _any_runs(threads: Set[int]) -> bool:
 
 def _state(thread: threading.Thread) -> str:
     """Return the letter by which Linux tells what a thread does, "S" if it sleeps."""
-    number = (
-        os.getpid() if thread is threading.main_thread() else thread.native_id
-    )  # a fork keeps the old one
+    is_main = thread is threading.main_thread()  # after a fork its number here is still the old one
+    number = os.getpid() if is_main else thread.native_id
     try:
         return Path(f"/proc/self/task/{number}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:  # it has just ended, or this is another system

@@ -20,7 +20,7 @@ from autograder.inside.drivers.small_models import device
 from autograder.inside.moments import mark
 from autograder.inside.reports import Report
 from autograder.three_d import Mesh, ModelConfig
-from fourranks.learner.model import Config, joined, share, transformer
+from fourranks.learner.model import Config, joined, layers_of, share, transformer
 
 AXES = ("data", "pipeline", "tensor")
 
@@ -83,13 +83,6 @@ def train(
     return Trained(losses, numel)
 
 
-def layers_of(stage: int, num_stages: int, config: Config) -> range:
-    """Return the layers of a stage: its blocks, on the first the embedding, on the last the head."""
-    blocks = config.blocks // num_stages
-    bounds = [0, *(1 + at * blocks for at in range(1, num_stages)), 2 + config.blocks]
-    return range(bounds[stage], bounds[stage + 1])
-
-
 def _own_part_alone(mesh: Mesh, sizes: Sequence[int]) -> AbstractContextManager[object]:
     """Let the given `whole_model` fill all that other stages and shares have with other numbers.
 
@@ -103,7 +96,7 @@ def _own_part_alone(mesh: Mesh, sizes: Sequence[int]) -> AbstractContextManager[
         whole = joined(shares)
         replicated = {n: t for n, t in shares[mesh.tensor_rank].items() if t.shape == whole[n].shape}
         own.load_state_dict({**whole, **replicated})
-        layers = layers_of(mesh.pipeline_rank, sizes[1], config)
+        layers = layers_of(config, mesh.pipeline_rank, sizes[1])
         return nn.Sequential(*[own[at] if at in layers else other[at] for at in range(len(own))])
 
     return mock.patch.object(three_d, "transformer", changed)

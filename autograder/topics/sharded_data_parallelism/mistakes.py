@@ -177,7 +177,7 @@ NOT_PREFETCHED = mistake("""a layer is not gathered ahead
     backward. When one is needed, start the all-gather of the next, before the layer computes.""")
 OLD_ORDER = mistake("""layers are gathered ahead in an old order
     All is right until a step uses the layers in another order, and wrong in the step after that. Remember
-    the order anew in every step.""")
+    the order again in every step.""")
 PREFETCH_WAITED_FOR = mistake("""a layer is gathered ahead, and waited for
     To prefetch is to start the all-gather (async_op=True, start_gathering()) and go on. Wait when the
     parameter is read, not before.""")

@@ -136,7 +136,7 @@ def _trial(setting: Setting, block: Block) -> Trial:
 
 
 def _loaded(whole: nn.Module, block: Block, at: int, num_ranks: int, draws: Draws) -> State:
-    """Return the whole state as one rank gets it: drawn anew where it is another rank's."""
+    """Return the whole state as one rank gets it: with new random numbers for the parts of other ranks."""
     return {
         name: block.cuts[name].only(at, parameter.detach(), _randn(parameter.shape, draws), num_ranks)
         for name, parameter in whole.named_parameters()

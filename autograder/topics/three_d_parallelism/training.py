@@ -33,8 +33,8 @@ from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism.axis_traffic import Allowance, excess
 from autograder.topics.three_d_parallelism.banned import BANNED
 from autograder.topics.three_d_parallelism.meshes import MeshTrial, Sizes, in_words, members, places
+from fourranks.learner.model import layers_of, share
 from fourranks.learner.model import loss as mean_loss
-from fourranks.learner.model import share
 
 STEPS = 20
 TOLERANCE = 1e-8  # relative: other orders of summation in float64, after so many steps
@@ -197,7 +197,7 @@ class _Run:
     def _numel(self, stage: int) -> int:
         """Count the elements of a stage's parameters on one rank."""
         model = share(whole_model(self.config), self.config, 0, self.sizes[2])
-        own = [model[at] for at in drivers.layers_of(stage, self.sizes[1], self.config)]
+        own = [model[at] for at in layers_of(self.config, stage, self.sizes[1])]
         return sum(parameter.numel() for layer in own for parameter in layer.parameters())
 
     def _traffic(self, rank: int, where: str, outcome: Outcome) -> Problem | None:

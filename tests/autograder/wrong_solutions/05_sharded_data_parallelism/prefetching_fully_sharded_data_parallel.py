@@ -4,7 +4,7 @@ FAILS_AS = {
     "prefetches_in_forward_only": ("NOT_PREFETCHED", "one for backward"),
     "prefetches_in_backward_only": ("NOT_PREFETCHED", "one for forward"),
     "prefetches_when_a_layer_is_over": ("NOT_PREFETCHED", "before the layer computes"),
-    "remembers_the_first_step_for_ever": ("OLD_ORDER", "anew in every step"),
+    "remembers_the_first_step_for_ever": ("OLD_ORDER", "again in every step"),
     "waits_at_once": ("PREFETCH_WAITED_FOR", "Wait when the parameter is read"),
     "prefetches_everything": ("NOT_FREED_IN_FORWARD or NOT_FREED_IN_BACKWARD", "ayer"),
     "keeps_every_weight": ("KEPT_FOR_BACKWARD", "Let pack return something small"),
