@@ -257,16 +257,22 @@ class RankShell(InteractiveShell):
         begin = error.__traceback__
         for _ in range(skip):
             begin = begin.tb_next if begin is not None else None
-        return self._keep(error, None if self.given_up else begin)
+        return self._keep(error, begin)
 
     def _keep(self, error: BaseException, begin: TracebackType | None) -> RemoteError:
         message = message_of(error)
-        hide_refusal(begin)
-        lines = in_pythons_words(error, begin, message)
-        if not lines:  # IPython 8 would leave out one more, for its own frame at the top of a cell
-            lines = self.InteractiveTB.structured_traceback(type(error), error, begin, tb_offset=0)
+        # The first traceback of a process takes half a second.
+        lines = [] if self.given_up else self._lines(error, begin, message)
         self._error = told(type(error), error, lines, message)
         return self._error
+
+    def _lines(self, error: BaseException, begin: TracebackType | None, message: str) -> list[str]:
+        hide_refusal(begin)
+        if lines := in_pythons_words(error, begin, message):
+            return lines
+        # IPython 8 would leave out one more, for its own frame at the top of a cell.
+        formatted: list[str] = self.InteractiveTB.structured_traceback(type(error), error, begin, tb_offset=0)
+        return formatted
 
     def add_sources(self, sources: dict[str, str]) -> None:
         """Let tracebacks show the lines of functions that came from the notebook's cells."""
@@ -283,7 +289,7 @@ class RankShell(InteractiveShell):
         with self._shield():  # an interrupt here would replace the error by itself
             if isinstance(error, SystemExit):
                 self._note_exit(error)
-            elif self.given_up:  # the first traceback of a process takes half a second
+            elif self.given_up:
                 self._error = told(type(error), error, [], message)
             elif error is not None and (
                 lines := in_pythons_words(error, above_ipython(error.__traceback__), message)
