@@ -101,6 +101,9 @@ class Script:
         if self._backend_of_program != "auto":
             kwargs["backend"], args = self._backend_of_program, args[1:]
         TORCH_INIT(*args, **kwargs)
+        if distributed_c10d.get_backend() == "gloo":
+            # A rank that ends soon would close connections while others still open theirs, which fails there.
+            _world().inner.barrier().wait()
 
     def _tell(self, backends: set[str]) -> None:
         """Say, once, which group the script got, and on which backend if it asked for another."""
