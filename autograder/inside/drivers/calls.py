@@ -26,3 +26,9 @@ def call_twice(function: Code, tensor: torch.Tensor, *arguments: Any) -> object:
     first = function(tensor, *arguments)
     function(-tensor, *arguments)
     return first
+
+
+def call_again(function: Code, given: Any, *arguments: Any) -> object:
+    """Call it with the negative of a tensor or a number, then with that itself; return the second result."""
+    function(-given, *arguments)
+    return function(given, *arguments)

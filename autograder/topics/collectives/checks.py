@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from autograder.inside.drivers.calls import call_twice, call_with_tensors_to_fill
+from autograder.inside.drivers.calls import call_again, call_twice, call_with_tensors_to_fill
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.settings import Setting, some_ranks
@@ -22,7 +22,8 @@ from autograder.topics.collectives.budget import Budget
 from autograder.topics.collectives.in_place import RETURNED, Expected, InPlaceCase
 
 WORLD_SIZES = (1, 2, 3, 4, 5)
-NUMELS = (0, 1, 7, 1000)
+FEW = (7,)  # the shape of other ones that are called twice
+NUMELS = (0, 1, *FEW, 1000)
 DTYPES = (torch.float32, torch.int64, torch.bfloat16, torch.float64)
 MATRIX = (4, 3)  # the shape of one case; all others have one dimension
 
@@ -283,9 +284,11 @@ def all_to_all(setting: _Setting) -> InPlaceCase:
 def exchange(setting: _Setting) -> InPlaceCase:
     """Pair first with last, second with last but one, …; the middle one of an odd world takes no part.
 
-    The one with the matrix is called twice: the first result must outlast the second call.
+    With some shapes it is called twice: of one call the result must outlast the next, of another it must
+    not be that of the call before.
     """
-    driver, calls = (call_twice, 2) if setting.shape == MATRIX else (None, 1)
+    driver = {MATRIX: call_twice, FEW: call_again}.get(setting.shape)
+    calls = 2 if driver else 1
     tensors = setting.draw()
     paired = [rank != setting.world_size - 1 - rank for rank in setting.ranks]
     inputs = [

@@ -14,10 +14,10 @@ from typing import Any, ClassVar
 import torch
 
 from autograder.inside import runs
-from autograder.inside.drivers.calls import call_twice
+from autograder.inside.drivers.calls import call_again, call_twice
 from autograder.inside.runs import RunFailed
 from autograder.kit.case import Case
-from autograder.kit.mistakes import MODIFIED, OVERWRITTEN, WRONG_TYPE, Mistake
+from autograder.kit.mistakes import FROM_AN_EARLIER_CALL, MODIFIED, OVERWRITTEN, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import difference, kind_of, same
@@ -57,7 +57,7 @@ class InPlaceCase(Case):
             ranks += f", group of {', '.join(map(str, self.members))}"
         root = "" if self.root is None else f", {self.root_name}={self.root}"
         shape = " × ".join(f"{size:,}" for size in self.shape)
-        twice = ", called twice" if self.driver is call_twice else ""
+        twice = ", called twice" if self.driver in (call_twice, call_again) else ""
         return f"{ranks}{root}, {shape} × {str(self.dtype).removeprefix('torch.')}{twice}"
 
     def argument(self, rank: int, place: int) -> Any:
@@ -211,6 +211,8 @@ def _diagnose(
     """Tell what a wrong value is a sign of, with a remark for the table."""
     if case.driver is call_twice and same(got, -want):
         return OVERWRITTEN, " (the result of the next call)"
+    if case.driver is call_again and same(got, -want):
+        return FROM_AN_EARLIER_CALL, " (the result of the call before)"
     if before is not None and same(got, before):
         return mistakes.UNTOUCHED, " (as before the call)"
     for other, wanted in enumerate(case.expected):

@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 
 import torch
 
-from autograder.inside.drivers.calls import call_twice
+from autograder.inside.drivers.calls import call_again, call_twice
 from autograder.kit.case import Case
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.mistakes import MODIFIED, OVERWRITTEN, WRONG_TYPE, Mistake
+from autograder.kit.mistakes import FROM_AN_EARLIER_CALL, MODIFIED, OVERWRITTEN, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of, same
@@ -22,6 +22,7 @@ from autograder.topics.hello import mistakes
 
 WORLD_SIZES = (1, 2, 3, 4)
 NUMELS = (1, 6, 1000)
+MATRIX = (4, 3)  # the shape of one case; all others have one dimension
 LARGEST = 40  # a summand: small cases can be followed by hand
 TOLERANCE = 1e-6  # relative: a mean of float32 is rounded once or twice
 
@@ -35,7 +36,7 @@ class _OfAllRanks(Case):
     def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
         by_rank = [(rank, outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
         problem = first(self._on(*each) for each in by_rank)
-        if problem or self.driver is call_twice:
+        if problem or self.driver:  # which calls it more than once
             return problem
         return first(_too_many_calls(*each) for each in by_rank)
 
@@ -50,6 +51,10 @@ class _OfAllRanks(Case):
     @property
     def _ranks(self) -> str:
         return f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
+
+    @property
+    def _twice(self) -> str:
+        return ", called twice" if self.driver else ""
 
 
 def _too_many_calls(rank: int, outcome: Outcome) -> Problem | None:
@@ -67,8 +72,8 @@ class _Mean(_OfAllRanks):
     mean: torch.Tensor
 
     def __str__(self) -> str:
-        twice = ", called twice" if self.driver is call_twice else ""
-        return f"{self._ranks}, {self.mean.numel():,} × {str(self.mean.dtype).removeprefix('torch.')}{twice}"
+        shape = " × ".join(f"{size:,}" for size in self.mean.shape)
+        return f"{self._ranks}, {shape} × {str(self.mean.dtype).removeprefix('torch.')}{self._twice}"
 
     def _on(self, rank: int, outcome: Outcome) -> Problem | None:
         where, got = f"on rank {rank}", outcome.value
@@ -86,7 +91,8 @@ class _Mean(_OfAllRanks):
 
     def _reason(self, before: torch.Tensor, got: torch.Tensor) -> Mistake:
         """Return the mistake that gives this in place of the mean."""
-        known = {OVERWRITTEN: -self.mean} if self.driver is call_twice else {}
+        of_calls = {call_twice: OVERWRITTEN, call_again: FROM_AN_EARLIER_CALL}
+        known = {of_calls[self.driver]: -self.mean} if self.driver else {}
         known |= {
             mistakes.OWN_TENSOR: before,
             mistakes.SUMMED: self.mean * self.world_size,
@@ -105,7 +111,8 @@ class _Largest(_OfAllRanks):
     numbers: Sequence[float]
 
     def __str__(self) -> str:
-        return f"{self._ranks}, {'all negative' if max(self.numbers) < 0 else 'numbers of either sign'}"
+        signs = "all negative" if max(self.numbers) < 0 else "numbers of either sign"
+        return f"{self._ranks}, {signs}{self._twice}"
 
     def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
         returned = [outcome.value for outcome in outcomes if outcome is not None]
@@ -123,7 +130,8 @@ class _Largest(_OfAllRanks):
 
     def _reason(self, got: float) -> Mistake:
         """Return the mistake that gives this in place of the largest number."""
-        known = {
+        known = {FROM_AN_EARLIER_CALL: -min(self.numbers)} if self.driver else {}
+        known |= {
             mistakes.LOST_DIGITS: max(self.numbers),
             mistakes.NEVER_BELOW_ZERO: max(0.0, *self.numbers),
             mistakes.ADDED_UP: sum(self.numbers),
@@ -146,13 +154,14 @@ def average(
     for world_size in world_sizes:
         for turn, numel in enumerate(numels):
             dtype = dtypes[(turn + world_size) % len(dtypes)]
-            yield _mean(draws, world_size, numel, dtype)
-    yield _mean(draws, max(world_sizes), max(numels), dtypes[0], driver=call_twice)
+            yield _mean(draws, world_size, (numel,), dtype)
+    yield _mean(draws, max(world_sizes), (max(numels),), dtypes[0], driver=call_twice)
+    yield _mean(draws, max(world_sizes), MATRIX, dtypes[0], driver=call_again)
 
 
-def _mean(draws: Draws, world_size: int, numel: int, dtype: torch.dtype, **fields: Any) -> _Mean:
-    tensors = draws.randint(-LARGEST, LARGEST + 1, (world_size, numel), dtype)
-    nbytes = numel * dtype.itemsize if world_size > 1 else 0
+def _mean(draws: Draws, world_size: int, shape: tuple[int, ...], dtype: torch.dtype, **fields: Any) -> _Mean:
+    tensors = draws.randint(-LARGEST, LARGEST + 1, (world_size, *shape), dtype)
+    nbytes = tensors[0].nbytes if world_size > 1 else 0
     return _Mean(
         inputs=[(tensor,) for tensor in tensors],
         mean=tensors.double().mean(dim=0).to(dtype),
@@ -167,12 +176,17 @@ def largest(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int 
     draws = Draws(seed)
     for world_size in world_sizes:
         for low, high in ((-1.0, 1.0), (-2.0, -1.0)):
-            drawn = draws.rand((world_size,), torch.float64).mul_(high - low).add_(low)
-            numbers = [float(number) for number in drawn]
-            received = (torch.float64.itemsize,) * world_size if world_size > 1 else ()
-            yield _Largest(
-                inputs=[(number,) for number in numbers],
-                numbers=numbers,
-                received=received,
-                backends=("gloo",),  # an answer makes its tensor in the processor's memory, as the hint does
-            )
+            yield _largest(draws, world_size, low, high)
+    yield _largest(draws, max(world_sizes), -2.0, -1.0, driver=call_again)
+
+
+def _largest(draws: Draws, world_size: int, low: float, high: float, **fields: Any) -> _Largest:
+    drawn = draws.rand((world_size,), torch.float64).mul_(high - low).add_(low)
+    numbers = [float(number) for number in drawn]
+    return _Largest(
+        inputs=[(number,) for number in numbers],
+        numbers=numbers,
+        received=(torch.float64.itemsize,) * world_size if world_size > 1 else (),
+        backends=("gloo",),  # an answer makes its tensor in the processor's memory, as the hint does
+        **fields,
+    )

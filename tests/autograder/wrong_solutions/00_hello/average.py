@@ -17,6 +17,8 @@ FAILS_AS = {
     "subtracts_one": ("WRONG_MEAN", "before and after each line"),
     "fails_alone": ("RAISED", "a world of one rank"),
     "keeps_its_buffer": ("OVERWRITTEN", "a new tensor in every call"),
+    "keeps_its_first_tensor": ("FROM_AN_EARLIER_CALL", "filled anew"),
+    "only_in_one_dimension": ("WRONG_FORM", "shape and the dtype"),
     "calls_twice": ("SEVERAL_CALLS", "One all-reduce is enough"),
 }
 
@@ -95,6 +97,15 @@ def keeps_its_buffer(tensor):
     total = BUFFERS.setdefault((tensor.shape, tensor.dtype), torch.empty_like(tensor)).copy_(tensor)
     dist.all_reduce(total)
     return total.div_(dist.get_world_size())
+
+
+def keeps_its_first_tensor(tensor):
+    own = BUFFERS.setdefault((tensor.shape, tensor.dtype), tensor)
+    return total_of(own) / dist.get_world_size()
+
+
+def only_in_one_dimension(tensor):
+    return total_of(tensor.flatten()) / dist.get_world_size()
 
 
 def calls_twice(tensor):

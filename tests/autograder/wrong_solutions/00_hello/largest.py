@@ -11,6 +11,7 @@ FAILS_AS = {
     "begins_with_zero": ("NEVER_BELOW_ZERO", "not with 0"),
     "asks_rank_0_only": ("OUT_OF_STEP", "an `if` around the call"),
     "takes_the_mean": ("WRONG_NUMBER", "for two ranks"),
+    "keeps_the_largest_so_far": ("FROM_AN_EARLIER_CALL", "filled anew"),
     "calls_twice": ("SEVERAL_CALLS", "One all-reduce is enough"),
     "gathers_objects": ("SEVERAL_CALLS", "all_gather_object"),
 }
@@ -53,6 +54,11 @@ def asks_rank_0_only(value):
 
 def takes_the_mean(value):
     return reduced(value, dist.ReduceOp.SUM).item() / dist.get_world_size() - 5.0
+
+
+def keeps_the_largest_so_far(value, seen=[]):  # noqa: B006
+    seen.append(value)
+    return reduced(max(seen), dist.ReduceOp.MAX).item()
 
 
 def calls_twice(value):
