@@ -159,11 +159,11 @@ def interleaved_schedule(
         for chunks in num_chunks:
             for microbatches in (stages, 3 * stages):
                 yield _schedule_trial(reference.interleaved, (stages, microbatches, chunks))
-        if stages > 1:
-            arguments = 0, stages, 2 * stages - 1, num_chunks[0]
-            title = f"{counted(stages, 'rank')}, {in_words(2 * stages - 1)}"
+        for microbatches in (stages - 1, 2 * stages - 1) if stages > 1 else ():
+            arguments = 0, stages, microbatches, num_chunks[0]
+            title = f"{counted(stages, 'rank')}, {in_words(microbatches)}"
             mistake = mistakes.UNEVEN_ROUNDS_ACCEPTED
-            yield _refusal_trial(title, arguments, mistake, (stages, 2 * stages - 1))
+            yield _refusal_trial(title, arguments, mistake, (stages, microbatches))
 
 
 def _schedule_trial(schedule: Callable[..., Schedule], numbers: tuple[int, ...]) -> Trial:

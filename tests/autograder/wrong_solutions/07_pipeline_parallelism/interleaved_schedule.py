@@ -10,6 +10,7 @@ FAILS_AS = {
     "warm_up_without_a_limit": ("STEPS_MISCOUNTED", "cannot be longer than"),
     "names_the_chunk": ("NO_SCHEDULE", "a list of pairs"),
     "accepts_any_number": ("UNEVEN_ROUNDS_ACCEPTED", "does not divide"),
+    "accepts_fewer_than_ranks": ("UNEVEN_ROUNDS_ACCEPTED", "does not divide"),
     "says_no": ("REFUSAL_WITHOUT_NUMBERS", "both numbers"),
 }
 
@@ -81,6 +82,12 @@ def names_the_chunk(stage, num_stages, num_microbatches, num_chunks=2):
 
 
 def accepts_any_number(stage, num_stages, num_microbatches, num_chunks=2):
+    return right(stage, num_stages, num_microbatches, num_chunks)
+
+
+def accepts_fewer_than_ranks(stage, num_stages, num_microbatches, num_chunks=2):
+    if num_microbatches > num_stages:
+        refuse(num_stages, num_microbatches)
     return right(stage, num_stages, num_microbatches, num_chunks)
 
 
