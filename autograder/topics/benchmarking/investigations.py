@@ -230,6 +230,11 @@ def _other_link(answer: Any, wanted: Mapping[str, tuple[float, ...]]) -> Problem
 
 
 def _link_mistake(got: Sequence[float], want: Sequence[float]) -> Mistake:
+    alpha, beta = want
+    if _near(got, (beta, alpha)):
+        return mistakes.SWAPPED
+    if _near(got, (alpha, 1 / beta)):
+        return mistakes.A_RATE
     too_slow = got[0] > 2 * want[0] or all(own > (1 + _CLOSE) * w for own, w in zip(got, want, strict=True))
     return mistakes.LINK_TOO_SLOW if too_slow else mistakes.OTHER_LINK
 

@@ -10,6 +10,8 @@ FAILS_AS = {
     "fits_absolute_errors": ("OTHER_LINK", "fit relative errors"),
     "fits_small_messages": ("OTHER_LINK", "many megabytes"),
     "across_first": ("LINKS_SWAPPED", "inside a node first"),
+    "beta_first": ("SWAPPED", "Return (alpha, beta)"),
+    "bandwidths_instead_of_betas": ("A_RATE", "reciprocal of the bandwidth"),
     "forgets_the_links": ("WRONG_TYPE", "what the function returns"),
     "looks_into_the_cluster": ("NOT_MEASURED", "Only messages tell"),
     "sends_to_itself": ("RAISED", "Read the line"),
@@ -101,6 +103,16 @@ def fits_small_messages(send, num_ranks):
 def across_first(send, num_ranks):
     nodes, inside, across = measured(send, num_ranks)
     return nodes, across, inside
+
+
+def beta_first(send, num_ranks):
+    nodes, *links = measured(send, num_ranks)
+    return nodes, *[(beta, alpha) for alpha, beta in links]
+
+
+def bandwidths_instead_of_betas(send, num_ranks):
+    nodes, *links = measured(send, num_ranks)
+    return nodes, *[(alpha, 1 / beta) for alpha, beta in links]
 
 
 def forgets_the_links(send, num_ranks):
