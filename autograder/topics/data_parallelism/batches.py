@@ -31,6 +31,7 @@ MICROBATCHES = ((3, 3, 3), (4, 3, 1), (5,))
 SHARDS = (  # samples for each rank, shape of a sample, dtype
     (32, (3,), torch.float32),
     (5, (), torch.int64),
+    (1, (2, 1), torch.bfloat16),
     (0, (2,), torch.float64),
 )
 

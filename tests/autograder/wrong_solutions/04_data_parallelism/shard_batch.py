@@ -11,6 +11,7 @@ FAILS_AS = {
     "asserts": ("RAISED", "Read the line"),
     "refuses_no_samples": ("REFUSED", "0 samples"),
     "counts_elements": ("WRONG_SAMPLES", "Rank r takes"),
+    "squeezes": ("WRONG_SAMPLES", "Rank r takes"),
     "scatters": ("UNEXPECTED_CALL", "all-reduces of gradients"),
 }
 
@@ -81,6 +82,11 @@ def refuses_no_samples(batch, rank, world_size):
 def counts_elements(batch, rank, world_size):
     check(batch, world_size)
     return batch.view(-1).chunk(world_size)[rank] if len(batch) else part(batch, rank, world_size)
+
+
+def squeezes(batch, rank, world_size):
+    check(batch, world_size)
+    return part(batch, rank, world_size).squeeze()
 
 
 def scatters(batch, rank, world_size):
