@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -147,6 +147,8 @@ def _accumulated(expected: _Expected, at: int, where: str, outcome: Outcome) -> 
         wanted = f"{where}: activations of one microbatch at a time"
         return Problem(mistakes.GRAPHS_HELD, wanted, f"those of {found.graphs}")
     if problem := wrong_gradients(found.gradients, expected.gradients, at, where):
+        if problem.mistake is mistakes.DIVIDED_WRONGLY:  # of the losses, as the wrapper has averaged
+            problem = replace(problem, mistake=mistakes.SHARES_WRONG)
         return _scaled_wrongly(found.gradients, expected, at) or problem
     if (count := found.finished) != 1:
         kind = mistakes.FINISHED_TOO_OFTEN if count else mistakes.NOT_FINISHED

@@ -121,6 +121,9 @@ LOSSES_SUMMED = mistake("""the sum of the microbatches' losses
     Each loss is a mean already. Scale it by its microbatch's share of the samples before its backward.""")
 LOSSES_UNWEIGHTED = mistake("""microbatches of different sizes count the same
     Scale each loss by len(inputs) over all samples, not by 1 over the number of microbatches.""")
+SHARES_WRONG = mistake("""a multiple of the gradient
+    The factors of a rank's losses have to add up to 1: each is len(inputs) over the samples of all its
+    microbatches. The wrapper divides by the number of ranks, so do not divide by it once more.""")
 WRONG_LOSS = mistake("""a wrong loss is returned
     Return the mean over all samples of this rank: the sum of the losses as they were scaled.""")
 ATTACHED = mistake("""the loss keeps its graph

@@ -6,6 +6,7 @@ FAILS_AS = {
     "last_forward_inside": ("NEVER_SYNCHRONIZED", "its forward as well"),
     "sums_losses": ("LOSSES_SUMMED", "a mean already"),
     "ignores_sizes": ("LOSSES_UNWEIGHTED", "len(inputs)"),
+    "takes_all_for_as_large_as_the_last": ("SHARES_WRONG", "add up to 1"),
     "forgets_to_finish": ("NOT_FINISHED", "finish_gradient_synchronization()"),
     "finishes_first": ("NOT_FINISHED", "finish_gradient_synchronization()"),
     "finishes_twice": ("FINISHED_TOO_OFTEN", "another call would send them all again"),
@@ -129,6 +130,13 @@ def returns_the_sum(model, microbatches, loss_fn):
     losses = run(model, microbatches, loss_fn)
     model.finish_gradient_synchronization()
     return sum(losses).item() * len(losses)
+
+
+def takes_all_for_as_large_as_the_last(model, microbatches, loss_fn):
+    last = len(microbatches[-1][0])
+    losses = run(model, microbatches, loss_fn, lambda size, total, count: size / (count * last))
+    model.finish_gradient_synchronization()
+    return sum(losses).item()
 
 
 def returns_a_graph(model, microbatches, loss_fn):
