@@ -224,9 +224,19 @@ def _diagnose(
         and torch.equal(got[got != want], before[got != want])
     ):
         return mistakes.UNFILLED, " (the wrong ones are as before the call)"
+    if torch.equal(got.flatten().sort().values, want.flatten().sort().values):
+        return mistakes.SHIFTED, " (all values are there, in another order)"
+    if _nearly(got, want):
+        return mistakes.LOST_DIGITS, " (almost)"
     if case.summands is not None:
         return _summands(case, case.summands[rank], got)
     return mistakes.VALUE, ""
+
+
+def _nearly(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """Tell whether no value is further off than by a thousandth of the largest one."""
+    difference = (got.double() - want.double()).abs().max()
+    return bool(difference <= 1e-3 * want.double().abs().max())
 
 
 def _summands(case: InPlaceCase, summands: Sequence[torch.Tensor], got: torch.Tensor) -> tuple[Mistake, str]:

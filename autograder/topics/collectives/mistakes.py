@@ -49,12 +49,15 @@ REPEATED_SUMMAND = patterned("""a contribution is counted twice
 VALUE = patterned("""wrong values
     Try the smallest failing case by hand. Two frequent reasons: a tensor read before its wait(), and a
     buffer received into while it is still being sent.""")
+LOST_DIGITS = patterned("""values that have lost digits
+    All but the last digits are right: something is added or sent in another dtype. float32 holds 7 digits,
+    float64 holds 16, and a large int64 has 19. Keep to the dtype of the tensor.""")
 UNWAITED = mistake("""a message without its wait()
     isend and irecv return before any data has moved. Keep the handles that they return, and call wait()
     on each before you use the tensor again and before you return.""")
 BYTES = mistake("""right, but too many bytes
-    The ranks send too much. Send partial results instead of whole tensors, and nothing that the other
-    rank does not need or already has.""")
+    The ranks send too much. Send partial results instead of whole tensors, in the dtype of the tensor,
+    and nothing that the other rank does not need or already has.""")
 MESSAGES = mistake("""right, but too many messages
     Combine the data for the same rank into one message.""")
 ROUNDS = mistake("""right, but too many rounds

@@ -1,7 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "everybody_serves_rank_0_first": ("ALL_SEND_FIRST", "receive first"),
-    "stores_by_destination": ("VALUE", "With 2 ranks all is well"),
+    "stores_by_destination": ("SHIFTED", "With 2 ranks all is well"),
     "sends_whole_inputs": ("BYTES", "does not need"),
     "by_way_of_rank_0": ("BYTES", "send too much"),
     "forgets_its_own": ("UNFILLED", "own part"),

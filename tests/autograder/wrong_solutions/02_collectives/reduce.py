@@ -6,7 +6,7 @@ FAILS_AS = {
     "passes_on_its_own_only": ("MISSING_SUMMAND", "lost on the way"),
     "adds_its_own_twice": ("REPEATED_SUMMAND", "added twice"),
     "receives_as_float32": ("MISMATCH", "shape and dtype"),
-    "adds_in_float64": ("VALUE", "smallest failing case"),
+    "adds_in_float64": ("LOST_DIGITS", "dtype of the tensor"),
     "calls_the_collective": ("FORBIDDEN", "send, recv"),
     "rebinds_the_argument": ("UNTOUCHED", "into the argument itself"),
     "adds_before_it_waits": ("MISSING_SUMMAND", "waited for first"),

@@ -3,7 +3,8 @@ FAILS_AS = {
     "forgets_its_own": ("UNFILLED", "own part"),
     "passes_on_what_it_never_put_in": ("UNTOUCHED", "own part"),
     "always_sends_its_own": ("VALUE", "With 2 ranks all is well"),
-    "backwards": ("VALUE", "With 2 ranks all is well"),
+    "begins_with_its_own": ("SHIFTED", "an index is off"),
+    "backwards": ("SHIFTED", "With 2 ranks all is well"),
     "sends_whole_outputs": ("BYTES", "send too much"),
     "straight_to_everybody": ("NEIGHBOURS", "from rank to rank"),
     "sends_before_it_receives": ("ALL_SEND_FIRST", "receive first"),
@@ -37,6 +38,13 @@ def always_sends_its_own(output, input, group=None):
     chunks[rank].copy_(input)
     for step in range(world_size - 1):
         pass_on(input, chunks[(rank - step - 1) % world_size], group)
+
+
+def begins_with_its_own(output, input, group=None):
+    chunks = output.view(dist.get_world_size(group), *input.shape)
+    chunks[0].copy_(input)
+    for outgoing, incoming in zip(chunks, chunks[1:], strict=False):
+        pass_on(outgoing, incoming, group)
 
 
 def backwards(output, input, group=None):
