@@ -128,6 +128,9 @@ ANOTHER_GRADIENT = patterned("""a shard of the gradient with other contents
 MASTERS_NOT_KEPT = mistake("""parameters or gradients in another dtype
     Shards and their gradients stay in the parameter's own dtype. Cast a shard to compute_dtype before it
     is gathered, and cast the reduced gradient back.""")
+ADDED_IN_COMPUTE_DTYPE = mistake("""gradients are added up in compute_dtype
+    Each sum is rounded to the few digits of compute_dtype, so small gradients are lost. Cast the mean to the
+    shard's dtype first, then add it to .shard.grad.""")
 SMALL_PARAMETER_SHARDED = mistake("""a small parameter is sharded
     A parameter of fewer than min_shard_numel elements stays whole on every rank: gathering it would cost
     a latency for a few bytes. An empty one does, too, whatever min_shard_numel is.""")

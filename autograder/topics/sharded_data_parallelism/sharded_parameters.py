@@ -17,7 +17,7 @@ from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import Stretch, stretches
 from autograder.kit.student import Outcome
-from autograder.kit.values import close, difference_beyond, kind_of
+from autograder.kit.values import close, difference_beyond, kind_of, same
 from autograder.topics.data_parallelism.training import Training
 from autograder.topics.sharded_data_parallelism import mistakes, shard_traffic, trials
 from autograder.topics.sharded_data_parallelism.banned import BANNED
@@ -146,7 +146,15 @@ class _Run:
         )
         replaced = number > 1 and close(got, latest, _TOLERANCES[self.kind.used_in])
         mistake = mistakes.GRADIENT_NOT_ADDED if replaced else mistakes.ANOTHER_GRADIENT
-        return self._other(want, got, mistake, f"{where}, .shard.grad after {number} gradients")
+        where = f"{where}, .shard.grad after {number} gradients"
+        return self._other(want, got, mistake, where) or self._rounded(got, number, where)
+
+    def _rounded(self, got: torch.Tensor, number: int, where: str) -> Problem | None:
+        """Find gradients that were added up in the dtype that each of them was reduced in."""
+        sums_are_wider = number > 1 and self.kind.used_in != got.dtype
+        if sums_are_wider and same(got, got.to(self.kind.used_in).to(got.dtype)):
+            return Problem(mistakes.ADDED_IN_COMPUTE_DTYPE, f"{where}: sums in {got.dtype}", "rounded ones")
+        return None
 
     def _other(self, want: torch.Tensor, got: torch.Tensor, mistake: Mistake, where: str) -> Problem | None:
         if kind_of(got) != kind_of(want):

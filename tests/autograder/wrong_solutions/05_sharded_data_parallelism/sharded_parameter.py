@@ -19,6 +19,7 @@ FAILS_AS = {
     "replaces_the_gradient": ("GRADIENT_NOT_ADDED", "holds already"),
     "forgets_what_is_on_its_way": ("NO_WAIT or ANOTHER_GRADIENT or GRADIENT_NOT_ADDED", ""),
     "keeps_gradients_in_compute_dtype": ("MASTERS_NOT_KEPT or RAISED", ""),
+    "adds_up_in_compute_dtype": ("ADDED_IN_COMPUTE_DTYPE", "Cast the mean"),
     "all_reduces": ("ALL_REDUCED", "reduce-scatter"),
     "full_in_compute_dtype": ("MASTERS_NOT_KEPT", "own dtype"),
     "gives_away_what_is_gathered": ("FULL_IS_GATHERED", "outlast free()"),
@@ -146,6 +147,12 @@ class forgets_what_is_on_its_way(RightParameter):
 class keeps_gradients_in_compute_dtype(RightParameter):
     def add(self, mean):
         super().add(mean.to(self.dtype))
+
+
+class adds_up_in_compute_dtype(RightParameter):
+    def add(self, mean):
+        super().add(mean)
+        self.shard.grad = self.shard.grad.to(self.dtype).to(self.shard.dtype)
 
 
 class all_reduces(RightParameter):
