@@ -46,12 +46,14 @@ class Ran(Report):
     Attributes:
         made, held: elements of each tensor that was made in the constructor or `load_full`, and that is kept.
         kept: whether the parameters are still those of the constructor.
+        apart: whether they have other memory than the state dict.
         elsewhere: the gradient of the input through another use of it.
     """
 
     made: list[int]
     held: list[int]
     kept: bool
+    apart: bool
     loaded: dict[str, torch.Tensor]
     differentiable: bool
     output: torch.Tensor
@@ -124,6 +126,7 @@ def run(
     with made:
         module.load_full(state)
     kept = list(map(id, parameters)) == list(map(id, module.parameters()))
+    apart = {_memory_of(tensor) for tensor in state.values()}.isdisjoint(map(_memory_of, module.parameters()))
     loaded = {name: parameter.detach().clone() for name, parameter in module.named_parameters()}
     held = sorted({_storage_numel(tensor) for tensor in _tensors_of(module)})
     x = x.clone().requires_grad_()
@@ -136,7 +139,16 @@ def run(
     gradients = {name: parameter.grad for name, parameter in module.named_parameters()}
     gradient = x.grad
     return Ran(
-        sorted(made.numels), held, kept, loaded, y.requires_grad, output, gradient, gradients, _elsewhere(x)
+        sorted(made.numels),
+        held,
+        kept,
+        apart,
+        loaded,
+        y.requires_grad,
+        output,
+        gradient,
+        gradients,
+        _elsewhere(x),
     )
 
 
@@ -178,7 +190,7 @@ class Numels(TorchDispatchMode):
     def __init__(self, given: Iterable[torch.Tensor], floating: bool = False) -> None:
         super().__init__()
         self._floating = floating
-        self._given = {tensor.untyped_storage().data_ptr() for tensor in given}
+        self._given = set(map(_memory_of, given))
         self.numels: set[int] = set()
 
     def __torch_dispatch__(
@@ -194,9 +206,13 @@ class Numels(TorchDispatchMode):
                 continue
             if self._floating and not made.is_floating_point():
                 continue
-            if made.untyped_storage().data_ptr() not in self._given:
+            if _memory_of(made) not in self._given:
                 self.numels.add(_storage_numel(made))
         return result
+
+
+def _memory_of(tensor: torch.Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 def _storage_numel(tensor: torch.Tensor) -> int:

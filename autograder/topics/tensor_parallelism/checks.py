@@ -164,6 +164,7 @@ def _examine(block: Block, expected: _Expected, outcomes: Outcomes) -> Problem |
     return (
         _wrong_parameters(block, expected.states, outcomes)
         or _whole_weight(block, expected.states[0], outcomes)
+        or first(_in_shared_memory(rank, outcome.value) for rank, outcome in outcomes)
         or _wrong_output(block, expected, outcomes)
         or _wrong_input_gradient(block, expected.input_gradient, outcomes)
         or _wrong_gradients(block, expected.gradients, outcomes)
@@ -203,6 +204,13 @@ def _whole_weight(block: Block, state: State, outcomes: Outcomes) -> Problem | N
                 expected = f"{rank}: tensors of at most {largest:,} elements, as its largest shard"
                 return Problem(kind, expected, f"one of {numel:,}")
     return None
+
+
+def _in_shared_memory(rank: str, ran: drivers.Ran) -> Problem | None:
+    if ran.apart:
+        return None
+    expected = f"{rank}: parameters in memory of their own"
+    return Problem(mistakes.SHARED_WITH_THE_STATE_DICT, expected, "in that of the state dict")
 
 
 def _wrong_output(block: Block, expected: _Expected, outcomes: Outcomes) -> Problem | None:

@@ -70,6 +70,9 @@ NAMES_OF_SHARDS = mistake("""parameters with wrong names
 REPLACED_BY_LOAD_FULL = mistake("""load_full makes new parameters
     An optimizer made before would still hold the old ones. Copy into the existing parameters:
     parameter.copy_(…) under torch.no_grad().""")
+SHARED_WITH_THE_STATE_DICT = mistake("""a parameter in the memory of the state dict
+    What changes the one changes the other, as each step of an optimizer would. Copy into the parameter:
+    parameter.copy_(…) under torch.no_grad(), in place of setting parameter.data to a tensor of the dict.""")
 WRONG_SHARD = patterned("""load_full loads something else than this rank's shard
     Which dimension is sharded? nn.Linear keeps its weight as (out_features, in_features). Rank r takes
     the r-th of N equal parts along that dimension, and replicated parameters are copied whole.""")

@@ -9,6 +9,7 @@ FAILS_AS = {
     "cuts_its_input_plainly": ("GRADIENT_OF_ONE_PART", "scatter_to_ranks cuts it"),
     "copies_its_parts": ("WRONG_PART_OF_A_GRADIENT", "The output is right"),
     "keeps_the_state_dict": ("WHOLE_WEIGHT_HELD", "do not keep the state dict"),
+    "takes_the_bias_itself": ("SHARED_WITH_THE_STATE_DICT", "Copy into the parameter"),
     "transposes_the_whole": ("WHOLE_WEIGHT_MADE", "transpose"),
     "accepts_any_input": ("INDIVISIBLE_ACCEPTED", "Raise a ValueError"),
     "same_columns_everywhere": ("WRONG_SHARD", "Which dimension is sharded"),
@@ -71,6 +72,13 @@ class keeps_the_state_dict(Row):
     def load_full(self, state):
         super().load_full(state)
         self.state = state
+
+
+class takes_the_bias_itself(Row):
+    def load_full(self, state):
+        super().load_full(state)
+        if self.bias is not None:
+            self.bias.data = state["bias"]
 
 
 class transposes_the_whole(Row):
