@@ -52,6 +52,9 @@ def estimate_step(code: Code, cases: int = 12, seed: int = 0) -> Cases:
         model, cluster = _drawn(draw)
         plan = draw.choice(list(reference.all_plans(model, cluster)))
         yield _estimate_trial(model, cluster, plan)
+    model, cluster = _drawn(draw)
+    node = dataclasses.replace(cluster, num_gpus=cluster.gpus_per_node)
+    yield _estimate_trial(model, node, Plan(node.num_gpus, 1, 1))
     for spoil in ("num_gpus", "num_layers", "num_heads", "batch"):
         model, cluster, plan = _impossible(spoil, draw)
         yield _refusal_trial(model, cluster, plan)

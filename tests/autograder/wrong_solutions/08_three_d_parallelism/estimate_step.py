@@ -16,6 +16,7 @@ FAILS_AS = {
     "GradientsOfAllLayers": ("WRONG_DATA_TIME", "divided by p and t"),
     "ForgetsTheEmbedding": ("WRONG_DATA_TIME", "the embedding by t alone"),
     "AlwaysNvlink": ("ANOTHER_LINK", "a data group spans all"),
+    "NetworkForData": ("ANOTHER_LINK", "a data group spans all"),
     "WithoutRing": ("WITHOUT_THE_RING", "2(n − 1) messages of S/n"),
     "WithoutLatency": ("WITHOUT_LATENCY", "2(n − 1) messages"),
     "WholeBatch": ("BATCH_NOT_DIVIDED", "sequences"),
@@ -112,6 +113,11 @@ class ForgetsTheEmbedding(Paper):
 class AlwaysNvlink(Paper):
     def bandwidth(self, span):
         return self.cluster.node_bandwidth
+
+
+class NetworkForData(Paper):
+    def bandwidth(self, span):
+        return self.cluster.network_bandwidth if span == self.cluster.num_gpus else super().bandwidth(span)
 
 
 class WithoutRing(Paper):
