@@ -54,6 +54,11 @@ def test_what_is_missing_in_a_checkpoint_is_named_by_its_place():
     assert "model['1.running_mean']" in str(failure_of("save_checkpoint", mistake, world_sizes=(2,)))
 
 
+def test_a_tensor_that_is_saved_in_place_of_a_number_is_shown_as_one():
+    mistake = shelf.wrong_solutions(TOPIC, "save_checkpoint")["saves_a_tensor_as_step"]
+    assert "got       tensor(" in str(failure_of("save_checkpoint", mistake, world_sizes=(2,)))
+
+
 ON_A_FULL_DISK = """
 import sys, torch, fourranks
 from tests.autograder import shelf

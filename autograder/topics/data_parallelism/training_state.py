@@ -118,5 +118,5 @@ def shown(value: object) -> str:
     """Return a value as a verdict shows it."""
     if isinstance(value, torch.Tensor) and value.numel():
         first = f"{value.flatten()[0].item():.7g}"
-        return first if value.numel() == 1 else f"{kind_of(value)}, {first} first"
+        return f"tensor({first})" if value.numel() == 1 else f"{kind_of(value)}, {first} first"
     return repr(value) if isinstance(value, (bool, int, float, str)) else kind_of(value)
