@@ -56,8 +56,8 @@ _REPEATS, _CLOSE = 4, 0.05  # measurements of each size, and how close a fit of 
 def algbw(function: Code, seed: int = 0) -> Cases:
     """Check `algbw` on a few sizes and times."""
     generator = random.Random(seed)
-    for _ in range(3):
-        size, seconds = _size(generator), generator.uniform(1e-5, 1.0)
+    drawn = [(_size(generator), generator.uniform(1e-5, 1.0)) for _ in range(3)]
+    for size, seconds in (*drawn, (7, 2.0)):  # the last is no whole number
         wrong = [Wrong(mistakes.RECIPROCAL, seconds / size), *_units(size / seconds)]
         yield _number("algbw", (size, seconds), size / seconds, wrong, size=1)
 

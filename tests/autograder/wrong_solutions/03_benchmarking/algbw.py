@@ -4,6 +4,7 @@ FAILS_AS = {
     "in_GiB": ("NOT_IN_BYTES_PER_SECOND", "7 % more"),
     "in_MiB": ("NOT_IN_BYTES_PER_SECOND", "only for display"),
     "in_bits": ("ANOTHER_VALUE", "compute the result in your head"),
+    "divides_integers": ("ANOTHER_VALUE", "compute the result in your head"),
     "prints_it": ("WRONG_TYPE", "what the function returns"),
 }
 
@@ -26,6 +27,10 @@ def in_MiB(num_bytes, seconds):
 
 def in_bits(num_bytes, seconds):
     return 8 * num_bytes / seconds
+
+
+def divides_integers(num_bytes, seconds):
+    return num_bytes // seconds
 
 
 def prints_it(num_bytes, seconds):
