@@ -7,7 +7,7 @@ less has its result from another source.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from autograder.kit.mistakes import NOT_RECEIVED
 from autograder.kit.problem import Problem, counted
@@ -55,7 +55,7 @@ def received(calls: Calls) -> list[int]:
             if call.op == "scatter" and call.root == rank:
                 for other in call.ranks:
                     got[other] += call.nbytes // len(call.ranks) if other != rank else 0
-    for (_, receiver), nbytes in _messages(calls).items():
+    for (_, _, receiver), nbytes in _handed_over(calls).items():
         got[receiver] += nbytes
     return got
 
@@ -63,21 +63,31 @@ def received(calls: Calls) -> list[int]:
 def _got(rank: int, call: Call) -> int:
     if len(call.ranks) == 1 or call.op in POINT_TO_POINT:
         return 0
-    if call.exchange is not None:
-        _, takes = call.exchange
-        return sum(nbytes for other, nbytes in zip(call.ranks, takes, strict=True) if other != rank)
     got = _GOT.get(call.op.removesuffix("_single"))
     return got(call.nbytes, len(call.ranks), call.root == rank) if got else 0
 
 
-def _messages(calls: Calls) -> Counter[tuple[int, int]]:
-    """Count the bytes of messages by sender and receiver, as far as both tell of them."""
-    sent: Counter[tuple[int, int]] = Counter()
-    came: Counter[tuple[int, int]] = Counter()
+def _handed_over(calls: Calls) -> Counter[tuple[bool, int, int]]:
+    """Count the bytes of messages and of exchanges by sender and receiver, as far as both tell of them.
+
+    Gloo lets a rank have more room for them than the other one fills.
+    """
+    sent: Counter[tuple[bool, int, int]] = Counter()
+    came: Counter[tuple[bool, int, int]] = Counter()
     for rank, own in enumerate(calls):
         for call in own:
-            if call.op == "send" and call.peer is not None:
-                sent[rank, call.peer] += call.nbytes
-            elif call.op == "recv" and call.peer is not None and call.end is not None:
-                came[call.peer, rank] += call.nbytes
+            for other, gives, takes in _with_each(call):
+                if other != rank:
+                    sent[call.is_point_to_point, rank, other] += gives
+                    came[call.is_point_to_point, other, rank] += takes
     return sent & came
+
+
+def _with_each(call: Call) -> Iterator[tuple[int, int, int]]:
+    """Yield with which rank a message or an exchange is, the bytes that it gets, and those that it gives."""
+    if call.exchange is not None:
+        yield from zip(call.ranks, *call.exchange, strict=True)
+    elif call.op == "send" and call.peer is not None:
+        yield call.peer, call.nbytes, 0
+    elif call.op == "recv" and call.peer is not None and call.end is not None:
+        yield call.peer, 0, call.nbytes

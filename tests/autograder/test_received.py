@@ -52,6 +52,12 @@ def test_a_message_has_come_when_both_ends_tell_of_it_and_it_was_waited_for():
     assert received([[call("send", 4, peer=1)], [came]]) == [0, 4]
 
 
+def test_an_exchange_brings_no_more_than_the_other_rank_gives():
+    gives_nothing = call("all_to_all_single", exchange=((0, 0), (0, 8)))
+    has_room_for_much = call("all_to_all_single", exchange=((8, 0), (1000, 0)))
+    assert received([[gives_nothing], [has_room_for_much]]) == [8, 0]
+
+
 def test_less_than_a_result_needs_is_a_problem():
     calls = [[call("all_reduce")], [call("all_reduce")]]
     assert too_little((12, 12), calls) is None
