@@ -74,6 +74,9 @@ c.GenerateFeedback.preprocessors = [
 ]
 # HTML in a student's Markdown must not run in a browser. nbgrader's own templates pass what comes of Markdown
 # to this filter only, which by itself would make links to old Jupyter servers relative.
-c.HTMLExporter.filters = {"strip_files_prefix": "autograder.grading.markdown.clean"}
+c.HTMLExporter.filters = {
+    "markdown2html": "autograder.grading.markdown.to_html",
+    "strip_files_prefix": "autograder.grading.markdown.clean",
+}
 # Nobody else on this machine can listen to a kernel.
 c.KernelManager.transport_encryption = "auto"

@@ -1,7 +1,8 @@
 """Takes out of HTML what a browser would run: nbgrader's feedback and formgrader show what students wrote.
 
-Code, outputs and errors are escaped anyway. HTML in Markdown is not: nbgrader_config.py hands it to `clean`.
-Formgrader knows its buttons by their classes and its fields by their ids, so text may have none of these.
+Code, outputs and errors are escaped anyway. HTML in Markdown is not: nbgrader_config.py has it made
+by `to_html` and looked through by `clean`. Formgrader knows its buttons by their classes and its fields by
+their ids, so text may have none of these.
 """
 
 from __future__ import annotations
@@ -9,9 +10,13 @@ from __future__ import annotations
 import functools
 import re
 from html import unescape
+from urllib.parse import unquote
 
 import bleach
 from bleach.css_sanitizer import ALLOWED_CSS_PROPERTIES, CSSSanitizer
+from jinja2 import pass_context
+from jinja2.runtime import Context
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from pygments.token import STANDARD_TYPES
 
 _TEXT = "a abbr b br code del em hr i img kbd s span strong sub sup"
@@ -25,6 +30,25 @@ _ATTRIBUTES = {
 _STYLES = {"anchor-link", "highlight", *STANDARD_TYPES.values()}
 _PICTURE = tuple(f"data:image/{kind};base64," for kind in ("png", "jpeg", "gif", "webp"))
 _CSS = [*ALLOWED_CSS_PROPERTIES, "margin", "text-align", "vertical-align", "white-space"]
+
+
+class _Pictures(dict[str, dict[str, str]]):
+    """The attachments of a cell, by address; one that is not there is a picture without content."""
+
+    def __contains__(self, name: object) -> bool:
+        return True
+
+    def __missing__(self, name: str) -> dict[str, str]:
+        return self.get(unquote(name), {"image/png": ""})
+
+
+@pass_context
+def to_html(context: Context, source: str) -> str:
+    """Return the HTML of a cell's Markdown as nbconvert does, but also where an attachment is not there."""
+    pictures = _Pictures(context.get("cell", {}).get("attachments", {}))
+    renderer = IPythonRenderer(escape=False, attachments=pictures)
+    html: str = MarkdownWithMath(renderer=renderer).render(source)
+    return html
 
 
 def _only_styles(classes: str) -> bool:

@@ -1,12 +1,12 @@
 """Pictures that students paste into their text: they are kept, and nothing else is that comes with it.
 
-JupyterLab keeps a pasted picture as an attachment of the cell, Colab writes it into the text. A reference to
-an attachment that is not there would end the making of a page: nbconvert refuses the whole notebook.
+JupyterLab keeps a pasted picture as an attachment of the cell, Colab writes it into the text.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,24 +19,20 @@ _REFERENCE = re.compile(r"attachment:([^\s)>\"']*)")
 
 
 def kept_beside(source: str, attachments: object) -> tuple[str, NotebookNode]:
-    """Return a cell's text with its pictures beside it, as attachments.
+    """Return a cell's text with the pictures that it shows beside it, as attachments.
 
     Args:
         source: the text.
         attachments: of the cell, as the notebook has them.
     """
-    pictures = _attached(attachments)
+    pictures = _attached(attachments, _REFERENCE.findall(source))
 
     def attach(written: re.Match[str]) -> str:
         name = f"written-{len(pictures)}"
         pictures[name] = NotebookNode({written[1]: written[2]})
         return f"attachment:{name}"
 
-    def known(reference: re.Match[str]) -> str:
-        there = reference[1] in pictures or unquote(reference[1]) in pictures
-        return reference[0] if there else f"missing-{reference[0]}"
-
-    return _REFERENCE.sub(known, _WRITTEN.sub(attach, source)), pictures
+    return _WRITTEN.sub(attach, source), pictures
 
 
 def size(attachments: NotebookNode) -> int:
@@ -44,10 +40,11 @@ def size(attachments: NotebookNode) -> int:
     return sum(len(content) for picture in attachments.values() for content in picture.values())
 
 
-def _attached(attachments: object) -> NotebookNode:
-    """Return the attachments that are pictures."""
-    found = attachments.items() if isinstance(attachments, dict) else ()
-    pictures = {name: _picture(contents) for name, contents in found if isinstance(name, str)}
+def _attached(attachments: object, references: Iterable[str]) -> NotebookNode:
+    """Return the attachments that are pictures and are referred to, as addresses in Markdown do."""
+    found = attachments if isinstance(attachments, dict) else {}
+    names = dict.fromkeys(name for reference in references for name in (reference, unquote(reference)))
+    pictures = {name: _picture(found.get(name)) for name in names}
     return NotebookNode({name: picture for name, picture in pictures.items() if picture})
 
 

@@ -1,7 +1,9 @@
 """What of a student's text gets into a page: all that can be read, and nothing that a browser would run."""
 
 from pathlib import Path
+from urllib.parse import quote
 
+import pytest
 from bs4 import BeautifulSoup, Tag
 from nbconvert.exporters import HTMLExporter
 from nbformat import from_dict
@@ -102,10 +104,26 @@ def test_headings_and_code_keep_their_looks():
     assert shown.select_one("h1 .anchor-link")
 
 
-def test_a_pasted_picture_is_shown():
-    cell = answer("![image.png](attachment:image.png)")
-    cell.attachments = {"image.png": {"image/png": "iVBORw0KGgo="}}
+@pytest.mark.parametrize("name", ["image.png", "my image.png"])
+def test_a_pasted_picture_is_shown(name):
+    cell = answer(f"![it](attachment:{quote(name)})")
+    cell.attachments = {name: {"image/png": "iVBORw0KGgo="}}
     assert BeautifulSoup(page(cell), "html.parser").img["src"] == "data:image/png;base64,iVBORw0KGgo="
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "![it](attachment:it.png)",
+        "![it](attachment:some![it](attachment:it.png)",
+        "![it](attach&#109;ent:it.png)",
+        "![it][1]\n\n[1]: attachment&colon;it.png",
+        "![it](<attach&#109;ent:it it.png>)",
+    ],
+)
+def test_a_picture_that_is_not_there_ends_no_page(text):
+    shown = BeautifulSoup(page(answer(text)), "html.parser")
+    assert shown.find("img", alt="it")["src"] == "data:image/png;base64,"
 
 
 def test_no_other_content_is_in_an_address():

@@ -307,14 +307,25 @@ def test_one_that_colab_wrote_into_the_text_counts_as_a_picture_and_not_as_text(
         {"image.png": 7},
     ],
 )
-def test_a_reference_to_what_is_no_picture_leads_nowhere(attachments, tmp_path):
-    text, pictures = graded(pasted("![it](attachment:image.png)", **attachments), tmp_path)
-    assert (text, pictures) == ("![it](missing-attachment:image.png)", {})
+def test_an_attachment_that_is_no_picture_is_left_out(attachments, tmp_path):
+    assert graded(pasted("![it](attachment:image.png)", **attachments), tmp_path)[1] == {}
+
+
+def test_a_picture_whose_name_is_written_as_addresses_are_stays(tmp_path):
+    picture = {"my image.png": {"image/png": PNG}}
+    assert graded(pasted("![it](attachment:my%20image.png)", **picture), tmp_path)[1] == picture
+
+
+@pytest.mark.parametrize("name", ["other.png", "image.png" * 1_000_000, "\ud800.png"], ids=len)
+def test_a_picture_that_the_text_does_not_show_is_left_out(name, tmp_path):
+    others = {name: {"image/png": PNG}}
+    assert graded(pasted(f"![it](attachment:image.png) {name[:1]}", **others), tmp_path)[1] == {}
 
 
 def test_pictures_larger_than_any_that_people_paste_are_refused(tmp_path):
     with pytest.raises(SubmissionError, match="characters in pictures, more than"):
-        graded(pasted("x", **{"a.png": {"image/png": "A" * (MAX_PICTURES + 1)}}), tmp_path)
+        picture = {"a.png": {"image/png": "A" * (MAX_PICTURES + 1)}}
+        graded(pasted("![a](attachment:a.png)", **picture), tmp_path)
 
 
 def test_pictures_in_cells_of_ones_own_stay_too(tmp_path):
