@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
+_hints: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)  # a list may have 100,000 reports
 
 
 class Report:
@@ -76,7 +77,7 @@ def _one_of(forms: tuple[Any, ...], value: object) -> Any:
 
 
 def _report(form: type[T], value: object) -> T:
-    forms = get_type_hints(form)
+    forms = _hints(form)
     if type(value) is not dict or value.keys() != forms.keys():
         raise Unreadable(f"no {form.__name__}")
     return form(**{name: read(forms[name], each) for name, each in value.items()})
