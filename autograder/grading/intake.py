@@ -19,7 +19,7 @@ from typing import Any
 import nbformat
 from nbformat import NotebookNode
 
-from autograder.grading import submission
+from autograder.grading import pictures, submission
 from autograder.grading.pool import Failed, Pool, usable_cores
 from autograder.grading.submission import SubmissionError
 
@@ -143,4 +143,5 @@ def _digest(path: Path) -> str:
 
 @cache
 def _reader() -> str:
-    return hashlib.sha256(Path(submission.__file__).read_bytes()).hexdigest()[:16]
+    code = b"".join(Path(str(module.__file__)).read_bytes() for module in (submission, pictures))
+    return hashlib.sha256(code).hexdigest()[:16]
