@@ -84,6 +84,7 @@ def _fork_notebook() -> socket.socket:
         try:
             forked_zygote.keep_only(theirs.fileno())
             forked_zygote.end_with(parent)
+            limits.restrict_students()
             isolation.keep_apart(shares_files=True)
             if not filesystem.has_namespaces():  # the network is everybody's
                 isolation.leave_no_traces(shares_files=True, starts_sessions=True)

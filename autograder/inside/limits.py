@@ -51,6 +51,17 @@ def restrict(limits: Limits = DEFAULT) -> None:
         go_first()
 
 
+def restrict_students() -> None:
+    """Set the limits that a process with students' code has beyond those of its sandbox.
+
+    Linux lets a process send descriptors until its user has as many on their way, in all sandboxes together,
+    as the process may open: who sends as many as there may be leaves room for what starts others' ranks.
+    """
+    import resource
+
+    _limit(resource.RLIMIT_NOFILE, LEAST.open_files)
+
+
 def _limit(resource_number: int, most: int) -> None:
     """Limit this process for good, to less where it may have less already."""
     import resource

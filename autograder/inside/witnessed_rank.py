@@ -15,7 +15,7 @@ import threading
 
 import torch
 
-from autograder.inside import forked_zygote, isolation
+from autograder.inside import forked_zygote, isolation, limits
 from autograder.inside.ledger import Ledger
 from autograder.inside.meeting import Meeting
 from autograder.inside.witness import Witness, World
@@ -58,6 +58,7 @@ def become_witnessed_rank(
     ledger.close()
     forked_zygote.keep_only(channel.fileno(), board, ours.fileno())  # nothing that other ranks have, too
     Unconnected.prepare()
+    limits.restrict_students()
     isolation.keep_apart(kind == SHARES_FILES)
     isolation.leave_no_traces(kind == SHARES_FILES)  # before there are threads, which would keep their rights
     if kind == IS_MEASURED:

@@ -7,6 +7,7 @@ parcel goes along as a descriptor.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import pickle
 import socket
@@ -14,7 +15,7 @@ import struct
 import threading
 import time
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 from .bars import Bar
@@ -294,12 +295,10 @@ class Channel:
 
     def send(self, message: Any) -> None:
         """Send a message, or queue what a non-blocking end cannot take now."""
-        body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
-        frame = memoryview(_LENGTH.pack(len(body)) + body)
+        frame = _frame(message)
         with self._lock:
             if self.sock.getblocking():
-                sent = self._send(frame, _file(message))
-                self.sock.sendall(frame[sent:])
+                self._send_all(message, frame)
             else:
                 self._outgoing.append((frame, _file(message)))
         self.flush()
@@ -349,6 +348,16 @@ class Channel:
             messages.append(message)
         return messages
 
+    def _send_all(self, message: Any, frame: memoryview) -> None:
+        """Send a whole message; Linux limits how many descriptors of a user are on their way."""
+        try:
+            sent = self._send(frame, _file(message))
+        except OSError as error:
+            if error.errno != errno.ETOOMANYREFS:
+                raise
+            frame, sent = _frame(replace(message, parcel=message.parcel.whole())), 0
+        self.sock.sendall(frame[sent:])
+
     def _send(self, frame: memoryview, file: MemoryFile | None) -> int:
         if file is None:
             return self.sock.send(frame)
@@ -373,6 +382,11 @@ class Channel:
         if (parcel := getattr(message, "parcel", None)) is not None and parcel.content is None:
             parcel.file = self._files.popleft()
         return message
+
+
+def _frame(message: Any) -> memoryview:
+    body = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+    return memoryview(_LENGTH.pack(len(body)) + body)
 
 
 def _file(message: Any) -> MemoryFile | None:

@@ -44,6 +44,10 @@ class Parcel:
     def __reduce__(self) -> tuple[type[Parcel], tuple[list[int], bytes | None]]:
         return Parcel, (self.sizes, self.content)  # the file's descriptor travels apart
 
+    def whole(self) -> Parcel:
+        """Return a parcel of the same value that takes no file along."""
+        return self if self.file is None else Parcel(self.sizes, bytes(self.file.map()))
+
     def unpack(self) -> Any:
         """Return the value. It can be changed, and shares nothing with the sender's.
 

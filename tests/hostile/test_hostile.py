@@ -6,7 +6,8 @@ import re
 import psutil
 import pytest
 
-from tests.hostile.conftest import CORPUS, HONEST, SECRET
+from autograder.sandbox.student_process import StudentProcess
+from tests.hostile.conftest import CORPUS, HONEST, SECRET, attack
 
 # Attacks that can share a sandbox, with the points of 1 that each deserves: who gives the right answer in an
 # odd way gets them. A dash has no question: it only wants to get hold of something.
@@ -89,6 +90,7 @@ ALONE = """
     stop_everything             0  exchange
     leave_startup_files         -  the process that runs the notebook ended
     crash_on_every_call         0  exchange
+    keep_descriptors_on_their_way  -  Too many references
     answer_instead              0  exchange
     answer_with_a_pickle        0  exchange
     change_classes_of_messages  0  the process that runs the notebook ended
@@ -155,6 +157,15 @@ def test_it_gets_what_it_deserves_and_harms_only_itself(name, points, said, grad
     assert [graded.points(honest) for honest in HONEST] == [1, honest_after], graded.text()
     assert said in graded.text(name)
     assert len(str(graded.notebook)) < 2_000_000
+
+
+@pytest.mark.timeout(180)
+def test_what_linux_counts_for_all_sandboxes_together_is_there_for_the_others(grade, warm):
+    with StudentProcess(launch=warm) as attacker:
+        shown = attacker.run(attack("keep_descriptors_on_their_way"))
+        graded = grade([])
+    assert "Too many references" in shown.text
+    assert [graded.points(honest) for honest in HONEST] == [1, 1], graded.text()
 
 
 def test_a_cell_that_stands_still_costs_its_own_time_only(grade, patience):
