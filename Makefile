@@ -18,7 +18,7 @@ install: # .venv with everything in requirements.txt, and nothing to do when it 
 	@$(PYTHON) tools/install.py
 
 lab: install ## open the course in JupyterLab
-	@JUPYTER_CONFIG_PATH=$(CURDIR)/.jupyter $(BIN)/python -m jupyterlab $(ARGS)
+	@JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" $(BIN)/python -m jupyterlab $(ARGS)
 
 test: install ## run all tests
 	@$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
@@ -64,7 +64,7 @@ tiers: install ## run the tests of hostile submissions in each tier of sandbox
 	@ALL_TIERS=1 $(BIN)/python -m pytest --numprocesses=4 --dist=loadfile tests/hostile $(ARGS)
 
 cluster: install .venv/cluster ## grade on a Ray cluster of several nodes, all on this machine, and kill some
-	@PYTHONPATH=$(CURDIR)/.venv/cluster $(BIN)/python -m pytest tests/cluster $(ARGS)
+	@PYTHONPATH="$(CURDIR)/.venv/cluster" $(BIN)/python -m pytest tests/cluster $(ARGS)
 
 gpu: install ## run tests, lectures, checks and benchmarks on GPUs, into evidence/
 	@$(BIN)/python -m benchmarks.gpu $(ARGS)

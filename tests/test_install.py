@@ -300,6 +300,15 @@ def test_a_missing_python_is_named(course):
     assert "python9 was not found. On Debian: apt install python3 python3-venv" in answer.stderr
 
 
+def test_jupyterlab_gets_its_settings_in_a_folder_with_a_space_in_its_name(tmp_path):
+    (tmp_path / "my course").mkdir()
+    course = make_course(tmp_path / "my course")
+    (course / "jupyterlab.py").write_text("import os\nprint(os.environ['JUPYTER_CONFIG_PATH'])\n")
+    opened = make(course, "lab")
+    assert opened.returncode == 0, opened.stderr
+    assert opened.stdout.splitlines()[-1] == str(course / ".jupyter")
+
+
 def test_old_pythons_can_read_the_installer():
     ast.parse(INSTALL.read_text(), feature_version=(3, 4))
 
