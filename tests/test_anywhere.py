@@ -37,17 +37,32 @@ def packages_of(python: Path) -> Path:
     return packages
 
 
-def test_the_package_is_installed_around_the_torch_that_is_there(clone, tmp_path):
+@pytest.fixture
+def furnished(tmp_path):
+    """The Python of a kernel that sees all packages of this environment, whose setuptools builds."""
     python = kernel(tmp_path / "kernel", "--without-pip")
     (packages_of(python) / "foreign.pth").write_text(sysconfig.get_path("purelib"))
-    # pip finds all that is needed, and this environment's setuptools builds.
-    environment = os.environ | {"PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1"}
-    ran = run([python, clone / "tools" / "anywhere.py"], env=environment)
+    return python
+
+
+OFFLINE = os.environ | {"PIP_NO_BUILD_ISOLATION": "0", "PIP_NO_INDEX": "1"}
+
+
+def test_the_package_is_installed_around_the_torch_that_is_there(clone, furnished):
+    ran = run([furnished, clone / "tools" / "anywhere.py"], env=OFFLINE)
     assert ran.returncode == 0, ran.stderr
     assert "with this kernel's own torch" in ran.stdout and "%ranks dashboard is live here" in ran.stdout
     where = "import fourranks, torch; print(fourranks.__file__); print(torch.__file__)"
-    ours, theirs = run([python, "-c", where], cwd="/").stdout.split()
-    assert Path(ours).is_relative_to(packages_of(python)) and theirs == torch.__file__
+    ours, theirs = run([furnished, "-c", where], cwd="/").stdout.split()
+    assert Path(ours).is_relative_to(packages_of(furnished)) and theirs == torch.__file__
+
+
+def test_a_kernel_is_asked_for_a_restart_until_it_was_restarted(clone, furnished):
+    loaded = "import IPython, runpy, sys; IPython.__version__ = '7.34.0'; "
+    cell = "runpy.run_path(sys.argv[1], run_name='__main__')"
+    ran = run([furnished, "-c", loaded + cell, clone / "tools" / "anywhere.py"], env=OFFLINE)
+    assert ran.returncode == 0, ran.stderr
+    assert "Restart the kernel, then run this cell again: ipython was replaced" in ran.stdout
 
 
 @pytest.mark.parametrize(
@@ -68,11 +83,9 @@ def test_a_kernel_without_a_fit_torch_is_told_what_to_do(tmp_path, version, reas
     assert reason in ran.stderr and "Traceback" not in ran.stderr
 
 
-def test_pips_own_reason_is_shown_where_nothing_can_be_installed(clone, tmp_path):
-    python = kernel(tmp_path / "kernel", "--without-pip")
-    (packages_of(python) / "foreign.pth").write_text(sysconfig.get_path("purelib"))
+def test_pips_own_reason_is_shown_where_nothing_can_be_installed(clone, furnished):
     (clone / "pyproject.toml").write_text("no project")
-    ran = run([python, clone / "tools" / "anywhere.py"], env=os.environ | {"PIP_NO_INDEX": "1"})
+    ran = run([furnished, clone / "tools" / "anywhere.py"], env=OFFLINE)
     assert ran.returncode == 1
     assert "Four Ranks could not be installed; pip's reason is above." in ran.stderr
 

@@ -18,6 +18,7 @@ from pathlib import Path
 COURSE = Path(__file__).resolve().parents[1]
 OLDEST_PYTHON = (3, 10)
 OLDEST_TORCH, TOO_NEW_TORCH = (2, 13), (2, 16)  # as in pyproject.toml
+# What a kernel may have loaded before this runs.
 MODULES = {"ipython": "IPython", "matplotlib": "matplotlib", "psutil": "psutil", "cloudpickle": "cloudpickle"}
 
 
@@ -29,15 +30,12 @@ def main() -> None:
     if sys.version_info[:2] < OLDEST_PYTHON:
         raise Unfit(f"This kernel has Python {sys.version.split()[0]}; Four Ranks needs 3.10 or newer.")
     torch = fit_torch()
-    before = versions()
     install(torch)
     importlib.invalidate_caches()
     print(f"Four Ranks {metadata.version('fourranks')}, with this kernel's own torch {torch}, from {COURSE}")
-    replaced = [name for name, version in before.items() if version and versions()[name] != version]
-    if loaded := [name for name in replaced if MODULES[name] in sys.modules]:
-        print(
-            f"Restart the kernel, then run this cell again: {', '.join(loaded)} was replaced by a newer one."
-        )
+    if replaced := loaded_before():
+        names = ", ".join(replaced)
+        print(f"Restart the kernel, then run this cell again: {names} was replaced by a newer one.")
     print(widgets())
 
 
@@ -67,16 +65,10 @@ def install(torch: str) -> None:
         raise Unfit(f"{ran.stderr}\nFour Ranks could not be installed; pip's reason is above.")
 
 
-def versions() -> dict[str, str]:
-    """Return the versions of packages that a notebook may have loaded already; empty where there is none."""
-    return {name: _version(name) for name in MODULES}
-
-
-def _version(name: str) -> str:
-    try:
-        return metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return ""
+def loaded_before() -> list[str]:
+    """Return the packages of which the kernel has loaded another version than is installed now."""
+    loaded = {name: sys.modules[module] for name, module in MODULES.items() if module in sys.modules}
+    return [name for name, module in loaded.items() if module.__version__ != metadata.version(name)]
 
 
 def widgets() -> str:
