@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+import IPython
+from IPython.core.error import UsageError
+
 from . import zygote
 from .errors import FourRanksError
 from .nodes import choice
@@ -12,9 +15,20 @@ from .nodes import choice
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
+OLDEST_IPYTHON = (8, 20)  # as in pyproject.toml
+
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Begin to warm up the process that ranks are forked from, and add the magics (`%load_ext fourranks`)."""
+    """Begin to warm up the process that ranks are forked from, and add the magics (`%load_ext fourranks`).
+
+    Raises:
+        UsageError: the kernel has loaded an IPython that is too old; a newer one may wait for its restart.
+    """
+    if IPython.version_info[:2] < OLDEST_IPYTHON:
+        raise UsageError(
+            f"fourranks needs IPython 8.20 or newer, and this kernel runs {IPython.__version__}: restart the "
+            "kernel if a newer one has been installed since it began; otherwise %pip install 'ipython>=8.20'."
+        )
     with contextlib.suppress(FourRanksError):  # the first start says so
         choice.nodes_for(None, None).warm_up()
     from . import magics  # while that process imports torch

@@ -562,6 +562,15 @@ def test_unloading_the_extension_ends_every_process(kernel):
     assert kernel.text("%%ranks\nrank").startswith("4 ranks on Gloo started for this cell.")
 
 
+def test_a_kernel_that_waits_for_its_restart_with_an_old_ipython_is_told_so():
+    kernel = Kernel(load=False)
+    kernel.run("import IPython\nIPython.version_info, IPython.__version__ = (7, 34, 0, ''), '7.34.0'")
+    shown = kernel.text("%load_ext fourranks")
+    kernel.stop()
+    needs = "UsageError: fourranks needs IPython 8.20 or newer, and this kernel runs 7.34.0: restart"
+    assert shown.startswith(needs) and shown.count("\n") == 1
+
+
 def test_a_kernel_that_is_killed_takes_its_ranks_with_it():
     kernel = Kernel()
     shown = kernel.text("%%ranks\nimport os\nos.getpid()")
