@@ -45,6 +45,13 @@ def test_the_folder_may_have_been_deleted(tmp_path):
     assert done.stdout == "[0, 1]\n", done.stderr
 
 
+def test_a_debug_level_at_which_torch_fails_ranks_that_send_messages_does_not_count():
+    messages = "if rank < 2: (dist.send if rank else dist.recv)(torch.ones(1), 1 - rank)\\ndist.barrier()"
+    source = STARTS.replace("start(2", "start(3").replace("dist.all_reduce(torch.ones(1))", messages)
+    done = notebook(source, env=os.environ | {"TORCH_DISTRIBUTED_DEBUG": "DETAIL"})
+    assert done.stdout == "[0, 1, 2]\n", done.stderr
+
+
 @pytest.mark.parametrize("streams", [(0,), (0, 1), (0, 1, 2)])
 def test_standard_streams_may_be_closed_as_in_a_daemon(streams, tmp_path):
     writes = f"open({str(tmp_path / 'ranks')!r}, 'w').write(str(group.pull('rank')))"
