@@ -103,14 +103,23 @@ def _found(
 
 def _kept(path: Path, student: str, found: Found) -> list[str]:
     """Put the notebook in its place, and say what a person should know."""
-    why = f" ({_listed(found.problems)})" if found.problems else ""
     if found.chosen is None:
-        return [f"{student}: no notebook of {path.parent.name} in {_listed(found.paths)}{why}"]
+        return [f"{student}: no notebook of {path.parent.name} in {_listed(found.paths)}{why_unread(found)}"]
     print(f"{student}: {_write(path, found.content)} {_quoted(found.chosen)}")
-    if found.others or found.problems:
-        others = f", not {_listed(found.others)}" if found.others else ""
-        return [f"{student}: {_quoted(found.chosen)} counts{others}{why}"]
-    return []
+    return [f"{student}: {said}"] if (said := what_counts(found)) else []
+
+
+def what_counts(found: Found) -> str:
+    """Say which notebook counts where there were others, or what could not be read; else nothing."""
+    if found.chosen is None or not (found.others or found.problems):
+        return ""
+    others = f", not {_listed(found.others)}" if found.others else ""
+    return f"{_quoted(found.chosen)} counts{others}{why_unread(found)}"
+
+
+def why_unread(found: Found) -> str:
+    """Say, in parentheses, what could not be read and why."""
+    return f" ({_listed(found.problems)})" if found.problems else ""
 
 
 def _doubt(student: str, files: _Uploads) -> str:

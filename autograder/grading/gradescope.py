@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 from nbgrader.utils import determine_grade
 
 from autograder.grading import intake, machine, submission
-from autograder.grading.collect import NOTEBOOK, find_in
+from autograder.grading.collect import NOTEBOOK, find_in, what_counts, why_unread
 from autograder.grading.grade_submission import grade_notebook
 from autograder.grading.intake import HandedIn
 from autograder.grading.records import Terms
@@ -57,25 +57,26 @@ def main(course: Path, assignment: str) -> str:
 def _graded(uploaded: Path, course: Path, assignment: str, folder: Path) -> dict[str, Any]:
     release = submission.release(course, assignment, Path(NOTEBOOK).stem)
     try:
-        notebook = _read(uploaded, course / "source" / assignment / NOTEBOOK, folder)
+        notebook, remark = _read(uploaded, course / "source" / assignment / NOTEBOOK, folder)
     except SubmissionError as error:
         reason = str(error).removeprefix(f"{folder}/")
         return {"score": 0, "output": reason, "stdout_visibility": "hidden"}
     notebook = _with_previews(submission.repaired(notebook, release))
     grade_notebook(notebook, folder / "record.json", Terms())
-    return _results(notebook)
+    return _results(notebook, remark)
 
 
-def _read(uploaded: Path, release: Path, folder: Path) -> NotebookNode:
-    """Read the notebook among what a student uploaded."""
+def _read(uploaded: Path, release: Path, folder: Path) -> tuple[NotebookNode, str]:
+    """Read the notebook among what a student uploaded; also return which one counts if there are several."""
     found = find_in(uploaded, release.read_bytes())
     if found.chosen is None:
         there = ", ".join(sorted(found.paths)[:10]) or "nothing"
         raise SubmissionError(
-            f"Upload the notebook {NOTEBOOK} of {release.parent.name}. What was uploaded has none: {there}."
+            f"Upload the notebook {NOTEBOOK} of {release.parent.name}. "
+            f"What was uploaded has none of its questions: {there}{why_unread(found)}."
         )
     (folder / NOTEBOOK).write_bytes(found.content)
-    return intake.read(HandedIn(folder / NOTEBOOK, folder / "exercise.read"))
+    return intake.read(HandedIn(folder / NOTEBOOK, folder / "exercise.read")), what_counts(found)
 
 
 def _with_previews(notebook: NotebookNode) -> NotebookNode:
@@ -92,13 +93,14 @@ def _with_previews(notebook: NotebookNode) -> NotebookNode:
     return NotebookNode({**notebook, "cells": cells})
 
 
-def _results(notebook: NotebookNode) -> dict[str, Any]:
+def _results(notebook: NotebookNode, remark: str) -> dict[str, Any]:
     """Return what Gradescope reads of a graded notebook. Questions that a person grades are not among it."""
     cells = [cell for cell in notebook.cells if is_test(cell)]
+    told = [remark, *notebook.metadata.fourranks.repairs, notebook.cells[-1].source]
     previewed = {name_of(cell).removesuffix(OWN_TESTS) for cell in cells if name_of(cell).endswith(OWN_TESTS)}
     return {
         "tests": [_test(cell, hidden=name_of(cell) in previewed) for cell in cells],
-        "output": "\n".join([*notebook.metadata.fourranks.repairs, notebook.cells[-1].source]),
+        "output": "\n".join(filter(None, told)),
         "stdout_visibility": "hidden",
     }
 

@@ -125,7 +125,22 @@ def test_without_the_notebook_students_read_what_to_upload(root, course, monkeyp
     (root / "submission/notes.txt").write_text("I was ill.")
     assert gradescope.main(course, "ps1") == ""
     results = json.loads((root / "results/results.json").read_text())
-    assert results["score"] == 0 and "has none: notes.txt" in results["output"]
+    assert results["score"] == 0 and "has none of its questions: notes.txt" in results["output"]
+
+
+def test_a_zip_that_cannot_be_unpacked_is_named_with_the_reason(root, course, monkeypatch):
+    monkeypatch.setenv(gradescope.ROOT, str(root))
+    (root / "submission/work.zip").write_text("cut off")
+    assert gradescope.main(course, "ps1") == ""
+    results = json.loads((root / "results/results.json").read_text())
+    assert "work.zip cannot be unpacked: BadZipFile" in results["output"]
+
+
+def test_of_two_notebooks_the_student_reads_which_one_counts(root):
+    nbformat.write(new_notebook(cells=[_answer(WRONG), *TESTS]), root / "submission/draft.ipynb")
+    results = _graded(root, RIGHT)
+    assert "counts, not " in results["output"].splitlines()[0]
+    assert "draft.ipynb" in results["output"].splitlines()[0]
 
 
 def test_a_file_that_is_no_notebook_is_called_what_the_student_called_it(root):
