@@ -213,6 +213,9 @@ def _report(options: argparse.Namespace) -> int:
     except ClassError as error:
         print(error, file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f"The report needs what cannot be read or written: {error}", file=sys.stderr)
+        return 2
     return 0
 
 

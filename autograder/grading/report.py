@@ -108,6 +108,7 @@ def report(course: Path, assignment: str, anonymous: bool = False) -> Path:
 
     Raises:
         ClassError: when there is no such assignment, or nothing of it was graded.
+        OSError: the pages cannot be written.
     """
     own = Class(course, assignment)
     names, solution = _release(own)
@@ -115,7 +116,8 @@ def report(course: Path, assignment: str, anonymous: bool = False) -> Path:
     if not students:
         raise ClassError(f"Nothing of {assignment} was graded: run `autograder grade {assignment}` first.")
     folder = course / FOLDER / assignment
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        shutil.rmtree(folder)
     (folder / "students").mkdir(parents=True)
     answers = {student.name: student.answers for student in students}
     alike = structures.alike(answers, _handed_out(own), solution)

@@ -93,3 +93,5 @@ if __name__ == "__main__":
         sys.exit(main())
     except KeyboardInterrupt:
         sys.exit("\nInterrupted; run it again to go on with the next step.")
+    except OSError as error:
+        sys.exit(f"The evidence cannot be read or written: {error}")

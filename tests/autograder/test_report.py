@@ -7,6 +7,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 from nbgrader.api import Gradebook
 
+from autograder import cli
 from autograder.grading import gradebook, outputs, records, structures
 from autograder.grading.records import CellRecord, NotebookRecord
 from autograder.grading.report import report
@@ -55,8 +56,8 @@ pytestmark = pytest.mark.filterwarnings("ignore:Object of type <Submitted")
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory):
-    """The pages about a class of four, by name: the class's is index."""
+def course(tmp_path_factory):
+    """A course in which a class of four was graded."""
     course = tmp_path_factory.mktemp("course")
     shutil.copy(COURSE / gradebook.SETTINGS, course)
     fields = {"locked": True, "schema_version": 3, "task": False}
@@ -92,6 +93,12 @@ def pages(tmp_path_factory):
             path = records.path_of(course, "ps1", student, "exercise")
             records.save(NotebookRecord(Tier.LANDLOCK, repairs, cells), path)
         book.db.commit()
+    return course
+
+
+@pytest.fixture(scope="module")
+def pages(course):
+    """The pages about the class, by name: the class's is index."""
     index = report(course, "ps1")
     everything = [index, index.parent / "ranking.html", *(index.parent / "students").iterdir()]
     assert index == course / "report" / "ps1" / "index.html"
@@ -131,6 +138,14 @@ def test_the_class_page_says_how_many_failed_each_check_and_why(read):
     assert "Mean 25 %, median 0 %" in read["index"].words
     assert "bob share_check: the cell was missing" in read["index"].words
     assert "1:03" in read["index"].words
+
+
+def test_pages_that_cannot_be_written_are_named(course, tmp_path, monkeypatch, capsys):
+    shutil.copytree(course, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("report"))
+    (tmp_path / "report").touch()
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["report", "ps1"]) == 2
+    assert "The report needs what cannot be read or written: " in capsys.readouterr().err
 
 
 def test_the_ranking_begins_with_the_least_cost_and_leaves_out_those_without_one(read):

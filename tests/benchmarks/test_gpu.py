@@ -1,5 +1,7 @@
 """`make gpu` without a GPU: its plan, and that no step can hang it, hide a failure or be taken twice."""
 
+import os
+import sys
 import time
 from pathlib import Path
 
@@ -11,6 +13,7 @@ from benchmarks.gpu.evidence import PAGE, Evidence, Outcome
 from benchmarks.gpu.plan import COURSE, Step, plan
 from benchmarks.gpu.run import take
 from fourranks import zygote
+from tests.processes import run
 
 PASSED = Outcome("passed", 1.0, "nccl", "2026-11-24 12:00", "abc")
 
@@ -108,3 +111,11 @@ def test_without_a_gpu_the_steps_that_need_one_are_said_not_to_have_run(no_gpu, 
     assert command.main(["--without-gpu", "--only", "tests", "--folder", str(tmp_path)]) == 0
     assert "tests that need a GPU: not run, needs a GPU" in capsys.readouterr().out
     assert "| tests that need a GPU | not taken yet |" in (tmp_path / PAGE).read_text()
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    command = [sys.executable, "-m", "benchmarks.gpu", "--without-gpu", "--folder", tmp_path / "file"]
+    ran = run(command, cwd=COURSE, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""})
+    assert ran.returncode == 1 and "Traceback" not in ran.stderr
+    assert "The evidence cannot be read or written: [Errno 17]" in ran.stderr
