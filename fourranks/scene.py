@@ -52,8 +52,8 @@ class Scene:
         text = str(self._place(call.file, call.line))
         if call.through:
             text += f", through {call.through}"
-        if call.callers:
-            file, line, _ = call.callers[-1]
+        file, line, _ = stack(call)[0]
+        if (file, line) != (call.file, call.line):
             by = f"line {line}" if file == call.file else self._place(file, line).label
             text += f", called from {by}"
         return text

@@ -48,6 +48,8 @@ def _other_tag(scene: Scene, rank: int, call: Call, other: int) -> str | None:
 def _other_peer(scene: Scene, rank: int, call: Call, other: int) -> str | None:
     """Explain a peer that waits for a rank that is over, or has ended behind a message to it."""
     for their, third in _for_another(scene, rank, call, other):
+        if their.seq:  # earlier ones did match: the rank is right, and their numbers differ
+            continue
         if scene.view(third).ended is not None:  # else it may come yet, once it is free
             way = "sends to" if their.op == "send" else "receives from"
             return (

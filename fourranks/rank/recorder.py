@@ -108,9 +108,8 @@ class Recorder:
         with self._lock:
             call.index = self._issued
             self._issued += 1
-            self._passes[call.file, call.line] += 1
-            for file, line, _ in call.callers:
-                self._passes[file, line] += 1
+            for place in {line[:2] for line in (call.at, *call.callers)}:  # a lambda's may be both
+                self._passes[place] += 1
 
     def accept(self, call: Call) -> None:
         """Let others hear of a call: the backend has taken it, or the rank stands still in front of it."""

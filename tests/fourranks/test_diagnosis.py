@@ -51,6 +51,12 @@ def explanation(group, cell, ranks=None):
             id="a loop left early, and another collective behind it",
         ),
         pytest.param(
+            "[*map(lambda _: dist.all_reduce(x), range(3 - (rank == 2)))]",
+            "(Cell In[1], line 2: [*map(lambda _: dist.all_reduce(x), range(3 - (rank == 2)))]), for rank 2. "
+            "Rank 2 finished the cell. Rank 0 is in its all_reduce number 3 on line 2, rank 2 came there 2 times",
+            id="a lambda that is called in its own line",
+        ),
+        pytest.param(
             "if rank != 0:\n    dist.all_reduce(x)",
             "Rank 0 skipped the all_reduce inside `if rank != 0:` (line 2).",
             id="a branch",
@@ -132,6 +138,13 @@ def explanation(group, cell, ranks=None):
             "if rank == 0: dist.send(x, 2)\nif rank == 1: dist.recv(x, 0)",
             "Rank 0 sends to rank 2 (line 2), which does not answer, while rank 1 waits for rank 0:",
             id="another receiver",
+        ),
+        pytest.param(
+            "for step in range(2 - (rank == 3)):\n    if rank: dist.recv(x, rank - 1)\n"
+            "    if rank < 3: dist.send(x, rank + 1); dist.recv(x, rank + 1)\n"
+            "    if rank: dist.send(x, rank - 1)",
+            "Rank 2 waits in its 2nd send to rank 3, which has received only one message, and finished",
+            id="a step less on the last stage",
         ),
         pytest.param(
             "if rank == 0: dist.recv(x, 1)",
