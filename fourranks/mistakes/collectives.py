@@ -179,6 +179,9 @@ def groups_in_other_order(scene: Scene) -> str | None:
             their = blocked[other]
             is_another = (call.group, call.ranks) != (their.group, their.ranks)
             if is_another and {rank, other} <= {*call.ranks} & {*their.ranks}:
+                in_a_loop = any(block.kind == "loop" for line in stack(call) for block in scene.blocks(line))
+                if stack(call) == stack(their) and not in_a_loop:
+                    return _in_another_group(scene, rank, call, other, their)
                 return GROUPS_IN_ORDER
     return None
 
@@ -228,15 +231,20 @@ def _as_often(scene: Scene, rank: int, absent: list[int]) -> str:
     other = absent[0]
     for their in reversed(scene.view(other).progress.recent):
         if stack(their)[-1] == line and (their.group, their.ranks) != (call.group, call.ranks):
-            return (
-                f"On {scene.at(*line[:2])} rank {rank} communicates among {name_ranks(call.ranks)}, and rank "
-                f"{other}, which is one of them,\ndid so among {name_ranks(their.ranks)}: both must use one "
-                "group there."
-            )
+            return _in_another_group(scene, rank, call, other, their)
     made, theirs = (scene.passes(q, line) for q in (rank, other))
     return (
         f"Rank {rank} is in its {call.op} number {made} on {scene.at(*line[:2])}, {name_ranks(absent)} came "
         f"there\n{_times(theirs)}. All ranks need the same number: look for loops of different lengths."
+    )
+
+
+def _in_another_group(scene: Scene, rank: int, call: Call, other: int, their: Call) -> str:
+    """Explain one line on which a rank communicates in another group than a member of its own."""
+    line = scene.at(*stack(call)[-1][:2])
+    return (
+        f"On {line} rank {rank} communicates among {name_ranks(call.ranks)}, and rank {other}, which is one "
+        f"of them,\ndid so among {name_ranks(their.ranks)}: both must use one group there."
     )
 
 

@@ -139,14 +139,14 @@ def cycle_of_one_kind(scene: Scene) -> str | None:
         return None
     path = " → ".join(map(str, [*cycle, cycle[0]]))
     sends, asynchronous = kinds == {"send"}, all(blocked[rank].asynchronous for rank in cycle)
+    if not sends and len({blocked[rank].seq for rank in cycle}) > 1:
+        return None  # they have exchanged messages before, and count them differently
     name = f"{'send/send' if sends else 'recv/recv'} cycle ({path})"
     if asynchronous:
         if another := _issued_for_another(scene, cycle):
             return f"A {name}: {another}"
         first = "recv" if sends else "isend"
         return f"A {name}: every rank waits too early. Issue the {first} first, then wait for both handles."
-    if not sends and len({blocked[rank].seq for rank in cycle}) > 1:
-        return None  # they have exchanged messages before, and count them differently
     why = "a blocking send waits until its receiver asks" if sends else "all receive first, so no rank sends"
     nonblocking = "isend" if sends else "irecv"
     return f"A {name}: {why}.\nUse {nonblocking} (or batch_isend_irecv), or {_order(cycle, sends)}."

@@ -115,6 +115,7 @@ def caller(frame: FrameType | None) -> Caller:
             is_below = True
         elif not own and not is_below:
             if owner is Owner.TORCH:
+                any_other = library  # what of Python's it has called tells nothing
                 part = part or name
                 function = frame.f_code.co_name if frame.f_code.co_filename == _C10D else function
             else:

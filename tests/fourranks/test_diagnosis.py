@@ -53,7 +53,7 @@ def explanation(group, cell, ranks=None):
         pytest.param(
             "[*map(lambda _: dist.all_reduce(x), range(3 - (rank == 2)))]",
             "(Cell In[1], line 2: [*map(lambda _: dist.all_reduce(x), range(3 - (rank == 2)))]), for rank 2. "
-            "Rank 2 finished the cell. Rank 0 is in its all_reduce number 3 on line 2, rank 2 came there 2 times",
+            "Rank 2 finished the cell. Rank 0 is in its all_reduce number 3 on line 2, rank 2 came there 2",
             id="a lambda that is called in its own line",
         ),
         pytest.param(
@@ -128,6 +128,14 @@ def explanation(group, cell, ranks=None):
             "dist.isend(x, (rank + 1) % 4).wait()\ndist.recv(x, (rank - 1) % 4)",
             "every rank waits too early. Issue the recv first, then wait for both handles.",
             id="all wait for their isend",
+        ),
+        pytest.param(
+            "def take(): dist.irecv(x, 1 - rank).wait()\n"
+            "for step in range(3 * (rank < 2)):\n"
+            "    dist.isend(x, 1 - rank).wait() if (step + rank) % 2 else take()\n"
+            "if rank < 2: take()",
+            "Rank 0 waits in its 3rd recv from rank 1, which has sent only 2 messages, and itself waits in",
+            id="receives that were counted differently",
         ),
         pytest.param(
             "if rank == 0: dist.send(x, 1, tag=7)\nif rank == 1: dist.recv(x, 0)",
@@ -336,6 +344,12 @@ def explanation(group, cell, ranks=None):
             "dist.all_reduce(x, group=other if rank == 3 else mine[rank // 2])",
             "which is one of them, did so among ranks 0-1: both must use one group there.",
             id="another group on the same line",
+        ),
+        pytest.param(
+            "mine = dist.new_group([0, 1]), dist.new_group([2, 3])\n"
+            "dist.all_reduce(x, group=None if rank == 3 else mine[rank // 2])",
+            "On line 3 rank 2 communicates among ranks 2-3, and rank 3, which is one of them, did so among",
+            id="another group on the same line, where both wait",
         ),
         pytest.param(
             "one, two = dist.new_group([0, 1]), dist.new_group([0, 1])\n"

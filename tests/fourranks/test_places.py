@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import linecache
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from fourranks.protocol.places import cells_among, place
-from fourranks.rank.frames import caller, count_as_library, own_caller
+from fourranks.rank.frames import caller, count_as_library, own_caller, pass_over
 
 CELL = "<ipython-input-7-0123456789ab>"
 
@@ -72,6 +73,20 @@ def test_pythons_own_modules_are_passed_over(tmp_path):
         "ask",
         "test_pythons_own_modules_are_passed_over",
     ]
+
+
+def test_what_torch_calls_of_pythons_own_does_not_name_a_thread_of_no_readers_code(tmp_path):
+    text = (
+        "@contextlib.contextmanager\ndef asked(found):\n    found.append(caller(sys._getframe()))\n"
+        "    yield\n\n"
+        "def ask(found):\n    with asked(found): pass\n"
+    )
+    ask, found = _ask_in(tmp_path / "like torch", text), []
+    pass_over(tmp_path / "like torch")
+    thread = threading.Thread(target=ask, args=[found])
+    thread.start()
+    thread.join()
+    assert found[0].at.file == threading.__file__
 
 
 def test_callers_that_are_remembered_are_told_apart_by_line_and_by_function():
