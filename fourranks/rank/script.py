@@ -102,7 +102,7 @@ class Script:
             kwargs["backend"], args = self._backend_of_program, args[1:]
         TORCH_INIT(*args, **kwargs)
         if distributed_c10d.get_backend() == "gloo":
-            # A rank that ends soon would close connections while others still open theirs, which fails there.
+            # A rank that destroys the group at once would close connections that others still open.
             _world().inner.barrier().wait()
 
     def _tell(self, backends: set[str]) -> None:
