@@ -200,7 +200,7 @@ def _grade(options: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"Grading needs what cannot be read or written: {error}", file=sys.stderr)
+        print(f"Grading cannot read or write a file that it needs: {error}", file=sys.stderr)
         return 2
 
 
@@ -214,7 +214,7 @@ def _report(options: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"The report needs what cannot be read or written: {error}", file=sys.stderr)
+        print(f"The report cannot be written: {error}", file=sys.stderr)
         return 2
     return 0
 

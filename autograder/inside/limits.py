@@ -54,8 +54,8 @@ def restrict(limits: Limits = DEFAULT) -> None:
 def restrict_students() -> None:
     """Set the limits that a process with students' code has beyond those of its sandbox.
 
-    Linux lets a process send descriptors until its user has as many on their way, in all sandboxes together,
-    as the process may open: who sends as many as there may be leaves room for what starts others' ranks.
+    Linux refuses to send a descriptor once the sender's user has as many in transit, over all sandboxes, as
+    the sender may open. With a lower limit for students' code, no process that starts ranks is refused.
     """
     import resource
 

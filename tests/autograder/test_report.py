@@ -145,7 +145,7 @@ def test_pages_that_cannot_be_written_are_named(course, tmp_path, monkeypatch, c
     (tmp_path / "report").touch()
     monkeypatch.chdir(tmp_path)
     assert cli.main(["report", "ps1"]) == 2
-    assert "The report needs what cannot be read or written: " in capsys.readouterr().err
+    assert "The report cannot be written: " in capsys.readouterr().err
 
 
 def test_the_ranking_begins_with_the_least_cost_and_leaves_out_those_without_one(read):

@@ -147,7 +147,7 @@ def test_after_destroy_process_group_the_next_cell_has_a_world_again(group):
     for cell in (
         "dist.destroy_process_group()\ndist.is_initialized()",
         "if rank == 1: dist.destroy_process_group()\nFalse",
-        # The barrier is a program's own duty: torch may else end connections that others still open.
+        # Without the barrier torch may end connections that others still open.
         "dist.destroy_process_group()\ndist.init_process_group('gloo')\ndist.barrier()\n"
         "dist.destroy_process_group()\nFalse",
     ):

@@ -1,4 +1,4 @@
-"""Sends descriptors that nobody takes: Linux counts them for the user, in all sandboxes together."""
+"""Sends descriptors that are never received: Linux counts them for the user, in all sandboxes together."""
 
 import socket
 

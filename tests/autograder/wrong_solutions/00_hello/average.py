@@ -17,7 +17,7 @@ FAILS_AS = {
     "subtracts_one": ("WRONG_MEAN", "before and after each line"),
     "fails_alone": ("RAISED", "a world of one rank"),
     "keeps_its_buffer": ("OVERWRITTEN", "a new tensor in every call"),
-    "keeps_its_first_tensor": ("FROM_AN_EARLIER_CALL", "filled anew"),
+    "keeps_its_first_tensor": ("FROM_AN_EARLIER_CALL", "filled again"),
     "only_in_one_dimension": ("WRONG_FORM", "shape and the dtype"),
     "calls_twice": ("SEVERAL_CALLS", "One all-reduce is enough"),
 }

@@ -11,7 +11,7 @@ FAILS_AS = {
     "begins_with_zero": ("NEVER_BELOW_ZERO", "not with 0"),
     "asks_rank_0_only": ("OUT_OF_STEP", "an `if` around the call"),
     "takes_the_mean": ("WRONG_NUMBER", "for two ranks"),
-    "keeps_the_largest_so_far": ("FROM_AN_EARLIER_CALL", "filled anew"),
+    "keeps_the_largest_so_far": ("FROM_AN_EARLIER_CALL", "filled again"),
     "calls_twice": ("SEVERAL_CALLS", "One all-reduce is enough"),
     "gathers_objects": ("SEVERAL_CALLS", "all_gather_object"),
 }

@@ -11,7 +11,7 @@ FAILS_AS = {
     "only_rank_0_sends_first": ("DEADLOCK", "no rank sends"),
     "overwrites_its_own": ("MODIFIED", "belongs to the caller"),
     "keeps_its_buffer": ("OVERWRITTEN", "a new tensor in every call"),
-    "sends_what_it_was_given_first": ("FROM_AN_EARLIER_CALL", "filled anew"),
+    "sends_what_it_was_given_first": ("FROM_AN_EARLIER_CALL", "filled again"),
     "receives_into_what_it_has_sent": ("MODIFIED", "belongs to the caller"),
 }
 
