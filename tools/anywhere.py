@@ -18,7 +18,7 @@ from pathlib import Path
 COURSE = Path(__file__).resolve().parents[1]
 OLDEST_PYTHON = (3, 10)
 OLDEST_TORCH, TOO_NEW_TORCH = (2, 13), (2, 16)  # as in pyproject.toml
-# What a kernel may have loaded before this runs.
+# Packages that a kernel may have loaded before this script runs, each with its module.
 MODULES = {"ipython": "IPython", "matplotlib": "matplotlib", "psutil": "psutil", "cloudpickle": "cloudpickle"}
 
 
