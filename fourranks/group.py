@@ -13,18 +13,17 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import numbers
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from weakref import WeakSet
 
+from . import checked
 from .cell import Cell, Output
 from .conductor import Conductor, chosen_start_method
-from .errors import CellInterrupted, FourRanksError, StartError
+from .errors import CellInterrupted, FourRanksError
 from .live import Activity, RankStatus, busy_rank
-from .naming import name_ranks
 from .nodes.choice import nodes_for
 from .protocol.calls import Tracing
 from .protocol.messages import Complete, Execute, Inspect, Launch, Pull, Push, Request, Run, Virtualize
@@ -32,7 +31,7 @@ from .protocol.parcel import Parcel
 from .shipping import notebook_sources, packed_call, packed_variables
 from .transcript import Transcript
 from .views.drawable_trace import DrawableTrace
-from .workers import MAX_WORLD_SIZE, Worker
+from .workers import Worker
 
 
 class RankGroup:
@@ -57,8 +56,9 @@ class RankGroup:
         on: str | None = None,
     ) -> None:
         self.start_method = chosen_start_method(start_method)
-        self.capacity = max(_checked_world_size(world_size), capacity or 0)
-        self._timeout = _checked_timeout(timeout)
+        world_size = checked.world_size(world_size)
+        self.capacity = max(world_size, checked.world_size(world_size if capacity is None else capacity))
+        self._timeout = checked.timeout(timeout)
         self._trace: DrawableTrace | None = None
         where = nodes_for(nodes, launcher, on)
         self._conductor = Conductor(world_size, backend, device, self.start_method, self.capacity, where)
@@ -90,10 +90,9 @@ class RankGroup:
             KeyboardInterrupt: the cell was interrupted; the world stays usable.
             Each has what the ranks showed before as its `transcript`.
         """
-        request = Execute(source, execution_count, self._tracing)
-        return self._conduct(
-            dict.fromkeys(self._checked_ranks(ranks), request), timeout, on_output
-        ).transcript
+        chosen = checked.ranks(ranks, self.world_size)
+        request = Execute(checked.source(source, "A cell"), execution_count, self._tracing)
+        return self._conduct(dict.fromkeys(chosen, request), timeout, on_output).transcript
 
     def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Call a function with the same arguments on every rank; returns its results in rank order.
@@ -102,7 +101,7 @@ class RankGroup:
         `torch` and `dist` are there. What it prints is printed here when it is over. Errors are those of
         `execute`.
         """
-        parcel = packed_call(function, args, kwargs)
+        parcel = packed_call(checked.function(function), args, kwargs)
         return self._call(dict.fromkeys(range(self.world_size), parcel), None)
 
     def map(
@@ -121,25 +120,24 @@ class RankGroup:
             on_output: called with the growing transcript while the function runs. Without it the output is
                 printed here when the function is over.
         """
-        if len(inputs) != self.world_size:
-            raise ValueError(
-                f"map() needs one tuple of arguments a rank: {self.world_size}, not {len(inputs)}"
-            )
-        parcels = {rank: packed_call(function, args, {}) for rank, args in enumerate(inputs)}
+        function = checked.function(function)
+        each_rank = checked.inputs(inputs, self.world_size)
+        parcels = {rank: packed_call(function, args, {}) for rank, args in enumerate(each_rank)}
         return self._call(parcels, timeout, on_output)
 
     def push(self, ranks: Sequence[int] | None = None, /, **variables: Any) -> None:
         """Set variables on the ranks (all by default)."""
         request = Push(packed_variables(variables))
-        self._conduct(dict.fromkeys(self._checked_ranks(ranks), request), None)
+        self._conduct(dict.fromkeys(checked.ranks(ranks, self.world_size), request), None)
 
     def pull(self, expression: str, ranks: Sequence[int] | None = None) -> list[Any]:
         """Return the value of a variable, or of an expression, on each of these ranks, in their order.
 
         By default on all, in rank order.
         """
-        chosen = self._checked_ranks(ranks)
-        cell = self._conduct(dict.fromkeys(chosen, Pull(expression)), None)
+        chosen = checked.ranks(ranks, self.world_size)
+        request = Pull(checked.source(expression, "An expression"))
+        cell = self._conduct(dict.fromkeys(chosen, request), None)
         return [cell.value(rank) for rank in chosen]
 
     def ask(self, question: Complete | Inspect) -> Any:
@@ -286,11 +284,11 @@ class RankGroup:
         Raises:
             StartError: the ranks could not form a group; the world has ended.
         """
-        self._conductor.resize(_checked_world_size(world_size))
+        self._conductor.resize(checked.world_size(world_size))
 
     def reserve(self, world_size: int) -> None:
         """Start the ranks ahead that a later `resize` to so many needs; it does not wait for them."""
-        self._conductor.reserve(_checked_world_size(world_size))
+        self._conductor.reserve(checked.world_size(world_size))
 
     def virtualize(self, rank: int, world_size: int) -> None:
         """Make the only rank one of a larger world whose other ranks are not there, as `run_virtual` does."""
@@ -342,7 +340,7 @@ class RankGroup:
         self, requests: Mapping[int, Request], timeout: float | None, on_output: Output | None = None
     ) -> Cell:
         """Run one request a rank to its end, whatever that is, and leave the world usable."""
-        seconds = self._timeout if timeout is None else _checked_timeout(timeout)
+        seconds = self._timeout if timeout is None else checked.timeout(timeout)
         cell, error = self._conductor.conduct(requests, seconds, on_output)
         self._keep_records(cell)
         if error is not None:
@@ -357,20 +355,6 @@ class RankGroup:
         records = {rank: done.record for rank, done in cell.done.items() if done.record is not None}
         if self._trace is not None and records:
             self._trace.cells.append(records)
-
-    def _checked_ranks(self, ranks: Sequence[int] | None) -> list[int]:
-        chosen = list(range(self.world_size) if ranks is None else ranks)
-        unknown = [rank for rank in chosen if rank not in range(self.world_size)]
-        if unknown:
-            there_is = "there is" if len(unknown) == 1 else "there are"
-            raise FourRanksError(
-                f"This world has ranks 0-{self.world_size - 1}; {there_is} no {name_ranks(unknown)}."
-            )
-        if not chosen:
-            raise FourRanksError("No ranks were given.")
-        if twice := sorted({rank for rank in chosen if chosen.count(rank) > 1}):
-            raise FourRanksError(f"Name each rank once; {name_ranks(twice)} came more often.")
-        return chosen
 
 
 _groups: WeakSet[RankGroup] = WeakSet()
@@ -448,15 +432,3 @@ def _activity(worker: Worker, cell: Cell | None) -> Activity:
     if rank in cell.done:
         return Activity(rank, "finished", memory)
     return busy_rank(rank, memory, cell.states.copy(), rank in cell.late, cell.began)
-
-
-def _checked_world_size(world_size: int) -> int:
-    if not isinstance(world_size, int) or not 1 <= world_size <= MAX_WORLD_SIZE:
-        raise StartError(f"A world has 1 to {MAX_WORLD_SIZE} ranks, not {world_size!r}.")
-    return world_size
-
-
-def _checked_timeout(timeout: float | None) -> float | None:
-    if timeout is not None and not (isinstance(timeout, numbers.Real) and timeout >= 0):
-        raise FourRanksError(f"A timeout is a number of seconds, or None for no limit, not {timeout!r}.")
-    return timeout

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import numpy
 import pytest
 import torch
 
@@ -110,8 +111,29 @@ def test_what_a_function_prints_goes_to_the_caller_who_asks_for_it(shared_group,
 
 
 def test_map_wants_one_tuple_a_rank(shared_group):
-    with pytest.raises(ValueError, match="4, not 2"):
+    with pytest.raises(FourRanksError, match="one tuple of arguments a rank: 4, not 2"):
         shared_group.map(lambda a: a, [(1,), (2,)])
+
+
+@pytest.mark.parametrize("inputs", [[1, 2, 3, 4], "abcd", None])
+def test_map_wants_nothing_but_tuples(shared_group, inputs):
+    with pytest.raises(FourRanksError, match="a tuple of arguments for each rank"):
+        shared_group.map(lambda a: a, inputs)
+
+
+@pytest.mark.parametrize("function", ["print(1)", None])
+def test_what_cannot_be_called_is_refused_before_it_is_sent(shared_group, function):
+    for call in (lambda: shared_group.run(function), lambda: shared_group.map(function, [()] * 4)):
+        with pytest.raises(FourRanksError, match="a function to call, not "):
+            call()
+
+
+@pytest.mark.parametrize("source", [None, b"1", lambda: 1])
+def test_a_cell_and_an_expression_are_given_as_text(shared_group, source):
+    with pytest.raises(FourRanksError, match="A cell is given as text"):
+        shared_group.execute(source)
+    with pytest.raises(FourRanksError, match="An expression is given as text"):
+        shared_group.pull(source)
 
 
 def test_push_and_pull_carry_tensors_of_every_kind(shared_group):
@@ -372,6 +394,9 @@ def test_an_unknown_variable_is_named(shared_group):
         ([-1], "there is no rank -1"),
         ([], "No ranks were given"),
         ([1, 2, 1], "Name each rank once; rank 1 came more often"),
+        (0, "a list of numbers, as in .0, 1., not 0"),
+        ("01", "a list of numbers"),
+        ([0.0], "a list of numbers"),
     ],
 )
 def test_ranks_that_cannot_be_chosen_are_refused(shared_group, ranks, told):
@@ -383,10 +408,17 @@ def test_values_come_in_the_order_in_which_the_ranks_were_asked_for(shared_group
     assert shared_group.pull("rank", ranks=[3, 0]) == [3, 0]
 
 
-@pytest.mark.parametrize("world_size", [0, -1, 10_000, 2.5])
+@pytest.mark.parametrize("world_size", [0, -1, 10_000, 2.5, "4"])
 def test_impossible_world_sizes_are_refused(world_size):
     with pytest.raises(StartError, match="1 to 128 ranks"):
         fourranks.start(world_size)
+    with pytest.raises(StartError, match="1 to 128 ranks"):
+        fourranks.start(1, "gloo", capacity=world_size)
+
+
+def test_sizes_and_ranks_may_be_numbers_of_numpy():
+    with fourranks.start(numpy.int64(2), "gloo") as group:
+        assert group.pull("rank", numpy.arange(2)[::-1]) == [1, 0]
 
 
 @pytest.mark.skipif(torch.cuda.device_count() >= 100, reason="needs fewer than 100 GPUs")
