@@ -26,7 +26,8 @@ from autograder.topics.tensor_parallelism.traffic import Collective, Traffic, ex
 from autograder.topics.tensor_parallelism.trials import Outcomes, ShardedTrial, names, together
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
-LARGEST = 8  # of the numbers drawn, so that bfloat16 is exact for the sum over 8 ranks
+# Of the numbers drawn: exact for the sum over 8 ranks, and not in a dtype with fewer digits.
+LARGEST = {torch.float64: 2**40, torch.float32: 2**20, torch.bfloat16: 8}
 
 Tensor = torch.Tensor
 Mistakes = dict[Mistake, Sequence[Tensor]]
@@ -50,7 +51,12 @@ class Shape:
     @property
     def traits(self) -> tuple[str, ...]:
         other_dim = self.dim is not None and self.dim % len(self.whole) < len(self.whole) - 1
-        named = {"strided": self.strided, "other dim": other_dim, "empty": 0 in self.whole}
+        named = {
+            "strided": self.strided,
+            "other dim": other_dim,
+            "empty": 0 in self.whole,
+            "no dimensions": not self.whole,
+        }
         return tuple(name for name, applies in named.items() if applies)
 
     def __str__(self) -> str:
@@ -117,6 +123,7 @@ def _alike(world_sizes: Sequence[int], seed: int, expect: Expect) -> Iterator[Tr
             Shape((3, 4)),
             Shape((2, 3, 5), dtype=DTYPES[setting.world_size % 3], strided=True),
             Shape((0, 4)),
+            Shape(()),
         ):
             x, gradient = _draw(setting, shape, shape.whole), _draw(setting, shape, shape.whole)
             yield _trial(setting, shape, x, gradient, expect(x, gradient))
@@ -140,7 +147,8 @@ def _part(shape: Shape, dim: int, num_ranks: int) -> tuple[int, ...]:
 
 def _draw(setting: Setting, shape: Shape, size: tuple[int, ...]) -> list[Tensor]:
     """Draw whole numbers for each rank."""
-    return [setting.draws.randint(-LARGEST, LARGEST + 1, size, shape.dtype) for _ in setting.ranks]
+    largest = LARGEST[shape.dtype]
+    return [setting.draws.randint(-largest, largest + 1, size, shape.dtype) for _ in setting.ranks]
 
 
 def _trial(

@@ -14,9 +14,11 @@ ANOTHER_SHAPE_OF_A_PART = patterned("""a wrong shape or dtype
     Compare with the table of the contract: which tensors are replicated, and along which dimension are
     the others sharded? A collective keeps the dtype of its input.""")
 WRONG_FORWARD = patterned("""a wrong result of forward
-    Try it with two ranks and two numbers each. What should each rank hold afterwards?""")
+    Try it with two ranks and two numbers each. What should each rank hold afterwards? If only late digits
+    differ, something is rounded: compute and send in the dtype of x.""")
 WRONG_BACKWARD = patterned("""another gradient
-    Forward is right. The table says what backward has to return for the gradient that it gets.""")
+    Forward is right. The table says what backward has to return for the gradient that it gets. If only late
+    digits differ, something is rounded: compute and send in the dtype of the gradient.""")
 CUT_GRAPH = mistake("""the graph is cut
     Tensors that torch.distributed fills have no history, so no gradient flows through them. Write a class
     with forward and backward (torch.autograd.Function), and call its apply.""")
@@ -153,6 +155,7 @@ PATTERNS: tuple[Pattern[Any], ...] = (
         "Only another dimension than the last goes wrong: use dim for cutting and for putting together.",
     ),
     Pattern(_trait("empty"), "Only tensors without elements go wrong: those are legal."),
+    Pattern(_trait("no dimensions"), "Only tensors of no dimensions go wrong: a single number is legal."),
     Pattern(_trait("large"), "Only large logits go wrong: exp(1000) is infinite."),
     Pattern(
         _trait("padding"), "Only targets of -100 go wrong: they belong to no rank's shard, and do not count."

@@ -11,6 +11,8 @@ FAILS_AS = {
     "sums_in_the_default_group": ("UNEVEN_COLLECTIVES or TIMED_OUT", "Only a group"),
     "keeps_strides": ("WRONG_BACKWARD", "Only tensors that are not contiguous"),
     "takes_the_largest_gradient": ("WRONG_BACKWARD", "Forward is right"),
+    "sums_gradients_in_float32": ("WRONG_BACKWARD", "something is rounded"),
+    "sums_rows_of_a_gradient": ("RAISED", "Only tensors of no dimensions"),
     "broadcasts": ("WRONG_FORWARD", "two ranks"),
     "sums_twice_as_much": ("COLLECTIVES_IN_BACKWARD", "mirrors"),
     "does_not_wait": ("ACTIVATIONS_NOT_WAITED_FOR", "async_op=True"),
@@ -103,3 +105,11 @@ does_not_wait = made_of(identity, later)
 def hooks_its_input(x, group=None):
     x.register_hook(lambda gradient: summed(gradient, group))
     return x.view_as(x)
+
+
+sums_gradients_in_float32 = made_of(
+    identity, lambda g, group: summed(g.float() if g.dtype == torch.float64 else g, group).to(g.dtype)
+)
+sums_rows_of_a_gradient = made_of(
+    identity, lambda g, group: summed(g.reshape(-1, g.shape[-1]), group).view(g.shape)
+)

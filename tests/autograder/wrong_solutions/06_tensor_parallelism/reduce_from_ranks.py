@@ -12,6 +12,8 @@ FAILS_AS = {
     "takes_the_largest": ("WRONG_FORWARD", "two ranks"),
     "sums_as_float32": ("ANOTHER_SHAPE_OF_A_PART", "keeps the dtype"),
     "needs_contiguous_memory": ("WRONG_FORWARD", "Only tensors that are not contiguous"),
+    "sums_in_float32": ("WRONG_FORWARD", "something is rounded"),
+    "sums_rows": ("RAISED", "Only tensors of no dimensions"),
     "calls_a_functional_collective": ("FORBIDDEN_LIBRARY", "cell of your own"),
 }
 
@@ -70,3 +72,9 @@ def calls_a_functional_collective(x, group=None):
     from torch.distributed import _functional_collectives as functional
 
     return functional.all_reduce(x, "sum", group or dist.group.WORLD)
+
+
+sums_in_float32 = made_of(
+    lambda x, group: summed(x.float() if x.dtype == torch.float64 else x, group).to(x.dtype), identity
+)
+sums_rows = made_of(lambda x, group: summed(x.reshape(-1, x.shape[-1]), group).view(x.shape), identity)
