@@ -62,7 +62,7 @@ def column(n: int) -> Iterator[Block]:
                 (_collective("all_gather", whole_output),) if gather else (),
                 (_collective("all_reduce", inputs),),
             ),
-            {"bias": bias, "gather_output": gather},
+            _other_than({"bias": True, "gather_output": False}, bias=bias, gather_output=gather),
             output_cut=WHOLE if gather else LAST,
         )
 
@@ -80,7 +80,7 @@ def row(n: int) -> Iterator[Block]:
                 (_collective("all_reduce", (*leading, 7)),),
                 () if is_cut else (_collective("all_gather", inputs),),
             ),
-            {"bias": bias, "input_is_parallel": is_cut},
+            _other_than({"bias": True, "input_is_parallel": True}, bias=bias, input_is_parallel=is_cut),
             input_cut=LAST if is_cut else WHOLE,
             added_once="bias" if bias else "",
         )
@@ -114,7 +114,7 @@ def attention(n: int) -> Iterator[Block]:
             inputs,
             cuts,
             _one_all_reduce_each_way(inputs),
-            {"causal": causal},
+            _other_than({"causal": True}, causal=causal),
             added_once="out.bias",
         )
 
@@ -149,6 +149,11 @@ def sequence_mlp(n: int) -> Iterator[Block]:
             output_cut=COLUMNS,
             added_once="down.bias",
         )
+
+
+def _other_than(defaults: dict[str, bool], **options: bool) -> dict[str, bool]:
+    """Leave out options that are the defaults, so that those are tried, too."""
+    return {name: value for name, value in options.items() if value != defaults[name]}
 
 
 def _collective(op: str, shape: Sequence[int], count: int = 1) -> Collective:

@@ -21,6 +21,7 @@ FAILS_AS = {
         "WRONG_SHARD or RAISED or ANOTHER_SHAPE_OF_A_PART or UNEVEN_COLLECTIVES",
         "Only a group",
     ),
+    "gathers_unless_told": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
     "forgets_the_bias": ("ANOTHER_OUTPUT", "one by one"),
     "wraps_torch_s": ("FORBIDDEN_LIBRARY", "cell of your own"),
 }
@@ -155,3 +156,8 @@ class hooks_its_input(Column):
     def enter(self, x):
         x.register_hook(lambda gradient: summed(gradient, self.group))
         return x
+
+
+class gathers_unless_told(Column):
+    def __init__(self, in_features, out_features, bias=True, gather_output=True, group=None):
+        super().__init__(in_features, out_features, bias, gather_output, group)

@@ -12,6 +12,7 @@ FAILS_AS = {
     "projects_parts_apart": ("PARTIAL_OUTPUT", "Where are the partial sums added up"),
     "puts_heads_in_the_sequence": ("ANOTHER_OUTPUT", "one by one"),
     "attends_with_copied_x": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
+    "sees_later_tokens_unless_told": ("ANOTHER_OUTPUT", "one by one"),
     "gathers_heads": ("COLLECTIVES_IN_FORWARD", "one layer's output is the next one's input"),
 }
 
@@ -138,3 +139,8 @@ class attends_with_copied_x(Attending):
 class gathers_heads(Attending):
     def project(self, attended):
         return self.out(scatter(gather(attended, -1, group=self.group), -1, group=self.group))
+
+
+class sees_later_tokens_unless_told(Attending):
+    def __init__(self, width, num_heads, causal=False, group=None):
+        super().__init__(width, num_heads, causal, group)

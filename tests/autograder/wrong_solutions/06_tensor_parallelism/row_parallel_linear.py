@@ -15,6 +15,7 @@ FAILS_AS = {
     "same_columns_everywhere": ("WRONG_SHARD", "Which dimension is sharded"),
     "sums_at_the_first": ("COLLECTIVES_IN_FORWARD", "gather nothing in between"),
     "sums_over_the_world": ("UNEVEN_COLLECTIVES or TIMED_OUT", "Only a group"),
+    "cuts_unless_told": ("RAISED", "Read the line"),
     "bias_comes_twice": ("ANOTHER_OUTPUT", "one by one"),
 }
 
@@ -118,3 +119,8 @@ class sums_over_the_world(Row):
 class bias_comes_twice(Row):
     def add_bias(self, y):
         return super().add_bias(super().add_bias(super().add_bias(super().add_bias(y))))
+
+
+class cuts_unless_told(Row):
+    def __init__(self, in_features, out_features, bias=True, input_is_parallel=False, group=None):
+        super().__init__(in_features, out_features, bias, input_is_parallel, group)
