@@ -171,7 +171,7 @@ def _wrong_loss(found: drivers.Accumulated, want: float, where: str) -> Problem 
     expected = f"{where}: {want:.6g} returned, the mean loss over this rank's samples"
     if not isinstance(found.loss, float):
         return Problem(WRONG_TYPE, expected, kind_of(found.loss))
-    if abs(found.loss - want) > 1e-5 * (1 + abs(want)):
+    if not abs(found.loss - want) <= 1e-5 * (1 + abs(want)):  # true of NaN, too
         return Problem(mistakes.WRONG_LOSS, expected, f"{found.loss:.6g}")
     if found.attached:
         return Problem(mistakes.ATTACHED, f"{where}: a loss without a graph", "it still requires a gradient")

@@ -14,6 +14,7 @@ FAILS_AS = {
     "clears_gradients": ("WRONG_GRADIENT", "left over"),
     "returns_the_last_loss": ("WRONG_LOSS", "mean over all samples"),
     "returns_the_sum": ("WRONG_LOSS", "mean over all samples"),
+    "returns_no_number": ("WRONG_LOSS", "mean over all samples"),
     "returns_a_graph": ("ATTACHED", "detach()"),
     "returns_nothing": ("WRONG_TYPE", "the task"),
     "skips_the_last": ("WRONG_GRADIENT or NEVER_SYNCHRONIZED", "e"),
@@ -130,6 +131,12 @@ def returns_the_sum(model, microbatches, loss_fn):
     losses = run(model, microbatches, loss_fn)
     model.finish_gradient_synchronization()
     return sum(losses).item() * len(losses)
+
+
+def returns_no_number(model, microbatches, loss_fn):
+    run(model, microbatches, loss_fn)
+    model.finish_gradient_synchronization()
+    return float("nan")
 
 
 def takes_all_for_as_large_as_the_last(model, microbatches, loss_fn):
