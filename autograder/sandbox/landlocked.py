@@ -79,7 +79,8 @@ class Landlocked(Sandbox):
     def _files(self) -> OpenFiles:
         assert self._top is not None
         on_disk = sum(disk_of(self._top / folder, self._limits.all_disk_bytes) for folder in WRITABLE)
-        return replace(files_of(self._processes()), disk_bytes=on_disk)
+        opened = files_of(self._processes())
+        return replace(opened, disk_bytes=opened.disk_bytes + on_disk)
 
     def _end(self) -> None:
         """Tell its first process to end all others, and itself."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 from collections.abc import Callable, Iterable
@@ -13,6 +14,7 @@ from autograder.inside.footprint import bytes_in
 from autograder.inside.limits import Limits
 
 _TICKS = os.sysconf("SC_CLK_TCK")
+_HIDDEN = (errno.EACCES, errno.ENAMETOOLONG)  # why what lies in a folder cannot be seen
 AN_ENTRY = 4096  # bytes that a name in a folder counts for: the file system keeps it, however small the file
 
 
@@ -32,7 +34,7 @@ class OpenFiles:
 
     number: int = 0
     memory_bytes: int = 0  # of files without a name, which no folder's size limits
-    disk_bytes: int = 0  # of files with one, where no folder's size limits them
+    disk_bytes: int = 0  # of files with one, or that had one, where no folder's size limits them
 
 
 NO_FILES = OpenFiles()
@@ -109,21 +111,34 @@ def _stat(process: Path) -> list[str]:
 
 def files_of(processes: Iterable[Path]) -> OpenFiles:
     """Read what processes have opened, by their folders in /proc; those that end meanwhile are left out."""
-    number, sizes = 0, {}
+    number = 0
+    in_memory: dict[tuple[int, int], int] = {}
+    removed: dict[tuple[int, int], int] = {}  # which no folder lists any more
     for folder in processes:
         with contextlib.suppress(OSError), os.scandir(folder / "fd") as descriptors:
             for descriptor in descriptors:
                 number += 1
-                if os.readlink(descriptor.path).startswith("/memfd:"):
+                name = os.readlink(descriptor.path)
+                if name.endswith(" (deleted)"):
                     status = os.stat(descriptor.path)
-                    sizes[status.st_ino] = status.st_blocks * 512
-    return OpenFiles(number, sum(sizes.values()))
+                    sizes = in_memory if name.startswith("/memfd:") else removed
+                    sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+    return OpenFiles(number, sum(in_memory.values()), sum(removed.values()))
 
 
 def disk_of(folder: Path, most: int) -> int:
-    """Add up what the files below a folder take on disk, until it is more than `most`."""
+    """Add up what the files below a folder take on disk, until it is more than `most`.
+
+    A folder that nobody can look into, such as one whose path is longer than Linux takes, counts for more.
+    """
     taken = 0
-    for place, folders, names in os.walk(folder):
+
+    def hides(error: OSError) -> None:
+        nonlocal taken
+        if error.errno in _HIDDEN:
+            taken = most + 1
+
+    for place, folders, names in os.walk(folder, onerror=hides):
         for name in (*folders, *names):
             with contextlib.suppress(OSError):
                 taken += AN_ENTRY + os.lstat(os.path.join(place, name)).st_blocks * 512

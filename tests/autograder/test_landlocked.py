@@ -87,6 +87,31 @@ time.sleep(60)
     assert _ended(confined) and confined.exceeded == "more than 3 MiB of files"
 
 
+@pytest.mark.parametrize(
+    "hide",
+    [
+        "os.mkdir('n', 0o300); os.chdir('n')",  # which no one can list
+        "for _ in range(25): os.mkdir('n' * 200); os.chdir('n' * 200)",  # a path that Linux does not take
+    ],
+)
+def test_files_in_a_folder_that_cannot_be_looked_into_end_the_sandbox(run, hide):
+    confined, _ = run(f"import os, time\n{hide}\nopen('new', 'wb').write(bytes(5 << 20))\ntime.sleep(20)")
+    assert _ended(confined) and "MiB of files" in confined.exceeded
+
+
+def test_files_count_when_their_names_are_gone(run):
+    code = """
+import os, time
+kept = [os.open('.', os.O_RDWR | os.O_TMPFILE, 0o600), os.open('new', os.O_RDWR | os.O_CREAT, 0o600)]
+os.unlink('new')
+for file in kept:
+    os.write(file, bytes(2 << 20))
+time.sleep(20)
+"""
+    confined, _ = run(code)
+    assert _ended(confined) and "MiB of files" in confined.exceeded
+
+
 def test_all_that_was_started_ends_with_it_and_its_folder_is_removed(run):
     code = """
 import os, time
