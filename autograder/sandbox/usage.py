@@ -70,7 +70,7 @@ def usage_of(processes: Callable[[], list[Path]], limits: Limits) -> Usage:
         limits: where there are more processes than that, no more is looked at: they multiply meanwhile.
     """
     folders = processes()
-    memory = tables = threads = 0
+    memory = beside = threads = 0  # beside pages in memory: page tables, and pages that were swapped out
     seconds = 0.0
     for folder in folders if len(folders) <= limits.processes else ():
         with contextlib.suppress(OSError, IndexError):
@@ -78,10 +78,10 @@ def usage_of(processes: Callable[[], list[Path]], limits: Limits) -> Usage:
             seconds += sum(map(int, fields[11:15])) / _TICKS  # its own, and of children that have ended
             threads += int(fields[17])
             memory += int(fields[21]) * mmap.PAGESIZE
-            tables += bytes_in(folder / "status", ("VmPTE:",))
-    if memory + tables > limits.memory_bytes:  # which counts what processes share once for each
+            beside += bytes_in(folder / "status", ("VmPTE:", "VmSwap:"))
+    if memory + beside > limits.memory_bytes:  # which counts what processes share once for each
         memory = _shared_memory(processes, limits)
-    return Usage(memory + tables, len(folders), threads, seconds)
+    return Usage(memory + beside, len(folders), threads, seconds)
 
 
 def _shared_memory(processes: Callable[[], list[Path]], limits: Limits) -> int:
