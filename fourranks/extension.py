@@ -22,8 +22,14 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Begin to warm up the process that ranks are forked from, and add the magics (`%load_ext fourranks`).
 
     Raises:
-        UsageError: the kernel has loaded an IPython that is too old; a newer one may wait for its restart.
+        UsageError: the shell is a rank's, or the kernel has loaded an IPython that is too old; a newer one
+            may wait for its restart.
     """
+    if getattr(shell, "is_on_rank", False):
+        raise UsageError(
+            "%load_ext fourranks belongs to the notebook, and this code runs on a rank: leave the line out, "
+            "or move it to a cell without %%ranks."
+        )
     if IPython.version_info[:2] < OLDEST_IPYTHON:
         raise UsageError(
             f"fourranks needs IPython 8.20 or newer, and this kernel runs {IPython.__version__}: restart the "

@@ -139,6 +139,7 @@ class RankShell(InteractiveShell):
 
     displayhook_class = Type(_Hook)
     display_pub_class = Type(_Publisher)
+    is_on_rank = True  # the extension asks
 
     def __init__(self) -> None:
         config = Config()

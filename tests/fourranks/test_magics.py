@@ -353,6 +353,8 @@ def test_a_function_of_the_notebook_shows_its_lines_in_a_ranks_traceback(kernel)
         ("# note\n%%ranks --trace\nrank", "comments: move `%%ranks --trace` up"),
         ("%%ranks -n 2\n1", "%%ranks takes no -n: it is an option of `%ranks start`"),
         ("%%ranks 0\n%ranks push x", "%ranks needs a cell of its own"),
+        ("%%ranks 0\n%load_ext fourranks", "leave the line out, or move it to a cell without %%ranks"),
+        ("%%ranks 0\n%reload_ext fourranks", "leave the line out, or move it to a cell without %%ranks"),
         ("%%ranks 0\nx = 1\n%%ranks 1\nx", "%%ranks must be a cell's first line"),
         ("%rank", "Line magic function `%rank` not found. Did you mean `%ranks`?"),
         ("%%rank 0\nx = 1", "Cell magic `%%rank` not found. Did you mean `%%ranks`?"),
