@@ -28,6 +28,7 @@ MAX_CALLERS = 6  # lines of the reader's that are kept for a call, besides the o
 
 _TORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(__file__).parents[1])
+_ON_RANKS = str(Path(__file__).parent)
 _STANDARD_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), "<frozen ")
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
 _BELOW_THE_READER = (str(Path(IPython.__file__).parent), str(Path(__file__).with_name("main.py")))
@@ -197,6 +198,11 @@ def _forget() -> None:
 def owner(frame: FrameType) -> Owner:
     """Say whose code this frame runs."""
     return _whose(frame.f_code.co_filename)[0]
+
+
+def stands_between(frame: FrameType) -> bool:
+    """Return whether this frame is of what lies between the reader's calls and torch's, on ranks alone."""
+    return frame.f_code.co_filename.startswith(_ON_RANKS)
 
 
 def in_native_code(frame: FrameType) -> bool:

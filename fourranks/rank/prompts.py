@@ -32,7 +32,6 @@ def refuse_magic(*_: str) -> None:
 
 
 def _no_input(prompt: str = "") -> str:
-    __tracebackhide__ = True  # a refusal points at the line that has called this
     raise StdinNotImplementedError(
         "input() does not work on a rank. Ask in a cell without %%ranks, answer = input(), and hand the "
         "answer over: %ranks push answer"
@@ -40,5 +39,4 @@ def _no_input(prompt: str = "") -> str:
 
 
 def _no_debugger(*_: Any, **__: Any) -> None:
-    __tracebackhide__ = True
     raise StdinNotImplementedError(f"breakpoint() {_NO_DEBUGGER}")

@@ -7,6 +7,7 @@ so `init_process_group` attaches to that one. A program that `fourranks run` has
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import os
@@ -48,7 +49,6 @@ class Script:
 
         @functools.wraps(TORCH_INIT)
         def init_process_group(*args: Any, **kwargs: Any) -> None:
-            __tracebackhide__ = True  # a refusal points at the line that has called this
             self._attach(*args, **kwargs)
 
         patches.serve_scripts(init_process_group, self._start_processes, self._checked)
@@ -70,7 +70,6 @@ class Script:
     # --- joining the world -------------------------------------------------------------------------------
 
     def _attach(self, *args: Any, **kwargs: Any) -> None:
-        __tracebackhide__ = True
         if os.getpid() != self._pid:
             raise UsageError(
                 "init_process_group was called in a process that a rank has started. The ranks are the "
@@ -83,9 +82,10 @@ class Script:
         if not (first and self._group.exists):
             TORCH_INIT(*args, **kwargs)
             return
-        try:
+        asked = None
+        with contextlib.suppress(TypeError):
             asked = _ARGUMENTS.bind(*args, **kwargs).arguments
-        except TypeError:
+        if asked is None:
             TORCH_INIT(*args, **kwargs)  # torch says what is wrong
             return
         _require_place(asked.get("world_size", -1), asked.get("rank", -1))
@@ -97,7 +97,6 @@ class Script:
 
     def _form(self, *args: Any, **kwargs: Any) -> None:
         """Form the group of a program, on the backend that was asked for in its place."""
-        __tracebackhide__ = True
         if self._backend_of_program != "auto":
             kwargs["backend"], args = self._backend_of_program, args[1:]
         TORCH_INIT(*args, **kwargs)
@@ -180,7 +179,6 @@ def _timeout_of_before() -> Callable[[], None]:
 
 def _require_place(world_size: int, rank: int) -> None:
     """Refuse to attach a script that asks for another world, or for another place in it."""
-    __tracebackhide__ = True
     group = _world()
     if world_size not in (-1, group.size()):
         raise ValueError(
@@ -196,7 +194,6 @@ def _require_place(world_size: int, rank: int) -> None:
 
 def _backends(asked: str | None) -> set[str]:
     """Return the backends that a script asks for, by name; none if it leaves the choice to torch."""
-    __tracebackhide__ = True
     named = {part.rpartition(":")[2] for part in (asked or "").lower().split(",")} - {"", "undefined"}
     if foreign := named - set(BACKEND_NAMES):
         there = _name(distributed_c10d.get_backend())

@@ -29,7 +29,15 @@ from traitlets.config import Config
 from ..protocol.messages import TEXT_LIMIT, Clear, Display, FromRank, Stream
 from ..protocol.remote_error import ErrorWithData, RemoteError
 from .prompts import refuse_magic
-from .telling import above_ipython, hide_refusal, in_pythons_words, message_of, sendable, told, where_left
+from .telling import (
+    above_ipython,
+    in_pythons_words,
+    message_of,
+    sendable,
+    told,
+    where_left,
+    without_own_frames,
+)
 
 _LEAVING = ("exit", "quit")  # a script's end its cell; IPython's end a terminal
 _WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -268,7 +276,9 @@ class RankShell(InteractiveShell):
         return self._error
 
     def _lines(self, error: BaseException, begin: TracebackType | None, message: str) -> list[str]:
-        hide_refusal(begin)
+        begin = without_own_frames(begin)
+        if begin is None:  # the request itself is refused
+            return [f"{type(error).__name__}: {message}"]
         if lines := in_pythons_words(error, begin, message):
             return lines
         # IPython 8 would leave out one more, for its own frame at the top of a cell.
@@ -297,7 +307,7 @@ class RankShell(InteractiveShell):
             ):
                 self._error = told(type(error), error, lines, message)
             else:
-                hide_refusal(sys.exc_info()[2])
+                without_own_frames(sys.exc_info()[2])
                 super().showtraceback(*args, **kwargs)
 
     def _note_exit(self, error: SystemExit) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import builtins
+import itertools
 import re
 import sys
 import traceback
@@ -14,7 +15,7 @@ from typing import Any
 from ..protocol.places import Line, place
 from ..protocol.progress import Handled
 from ..protocol.remote_error import ErrorWithData, RemoteError
-from .frames import Owner, owner
+from .frames import Owner, owner, stands_between
 from .threads import main_thread
 
 _NO_TEXT = "<exception str() failed>"  # as Python says
@@ -106,14 +107,12 @@ def above_ipython(begin: TracebackType | None) -> TracebackType | None:
     return begin
 
 
-def hide_refusal(last: TracebackType | None) -> None:
-    """Cut the frames at the end that hide themselves: an error points at the reader's line."""
-    shown = None
-    for part in _chain(last):
-        if "__tracebackhide__" not in part.tb_frame.f_locals:
-            shown = part
-    if shown is not None:
-        shown.tb_next = None
+def without_own_frames(first: TracebackType | None) -> TracebackType | None:
+    """Take our own frames out of a traceback, and return what is left of it, if anything."""
+    shown = [part for part in _chain(first) if not stands_between(part.tb_frame)]
+    for part, following in itertools.zip_longest(shown, shown[1:]):
+        part.tb_next = following
+    return shown[0] if shown else None
 
 
 def _chain(first: TracebackType | None) -> Iterator[TracebackType]:

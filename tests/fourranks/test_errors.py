@@ -96,6 +96,31 @@ def test_a_failed_cell_says_as_data_what_became_of_the_world(pair, cell, kind, h
     assert str(error.transcript) == "[0-1] so far"
 
 
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "dist.send(torch.ones(1), 7)",
+        "dist.broadcast(torch.ones(1), 7)",
+        "dist.new_group([0, 7])",
+        "import os, signal\nos.kill(os.getpid(), signal.SIGINT)",
+        "input()",
+    ],
+)
+def test_a_traceback_has_frames_of_the_reader_and_of_torch_alone(pair, cell):
+    with pytest.raises(RankError) as caught:
+        pair.execute(cell)
+    for error in caught.value.errors.values():
+        assert "rank/" not in plain(error.traceback)
+        assert cell.splitlines()[-1] in plain(error.traceback)
+
+
+def test_a_value_that_cannot_leave_its_rank_is_one_sentence(pair):
+    with pytest.raises(RankError) as caught:
+        pair.pull("(n for n in [1])")
+    for error in caught.value.errors.values():
+        assert error.traceback == f"TypeError: {error.message}"
+
+
 def test_a_call_that_is_refused_before_it_runs_has_no_transcript(pair):
     with pytest.raises(FourRanksError) as caught:
         pair.execute("pass", ranks=[7])
