@@ -45,7 +45,8 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, Callable[[argparse.Nam
     plan = commands.add_parser(
         "plan",
         help="predict step time and memory of a model on a cluster, without one",
-        description="List the best plans for a model on a cluster, or predict a table of runs.",
+        description="List the best plans for a model on a cluster, or predict a table of runs. The exit "
+        "code is 1 if no plan fits or a row cannot be predicted, 2 if the arguments cannot be read.",
     )
     add_plan_options(plan)
     run = commands.add_parser(
@@ -54,7 +55,7 @@ def _parser() -> tuple[argparse.ArgumentParser, dict[str, Callable[[argparse.Nam
         description="Run a script or a module on ranks, with the environment that torchrun gives it. What "
         "ranks print is shown behind their number; ranks that would wait for each other forever are "
         "stopped, with the reason. The exit code is the program's: 0, or n of sys.exit(n); 1 after an "
-        "error; 130 after Ctrl-C.",
+        "error or a deadlock; 2 if it cannot be started; 130 after Ctrl-C; 128 + n if signal n ends it.",
     )
     launch.add_options(run)
     return parser, {"doctor": _doctor, "plan": plan_main, "run": launch.main}

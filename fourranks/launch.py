@@ -31,7 +31,7 @@ REWRITTEN_EVERY = 1.0  # seconds between two looks at lines that ranks write ove
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Describe the options of `fourranks run`."""
-    add_start_options(parser, backend="in place of what the program asks for")
+    add_start_options(parser, backend="in place of what the program asks for (auto: as it asks)")
     parser.add_argument(
         "-m", "--module", action="store_true", help="the program is a module, as for `python -m`"
     )

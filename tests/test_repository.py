@@ -10,9 +10,11 @@ import pytest
 from jupyter_core import paths
 from packaging.requirements import Requirement
 
+from autograder.cli import main as autograder_main
 from autograder.grading.referee import PATIENCE
 from autograder.inside.limits import Limits
 from autograder.sandbox.student_process import CELL
+from fourranks.__main__ import main as fourranks_main
 
 COURSE = Path(__file__).parents[1]
 needs_types_of_ipython = pytest.mark.skipif(
@@ -72,6 +74,25 @@ def test_the_code_uses_nothing_that_the_oldest_python_lacks():
     command = ["mypy", "--python-version", oldest, "--no-warn-unused-ignores", *leave_out]
     checked = subprocess.run(command, cwd=COURSE, capture_output=True, text=True)
     assert checked.returncode == 0, checked.stdout
+
+
+@pytest.mark.parametrize(
+    ("main", "command"),
+    [
+        *((fourranks_main, command) for command in ("doctor", "plan", "run")),
+        *(
+            (autograder_main, command)
+            for command in ("build", "check", "bundle", "collect", "grade", "report")
+        ),
+    ],
+)
+def test_the_help_of_a_command_says_what_each_option_is_for(main, command, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "200")
+    with pytest.raises(SystemExit):
+        main([command, "--help"])
+    listed = capsys.readouterr().out.partition("options:")[2]
+    assert "--help" in listed
+    assert re.findall(r"^  (--?\w\S*(?: \S+)*)\n(?!  {10})", listed, re.MULTILINE) == []
 
 
 def test_the_figures_in_the_readme_are_those_of_the_benchmark():

@@ -14,24 +14,24 @@ from .report import plan_table, summary, write_predictions
 from .search import ALL, Choices, candidates, too_large, usual_batch
 from .transformer import MODELS, Transformer, find_model
 
-_NUMBERS = (
-    "layers",
-    "hidden",
-    "heads",
-    "kv_heads",
-    "ffn",
-    "sequence",
-    "vocabulary",
-    "experts",
-    "active_experts",
-)
+_NUMBERS = {
+    "layers": "transformer layers",
+    "hidden": "width of the model",
+    "heads": "attention heads",
+    "kv_heads": "heads of keys and values (as many as --heads)",
+    "ffn": "width inside the MLP (4 times --hidden)",
+    "sequence": "tokens of a sequence (2048)",
+    "vocabulary": "tokens of the vocabulary (51200)",
+    "experts": "experts of each layer (1: no mixture of experts)",
+    "active_experts": "experts that a token goes to (1)",
+}
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Describe the options of `fourranks plan`."""
     parser.add_argument("--model", help=f"one of {', '.join(MODELS)}; or give --layers, --hidden, --heads")
-    for name in _NUMBERS:
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N")
+    for name, meaning in _NUMBERS.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, metavar="N", help=meaning)
     parser.add_argument(
         "--gated", action="store_true", default=None, help="the MLP has three matrices (SwiGLU)"
     )
