@@ -204,6 +204,17 @@ def test_prose_that_compares_what_a_figure_shows_has_a_condition(topic):
 
 
 @pytest.mark.parametrize("topic", TOPICS)
+def test_no_cell_needs_the_courses_commands_in_the_path(topic):
+    shell = [
+        line
+        for source, _ in stored(topic)
+        for line in source.splitlines()
+        if line.lstrip("# ").startswith("!")
+    ]
+    assert [line for line in shell if not line.startswith("!{sys.executable!r} -m ")] == []
+
+
+@pytest.mark.parametrize("topic", TOPICS)
 def test_no_stored_output_shows_a_prediction_that_nobody_made(topic):
     assert [
         text for _, text in stored(topic) if re.search(r"(predict|you said).{,10}(None|\{.*None)", text)

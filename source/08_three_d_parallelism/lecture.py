@@ -33,6 +33,8 @@
 
 # %%
 # %load_ext fourranks
+import sys
+
 import fourranks
 from fourranks.figures import compare, curves, finding, ledger, predicted, review
 
@@ -329,8 +331,8 @@ def forward(recompute):
 
 # %%
 # %%ranks 0
-found = {}
-for recompute in (False, True, False, True):
+found, fastest = {}, {False: float("inf"), True: float("inf")}
+for recompute in (False, True) * 4:
     model.zero_grad()
     with Allocations() as memory:
         loss = forward(recompute)
@@ -338,7 +340,8 @@ for recompute in (False, True, False, True):
     del loss
     begun = time.perf_counter()
     forward(recompute).backward()
-    found[recompute] = kept, time.perf_counter() - begun
+    fastest[recompute] = min(fastest[recompute], time.perf_counter() - begun)
+    found[recompute] = kept, fastest[recompute]
 
 # %%
 (stored, stored_s), (again, again_s) = (world.pull("found", [0])[0][recompute] for recompute in (False, True))
@@ -353,9 +356,13 @@ compare(
 # %%
 told = predicted(shrinks_by, about="checkpointing shrinks activations by", was=stored / again)
 print(f"{told}activations: {stored / again:.1f} times less")
-told = predicted(takes_longer, about="checkpointing takes longer by", was=again_s / stored_s)
-print(
-    f"{told}a step takes {again_s / stored_s:.2f} times as long; four passes instead of three would be 1.33"
+longer = again_s / stored_s
+told = predicted(takes_longer, about="checkpointing takes longer by", was=longer)
+print(f"{told}a step takes {longer:.2f} times as long; four passes instead of three would be 1.33")
+finding(
+    longer > 1.1,
+    "the second forward pass takes time, as the recomputed activations are not kept.",
+    "other work on this machine hid the second forward pass, or fewer bytes in memory made up for it.",
 )
 
 # %% [markdown]
@@ -507,10 +514,10 @@ told = f"data {chosen.data}, pipeline {chosen.pipeline}, tensor {chosen.tensor},
 print(predicted(four_gpus, about="plan for four H100s", was=told))
 
 # %% [markdown]
-# And for a thousand GPUs. You can run the same from a terminal:
+# And for a thousand GPUs. In a terminal the same command is `fourranks plan --model gpt3-175b` and so on:
 
 # %%
-# !fourranks plan --model gpt3-175b --gpus 1024 --gpu h100 --batch 1536 --top 4
+# !{sys.executable!r} -m fourranks plan --model gpt3-175b --gpus 1024 --gpu h100 --batch 1536 --top 4
 
 # %%
 import time
@@ -593,7 +600,7 @@ print(f"{told}mean error {mean_error:.1f} %, largest {100 * max(errors):.1f} %")
 
 # %% [markdown]
 # Six constants of the A100 were fitted to published runs, and these rows were among them. So agreement here
-# shows only that the *form* of the model can describe them. [docs/plan.md](../../docs/plan.md) has 92 rows of
+# shows only that the *form* of the model can describe them. [docs/plan.md](../../docs/plan.md) has 102 rows of
 # published runs. It says which of them were not used in the fit, and where the model is wrong: by up to 50 %.
 # `python -m benchmarks.plan` makes that table again.
 

@@ -651,7 +651,7 @@ else:
 #    Weights & Biases, TensorBoard or a file, and set up an alert for when the job stops.
 
 # %%
-# !fourranks doctor --quick
+# !{sys.executable!r} -m fourranks doctor --quick
 
 # %% [markdown]
 # ## How good were your predictions?
