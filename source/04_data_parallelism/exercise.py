@@ -98,7 +98,7 @@ from autograder import check
 #
 # | | |
 # |---|---|
-# | `batch` | a tensor, samples along dimension 0 |
+# | `batch` | a tensor, contiguous or not, with samples along dimension 0 |
 # | returns | `len(batch) // world_size` samples |
 # | raises | `ValueError` when the samples do not divide by the ranks; its text has both numbers and says what to do |
 #
@@ -586,7 +586,7 @@ check.accumulate(accumulate, world_sizes=(6,), seed=2405)
 # exercise share one disk, as the machines of a cluster share a file system.
 #
 # `save_checkpoint(path, model, optimizer, step)` is called by all ranks, with the same arguments. It leaves one file at `path`
-# (a `str` or a `Path`), which `torch.load(path, weights_only=True)` reads as a dict:
+# (a `str` or a `Path`, perhaps a mere file name), which `torch.load(path, weights_only=True)` reads as a dict:
 #
 # | key | value |
 # |---|---|
@@ -840,8 +840,8 @@ check.local_sgd_round(local_sgd_round, world_sizes=(6,), seed=2408)
 # feedback* makes the method work: an element that is small but always has the same sign adds up, until it is
 # large enough to be sent.
 #
-# `TopKCompressor(ratio, group=None)` has one method, `average(gradients)`. `gradients` is a list of float32 tensors, of the same shapes in every step and on every
-# rank.
+# `TopKCompressor(ratio, group=None)` has one method, `average(gradients)`. `gradients` is a list of float32 tensors, contiguous or not, of the same shapes in every step
+# and on every rank.
 #
 # | | |
 # |---|---|

@@ -7,7 +7,14 @@ is known here. What a driver returns is a `Report`, or what `reports.read` can r
 from collections.abc import Callable
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 Code = Callable[..., Any]  # a student's function or class
 Group = dist.ProcessGroup | None  # None stands for the default one
+
+
+def by_columns(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the same tensor in memory where its first dimension varies fastest, as in a transposed one."""
+    backwards = tuple(reversed(range(tensor.dim())))
+    return tensor.permute(backwards).contiguous().permute(backwards)

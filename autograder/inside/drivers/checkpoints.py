@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -136,16 +137,18 @@ def save(
     states: list[State],
     random_state: torch.Tensor,
 ) -> Saved:
-    """Save one state after the other on a slow disk, where rank 0 alone can write."""
+    """Save one state after the other on a slow disk, where rank 0 alone can write; then by a bare name."""
     kept = Path(path).parent.parent / "kept"
     seen: list[str | None] = []
     on_disk: set[tuple[int, int]] = set()
-    for state in states:
+    for number, state in enumerate(states):
         model, optimizer = build(state, wrapped)
         torch.set_rng_state(random_state.cpu())
+        folder, name = os.path.split(path)
+        goal = name if number and os.path.isdir(folder) else path
         watched = note_what_reaches_the_disk(path, on_disk) if dist.get_rank() == 0 else nothing_written()
-        with watched, slow_disk():
-            save_checkpoint(Path(path) if as_path else path, model, optimizer, state["step"])
+        with watched, slow_disk(), _working_in(folder) if goal == name else contextlib.nullcontext():
+            save_checkpoint(Path(goal) if as_path else goal, model, optimizer, state["step"])
         seen.append(_digest(path))
         dist.barrier()
         seen.append(_digest(path))
@@ -161,6 +164,17 @@ def save(
         _left_over(path),
         kept.exists() and _digest(kept) != seen[0],
     )
+
+
+@contextlib.contextmanager
+def _working_in(folder: str) -> Iterator[None]:
+    """Make this the working directory for a while."""
+    before = os.getcwd()
+    os.chdir(folder)
+    try:
+        yield
+    finally:
+        os.chdir(before)
 
 
 @_placed

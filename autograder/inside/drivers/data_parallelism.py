@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from autograder.inside.drivers import Code, Group
+from autograder.inside.drivers import Code, Group, by_columns
 from autograder.inside.drivers import small_models as models
 from autograder.inside.drivers.live_memory import at_rest
 from autograder.inside.moments import mark
@@ -40,10 +40,10 @@ class Shards(Report):
 
 @dataclass(frozen=True)
 class Averaged(Report):
-    """A model's gradients and parameters after its gradients were averaged."""
+    """A model's gradients, and its parameters and buffers, after its gradients were averaged."""
 
     gradients: models.Gradients
-    parameters: models.Named
+    contents: models.Named
 
 
 @dataclass(frozen=True)
@@ -64,12 +64,18 @@ class Trained(Report):
 
 @dataclass(frozen=True)
 class Paused(Report):
-    """Gradients in `no_sync`, after it, and after an exception in it; is a second backward refused?"""
+    """Gradients in `no_sync`, after it, and after an exception in it.
+
+    Attributes:
+        adds_up: whether backwards may follow one another in it; if not, the rest is empty.
+        refused: whether they are refused elsewhere.
+    """
 
     inside: models.Gradients
     after: models.Gradients
-    recovered: models.Gradients
-    refused: bool
+    adds_up: bool
+    recovered: models.Gradients = field(default_factory=dict)
+    refused: bool = False
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ class Accumulated(Report):
 
     Attributes:
         attached: whether the loss still has a graph.
+        parameters: of the model, afterwards.
         finished: how often somebody waited for the last synchronization.
         graphs: the most that were alive at once.
     """
@@ -85,13 +92,15 @@ class Accumulated(Report):
     loss: object
     attached: bool
     gradients: models.Gradients
+    parameters: models.Named
     synchronizations: int
     finished: int
     graphs: int
 
 
 def shard(shard_batch: Code, batch: torch.Tensor, world_size: int) -> Shards:
-    """Deal a batch out to so many ranks."""
+    """Deal a batch out to so many ranks; it is not contiguous if it can be otherwise."""
+    batch = by_columns(batch)
     try:
         shards = [shard_batch(batch, rank, world_size) for rank in range(world_size)]
     except ValueError as error:
@@ -106,9 +115,10 @@ def average(
 ) -> Averaged:
     """Do one backward, and average the gradients afterwards."""
     module = models.build(model, seed).to(models.device())
-    models.loss(module(inputs)).backward()
+    models.loss(module(inputs, **models.others(model, inputs))).backward()
     average_gradients(module, group=group)
-    return Averaged(models.gradients(module), models.contents(module)[0])
+    parameters, buffers = models.contents(module)
+    return Averaged(models.gradients(module), parameters | buffers)
 
 
 def train(
@@ -127,7 +137,7 @@ def train(
     steps = []
     for number, batch in enumerate(batches):
         module.zero_grad(set_to_none=number < 2)  # a third step finds zeros
-        _step(wrapped, batch)
+        _step(wrapped, batch, **models.others(model, batch))
         steps.append(models.gradients(module))
         models.descend(module, learning_rate)
     return Trained(wrapped.module is module, list(wrapped.state_dict()), parameters, buffers, steps)
@@ -154,12 +164,14 @@ def pause(
     _step(wrapped, batches[-1])
     after = models.gradients(module)
     with contextlib.suppress(_Interruption), wrapped.no_sync():
+        if _refuses_a_second_backward(wrapped, batches[0]):
+            return Paused(inside, after, adds_up=False)
         raise _Interruption
     module.zero_grad()
     _step(wrapped, batches[0])
     recovered = models.gradients(module)
     module.zero_grad()
-    return Paused(inside, after, recovered, _refuses_a_second_backward(wrapped, batches[0]))
+    return Paused(inside, after, True, recovered, _refuses_a_second_backward(wrapped, batches[0]))
 
 
 def _refuses_a_second_backward(wrapped: Any, batch: torch.Tensor) -> bool:
@@ -199,6 +211,7 @@ def accumulate(
         mean.item() if isinstance(mean, torch.Tensor) and mean.numel() == 1 else mean,
         isinstance(mean, torch.Tensor) and mean.requires_grad,
         models.gradients(wrapped.module),
+        models.contents(wrapped.module)[0],
         wrapped.synchronizations,
         wrapped.finished,
         losses.most_graphs,
@@ -254,10 +267,11 @@ class _Losses:
         self.graphs -= 1
 
 
-def _step(wrapped: Any, batch: torch.Tensor) -> None:
+def _step(wrapped: Any, batch: torch.Tensor, **others: object) -> None:
     """Do forward, backward and synchronization."""
     mark("began")
-    models.loss(wrapped(inputs=batch)).backward()  # elsewhere without the name: both have to reach the model
+    output = wrapped(inputs=batch, **others)  # elsewhere without the name: both have to reach the model
+    models.loss(output).backward()
     wrapped.finish_gradient_synchronization()
 
 

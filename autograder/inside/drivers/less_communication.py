@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from autograder.inside.drivers import Code, Group
+from autograder.inside.drivers import Code, Group, by_columns
 from autograder.inside.drivers.small_models import Named, device
 from autograder.inside.moments import mark
 
@@ -62,7 +62,11 @@ def _marked_error(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
 def compress(
     compressor: Code, ratio: float, steps: list[list[list[torch.Tensor]]], group: Group = None
 ) -> list[list[list[torch.Tensor]]]:
-    """Return the gradients of each step after averaging, by two compressors that take turns."""
+    """Return the gradients of each step after averaging, by two compressors that take turns.
+
+    They are not contiguous where they can be otherwise.
+    """
+    steps = [[[by_columns(gradient) for gradient in each] for each in step] for step in steps]
     compressors = [compressor(ratio, group=group) for _ in steps[0]]
     for step in steps:
         for each, gradients in zip(compressors, step, strict=True):

@@ -93,7 +93,7 @@ class Mixed(nn.Module):
 
 
 class Buffered(Plain):
-    """With buffers of three dtypes, one of which its state dict leaves out."""
+    """With buffers of three dtypes, one of which its state dict leaves out, and an argument of its own."""
 
     scale: torch.Tensor
     count: torch.Tensor
@@ -105,8 +105,8 @@ class Buffered(Plain):
         self.register_buffer("count", torch.randint(1, 100, ()))
         self.register_buffer("mask", torch.rand(WIDTH) < 0.5, persistent=False)
 
-    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
-        return super().forward(inputs * self.scale * self.mask + 1 / self.count)
+    def forward(self, inputs: torch.Tensor, shift: float) -> torch.Tensor:  # type: ignore[override]
+        return super().forward(inputs * self.scale * self.mask + shift / self.count)
 
 
 class Names(Tied):
@@ -220,7 +220,12 @@ def build(model: str, seed: int) -> nn.Module:
 
 def others(model: str, inputs: torch.Tensor) -> dict[str, object]:
     """Return what the model of this name is called with besides the inputs."""
-    return {"tokens": inputs.argsort(dim=1), "need_weights": False} if model == "attention" else {}
+    match model:
+        case "attention":
+            return {"tokens": inputs.argsort(dim=1), "need_weights": False}
+        case "buffers":
+            return {"shift": 2.0}
+    return {}
 
 
 def loss(outputs: torch.Tensor) -> torch.Tensor:

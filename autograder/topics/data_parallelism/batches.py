@@ -9,7 +9,7 @@ from functools import partial
 import torch
 
 from autograder.inside.drivers import data_parallelism as drivers
-from autograder.inside.drivers.small_models import WIDTH, Gradients, build, gradients
+from autograder.inside.drivers.small_models import WIDTH, Gradients, Named, build, contents, gradients
 from autograder.inside.reports import as_many
 from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
@@ -24,6 +24,7 @@ from autograder.topics.data_parallelism import mistakes
 from autograder.topics.data_parallelism.banned import BANNED
 from autograder.topics.data_parallelism.gradients import Expected, wrong_gradients
 from autograder.topics.data_parallelism.training import Training
+from autograder.topics.data_parallelism.wrapping import different
 
 Microbatch = list[torch.Tensor]  # inputs and targets
 
@@ -118,6 +119,7 @@ class _Expected:
     summed: Expected  # losses are not scaled
     unweighted: Expected  # losses are scaled by the number of microbatches
     losses: Sequence[float]  # by position
+    parameters: Named
 
     @classmethod
     def of(cls, seed: int, microbatches: list[list[Microbatch]]) -> _Expected:
@@ -126,7 +128,8 @@ class _Expected:
         losses, whole = zip(*(_backward(seed, own) for own in wholes), strict=True)
         summed = [_backward(seed, own)[1] for own in microbatches]
         shares = [{name: g if g is None else g / count for name, g in own.items()} for own in summed]
-        return cls(Expected.of(whole), Expected.of(summed), Expected.of(shares), losses)
+        parameters, _ = contents(build("plain", seed))
+        return cls(Expected.of(whole), Expected.of(summed), Expected.of(shares), losses, parameters)
 
 
 def _backward(seed: int, microbatches: Sequence[Microbatch]) -> tuple[float, Gradients]:
@@ -146,6 +149,8 @@ def _accumulated(expected: _Expected, at: int, where: str, outcome: Outcome) -> 
     if found.graphs > 1:
         wanted = f"{where}: activations of one microbatch at a time"
         return Problem(mistakes.GRAPHS_HELD, wanted, f"those of {found.graphs}")
+    if problem := different(expected.parameters, found.parameters, mistakes.WEIGHTS_MOVED, where):
+        return problem
     if problem := wrong_gradients(found.gradients, expected.gradients, at, where):
         if problem.mistake is mistakes.DIVIDED_WRONGLY:  # of the losses, as the wrapper has averaged
             problem = replace(problem, mistake=mistakes.SHARES_WRONG)

@@ -41,9 +41,9 @@ DEFAULT_BUCKET = 25 << 20
 # of its own, so that it shows in which order they are sent. A layer in float64 takes two, and in float32 one.
 BUCKET_BYTES: Mapping[str, Sequence[int]] = {
     **dict.fromkeys(KIND_OF_MODEL, (144,)),
-    "plain": (DEFAULT_BUCKET, 144, 0),
+    "plain": (DEFAULT_BUCKET, 144, 119),
     "unused": (0,),
-    "mixed": (100,),
+    "mixed": (100, 120),
 }
 DEEP_BYTES = 4 << 20  # the gradients of the "deep" model
 SLACK_BYTES = 1 << 16  # what a wrapper may hold besides gradients
@@ -78,12 +78,12 @@ def _averaged(step: Expected, model: str, seed: int, at: int, where: str, outcom
     calls = [call for call in outcome.calls if call.moves_data]
     allowed = traffic.one_by_one(build(model, seed))
     found: drivers.Averaged = outcome.value
-    parameters, _ = contents(build(model, seed))
+    parameters, buffers = contents(build(model, seed))
     return (
         traffic.broken_rules(calls, where)
         or traffic.too_much(calls, allowed, where)
         or wrong_gradients(found.gradients, step, at, where)
-        or different(parameters, found.parameters, mistakes.WEIGHTS_MOVED, where)
+        or different(parameters | buffers, found.contents, mistakes.WEIGHTS_MOVED, where)
         or traffic.too_many(calls, allowed, where)
     )
 
@@ -221,6 +221,9 @@ def _paused(expected: Sequence[Expected], at: int, where: str, outcome: Outcome)
         return Problem(mistakes.LOST_IN_NO_SYNC, f"{problem.expected} in no_sync()", problem.got)
     if problem := _wrong_after_no_sync(expected, found.after, at, where):
         return problem
+    if not found.adds_up:
+        asked = f"{where}: any number of backwards in no_sync(), one after another"
+        return Problem(mistakes.REFUSED_IN_NO_SYNC, asked, "a RuntimeError at the second")
     after = f"{where}, after an exception in no_sync"
     if problem := wrong_gradients(found.recovered, expected[0], at, after):
         return Problem(mistakes.NO_SYNC_STAYS_ON, problem.expected, problem.got)

@@ -131,16 +131,17 @@ def wrong_buckets(
 
     Args:
         ordered: whether gradients surely become ready in the reverse order of the parameters; else the
-            buckets may be others, and one more.
+            buckets may be others, and one more where a dtype has several.
     """
     calls, allowed = _with_content(calls), _with_content(allowed)
+    one_more = not ordered and len(allowed) > len(_bytes_by_dtype(allowed))
     limit = max(max_bytes, *(reduce.nbytes for reduce in allowed))  # a large gradient has its own bucket
     got, want = [call.nbytes for call in calls], [reduce.nbytes for reduce in allowed]
     if max(got, default=0) > limit:
         return Problem(
             mistakes.BUCKET_TOO_LARGE, f"{where}: buckets of at most {limit:,} bytes", f"{max(got):,} bytes"
         )
-    if len(got) > len(want) + (not ordered):
+    if len(got) > len(want) + one_more:
         return Problem(mistakes.TOO_MANY_BUCKETS, f"{where}: {counted(len(want), 'bucket')}", f"{len(got)}")
     if ordered and got != want:
         expected = f"{where}: buckets of {_listed(want)} bytes, the last layer's first"

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from autograder.inside.drivers.data_parallelism import LEARNING_RATE
-from autograder.inside.drivers.small_models import Gradients, build, descend, gradients, loss
+from autograder.inside.drivers.small_models import Gradients, build, descend, gradients, loss, others
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.values import close, kind_of, number
@@ -58,7 +58,7 @@ def expectations(
         local = []
         for shard in shards:
             module.zero_grad()
-            loss(module(shard)).backward()
+            loss(module(shard, **others(model, shard))).backward()
             local.append(gradients(module))
         steps.append(Expected.of(local))
         for name, parameter in module.named_parameters():

@@ -82,6 +82,9 @@ BUCKET_ORDER = mistake("""buckets with the wrong gradients
     bucket that is complete first is sent first.""")
 COPIED_TWICE = mistake("""right, but too much is copied at the start
     Each parameter and each buffer is broadcast once.""")
+REFUSED_IN_NO_SYNC = mistake("""a second backward in no_sync() is refused
+    In no_sync() nothing is in flight, so backwards may follow one another, and nobody has to call
+    finish_gradient_synchronization() between them. A hook must not even note that a gradient is ready.""")
 SENT_IN_NO_SYNC = mistake("""communication in no_sync()
     Hooks run in no_sync(), too, and finish_gradient_synchronization() may be called in it. Both have to
     check whether it is on, and then not touch the gradient.""")
@@ -143,7 +146,11 @@ PATTERNS: tuple[Pattern[Any], ...] = (
         "Only unused parameters go wrong: on a rank that did not use one its .grad is None and its hook "
         "is not called, while another rank averages it.",
     ),
-    of_model("empty", "Only an empty parameter goes wrong: 0 elements are legal."),
+    of_model(
+        "sizes",
+        "Only empty and tiny parameters go wrong: 0 elements are legal, and so are 1 element and no "
+        "dimension.",
+    ),
     of_model("mixed", "Only several dtypes go wrong: tensors of different dtypes cannot share a bucket."),
     of_model("buffers", "Only buffers go wrong: they can be of any dtype, and have no gradients."),
 )

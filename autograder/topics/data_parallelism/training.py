@@ -18,7 +18,7 @@ KIND_OF_MODEL = {
     "tied": "tied parameters",
     "frozen": "frozen parameters",
     "unused": "unused parameters",
-    "empty": "an empty parameter",
+    "sizes": "parameters of no, one and many elements",
     "mixed": "three dtypes",
     "buffers": "buffers",
 }

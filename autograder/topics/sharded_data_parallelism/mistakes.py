@@ -214,7 +214,6 @@ PATTERNS: tuple[Pattern[Any], ...] = (
         "Only unused parameters go wrong: on a rank that did not use one its hook is not called, while "
         "another rank reduces it.",
     ),
-    of_model("empty", "Only an empty parameter goes wrong: 0 elements are legal."),
     of_model(
         "sizes",
         "Only empty and tiny parameters go wrong: 0 elements are legal, and so are 1 element and no "

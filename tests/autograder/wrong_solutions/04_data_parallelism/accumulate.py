@@ -18,6 +18,7 @@ FAILS_AS = {
     "returns_a_graph": ("ATTACHED", "detach()"),
     "returns_nothing": ("WRONG_TYPE", "the task"),
     "skips_the_last": ("WRONG_GRADIENT or NEVER_SYNCHRONIZED", "e"),
+    "takes_a_step": ("WEIGHTS_MOVED", "The optimizer"),
 }
 
 
@@ -166,4 +167,13 @@ def skips_the_last(model, microbatches, loss_fn):
 def returns_a_number(model, microbatches, loss_fn):  # which is right
     losses = run(model, microbatches, loss_fn)
     model.finish_gradient_synchronization()
+    return sum(losses).item()
+
+
+def takes_a_step(model, microbatches, loss_fn):
+    losses = run(model, microbatches, loss_fn)
+    model.finish_gradient_synchronization()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter -= 0.1 * parameter.grad
     return sum(losses).item()

@@ -15,6 +15,8 @@ FAILS_AS = {
     "works_on_a_copy": ("OWN_GRADIENT", "copied back"),
     "clears_what_was_not_used": ("OUT_OF_STEP or NO_GRADIENT or WRONG_GRADIENT", "Only unused parameters"),
     "sends_rows": ("ALL_REDUCES", "its own all-reduce"),
+    "sends_slices": ("RAISED", "no dimension"),
+    "clears_buffers": ("WEIGHTS_MOVED", "Average only"),
 }
 
 
@@ -136,3 +138,17 @@ def averages_flat(module, group=None):  # which is right: a single message for e
         dist.all_reduce(flat, group=group, async_op=True).wait()
         for parameter, part in zip(parameters, flat.split([p.numel() for p in parameters]), strict=True):
             parameter.grad = part.view_as(parameter)
+
+
+def sends_slices(module, group=None):
+    for parameter in trainable(module):
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+        dist.all_reduce(parameter.grad[:], dist.ReduceOp.AVG, group)
+
+
+def clears_buffers(module, group=None):
+    for parameter in trainable(module):
+        average(parameter, group)
+    for buffer in module.buffers():
+        buffer.zero_()

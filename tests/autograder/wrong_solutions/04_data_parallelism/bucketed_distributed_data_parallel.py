@@ -21,6 +21,8 @@ FAILS_AS = {
     "sends_padding": ("SENT_TWICE", "padding"),
     "ignores_no_sync": ("SENT_IN_NO_SYNC", "check whether it is on"),
     "does_not_broadcast": ("PARAMETERS_DIFFER", "drew different weights"),
+    "leaves_a_bucket_open_behind_a_large_gradient": ("BUCKET_ORDER", "Fill buckets"),
+    "closes_at_another_dtype": ("TOO_MANY_BUCKETS", "Fill a bucket"),
 }
 
 
@@ -160,3 +162,19 @@ class ignores_no_sync(RightBucketed):
 class does_not_broadcast(RightBucketed):
     def broadcast_tensors(self):
         return []
+
+
+class leaves_a_bucket_open_behind_a_large_gradient(RightBucketed):
+    def key(self, parameter):
+        return parameter.dtype, parameter if parameter.nbytes > self.limit else None
+
+
+class closes_at_another_dtype(RightBucketed):
+    def fill(self):
+        buckets = []
+        for parameter in self.order:
+            last = buckets[-1] if buckets else []
+            if not last or last[0].dtype != parameter.dtype or not self.fits(last, parameter):
+                buckets.append(last := [])
+            last.append(parameter)
+        return buckets

@@ -32,6 +32,9 @@ FAILS_AS = {
     "takes_no_names": ("RAISED", "Read the line"),
     "flattens_all": ("ALL_REDUCES", "buckets come later"),
     "wraps_torch_s": ("FORBIDDEN_LIBRARY", "cell of your own"),
+    "takes_inputs_only": ("RAISED", "Read the line"),
+    "sends_slices": ("RAISED", "no dimension"),
+    "needs_a_finish_in_no_sync": ("REFUSED_IN_NO_SYNC", "follow one another"),
 }
 
 
@@ -297,3 +300,27 @@ class wraps_torch_s(nn.Module):
 
     def finish_gradient_synchronization(self):
         pass
+
+
+class takes_inputs_only(Right):
+    def forward(self, inputs):
+        return self.module(inputs)
+
+
+class sends_slices(Right):
+    def send(self, parameter):
+        self.average(parameter.grad[:])
+
+
+class needs_a_finish_in_no_sync(Right):
+    def on_ready(self, parameter):
+        self.refuse_twice(parameter)
+        self.ready.add(parameter)
+        if self.enabled:
+            self.start_in_order()
+
+    def finish_gradient_synchronization(self):
+        if self.enabled:
+            self.finish()
+        else:
+            self.begin()

@@ -31,6 +31,7 @@ FAILS_AS = {
     "writes_twice_into_one_file": ("TOO_LARGE", "nothing else"),
     "leaves_it_in_memory": ("NOT_ON_THE_DISK", "os.fsync"),
     "syncs_under_the_final_name": ("NOT_ON_THE_DISK", "Before the file gets"),
+    "needs_a_folder_in_the_path": ("RAISED", "Read the line"),
 }
 
 
@@ -47,7 +48,7 @@ def content_of(model, optimizer, step):
 
 
 def to_disk(content, path):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
     with open(path, "wb") as file:
         torch.save(content, file)
         os.fsync(file.fileno())
@@ -97,7 +98,7 @@ def waits_before_it_writes(path, model, optimizer, step):
 
 def writes_into_the_earlier_file(path, model, optimizer, step):
     def write(content, path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         torch.save(content, path)
 
     finish(write, content_of(model, optimizer, step), path)
@@ -105,7 +106,7 @@ def writes_into_the_earlier_file(path, model, optimizer, step):
 
 def copies_over_the_earlier_file(path, model, optimizer, step):
     def write(content, path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         torch.save(content, f"{path}.tmp")
         shutil.copyfile(f"{path}.tmp", path)
         os.remove(f"{path}.tmp")
@@ -225,7 +226,7 @@ def writes_elsewhere(path, model, optimizer, step):
 
 def stumbles_over_a_leftover(path, model, optimizer, step):
     def write(content, path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         with open(f"{path}.tmp", "xb") as file:
             torch.save(content, file)
             os.fsync(file.fileno())
@@ -236,7 +237,7 @@ def stumbles_over_a_leftover(path, model, optimizer, step):
 
 def writes_twice_into_one_file(path, model, optimizer, step):
     def write(content, path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         with open(f"{path}.tmp", "wb") as file:
             torch.save(content, file)
             torch.save(content, file)
@@ -248,7 +249,7 @@ def writes_twice_into_one_file(path, model, optimizer, step):
 
 def leaves_it_in_memory(path, model, optimizer, step):
     def write(content, path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         torch.save(content, f"{path}.tmp")
         os.replace(f"{path}.tmp", path)
 
@@ -257,10 +258,18 @@ def leaves_it_in_memory(path, model, optimizer, step):
 
 def syncs_under_the_final_name(path, model, optimizer, step):
     def write(content, path):
-        os.makedirs(os.path.dirname(path), exist_ok=True)
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         torch.save(content, f"{path}.tmp")
         os.replace(f"{path}.tmp", path)
         with open(path, "rb+") as file:
             os.fsync(file.fileno())
+
+    finish(write, content_of(model, optimizer, step), path)
+
+
+def needs_a_folder_in_the_path(path, model, optimizer, step):
+    def write(content, path):
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        replace(content, path)
 
     finish(write, content_of(model, optimizer, step), path)

@@ -13,6 +13,7 @@ FAILS_AS = {
     "counts_elements": ("WRONG_SAMPLES", "Rank r takes"),
     "squeezes": ("WRONG_SAMPLES", "Rank r takes"),
     "scatters": ("UNEXPECTED_CALL", "all-reduces of gradients"),
+    "makes_contiguous": ("COPIED", "view"),
 }
 
 
@@ -81,7 +82,7 @@ def refuses_no_samples(batch, rank, world_size):
 
 def counts_elements(batch, rank, world_size):
     check(batch, world_size)
-    return batch.view(-1).chunk(world_size)[rank] if len(batch) else part(batch, rank, world_size)
+    return batch.reshape(-1).chunk(world_size)[rank] if len(batch) else part(batch, rank, world_size)
 
 
 def squeezes(batch, rank, world_size):
@@ -93,3 +94,8 @@ def scatters(batch, rank, world_size):
     check(batch, world_size)
     dist.broadcast(batch, src=0)
     return part(batch, rank, world_size)
+
+
+def makes_contiguous(batch, rank, world_size):
+    check(batch, world_size)
+    return part(batch.contiguous(), rank, world_size)

@@ -19,6 +19,8 @@ FAILS_AS = {
     "SharesTheRest": ("WRONG_COMPRESSED_GRADIENTS", "its own rest"),
     "DividesByTheWorldSize": ("WRONG_COMPRESSED_GRADIENTS", "Only a group"),
     "KeepsTheFirstRest": ("WRONG_COMPRESSED_GRADIENTS", "what is kept"),
+    "StoresIntoCopies": ("UNTOUCHED", "into the argument itself"),
+    "StoresRowByRow": ("RAISED", "Read the line"),
 }
 
 
@@ -158,3 +160,15 @@ class KeepsTheFirstRest(Right):
     def keep(self, wanted, places):
         if isinstance(self.rest, float):
             super().keep(wanted, places)
+
+
+class StoresIntoCopies(Right):
+    def store(self, gradients, average):  # flatten() copies what is not contiguous
+        for gradient, part in zip(gradients, average.split([g.numel() for g in gradients]), strict=True):
+            gradient.flatten().copy_(part)
+
+
+class StoresRowByRow(Right):
+    def store(self, gradients, average):
+        for gradient, part in zip(gradients, average.split([g.numel() for g in gradients]), strict=True):
+            gradient[:] = part.view_as(gradient)
