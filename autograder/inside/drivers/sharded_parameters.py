@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from autograder.inside.drivers import Code, Group
+from autograder.inside.drivers import Code, Group, by_columns
 from autograder.inside.drivers.live_memory import at_rest
 from autograder.inside.drivers.small_models import device
 from autograder.inside.moments import mark
@@ -56,7 +56,10 @@ def come_and_go(
     frozen: bool,
     group: Group = None,
 ) -> ComeAndGo:
-    """Gather four times, once of them in vain, reduce gradients, change the shard, and ask for all of it."""
+    """Gather four times, once of them in vain, reduce gradients, change the shard, and ask for all of it.
+
+    A method with nothing left to do is called again. Gradients are not contiguous if they can be otherwise.
+    """
     dtype = getattr(torch, options["compute_dtype"]) if options["compute_dtype"] else None
     parameter = nn.Parameter(whole.to(device(), copy=True), requires_grad=not frozen)
     mark("began")
@@ -66,16 +69,20 @@ def come_and_go(
     left_by_free = _left_by_free(sharded)
     sharded.start_gathering()
     sharded.free()  # as when a layer that was gathered early is not used
+    sharded.free()
+    sharded.start_gathering()
     sharded.start_gathering()
     mark("started gathering")
     sharded.gathered()
+    sharded.start_gathering()
     gathered = sharded.gathered().detach().clone()
     sharded.free()
-    sharded.start_reducing(gradients[0].to(device()))
+    sharded.finish_reducing()
+    sharded.start_reducing(by_columns(gradients[0].to(device())))
     mark("started reducing")
     reduced = [_reduced(sharded)]
     for gradient in gradients[1:]:  # of which the first is still on its way when the second starts
-        sharded.start_reducing(gradient.to(device()))
+        sharded.start_reducing(by_columns(gradient.to(device())))
     reduced.append(_reduced(sharded))
     with torch.no_grad():
         sharded.shard += CHANGE
@@ -114,5 +121,6 @@ def _left_by_free(sharded: Any) -> int:
 
 def _reduced(sharded: Any) -> torch.Tensor:
     """Return the shard's gradient when all that was started is there."""
+    sharded.finish_reducing()
     sharded.finish_reducing()
     return sharded.shard.grad.detach().clone()

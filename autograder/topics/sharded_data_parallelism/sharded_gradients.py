@@ -48,13 +48,14 @@ def sharded_gradients(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed
 
 
 def _reduced_trial(setting: Setting, model: str) -> Training:
-    batches, model_seed = draw_batches(setting, 2), setting.model_seed(setting.ranks[0])
+    steps = 3 if model == "unused" else 2  # the third finds zeros where a gradient was, and perhaps none is
+    batches, model_seed = draw_batches(setting, steps), setting.model_seed(setting.ranks[0])
     expected = expectations(model, model_seed, batches, learning_rate=0.0)
     trial = setting.trial(
         KIND_OF_MODEL[model],
         training.train,
         lambda p, rank: (model, setting.model_seed(rank), batches[p], {}, 0.0),
-        lambda at, where, outcome: wrong_start(build(model, model_seed), 2, outcome, where),
+        lambda at, where, outcome: wrong_start(build(model, model_seed), steps, outcome, where),
         model=model,
         kind=trials.Sharding,
         received=lambda p: _owned_bytes(expected, model, p) + (model_bytes(model) if p else 0),

@@ -104,7 +104,9 @@ def _bytes_mistake(got: float, answer: float, known: Mapping[Mistake, float | li
 # --- ShardedOptimizer
 
 
-SHAPES = ((5, 3), (3,), (7, 2), (1,), (0,), (11,))
+SHAPES = ((5, 3), (3,), (7, 2), (), (0,), (11,))
+DTYPES = (*[torch.float32] * 5, torch.float64)
+TOLERANCE = {torch.float32: 1e-6, torch.float64: 1e-12}
 UNEVEN = (4096, 64) * 4  # weights, biases: who deals them out in turn gives all the weights to half the ranks
 STEPS = 3
 _PLAN: Plan = {
@@ -160,12 +162,12 @@ def sharded_optimizer(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed
 
 
 def _plan_trial(setting: Setting, title: str, plan: Plan, size: int = 1) -> Training:
-    def draw(shape: tuple[int, ...]) -> torch.Tensor:
-        return setting.draws.randn(shape)
+    def draw() -> Tensors:
+        return [setting.draws.randn(*kind) for kind in zip(SHAPES, DTYPES, strict=True)]
 
-    weights = [draw(shape) for shape in SHAPES]
+    weights = draw()
     gradients: Gradients = [
-        [None if at in plan["frozen"] else draw(shape) for at, shape in enumerate(SHAPES)]
+        [None if at in plan["frozen"] else gradient for at, gradient in enumerate(draw())]
         for _ in range(STEPS)
     ]
     gradients[1][_NO_GRADIENT] = None
@@ -190,7 +192,7 @@ def _plan_trial(setting: Setting, title: str, plan: Plan, size: int = 1) -> Trai
 
 def _not_owned(gradients: Sequence[torch.Tensor | None], world_size: int) -> int:
     """Count the bytes of parameters with a gradient, without an equal share of them and the largest one."""
-    sizes = [gradient.nbytes for gradient in gradients if gradient is not None]
+    sizes = [4 * gradient.numel() for gradient in gradients if gradient is not None]  # or more
     return max(0, sum(sizes) - sum(sizes) // world_size - max(sizes))
 
 
@@ -249,7 +251,7 @@ def _lost_loss(plan: Plan, report: Optimized, where: str) -> Problem | None:
 
 def _heavy(calls: Sequence[Call], limit: int, where: str) -> Problem | None:
     gathered = any(call.op in shard_traffic.GATHERS for call in calls)
-    padding = len(SHAPES) * shard_traffic.world_size(calls) * 4 * gathered
+    padding = len(SHAPES) * shard_traffic.world_size(calls) * 8 * gathered
     return shard_traffic.too_much(
         calls, shard_traffic.COPIES, limit + padding, mistakes.PARAMETERS_SENT_TWICE, "all", where
     )
@@ -262,10 +264,10 @@ def _wrong_weights(
     for number, wanted in enumerate(_serial(plan, weights, gradients)):
         found = as_many(reported[number], len(wanted))
         for at, (want, got) in enumerate(zip(wanted, found, strict=True)):
-            if close(got, want, 1e-6):
+            if close(got, want, TOLERANCE[want.dtype]):
                 continue
-            if got.shape != want.shape:
-                raise Unreadable("a weight of another shape")
+            if kind_of(got) != kind_of(want):
+                raise Unreadable("a weight of another shape or dtype")
             expected, shown = difference(want, got)
             stayed = " (as before the step)" if torch.equal(got, before[at]) else ""
             mistake = _plan_mistake(plan, weights, gradients, reported)
@@ -288,7 +290,7 @@ def _plan_mistake(plan: Plan, weights: Tensors, gradients: Gradients, found: lis
     for mistake, change in _PLAN_MISTAKES.items() if not plan["owned"] else ():  # other plans show these
         made = _serial(change(plan), weights, gradients)
         pairs = zip(itertools.chain(*found), itertools.chain(*made), strict=False)
-        if all(close(got, wrong, 1e-6) for got, wrong in pairs):
+        if all(close(got, wrong, TOLERANCE[wrong.dtype]) for got, wrong in pairs):
             return mistake
     return mistakes.WRONG_UPDATE
 

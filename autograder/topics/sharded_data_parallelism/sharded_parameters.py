@@ -50,7 +50,7 @@ KINDS = (
     _Kind((40, 30)),
     _Kind((37, 29), compute_dtype="bfloat16"),
     _Kind((7,), torch.float64),
-    _Kind((1,)),
+    _Kind(()),
     _Kind((3, 5, 11), frozen=True),
 )
 

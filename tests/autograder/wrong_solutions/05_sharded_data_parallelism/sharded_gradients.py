@@ -22,6 +22,7 @@ FAILS_AS = {
     "reduces_twice": ("GRADIENTS_REDUCED_TWICE", "once in a step"),
     "reduces_tied_parameters_twice": ("GRADIENTS_REDUCED_TWICE", "Only tied parameters"),
     "two_names": ("NAMES", "self.module"),
+    "takes_what_is_left_for_sent": ("OUT_OF_STEP or NO_OWNER or WRONG_GRADIENT", "Only unused parameters"),
 }
 
 
@@ -166,3 +167,10 @@ class two_names(RightGradients):
     def __init__(self, module, group=None):
         super().__init__(module, group)
         self.a_copy = module
+
+
+class takes_what_is_left_for_sent(RightGradients):
+    def finish_gradient_synchronization(self):
+        self.order, order = [p for p in self.order if p in self.ready or p.grad is None], self.order
+        super().finish_gradient_synchronization()
+        self.order = order

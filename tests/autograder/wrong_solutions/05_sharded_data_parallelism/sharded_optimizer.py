@@ -25,6 +25,8 @@ FAILS_AS = {
     "forgets_the_arguments": ("RAISED", "Read the line"),
     "takes_zeros_for_none": ("WRONG_UPDATE", "without a gradient"),
     "wraps_torch_s": ("FORBIDDEN_LIBRARY", "cell of your own"),
+    "sends_float32": ("WRONG_UPDATE", ""),
+    "sends_slices": ("RAISED", "Read the line"),
 }
 
 
@@ -181,3 +183,15 @@ class wraps_torch_s:
         from torch.distributed.optim import ZeroRedundancyOptimizer
 
         return ZeroRedundancyOptimizer(parameters, optimizer_class, process_group=group, **defaults)
+
+
+class sends_float32(RightOptimizer):
+    def send(self, parameter):
+        sent = parameter.data.float()
+        dist.broadcast(sent, src=self.owners[parameter])
+        parameter.data.copy_(sent)
+
+
+class sends_slices(RightOptimizer):
+    def send(self, parameter):
+        dist.broadcast(parameter.data[:], src=self.owners[parameter])

@@ -25,6 +25,11 @@ FAILS_AS = {
     "gives_away_what_is_gathered": ("FULL_IS_GATHERED", "outlast free()"),
     "frees_what_is_on_its_way": ("NO_WAIT", "Keep every handle"),
     "asks_the_world": ("RAISED or OUT_OF_STEP or ANOTHER_SHARD", "group"),
+    "views_the_gradient": ("RAISED", "Read the line"),
+    "finishes_what_it_has_not_begun": ("RAISED", "Read the line"),
+    "adds_again": ("ANOTHER_GRADIENT or GRADIENT_NOT_ADDED", ""),
+    "frees_once": ("RAISED", "Read the line"),
+    "starts_again": ("GATHERED_TWICE or NO_WAIT", ""),
 }
 
 
@@ -181,3 +186,41 @@ class frees_what_is_on_its_way(RightParameter):
 class asks_the_world(RightParameter):
     def __init__(self, parameter, compute_dtype=None, group=None):
         super().__init__(parameter, compute_dtype)
+
+
+class views_the_gradient(RightParameter):
+    def start_reducing(self, gradient):
+        super().start_reducing(gradient.view(-1))
+
+
+class finishes_what_it_has_not_begun(RightParameter):
+    def before_the_next(self):
+        if self.reducing is not None:
+            self.finish_reducing()
+
+    def finish_reducing(self):
+        self.reducing[1].wait()
+        super().finish_reducing()
+
+
+class adds_again(RightParameter):
+    def finish_reducing(self):
+        reducing = self.reducing
+        super().finish_reducing()
+        self.reducing = reducing
+
+    def before_the_next(self):
+        pass
+
+
+class frees_once(RightParameter):
+    def free(self):
+        self.gathered()
+        super().free()
+        self.gathered = None
+
+
+class starts_again(RightParameter):
+    def start_gathering(self):
+        if self.whole is None:
+            self.coming = self.all_gather(self.sent())
