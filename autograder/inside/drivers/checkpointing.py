@@ -59,8 +59,8 @@ class Layers:
 def _layer(weights: list[torch.Tensor], dropout: bool, pair: bool) -> Code:
     first, second = weights
 
-    def layer(x: torch.Tensor, scale: float) -> torch.Tensor | Pair:
-        hidden = torch.tanh(x @ first) * scale
+    def layer(x: torch.Tensor, scale: torch.Tensor, factor: float) -> torch.Tensor | Pair:
+        hidden = torch.tanh(x @ first) * scale * factor
         _made.append(StorageWeakRef(hidden.untyped_storage()))
         y = F.dropout(hidden, DROPOUT if dropout else 0.0).square() @ second
         return (y, hidden.sum(-1)) if pair else y
@@ -83,7 +83,7 @@ def run(
     Args:
         weights: of each layer.
         pair: whether a layer returns two tensors.
-        leaf: whether the first input requires a gradient.
+        leaf: whether the first input requires a gradient, and another argument of all layers.
         recorded: whether autograd is on.
         seed: of the random numbers in forward; backward begins with others.
     """
@@ -96,12 +96,13 @@ def follow(layers: Layers, x: torch.Tensor, leaf: bool, recorded: bool, seed: in
     """Do the same with layers that are called in any way."""
     _made.clear()
     x = x.clone().requires_grad_(leaf)
+    scale = torch.linspace(0.5, 2.0, x.shape[-1], dtype=x.dtype).requires_grad_(leaf)
     torch.default_generator.manual_seed(seed)
     y: object = x
     extra = []
     with torch.set_grad_enabled(recorded):
         for call in layers.calls:
-            y = call(y, 0.5)
+            y = call(y, scale, 0.5)
             if isinstance(y, tuple) and len(y) == 2:
                 extra.append(y[1])
                 y = y[0]
@@ -116,4 +117,6 @@ def follow(layers: Layers, x: torch.Tensor, leaf: bool, recorded: bool, seed: in
         sum([each.square().sum() for each in extra], y.square().sum()).backward()
     random.append(torch.rand(3))
     own = [weight.grad for weight in layers.weights]
-    return Recomputed("Tensor", outputs, y.requires_grad, alive, forwards, len(_made), [x.grad], own, random)
+    return Recomputed(
+        "Tensor", outputs, y.requires_grad, alive, forwards, len(_made), [x.grad, scale.grad], own, random
+    )

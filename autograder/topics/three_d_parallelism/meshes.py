@@ -59,8 +59,10 @@ def build_mesh(function: Code, meshes: Sequence[Sizes] = MESHES, seed: int = 0) 
             verify=partial(_examine, sizes),
             size=sum(size > 1 for size in sizes),
         )
-    wrong = max(meshes, key=prod)
-    yield _refusal((wrong[0] + 1, *wrong[1:]), prod(wrong))
+    largest = max(meshes, key=prod)
+    for wrong in ((largest[0] + 1, *largest[1:]), (1, 1, 1)):
+        if prod(wrong) != prod(largest):
+            yield _refusal(wrong, prod(largest))
 
 
 def places(sizes: Sizes) -> list[tuple[int, ...]]:

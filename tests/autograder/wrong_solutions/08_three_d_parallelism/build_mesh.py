@@ -12,6 +12,7 @@ FAILS_AS = {
     "makes_each_twice": ("TOO_MANY_GROUPS", "make each once"),
     "accepts_another_size": ("WRONG_SIZE_ACCEPTED", "raise a ValueError"),
     "refuses_without_numbers": ("VAGUE_SIZE", "Name the size"),
+    "leaves_ranks_out": ("WRONG_SIZE_ACCEPTED or RAISED", ""),
 }
 
 
@@ -110,3 +111,12 @@ def refuses_without_numbers(data, pipeline, tensor):
     if data * pipeline * tensor != dist.get_world_size():
         raise ValueError("the mesh does not fit")
     return right(data, pipeline, tensor)
+
+
+def leaves_ranks_out(data, pipeline, tensor):
+    if data * pipeline * tensor > dist.get_world_size():
+        refuse(data, pipeline, tensor)
+    sizes = data, pipeline, tensor
+    all_places = places(*sizes)
+    groups = [group_along(sizes, axis) for axis in range(3)] if dist.get_rank() < len(all_places) else []
+    return Mesh(*(groups or [None] * 3), *all_places[dist.get_rank() % len(all_places)])

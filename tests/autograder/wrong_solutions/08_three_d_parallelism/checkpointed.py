@@ -15,6 +15,7 @@ FAILS_AS = {
     "empties_what_the_function_sees": ("NOT_THE_RESULT", "for the same arguments"),
     "computes_a_third_time": ("COMPUTED_AGAIN_TOO_OFTEN", "no third time"),
     "computes_twice_at_once": ("COMPUTED_AGAIN_TOO_OFTEN", "no third time"),
+    "differentiates_the_first_argument_only": ("WRONG_ARGUMENT_GRADIENT", "detached arguments"),
 }
 
 
@@ -159,3 +160,14 @@ def computes_twice_at_once(function, *args):
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             function(*args)
     return WithAFunction(function, *args)
+
+
+class differentiates_the_first_argument_only(WithAFunction):
+    @classmethod
+    def gradients(cls, ctx, gradients):
+        found = iter(super().gradients(ctx, gradients))
+        seen = []
+        for each, gradient in zip(ctx.arguments, found, strict=True):
+            is_first = gradient is not None and not seen and each.numel()
+            seen += [gradient] * bool(is_first)
+            yield gradient if is_first or not isinstance(each, torch.Tensor) else None
