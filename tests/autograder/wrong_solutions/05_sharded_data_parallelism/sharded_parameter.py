@@ -27,9 +27,6 @@ FAILS_AS = {
     "asks_the_world": ("RAISED or OUT_OF_STEP or ANOTHER_SHARD", "group"),
     "views_the_gradient": ("RAISED", "Read the line"),
     "finishes_what_it_has_not_begun": ("RAISED", "Read the line"),
-    "adds_again": ("ANOTHER_GRADIENT or GRADIENT_NOT_ADDED", ""),
-    "frees_once": ("RAISED", "Read the line"),
-    "starts_again": ("GATHERED_TWICE or NO_WAIT", ""),
 }
 
 
@@ -201,26 +198,3 @@ class finishes_what_it_has_not_begun(RightParameter):
     def finish_reducing(self):
         self.reducing[1].wait()
         super().finish_reducing()
-
-
-class adds_again(RightParameter):
-    def finish_reducing(self):
-        reducing = self.reducing
-        super().finish_reducing()
-        self.reducing = reducing
-
-    def before_the_next(self):
-        pass
-
-
-class frees_once(RightParameter):
-    def free(self):
-        self.gathered()
-        super().free()
-        self.gathered = None
-
-
-class starts_again(RightParameter):
-    def start_gathering(self):
-        if self.whole is None:
-            self.coming = self.all_gather(self.sent())
