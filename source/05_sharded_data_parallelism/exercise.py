@@ -186,7 +186,8 @@ check.training_bytes(training_bytes, world_sizes=(1, 3, 8, 1024), seed=2501)
 # added. Simply taking the ranks in turn would not do, because weights and biases also alternate: with 2
 # ranks, one would get all the weights.
 #
-# A rank may own nothing, when there are few parameters; and a parameter may have no gradient in one step.
+# A rank may own nothing, when there are few parameters; a parameter may have no gradient in one step; and
+# parameters may differ in dtype.
 #
 # <details><summary>Hint 1: the order of things</summary>
 # <code>super().__init__(params, kwargs)</code> makes <code>self.param_groups</code> and calls <code>self.add_param_group(group)</code> for each group. So what that
@@ -509,8 +510,8 @@ check.sharded_gradients(ShardedGradients, world_sizes=(6,), seed=2503)
 # | `.shard` | an `nn.Parameter`: this rank's ⌈numel / N⌉ elements of the flattened parameter, in its dtype and in memory of its own. The last shards are padded with zeros. It is frozen if the parameter is |
 # | `start_gathering()` | starts to gather the shards, asynchronously, and returns; does nothing if they are gathered or being gathered |
 # | `gathered()` | returns the whole parameter in its shape, and gathers it if necessary. With `compute_dtype` the shards are cast to it *before* they are sent, and the result has that dtype |
-# | `free()` | frees the gathered parameter; waits first, if it is still on its way |
-# | `start_reducing(gradient)` | starts to reduce a gradient of the whole parameter, asynchronously, and returns. The gradient is sent in its own dtype. If an earlier one is still in flight, it finishes that one first |
+# | `free()` | frees the gathered parameter; waits first, if it is still on its way. If nothing was gathered it does nothing |
+# | `start_reducing(gradient)` | starts to reduce a gradient of the whole parameter, contiguous or not, asynchronously, and returns. The gradient is sent in its own dtype. If an earlier one is still in flight, it finishes that one first |
 # | `finish_reducing()` | waits for the reduce, and adds this rank's shard of the mean over the ranks to `.shard.grad`, in the shard's dtype. If no reduce is in flight it does nothing |
 # | `full()` | returns the whole parameter in its own dtype, in separate memory that `free()` does not touch |
 #
