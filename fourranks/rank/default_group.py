@@ -21,6 +21,7 @@ from .threads import Helper
 
 # As torch has them: readers may replace these functions, and `script` has the first attach.
 TORCH_INIT, TORCH_DESTROY = distributed_c10d.init_process_group, distributed_c10d.destroy_process_group
+DESTRUCTION_PATIENCE = 10.0  # seconds; groups of calls that never end are not destroyed
 
 
 class DefaultGroup:
@@ -48,6 +49,7 @@ class DefaultGroup:
         patches.serve_rendezvous(self._rendezvous)
         self._generation, self._attempt = 0, 0
         self._half_made: set[rescue.Connection] = set()
+        self._destroying: Helper | None = None
 
     @property
     def exists(self) -> bool:
@@ -114,7 +116,16 @@ class DefaultGroup:
         RecordingProcessGroup.forget_formation()
         RecordingProcessGroup.era = -1
         gc.collect()  # frames of a collective that failed hold the old groups, and so their connections
-        Helper(target=groups.clear).start()
+        self._destroying = Helper(target=groups.clear, name="fourranks destruction")
+        self._destroying.start()
+
+    def await_destruction(self) -> None:
+        """Wait until the groups of before are destroyed, which Python must not end in the middle.
+
+        C++ code that a thread of Python is in would end the process then.
+        """
+        if self._destroying is not None:
+            self._destroying.join(DESTRUCTION_PATIENCE)
 
     def _rendezvous(self, url: str, **_: Any) -> Iterator[tuple[Store, int, int]]:
         """Yield a part of the store for each new default group: it finds no addresses of an earlier one.

@@ -304,6 +304,15 @@ def test_what_a_program_leaves_open_is_written_and_its_objects_are_deleted(scrip
     assert not list(tmp_path.glob("scratch*")) or stuck
 
 
+def test_a_program_that_ends_at_once_does_not_end_while_groups_of_before_are_destroyed(script):
+    shown = []
+    with fourranks.start(4, "gloo") as group:
+        group.execute("for _ in range(20): dist.new_group()")  # Gloo takes 10 ms for each connection
+        group.run_program(str(script("print('begun')")), on_output=shown.append)
+        group.stop()
+    assert str(shown[-1]) == "[0-3] begun"
+
+
 def test_a_key_that_a_process_of_the_programs_own_sets_is_waited_for(script):
     path = script("""
         import subprocess, sys
