@@ -119,13 +119,14 @@ class DefaultGroup:
         self._destroying = Helper(target=groups.clear, name="fourranks destruction")
         self._destroying.start()
 
-    def await_destruction(self) -> None:
-        """Wait until the groups of before are destroyed, which Python must not end in the middle.
+    def end_threads(self) -> None:
+        """End the threads that destroy groups of before, and wait for messages that are kept.
 
-        C++ code that a thread of Python is in would end the process then.
+        Python would end them in C++ code, which aborts the process.
         """
         if self._destroying is not None:
             self._destroying.join(DESTRUCTION_PATIENCE)
+        kept.end(lambda: self.cut(everything=False))
 
     def _rendezvous(self, url: str, **_: Any) -> Iterator[tuple[Store, int, int]]:
         """Yield a part of the store for each new default group: it finds no addresses of an earlier one.

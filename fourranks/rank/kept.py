@@ -14,7 +14,10 @@ from .threads import Helper
 
 MOST = 64  # messages that are kept: their tensors take memory, and the other side may never come
 
+PATIENCE = 1.0  # seconds for a wait to fail
+
 _waits: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+_thread: Helper | None = None
 
 
 def keep(wait: Callable[[], None]) -> None:
@@ -25,10 +28,21 @@ def keep(wait: Callable[[], None]) -> None:
 
 def begin_anew() -> None:
     """Start a new thread for what is kept: the one before may wait forever in groups that are gone."""
-    global _waits
+    global _waits, _thread
     _waits.put(None)
     _waits = queue.SimpleQueue()
-    Helper(target=_wait_for_each, args=[_waits], name="fourranks kept messages").start()
+    _thread = Helper(target=_wait_for_each, args=[_waits], name="fourranks kept messages")
+    _thread.start()
+
+
+def end(fail: Callable[[], None]) -> None:
+    """End the thread; where it waits, `fail` is called, which makes the wait fail."""
+    _waits.put(None)
+    if _thread is not None:
+        _thread.join(0.01)
+        if _thread.is_alive():
+            fail()
+            _thread.join(PATIENCE)
 
 
 def _wait_for_each(waits: queue.SimpleQueue[Callable[[], None] | None]) -> None:

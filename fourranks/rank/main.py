@@ -216,7 +216,7 @@ class Rank:
         while not isinstance(request := self._requests.get(), Leave):
             self._answer(request)
         self._shell.forget_error()  # it holds what the program had
-        self._group.await_destruction()
+        self._group.end_threads()
         program.leave()
 
     def _answer(self, request: Request) -> None:

@@ -313,6 +313,25 @@ def test_a_program_that_ends_at_once_does_not_end_while_groups_of_before_are_des
     assert str(shown[-1]) == "[0-3] begun"
 
 
+def test_when_python_ends_after_a_program_no_thread_waits_for_its_messages(script):
+    path = script("""
+import threading
+import torch, torch.distributed as dist
+
+class Last:
+    def __del__(self, threads=threading.enumerate, show=print):
+        show([thread.name for thread in threads() if "messages" in thread.name])
+
+last = Last()
+dist.init_process_group("gloo")
+if dist.get_rank() == 0:
+    dist.isend(torch.ones(1000), 1)
+""")
+    done = run([*RUN, "-n", "2", path])
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, ["[0] []", "[1] []"])
+    assert "was not waited for" in done.stderr and "terminate" not in done.stderr
+
+
 def test_a_key_that_a_process_of_the_programs_own_sets_is_waited_for(script):
     path = script("""
         import subprocess, sys
