@@ -103,7 +103,7 @@ class DefaultGroup:
         return True
 
     def leave(self) -> None:
-        """Destroy the groups of before, in a thread that nothing waits for.
+        """Destroy the groups of before, in a thread that nothing but the end of a program waits for.
 
         Gloo's destructor waits for calls that may never end, and else 10 ms for each connection.
         """

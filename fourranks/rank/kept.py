@@ -13,7 +13,6 @@ from collections.abc import Callable
 from .threads import Helper
 
 MOST = 64  # messages that are kept: their tensors take memory, and the other side may never come
-
 PATIENCE = 1.0  # seconds for a wait to fail
 
 _waits: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
