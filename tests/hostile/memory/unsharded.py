@@ -38,7 +38,7 @@ class ShardedOptimizer(torch.optim.Optimizer):
         one.step()
         state = self.hidden.setdefault(parameter, {})
         for name, value in one.state[parameter].items():
-            if isinstance(value, torch.Tensor) and value.dim() and value.numel():
+            if isinstance(value, torch.Tensor) and value.dtype == torch.float32 and value.nbytes > 4:
                 state[name] = (id(parameter), name)
                 self.place[state[name]] = value
             else:
