@@ -129,7 +129,7 @@ def files_of(processes: Iterable[Path]) -> OpenFiles:
 def disk_of(folder: Path, most: int) -> int:
     """Add up what the files below a folder take on disk, until it is more than `most`.
 
-    A folder that nobody can look into, such as one whose path is longer than Linux takes, counts for more.
+    A folder that cannot be read, for instance because its path is too long for Linux, counts for more.
     """
     taken = 0
 

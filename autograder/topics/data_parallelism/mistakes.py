@@ -83,7 +83,7 @@ BUCKET_ORDER = mistake("""buckets with the wrong gradients
 COPIED_TWICE = mistake("""right, but too much is copied at the start
     Each parameter and each buffer is broadcast once.""")
 REFUSED_IN_NO_SYNC = mistake("""a second backward in no_sync() is refused
-    In no_sync() nothing is in flight, so backwards may follow one another, and nobody has to call
+    In no_sync() nothing is in flight, so backwards may follow one another, without a call of
     finish_gradient_synchronization() between them. A hook must not even note that a gradient is ready.""")
 SENT_IN_NO_SYNC = mistake("""communication in no_sync()
     Hooks run in no_sync(), too, and finish_gradient_synchronization() may be called in it. Both have to
