@@ -230,8 +230,8 @@ class RecordingProcessGroup(dist.ProcessGroup):
         recorder, traced = self.recorder, self.recorder.calls is not None
         is_marked = self._coalesced is None and (traced or call.is_point_to_point)
         mark = self._mark_gpu() if is_marked else None
-        # NCCL connects more of a group's ranks when a call needs it, and waits for them.
-        outer = recorder.stand_in(None if limited else call)
+        # NCCL connects more of a group's ranks when a call needs it, and waits for them. Gloo waits for none.
+        outer = recorder.stand_in(call if recorder.launches and not limited else None)
         try:
             inner = self._start(call, start)
         finally:

@@ -295,7 +295,7 @@ def test_a_stop_interrupts_a_finally_no_second_time(group):
 
 def test_a_second_stop_does(group, monkeypatch):
     monkeypatch.setattr(cell, "HANDLING_PATIENCE", 3600)
-    stops = ["saving", "started"]  # by what is shown when the reader presses the button
+    stops = ["[0-3] saving", "[0-3] started"]  # by what is shown when the reader presses the button
 
     def press(transcript):
         if stops and stops[-1] in str(transcript):

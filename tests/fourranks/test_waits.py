@@ -32,6 +32,21 @@ def world(shared_group):
 
 
 LEGAL = {
+    "messages that take long to be handed over": """
+        class Slow:  # as the process that makes the calls of a rank in a sandbox, on a busy machine
+            def __getattr__(self, name):
+                return getattr(inner, name)
+
+            def send(self, *arguments):
+                time.sleep(LONG)
+                return inner.send(*arguments)
+
+        inner, dist.group.WORLD.inner = dist.group.WORLD.inner, Slow()
+        sending = dist.isend(torch.ones(1), (rank + 1) % 4)
+        dist.group.WORLD.inner = inner
+        dist.recv(torch.zeros(1), (rank - 1) % 4)
+        sending.wait()
+    """,
     "the default group is made again after calls that not all ranks have made": """
         dist.destroy_process_group()
         dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=1))
