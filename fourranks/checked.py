@@ -64,6 +64,24 @@ def ranks(given: Any, world_size: int) -> list[int]:
     return chosen
 
 
+def virtual_rank(rank: Any, world_size: Any) -> tuple[int, int]:
+    """Return a rank and the size of a world that has it, however large.
+
+    Raises:
+        FourRanksError: they are no whole numbers, or the world has no such rank.
+    """
+    try:
+        number, size = operator.index(rank), operator.index(world_size)
+    except TypeError:
+        raise FourRanksError(
+            f"A rank and the size of its world are whole numbers, not {reprlib.repr(rank)} of "
+            f"{reprlib.repr(world_size)}."
+        ) from None
+    if not 0 <= number < size:
+        raise FourRanksError(f"A world of {size} ranks has no rank {number}.")
+    return number, size
+
+
 def source(given: Any, meaning: str) -> str:
     """Return source text; `meaning` says of what, as in "A cell".
 

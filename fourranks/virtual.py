@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .errors import FourRanksError
+from . import checked
 from .group import start
 from .trace import Call
 
@@ -64,8 +64,7 @@ def run_virtual(
     Raises:
         FourRanksError: there is no such rank; or, as a RankError, what the function has raised.
     """
-    if not 0 <= rank < world_size:
-        raise FourRanksError(f"A world of {world_size} ranks has no rank {rank}.")
+    rank, world_size = checked.virtual_rank(rank, world_size)
     with start(1, "gloo", timeout, nodes=()) as group:
         group.virtualize(rank, world_size)
         with group.trace() as trace:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import reprlib
 import subprocess
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ..errors import StartError
@@ -41,7 +42,10 @@ def asked_for(nodes: str | Sequence[str] | None) -> list[NamedNode]:
         StartError: they cannot be read.
     """
     given = os.environ.get(VARIABLE, "") if nodes is None else nodes
-    words = given.split(",") if isinstance(given, str) else list(given)
+    listed = list(given) if isinstance(given, Iterable) else [given]
+    words = given.split(",") if isinstance(given, str) else listed
+    if not all(isinstance(word, str) for word in words):
+        raise StartError(f"Nodes are given by their names, not as {reprlib.repr(given)}; {_FOR_INSTANCE}.")
     words = [word.strip() for word in words if word.strip()]
     if (given and not words) or nodes == "":
         raise StartError(f"{given!r} names no node; {_FOR_INSTANCE}.")

@@ -45,6 +45,8 @@ def test_nodes_are_named_with_or_without_slots(written):
         ("", "'' names no node"),
         (" , ", "names no node"),
         ([""], "names no node"),
+        (3, "given by their names, not as 3"),
+        (["a", 1], "given by their names"),
         ("slurm", "in none"),
     ],
 )

@@ -167,6 +167,12 @@ def test_a_rank_that_does_not_exist_is_refused(rank):
         fourranks.run_virtual(lambda: None, world_size=8, rank=rank)
 
 
+@pytest.mark.parametrize(("rank", "world_size"), [(0, "8"), (1.5, 8), (None, 8)])
+def test_what_is_no_whole_number_is_refused(rank, world_size):
+    with pytest.raises(FourRanksError, match="are whole numbers, not"):
+        fourranks.run_virtual(lambda: None, world_size=world_size, rank=rank)
+
+
 def test_what_the_function_raises_comes_back_with_its_line():
     def fail():
         raise ValueError("no such layer")
