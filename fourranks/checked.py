@@ -68,7 +68,7 @@ def virtual_rank(rank: Any, world_size: Any) -> tuple[int, int]:
     """Return a rank and the size of a world that has it, however large.
 
     Raises:
-        FourRanksError: they are no whole numbers, or the world has no such rank.
+        FourRanksError: one of them is not a whole number, or the world has no such rank.
     """
     try:
         number, size = operator.index(rank), operator.index(world_size)

@@ -62,7 +62,8 @@ def run_virtual(
         timeout: seconds that it may take.
 
     Raises:
-        FourRanksError: there is no such rank; or, as a RankError, what the function has raised.
+        FourRanksError: `rank` or `world_size` is not a whole number, or there is no such rank; or, as a
+            RankError, what the function has raised.
     """
     rank, world_size = checked.virtual_rank(rank, world_size)
     with start(1, "gloo", timeout, nodes=()) as group:

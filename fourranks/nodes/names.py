@@ -42,8 +42,10 @@ def asked_for(nodes: str | Sequence[str] | None) -> list[NamedNode]:
         StartError: they cannot be read.
     """
     given = os.environ.get(VARIABLE, "") if nodes is None else nodes
-    listed = list(given) if isinstance(given, Iterable) else [given]
-    words = given.split(",") if isinstance(given, str) else listed
+    if isinstance(given, str):
+        words = given.split(",")
+    else:
+        words = list(given) if isinstance(given, Iterable) else [given]
     if not all(isinstance(word, str) for word in words):
         raise StartError(f"Nodes are given by their names, not as {reprlib.repr(given)}; {_FOR_INSTANCE}.")
     words = [word.strip() for word in words if word.strip()]
