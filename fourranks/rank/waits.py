@@ -8,8 +8,8 @@ be left behind. A collective is waited for again and again, for a moment each ti
 
 from __future__ import annotations
 
-import contextlib
 import queue
+import time
 from datetime import timedelta
 
 import torch
@@ -42,9 +42,13 @@ def wait(call: Call, work: dist.Work, limit: timedelta = NO_LIMIT) -> None:
 def _wait_in_moments(work: dist.Work) -> None:
     given_up_before = _times_given_up
     while True:
-        with contextlib.suppress(RuntimeError):  # the moment is over, or the call has failed
+        begun = time.monotonic()
+        try:
             work.wait(MOMENT)
             return
+        except RuntimeError:  # the moment is over, or the call has failed
+            if time.monotonic() - begun < MOMENT.total_seconds():
+                raise  # a reduce-scatter of Gloo never says of itself that it is completed
         if work.is_completed():
             work.wait()
             return

@@ -62,7 +62,7 @@ class RecordedWork(dist.Work):
         try:
             _receive(self._call, self.inner, self._recorder, timeout)
         except Exception as error:  # unless only the wait is over: Gloo ties a message to it
-            if self._call.is_point_to_point or _end_of(self.inner)():
+            if timeout <= waits.NO_LIMIT or self._call.is_point_to_point or _end_of(self.inner)():
                 self._recorder.fail(self._call, error)
             raise
 

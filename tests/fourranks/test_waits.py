@@ -599,14 +599,26 @@ def test_a_failed_call_breaks_its_group_and_the_next_cell_has_a_new_one(world):
     assert str(world.execute("dist.barrier()")) == ""
 
 
-def test_an_error_that_comes_from_no_connection_leaves_the_group_as_it_is(world):
-    average_of_integers = """
+@pytest.mark.parametrize(
+    "call",
+    [
+        "dist.all_reduce(torch.ones(2).long(), dist.ReduceOp.AVG)",
+        # Gloo's handle of a reduce-scatter is never completed.
+        "dist.reduce_scatter_tensor(torch.nn.Parameter(torch.ones(2)), torch.ones(8))",
+        "dist.reduce_scatter_tensor(torch.nn.Parameter(torch.ones(2)), torch.ones(8), async_op=True).wait()",
+        "dist.reduce_scatter(torch.ones(2), [torch.ones(2)] * 4, dist.ReduceOp.BAND)",
+        "dist.reduce_scatter(torch.ones(2), [torch.ones(2)] * 4, dist.ReduceOp.BAND, async_op=True).wait()",
+    ],
+)
+def test_an_error_that_comes_from_no_connection_is_raised_and_leaves_the_group_as_it_is(world, call):
+    caught = f"""
         try:
-            dist.all_reduce(torch.ones(2).long(), dist.ReduceOp.AVG)
+            {call}
         except RuntimeError:
-            pass
+            failed = True
     """
-    assert str(world.execute(cell(average_of_integers))) == ""
+    assert "formed again" not in str(world.execute(cell(caught), timeout=10))
+    assert world.pull("failed") == [True] * 4
     assert still_works(world)
 
 
