@@ -26,7 +26,7 @@ from fourranks.rank.describe import tensors_in
 from fourranks.rank.frames import pass_over
 from fourranks.rank.methods import METHODS, Arguments, Method, read
 from fourranks.rank.process_group import RecordingProcessGroup
-from fourranks.rank.refusals import is_refused
+from fourranks.rank.refusals import is_accepted, is_refused
 
 pass_over(Path(__file__).parent)
 pass_over(Path(moments.__file__))
@@ -188,7 +188,9 @@ def _may_be_refused(operation: Method, arguments: Arguments, rank: int, size: in
     """
     if operation.message:
         return not all(tensor.is_contiguous() for tensor in tensors_in(arguments.input))
-    return not arguments.synchronous or is_refused(operation, arguments, rank, size)
+    if arguments.synchronous:
+        return is_refused(operation, arguments, rank, size)
+    return not is_accepted(operation, arguments, rank, size)
 
 
 for _name, _operation in METHODS.items():

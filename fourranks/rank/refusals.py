@@ -22,6 +22,26 @@ def is_refused(method: Method, arguments: Arguments, rank: int, size: int) -> bo
     return accepts is not None and not accepts(arguments, rank, size)
 
 
+def is_accepted(method: Method, arguments: Arguments, rank: int, size: int) -> bool:
+    """Return whether Gloo surely accepts this call at once; an error then comes when the call is waited for.
+
+    Known of calls with one tensor on each side only.
+    """
+    match arguments.input, arguments.output:
+        case ([torch.Tensor() as tensor], None):
+            tensors = [tensor]
+        case (torch.Tensor() as input, torch.Tensor() as output):
+            tensors = [input, output]
+        case _:
+            return False
+    return (
+        not method.exchange
+        and all(tensor.layout is torch.strided and tensor.device.type == "cpu" for tensor in tensors)
+        and 0 <= arguments.root_rank < size
+        and not is_refused(method, arguments, rank, size)
+    )
+
+
 def _accepts_all_reduce(arguments: Arguments, _rank: int, _size: int) -> bool:
     match arguments.input:
         case [tensor]:
@@ -47,7 +67,9 @@ def _accepts_reduce_scatter(arguments: Arguments, _rank: int, size: int) -> bool
 
 def _accepts_all_gather_single(arguments: Arguments, _rank: int, size: int) -> bool:
     whole, part = arguments.output, arguments.input
-    return not _tensors(whole, part) or _alike(whole.chunk(size), part, size)
+    if not _tensors(whole, part):
+        return True
+    return whole.layout is torch.strided and _alike(whole.chunk(size), part, size)
 
 
 def _accepts_reduce_scatter_single(arguments: Arguments, _rank: int, size: int) -> bool:

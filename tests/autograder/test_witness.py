@@ -240,6 +240,44 @@ def caught_refusal(x):
     dist.all_reduce(x)
     return said, x
 
+def asynchronous(x):
+    kinds = {
+        "plain": torch.ones,
+        "gaps": lambda shape: torch.ones((*shape, 2))[..., 0],
+        "conjugate": lambda shape: torch.ones(shape, dtype=torch.complex64).conj(),
+    }
+    for dtype in (torch.float16, torch.int64, torch.bool, torch.float8_e4m3fn):
+        kinds[str(dtype)] = lambda shape, dtype=dtype: torch.ones(shape).to(dtype)
+    said = []
+    def ask(call, *given, **more):
+        what = kind, shape, call.__name__, str(more)
+        try: work = call(*given, async_op=True, **more)
+        except Exception as error: return said.append((*what, "refused at once", type(error).__name__))
+        try: work.wait()
+        except Exception as error: return said.append((*what, "failed later", type(error).__name__))
+        said.append((*what, "came"))
+    for kind, make in kinds.items():
+        for shape in ((4,), (2, 3), (0,)):
+            for op in (dist.ReduceOp.SUM, dist.ReduceOp.MAX, dist.ReduceOp.AVG, dist.ReduceOp.BAND):
+                ask(dist.all_reduce, make(shape), op=op)
+                ask(dist.reduce, make(shape), 0, op=op)
+                ask(dist.reduce_scatter_tensor, make(shape), make(shape), op=op)
+            twice = (2 * shape[0], *shape[1:])
+            sides = (make(shape), make(shape)), (make(shape), make(twice)), (torch.ones(shape), make(shape))
+            for part, whole in sides:
+                ask(dist.broadcast, part, 0)
+                ask(dist.all_gather_into_tensor, whole, part)
+                ask(dist.reduce_scatter_tensor, part, whole)
+                ask(dist.all_to_all_single, part, whole)
+                ask(dist.all_to_all_single, part, whole, [shape[0]], [shape[0]])
+                ask(dist.all_gather, [whole], part)
+                ask(dist.reduce_scatter, part, [whole])
+                ask(dist.all_to_all, [part], [whole])
+                ask(dist.gather, part, [whole])
+                ask(dist.scatter, part, [whole])
+    dist.all_reduce(x)
+    return said, x
+
 def many_sends_before_a_barrier(x):
     rank, size, *_ = neighbours()
     if rank > 0:
@@ -331,6 +369,14 @@ def test_calls_come_to_the_same_as_without_a_witness(name, student, notebook):
     assert [without_places(each.calls) for each in outcomes] == [
         without_places(each.calls) for each in expected
     ]
+
+
+def test_an_asynchronous_call_is_refused_when_gloo_refuses_it(student, notebook):
+    with NotebookFunction(notebook["asynchronous"]) as plain:
+        ((expected, _),) = (outcome.value for outcome in plain.run(inputs(1)))
+    ((said, _),) = (outcome.value for outcome in student.function("asynchronous").run(inputs(1)))
+    assert {each[4] for each in expected} == {"refused at once", "failed later", "came"}
+    assert said == expected
 
 
 def failure(student: StudentProcess, name: str, world_size: int = 2) -> RunFailed:
