@@ -43,7 +43,7 @@ def judge(
 
     A check ends in bounded time, whatever the code does. Of each world size at most two cases may go without
     an answer, the second one as unlike the first as there is. Two such world sizes end it, and so does a
-    timeout.
+    timeout. Cases that count alone are all run, unless one times out: each can still earn its points.
 
     Args:
         name: what is checked.
@@ -104,6 +104,8 @@ def _results(handle: Function, cases: Iterable[Case]) -> Iterator[Result]:
                 continue
             if failure.reason == runs.TIMED_OUT or results[-1].fault.mistake in _AT_ONCE:
                 return
+            if case.counts_alone:
+                continue
             unanswered[world_size] += 1
             waiting = iter(_unlike(case, waiting))
         if list(unanswered.values()).count(MAX_UNANSWERED) == MAX_HOPELESS:

@@ -1,5 +1,6 @@
 """The points of a test cell: all or none, but where a check or the cell itself says how many."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -55,6 +56,15 @@ def test_listings_that_are_read_right_earn_their_part(grade, reads_no_terminal_c
     assert points(cell) == 12 * 19 / 20
     assert f"worth {points(cell) / 12:.0%} of the points" in str(cell.outputs)
     assert outputs.failure(cell.outputs).message.startswith("parse_topology: an exception (1 of 20 ")
+
+
+def test_many_listings_that_raise_lose_their_own_parts_only(grade, solution):
+    reads_one_digit = solution.replace(r"NV\d+", r"NV\d", 1)
+    with_two_digits = sum("NV1" in published.topology(name) for name in published.TOPOLOGIES)
+    cell = grade(CHECK.replace(")", ", seed=1)"), reads_one_digit)
+    failed = int(re.search(r"exception \((\d+) of 20 ", outputs.failure(cell.outputs).message)[1])
+    assert 2 < with_two_digits <= failed <= with_two_digits + 3  # and the machine that is made up
+    assert points(cell) == pytest.approx(12 * (20 - failed) / 20)
 
 
 def test_all_checks_of_a_cell_are_run_and_count_the_same(grade, reads_no_terminal_codes):
