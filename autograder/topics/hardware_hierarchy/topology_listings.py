@@ -45,6 +45,7 @@ def parse_topology(code: Code, names: Sequence[str] = tuple(published.TOPOLOGIES
     yield _listing("the same, without the columns of affinities", bare, _table(invented))
     whole = published.topology("8_a100").splitlines(keepends=True)
     torn = {
+        "a listing without one of its rows": "".join(whole[:5] + whole[6:]),
         "a listing without its last rows": "".join(whole[:12]),
         "a listing torn off in a row": "".join(whole[:20]) + whole[20][:31],
     }

@@ -10,6 +10,7 @@ FAILS_AS = {
     "takes_affinities_for_devices": ("ENTRY_TOO_MANY", "are not devices"),
     "returns_an_empty_table": ("NOT_REFUSED", "before you return it"),
     "fills_up_torn_rows": ("NOT_REFUSED", "an entry for each column"),
+    "looks_for_the_last_row_only": ("NOT_REFUSED", "a row for each of them"),
     "believes_every_entry": ("NOT_REFUSED", "one of the known ones"),
     "runs_into_an_index_error": ("REFUSED_WRONGLY", "ValueError yourself"),
     "raises_without_a_word": ("REFUSED_SILENTLY", "what is wrong"),
@@ -113,6 +114,20 @@ def fills_up_torn_rows(text):
         (one, other): link
         for one in devices
         for other, link in zip(devices, rows.get(one, ["SYS"] * len(devices)), strict=False)
+    }
+
+
+def looks_for_the_last_row_only(text):
+    devices, rows = table(text)
+    short = [
+        row
+        for row in rows.values()
+        if len(row) < len(devices) or not all(map(KNOWN.fullmatch, row[: len(devices)]))
+    ]
+    if devices[-1] not in rows or short:
+        raise ValueError("not complete")
+    return {
+        (one, other): link for one, row in rows.items() for other, link in zip(devices, row, strict=False)
     }
 
 
