@@ -42,6 +42,7 @@ def violation(budget: Budget, calls: Calls) -> Problem | None:
     """Find the first rule that `calls` break, the most telling ones first."""
     return (
         forbidden(calls)
+        or mismatched(calls)
         or _bytes(budget, calls)
         or _messages(budget, calls)
         or _rounds(budget, calls)
@@ -79,6 +80,11 @@ def mismatched(calls: Calls) -> Problem | None:
                     f"{_described(buffer)} on rank {receiver} in line {buffer.line}",
                 )
     return None
+
+
+def meet(sender: int, sent: Call, receiver: int | None, received: Call) -> bool:
+    """Tell whether a send and a receive are of the same message."""
+    return _message(sender, sent.peer, sent) == _message(received.peer, receiver, received)
 
 
 def _described(call: Call) -> str:

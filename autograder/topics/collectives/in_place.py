@@ -22,7 +22,15 @@ from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import difference, kind_of, same
 from autograder.topics.collectives import mistakes
-from autograder.topics.collectives.budget import Budget, forbidden, mismatched, sends, violation
+from autograder.topics.collectives.budget import (
+    Budget,
+    forbidden,
+    meet,
+    mismatched,
+    sends,
+    unwaited,
+    violation,
+)
 
 RETURNED = -1  # stands for what is returned, among positions of arguments
 Expected = dict[int, Any]  # what must be found after the call, by position
@@ -98,7 +106,8 @@ def _lost_message(failure: RunFailed) -> str:
         for call in sends(own):
             others = failure.calls[call.peer] if call.peer is not None else []
             last = next(reversed(others), call)
-            if call.end is None and (last.op, last.peer, last.seq) == ("recv", rank, call.seq):
+            waits_for_it = last.op == "recv" and last.end is None and meet(rank, call, call.peer, last)
+            if call.end is None and waits_for_it:
                 return f"none for the isend in line {call.line} on rank {rank}"
     return ""
 
@@ -135,7 +144,7 @@ def _first_problem(case: InPlaceCase, outcomes: Sequence[Outcome | None]) -> Pro
         ):
             problem = replace(problem, mistake=mistakes.OWN_PART)
         if problem:
-            return mismatched(calls) or problem  # which is reason enough for any wrong value
+            return mismatched(calls) or unwaited(calls) or problem  # reasons enough for any wrong value
     return broken
 
 

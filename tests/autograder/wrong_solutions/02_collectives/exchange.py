@@ -12,6 +12,9 @@ FAILS_AS = {
     "overwrites_its_own": ("MODIFIED", "belongs to the caller"),
     "keeps_its_buffer": ("OVERWRITTEN", "a new tensor in every call"),
     "sends_what_it_was_given_first": ("FROM_AN_EARLIER_CALL", "filled again"),
+    "uses_its_own_tag": ("DEADLOCK", "every send needs its receive"),
+    "sends_to_its_neighbours": ("DEADLOCK", "every send needs its receive"),
+    "waits_for_its_send_only": ("UNWAITED", "wait()"),
     "receives_into_what_it_has_sent": ("MODIFIED", "belongs to the caller"),
 }
 
@@ -108,4 +111,27 @@ def orders_by_odd_and_even(tensor, peer):
     else:
         dist.recv(received, peer)
         dist.send(tensor, peer)
+    return received
+
+
+def uses_its_own_tag(tensor, peer):
+    received, tag = torch.empty_like(tensor), dist.get_rank()
+    sending = dist.isend(tensor, peer, tag=tag)
+    dist.recv(received, peer, tag=tag)
+    sending.wait()
+    return received
+
+
+def sends_to_its_neighbours(tensor, peer):
+    (rank, world_size), received = place(), torch.empty_like(tensor)
+    sending = dist.isend(tensor, (rank + 1) % world_size)
+    dist.recv(received, (rank - 1) % world_size)
+    sending.wait()
+    return received
+
+
+def waits_for_its_send_only(tensor, peer):
+    received = torch.empty_like(tensor)
+    sending = [dist.P2POp(dist.isend, tensor, peer), dist.P2POp(dist.irecv, received, peer)]
+    dist.batch_isend_irecv(sending)[0].wait()
     return received

@@ -10,6 +10,7 @@ FAILS_AS = {
     "calls_the_collective": ("FORBIDDEN", "send, recv"),
     "by_way_of_rank_0": ("BYTES", "partial results"),
     "only_in_one_dimension": ("RAISED", "several dimensions"),
+    "receives_into_more_than_it_needs": ("MISMATCH", "shape and dtype"),
     "sums_in_float32": ("LOST_DIGITS", "dtype of the tensor"),
 }
 
@@ -103,3 +104,15 @@ def sums_in_float32(tensor, group=None):
     total = tensor.float()
     ring(total, group)
     tensor.copy_(total)
+
+
+def receives_into_more_than_it_needs(tensor, group=None):
+    rank, world_size = place(group)
+    chunks = tensor.view(-1).tensor_split(world_size)
+    for step in range(world_size - 1):
+        received = torch.empty_like(chunks[0])  # the largest one
+        pass_on(chunks[(rank - step) % world_size], received, group)
+        chunk = chunks[(rank - step - 1) % world_size]
+        chunk += received[: len(chunk)]
+    for step in range(world_size - 1):
+        pass_on(chunks[(rank + 1 - step) % world_size], chunks[(rank - step) % world_size], group)
