@@ -1,4 +1,4 @@
-"""Calls of a student's function: as a test cell without a check makes it, with a list to fill, and twice."""
+"""Calls of a student's function: as a test cell without a check makes it, with a list to fill, and others."""
 
 from __future__ import annotations
 
@@ -32,3 +32,12 @@ def call_again(function: Code, given: Any, *arguments: Any) -> object:
     """Call it with the negative of a tensor or a number, then with that itself; return the second result."""
     function(-given, *arguments)
     return function(given, *arguments)
+
+
+def call_and_change(function: Code, tensor: torch.Tensor) -> object:
+    """Call it, and change the tensor for a moment; return the result as it is meanwhile."""
+    result = function(tensor)
+    tensor.neg_()
+    meanwhile = result.clone() if isinstance(result, torch.Tensor) else result
+    tensor.neg_()
+    return meanwhile

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 
-from autograder.inside.drivers.calls import call_again, call_twice
+from autograder.inside.drivers.calls import call_again, call_and_change, call_twice
 from autograder.kit.case import Case
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
@@ -26,6 +26,8 @@ MATRIX = (4, 3)  # the shape of one case; all others have one dimension
 LARGEST = 40  # a summand: small cases can be followed by hand
 TOLERANCE = 1e-6  # relative: a mean of float32 is rounded once or twice
 
+OnRanks = Sequence[tuple[int, Outcome]]  # ranks, and what the call left behind on each
+
 
 class _OfAllRanks(Case):
     """One call on all ranks, of which each returns the same."""
@@ -35,10 +37,16 @@ class _OfAllRanks(Case):
 
     def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
         by_rank = [(rank, outcome) for rank, outcome in enumerate(outcomes) if outcome is not None]
-        problem = first(self._on(*each) for each in by_rank)
-        if problem or self.driver:  # which calls it more than once
+        problem = self._on_any(by_rank)
+        if problem and _only_one_rank_gets(by_rank):
+            return replace(problem, mistake=mistakes.ON_ONE_RANK_ONLY)
+        if problem or self.driver:  # which may call it more than once
             return problem
         return first(_too_many_calls(*each) for each in by_rank)
+
+    def _on_any(self, by_rank: OnRanks) -> Problem | None:
+        """Return what is wrong with what the ranks have returned."""
+        return first(self._on(*each) for each in by_rank)
 
     @abstractmethod
     def _on(self, rank: int, outcome: Outcome) -> Problem | None:
@@ -54,7 +62,13 @@ class _OfAllRanks(Case):
 
     @property
     def _twice(self) -> str:
-        return ", called twice" if self.driver else ""
+        return ", called twice" if self.driver in (call_twice, call_again) else ""
+
+
+def _only_one_rank_gets(by_rank: OnRanks) -> bool:
+    """Tell whether all calls that move data leave the result on one rank."""
+    ops = {call.op for _, outcome in by_rank for call in outcome.calls if call.moves_data}
+    return bool(ops) and ops <= {"reduce", "gather"}
 
 
 def _too_many_calls(rank: int, outcome: Outcome) -> Problem | None:
@@ -73,7 +87,9 @@ class _Mean(_OfAllRanks):
 
     def __str__(self) -> str:
         shape = " × ".join(f"{size:,}" for size in self.mean.shape)
-        return f"{self._ranks}, {shape} × {str(self.mean.dtype).removeprefix('torch.')}{self._twice}"
+        changed = ", changed afterwards" if self.driver is call_and_change else ""
+        dtype = str(self.mean.dtype).removeprefix("torch.")
+        return f"{self._ranks}, {shape} × {dtype}{self._twice}{changed}"
 
     def _on(self, rank: int, outcome: Outcome) -> Problem | None:
         where, got = f"on rank {rank}", outcome.value
@@ -91,7 +107,11 @@ class _Mean(_OfAllRanks):
 
     def _reason(self, before: torch.Tensor, got: torch.Tensor) -> Mistake:
         """Return the mistake that gives this in place of the mean."""
-        of_calls = {call_twice: OVERWRITTEN, call_again: FROM_AN_EARLIER_CALL}
+        of_calls = {
+            call_twice: OVERWRITTEN,
+            call_again: FROM_AN_EARLIER_CALL,
+            call_and_change: mistakes.THE_ARGUMENT_ITSELF,
+        }
         known = {of_calls[self.driver]: -self.mean} if self.driver else {}
         known |= {
             mistakes.OWN_TENSOR: before,
@@ -114,11 +134,11 @@ class _Largest(_OfAllRanks):
         signs = "all negative" if max(self.numbers) < 0 else "numbers of either sign"
         return f"{self._ranks}, {signs}{self._twice}"
 
-    def examine(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
-        returned = [outcome.value for outcome in outcomes if outcome is not None]
+    def _on_any(self, by_rank: OnRanks) -> Problem | None:
+        returned = [outcome.value for _, outcome in by_rank]
         if self.world_size > 1 and same(returned, list(self.numbers)):
             return Problem(mistakes.OWN_NUMBER, "the same number on every rank", "each rank's own one")
-        return super().examine(outcomes)
+        return super()._on_any(by_rank)
 
     def _on(self, rank: int, outcome: Outcome) -> Problem | None:
         want, got = max(self.numbers), outcome.value
@@ -157,6 +177,7 @@ def average(
             yield _mean(draws, world_size, (numel,), dtype)
     yield _mean(draws, max(world_sizes), (max(numels),), dtypes[0], driver=call_twice)
     yield _mean(draws, max(world_sizes), MATRIX, dtypes[0], driver=call_again)
+    yield _mean(draws, min(world_sizes), (max(numels),), dtypes[0], driver=call_and_change)
 
 
 def _mean(draws: Draws, world_size: int, shape: tuple[int, ...], dtype: torch.dtype, **fields: Any) -> _Mean:

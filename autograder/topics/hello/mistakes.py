@@ -11,8 +11,13 @@ OUT_OF_STEP = patterned("""a deadlock, not every rank makes the call
 SEVERAL_CALLS = mistake("""right, but with more calls than needed
     One all-reduce is enough: it gives the result to every rank. A collective of objects, such as
     all_gather_object, makes two: for their sizes, and for the objects.""")
+ON_ONE_RANK_ONLY = mistake("""the result on one rank only
+    A reduce or a gather leaves its result on one rank. Every rank needs it: dist.all_reduce.""")
 OWN_TENSOR = mistake("""this rank's own tensor
     The result is this rank's own input. Return the tensor that the all-reduce has filled.""")
+THE_ARGUMENT_ITSELF = mistake("""the argument itself, not a new tensor
+    The result changes when the caller changes the argument. Return a tensor of its own (clone), even where
+    there is nothing to add.""")
 SUMMED = mistake("""the sum, not the mean
     An all-reduce adds up. Divide by the number of ranks, dist.get_world_size().""")
 DIVIDED_BY_FOUR = mistake("""divided by the wrong number

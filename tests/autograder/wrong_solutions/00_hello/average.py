@@ -10,7 +10,8 @@ FAILS_AS = {
     "returns_nothing": ("WRONG_TYPE", "what the function returns"),
     "overwrites_its_argument": ("MODIFIED", "Work on a copy"),
     "asks_rank_0_only": ("OUT_OF_STEP", "an `if` around the call"),
-    "leaves_it_to_rank_0": ("OWN_TENSOR", "that the all-reduce has filled"),
+    "leaves_it_to_rank_0": ("ON_ONE_RANK_ONLY", "Every rank needs it"),
+    "reduces_to_rank_0": ("ON_ONE_RANK_ONLY", "Every rank needs it"),
     "means_over_its_elements": ("WRONG_FORM", "shape and the dtype"),
     "in_double_precision": ("WRONG_FORM", "shape and the dtype"),
     "adds_its_own_again": ("WRONG_MEAN", "before and after each line"),
@@ -19,6 +20,7 @@ FAILS_AS = {
     "keeps_its_buffer": ("OVERWRITTEN", "a new tensor in every call"),
     "keeps_its_first_tensor": ("FROM_AN_EARLIER_CALL", "filled again"),
     "only_in_one_dimension": ("WRONG_FORM", "shape and the dtype"),
+    "returns_its_argument_alone": ("THE_ARGUMENT_ITSELF", "a tensor of its own"),
     "calls_twice": ("SEVERAL_CALLS", "One all-reduce is enough"),
 }
 
@@ -66,6 +68,18 @@ def leaves_it_to_rank_0(tensor):
     total = tensor.clone()
     dist.reduce(total, dst=0)
     return total / dist.get_world_size() if dist.get_rank() == 0 else tensor
+
+
+def reduces_to_rank_0(tensor):
+    total = tensor.clone()
+    dist.reduce(total, dst=0)
+    return total / dist.get_world_size()
+
+
+def returns_its_argument_alone(tensor):
+    if dist.get_world_size() == 1:
+        return tensor
+    return total_of(tensor) / dist.get_world_size()
 
 
 def means_over_its_elements(tensor):

@@ -10,6 +10,7 @@ FAILS_AS = {
     "in_single_precision": ("LOST_DIGITS", "dtype=torch.float64"),
     "begins_with_zero": ("NEVER_BELOW_ZERO", "not with 0"),
     "asks_rank_0_only": ("OUT_OF_STEP", "an `if` around the call"),
+    "reduces_to_rank_0": ("ON_ONE_RANK_ONLY", "Every rank needs it"),
     "takes_the_mean": ("WRONG_NUMBER", "for two ranks"),
     "keeps_the_largest_so_far": ("FROM_AN_EARLIER_CALL", "filled again"),
     "calls_twice": ("SEVERAL_CALLS", "One all-reduce is enough"),
@@ -50,6 +51,12 @@ def begins_with_zero(value):
 
 def asks_rank_0_only(value):
     return reduced(value, dist.ReduceOp.MAX).item() if dist.get_rank() == 0 else value
+
+
+def reduces_to_rank_0(value):
+    tensor = torch.tensor(value, dtype=torch.float64)
+    dist.reduce(tensor, dst=0, op=dist.ReduceOp.MAX)
+    return tensor.item()
 
 
 def takes_the_mean(value):
