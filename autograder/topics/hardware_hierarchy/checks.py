@@ -27,6 +27,7 @@ from autograder.topics.hardware_hierarchy import mistakes
 from fourranks.figures import published
 
 EXACT = 1e-9  # of formulas: a few roundings of float64
+ALMOST = 1e-6  # the same, of float32
 FAKE = 0.01  # of a measurement by a fake clock: looking at the clock takes a little, too
 REAL = 4.0  # times above or below our own slowest and fastest median: other programs may run between
 
@@ -129,7 +130,9 @@ def _formula(
             return problem
         if not math.isclose(got, expected, rel_tol=EXACT):
             close = (mistake for mistake, value in known.items() if math.isclose(got, value, rel_tol=EXACT))
-            return Problem(next(close, mistakes.NUMBER), f"{expected:.9g}", f"{got:.9g}")
+            almost = math.isclose(got, expected, rel_tol=ALMOST)
+            mistake = next(close, mistakes.LOST_DIGITS if almost else mistakes.NUMBER)
+            return Problem(mistake, f"{expected:.9g}", f"{got:.9g}")
         if not all(map(_equal, outcome.arguments, arguments)):
             return Problem(MODIFIED, "the arguments as they were", f"{outcome.arguments}")
         return None

@@ -5,6 +5,7 @@ FAILS_AS = {
     "adds_both_limits": ("ADDED", "at the same time"),
     "divides_by_the_bandwidth": ("NUMBER", "with units"),
     "returns_a_share_of_the_peak": ("NUMBER", "with units"),
+    "computes_in_float32": ("LOST_DIGITS", "Python floats"),
     "says_which_limit_it_is": ("NOT_A_NUMBER", "Python float"),
 }
 
@@ -31,6 +32,10 @@ def divides_by_the_bandwidth(intensity, peak_flops, bandwidth):
 
 def returns_a_share_of_the_peak(intensity, peak_flops, bandwidth):
     return min(1.0, intensity * bandwidth / peak_flops)
+
+
+def computes_in_float32(intensity, peak_flops, bandwidth):
+    return torch.tensor(intensity * bandwidth).clamp(max=peak_flops).item()  # noqa: F821
 
 
 def says_which_limit_it_is(intensity, peak_flops, bandwidth):
