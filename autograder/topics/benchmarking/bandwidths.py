@@ -134,11 +134,16 @@ def crossover_bytes(
     for n in world_sizes:
         alpha, beta = generator.uniform(1e-6, 1e-3), 1 / generator.uniform(1e8, 1e11)
         answer = alpha_beta.crossover_bytes(n, alpha, beta)
-        rounds, share, real_rounds = collectives.rounds(n), (n - 1) / n, math.log2(n)
-        not_rounded = (n - 1 - real_rounds) * alpha / ((real_rounds - share) * beta)
+        rounds, share = collectives.rounds(n), (n - 1) / n
+        not_rounded, rounded_down = (
+            (n - 1 - real_rounds) * alpha / ((real_rounds - share) * beta)
+            for real_rounds in (math.log2(n), math.floor(math.log2(n)))
+        )
         whole = (n - 1 - rounds) * alpha / ((rounds - (n - 1)) * beta) if answer else -1.0
         wrong = [
             Wrong(mistakes.ROUNDS_NOT_ROUNDED, not_rounded),
+            Wrong(mistakes.ROUNDS_NOT_ROUNDED, rounded_down),
+            Wrong(mistakes.PIPELINED_TREE, (n - 1 - rounds) * alpha / ((1 - share) * beta)),
             Wrong(mistakes.RECIPROCAL, 1 / answer if answer else -1.0),
             Wrong(mistakes.BETA_AS_A_RATE, answer * beta**2),
             Wrong(mistakes.LATENCY_LEFT_OUT, alpha / beta),
@@ -182,17 +187,17 @@ def _fit(title: str, sizes: Floats, seconds: Floats, answer: tuple[float, float]
 
 
 def _fit_mistake(got: Floats, answer: tuple[float, float], sizes: Floats, seconds: Floats) -> Mistake:
-    alpha, beta = answer
-    if _near(got, (beta, alpha), 0.1):
-        return mistakes.SWAPPED
-    if _near(got, (alpha, 1 / beta), 0.1):
-        return mistakes.A_RATE
+    absolute = _absolute_fit(sizes, seconds)
+    for alpha, beta in (answer, absolute):
+        if _near(got, (beta, alpha), 0.1):
+            return mistakes.SWAPPED
+        if _near(got, (alpha, 1 / beta), 0.1):
+            return mistakes.A_RATE
     if got[0] == 0 or math.isclose(got[0], min(seconds)):
         return mistakes.NO_FIT_OF_ALPHA
     if _near(got, _ends(sizes, seconds), _EXACT):
         return mistakes.TWO_POINTS
-    absolute = _near(got, _absolute_fit(sizes, seconds), 0.02)
-    return mistakes.ABSOLUTE_ERRORS if absolute else mistakes.ANOTHER_VALUE
+    return mistakes.ABSOLUTE_ERRORS if _near(got, absolute, 0.02) else mistakes.ANOTHER_VALUE
 
 
 def _noisy(

@@ -69,6 +69,7 @@ class _Plan:
             "fastest rank": (mistakes.FASTEST_RANK, median(map(min, self.timed))),
             "first rank only": (mistakes.FIRST_RANK_ONLY, median(by_rank[0])),
             "mean of the ranks": (mistakes.MEAN_OF_THE_RANKS, median(map(mean, self.timed))),
+            "sum of the ranks": (mistakes.SUM_OF_THE_RANKS, median(map(sum, self.timed))),
             "mean of the iterations": (mistakes.MEAN_OF_THE_ITERATIONS, mean(slowest)),
             "mean of the iterations, by rank": (mistakes.MEAN_OF_THE_ITERATIONS, max(map(mean, by_rank))),
             "median before the ranks meet": (

@@ -106,7 +106,10 @@ def _log(title: str, lines: Sequence[_Line]) -> Trial:
         for line, own in zip(lines, got, strict=True):
             if own != line.verdict:
                 expected = f"{line.verdict!r} for {_described(line.line)}"
-                return Problem(mistakes.OF_VERDICTS[line.verdict], expected, repr(own))
+                mistake = mistakes.OF_VERDICTS[line.verdict]
+                return Problem(
+                    mistakes.LONG_ENOUGH_ACCUSED if own == "not finished" else mistake, expected, repr(own)
+                )
         return None
 
     arguments = ([dict(line.line) for line in lines], _LINK)

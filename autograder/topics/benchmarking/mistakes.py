@@ -19,6 +19,8 @@ FASTEST_RANK = mistake("""the time of the fastest rank
     (ReduceOp.MAX).""")
 MEAN_OF_THE_RANKS = mistake("""the mean over the ranks
     Three idle ranks do not make a slow one faster: combine the ranks with the maximum (ReduceOp.MAX).""")
+SUM_OF_THE_RANKS = mistake("""the sum over the ranks
+    An all-reduce adds by default. Combine the ranks with the maximum (ReduceOp.MAX).""")
 FIRST_RANK_ONLY = mistake("""the time of one rank
     The first rank of the group need not be the slowest, and in each iteration a different rank may be.
     Combine all ranks with the maximum (ReduceOp.MAX).""")
@@ -99,7 +101,9 @@ FACTOR_OF_ALL_REDUCE = mistake("""a factor that is there already
 UNCORRECTED = mistake("""the figure as reported
     Compare the bytes that were counted (the output) with S as nccl-tests defines it (the input).""")
 ROUNDS_NOT_ROUNDED = mistake("""log₂ N is not a number of rounds
-    A tree of 5 ranks takes 3 rounds, not 2.32: round up.""")
+    A tree of 5 ranks takes 3 rounds, not 2.32, nor 2: round up.""")
+PIPELINED_TREE = mistake("""a tree that sends pieces
+    This is NCCL's tree, whose pieces cost 2 beta S. Here each of its messages has S bytes.""")
 BETA_AS_A_RATE = mistake("""beta is taken for a rate
     Here beta is in seconds per byte: a message takes alpha + beta · S.""")
 LATENCY_LEFT_OUT = mistake("""rounds and messages do not matter in it
@@ -142,6 +146,9 @@ SUM_NOT_FOUND = mistake("""a sum over ranks is not found
 EXPLAINED_WRONGLY = mistake("""a line that nothing explains gets an explanation
     A formula explains a figure only if its result is within one percent of it, and "part" is for three
     collectives only. Otherwise return "unexplained".""")
+LONG_ENOUGH_ACCUSED = mistake("""a time that is long enough is called too short
+    "not finished" is for lines whose correct busbw exceeds the link. The reported figure and S / t may exceed
+    it without that: do not compare these with the link.""")
 OF_VERDICTS = {  # what is wrong when a line that deserves one gets another
     "right": RIGHT_ACCUSED,
     "not finished": TOO_SHORT_BELIEVED,

@@ -11,6 +11,8 @@ FAILS_AS = {
     "always_has_an_explanation": ("EXPLAINED_WRONGLY", 'return "unexplained"'),
     "looks_at_algbw_first": ("RIGHT_ACCUSED", "the first verdict of the table applies"),
     "stops_at_the_first_fault": ("ANOTHER_NUMBER_OF_VERDICTS", "one verdict for each line"),
+    "compares_the_report_with_the_link": ("LONG_ENOUGH_ACCUSED", "correct busbw"),
+    "compares_algbw_with_the_link": ("LONG_ENOUGH_ACCUSED", "correct busbw"),
     "returns_one_word": ("WRONG_TYPE", "what the function returns"),
 }
 
@@ -92,6 +94,14 @@ def stops_at_the_first_fault(log, link):
     verdicts = audited(log, link)
     faults = [place for place, own in enumerate(verdicts) if own != "right"]
     return verdicts[: faults[0] + 1] if faults else verdicts
+
+
+def compares_the_report_with_the_link(log, link):
+    return ["not finished" if line["reported"] > link else nearest(figures(line), line) for line in log]
+
+
+def compares_algbw_with_the_link(log, link):
+    return ["not finished" if figures(line)["algbw"] > link else nearest(figures(line), line) for line in log]
 
 
 def returns_one_word(log, link):

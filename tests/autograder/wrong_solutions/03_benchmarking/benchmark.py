@@ -4,6 +4,7 @@ FAILS_AS = {
     "one_measurement_divided": ("MEAN_OF_THE_ITERATIONS", "around every single iteration"),
     "fastest_rank": ("FASTEST_RANK", "ReduceOp.MAX"),
     "mean_of_the_ranks": ("MEAN_OF_THE_RANKS", "ReduceOp.MAX"),
+    "sum_of_the_ranks": ("SUM_OF_THE_RANKS", "adds by default"),
     "own_rank_only": ("RANKS_DISAGREE", "every rank the maximum"),
     "rank_0_decides": ("FIRST_RANK_ONLY", "need not be the slowest"),
     "no_barrier": ("NO_BARRIER", "Call a barrier"),
@@ -53,6 +54,12 @@ def mean_of_the_ranks(run, *, warmup, iterations, device, group=None):
     warm(run, warmup)
     seconds = [timed(run, device, group) for _ in range(iterations)]
     return middle(slowest(seconds, device, group, dist.ReduceOp.AVG))
+
+
+def sum_of_the_ranks(run, *, warmup, iterations, device, group=None):
+    warm(run, warmup)
+    seconds = [timed(run, device, group) for _ in range(iterations)]
+    return middle(slowest(seconds, device, group, dist.ReduceOp.SUM))
 
 
 def own_rank_only(run, *, warmup, iterations, device, group=None):

@@ -1,6 +1,8 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "rounds_not_rounded": ("ROUNDS_NOT_ROUNDED", "round up"),
+    "rounds_rounded_down": ("ROUNDS_NOT_ROUNDED", "round up"),
+    "tree_sends_pieces": ("PIPELINED_TREE", "has S bytes"),
     "latency_over_bandwidth": ("LATENCY_LEFT_OUT", "set them equal"),
     "beta_is_a_bandwidth": ("BETA_AS_A_RATE", "seconds per byte"),
     "upside_down": ("RECIPROCAL", "reciprocal"),
@@ -19,6 +21,15 @@ def solved(n, alpha, beta, rounds=None, share=None):
 
 def rounds_not_rounded(world_size, alpha, beta):
     return solved(world_size, alpha, beta, math.log2(world_size))
+
+
+def rounds_rounded_down(world_size, alpha, beta):
+    return solved(world_size, alpha, beta, int(math.log2(world_size)))
+
+
+def tree_sends_pieces(world_size, alpha, beta):
+    fewer_messages = world_size - 1 - (world_size - 1).bit_length()
+    return fewer_messages * alpha * world_size / beta
 
 
 def latency_over_bandwidth(world_size, alpha, beta):

@@ -2,6 +2,7 @@
 FAILS_AS = {
     "absolute_errors": ("ABSOLUTE_ERRORS", "Divide each equation"),
     "beta_first": ("SWAPPED", "Return (alpha, beta)"),
+    "as_statistics_has_it": ("SWAPPED", "Return (alpha, beta)"),
     "bandwidth_instead_of_beta": ("A_RATE", "reciprocal of the bandwidth"),
     "smallest_time_is_alpha": ("NO_FIT_OF_ALPHA", "Let all points decide"),
     "no_latency": ("NO_FIT_OF_ALPHA", "Let all points decide"),
@@ -32,6 +33,10 @@ def absolute_errors(num_bytes, seconds):
 
 def beta_first(num_bytes, seconds):
     return least_squares(num_bytes, seconds, [1 / t for t in seconds])[::-1]
+
+
+def as_statistics_has_it(num_bytes, seconds):
+    return statistics.linear_regression(num_bytes, seconds)
 
 
 def bandwidth_instead_of_beta(num_bytes, seconds):
