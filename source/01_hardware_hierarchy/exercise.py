@@ -346,10 +346,11 @@ check.parse_topology(parse_topology, names=("8_v100", "4_h100"), seed=1304)
 # | `num_bytes` | the size of each of two tensors of `torch.uint8`, one byte an element |
 # | returns | 2 · `num_bytes` over the **median** duration of at least 5 copies, `destination.copy_(source)` |
 #
-# Measuring is harder than it looks. The check runs your function on a simulated machine with two problems
+# Measuring is harder than it looks. The check runs your function on a simulated machine with three problems
 # that real machines have, too. The **first copy into new memory** takes 20 times as long, since the operating
-# system hands out pages only when they are touched. And **now and then** a copy takes 15 times as long, since
-# another program had the processor. Neither may change your result by more than 1 %.
+# system hands out pages only when they are touched. **Now and then** a copy takes 15 times as long, since
+# another program had the processor, or 0.7 times as long, since a cache had the bytes. None of these may
+# change your result by more than 1 %.
 #
 # On the simulated machine every clock of the module `time` advances only while you copy, so the check knows
 # the right answer. Then it runs your function once more, with real clocks on the real machine, and compares
@@ -360,8 +361,8 @@ check.parse_topology(parse_topology, names=("8_v100", "4_h100"), seed=1304)
 # <code>time.perf_counter()</code> before and after.
 # </details>
 # <details><summary>Hint 2</summary>
-# Collect the durations in a list. A few that are far too long do not change <code>statistics.median</code>,
-# but they do change a mean.
+# Collect the durations in a list. A few that are too long or too short do not change <code>statistics.median</code>,
+# but they do change a mean or a minimum.
 # </details>
 # <details><summary>Hint 3</summary>
 # <code>torch.ones(num_bytes, dtype=torch.uint8)</code> and <code>torch.zeros_like</code> of it.

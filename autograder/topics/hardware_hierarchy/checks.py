@@ -220,6 +220,8 @@ def _wrong_rate(answer: Any, bandwidth: float, copy_seconds: float) -> Problem |
     ]
     if near(bandwidth / 2):
         kind = mistakes.ONE_DIRECTION
+    elif near(bandwidth / drivers.CACHED):
+        kind = mistakes.FASTEST_COPY
     elif near(copy_seconds) or any(near(bandwidth * unit) for unit in units):
         kind = mistakes.UNIT
     else:

@@ -91,6 +91,9 @@ UNIT = mistake("""the wrong unit
 SLOW_COPIES = mistake("""slow copies are counted in
     The first copy into new memory is slow, and now and then another program interferes. Allocate before
     the clock starts, warm up, time each copy separately, and take the median, not the mean.""")
+FASTEST_COPY = mistake("""the fastest copy, not the median
+    A copy that finds its bytes in a cache is faster than the memory. Take the median of the durations, not
+    their minimum.""")
 NOT_THIS_MACHINE = mistake("""right by a fake clock, but not on this machine
     The check copied the same number of bytes on the same rank before and after your function, and was at
     least four times faster or slower. What happens between your two readings of the clock besides the
