@@ -49,6 +49,11 @@ def test_a_skipped_block_ends_in_a_deadlock_that_names_the_ranks_that_wait():
     assert "Rank 0 finished" in text
 
 
+def test_what_meshes_that_go_wrong_have_in_common_is_told_of_training_only():
+    own_groups = shelf.wrong_solutions(TOPIC, "build_mesh")["only_own_groups"]
+    assert "group of its own axis" not in failure_of("build_mesh", own_groups).verdict.hint
+
+
 def test_a_plan_that_is_too_large_is_told_with_its_memory():
     forgets = shelf.wrong_solutions(TOPIC, "best_plan")["forgets_memory"]
     assert " GB" in str(failure_of("best_plan", forgets))

@@ -28,8 +28,6 @@ MESHES: tuple[Sizes, ...] = ((1, 1, 1), (4, 1, 1), (1, 2, 2), (2, 2, 1), (2, 1, 
 class MeshTrial(Trial):
     """A trial on a mesh of these sizes."""
 
-    patterns: ClassVar = mistakes.MESH_PATTERNS
-
     sizes: Sizes
 
 

@@ -10,7 +10,7 @@ from autograder.kit.pattern import Pattern, Rule
 # build_mesh
 NO_MESH = mistake("""no mesh is returned
     Return a `Mesh` with all its fields: three groups and three coordinates.""")
-GROUPS_OUT_OF_STEP = patterned("""ranks do not make the same groups in the same order
+GROUPS_OUT_OF_STEP = mistake("""ranks do not make the same groups in the same order
     Every rank must call dist.new_group for every group of the mesh, even if it is not a member, and all
     ranks in the same order: loop over the whole mesh, not only over the groups of this rank.""")
 NO_GROUP = mistake("""a group that does not contain this rank
