@@ -42,11 +42,11 @@ class Case(ABC):
         counts_alone: whether its check earns a part of the points when this passes and others fail: each
             case that passes the same.
         ranks: whether a class is ranked by its cost.
+        answered: what is expected, where a call ends in no outcome.
     """
 
     # What failing cases may have in common, the most telling first.
     patterns: ClassVar[Sequence[Pattern[Any]]] = ()
-    answered: ClassVar[str] = "an answer from every rank"
     # Where all ranks make the same calls: what it means when they wait forever or die, and what is expected.
     out_of_step: ClassVar[tuple[Mistake, str] | None] = None
 
@@ -58,6 +58,7 @@ class Case(ABC):
     measures: bool = False
     counts_alone: bool = False
     ranks: bool = False
+    answered: str = "an answer from every rank"
 
     @property
     def world_size(self) -> int:

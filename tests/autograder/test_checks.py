@@ -356,6 +356,33 @@ def test_an_untouched_stub_fails_as_not_implemented(part, operation):
     assert "first step" in str(failure)
 
 
+ASSERTS = """
+def asserts(*arguments, **options):
+    try:
+        return {solution}(*arguments, **options)
+    except ValueError as error:
+        raise AssertionError(str(error)) from None
+"""
+
+
+@pytest.mark.parametrize(
+    ("topic", "operation", "limits"),
+    [
+        ("04_data_parallelism", "shard_batch", {"world_sizes": (3,)}),
+        ("06_tensor_parallelism", "scatter_to_ranks", {"world_sizes": (3,)}),
+        ("07_pipeline_parallelism", "assign_layers", {"num_stages": (3,)}),
+        ("08_three_d_parallelism", "build_mesh", {"meshes": ((1, 2, 2),)}),
+        ("08_three_d_parallelism", "estimate_step", {}),
+    ],
+)
+def test_an_assert_in_place_of_a_refusal_is_told_that_a_value_error_is_expected(topic, operation, limits):
+    defined = shelf.solutions(topic)
+    exec(ASSERTS.format(solution=operation), defined)
+    text = str(failure_of(operation, defined["asserts"], **limits))
+    assert "expected  a ValueError that names" in text
+    assert "AssertionError" in text
+
+
 class TestBehindWire:
     """The same checks, with the student's code in another process. In `tests/class` solutions pass there."""
 

@@ -99,7 +99,7 @@ class _Plan:
 @dataclass(frozen=True, kw_only=True)
 class _BenchmarkTrial(Trial):
     patterns: ClassVar = mistakes.PATTERNS
-    answered: ClassVar[str] = "the same number of seconds from every rank"
+    answered: str = "the same number of seconds from every rank"
 
     plan: _Plan
 

@@ -46,15 +46,19 @@ def shard_batch(function: Code, world_sizes: Sequence[int] = (1, 2, 3, 4), seed:
             drawn = draws.randint(-99, 100, (world_size, local_size, *shape), dtype)
             yield _sharding_trial(drawn.flatten(0, 1), world_size, partial(_wrong_shards, drawn))
         for size in (world_size - 1, 3 * world_size + 1) if world_size > 1 else ():
-            batch = draws.rand((size, 2))
-            yield _sharding_trial(batch, world_size, partial(_no_refusal, size, world_size))
+            batch, expected = draws.rand((size, 2)), f"a ValueError that names {size} and {world_size}"
+            verify = partial(_no_refusal, size, world_size, expected)
+            yield _sharding_trial(batch, world_size, verify, answered=expected)
 
 
 def _sharding_trial(
-    batch: torch.Tensor, world_size: int, verify: Callable[[Outcome], Problem | None]
+    batch: torch.Tensor,
+    world_size: int,
+    verify: Callable[[Outcome], Problem | None],
+    answered: str = Trial.answered,
 ) -> Trial:
     title = f"{counted(len(batch), 'sample')} for {counted(world_size, 'rank')}"
-    return on_one_rank(title, (batch, world_size), verify, drivers.shard, size=len(batch))
+    return on_one_rank(title, (batch, world_size), verify, drivers.shard, size=len(batch), answered=answered)
 
 
 def _wrong_shards(expected: torch.Tensor, outcome: Outcome) -> Problem | None:
@@ -77,8 +81,8 @@ def _called(outcome: Outcome) -> Problem | None:
     return next((traffic.unexpected(call) for call in outcome.calls if call.moves_data), None)
 
 
-def _no_refusal(size: int, world_size: int, outcome: Outcome) -> Problem | None:
-    expected, found = f"a ValueError that names {size} and {world_size}", outcome.value
+def _no_refusal(size: int, world_size: int, expected: str, outcome: Outcome) -> Problem | None:
+    found: drivers.Shards = outcome.value
     if found.refused is None:
         return Problem(mistakes.UNEVEN_BATCH, expected, ", ".join(map(kind_of, found.shards)))
     if str(size) in found.refused and str(world_size) in found.refused:

@@ -49,7 +49,7 @@ class _PipelineTrial(Trial):
     """A trial whose failures may have in common how many ranks or microbatches there are."""
 
     patterns: ClassVar = mistakes.PATTERNS
-    answered: ClassVar = "a loss from every rank"
+    answered: str = "a loss from every rank"
 
     num_microbatches: int
     special: str = ""  # what is so of this trial and not of the others

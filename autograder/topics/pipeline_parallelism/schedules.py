@@ -32,7 +32,9 @@ Schedule = list[Step]
 Verify = Callable[[list[Answer]], Problem | None]
 
 
-def pure_trial(title: str, calls: Sequence[Sequence[Any]], verify: Verify, size: int = 1) -> Trial:
+def pure_trial(
+    title: str, calls: Sequence[Sequence[Any]], verify: Verify, size: int = 1, answered: str = Trial.answered
+) -> Trial:
     """Make a trial of some calls of a pure function on one rank; `verify` gets the answers."""
     arguments = ([list(each) for each in calls],)
     return on_one_rank(
@@ -41,6 +43,7 @@ def pure_trial(title: str, calls: Sequence[Sequence[Any]], verify: Verify, size:
         lambda outcome: verify(as_many(outcome.value, len(calls))),
         drivers.call_each,
         size=size,
+        answered=answered,
     )
 
 
@@ -57,7 +60,7 @@ def _refusal_trial(title: str, arguments: Sequence[int], accepted: Mistake, name
         got = message or "a ValueError without a text"
         return Problem(mistakes.REFUSAL_WITHOUT_NUMBERS, expected, got)
 
-    return pure_trial(title, [arguments], verify, size=0)
+    return pure_trial(title, [arguments], verify, size=0, answered=expected)
 
 
 def described(answer: Answer) -> str:

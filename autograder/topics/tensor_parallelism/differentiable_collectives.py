@@ -180,9 +180,14 @@ def refusal(setting: Setting, arguments: list[Any], number: int) -> Trial:
         expected = f"{rank}: a message that names {number} and {num_ranks}"
         return Problem(mistakes.VAGUE_REFUSAL, expected, message)
 
-    what = f"{number} cannot be shared by {num_ranks} ranks"
-    verified = together(verify)
-    return setting.trial(what, drivers.refuse, lambda *_: (arguments, {}), kind=ShardedTrial, verify=verified)
+    return setting.trial(
+        f"{number} cannot be shared by {num_ranks} ranks",
+        drivers.refuse,
+        lambda *_: (arguments, {}),
+        kind=ShardedTrial,
+        verify=together(verify),
+        answered=f"a ValueError that names {number} and {num_ranks}",
+    )
 
 
 # --- what has to come out

@@ -131,10 +131,18 @@ def _trial(
     verify: Callable[[Answer], Problem | None],
     size: int,
     *arguments: Model | Cluster | Plan,
+    answered: str = Trial.answered,
 ) -> Trial:
     """Make a trial of one call; `verify` gets the answer."""
     plain = tuple(map(dataclasses.asdict, arguments))
-    return on_one_rank(title, plain, lambda outcome: verify(outcome.value), driver, size=size)
+    return on_one_rank(
+        title,
+        plain,
+        lambda outcome: verify(outcome.value),
+        driver,
+        size=size,
+        answered=answered,
+    )
 
 
 def _estimated(model: Model, cluster: Cluster, plan: Plan, answer: Answer) -> Problem | None:
@@ -202,7 +210,7 @@ def _refused(
             return None
         return Problem(unclear, expected, answer.refused or "one without a text")
 
-    return _trial(title, driver, verify, 0, *arguments)
+    return _trial(title, driver, verify, 0, *arguments, answered=expected)
 
 
 def _search_trial(model: Model, cluster: Cluster) -> Trial:

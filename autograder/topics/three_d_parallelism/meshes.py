@@ -147,4 +147,5 @@ def _refusal(sizes: Sizes, world_size: int) -> Trial:
         inputs=[sizes] * world_size,
         driver=refusals.refuse,
         verify=verify,
+        answered=f"a ValueError that names {prod(sizes)} and {world_size}",
     )

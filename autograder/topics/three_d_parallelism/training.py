@@ -49,7 +49,7 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 @dataclass(frozen=True, kw_only=True)
 class _TrainTrial(MeshTrial):
     patterns: ClassVar = mistakes.MESH_PATTERNS
-    answered: ClassVar = "a loss from every rank"
+    answered: str = "a loss from every rank"
 
     def explain(self, failure: RunFailed) -> Problem:
         if failure.reason == runs.DEADLOCK:
