@@ -197,8 +197,9 @@ ATTENTION_NOT_FINITE = patterned("""numbers that are not finite
     exp of a large score is infinite. Subtract the largest score so far from every score, and rescale both
     sums when a block brings a larger one; the largest of the first block is not enough.""")
 WRONG_ATTENTION = patterned("""a wrong output
-    Try it on two ranks with one token each, without a mask. What do the two weights of a query sum up to?
-    If only a mask goes wrong: whose block is it after each turn? What arrives comes from the rank before.""")
+    Are the scores divided by the root of a head's width? Then try it on two ranks with one token each,
+    without a mask. What do the two weights of a query sum up to? If only a mask goes wrong: whose block is
+    it after each turn? What arrives comes from the rank before.""")
 WRONG_RING_GRADIENT = patterned("""another gradient
     The output is right. Every rank that a block of keys and values visited contributes to its gradient;
     the contributions are added up on the way back to the block's own rank.""")
