@@ -129,8 +129,8 @@ GRADIENT_NOT_SCALED = mistake("""the loss's own gradient is ignored
     A caller that multiplies the loss by 3 expects 3 times the gradient: use the gradient that backward
     gets.""")
 WRONG_GRADIENT_OF_LOGITS = patterned("""another gradient of the logits
-    It is the softmax, minus 1 at the target, over the number of tokens: each rank has its part of it
-    without communication.""")
+    The gradient is the softmax, minus 1 at the target, over the number of tokens: each rank has its part of
+    it without communication.""")
 
 
 def _trait(name: str) -> Rule:

@@ -169,7 +169,7 @@ SLOWER_PLAN = mistake("""a slower plan than there is
 UNFIT_ACCEPTED = mistake("""a plan where none fits
     If no plan fits into a GPU's memory, raise a ValueError.""")
 UNFIT_WITHOUT_NUMBERS = mistake("""a refusal that does not say how much is missing
-    Name the bytes that a GPU has, and the least that a plan takes, in GB.""")
+    Name the memory of a GPU, and the least that a plan takes, in GB of 10⁹ bytes.""")
 REFUSED_WITHOUT_GPUS = mistake("""a refusal that does not name the GPUs
     Nothing divides, so there is no plan whose memory could be compared. Raise a ValueError that names the
     number of GPUs.""")
@@ -228,7 +228,7 @@ EXPERTS_CUT = mistake("""the graph is cut
     all_to_all_single has no gradient of its own. Its backward is an all_to_all_single, with the two lists
     of sizes swapped: write a torch.autograd.Function.""")
 WRONG_TOKEN_GRADIENT = patterned("""another gradient of the tokens
-    It goes back from the rank of the expert into the row of its token.""")
+    The gradient goes back from the rank of the expert into the row of its token.""")
 WRONG_EXPERT_GRADIENT = patterned("""another gradient of an expert
     All tokens that were sent to this rank count once, including those of other ranks.""")
 EXPERTS_OUT_OF_STEP = patterned("""the ranks are not in the same all-to-all

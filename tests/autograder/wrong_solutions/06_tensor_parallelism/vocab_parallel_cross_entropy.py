@@ -8,7 +8,7 @@ FAILS_AS = {
     "counts_padding": ("PADDING_COUNTED", "-100"),
     "adds_losses_up": ("LOSSES_ADDED_UP", "the mean over the tokens"),
     "one_loss_a_token": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
-    "forgets_a_derivative": ("WRONG_GRADIENT_OF_LOGITS", "softmax"),
+    "forgets_a_derivative": ("WRONG_GRADIENT_OF_LOGITS", "The gradient is the softmax"),
     "sums_gradients_over_ranks": ("GRADIENT_OF_EVERY_RANK_ADDED", "one loss, not N"),
     "ignores_its_gradient": ("GRADIENT_NOT_SCALED", "use the gradient that backward gets"),
     "rescales_by_its_own_maximum": ("CROSS_ENTROPY_NOT_FINITE", "Only a shard of -inf"),

@@ -6,7 +6,7 @@ FAILS_AS = {
     "ForgetsToPutBack": ("COMBINED_IN_ANOTHER_ORDER", "the row that its token came from"),
     "PutsBackTheOtherWay": ("WRONG_COMBINED", "Row i"),
     "Detached": ("EXPERTS_CUT", "the two lists"),
-    "OneGradientForAll": ("WRONG_TOKEN_GRADIENT", "goes back"),
+    "OneGradientForAll": ("WRONG_TOKEN_GRADIENT", "The gradient goes back"),
     "ForgetsOthersTokens": ("WRONG_EXPERT_GRADIENT", "including those of other ranks"),
     "StaysAwayWithoutTokens": ("EXPERTS_OUT_OF_STEP", "even without tokens"),
     "SendsEverythingToAll": ("EXPERTS_BYTES", "only to the rank"),
