@@ -30,8 +30,8 @@
 # %% [markdown]
 # ## Rules
 #
-# **Units.** Everything is in base units: bytes, seconds, bytes per second, operations per second. Bandwidths are those of *one*
-# direction. Convert to GB/s (10⁹) when you print, never before.
+# **Units.** Everything is in base units: bytes, seconds, bytes per second, operations per second. The bandwidth of a link is that
+# of *one* direction. Convert to GB/s (10⁹) when you print, never before.
 #
 # **Operations.** A multiplication is one operation and an addition is one, so a multiply-add is two. Vendors
 # count FLOP/s in the same way.
@@ -267,7 +267,7 @@ print(published.topology("4_a100"))
 # their own or are called `NIC0`. Columns are separated by tabs or by spaces. A new driver underlines the
 # header line with terminal codes, `\x1b[4m` before it and `\x1b[0m` after it. The columns after the entries
 # of a row, such as CPU affinity, may be missing. A job that was given one GPU, or a slice of one (MIG), sees
-# a table of one row.
+# a table of one row. In a log, other lines may stand above the header line, such as the command itself.
 #
 # Every listing that is parsed correctly earns its share of the points, independently of the others.
 #
