@@ -301,8 +301,8 @@ check.corrected_reduce_scatter_busbw(corrected_reduce_scatter_busbw, world_sizes
 # | `"algbw"` | it is S / t |
 # | `"GiB"` | it is busbw in GiB/s, and was called GB/s: 10⁹ / 2³⁰ times as much |
 # | `"part"` | reduce-scatter, all-gather, all-to-all only: the bytes of one rank's part, S / N, were counted in place of S |
-# | `"both directions"` | the bytes that a rank receives were added to those that it sends |
-# | `"all ranks"` | the bytes that all N ranks send were added up |
+# | `"both directions"` | the bytes that a rank receives were added to those that it sends: 2 times busbw |
+# | `"all ranks"` | the bytes were added up over all ranks, as if each sent as many: N times busbw |
 # | `"unexplained"` | none of these |
 #
 # <details><summary>Hint 1: the idea</summary>
