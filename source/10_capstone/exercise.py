@@ -44,8 +44,8 @@
 # | `step(weights, gradient)` | in each step | this rank's new weights, a float32 tensor of one dimension |
 #
 # **The referee holds the data.** In each step it computes the mean gradient over `rows` new sequences, at the
-# weights that this very rank returned the last time, and hands it to `step`. No rank ever sees a sequence. A
-# rank with 0 rows gets zeros.
+# weights that this very rank returned the last time, and hands it to `step`. No rank ever sees a sequence.
+# `rows` is an integer from 0 to 1,024, `microbatch` one from 1 to 1,024. A rank with 0 rows gets zeros.
 #
 # **The goal.** Training ends as soon as the weights of *every* rank reach the target on sequences that were
 # held out: the loss to which plain data parallelism comes in 30 steps. After 60 steps it has failed.
