@@ -294,7 +294,7 @@ check.checkpointed(checkpointed, num_layers=(2, 5), seed=2802)
 #   in a check `whole_model` fills the parts of other ranks with other numbers);
 # - along the tensor axis two all-reduces of an activation for each block and microbatch forward, and two backward;
 # - along the pipeline axis one activation for each microbatch down, and one gradient up;
-# - along the data axis one all-reduce of the gradients of its own parameters;
+# - along the data axis the gradients of its own parameters are all-reduced once, in one call or in several;
 # - apart from these only calls of at most 64 bytes, for the loss.
 #
 # Four test cells follow, each with other meshes: you can go one axis at a time.
@@ -729,7 +729,7 @@ for name, num_gpus, per_node, num_sequences in (("gpt-22b", 8, 8, 64), ("gpt3-17
 #
 # **A softmax in pieces.** For each query keep the largest score M so far, the sum Z of exp(score − M), and the sum of exp(score − M)·v. When a block brings a larger score, multiply both sums by exp(M_old − M_new) first. At the end divide.
 #
-# **Budget:** forward N − 1 times one block of k and one of v to the next rank, and to no other; backward at most twice as much and one block. No tensor larger than the scores of one block against one block, or than k and v of one block. No collectives.
+# **Budget:** forward N − 1 times one block of k and one of v to the next rank, and to no other; backward at most twice as much, and one more block of each. No tensor larger than the scores of one block against one block, or than k and v of one block. No collectives.
 #
 # <details><summary>Hint 1: the idea</summary>
 # A <code>torch.autograd.Function</code> whose forward passes a tensor to the next rank, and whose backward passes the gradient to the one before. All else autograd can do itself.

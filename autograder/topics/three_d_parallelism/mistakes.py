@@ -209,7 +209,8 @@ WHOLE_SEQUENCE_HELD = mistake("""right, but more than a block at a time
 RING_COLLECTIVE = mistake("""right, but not in a ring
     Each rank sends to the next and receives from the previous one; no collective may gather all keys.""")
 RING_BYTES = mistake("""right, but too many bytes round the ring
-    Forward: N − 1 times a block of k and one of v. Backward: at most twice as much and one block more.""")
+    Forward: N − 1 times a block of k and one of v. Backward: at most twice as much, and one more block of
+    each.""")
 
 # dispatch_to_experts
 NO_PAIR = mistake("""not a tensor and a function
