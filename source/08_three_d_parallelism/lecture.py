@@ -114,7 +114,7 @@ for axis in axes:
 # ## 2. One model, five meshes, one loss curve
 #
 # `fourranks/learner/on_mesh.py` trains the model of the last lectures on any mesh: [read
-# it](../../fourranks/learner/on_mesh.py), it has 130 lines, and every line that communicates names its axis.
+# it](../../fourranks/learner/on_mesh.py), it is short, and every line that communicates names its axis.
 # The exercise asks you to write your own. On each axis it does the same as lectures 04, 06 and 07:
 #
 # - **data**: each data-parallel rank draws its own rows of the batch, and gradients are averaged once a step;
