@@ -127,6 +127,11 @@ def test_what_the_lecture_printed_is_told_that_a_time_shorter_than_the_work_was_
     assert "0.01 ms (not synchronized)" in text
 
 
+def test_an_audit_that_allows_for_no_rounding_is_told_so_by_all_its_logs_together():
+    exact = shelf.wrong_solutions(TOPIC, "audit")["accuses_what_is_rounded"]
+    assert shelf.name_of(failure_of("audit", exact).verdict.mistake) == "RIGHT_ACCUSED"
+
+
 def test_a_mean_is_shown_beside_the_median_that_was_expected():
     names = shelf.wrong_solutions(TOPIC, "benchmark")
     text = str(failure_of("benchmark", names["mean_instead_of_median"], world_sizes=(2,)))
