@@ -197,7 +197,7 @@ def _fit_mistake(got: Floats, answer: tuple[float, float], sizes: Floats, second
         return mistakes.NO_FIT_OF_ALPHA
     if _near(got, _ends(sizes, seconds), _EXACT):
         return mistakes.TWO_POINTS
-    return mistakes.ABSOLUTE_ERRORS if _near(got, absolute, 0.02) else mistakes.ANOTHER_VALUE
+    return mistakes.ABSOLUTE_ERRORS if _near(got, absolute, 0.02) else mistakes.ANOTHER_FIT
 
 
 def _noisy(

@@ -123,6 +123,9 @@ TWO_POINTS = mistake("""a line through two points
     squares, of relative errors.""")
 NO_FIT_OF_ALPHA = mistake("""alpha is not fitted
     The smallest message has a beta · S in it, and some noise. Let all points decide on both numbers.""")
+ANOTHER_FIT = mistake("""another alpha and beta
+    Try it on two exact times: both have to lie on the line. And torch.tensor makes float32 of Python's
+    numbers, whose seven digits are too few here: say dtype=torch.float64.""")
 
 # audit
 ANOTHER_NUMBER_OF_VERDICTS = mistake("""not one verdict for each line

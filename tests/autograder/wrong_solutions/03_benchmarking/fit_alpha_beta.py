@@ -8,7 +8,8 @@ FAILS_AS = {
     "no_latency": ("NO_FIT_OF_ALPHA", "Let all points decide"),
     "first_and_last": ("TWO_POINTS", "all points decide"),
     "returns_tensors": ("WRONG_TYPE", "what the function returns"),
-    "two_neighbours": ("ANOTHER_VALUE", "compute the result in your head"),
+    "two_neighbours": ("ANOTHER_FIT", "two exact times"),
+    "rounds_to_float32": ("ANOTHER_FIT", "dtype=torch.float64"),
     "calls_ours": ("FORBIDDEN_LIBRARY", "cell of your own"),
 }
 
@@ -63,6 +64,11 @@ def returns_tensors(num_bytes, seconds):
 
 def two_neighbours(num_bytes, seconds):
     return first_and_last(num_bytes[:2], seconds[:2])
+
+
+def rounds_to_float32(num_bytes, seconds):
+    equations = torch.tensor([[1 / t, size / t] for size, t in zip(num_bytes, seconds, strict=True)])
+    return tuple(torch.linalg.lstsq(equations, torch.ones(len(seconds), 1)).solution.flatten().tolist())
 
 
 def calls_ours(num_bytes, seconds):
