@@ -500,9 +500,8 @@ check.train_step(train_step, meshes=((1, 2, 3), (2, 1, 4), (4, 2, 1), (2, 2, 2))
 # %% [markdown]
 # **Question 2 (graded by hand).** On a mesh of 2 × 2 × 2 the operating system stops one process, rank 3, in
 # the middle of a step: the process does not die, but it makes no more progress. (a) Which ranks wait first,
-# and in which call? Name them by group. (b) Which ranks wait next, and in the end? (c) Every rank's trace
-# shows a call that has not finished. How do you find rank 3 from these eight calls, without looking at rank 3
-# itself?
+# and in which call? Name them by group. (b) Which ranks wait next, and in the end? (c) Every other rank's
+# trace shows a call that has not finished. How do you find rank 3 from these seven calls?
 
 # %% [markdown] nbgrader={"grade": true, "grade_id": "a_mesh_that_waits", "locked": false, "points": 6, "schema_version": 3, "solution": true, "task": false}
 # **Answer to question 2**
