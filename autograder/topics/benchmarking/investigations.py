@@ -109,7 +109,9 @@ def _log(title: str, lines: Sequence[_Line]) -> Trial:
         # What goes wrong with figures of all kinds goes wrong with right ones, too: then they tell the most.
         line, own = next((each for each in wrong if each[0].verdict == "right"), wrong[0])
         expected = f"{line.verdict!r} for {_described(line.line)}"
-        mistake = mistakes.LONG_ENOUGH_ACCUSED if own == "not finished" else mistakes.OF_VERDICTS[line.verdict]
+        mistake = (
+            mistakes.LONG_ENOUGH_ACCUSED if own == "not finished" else mistakes.OF_VERDICTS[line.verdict]
+        )
         return Problem(mistake, expected, repr(own))
 
     arguments = ([dict(line.line) for line in lines], _LINK)
