@@ -92,7 +92,13 @@ def _exchange(arguments: Arguments, size: int) -> tuple[tuple[int, ...], tuple[i
 
 
 def _shares(tensor: torch.Tensor, splits: Sequence[int], size: int) -> tuple[int, ...]:
-    """Return the bytes of each rank's share of a tensor; empty if the splits do not add up to it."""
+    """Return the bytes of each rank's share of a tensor; empty if the splits do not add up to it.
+
+    Raises:
+        ValueError: a share is negative. Gloo copies beyond the tensor then.
+    """
+    if min(splits, default=0) < 0:
+        raise ValueError("a negative share")
     if not splits:
         return (tensor.nbytes // size,) * size
     rows = tensor.shape[0] if tensor.dim() else 0

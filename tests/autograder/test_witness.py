@@ -122,6 +122,9 @@ def unknown_rank(x):
 def unknown_root(x):
     dist.broadcast(x, group_src=7)
 
+def less_than_nothing(x):
+    dist.all_to_all_single(torch.zeros(3), x, [-1, 4], [-1, 4])
+
 def past_the_end(x):
     dist.send(x, dist.get_rank() + 1)
 
@@ -397,6 +400,7 @@ STUCK_IN = {
     [
         ("unknown_rank", RAISED, "(dist.broadcast(x, src=7)): "),
         ("unknown_root", RAISED, "broadcast: invalid arguments"),
+        ("less_than_nothing", RAISED, ": invalid arguments"),
         ("past_the_end", RAISED, "There is no rank 2 in this group of 2"),
         ("patience", RAISED, "Timed out waiting 200ms"),
         ("all_send", DEADLOCK, "Rank 0 waits in send to rank 1 (Cell In[1], line"),
