@@ -76,6 +76,15 @@ class MemoryWatch:
 
 
 def bytes_in(file: Path, names: Collection[str]) -> int:
-    """Add up what stands behind these names in a file of /proc that tells of a process in kB."""
-    rows = map(str.split, file.read_text().splitlines())
-    return sum(int(row[1]) << 10 for row in rows if row[0] in names)
+    """Add up what stands behind these names in a file of /proc that tells of a process in kB.
+
+    The process's name, which such a file has in a line, may hold any byte but the end of a line.
+
+    Raises:
+        OSError: none of them is there, as when the process's first thread has ended.
+    """
+    rows = [line.split() for line in file.read_bytes().split(b"\n")]
+    found = [int(row[1]) << 10 for row in rows if row and row[0].decode() in names]
+    if not found:
+        raise ProcessLookupError(f"{file} tells of no memory")
+    return sum(found)

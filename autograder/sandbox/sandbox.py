@@ -137,6 +137,9 @@ class Sandbox(ABC):
                 if self._cgroup is not None and self._cgroup.was_full():
                     self.exceeded = too_much_memory(self._limits)
                 return
+            except Exception:  # nothing may run that is not watched
+                self._end()
+                raise
             if reason := exceeded(self._limits, usage, files):
                 self.exceeded = reason
                 self._end()

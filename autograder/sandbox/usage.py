@@ -105,8 +105,8 @@ def begun(process: Path) -> int:
 
 
 def _stat(process: Path) -> list[str]:
-    """Read what Linux says of a process, from its state on; its name before that may hold anything."""
-    return (process / "stat").read_text().rpartition(")")[2].split()
+    """Read what Linux says of a process, from its state on; its name before that may hold any bytes."""
+    return (process / "stat").read_bytes().rpartition(b")")[2].decode().split()
 
 
 def files_of(processes: Iterable[Path]) -> OpenFiles:

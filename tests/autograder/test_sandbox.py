@@ -17,6 +17,14 @@ from autograder.sandbox.usage import OpenFiles, Usage, exceeded, usage_of
 from tests.autograder.conftest import SMALL, running_in
 
 
+HOLD = "kept = [b'1' * 10_000_000 for _ in range(160)]; time.sleep(60)\n"
+HOLD_IN_A_FILE = (
+    "file = os.memfd_create('bomb')\n"
+    "for _ in range(160): os.write(file, bytes(10_000_000))\n"
+    "time.sleep(60)\n"
+)
+
+
 def said(run, expression: str) -> object:
     return run(f"import os, pathlib; say({expression})")[1]
 
@@ -144,12 +152,19 @@ def test_linux_counts_what_its_processes_send_each_other(run_in_each):
             "import time\nwhile time.process_time() < 60: pass", "processor time", id="a loop of a minute"
         ),
         pytest.param(
-            "import os, time\n"
-            "file = os.memfd_create('bomb')\n"
-            "for _ in range(160): os.write(file, bytes(10_000_000))\n"
-            "time.sleep(60)",
+            f"import os, time\n{HOLD_IN_A_FILE}", "memory", id="memory that belongs to no process"
+        ),
+        pytest.param(
+            f"import ctypes, time\nctypes.CDLL(None).prctl(15, b'\\xff')\n{HOLD}",
             "memory",
-            id="memory that belongs to no process",
+            id="a process whose name is no text",
+        ),
+        pytest.param(
+            "import ctypes, os, time\n"
+            "ctypes.CDLL(None).prctl(15, b'\\x0bVmPTE: -999999')\n"
+            f"if os.fork(): os.fork()\n{HOLD}",
+            "memory",
+            id="processes whose name looks like a line of what they take",
         ),
         pytest.param(
             "import mmap, time\n"
@@ -168,6 +183,14 @@ def test_who_takes_too_much_is_ended_with_all_that_they_started(run_in_each, cod
     with pytest.raises(OSError):
         while confined._processes() and time.monotonic() < deadline:
             time.sleep(0.05)
+
+
+def test_what_can_no_longer_be_watched_is_ended(run_in_each, monkeypatch):
+    monkeypatch.setattr(sandbox, "usage_of", lambda *_: int("no number"))
+    with monkeypatch.context() as patch:
+        patch.setattr("threading.excepthook", lambda _: None)
+        _, got = run_in_each("import time; time.sleep(20); say('done')")
+    assert got is None
 
 
 def test_while_it_is_set_up_no_process_of_the_machine_is_taken_for_one_in_it(run_in_each, monkeypatch):
