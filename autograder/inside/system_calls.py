@@ -107,9 +107,10 @@ REFUSED_WHERE_MEASURED = {
 }
 _SOCKET, _CLONE, _CLONE3, _PRCTL = (41, 198), (56, 220), (435, 435), (157, 167)
 _PRLIMIT, _FCNTL, _IOCTL = (302, 261), (72, 25), (16, 29)
-_OPEN, _OPENAT = (2, None), (257, 56)
+_OPEN, _OPENAT, _CLOSE_RANGE = (2, None), (257, 56), (436, 436)
 _MMAP, _MADVISE = (9, 222), (28, 233)
-_THREAD = 0x10000  # of clone: what is started has the same memory
+_THREAD, _SAME_FILES = 0x10000, 0x400  # of clone: what is started has the same memory, the same open files
+_FILES_OF_ITS_OWN = 0x2  # of close_range: for this thread
 _SHARED_MEMORY, _WITHOUT_FILE = 0x1, 0x20  # of mmap
 _TO_BE_MERGED, _COLD, _SWAPPED_OUT = 12, 20, 21  # of madvise
 _MERGES_ALL = 67  # of prctl
@@ -148,7 +149,8 @@ def seccomp_filter(machine: str = platform.machine(), named_sockets: bool = Fals
     which = _place(machine)
     rules = [
         *_if_equal(_CLONE3[which], [_fail(errno.ENOSYS)]),  # its flags cannot be read; libc then uses clone
-        *_if_equal(_CLONE[which], _clone_without_namespaces()),
+        *_if_equal(_CLONE[which], _clone_in_sight()),
+        *_if_equal(_CLOSE_RANGE[which], _refuse_bits(_THIRD, _FILES_OF_ITS_OWN)),
         *_if_equal(_SOCKET[which], _socket_of_a_counted_kind(named_sockets)),
         *_if_equal(_PRCTL[which], _prctl_that_hides_nothing()),
     ]
@@ -242,8 +244,14 @@ def _mmap_own_memory() -> list[Instruction]:
     return [*_load(_FOURTH), (_ANY_BIT, 1, 0, _SHARED_MEMORY), _ALLOWED, *shared]
 
 
-def _clone_without_namespaces() -> list[Instruction]:
-    return [*_load(_FIRST), (_ANY_BIT, 0, 1, _NEW_NAMESPACE), _fail(errno.EPERM), _ALLOWED]
+def _refuse_bits(argument: int, bits: int) -> list[Instruction]:
+    return [*_load(argument), (_ANY_BIT, 0, 1, bits), _fail(errno.EPERM), _ALLOWED]
+
+
+def _clone_in_sight() -> list[Instruction]:
+    """Refuse namespaces, and threads with open files of their own, which the watch does not see."""
+    apart = [(_ANY_BIT, 0, 2, _THREAD), (_ANY_BIT, 1, 0, _SAME_FILES), _fail(errno.EPERM)]
+    return [*_load(_FIRST), (_ANY_BIT, 0, 1, _NEW_NAMESPACE), _fail(errno.EPERM), *apart, _ALLOWED]
 
 
 def _prctl_that_hides_nothing() -> list[Instruction]:

@@ -77,8 +77,9 @@ def usage_of(processes: Callable[[], list[Path]], limits: Limits) -> Usage:
             fields = _stat(folder)
             seconds += sum(map(int, fields[11:15])) / _TICKS  # its own, and of children that have ended
             threads += int(fields[17])
-            memory += int(fields[21]) * mmap.PAGESIZE
-            beside += bytes_in(folder / "status", ("VmPTE:", "VmSwap:"))
+            thread = _living_thread(folder)
+            memory += int(_stat(thread)[21]) * mmap.PAGESIZE
+            beside += bytes_in(thread / "status", ("VmPTE:", "VmSwap:"))
     if memory + beside > limits.memory_bytes:  # which counts what processes share once for each
         memory = _shared_memory(processes, limits)
     return Usage(memory + beside, len(folders), threads, seconds)
@@ -89,7 +90,7 @@ def _shared_memory(processes: Callable[[], list[Path]], limits: Limits) -> int:
     memory = 0
     for folder in processes():
         with contextlib.suppress(OSError):
-            memory += bytes_in(folder / "smaps_rollup", ("Pss:",))
+            memory += bytes_in(_living_thread(folder) / "smaps_rollup", ("Pss:",))
         if memory > limits.memory_bytes or len(processes()) > limits.processes:
             break
     return memory
@@ -109,21 +110,41 @@ def _stat(process: Path) -> list[str]:
     return (process / "stat").read_bytes().rpartition(b")")[2].decode().split()
 
 
+def _living_thread(process: Path) -> Path:
+    """Return where Linux tells of a process's memory and files.
+
+    When its first thread has ended, nothing of them is told but with its other threads.
+    """
+    if _stat(process)[0] == "Z":
+        for thread in (process / "task").iterdir():
+            with contextlib.suppress(OSError):
+                if _stat(thread)[0] not in "ZX":
+                    return thread
+    return process
+
+
 def files_of(processes: Iterable[Path]) -> OpenFiles:
     """Read what processes have opened, by their folders in /proc; those that end meanwhile are left out."""
     number = 0
     in_memory: dict[tuple[int, int], int] = {}
     removed: dict[tuple[int, int], int] = {}  # which no folder lists any more
     for folder in processes:
-        with contextlib.suppress(OSError), os.scandir(folder / "fd") as descriptors:
+        with contextlib.suppress(OSError), os.scandir(_living_thread(folder) / "fd") as descriptors:
             for descriptor in descriptors:
                 number += 1
-                name = os.readlink(descriptor.path)
-                if name.endswith(" (deleted)"):
+                with contextlib.suppress(OSError):
                     status = os.stat(descriptor.path)
-                    sizes = in_memory if name.startswith("/memfd:") else removed
-                    sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
+                    if status.st_nlink == 0:
+                        sizes = in_memory if _has_no_name(descriptor.path) else removed
+                        sizes[status.st_dev, status.st_ino] = status.st_blocks * 512
     return OpenFiles(number, sum(in_memory.values()), sum(removed.values()))
+
+
+def _has_no_name(descriptor: str) -> bool:
+    """Tell whether a file never had a name; the path of one that had may be too long to be read."""
+    with contextlib.suppress(OSError):
+        return os.readlink(descriptor).startswith("/memfd:")
+    return False
 
 
 def disk_of(folder: Path, most: int) -> int:

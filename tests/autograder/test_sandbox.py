@@ -16,12 +16,9 @@ from autograder.sandbox.sandbox import SandboxMissing
 from autograder.sandbox.usage import OpenFiles, Usage, exceeded, usage_of
 from tests.autograder.conftest import SMALL, running_in
 
-
 HOLD = "kept = [b'1' * 10_000_000 for _ in range(160)]; time.sleep(60)\n"
 HOLD_IN_A_FILE = (
-    "file = os.memfd_create('bomb')\n"
-    "for _ in range(160): os.write(file, bytes(10_000_000))\n"
-    "time.sleep(60)\n"
+    "file = os.memfd_create('bomb')\nfor _ in range(160): os.write(file, bytes(10_000_000))\ntime.sleep(60)\n"
 )
 
 
@@ -151,9 +148,7 @@ def test_linux_counts_what_its_processes_send_each_other(run_in_each):
         pytest.param(
             "import time\nwhile time.process_time() < 60: pass", "processor time", id="a loop of a minute"
         ),
-        pytest.param(
-            f"import os, time\n{HOLD_IN_A_FILE}", "memory", id="memory that belongs to no process"
-        ),
+        pytest.param(f"import os, time\n{HOLD_IN_A_FILE}", "memory", id="memory that belongs to no process"),
         pytest.param(
             f"import ctypes, time\nctypes.CDLL(None).prctl(15, b'\\xff')\n{HOLD}",
             "memory",
@@ -165,6 +160,22 @@ def test_linux_counts_what_its_processes_send_each_other(run_in_each):
             f"if os.fork(): os.fork()\n{HOLD}",
             "memory",
             id="processes whose name looks like a line of what they take",
+        ),
+        pytest.param(
+            "import ctypes, os, threading, time\n"
+            f"def hold():\n    time.sleep(1)\n    {HOLD}"
+            "if os.fork(): time.sleep(60)\n"
+            "threading.Thread(target=hold).start()\n"
+            "ctypes.CDLL(None).pthread_exit(None)",
+            "memory",
+            id="a process whose first thread has ended",
+        ),
+        pytest.param(
+            "import os, time\n"
+            "for _ in range(25): os.mkdir('d' * 200); os.chdir('d' * 200)\n"
+            f"os.dup2(os.open('file', os.O_CREAT), 2)\n{HOLD_IN_A_FILE}",
+            "memory",
+            id="behind a file whose path is too long to be read",
         ),
         pytest.param(
             "import mmap, time\n"
@@ -183,6 +194,17 @@ def test_who_takes_too_much_is_ended_with_all_that_they_started(run_in_each, cod
     with pytest.raises(OSError):
         while confined._processes() and time.monotonic() < deadline:
             time.sleep(0.05)
+
+
+def test_no_thread_has_files_that_the_watch_does_not_see(run_in_each):
+    _, got = run_in_each(
+        "import ctypes\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "top = ctypes.addressof(ctypes.create_string_buffer(1 << 16)) + (1 << 15)\n"
+        "tried = libc.clone(libc.pause, ctypes.c_void_p(top & ~15), 0x10900, None), ctypes.get_errno()\n"
+        "say([tried, [libc.close_range(999, 999, 2), ctypes.get_errno()], libc.close_range(999, 999, 0)])"
+    )
+    assert got == [[-1, errno.EPERM], [-1, errno.EPERM], 0]
 
 
 def test_what_can_no_longer_be_watched_is_ended(run_in_each, monkeypatch):
