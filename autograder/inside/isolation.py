@@ -31,7 +31,7 @@ _ASK_DEVICES = 1 << 15
 _OF_FILES = _EXECUTE | _WRITE | _READ | _TRUNCATE | _ASK_DEVICES  # what a rule about no folder can allow
 _OTHERS_ADDRESSES, _OTHERS_SIGNALS = 1 << 0, 1 << 1
 _NO_NEW_PRIVILEGES = 38  # of prctl
-_SET_SECCOMP, _FILTER = 22, 2  # of prctl
+_SET_FILTER, _FOR_ALL_THREADS = 1, 1  # of seccomp
 _NO_HUGE_PAGES = 41  # of prctl
 TERMINALS = "/dev/pts"  # each has a size and settings, which all who open it can read and set
 _MMAP_THRESHOLD = -3  # of mallopt
@@ -171,7 +171,7 @@ def _not_of_other_processes(students: bool) -> Iterator[str]:
 
 
 def leave_no_traces(shares_files: bool, starts_sessions: bool = False) -> None:
-    """Keep this thread, and all that it starts, from sockets and from changing what others can see.
+    """Keep this process, and all that it starts, from sockets and from changing what others can see.
 
     Args:
         shares_files: whether it may change files.
@@ -185,7 +185,7 @@ def leave_no_traces(shares_files: bool, starts_sessions: bool = False) -> None:
 
 
 def keep_memory_in_sight() -> None:
-    """Have all that this thread, and what it starts, keeps in memory be counted as this process's.
+    """Have all that this process, and what it starts, keeps in memory be counted as its own.
 
     And no more is counted: what is freed goes back to Linux at once, and huge pages are not used.
 
@@ -198,14 +198,20 @@ def keep_memory_in_sight() -> None:
 
 
 def refuse(instructions: bytes) -> None:
-    """Refuse system calls to this thread, and all that it starts, by a program of `system_calls`.
+    """Refuse system calls to all threads of this process, and all that they start.
+
+    Args:
+        instructions: a program of `system_calls`.
 
     Raises:
         OSError: Linux takes no filter.
     """
     program = _Program(len(instructions) // 8, instructions)
-    if _libc.prctl(_SET_SECCOMP, _FILTER, ctypes.byref(program)) != 0:
-        number = ctypes.get_errno()
+    refused = _libc.syscall(
+        system_calls.to_filter(), _SET_FILTER, _FOR_ALL_THREADS, ctypes.byref(program)
+    )  # above zero: the number of a thread that has another filter
+    if refused != 0:
+        number = ctypes.get_errno() if refused < 0 else errno.EACCES
         raise OSError(number, os.strerror(number))
 
 

@@ -49,6 +49,11 @@ REFUSED = {
 # that has no such call.
 REFUSED_TO_RANKS = {
     "socket": (41, 198),
+    "bind": (49, 200),  # and these, since Gloo has opened a socket that listens
+    "connect": (42, 203),
+    "listen": (50, 201),
+    "accept": (43, 202),
+    "accept4": (288, 242),
     "setxattr": (188, 5),
     "lsetxattr": (189, 6),
     "fsetxattr": (190, 7),
@@ -105,9 +110,10 @@ REFUSED_WHERE_MEASURED = {
     "epoll_create": (213, None),  # each entry has room for a number, and there may be millions
     "epoll_create1": (291, 20),
 }
-_SOCKET, _CLONE, _CLONE3, _PRCTL = (41, 198), (56, 220), (435, 435), (157, 167)
+_SOCKET, _SOCKETPAIR, _CLONE, _CLONE3, _PRCTL = (41, 198), (53, 199), (56, 220), (435, 435), (157, 167)
 _PRLIMIT, _FCNTL, _IOCTL = (302, 261), (72, 25), (16, 29)
 _OPEN, _OPENAT, _CLOSE_RANGE = (2, None), (257, 56), (436, 436)
+_SECCOMP = (317, 277)
 _MMAP, _MADVISE = (9, 222), (28, 233)
 _THREAD, _SAME_FILES = 0x10000, 0x400  # of clone: what is started has the same memory, the same open files
 _FILES_OF_ITS_OWN = 0x2  # of close_range: for this thread
@@ -120,6 +126,7 @@ _NOTES_ON_FILES = (1024, 1026, 1036, 1038)
 _FLAGS_OF_FILES = (0x40086602, 0x401C5820, 0x40087602)  # of ioctl: flags, attributes and version of a file
 _NEITHER_TO_READ_NOR_TO_WRITE = 3  # of open: a descriptor that Landlock lets pass, and that ioctl takes
 _SET_DUMPABLE = 4  # of prctl: hides from the watch what a process has opened
+_KIND_OF_SOCKET = 0xF  # of the second argument of socketpair; the rest are flags
 _NETLINK = 16
 _NETLINK_ROUTE, _NETLINK_SOCK_DIAG = 0, 4  # addresses and connections; others pass messages between processes
 _NEW_NAMESPACE = 0x7E020000  # all flags of clone that make one
@@ -152,6 +159,7 @@ def seccomp_filter(machine: str = platform.machine(), named_sockets: bool = Fals
         *_if_equal(_CLONE[which], _clone_in_sight()),
         *_if_equal(_CLOSE_RANGE[which], _refuse_bits(_THIRD, _FILES_OF_ITS_OWN)),
         *_if_equal(_SOCKET[which], _socket_of_a_counted_kind(named_sockets)),
+        *_if_equal(_SOCKETPAIR[which], _socketpair_that_stays_one()),
         *_if_equal(_PRCTL[which], _prctl_that_hides_nothing()),
     ]
     for numbers in REFUSED.values():
@@ -188,6 +196,11 @@ def between_ranks(
         if name not in allowed:
             rules += _if_equal(numbers[which], [_fail(errno.EACCES)])
     return _program(machine, rules)
+
+
+def to_filter(machine: str = platform.machine()) -> int:
+    """Return the number of the system call that takes a filter for all threads of a process."""
+    return _SECCOMP[_place(machine)]
 
 
 def in_sight(machine: str = platform.machine()) -> bytes:
@@ -276,6 +289,15 @@ def _socket_of_a_counted_kind(named_sockets: bool) -> list[Instruction]:
         *(_if_equal(socket.AF_UNIX, allow) if named_sockets else ()),
         _fail(errno.EAFNOSUPPORT),
     ]
+
+
+def _socketpair_that_stays_one() -> list[Instruction]:
+    """Allow pairs of connected sockets: others can be given a name, and send to any that has one."""
+    connected = [
+        each for kind in (socket.SOCK_STREAM, socket.SOCK_SEQPACKET) for each in _if_equal(kind, [_ALLOWED])
+    ]
+    kinds = [*_load(_SECOND), (_AND, 0, 0, _KIND_OF_SOCKET), *connected, _fail(errno.EPROTONOSUPPORT)]
+    return [*_load(_FIRST), *_if_equal(socket.AF_UNIX, kinds), _fail(errno.EAFNOSUPPORT)]
 
 
 def _load(offset: int) -> list[Instruction]:

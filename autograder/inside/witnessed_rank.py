@@ -57,10 +57,10 @@ def become_witnessed_rank(
     meeting.close()
     ledger.close()
     forked_zygote.keep_only(channel.fileno(), board, ours.fileno())  # nothing that other ranks have, too
-    Unconnected.prepare()
     limits.restrict_students()
-    isolation.keep_apart(kind == SHARES_FILES)
-    isolation.leave_no_traces(kind == SHARES_FILES)  # before there are threads, which would keep their rights
+    isolation.keep_apart(kind == SHARES_FILES)  # before there are threads, which would keep their rights
+    Unconnected.prepare()
+    isolation.leave_no_traces(kind == SHARES_FILES)
     if kind == IS_MEASURED:
         isolation.keep_memory_in_sight()
     become_rank(settings, channel, board, None, functools.partial(WitnessedGroup, connection=ours))

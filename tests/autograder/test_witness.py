@@ -161,6 +161,27 @@ def inherited(x):
         except OSError: pass
     return [link for link in links if link.startswith(("socket:", "pipe:"))]
 
+def look_by_each_thread(x):
+    import ctypes, os
+    libc, found, looked = ctypes.CDLL(None), [], threading.Event()
+    @ctypes.CFUNCTYPE(None, ctypes.c_int)
+    def look(signal):
+        try:
+            os.close(os.open(f"/proc/{os.getppid()}/mem", os.O_RDONLY))
+            found.append("memory")
+        except PermissionError:
+            found.append("nothing")
+        looked.set()
+    libc.signal.restype = ctypes.c_void_p
+    before = libc.signal(10, look)
+    threads = os.listdir("/proc/self/task")
+    for thread in map(int, threads):
+        looked.clear()
+        libc.tgkill(os.getpid(), thread, 10)
+        looked.wait(5)
+    libc.signal(10, ctypes.c_void_p(before))
+    return found, len(threads)
+
 def stopped_clock(x):
     time.perf_counter = lambda: float("nan")
     rank = dist.get_rank()
@@ -423,6 +444,12 @@ def test_what_goes_wrong_is_said_as_for_all_ranks(name, reason, said, student):
 def test_no_rank_has_inherited_a_way_to_another(student):
     one, other = (outcome.value for outcome in student.function("inherited").run(inputs(2)))
     assert one and other and not set(one) & set(other)
+
+
+def test_no_thread_of_a_rank_looks_into_other_processes(student):
+    for outcome in student.function("look_by_each_thread").run(inputs(2)):
+        found, threads = outcome.value
+        assert found == ["nothing"] * threads and threads > 1
 
 
 @pytest.mark.parametrize("name", ["leak", "leak_by_a_form"])

@@ -76,6 +76,8 @@ TOGETHER = """
     share_experts_by_the_board          0
     train_by_the_board                  0
     share_by_names_of_groups            0
+    share_by_datagrams                  0
+    share_by_another_thread             0
     search_its_own_memory               0
 """
 # Attacks that bring the sandbox down, or spoil the process for the cells. The answers before and after them
