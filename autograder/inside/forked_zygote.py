@@ -84,7 +84,11 @@ class Child(zygote.ZygoteProcess):
 
 
 def keep_only(*descriptors: int) -> None:
-    """Close all that a fork has inherited, but for these descriptors and the standard streams."""
+    """Close all that a fork has inherited, but for these descriptors and the standard streams.
+
+    Standard input is opened anew: whoever has a file from the same opening sees which flags another one sets.
+    """
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     first = 3
     for kept in sorted(descriptors):
         os.closerange(first, kept)
