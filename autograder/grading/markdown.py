@@ -29,7 +29,8 @@ _ATTRIBUTES = {
 }
 _STYLES = {"anchor-link", "highlight", *STANDARD_TYPES.values()}
 _PICTURE = tuple(f"data:image/{kind};base64," for kind in ("png", "jpeg", "gif", "webp"))
-_CSS = [*ALLOWED_CSS_PROPERTIES, "margin", "text-align", "vertical-align", "white-space"]
+# Without those of which the value can be the address of a picture.
+_CSS = [*ALLOWED_CSS_PROPERTIES - {"cursor"}, "margin", "text-align", "vertical-align", "white-space"]
 
 
 class _Pictures(dict[str, dict[str, str]]):
@@ -56,17 +57,20 @@ def _only_styles(classes: str) -> bool:
     return all(each in _STYLES or each.startswith("hl-") for each in classes.split())
 
 
-def _is_address(address: str) -> bool:
-    """Tell whether an address holds no content itself, or a picture's, as of one that was pasted."""
+def _is_address(tag: str, address: str) -> bool:
+    """Tell whether the address of a link holds no content itself, and that of a picture holds all of it.
+
+    Whoever opens a page would ask for other pictures with cookies and all: also for one at "/logout".
+    """
     plain = re.sub(r"[`\x00-\x20\x7f-\xa0\s]", "", unescape(address))  # as bleach reads it
-    return not plain.lower().startswith("data:") or plain.startswith(_PICTURE)
+    return plain.startswith(_PICTURE) if tag == "img" else not plain.lower().startswith("data:")
 
 
 def _is_allowed(tag: str, name: str, value: str) -> bool:
     if name == "class":
         return _only_styles(value)
     if name in ("href", "src"):
-        return (tag, name) in (("a", "href"), ("img", "src")) and _is_address(value)
+        return (tag, name) in (("a", "href"), ("img", "src")) and _is_address(tag, value)
     return name == "style" or name in _ATTRIBUTES.get(tag, ())
 
 

@@ -130,3 +130,13 @@ def test_no_other_content_is_in_an_address():
     text = "[a](data:text/html,owned) <a href='da&Tab;ta:text/html,x'>b</a> <img src='data:image/svg+xml,x'>"
     shown = BeautifulSoup(page(answer(text)), "html.parser")
     assert not [tag for tag in shown.find_all(["a", "img"]) if "data" in str(tag)]
+
+
+@pytest.mark.parametrize(
+    "address", ["/logout", "//example.org/it.png", "https://example.org/it.png", "it.png"]
+)
+def test_who_opens_a_page_asks_for_no_picture(address):
+    text = f"![it]({address}) <img alt='it' src='{address}'> <b style='cursor:url({address}),auto'>it</b>"
+    shown = BeautifulSoup(page(answer(text)), "html.parser")
+    assert [img.get("src") for img in shown.find_all("img", alt="it")] == [None, None]
+    assert not shown.find("b", string="it")["style"]
