@@ -106,7 +106,9 @@ def _parsed(path: Path) -> object:
         if isinstance(content, dict) and content.get("nbformat") != 4:
             content = nbformat.reads(json.dumps(content), as_version=4)
         return content
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+    except MemoryError:  # of which `intake` knows whose it is
+        raise
+    except Exception as error:  # nbformat raises whatever its converters do
         said = line(f"{type(error).__name__}: {error}", MAX_ERROR)
         raise SubmissionError(f"{path} is not a notebook: {said}") from None
 

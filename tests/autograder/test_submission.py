@@ -184,6 +184,8 @@ def test_a_notebook_of_an_older_format_is_read(tmp_path):
         ("[" * 100_000, "not a notebook"),
         ([], "not a notebook"),
         ({"nbformat": 4}, "not a notebook"),
+        ({"nbformat": 3}, "not a notebook"),
+        ({"nbformat": 3, "worksheets": [{"cells": [{"cell_type": "odd"}]}]}, "not a notebook"),
         ({"nbformat": 4, "cells": 3}, "not a notebook"),
         ({"nbformat": 4, "cells": [{"cell_type": "code"}]}, "not a notebook"),
         ({"nbformat": 4, "cells": [{"cell_type": "code", "source": ""}] * 5_001}, "more than 5,000 cells"),
