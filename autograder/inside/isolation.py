@@ -79,7 +79,8 @@ def confine(readable: Sequence[str], writable: Sequence[str]) -> None:
 def keep_apart(shares_files: bool) -> None:
     """Keep this thread, and all that it starts, from looking into processes that run already.
 
-    From Linux 6.12 on it cannot signal them either.
+    From Linux 6.12 on it cannot signal them either. It cannot write to /proc, where it could have Linux end
+    others first when memory runs out.
 
     Args:
         shares_files: if not, it cannot change any file, nor read those that students' code has written, nor
@@ -90,13 +91,15 @@ def keep_apart(shares_files: bool) -> None:
     """
     version = landlock.version()
     reads = not (shares_files and filesystem.has_namespaces())  # which hide other processes by themselves
-    files = _MOVE | (_READ if reads else 0)
+    files = _MOVE | _WRITE | (_READ if reads else 0)
     if not shares_files:
         files |= _CHANGE | (_TRUNCATE if version >= 3 else 0)
     scopes = _OTHERS_SIGNALS if version >= landlock.KEEPS_SIGNALS else 0
     with _restricting(_Rules(files, 0, scopes)) as rules:
         if shares_files:
             _allow(rules, _MOVE, "/")
+            for path in _all_but({"/proc"}, "/") if filesystem.has_namespaces() else (*WRITABLE, *DEVICES):
+                _allow(rules, _WRITE, path)
         else:
             _allow(rules, _WRITE, os.devnull)
         for path in _not_of_other_processes(shares_files) if reads else ():

@@ -44,6 +44,7 @@ REFUSED = {
     "move_pages": (279, 239),
     "migrate_pages": (256, 238),
     "fanotify_init": (300, 262),
+    "syslog": (103, 116),  # what happens on the machine, which many kernels tell everyone
 }
 # What ranks are refused besides: what one process can change, and another one can see. None for a machine
 # that has no such call.
