@@ -8,18 +8,25 @@ from ..scene import Scene
 
 
 def a_thread_raised(scene: Scene) -> str | None:
-    """Explain a thread of an awaited rank that has ended with an exception."""
-    for rank, missing in scene.deadlock.missing.items():
-        for other in missing:
+    """Explain a thread that has ended with an exception, on a rank that is awaited or in another call."""
+    blocked = scene.deadlock.blocked
+    for rank, call in blocked.items():
+        for other in _without_it(scene, rank, call):
             if raised := scene.view(other).progress.raised:
-                call = scene.deadlock.blocked[rank]
-                waiting = [each for each, ranks in scene.deadlock.missing.items() if other in ranks]
+                waiting = [each for each, its in blocked.items() if other in _without_it(scene, each, its)]
                 return (
                     f"A thread of rank {other} ended with {raised[-1]} (its traceback is above). If that\n"
                     f"thread was to make the {call.op} that {name_ranks(waiting)} "
                     f"{'wait' if waiting[1:] else 'waits'} for, fix the exception first."
                 )
     return None
+
+
+def _without_it(scene: Scene, rank: int, call: Call) -> list[int]:
+    """Return the ranks that have not made this call of `rank`: awaited ones, and those in another call."""
+    is_contradicted = bool(scene.deadlock.conflicts) and not call.is_point_to_point
+    in_another = [other for other, their in scene.calls.items() if not call.agrees_with(their)]
+    return [*scene.deadlock.missing[rank], *(in_another if is_contradicted else [])]
 
 
 def threads_share_a_group(scene: Scene) -> str | None:

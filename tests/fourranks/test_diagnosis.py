@@ -430,6 +430,13 @@ def explanation(group, cell, ranks=None):
             id="a thread that raised",
         ),
         pytest.param(
+            "import threading\ndef log():\n    if rank == 0: raise ValueError\n    dist.barrier()\n"
+            "thread = threading.Thread(target=log); thread.start(); thread.join()\ndist.all_reduce(x)",
+            "A thread of rank 0 ended with ValueError (its traceback is above). If that thread was to make "
+            "the barrier that ranks 1-3 wait for, fix the exception first.",
+            id="a thread that raised, and another collective behind it",
+        ),
+        pytest.param(
             "rows = torch.ones(4 + 4 * (rank == 2))\ntry: dist.all_to_all_single(torch.empty(4), rows)\n"
             "except RuntimeError: dist.all_reduce(x)",
             "On rank 2 the all_to_all_single was refused (Cell In[1], line 3: try: "
