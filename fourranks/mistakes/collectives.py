@@ -242,6 +242,11 @@ def _as_often(scene: Scene, rank: int, absent: list[int]) -> str:
 def _in_another_group(scene: Scene, rank: int, call: Call, other: int, their: Call) -> str:
     """Explain one line on which a rank communicates in another group than a member of its own."""
     line = scene.at(*stack(call)[-1][:2])
+    if call.ranks == their.ranks:
+        return (
+            f"On {line} rank {rank} and rank {other} communicate in two groups of the same ranks: both must\n"
+            "use one group there, and several groups in the same order."
+        )
     return (
         f"On {line} rank {rank} communicates among {name_ranks(call.ranks)}, and rank {other}, which is one "
         f"of them,\ndid so among {name_ranks(their.ranks)}: both must use one group there."

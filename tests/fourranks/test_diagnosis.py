@@ -352,6 +352,13 @@ def explanation(group, cell, ranks=None):
             id="another group on the same line, where both wait",
         ),
         pytest.param(
+            "one, two = dist.new_group(), dist.new_group()\n"
+            "for group in [one, two] if rank else [two, one]: dist.all_reduce(x, group=group)",
+            "On line 3 rank 0 and rank 1 communicate in two groups of the same ranks: both must use one "
+            "group there, and several groups in the same order.",
+            id="another group of the same ranks on the same line",
+        ),
+        pytest.param(
             "one, two = dist.new_group([0, 1]), dist.new_group([0, 1])\n"
             "for group in ([one, two] if rank else [two, one]):\n"
             "    if rank < 2: dist.all_reduce(x, group=group)",
