@@ -127,6 +127,11 @@ class Cell:
         }
 
     @property
+    def left(self) -> list[int]:
+        """Ranks of a program that have ended their process themselves, with exit status 0."""
+        return [rank for rank in self._requests if rank not in self.done and self._workers[rank].has_left]
+
+    @property
     def left_group(self) -> bool:
         """Whether a rank has destroyed the default process group, as scripts do at their end."""
         return any(done.left_group for done in self.done.values())

@@ -47,7 +47,7 @@ def error_of(
     """
     shown = cell.transcript
     if stop is None or stop.reason == "raised":
-        others = _whereabouts(cell) if stop is not None else ""
+        others = _whereabouts(cell) if stop is not None else _departures(cell)
         return RankError(errors, aftermath, shown, meanwhile=others) if errors else None
     if stop.deadlock is not None:
         scene = Scene(stop.deadlock, cell.places, Source(cell.cells))
@@ -99,6 +99,13 @@ def _deaths(cell: Cell) -> list[str]:
 def _where(cell: Cell, rank: int) -> str:
     state = cell.states.get(rank)
     return f" (last seen in {state.where})" if state is not None and state.busy else ""
+
+
+def _departures(cell: Cell) -> str:
+    """Say which ranks have ended their process themselves, if that may be why calls of others failed."""
+    if not (cell.broke_group and cell.left):
+        return ""
+    return f"  {sentence_case(name_ranks(cell.left))} ended the process with exit status 0, as os._exit does."
 
 
 def _whereabouts(cell: Cell) -> str:

@@ -382,6 +382,20 @@ def test_a_program_may_number_its_ranks_itself(script, chosen, sums):
     assert done.returncode == 0
 
 
+def test_a_rank_that_has_ended_its_process_is_named_where_a_call_fails_for_it(script):
+    done = run([*RUN, "-n", "2", script("""
+        import os
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        dist.barrier()
+        os._exit(0) if dist.get_rank() else dist.barrier()
+    """)])  # fmt: skip
+    assert done.returncode == 1
+    assert "Rank 0 raised RuntimeError" in done.stderr
+    assert "Meanwhile:\n  Rank 1 ended the process with exit status 0, as os._exit does." in done.stderr
+
+
 def test_a_program_may_end_its_process_and_name_what_is_called_at_an_error(script):
     left = run([*RUN, "-n", "2", script("import os; print('done', flush=True); os._exit(0)")])
     assert (left.returncode, sorted(left.stdout.split())) == (0, ["[0]", "[1]", "done", "done"]), left.stderr
