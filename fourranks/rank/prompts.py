@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import pdb
 import sys
 from typing import Any
 
 from IPython.core.error import StdinNotImplementedError, UsageError
 
-_INPUT = builtins.input
+_INPUT, _INTERACTION = builtins.input, pdb.Pdb.interaction
 _NO_DEBUGGER = (
     "does not work on a rank, where nobody can type. Print what you want to know, or bring it to the "
     "notebook by `%%ranks --out`."
@@ -19,11 +20,13 @@ def refuse() -> None:
     """Have this process refuse them."""
     builtins.input = _no_input  # type: ignore[assignment]  # it names its parameter, which is positional
     sys.breakpointhook = _no_debugger
+    pdb.Pdb.interaction = _no_debugger  # type: ignore[method-assign]  # what all of them come to, torch's own too
 
 
 def allow() -> None:
     """Have a program find them as Python has them."""
     builtins.input, sys.breakpointhook = _INPUT, sys.__breakpointhook__
+    pdb.Pdb.interaction = _INTERACTION  # type: ignore[method-assign]
 
 
 def refuse_magic(*_: str) -> None:
@@ -39,4 +42,4 @@ def _no_input(prompt: str = "") -> str:
 
 
 def _no_debugger(*_: Any, **__: Any) -> None:
-    raise StdinNotImplementedError(f"breakpoint() {_NO_DEBUGGER}")
+    raise StdinNotImplementedError(f"A debugger {_NO_DEBUGGER}")

@@ -320,6 +320,8 @@ def test_an_error_keeps_what_was_printed(shared_group, cell, options):
         ("%nonsense", "not found"),
         ("def ask():\n    return input('name?')\nask()", r"(?s)2     return input.*does not work on a rank"),
         ("x = 1\nbreakpoint()", r"(?s)2 breakpoint\(\).*does not work on a rank"),
+        ("dist.breakpoint(rank=0)", "A debugger does not work on a rank"),
+        ("import pdb\npdb.set_trace()", "A debugger does not work on a rank"),
         ("%debug", "A debugger does not work on a rank"),
     ],
 )
