@@ -67,7 +67,7 @@ def _waits(scene: Scene) -> Iterator[str]:
         call = deadlock.failed[ranks[0]]
         how = "failed" if call.broke_group or not call.nbytes else "was refused"
         words = call.error.rstrip(".")
-        yield f"  On {name_ranks(ranks)} the {call.op} {how} ({scene.place(call)}): {words}."
+        yield f"  On {name_ranks(ranks)} the {call.name} {how} ({scene.place(call)}): {words}."
     for how in sorted(set(map(str, deadlock.ended.values()))):
         ranks = [rank for rank, ended in deadlock.ended.items() if str(ended) == how]
         yield f"  {sentence_case(name_ranks(ranks))} {how}."

@@ -92,7 +92,7 @@ def _branch_not_taken(scene: Scene, parting: Parting) -> str | None:
     if theirs and loop is not None and loop.line > block.line:
         return None  # it did take the branch, and left a loop on it
     others = sentence_case(name_ranks(_alike(scene, parting)))
-    text = f"the {parting.call.op} inside `{block.text}` ({scene.at(parting.line[0], block.line)})"
+    text = f"the {parting.call.name} inside `{block.text}` ({scene.at(parting.line[0], block.line)})"
     if theirs and loop is not None and not block.names_the_rank:
         return (
             f"{others} made {_count(theirs)} with {text}, rank {parting.rank} {_count(made)}:\n"
@@ -102,7 +102,7 @@ def _branch_not_taken(scene: Scene, parting: Parting) -> str | None:
     text = f"{others} skipped {text}{' at least once' if theirs else ''}"
     if parting.is_past and parting.their is not None:
         text += (
-            f":\nthe {parting.their.op} of {scene.at(parting.their.file, parting.their.line)} met it, and "
+            f":\nthe {parting.their.name} of {scene.at(parting.their.file, parting.their.line)} met it, and "
             "since then the ranks are one call apart"
         )
     if parting.call.through.endswith(_DDP):
@@ -127,7 +127,7 @@ def _loop_left_early(scene: Scene, parting: Parting) -> str | None:
         return (
             f"{sentence_case(name_ranks(others))} made {_count(theirs)} on {scene.at(file, line)}, "
             f"rank {parting.rank} {_count(made)}: an exception may have been\ncaught by the try around it "
-            f"({scene.at(file, block.line)}), and the {parting.call.op} left out. The other ranks do not\n"
+            f"({scene.at(file, block.line)}), and the {parting.call.name} left out. The other ranks do not\n"
             "know of an exception that one rank catches: tell them, for instance by an all_reduce of a flag."
         )
     text = f"{sentence_case(name_ranks(others))} left the loop `{block.text}` ({scene.at(file, block.line)}) "
@@ -139,7 +139,7 @@ def _loop_left_early(scene: Scene, parting: Parting) -> str | None:
         times = "one iteration" if made - theirs == 1 else f"{made - theirs} iterations"
         text += (
             f"{times} early, or skipped {'it' if made - theirs == 1 else 'them'}:\n"
-            f"rank {parting.rank} is in its {parting.call.op} number {made} there, "
+            f"rank {parting.rank} is in its {parting.call.name} number {made} there, "
             f"{name_ranks(others)} called {theirs}."
         )
     ways = [

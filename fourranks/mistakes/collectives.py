@@ -24,7 +24,8 @@ def failed_elsewhere(scene: Scene) -> str | None:
     call = next(iter(failed.values()))
     if not call.nbytes:  # a barrier may raise the error of the call before
         return (
-            f"The error is of {name_ranks([*failed])} alone, and the others wait in the {call.op}. {_UNKNOWN}"
+            f"The error is of {name_ranks([*failed])} alone, and the others wait in the {call.name}. "
+            f"{_UNKNOWN}"
         )
     return _refused([*failed], call)
 
@@ -43,8 +44,8 @@ def refused_elsewhere(scene: Scene) -> str | None:
 
 def _refused(ranks: list[int], call: Call) -> str:
     return (
-        f"On {name_ranks(ranks)} torch refused this {call.op} for its arguments, and the others wait in it: "
-        f"correct the arguments\nthere. {_UNKNOWN}"
+        f"On {name_ranks(ranks)} torch refused this {call.name} for its arguments, and the others wait in "
+        f"it: correct the arguments\nthere. {_UNKNOWN}"
     )
 
 
@@ -74,7 +75,7 @@ def a_rank_raised(scene: Scene) -> str | None:
     call = next(iter(waiting.values()))
     return (
         f"{sentence_case(name_ranks([*raised]))} {what}, so never came\n"
-        f"to the {ANSWERS.get(call.op, call.op)} that {name_ranks([*waiting])} "
+        f"to the {ANSWERS.get(call.op, call.name)} that {name_ranks([*waiting])} "
         f"{'wait' if len(waiting) > 1 else 'waits'} for. {then}"
     )
 
@@ -88,7 +89,7 @@ def a_rank_handles_an_exception(scene: Scene) -> str | None:
     alike = [other for other, each in handled.items() if each == exception]
     return (
         f"{sentence_case(name_ranks(alike))} raised {exception.name} ({scene.at(*exception.at[:2])}), and "
-        f"came to the {scene.calls[rank].op} by handling it: in an\n`except`, in a `finally` or at the end "
+        f"came to the {scene.calls[rank].name} by handling it: in an\n`except`, in a `finally` or at the end "
         f"of a `with`. Correct the exception first. {_UNKNOWN}"
     )
 
@@ -129,7 +130,7 @@ def details_disagree(scene: Scene) -> str | None:
     if not scene.deadlock.conflicts or len({call.op for call in calls.values()}) > 1:
         return None
     rank = min(calls)
-    op = calls[rank].op
+    op = calls[rank].name
     other = next((q for q in sorted(calls) if not calls[q].agrees_with(calls[rank])), None)
     if other is None:
         return (
@@ -210,7 +211,7 @@ def a_rank_is_missing(scene: Scene) -> str | None:
     inside = f" of {function}" if function.isidentifier() else ""
     way = f" by way of {scene.at(*by_way_of[0][:2])}" if by_way_of else ""
     return (
-        f"{who} never came to the {call.op} on {scene.at(file, at)}{inside}{way}.\n"
+        f"{who} never came to the {call.name} on {scene.at(file, at)}{inside}{way}.\n"
         "A collective needs every rank of its group: look for an `if rank ...`, an early return or an\n"
         "exception that was caught in front of it."
     )
@@ -234,8 +235,8 @@ def _as_often(scene: Scene, rank: int, absent: list[int]) -> str:
             return _in_another_group(scene, rank, call, other, their)
     made, theirs = (scene.passes(q, line) for q in (rank, other))
     return (
-        f"Rank {rank} is in its {call.op} number {made} on {scene.at(*line[:2])}, {name_ranks(absent)} came "
-        f"there\n{_times(theirs)}. All ranks need the same number: look for loops of different lengths."
+        f"Rank {rank} is in its {call.name} number {made} on {scene.at(*line[:2])}, {name_ranks(absent)} "
+        f"came there\n{_times(theirs)}. All ranks need the same number: look for loops of different lengths."
     )
 
 

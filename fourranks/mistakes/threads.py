@@ -16,7 +16,7 @@ def a_thread_raised(scene: Scene) -> str | None:
                 waiting = [each for each, its in blocked.items() if other in _without_it(scene, each, its)]
                 return (
                     f"A thread of rank {other} ended with {raised[-1]} (its traceback is above). If that\n"
-                    f"thread was to make the {call.op} that {name_ranks(waiting)} "
+                    f"thread was to make the {call.name} that {name_ranks(waiting)} "
                     f"{'wait' if waiting[1:] else 'waits'} for, fix the exception first."
                 )
     return None

@@ -108,7 +108,7 @@ def _chip(scene: Scene, ranks: list[int]) -> tuple[str, bool]:
 def _last_together(scene: Scene) -> str:
     """Name the last collective that all ranks of its group came to."""
     last = _last_common(scene.deadlock)
-    return f"last together: {last.op}, {scene.at(last.file, last.line)}" if last else "not together yet"
+    return f"last together: {last.name}, {scene.at(last.file, last.line)}" if last else "not together yet"
 
 
 def _together(caption: str, rows: int, met: bool) -> list[str]:

@@ -397,7 +397,7 @@ def explanation(group, cell, ranks=None):
         pytest.param(
             "def collect():\n    if rank == 0:\n        dist.gather_object(1, [None] * 4)\n"
             "collect(); dist.barrier()",
-            "Ranks 1-3 skipped the all_gather inside `if rank == 0:` (line 3).",
+            "Ranks 1-3 skipped the gather_object inside `if rank == 0:` (line 3).",
             id="a branch of a function, and a collective behind it on the line that calls it",
         ),
         pytest.param(
