@@ -138,10 +138,11 @@ def _disagreement(steady: dict[int, list[Call]], views: dict[int, RankView]) -> 
         else:
             conflicts = {
                 other: their
-                for other in call.ranks
+                for other in (_needed(rank, call) if call.is_limited else call.ranks)
                 if other != rank
                 if (their := _call_at(views[other].progress, call))
                 and not their.error  # then that it failed is the news
+                and not (their.is_limited and their.end is None)  # then it is about to fail
                 and not (call.agrees_with(their) and call.fits(rank, their, other))
             }
         if any(_meet_in_group(rank, call, other, their) for other, their in conflicts.items()):

@@ -53,6 +53,7 @@ class Call:
     device_seconds: float | None = None  # on the GPU, by its own clock
     look: Look | None = None  # at the traced variable, when the call was issued
     error: str = ""  # what the backend said when it refused the call, or when the call failed
+    is_limited: bool = False  # whether it fails by itself, at a timeout that the reader gave
     broke_group: bool = False  # whether that error has closed the connections of its group
     batch: tuple[Call, ...] = ()  # calls before it that the backend runs together with it, as one
 

@@ -179,6 +179,7 @@ class Recorder:
         """
         if self._works_alone:
             return
+        call.is_limited = limit is not None
         comparisons = self._agreement.post(call, self._recvs, is_awaited)
         if call.is_point_to_point and (dtype := self._agreement.other_dtype(call, comparisons)):
             self.reinterpreted.append((call, dtype))

@@ -659,6 +659,18 @@ def test_a_wait_with_a_limit_is_left_to_its_limit(group):
     group.execute("dist.barrier()")
 
 
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_monitored_barrier_with_a_limit_ends_by_itself_where_another_rank_calls_something_else(group, late):
+    with pytest.raises(fourranks.FourRanksError) as caught:
+        group.execute(
+            f"import datetime, time\ntime.sleep({late} * (rank == 1))\n"
+            "limit = datetime.timedelta(seconds=2)\nif rank == 1: dist.barrier()\n"
+            "try: dist.monitored_barrier(timeout=limit)\nexcept RuntimeError: print('caught')"
+        )
+    assert "[0,2-3] caught" in str(caught.value.transcript)
+    group.execute("dist.all_reduce(torch.ones(1))")
+
+
 def test_a_monitored_barrier_with_a_limit_names_the_rank_itself_and_counts_for_all(group):
     cell = "from datetime import timedelta\nlimit = timedelta(seconds=0.5)\n"
     with pytest.raises(fourranks.RankError, match="Rank 1 failed to pass monitoredBarrier"):
