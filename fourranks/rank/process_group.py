@@ -27,7 +27,7 @@ from . import connection_owner, cuda, rescue, waits
 from .describe import call_on, describe, tensors_in
 from .methods import METHODS, Method, read
 from .recorder import Recorder, Wait, from_connection
-from .refusals import is_refused
+from .refusals import ends_process, is_refused, refuse_without_rows
 from .uncompiled import leave_uncompiled
 from .work import RecordedWork, is_limit
 from .wrong_rank import TO_ITSELF, NoSuchRank, T, explained
@@ -300,6 +300,8 @@ def _record(name: str, method: Method) -> None:
             return self._refuse(method, named, start)
         if method.message and named == self.rank():
             start = functools.partial(explained, start, TO_ITSELF)
+        if not recorder.launches and ends_process(method, arguments):
+            start = refuse_without_rows
         call = describe(method, call_on(method.name, *self.identity()), arguments)
         if call is None:
             return start()

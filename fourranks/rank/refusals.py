@@ -8,18 +8,30 @@ error. A rule that is missing here means a false alarm then; a wrong one lets a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
 
+from .describe import tensors_in
 from .methods import Arguments, Method
 
 
 def is_refused(method: Method, arguments: Arguments, rank: int, size: int) -> bool:
     """Return whether Gloo surely refuses this call of a rank in a group of this size."""
     accepts = _ACCEPTS.get(method.name)
-    return accepts is not None and not accepts(arguments, rank, size)
+    return accepts is not None and (not accepts(arguments, rank, size) or ends_process(method, arguments))
+
+
+def ends_process(method: Method, arguments: Arguments) -> bool:
+    """Return whether Gloo would end the process in this call: it looks for rows without asking for any."""
+    sides = [arguments.input, arguments.output]
+    return method.name == "reduce_scatter_single" and any(tensor.dim() == 0 for tensor in tensors_in(sides))
+
+
+def refuse_without_rows() -> NoReturn:
+    """Refuse such a call in place of the backend."""
+    raise ValueError("reduce_scatter_single: a tensor without dimensions has no rows. x.reshape(1) has one.")
 
 
 def is_accepted(method: Method, arguments: Arguments, rank: int, size: int) -> bool:

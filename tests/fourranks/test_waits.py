@@ -412,6 +412,8 @@ REFUSED = {
     "inputs of another size": f"reduce_scatter(torch.ones(3), {ALIKE})",
     "an input that is too long": f"reduce_scatter_single({TWO}, torch.ones(9))",
     "an input of another dtype": f"reduce_scatter_single({TWO}, torch.ones(8).double())",
+    "an output without rows": "reduce_scatter_single(torch.ones(()), torch.ones(4))",
+    "an input without rows": "reduce_scatter_single(torch.ones(1), torch.ones(()))",
     "too few for an all-to-all": f"all_to_all([{TWO}], [{TWO}])",
     "a message with gaps": "send(torch.ones(4)[::2], 0)",
     "a negative tag": f"recv({TWO}, 0, tag=-1)",
