@@ -27,7 +27,8 @@ def run(command: list[str]) -> None:
     fail = system_calls._fail(errno.EPERM)
     rules = [rule for numbers in REFUSED.values() for rule in system_calls._if_equal(numbers[which], [fail])]
     rules += system_calls._if_equal(system_calls._CLONE3[which], [system_calls._fail(errno.ENOSYS)])
-    rules += system_calls._if_equal(system_calls._CLONE[which], system_calls._clone_without_namespaces())
+    no_namespaces = system_calls._refuse_bits(system_calls._FIRST, system_calls._NEW_NAMESPACE)
+    rules += system_calls._if_equal(system_calls._CLONE[which], no_namespaces)
     ctypes.CDLL(None).prctl(NO_NEW_PRIVILEGES, 1, 0, 0, 0)  # without which a filter takes rights
     isolation.refuse(system_calls._program(machine, rules))
     for right in set(range(41)) - RIGHTS:
