@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 import fourranks
-from fourranks import RankError, cell, conductor
+from fourranks import RankError, cell, conductor, zygote
 from fourranks.protocol.messages import TEXT_LIMIT
 from tests.processes import run, started
 
@@ -306,6 +306,7 @@ def test_what_a_program_leaves_open_is_written_and_its_objects_are_deleted(scrip
 
 def test_a_program_that_ends_at_once_does_not_end_while_groups_of_before_are_destroyed(script):
     shown = []
+    zygote.shared().import_modules(zygote.COMPILER)  # with which comes triton, where torch is built for CUDA
     with fourranks.start(4, "gloo") as group:
         group.execute("for _ in range(20): dist.new_group()")  # Gloo takes 10 ms for each connection
         group.run_program(str(script("print('begun')")), on_output=shown.append)
