@@ -1,6 +1,6 @@
 """Tab and Shift-Tab in the notebook's `%%ranks` cells: answered from rank 0's variables.
 
-`magics` hangs this into the notebook's shell. Where rank 0 cannot answer (there is no world yet, it is busy
+`magics` installs this in the notebook's shell. Where rank 0 cannot answer (there is no world yet, it is busy
 or gone), the notebook answers as in any other cell. On the lines of `%ranks` and `%%ranks` themselves Tab
 offers their actions, options and variables (`commands`).
 """

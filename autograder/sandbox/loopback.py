@@ -4,8 +4,7 @@ Calls in a sandbox move their bytes over its loopback, whose counter nothing in 
 makes all calls and system calls for other ways are refused, so this repeats what `ledger` shows; it stays
 because it is the one count made outside of the sandbox. If there is a way around those walls, forged calls
 still have to move their bytes. The formulas are those of Gloo as `benchmarks.compat.traffic` measures it: in
-each torch of KNOWN_TORCH, each holds within a
-percent.
+each torch of KNOWN_TORCH, each holds within a percent.
 """
 
 from __future__ import annotations
