@@ -132,6 +132,15 @@ def pages_linked_by(path: Path) -> set[Path]:
     return {(folder / link).resolve() for link in links}
 
 
+@pytest.mark.skipif(not (COURSE / ".git").exists(), reason="needs the repository")
+def test_git_ignores_the_files_of_a_class_that_the_instructors_page_names():
+    page = (COURSE / "docs" / "instructors.md").read_text()
+    named = sorted(set(re.findall(r"[\w./]+\.(?:zip|csv)\b", page)))
+    assert len(named) > 6
+    ignored = subprocess.run(["git", "check-ignore", *named], cwd=COURSE, capture_output=True, text=True)
+    assert sorted(ignored.stdout.split()) == named
+
+
 def test_the_glossary_is_in_order_and_its_terms_are_used_in_the_topics_that_it_names():
     rows = re.findall(
         r"^\| (\*\*.*?) \| .* \| ([\d, ]+) \|$", (COURSE / "docs" / "glossary.md").read_text(), re.M
