@@ -24,6 +24,7 @@ FILES = (
     "docs/anywhere.md",
     "docs/anywhere.svg",
     "docs/cheat_sheet.md",
+    "docs/clusters.md",
     "docs/concept_map.md",
     "docs/glossary.md",
     "docs/gpu.md",

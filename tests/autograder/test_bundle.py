@@ -16,6 +16,7 @@ import pytest
 from autograder import cli
 from autograder.grading.bundle import _files
 from autograder.notebooks.source import read
+from fourranks.commands import help_text
 
 COURSE = Path(__file__).parents[2]
 TOPICS = sorted(path.parent.name for path in COURSE.glob("source/*/exercise.py"))
@@ -116,7 +117,13 @@ def test_its_pages_link_to_what_is_in_it_and_name_everything_else(unpacked):
     linked = [(path, link) for path in pages for link in _links(path.read_text())]
     assert len(linked) > 50
     assert [link for path, link in linked if not (path.parent / link).exists()] == []
-    assert "clusters.md" in (unpacked / "docs" / "hangs.md").read_text()
+    assert "| bandwidths | benchmarks/gpu.md |" in (unpacked / "docs" / "gpu.md").read_text()
+
+
+def test_the_pages_that_the_help_in_a_notebook_names_are_in_it(unpacked):
+    pages = set(re.findall(r"docs/\w+\.md", help_text()))
+    assert pages
+    assert [page for page in pages if not (unpacked / page).exists()] == []
 
 
 def _prose(notebook: Path) -> str:
