@@ -98,6 +98,6 @@ format: install ## format the code, sort the imports
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-clean: ## remove .venv and everything else that git ignores and make makes again
+clean: ## remove .venv, build/, dist/, site/ and all caches
 	rm -rf .venv build dist site *.egg-info .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
