@@ -10,7 +10,7 @@ from nbgrader.api import Gradebook
 from autograder import cli
 from autograder.grading import gradebook, outputs, records, structures
 from autograder.grading.records import CellRecord, NotebookRecord
-from autograder.grading.report import report
+from autograder.grading.report import Question, Student, _write, report
 from autograder.grading.structures import alike
 from autograder.kit.case import Trial
 from autograder.kit.mistakes import RAISED
@@ -171,6 +171,13 @@ def test_each_student_has_a_page_with_what_the_checks_said(read):
     assert f"share SyntaxError: {NASTY}" in read["eve"].words
     links = [values["href"] for tag, values in read["index"].tags if tag == "a"]
     assert {"students/ada.html", "students/%3Cb%3Emal.html"} <= set(links)
+
+
+def test_a_question_that_waits_for_a_person_has_no_points_yet(tmp_path):
+    student = Student("ada", 0.0, 6.0, 0.0, [Question("share_explained", 0.0, 6.0, True, None)], [])
+    _write(tmp_path / "ada.html", "student.html", {"assignment": "ps1", "student": student})
+    words = _Reader((tmp_path / "ada.html").read_text()).words
+    assert "share_explained: ? of 6, for a person to grade" in words
 
 
 def test_nothing_of_a_students_becomes_more_than_text(read):
