@@ -11,7 +11,7 @@ from nbformat.warnings import DuplicateCellId
 from nbgrader.coursedir import CourseDirectory
 from nbgrader.preprocessors import ClearHiddenTests, NbGraderPreprocessor
 from nbgrader.utils import is_locked
-from traitlets import Bool, Enum, Unicode
+from traitlets import Bool, Enum, List, Unicode
 from traitlets.config import Configurable
 
 from autograder.grading import intake, records, submission
@@ -104,6 +104,9 @@ def _record(step: Configurable, resources: Any) -> Path:
 
 class HideTests(ClearHiddenTests):
     """Cuts the hidden tests out of test cells, and out of the tracebacks, which quote them."""
+
+    # nbconvert sets it for pages. nbgrader hides it from settings, so that a warning would name this class.
+    display_data_priority = List(Unicode()).tag(config=True)
 
     def preprocess_cell(self, cell: NotebookNode, resources: ResourcesDict, cell_index: int) -> Step:
         if is_locked(cell) and self._remove_hidden_test_region(cell):

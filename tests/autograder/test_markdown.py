@@ -12,6 +12,8 @@ from nbgrader.converters import GenerateFeedback
 from nbgrader.coursedir import CourseDirectory
 from traitlets.config import PyFileConfigLoader
 
+from autograder.grading.nbgrader_plugin import HideTests
+
 COURSE = Path(__file__).parents[2]
 SCRIPT = "<script>owned()</script>"
 TRICKS = [
@@ -140,3 +142,8 @@ def test_who_opens_a_page_asks_for_no_picture(address):
     shown = BeautifulSoup(page(answer(text)), "html.parser")
     assert [img.get("src") for img in shown.find_all("img", alt="it")] == [None, None]
     assert not shown.find("b", string="it")["style"]
+
+
+def test_the_step_that_hides_tests_takes_the_settings_of_pages_without_a_warning(caplog):
+    HideTests(config=HTMLExporter().default_config)
+    assert caplog.text == ""
