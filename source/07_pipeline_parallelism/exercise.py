@@ -230,7 +230,7 @@ check.one_f_one_b_schedule(one_f_one_b_schedule, num_stages=(1, 5, 6, 7, 8), see
 # | `schedules` | for each rank its schedule, *any* schedule: their order need not be one of those above |
 # | `forward`, `backward` | seconds of one step; messages take no time |
 # | returns | the share of all ranks' time in which they wait, between 0 and 1. For all ranks the time runs from 0 until the last step of any rank ends |
-# | raises | `ValueError` when ranks wait for one another forever; its text names a step that cannot begin |
+# | raises | `ValueError` when ranks wait for one another forever; its text names a step that cannot begin, such as B0 |
 #
 # A step begins as soon as its rank has done all earlier steps, and the step that it needs is done:
 #

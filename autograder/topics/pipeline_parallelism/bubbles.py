@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 
 from autograder.inside.drivers.pipeline_schedules import Answer
 from autograder.kit.case import Trial
@@ -14,7 +16,7 @@ from autograder.kit.values import apart, is_number, kind_of
 from autograder.topics.pipeline_parallelism import mistakes
 from autograder.topics.pipeline_parallelism import reference_schedules as reference
 from autograder.topics.pipeline_parallelism.banned import BANNED
-from autograder.topics.pipeline_parallelism.reference_schedules import in_words
+from autograder.topics.pipeline_parallelism.reference_schedules import Step, in_words
 from autograder.topics.pipeline_parallelism.schedules import Schedule, described, pure_trial
 
 EXACT = 1e-9  # a few roundings of float64
@@ -108,19 +110,29 @@ def _wrong_bubble(answer: Answer, want: float, wrong: dict[Mistake, float]) -> P
 
 
 def _stuck_trials() -> Iterator[Trial]:
-    for title, schedules in {
-        "a backward before its forward": [[("B", 0), ("F", 0)]],
-        "stages that disagree": [
-            [("F", 0), ("B", 0), ("F", 1), ("B", 1)],
-            [("F", 1), ("B", 1), ("F", 0), ("B", 0)],
-        ],
-        "a step that is missing": [[("F", 0), ("B", 0)], [("F", 0)]],
-        "a microbatch that never comes": [[("F", 0), ("B", 0)], [("F", 0), ("B", 0), ("F", 1), ("B", 1)]],
-    }.items():
-        yield pure_trial(title, [(schedules,)], _unnoticed, size=0)
+    """Make trials of schedules with steps that can never begin: the last ones of each rank."""
+    f0, b0, f1, b1 = ("F", 0), ("B", 0), ("F", 1), ("B", 1)
+    for title, schedules, stuck in (
+        ("a backward before its forward", [[b0, f0]], {b0, f0}),
+        ("stages that disagree", [[f0, b0, f1, b1], [f1, b1, f0, b0]], {f0, b0, f1, b1}),
+        ("a step that is missing", [[f0, b0], [f0]], {b0}),
+        ("a microbatch that never comes", [[f0, b0], [f0, b0, f1, b1]], {f1, b1}),
+    ):
+        yield pure_trial(title, [(schedules,)], partial(_unnoticed, stuck), size=0)
 
 
-def _unnoticed(answers: list[Answer]) -> Problem | None:
-    if answers[0].refused is not None:
+def _unnoticed(stuck: Collection[Step], answers: list[Answer]) -> Problem | None:
+    message = answers[0].refused
+    if message is None:
+        return Problem(mistakes.ENDLESS_WAIT_UNNOTICED, "a ValueError", described(answers[0]))
+    if any(_is_named(*step, message) for step in stuck):
         return None
-    return Problem(mistakes.ENDLESS_WAIT_UNNOTICED, "a ValueError", described(answers[0]))
+    expected = f"a ValueError that names {' or '.join(kind + str(at) for kind, at in sorted(stuck))}"
+    return Problem(mistakes.ENDLESS_WAIT_UNNAMED, expected, message or "a ValueError without a text")
+
+
+def _is_named(kind: str, microbatch: int, message: str) -> bool:
+    """Tell whether a message names a step, as "B0", "('B', 0)" or "the backward of microbatch 0"."""
+    word = {"F": "forward", "B": "backward"}[kind]
+    named = re.search(rf"(?<![A-Za-z]){kind}(?![A-Za-z])|(?i:{word})", message)
+    return bool(named and re.search(rf"(?<!\d){microbatch}(?!\d)", message))

@@ -12,6 +12,9 @@ FAILS_AS = {
     "needs_nothing_of_others": ("WRONG_BUBBLE", "the step that it needs is done"),
     "backward_needs_only_the_forward": ("WRONG_BUBBLE", "the step that it needs is done"),
     "leaves_out_what_is_stuck": ("ENDLESS_WAIT_UNNOTICED", "raise a ValueError"),
+    "says_no": ("ENDLESS_WAIT_UNNAMED", "cannot begin"),
+    "names_a_rank": ("ENDLESS_WAIT_UNNAMED", "cannot begin"),
+    "names_a_step_that_is_done": ("ENDLESS_WAIT_UNNAMED", "cannot begin"),
     "returns_a_tensor": ("WRONG_TYPE", "the task"),
 }
 
@@ -90,6 +93,27 @@ def leaves_out_what_is_stuck(schedules, forward=1.0, backward=2.0):
         return share(*play(schedules, forward, backward))
     except ValueError:
         return 1.0
+
+
+def says_no(schedules, forward=1.0, backward=2.0):
+    try:
+        return share(*play(schedules, forward, backward))
+    except ValueError:
+        raise ValueError("") from None
+
+
+def names_a_rank(schedules, forward=1.0, backward=2.0):
+    try:
+        return share(*play(schedules, forward, backward))
+    except ValueError:
+        raise ValueError("rank 0 and rank 1 wait Forever, Both") from None
+
+
+def names_a_step_that_is_done(schedules, forward=1.0, backward=2.0):
+    try:
+        return share(*play(schedules, forward, backward))
+    except ValueError:
+        raise ValueError(f"no step after {schedules[0][0]} can begin") from None
 
 
 def returns_a_tensor(schedules, forward=1.0, backward=2.0):

@@ -39,7 +39,8 @@ def play(schedules, forward, backward):
                 began = max(clocks[stage], finished[need(kind, microbatch, stage, last)])
                 clocks[stage] = finished[kind, microbatch, stage] = began + seconds[kind]
         if len(finished) == before:
-            raise ValueError("stuck")
+            kind, microbatch = next(steps[0] for steps in waiting if steps)
+            raise ValueError(f"stuck: the {kind} of microbatch {microbatch} cannot begin")
     return [sum(seconds[kind] for kind, _ in steps) for steps in schedules], clocks
 
 
