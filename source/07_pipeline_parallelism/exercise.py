@@ -373,7 +373,7 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 #
 # - **Messages between neighbours only**: for each microbatch one to the next stage and one back. The last
 #   stage knows the loss, and sends it back from stage to stage like the gradients, as one message of one
-#   element in the loss's dtype.
+#   float64, in which no digit of it is lost.
 # - **No send blocks.** The result of a step is sent before the next step begins, and the rank continues while
 #   it is in flight.
 # - **No unnecessary waits.** A rank waits for a message right before the step that needs it.
