@@ -1295,7 +1295,7 @@ print(f"gradients: {difference([stages[0].module], [alone[rank]]):.0e}, alive at
 # (`fourranks/learner/model.py`, a page of code). It is a list of six layers: an embedding, four blocks, and a
 # head. Four stages of one block each, the embedding with the first and the head with the last, are four
 # slices of that list. Torch's 1F1B trains them (section 10), with the 16 rows of a batch in 8 microbatches.
-# Here all computation is real: the four ranks share the cores of your machine.
+# Here all computation is real: the four ranks share what your machine has, cores or GPUs.
 #
 # **Question.** The model's width is 160, and each of the 16 rows has 64 characters. How many MiB will rank 1 send in a step, to both
 # neighbours together?
