@@ -45,8 +45,9 @@ def test_the_slurm_file_asks_sbatch_for_what_it_knows_and_starts_one_agent_a_nod
     options = dict(re.findall(r"^#SBATCH --([\w-]+)(?:=(\S+))?$", block("bash"), re.MULTILINE))
     assert set(options) == SBATCH
     assert options["ntasks-per-node"] == "1"
-    started = torchrun_options(block("bash").partition("torchrun")[2].split())
-    assert started["nproc-per-node"] == options["gpus-per-node"]
+    before, _, after = block("bash").partition("torchrun")
+    assert torchrun_options(after.split())["nproc-per-node"] == options["gpus-per-node"]
+    assert before.split()[-1] == '--cpus-per-task="$SLURM_CPUS_PER_TASK"', "srun does not take it from sbatch"
 
 
 def test_the_kubernetes_file_describes_a_service_and_a_job_whose_pods_meet_at_the_first():

@@ -398,7 +398,7 @@ print("\n".join(sorted(re.findall(r"^rank.*", done.stdout, re.MULTILINE))))
 # export TORCH_NCCL_DUMP_ON_TIMEOUT=1
 # export CHECKPOINT="$SLURM_SUBMIT_DIR/checkpoint.pt"
 #
-# srun --label torchrun \
+# srun --label --cpus-per-task="$SLURM_CPUS_PER_TASK" torchrun \
 #   --nnodes="$SLURM_NNODES" \
 #   --nproc-per-node=8 \
 #   --rdzv-backend=c10d \
@@ -409,7 +409,9 @@ print("\n".join(sorted(re.findall(r"^rank.*", done.stdout, re.MULTILINE))))
 # ```
 #
 # - `--ntasks-per-node=1`: one *agent* a node. With 8 and torchrun you would start 64 processes on 8 GPUs.
-# - `--cpus-per-task`: data loaders need cores; 8 for each GPU are usual. `OMP_NUM_THREADS` keeps 8 ranks from starting 8 × 64 threads.
+# - `--cpus-per-task`: data loaders need cores; 8 for each GPU are usual. From Slurm 22.05 on `srun` has to be
+#   told again, or the agent and its 8 ranks may get a single core. `OMP_NUM_THREADS` keeps 8 ranks from
+#   starting 8 × 64 threads.
 # - `--requeue`: after a node failure Slurm puts the job back into the queue, and the program resumes from its
 #   checkpoint. So the checkpoint must be on a disk that all nodes share.
 # - `scontrol show hostnames` expands `node[01-02]`; the first name is where the agents meet. The port must be free and open between the nodes.
