@@ -363,10 +363,10 @@ print("\n".join(sorted(re.findall(r"^rank.*", done.stdout, re.MULTILINE))))
 # %% [markdown]
 # Rank 2 is one collective behind: the others wait in number 8, and it has finished seven and waits in none.
 # It left one out, but which? The numbers do not show it, since all eight have the same shape: rank 2's fifth
-# call, in its step 5, was matched with the others' fifth, in their step 4, and every sum from there on is
-# **wrong without an error**. You are lucky if such a job hangs. So first compare the *sequence numbers*,
-# group by group. Then look at the rank with the smallest number: its stack shows the line. `py-spy dump --pid
-# …` shows the stack of any process, without preparation.
+# call, in its step 5, was matched with the others' fifth, in their step 4. In a training job every sum from
+# there on would add gradients of different steps: **wrong without an error**. You are lucky if such a job
+# hangs. So first compare the *sequence numbers*, group by group. Then look at the rank with the smallest
+# number: its stack shows the line. `py-spy dump --pid …` shows the stack of any process, without preparation.
 #
 # | symptom | first look |
 # |---|---|
