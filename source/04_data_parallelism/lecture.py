@@ -978,8 +978,9 @@ print(predicted(same_as_batch_32), end="")
 curves(by_examples, "examples seen", "loss", "The same 4096 examples, 4 ranks", log=True, top=3)
 
 # %% [markdown]
-# - Batch 128 with the old learning rate makes a quarter of the progress. With four times the rate it lies on
-#   batch 32's curve: four small steps in nearly the same direction equal one step four times as long.
+# - Batch 128 with the old learning rate needs about four times as many examples for the same loss. With four
+#   times the rate it lies on batch 32's curve: four small steps in nearly the same direction equal one step
+#   four times as long.
 # - The rule has a limit. Batch 1024 would need a step so long that it leaves the region in which the gradient
 #   is a good guide.
 #
