@@ -1408,12 +1408,12 @@ print("largest difference from the undisturbed losses:", max(differences))
 # ```
 #
 # `save` and `load` are those of section 11; the exercise makes them safer. The last step of an epoch may have
-# fewer than 8 microbatches. It still divides by 8, so its gradient is a little smaller. Without `number + 1 ==
+# fewer than 8 microbatches. It still divides by 8, so its gradient is smaller in proportion. Without `number + 1 ==
 # len(loader)` its microbatches would stay in `.grad` and be added to the next epoch's first step.
 #
 # A widely copied template makes three mistakes that this one avoids. It saves `model.state_dict()`, with `module.` in front of each
 # name, and loads it into the bare model, where no name fits. It never calls `set_epoch`, so every epoch has the first one's order.
-# And it accumulates over 100 microbatches without dividing the loss by 100, which makes each step 100 times as long.
+# And it accumulates over 100 microbatches without dividing the loss by 100, which makes each gradient 100 times as large.
 #
 # **Not to be confused**: `nn.DataParallel`, without "Distributed", is older.
 #
