@@ -1163,8 +1163,8 @@ odd(torch.ones(2, 16, device=device)).sum().backward()
 # at most N − 1 elements.
 #
 # The table shows one all-gather for weight *and* bias: torch gathers a unit's parameters in one collective.
-# That matters. A bias is 1000 times smaller than its weight, and its own all-gather would cost the same
-# latency. Alternatively, leave small parameters replicated, and average their gradients by an all-reduce. The
+# That matters. At width 1024 a bias is 1024 times smaller than its weight, and its own all-gather would cost
+# the same latency. Alternatively, leave small parameters replicated, and average their gradients by an all-reduce. The
 # exercise does that.
 
 # %% [markdown]
