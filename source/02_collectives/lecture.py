@@ -874,7 +874,7 @@ picture("all_reduce in pairs")
 # | | Gloo | NCCL |
 # |---|---|---|
 # | tensors | CPU | NVIDIA GPUs; none on CPU |
-# | processes | any number on any cores | one GPU each |
+# | processes | any number on any cores | one GPU each; from NCCL 2.30 on several can share one |
 # | moves bytes by | TCP sockets | NVLink, PCIe, InfiniBand, RoCE, sockets as a last resort |
 # | adds with | the CPU | CUDA kernels on the GPUs; some switches add in the network (SHARP) |
 # | `send` of a few bytes | waits for the receiver | enqueues |
