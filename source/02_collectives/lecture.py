@@ -418,10 +418,11 @@ chain_seconds = None  # your prediction
 
 # %% [markdown]
 # Now on real ranks. One element of the tensor stands for one megabyte; before each message the sender sleeps
-# for as long as its upload would take. One second of the story lasts 20 ms here.
+# for as long as its upload would take. One second of the story lasts 20 ms here. The ranks use Gloo even where
+# there are GPUs: its `recv` returns when the data is there, so no rank passes on what it does not have yet.
 
 # %%
-# %ranks start -n 8
+# %ranks start -n 8 --backend gloo
 
 # %%
 # %%ranks
