@@ -503,12 +503,16 @@ timeline_of("bucketed()", "Bucketed: backward and all-reduces, 4 ranks")
 
 # %%
 # %%ranks
+from fourranks.bench import synchronize
+
+
 def milliseconds(run, times=9):
     spent = []
     for _ in range(times):
         dist.barrier()
         begun = time.perf_counter()
         run()
+        synchronize(device)  # NCCL's calls return when they are queued
         spent.append(1000 * (time.perf_counter() - begun))
     return sorted(spent)[times // 2]
 
@@ -1534,8 +1538,8 @@ print(
 print(f"{predicted(last_loss, about='loss after 250 steps', was=losses[-1])}it ended at {losses[-1]:.2f}")
 finding(
     largest < 1e-3,
-    f"Both learn the same: in {len(losses)} steps the losses never differ by more than {largest:.0e}.",
-    f"The losses come to differ by {largest:.0e}. They begin {abs(lines['one process'][0] - losses[0]):.0e} apart: training has made a difference in the last bit grow.",
+    f"Both learn the same: in {len(losses)} steps the losses never differ by more than {largest:.1e}.",
+    f"The losses come to differ by {largest:.1e}. They begin {abs(lines['one process'][0] - losses[0]):.0e} apart: training has made a difference in the last bit grow.",
 )
 
 # %% [markdown]
