@@ -1301,9 +1301,10 @@ first_step_again, steps_twice = None, None  # your predictions
 train(disturbed, device, steps=60, dies=(2, 37))
 
 # %% [markdown]
-# The error says which rank died, by which signal, and where the others waited for it. Outside this course you
-# would see one process gone, three that hang until a timeout, and messages about closed connections. The four
-# new ranks have no variables, so we send the function again, and the same call continues the training:
+# The error says which rank died, by which signal, and on which line it was last seen or the others waited for
+# it. Outside this course you would see one process gone, three that hang until a timeout, and messages about
+# closed connections. The four new ranks have no variables, so we send the function again, and the same call
+# continues the training:
 
 # %%
 # %ranks restart
