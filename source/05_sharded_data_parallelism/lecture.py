@@ -653,6 +653,15 @@ compare(measured, formula, kept_mib, "MiB", "Kept from forward to backward: 4 la
 import time
 
 
+def wait_for(work):
+    """Wait until the data is there: NCCL's own wait() holds up the GPU's stream, but not the CPU."""
+    work.wait()
+    if device.type == "cuda":
+        torch.cuda.current_stream().synchronize()
+
+
+# %%
+# %%ranks
 class Weights:
     """The weights of all layers: this rank's parts, and the whole weights that are in use or in flight."""
 
@@ -671,7 +680,7 @@ class Weights:
         if self.prefetch:
             self.ask_for(following)
         whole, work = self.coming.pop(number)
-        work.wait()
+        wait_for(work)
         return whole.view(256, 256)
 
     def send_away(self, number, gradient):
@@ -685,7 +694,7 @@ class Weights:
     def finish(self):
         while self.leaving:
             parameter, gradient, work = self.leaving.pop(0)
-            work.wait()
+            wait_for(work)
             parameter.grad = gradient
 
 
@@ -770,12 +779,16 @@ timeline_of("train_once(ahead)", "With prefetching: a step of 8 sharded layers, 
 
 # %%
 # %%ranks
+from fourranks.bench import synchronize
+
+
 def milliseconds(run, times=7):
     spent = []
     for _ in range(times):
         dist.barrier()
         begun = time.perf_counter()
         run()
+        synchronize(device)  # NCCL's calls return when they are queued
         spent.append(1000 * (time.perf_counter() - begun))
     return sorted(spent)[times // 2]
 
@@ -1164,8 +1177,8 @@ odd(torch.ones(2, 16, device=device)).sum().backward()
 #
 # The table shows one all-gather for weight *and* bias: torch gathers a unit's parameters in one collective.
 # That matters. At width 1024 a bias is 1024 times smaller than its weight, and its own all-gather would cost
-# the same latency. Alternatively, leave small parameters replicated, and average their gradients by an all-reduce. The
-# exercise does that.
+# the same latency. Alternatively, leave small parameters replicated, and average their gradients by an
+# all-reduce. The exercise does that.
 
 # %% [markdown]
 # ### Tied weights
