@@ -91,6 +91,8 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _plain_tensor(value: torch.Tensor, sent: list[torch.Tensor], only_its_form: bool) -> dict[str, Any]:
+    if value.is_quantized:  # frames have no form for it, and Gloo has no operation
+        raise NotImplementedError("Gloo takes no quantized tensors")
     if only_its_form:
         return {"shape": list(value.shape), "stride": list(value.stride()), "dtype": str(value.dtype)}
     sent.append(dense(value))

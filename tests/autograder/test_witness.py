@@ -302,6 +302,9 @@ def asynchronous(x):
     dist.all_reduce(x)
     return said, x
 
+def quantized(x):
+    dist.all_reduce(torch.quantize_per_tensor(x, 1.0, 0, torch.quint8))
+
 def many_sends_before_a_barrier(x):
     rank, size, *_ = neighbours()
     if rank > 0:
@@ -422,6 +425,7 @@ STUCK_IN = {
         ("unknown_rank", RAISED, "(dist.broadcast(x, src=7)): "),
         ("unknown_root", RAISED, "broadcast: invalid arguments"),
         ("less_than_nothing", RAISED, ": invalid arguments"),
+        ("quantized", RAISED, "NotImplementedError in line"),
         ("past_the_end", RAISED, "There is no rank 2 in this group of 2"),
         ("patience", RAISED, "Timed out waiting 200ms"),
         ("all_send", DEADLOCK, "Rank 0 waits in send to rank 1 (Cell In[1], line"),
