@@ -60,7 +60,7 @@ def _only_styles(classes: str) -> bool:
 def _is_address(tag: str, address: str) -> bool:
     """Tell whether the address of a link holds no content itself, and that of a picture holds all of it.
 
-    Whoever opens a page would ask for other pictures with cookies and all: also for one at "/logout".
+    For any other picture the reader's browser would send a request with cookies, even one for "/logout".
     """
     plain = re.sub(r"[`\x00-\x20\x7f-\xa0\s]", "", unescape(address))  # as bleach reads it
     return plain.startswith(_PICTURE) if tag == "img" else not plain.lower().startswith("data:")

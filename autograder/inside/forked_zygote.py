@@ -86,7 +86,7 @@ class Child(zygote.ZygoteProcess):
 def keep_only(*descriptors: int) -> None:
     """Close all that a fork has inherited, but for these descriptors and the standard streams.
 
-    Standard input is opened anew: whoever has a file from the same opening sees which flags another one sets.
+    Standard input is opened anew: processes that share one opening of a file see the flags that others set.
     """
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     first = 3

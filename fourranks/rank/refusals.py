@@ -20,13 +20,12 @@ from .methods import Arguments, Method
 def is_refused(method: Method, arguments: Arguments, rank: int, size: int) -> bool:
     """Return whether Gloo surely refuses this call of a rank in a group of this size."""
     accepts = _ACCEPTS.get(method.name)
-    return accepts is not None and (not accepts(arguments, rank, size) or ends_process(method, arguments))
+    return accepts is not None and not accepts(arguments, rank, size)
 
 
 def ends_process(method: Method, arguments: Arguments) -> bool:
     """Return whether Gloo would end the process in this call: it looks for rows without asking for any."""
-    sides = [arguments.input, arguments.output]
-    return method.name == "reduce_scatter_single" and any(tensor.dim() == 0 for tensor in tensors_in(sides))
+    return method.name == "reduce_scatter_single" and _lacks_rows(arguments)
 
 
 def refuse_without_rows() -> NoReturn:
@@ -86,6 +85,8 @@ def _accepts_all_gather_single(arguments: Arguments, _rank: int, size: int) -> b
 
 def _accepts_reduce_scatter_single(arguments: Arguments, _rank: int, size: int) -> bool:
     whole, part = arguments.input, arguments.output
+    if _lacks_rows(arguments):
+        return False
     return not _tensors(whole, part) or (whole.dtype == part.dtype and whole.shape[0] == part.shape[0] * size)
 
 
@@ -132,6 +133,11 @@ def _alike(tensors: Sequence[torch.Tensor], other: torch.Tensor, size: int) -> b
     return len(tensors) == size and all(
         (each.dtype, each.layout, each.shape) == (other.dtype, other.layout, other.shape) for each in tensors
     )
+
+
+def _lacks_rows(arguments: Arguments) -> bool:
+    """Tell whether a tensor of a call has no dimensions."""
+    return any(tensor.dim() == 0 for tensor in tensors_in([arguments.input, arguments.output]))
 
 
 def _tensors(*values: Any) -> bool:

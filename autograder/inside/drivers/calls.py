@@ -1,4 +1,4 @@
-"""Calls of a student's function: as a test cell without a check makes it, with a list to fill, and others."""
+"""Calls of a student's function: alone, with a list to fill, twice, and with an argument that is changed."""
 
 from __future__ import annotations
 

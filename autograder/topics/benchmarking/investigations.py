@@ -106,7 +106,7 @@ def _log(title: str, lines: Sequence[_Line]) -> Trial:
         wrong = [(line, own) for line, own in zip(lines, got, strict=True) if own != line.verdict]
         if not wrong:
             return None
-        # What goes wrong with figures of all kinds goes wrong with right ones, too: then they tell the most.
+        # A mistake that affects figures of all kinds is named by a line that is right.
         line, own = next((each for each in wrong if each[0].verdict == "right"), wrong[0])
         expected = f"{line.verdict!r} for {_described(line.line)}"
         mistake = (

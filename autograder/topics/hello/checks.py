@@ -26,6 +26,12 @@ MATRIX = (4, 3)  # the shape of one case; all others have one dimension
 LARGEST = 40  # a summand: small cases can be followed by hand
 TOLERANCE = 1e-6  # relative: a mean of float32 is rounded once or twice
 
+_HOW_CALLED = {
+    call_twice: ", called twice",
+    call_again: ", called twice",
+    call_and_change: ", changed afterwards",
+}
+
 OnRanks = Sequence[tuple[int, Outcome]]  # ranks, and what the call left behind on each
 
 
@@ -61,8 +67,8 @@ class _OfAllRanks(Case):
         return f"{self.world_size} rank{'s' if self.world_size > 1 else ''}"
 
     @property
-    def _twice(self) -> str:
-        return ", called twice" if self.driver in (call_twice, call_again) else ""
+    def _how(self) -> str:
+        return _HOW_CALLED[self.driver] if self.driver else ""
 
 
 def _only_one_rank_gets(by_rank: OnRanks) -> bool:
@@ -87,9 +93,7 @@ class _Mean(_OfAllRanks):
 
     def __str__(self) -> str:
         shape = " × ".join(f"{size:,}" for size in self.mean.shape)
-        changed = ", changed afterwards" if self.driver is call_and_change else ""
-        dtype = str(self.mean.dtype).removeprefix("torch.")
-        return f"{self._ranks}, {shape} × {dtype}{self._twice}{changed}"
+        return f"{self._ranks}, {shape} × {str(self.mean.dtype).removeprefix('torch.')}{self._how}"
 
     def _on(self, rank: int, outcome: Outcome) -> Problem | None:
         where, got = f"on rank {rank}", outcome.value
@@ -132,7 +136,7 @@ class _Largest(_OfAllRanks):
 
     def __str__(self) -> str:
         signs = "all negative" if max(self.numbers) < 0 else "numbers of either sign"
-        return f"{self._ranks}, {signs}{self._twice}"
+        return f"{self._ranks}, {signs}{self._how}"
 
     def _on_any(self, by_rank: OnRanks) -> Problem | None:
         returned = [outcome.value for _, outcome in by_rank]

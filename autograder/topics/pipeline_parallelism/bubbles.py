@@ -110,7 +110,7 @@ def _wrong_bubble(answer: Answer, want: float, wrong: dict[Mistake, float]) -> P
 
 
 def _stuck_trials() -> Iterator[Trial]:
-    """Make trials of schedules with steps that can never begin: the last ones of each rank."""
+    """Make trials of schedules with steps that can never begin, of which an error names one."""
     f0, b0, f1, b1 = ("F", 0), ("B", 0), ("F", 1), ("B", 1)
     for title, schedules, stuck in (
         ("a backward before its forward", [[b0, f0]], {b0, f0}),

@@ -63,7 +63,7 @@ ENDLESS_WAIT_UNNOTICED = mistake("""ranks that wait forever, unnoticed
     When steps are left and no rank can do its next one, raise a ValueError that names a step that cannot
     begin.""")
 ENDLESS_WAIT_UNNAMED = mistake("""ranks that wait forever, but for what?
-    Name in the error's text a step that cannot begin, such as B0: whoever reads it will look there first.""")
+    Name in the error's text a step that cannot begin, such as B0: its reader will look there first.""")
 SHARE_OF_THE_COMPUTATION = mistake("""the bubble relative to the computation
     Here it is a share of all time, computing and waiting together: with p stages and m microbatches (p −
     1)/(m + p − 1), not (p − 1)/m.""")
