@@ -36,7 +36,7 @@ class _ConnectionEnd:
     """One end of a connection."""
 
     user: int
-    inode: int  # 0 until it is accepted
+    inode: int  # 0 until it is accepted, and when it is closed
 
 
 _hosts: frozenset[str] | None = (
@@ -70,32 +70,44 @@ def require_own(connections: Iterable[Connection]) -> None:
 
 
 def _require_own(diagnostics: socket.socket, connection: Connection) -> None:
+    """Wait until the other end has been accepted, or its owner does not matter; then look at the owner."""
+    deadline = time.monotonic() + PATIENCE
+    while (end := _other_end(diagnostics, connection)) and not end.inode:
+        if time.monotonic() > deadline:
+            raise _leads_to(connection, "a process that is unknown")
+        time.sleep(_POLL)
+    if end and end.user != os.getuid():
+        raise _leads_to(connection, f"a process of the user {end.user}")
+
+
+def _leads_to(connection: Connection, whom: str) -> PermissionError:
+    return PermissionError(f"a connection leads to port {connection.peer_port}, to {whom}")
+
+
+def _other_end(diagnostics: socket.socket, connection: Connection) -> _ConnectionEnd | None:
+    """Return the other end; None if the connection is over, or its owner does not matter or cannot be known.
+
+    NCCL closes connections when its ranks have found each other, perhaps in this moment.
+
+    Raises:
+        PermissionError: it leads to another machine, which is no node of this world.
+    """
     with opened(connection) as sock:
         if sock is None:
-            return
+            return None
         try:
             family, own, other = sock.family, sock.getsockname(), sock.getpeername()
         except OSError:  # its other end is gone
-            return
+            return None
     here, there = (address[0].removeprefix("::ffff:") for address in (own, other))
     if there != here:  # as both are if the other end is on this machine, too
         if _hosts is None or there in _hosts:  # groups and store of this machine's ranks are on the loopback
-            return
-        raise PermissionError(
-            f"the connection from port {own[1]} leads to {there}, which is no node of this world"
-        )
+            return None
+        raise PermissionError(f"a connection leads to {there}, which is no node of this world")
     end = _look_up(diagnostics, family, other, own)
     if not end.inode and not _look_up(diagnostics, family, own, other).inode:
-        return  # a kernel, or a sandbox, that does not even tell of our own end
-    deadline = time.monotonic() + PATIENCE
-    while not end.inode and time.monotonic() < deadline:
-        time.sleep(_POLL)
-        end = _look_up(diagnostics, family, other, own)
-    if not end.inode or end.user != os.getuid():
-        whose = f"of the user {end.user}" if end.inode else "unknown"
-        raise PermissionError(
-            f"the connection from port {own[1]} leads to port {other[1]}, to a process that is {whose}"
-        )
+        return None  # a kernel, or a sandbox, that does not even tell of our own end
+    return end
 
 
 def _look_up(diagnostics: socket.socket, family: int, own: Address, other: Address) -> _ConnectionEnd:

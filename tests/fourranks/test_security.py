@@ -9,6 +9,7 @@ import socket
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import psutil
@@ -155,6 +156,20 @@ def test_what_code_on_a_rank_opens_to_other_machines_meanwhile_is_let_be():
 def test_a_connection_to_another_users_process_is_refused():
     with connected_to(NOBODY) as connections, pytest.raises(PermissionError, match=f"of the user {NOBODY}"):
         connection_owner.require_own(connections)
+
+
+def test_a_connection_that_both_ends_close_meanwhile_is_let_be():
+    """As NCCL does when its ranks have found each other."""
+    before = rescue.tcp_connections()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        far = socket.create_connection(server.getsockname())
+        near, _ = server.accept()
+        connections = {each for each in rescue.tcp_connections() - before if each.descriptor == near.fileno()}
+        far.close()
+        closing = threading.Timer(0.2, near.close)
+        closing.start()
+        connection_owner.require_own(connections)
+        closing.join()
 
 
 def test_a_connection_that_nobody_accepts_is_refused(monkeypatch):
