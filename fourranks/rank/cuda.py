@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed import distributed_c10d
+
+from .threads import Helper
 
 NCCL_PATIENCE = timedelta(days=365)  # a rank may compute for hours while the others wait for it
 
@@ -83,6 +86,20 @@ def leave_nccl_group(backend: Any, is_open: bool) -> None:
         nccl.ncclGroupSimulateEnd(ctypes.byref(_NO_SIMULATION))  # NCCL refuses it, and drops the calls
     nccl.ncclGroupStart()
     backend._group_end()
+
+
+def abort_nccl(groups: Iterable[dist.ProcessGroup]) -> None:
+    """Free this rank from the calls of all groups, and have torch forget the groups.
+
+    NCCL is done with aborting a group when the rank's GPU is done with all that it has been given, which may
+    be calls of another group. So no group is aborted after another, as torch's own function does.
+    """
+    aborts = [Helper(target=group.abort) for group in groups]
+    for abort in aborts:
+        abort.start()
+    for abort in aborts:
+        abort.join()
+    distributed_c10d._abort_process_group()
 
 
 def allocated_bytes(device: torch.device) -> int:

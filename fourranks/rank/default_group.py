@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from torch.distributed import distributed_c10d
 
 from ..protocol.messages import Settings
-from . import connection_owner, gloo, kept, patches, rescue, waits
+from . import connection_owner, cuda, gloo, kept, patches, rescue, waits
 from .describe import call_on
 from .process_group import RecordingProcessGroup
 from .stores import DEFAULT_TIMEOUT
@@ -175,7 +175,7 @@ class DefaultGroup:
         if RecordingProcessGroup.being_formed is not None:
             groups.append(RecordingProcessGroup.being_formed)
         if self._settings.backend == "nccl" and self.exists:
-            distributed_c10d._abort_process_group()  # in the order in which NCCL does not block
+            cuda.abort_nccl(groups)
         waits.give_up()
         with self._spare.given_up():
             connections = self._to_store().union(*(group.connections() for group in groups))

@@ -4,6 +4,7 @@ Where there are no two GPUs, Gloo runs in NCCL's place, in the sandbox that woul
 """
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from nbgrader.utils import determine_grade
 from autograder import check
 from autograder.grading import machine, referee
 from autograder.inside import call_on_rank
+from autograder.inside.drivers import checkpoints
 from autograder.kit.student import NotebookFunction
 from autograder.sandbox import student_process
 from autograder.sandbox.student_process import StudentProcess
@@ -125,6 +127,16 @@ def test_tensors_in_lists_and_pairs_go_to_the_gpu(monkeypatch):
     monkeypatch.setattr(torch.Tensor, "cuda", lambda tensor: tensor.to("meta"))
     (((weight, bias), number),) = call_on_rank._on_device([[(torch.ones(1), None), 2]])
     assert (weight.device.type, bias, number) == ("meta", None, 2)
+
+
+def test_checkpoints_of_one_backend_are_not_found_by_the_other(monkeypatch):
+    path_of = checkpoints._placed(lambda code, path: path)
+    monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
+    on_gloo = Path(path_of(None, "/tmp/case_1/run/checkpoint.pt"))
+    monkeypatch.setattr(dist, "get_backend", lambda: "nccl")
+    on_nccl = Path(path_of(None, "/tmp/case_1/run/checkpoint.pt"))
+    assert on_gloo.name == on_nccl.name == "checkpoint.pt"
+    assert on_gloo.parents[1] != on_nccl.parents[1]
 
 
 def test_a_check_whose_answer_makes_a_tensor_of_a_number_runs_on_gloo_alone(monkeypatch, capsys):

@@ -2,8 +2,10 @@
 
 import os
 import re
+import threading
 
 import pytest
+import torch.distributed as dist
 
 import fourranks
 from fourranks import magics, zygote
@@ -95,6 +97,19 @@ def test_ranks_that_share_a_gpu_are_told_so_to_nccl_whatever_the_image_has_set(m
     with fourranks.start(2, "gloo") as group:
         group.execute("import os")
         assert group.pull(f"[os.environ[name] for name in {names}]") == [["1", "0", "2", "lo"]] * 2
+
+
+def test_all_groups_are_aborted_at_once_as_one_may_be_in_the_way_of_another(monkeypatch):
+    forgotten = []
+    monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", lambda: forgotten.append(True))
+    under_way = threading.Barrier(3, timeout=10)
+
+    class Group:
+        def abort(self):
+            under_way.wait()
+
+    cuda.abort_nccl([Group(), Group(), Group()])
+    assert forgotten and not under_way.broken
 
 
 def test_where_groups_connect_at_once_members_do_so_when_all_have_come():

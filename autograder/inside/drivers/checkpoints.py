@@ -119,11 +119,13 @@ class _Trap:
 
 
 def _placed(driver: Driver) -> Driver:
-    """Have the path that a driver gets lie where this process can write."""
+    """Have the path that a driver gets lie where this process can write, in a folder of the backend's own."""
 
     @functools.wraps(driver)
     def run(code: Code, path: str, *arguments: Any, **keywords: Any) -> Any:
-        return driver(code, filesystem.placed(path), *arguments, **keywords)
+        of_the_case = Path(path).parents[1]
+        own = of_the_case / dist.get_backend() / Path(path).relative_to(of_the_case)
+        return driver(code, filesystem.placed(str(own)), *arguments, **keywords)
 
     return cast(Driver, run)
 
