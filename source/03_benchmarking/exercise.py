@@ -608,9 +608,14 @@ alpha, beta = fit_alpha_beta(sizes, seconds)
 print(f"alpha {1e6 * alpha:.0f} µs, 1/beta {1e-9 / beta:.2f} GB/s")
 for size, t in zip(sizes, seconds, strict=True):
     print(f"{size:>10,} B  {1e3 * t:8.3f} ms, busbw {busbw('sendrecv', size, t, 4) / 1e9:.3f} GB/s")
-for n in (4, 8, 64, 1024):
+if beta > 0:
+    for n in (4, 8, 64, 1024):
+        print(
+            f"{n:>5} ranks: the unpipelined tree is faster below {crossover_bytes(n, alpha, beta) / 2**20:.3g} MiB"
+        )
+else:
     print(
-        f"{n:>5} ranks: the unpipelined tree is faster below {crossover_bytes(n, alpha, beta) / 2**20:.3g} MiB"
+        "Other programs decided these times, not the sizes: no crossover. Run the cell again when they have ended."
     )
 
 # %% [markdown]

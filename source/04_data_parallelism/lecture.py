@@ -538,7 +538,7 @@ title = f"A step with 8 MiB of gradients; communication alone takes {talking:.0f
 compare(measured, formula, step_ms, "ms", title)
 
 # %%
-hidden = {name: (measured["naive"] - ms) / talking for name, ms in measured.items() if name != "naive"}
+hidden = {name: max(0, measured["naive"] - ms) / talking for name, ms in measured.items() if name != "naive"}
 for name, share in hidden.items():
     finding(
         share > 0.2,

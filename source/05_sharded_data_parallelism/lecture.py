@@ -810,7 +810,7 @@ steps = {
 talking, measured = world.pull("talking")[0], world.pull("steps")[0]
 title = f"A step of 8 sharded layers; communication alone takes {talking:.0f} ms"
 compare(measured, {"without": 120 + talking, "with prefetching": 120}, step_ms, "ms", title)
-hidden = (measured["without"] - measured["with prefetching"]) / talking
+hidden = max(0, measured["without"] - measured["with prefetching"]) / talking
 finding(
     hidden > 0.2,
     f"prefetching hid {hidden:.0%} of the communication.",
