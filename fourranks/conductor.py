@@ -273,8 +273,7 @@ class Conductor:
             return Aftermath.ENDED
         cut = self._free(cell, stop, interrupted)
         if cell.pending:
-            self._restart()
-            return Aftermath.RESTARTED
+            return self._replace()
         if len(workers.living()) < self.world_size:  # some may have died earlier
             return Aftermath.DEAD
         in_step = cell.in_step()  # asked in any case: an answer means that the rank has done its cutting
@@ -285,8 +284,15 @@ class Conductor:
             self._form(workers, interrupted)
             return Aftermath.INTACT if intact else Aftermath.FORMED_ANEW
         except (StartError, KeyboardInterrupt):
+            return self._replace()
+
+    def _replace(self) -> Aftermath:
+        """Start all ranks again; where that fails, what went wrong in the cell is told all the same."""
+        try:
             self._restart()
-            return Aftermath.RESTARTED
+        except StartError:  # `%ranks restart` says why: an ended rank may spoil a shared GPU for a while
+            return Aftermath.GONE
+        return Aftermath.RESTARTED
 
     def _free(self, cell: Cell, stop: Stop | None, interrupted: Callable[[], bool]) -> bool:
         """Bring ranks back from a cell that was stopped; True if process groups had to be cut for it."""

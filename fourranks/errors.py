@@ -60,6 +60,10 @@ class Aftermath(Enum):
         "again; sub-groups from new_group, and what holds one, must be made again."
     )
     RESTARTED = "Some ranks could not be freed, so all were started again: their variables are lost."
+    GONE = (
+        "Some ranks could not be freed, and new ones could not be started: all variables are lost.\n"
+        "`%ranks restart` tries it again."
+    )
     ENDED = "The ranks were restarted or stopped while it ran: their variables are lost."
     DEAD = "The other ranks keep their variables. `%ranks restart` starts all of them again."
     ALL_DEAD = "No rank is left, so their variables are lost. `%ranks restart` starts all of them again."

@@ -19,7 +19,7 @@ import pytest
 
 import fourranks
 from fourranks import CellTimeout, DeadlockError, FourRanksError, RankDied, cell, memory_kills
-from fourranks.errors import CellInterrupted
+from fourranks.errors import CellInterrupted, StartError
 from fourranks.hardware import processors
 from tests.processes import started
 
@@ -312,6 +312,25 @@ def test_a_rank_stuck_in_c_code_that_cannot_be_interrupted_costs_a_restart_and_s
     with pytest.raises(CellTimeout, match="variables are lost"):
         group.execute(ENDLESS, timeout=0.5)
     assert str(group.execute("x = torch.ones(1); dist.all_reduce(x); x")) == "[0-3] tensor([4.])"
+
+
+def test_what_went_wrong_in_the_cell_is_told_also_where_no_ranks_can_be_started_in_their_place(monkeypatch):
+    monkeypatch.setattr(cell, "FREE_PATIENCE", (0.1, 0.1, 0.1))
+    monkeypatch.setattr(cell, "LEAVING_PATIENCE", 1)
+    with fourranks.start(2, "gloo") as group:
+        start = group._conductor._start
+
+        def fail():
+            raise StartError("The GPU is taken.")
+
+        monkeypatch.setattr(group._conductor, "_start", fail)
+        with pytest.raises(CellTimeout, match="new ones could not be started"):
+            group.execute(ENDLESS, timeout=0.5)
+        with pytest.raises(StartError, match="The GPU is taken"):
+            group.restart()
+        monkeypatch.setattr(group._conductor, "_start", start)
+        group.restart()
+        assert group.pull("rank") == [0, 1]
 
 
 def test_ranks_that_the_notebook_ends_are_not_reported_as_dead(group, monkeypatch):
