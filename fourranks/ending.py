@@ -65,7 +65,7 @@ def error_of(
 
 def _rank_died(workers: Workers, cell: Cell, aftermath: Aftermath) -> RankDied:
     rank, cause = next(iter(cell.died.items()))
-    sentences = _deaths(cell)
+    sentences = _deaths(workers, cell)
     if workers[rank].memory_bytes > 2**30:
         sentences.append(f"It was using {workers[rank].memory_bytes / 2**30:.1f} GiB of memory.")
     waiting = {
@@ -85,18 +85,20 @@ def _rank_died(workers: Workers, cell: Cell, aftermath: Aftermath) -> RankDied:
     return RankDied(rank, cause, explanation, aftermath, cell.transcript)
 
 
-def _deaths(cell: Cell) -> list[str]:
+def _deaths(workers: Workers, cell: Cell) -> list[str]:
     """Say what became of the ranks that have died, once for all of those to which the same has happened."""
     alike: dict[str, list[int]] = {}
     for rank, how in cell.died.items():
-        alike.setdefault(f"{how}{_where(cell, rank)}", []).append(rank)
+        alike.setdefault(f"{how}{_where(workers, cell, rank)}", []).append(rank)
     return [
         f"{sentence_case(name_ranks(ranks))} {re.sub('^was ', 'were ', how) if len(ranks) > 1 else how}."
         for how, ranks in alike.items()
     ]
 
 
-def _where(cell: Cell, rank: int) -> str:
+def _where(workers: Workers, cell: Cell, rank: int) -> str:
+    if workers[rank].crashed_in:
+        return f" in {workers[rank].crashed_in}"
     state = cell.states.get(rank)
     return f" (last seen in {state.where})" if state is not None and state.busy else ""
 

@@ -18,12 +18,18 @@ from .protocol import memory
 from .protocol.messages import Channel, Settings
 
 
-def execute(settings: Settings, control: int, board: int, listener: int | None) -> NoReturn:
-    """Become a fresh Python process, and a rank in it. The arguments are those of `become_rank`."""
+def execute(
+    settings: Settings, control: int, board: int, listener: int | None, crash_report: int
+) -> NoReturn:
+    """Become a fresh Python process, and a rank in it. The first arguments are those of `become_rank`.
+
+    Args:
+        crash_report: the descriptor that a crash is described to.
+    """
     arguments = memory.create()
     with open(arguments, "wb", closefd=False) as file:
-        pickle.dump((settings, control, board, listener), file)
-    for descriptor in (arguments, control, board, listener):
+        pickle.dump((settings, control, board, listener, crash_report), file)
+    for descriptor in (arguments, control, board, listener, crash_report):
         if descriptor is not None:
             os.set_inheritable(descriptor, True)
     # Any number will do that all ranks have: they compare hashes, and so may the reader.
@@ -35,9 +41,11 @@ def main(arguments: int) -> None:
     """Become the rank that `execute` has described."""
     os.lseek(arguments, 0, os.SEEK_SET)
     with open(arguments, "rb") as file:
-        settings, control, board, listener = pickle.load(file)
-    from .rank.main import become_rank  # torch and the rest
+        settings, control, board, listener, crash_report = pickle.load(file)
+    from .rank import crash  # torch and the rest
+    from .rank.main import become_rank
 
+    crash.write_to(crash_report)
     become_rank(settings, Channel(socket.socket(fileno=control), blocking=True), board, listener)
 
 

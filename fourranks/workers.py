@@ -56,6 +56,7 @@ class Worker:
     channel: Channel
     pipes: dict[int, str]  # file descriptor -> "stdout" or "stderr"
     cause: str | None = None  # how it ended, once it has
+    crashed_in: str = ""  # the reader's line that a fatal signal ended it in, if that is known
     has_left: bool = False  # whether it has exited with status 0
     memory_bytes: int = 0
     gpu_bytes: int = 0  # of the rank's tensors on its GPU, when it last answered
@@ -179,6 +180,7 @@ class Workers:
                 if worker.number in ended:
                     refusal = zygote.refusals.get(worker.number)
                     worker.cause = refusal or self._describe(ended[worker.number], zygote.node)
+                    worker.crashed_in = zygote.crashes.get(worker.number, "")
                     worker.has_left = ended[worker.number] == 0
                 elif orphaned:
                     worker.cause = zygote.loss

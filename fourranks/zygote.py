@@ -70,8 +70,16 @@ class Kill:
 
 @dataclass(frozen=True)
 class Died:
+    """The end of a rank.
+
+    Attributes:
+        status: as from os.waitpid.
+        place: the reader's line that it crashed in; "" if it did not, or this is not known.
+    """
+
     pid: int
-    status: int  # as from os.waitpid
+    status: int
+    place: str = ""
 
 
 @dataclass(frozen=True)
@@ -141,6 +149,7 @@ class Zygote:
         self._pids: dict[int, int] = {}  # of ranks, by number
         self._numbers: dict[int, int] = {}  # of ranks, by pid, which Linux may give again
         self._deaths: dict[int, int] = {}  # wait status, by number
+        self.crashes: dict[int, str] = {}  # the reader's lines that ranks crashed in, by number
         self.refusals: dict[int, str] = {}  # why ranks could not be forked, by number
         self._ready: Ready | None = None
         self._gpus: dict[str | None, Gpus] = {}  # by CUDA_VISIBLE_DEVICES
@@ -300,8 +309,9 @@ class Zygote:
                     self.refusals[number], self._deaths[number] = refusal, _FAILURE
                 else:
                     self._numbers[pid] = number
-            case Died(pid, status):
-                self._deaths[self._numbers[pid]] = status
+            case Died(pid, status, place):
+                number = self._numbers[pid]
+                self._deaths[number], self.crashes[number] = status, place
             case _:
                 self._arrived.append(message)
 

@@ -54,7 +54,7 @@ def main(
 
     become = become or become_rank
     sources = [channel.sock, alarm]
-    ranks: set[int] = set()
+    ranks: dict[int, int] = {}  # by pid: the descriptor of what it writes down when it crashes
     idle_work = list(idle_work)
     while os.getppid() == parent:
         readable = wait(sources, PARENT_CHECK)
@@ -65,7 +65,7 @@ def main(
         _reap(channel, ranks)
         if channel.sock in readable and not _obey(channel, ranks, become):
             break
-    _kill(ranks)
+    _kill(set(ranks))
 
 
 def _warm_up() -> Ready:
@@ -105,28 +105,33 @@ def _wake_on_child_death() -> socket.socket:
     return reader
 
 
-def _reap(channel: Channel, ranks: set[int]) -> None:
+def _reap(channel: Channel, ranks: dict[int, int]) -> None:
     for pid in list(ranks):
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
-            ranks.discard(pid)
             _kill_group(pid)  # what the rank started and left behind
-            channel.send(Died(pid, status))
+            from .rank import crash
+
+            crash_report = ranks.pop(pid)
+            channel.send(Died(pid, status, crash.place_of(status, crash_report)))
+            os.close(crash_report)
 
 
-def _obey(channel: Channel, ranks: set[int], become: Callable[..., None]) -> bool:
+def _obey(channel: Channel, ranks: dict[int, int], become: Callable[..., None]) -> bool:
     """Handle one message; False when the notebook has closed its end."""
     message, descriptors = receive_with_descriptors(channel.sock)
     if isinstance(message, Fork):
         _spare_the_rank_copies()
         try:
-            pid = os.fork()
+            pid, crash_report = _fork()
         except OSError as error:
             forked = Forked(0, _refusal(error))
         else:
             if pid == 0:
-                _become_rank(message, descriptors, channel, become)
-            ranks.add(pid)
+                for of_another in ranks.values():
+                    os.close(of_another)
+                _become_rank(message, descriptors, crash_report, channel, become)
+            ranks[pid] = crash_report
             forked = Forked(pid)
         for descriptor in descriptors:
             os.close(descriptor)
@@ -136,8 +141,20 @@ def _obey(channel: Channel, ranks: set[int], become: Callable[..., None]) -> boo
     elif isinstance(message, FindGpus):
         channel.send(find_gpus(message.visible))
     elif isinstance(message, Kill):
-        _kill(ranks.intersection(message.pids))
+        _kill(ranks.keys() & message.pids)
     return message is not None
+
+
+def _fork() -> tuple[int, int]:
+    """Fork; returns the pid, 0 in the child, and the descriptor of a file for the child's crash report."""
+    from .rank import crash
+
+    crash_report = crash.new_report()
+    try:
+        return os.fork(), crash_report
+    except OSError:
+        os.close(crash_report)
+        raise
 
 
 def _refusal(error: OSError) -> str:
@@ -172,7 +189,11 @@ def receive_with_descriptors(sock: socket.socket) -> tuple[Any, list[int]]:
 
 
 def _become_rank(
-    message: Fork, descriptors: list[int], channel: Channel, become: Callable[..., None]
+    message: Fork,
+    descriptors: list[int],
+    crash_report: int,
+    channel: Channel,
+    become: Callable[..., None],
 ) -> None:
     try:
         gc.enable()
@@ -191,7 +212,10 @@ def _become_rank(
 
         arguments = board, listener[0] if listener else None
         if message.settings.start_method == "spawn":
-            spawn.execute(message.settings, control, *arguments)
+            spawn.execute(message.settings, control, *arguments, crash_report)
+        from .rank import crash
+
+        crash.write_to(crash_report)
         control_channel = Channel(socket.socket(fileno=control), blocking=True)
         become(message.settings, control_channel, *arguments)
     except BaseException:

@@ -37,14 +37,18 @@ class Place:
 @functools.lru_cache(maxsize=1024)
 def place(file: str, line: int, function: str) -> Place:
     """Return the place of a line of a cell or a file."""
-    if cell := _CELL_FILE.match(file):
-        label = f"Cell In[{cell[1]}], line {line}"
-    elif "ipykernel" in file:  # a function from a cell that ran in the notebook itself
-        label = f"{function}, line {line}"
-    else:
-        label = f"{os.path.basename(file)}, line {line}" if file else function
     lines = linecache.getlines(file)
-    return Place(label, lines[line - 1].strip() if 0 < line <= len(lines) else "")
+    text = lines[line - 1].strip() if 0 < line <= len(lines) else ""
+    return Place(label_of(Line(file, line, function)), text)
+
+
+def label_of(line: Line) -> str:
+    """Name a line of a cell or a file; the file is not opened."""
+    if cell := _CELL_FILE.match(line.file):
+        return f"Cell In[{cell[1]}], line {line.line}"
+    if "ipykernel" in line.file:  # a function from a cell that ran in the notebook itself
+        return f"{line.function}, line {line.line}"
+    return f"{os.path.basename(line.file)}, line {line.line}" if line.file else line.function
 
 
 def cells_among(files: Iterable[str]) -> dict[str, str]:

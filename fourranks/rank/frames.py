@@ -26,12 +26,18 @@ from ..protocol.places import Line
 MOST_KNOWN = 1024  # ways to a call whose callers are kept
 MAX_CALLERS = 6  # lines of the reader's that are kept for a call, besides the one that made it
 
-_TORCH = str(Path(torch.__file__).parent)
-_OURS = str(Path(__file__).parents[1])
-_ON_RANKS = str(Path(__file__).parent)
+
+def _below(folder: Path) -> str:
+    """Return how the paths of all files in a folder begin: torchmetrics does not lie in that of torch."""
+    return str(folder) + os.sep
+
+
+_TORCH = _below(Path(torch.__file__).parent)
+_OURS = _below(Path(__file__).parents[1])
+_ON_RANKS = _below(Path(__file__).parent)
 _STANDARD_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), "<frozen ")
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
-_BELOW_THE_READER = (str(Path(IPython.__file__).parent), str(Path(__file__).with_name("main.py")))
+_BELOW_THE_READER = (_below(Path(IPython.__file__).parent), str(Path(__file__).with_name("main.py")))
 _GENERATED = str(Path(tempfile.gettempdir(), "torchinductor_"))  # code that torch.compile has written
 _PARTS_OF_TORCH = {
     "nn/parallel/distributed.py": "DistributedDataParallel",
@@ -182,8 +188,8 @@ def pass_over(path: Path) -> None:
 
 def count_as_library(folder: Path) -> None:
     """Treat files in `folder`, which calls the reader's code, as a library; a call through it is not told."""
-    if str(folder) not in _libraries:
-        _libraries.add(str(folder))
+    if _below(folder) not in _libraries:
+        _libraries.add(_below(folder))
         _forget()
 
 
@@ -198,6 +204,11 @@ def _forget() -> None:
 def owner(frame: FrameType) -> Owner:
     """Say whose code this frame runs."""
     return _whose(frame.f_code.co_filename)[0]
+
+
+def owner_of(file: str) -> Owner:
+    """Say whose code is in this file."""
+    return _owners[file]
 
 
 def stands_between(frame: FrameType) -> bool:

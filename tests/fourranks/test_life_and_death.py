@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -312,6 +313,40 @@ def test_a_rank_stuck_in_c_code_that_cannot_be_interrupted_costs_a_restart_and_s
     with pytest.raises(CellTimeout, match="variables are lost"):
         group.execute(ENDLESS, timeout=0.5)
     assert str(group.execute("x = torch.ones(1); dist.all_reduce(x); x")) == "[0-3] tensor([4.])"
+
+
+CRASHES = """
+    import ctypes, os, signal
+    from multiprocessing import get_context
+
+
+    def read_nothing():
+        ctypes.string_at(0)
+
+
+    def in_a_child():
+        child = get_context("fork").Process(target=read_nothing)
+        child.start()
+        child.join()
+"""
+
+
+@pytest.mark.parametrize(
+    "ending, told",
+    [
+        ("read_nothing()", r"SIGSEGV in Cell In\[1\], line 6\.$"),
+        ("os.abort()", r"SIGABRT in Cell In\[1\], line 2\.$"),
+        ("in_a_child(); os.abort()", r"SIGABRT in Cell In\[1\], line 2\.$"),
+        ("in_a_child(); os.kill(os.getpid(), signal.SIGKILL)", r"SIGKILL\.$"),
+    ],
+)
+@pytest.mark.parametrize("start_method", ["fork", "spawn"])
+def test_a_rank_that_crashes_is_named_with_the_line_that_it_was_in(start_method, ending, told):
+    with fourranks.start(2, "gloo", start_method=start_method) as group:
+        group.execute(CRASHES)
+        with pytest.raises(RankDied) as caught:
+            group.execute(f"if rank == 1:\n    {ending}")
+    assert re.search(told, caught.value.explanation.splitlines()[0])
 
 
 def test_what_went_wrong_in_the_cell_is_told_also_where_no_ranks_can_be_started_in_their_place(monkeypatch):

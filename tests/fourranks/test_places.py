@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 from fourranks.protocol.places import cells_among, place
 from fourranks.rank.frames import caller, count_as_library, own_caller, pass_over
@@ -59,6 +60,15 @@ def test_a_library_stands_behind_the_line_that_called_it(tmp_path):
         "test_a_library_stands_behind_the_line_that_called_it",
     )
     assert found.through == "metrics/module.py, line 2 (ask)"
+
+
+@pytest.mark.parametrize("name", ["torchmetrics", "torchvision"])
+def test_a_library_beside_torch_whose_name_begins_as_torchs_is_a_library(name):
+    beside = Path(torch.__file__).parents[1] / name / "module.py"
+    names = {"caller": caller, "sys": sys}
+    exec(compile("def ask():\n    return caller(sys._getframe())\n", beside, "exec"), names)
+    found = names["ask"]()
+    assert (found.at.file, found.through) == (__file__, f"{name}/module.py, line 2 (ask)")
 
 
 def test_pythons_own_modules_are_passed_over(tmp_path):
