@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 from collections.abc import Callable, Iterable
@@ -88,18 +89,28 @@ def leave_nccl_group(backend: Any, is_open: bool) -> None:
     backend._group_end()
 
 
-def abort_nccl(groups: Iterable[dist.ProcessGroup]) -> None:
+def abort_nccl(also: Iterable[dist.ProcessGroup]) -> None:
     """Free this rank from the calls of all groups, and have torch forget the groups.
 
     NCCL is done with aborting a group when the rank's GPU is done with all that it has been given, which may
-    be calls of another group. So no group is aborted after another, as torch's own function does.
+    be calls of another group. So no group is aborted after another, as torch's own function does. Torch makes
+    some groups by splitting another, and they are plain ones.
+
+    Args:
+        also: groups that torch may not know yet.
     """
-    aborts = [Helper(target=group.abort) for group in groups]
+    aborts = [Helper(target=_abort, args=[group]) for group in {*distributed_c10d._world.pg_map, *also}]
     for abort in aborts:
         abort.start()
     for abort in aborts:
         abort.join()
     distributed_c10d._abort_process_group()
+
+
+def _abort(group: dist.ProcessGroup) -> None:
+    """Abort one group; that it took longer than the group's own timeout is an error only to torch."""
+    with contextlib.suppress(RuntimeError):  # any other comes again where torch aborts it once more
+        group.abort()
 
 
 def allocated_bytes(device: torch.device) -> int:

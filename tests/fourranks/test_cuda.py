@@ -108,8 +108,23 @@ def test_all_groups_are_aborted_at_once_as_one_may_be_in_the_way_of_another(monk
         def abort(self):
             under_way.wait()
 
-    cuda.abort_nccl([Group(), Group(), Group()])
+    split = Group()  # as torch makes them, of its own type
+    monkeypatch.setitem(dist.distributed_c10d._world.pg_map, split, ("nccl", None))
+    cuda.abort_nccl([Group(), Group()])
     assert forgotten and not under_way.broken
+
+
+def test_an_abort_that_outlasts_the_timeout_of_its_group_shows_no_traceback(monkeypatch):
+    shown, forgotten = [], []
+    monkeypatch.setattr(threading, "excepthook", shown.append)
+    monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", lambda: forgotten.append(True))
+
+    class Group:
+        def abort(self):
+            raise dist.DistBackendError("Future for ProcessGroup abort timed out after 1000 ms")
+
+    cuda.abort_nccl([Group()])
+    assert forgotten and not shown
 
 
 def test_where_groups_connect_at_once_members_do_so_when_all_have_come():
