@@ -312,6 +312,7 @@ import time
 
 from torch.utils.checkpoint import checkpoint
 
+from fourranks.bench import synchronize
 from fourranks.learner.corpus import batch
 from fourranks.learner.model import loss as mean_loss
 from fourranks.learner.model import transformer
@@ -338,8 +339,10 @@ for recompute in (False, True) * 4:
         loss = forward(recompute)
         kept = memory.now / 2**20
     del loss
+    synchronize(device)  # a GPU's calls return when they are queued
     begun = time.perf_counter()
     forward(recompute).backward()
+    synchronize(device)
     fastest[recompute] = min(fastest[recompute], time.perf_counter() - begun)
     found[recompute] = kept, fastest[recompute]
 
