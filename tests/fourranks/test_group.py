@@ -572,6 +572,7 @@ def test_an_error_of_the_function_that_shows_the_output_ends_the_cell(shared_gro
     assert shared_group.pull("kept") == [0, 1, 2, 3]
 
 
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # it may hit between open and with
 def test_so_does_one_of_a_signal_handler_in_the_notebook(shared_group):
     class TimeIsUp(Exception):
         pass
