@@ -14,9 +14,7 @@ from nbformat import NotebookNode
 from traitlets.config import Config
 
 CELL_TIMEOUT = 180  # seconds; a whole lecture runs in less
-EXIT_TIMEOUT = (
-    20  # seconds that processes may outlive their kernel: ranks need 0.1, a driver that frees a GPU some
-)
+EXIT_TIMEOUT = 20  # seconds that processes may outlive their kernel; one that has used a GPU needs some
 MARK = "FOURRANKS_EXECUTION"  # set in the kernel's environment, and so in that of all it starts
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
@@ -89,17 +89,14 @@ def leave_nccl_group(backend: Any, is_open: bool) -> None:
     backend._group_end()
 
 
-def abort_nccl(also: Iterable[dist.ProcessGroup]) -> None:
+def abort_nccl() -> None:
     """Free this rank from the calls of all groups, and have torch forget the groups.
 
     NCCL is done with aborting a group when the rank's GPU is done with all that it has been given, which may
     be calls of another group. So no group is aborted after another, as torch's own function does. Torch makes
-    some groups by splitting another, and they are plain ones.
-
-    Args:
-        also: groups that torch may not know yet.
+    some groups by splitting another, and they are plain ones; one that is being formed cannot be aborted yet.
     """
-    aborts = [Helper(target=_abort, args=[group]) for group in {*distributed_c10d._world.pg_map, *also}]
+    aborts = [Helper(target=_abort, args=[group]) for group in list(distributed_c10d._world.pg_map)]
     for abort in aborts:
         abort.start()
     for abort in aborts:

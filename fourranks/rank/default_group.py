@@ -175,7 +175,7 @@ class DefaultGroup:
         if RecordingProcessGroup.being_formed is not None:
             groups.append(RecordingProcessGroup.being_formed)
         if self._settings.backend == "nccl" and self.exists:
-            cuda.abort_nccl(groups)
+            cuda.abort_nccl()
         waits.give_up()
         with self._spare.given_up():
             connections = self._to_store().union(*(group.connections() for group in groups))
