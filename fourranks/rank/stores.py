@@ -1,4 +1,4 @@
-"""Waits for keys of a store, as `store.wait` and `store.get` do, noted and open to interrupts.
+"""Waits for keys and queues of a store, as `store.get` does, noted and open to interrupts.
 
 Torch waits for a key in C++, where no interrupt reaches it. In a rank these functions look for the key time
 and again instead, and so does the making of a TCPStore that waits for its server or its workers.
@@ -27,7 +27,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two looks
 _MILLISECOND = timedelta(milliseconds=1)
 _WORKERS = "init/"  # the key under which a TCPStore counts its workers
 
-_wait, _get, _multi_get = Store.wait, Store.get, Store.multi_get
+_wait, _get, _multi_get, _queue_pop = Store.wait, Store.get, Store.multi_get, Store.queue_pop
 _make_tcp_store = TCPStore.__init__
 
 
@@ -51,7 +51,14 @@ def noted_waits(recorder: Recorder) -> dict[str, Callable[..., Any]]:
             _look_for(store, keys, _timeout(store))
         return _multi_get(store, list(keys))
 
-    return {"wait": wait, "get": get, "multi_get": multi_get}
+    @functools.wraps(_queue_pop)
+    def queue_pop(store: Store, key: str, block: bool = True) -> bytes:
+        if not block:
+            return _queue_pop(store, key, False)
+        with _noted(recorder, "queue_pop", store):
+            return _taken_from_queue(store, key, _timeout(store))
+
+    return {"wait": wait, "get": get, "multi_get": multi_get, "queue_pop": queue_pop}
 
 
 def _timeout(store: Store) -> timedelta:
@@ -88,6 +95,20 @@ def _look_for(store: Store, keys: Sequence[str], timeout: timedelta) -> None:
         return
     with _with_its_timeout(timeout):
         _wait(store, list(keys), _MILLISECOND)
+
+
+def _taken_from_queue(store: Store, key: str, timeout: timedelta) -> bytes:
+    """Return the first value of this queue once it has one; other ranks may take from it, too."""
+    taken: list[bytes] = []
+
+    def take() -> bool:
+        with contextlib.suppress(dist.QueueEmptyError):
+            taken.append(_queue_pop(store, key, False))
+        return bool(taken)
+
+    if not _poll(take, timeout):
+        raise dist.DistStoreError(f"wait timeout after {timeout.total_seconds() * 1000:.0f}ms, keys: {key}")
+    return taken[0]
 
 
 def _poll(is_there: Callable[[], bool], timeout: timedelta) -> bool:

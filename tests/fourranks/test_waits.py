@@ -296,6 +296,30 @@ LEGAL = {
         store.wait(["ready"])
         assert store.get("ready") == b"yes"
     """,
+    "a queue of the store is filled late": """
+        store = dist.distributed_c10d._get_default_store()
+        if rank == 0:
+            time.sleep(LONG)
+            for value in "abcd":
+                store.queue_push("letters", value)
+        taken = [None] * world_size
+        dist.all_gather_object(taken, store.queue_pop("letters"))
+        assert sorted(taken) == [b"a", b"b", b"c", b"d"]
+        try:
+            store.queue_pop("letters", block=False)
+            assert False
+        except dist.QueueEmptyError:
+            pass
+    """,
+    "a queue of a store has the store's limit": """
+        store = dist.HashStore()
+        store.set_timeout(datetime.timedelta(seconds=LONG))
+        try:
+            store.queue_pop("letters")
+            assert False
+        except dist.DistStoreError:
+            pass
+    """,
     "a wait for a key has a limit": """
         store, begun = dist.distributed_c10d._get_default_store(), time.monotonic()
         try:
@@ -519,6 +543,7 @@ HANGING = {
     """,
     "a key of the default store": "rank == 1 and dist.distributed_c10d._get_default_store().get('never')",
     "a key of a store made by hand": "dist.HashStore().wait(['never'])",
+    "a queue of the store": "rank == 2 and dist.distributed_c10d._get_default_store().queue_pop('never')",
     "the ranks of a process group made by hand": """
         store = dist.PrefixStore("hanging", dist.distributed_c10d._get_default_store())
         if rank:
