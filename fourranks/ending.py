@@ -18,7 +18,7 @@ from .errors import (
 )
 from .naming import name_ranks, sentence_case
 from .protocol.calls import Call
-from .protocol.places import Place
+from .protocol.places import Place, label_of
 from .protocol.remote_error import RemoteError
 from .scene import Scene
 from .source import Source
@@ -97,8 +97,8 @@ def _deaths(workers: Workers, cell: Cell) -> list[str]:
 
 
 def _where(workers: Workers, cell: Cell, rank: int) -> str:
-    if workers[rank].crashed_in:
-        return f" in {workers[rank].crashed_in}"
+    if line := workers[rank].crashed_in:
+        return f" in {label_of(line)}"
     state = cell.states.get(rank)
     return f" (last seen in {state.where})" if state is not None and state.busy else ""
 

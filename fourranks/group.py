@@ -28,7 +28,7 @@ from .nodes.choice import nodes_for
 from .protocol.calls import Tracing
 from .protocol.messages import Complete, Execute, Inspect, Launch, Pull, Push, Request, Run, Virtualize
 from .protocol.parcel import Parcel
-from .shipping import notebook_sources, packed_call, packed_variables
+from .shipping import notebook_cells, packed_call, packed_variables
 from .transcript import Transcript
 from .views.drawable_trace import DrawableTrace
 from .workers import Worker
@@ -127,7 +127,7 @@ class RankGroup:
 
     def push(self, ranks: Sequence[int] | None = None, /, **variables: Any) -> None:
         """Set variables on the ranks (all by default)."""
-        request = Push(packed_variables(variables))
+        request = Push(packed_variables(variables), notebook_cells())
         self._conduct(dict.fromkeys(checked.ranks(ranks, self.world_size), request), None)
 
     def pull(self, expression: str, ranks: Sequence[int] | None = None) -> list[Any]:
@@ -324,8 +324,8 @@ class RankGroup:
     def _call(
         self, parcels: dict[int, Parcel], timeout: float | None, on_output: Output | None = None
     ) -> list[Any]:
-        sources = notebook_sources()
-        requests = {rank: Run(parcel, sources, self._tracing) for rank, parcel in parcels.items()}
+        cells = notebook_cells()
+        requests = {rank: Run(parcel, cells, self._tracing) for rank, parcel in parcels.items()}
         try:
             cell = self._conduct(requests, timeout, on_output)
         except (FourRanksError, CellInterrupted) as error:

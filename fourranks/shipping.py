@@ -1,13 +1,15 @@
-"""What the notebook sends to its ranks: functions by value, variables, the text of its cells."""
+"""What the notebook sends to its ranks: functions by value, variables, its cells."""
 
 from __future__ import annotations
 
 import linecache
+import sys
 from collections.abc import Callable
 from typing import Any
 
 from .errors import FourRanksError
 from .protocol.parcel import Parcel, pack
+from .protocol.places import NotebookCell, know_cells
 
 
 def packed_call(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Parcel:
@@ -51,10 +53,19 @@ def _refusal(what: str, error: Exception) -> FourRanksError:
     )
 
 
-def notebook_sources() -> dict[str, str]:
-    """Return the text of the notebook's cells, so that a traceback on a rank can show their lines."""
-    return {
-        name: "".join(entry[2])
-        for name, entry in list(linecache.cache.items())
-        if len(entry) == 4 and ("ipykernel" in name or name.startswith("<ipython-input"))
+def notebook_cells() -> dict[str, NotebookCell]:
+    """Return the notebook's cells by file: ranks name and show their lines, and so does this process now."""
+    if "IPython" not in sys.modules:
+        return {}
+    from IPython import get_ipython
+
+    if (shell := get_ipython()) is None:
+        return {}
+    names = {file: shell.compile.format_code_name(file) for file in list(linecache.cache)}
+    cells = {
+        file: NotebookCell(" ".join(name), "".join(linecache.getlines(file)))
+        for file, name in names.items()
+        if name is not None
     }
+    know_cells(cells)
+    return cells

@@ -37,6 +37,7 @@ from .protocol.messages import (
     Stream,
     ToRank,
 )
+from .protocol.places import Line
 from .zygote import Zygote
 
 MAX_WORLD_SIZE = 128  # every two ranks of Gloo share a connection: beyond this, file descriptors run out
@@ -56,7 +57,7 @@ class Worker:
     channel: Channel
     pipes: dict[int, str]  # file descriptor -> "stdout" or "stderr"
     cause: str | None = None  # how it ended, once it has
-    crashed_in: str = ""  # the reader's line that a fatal signal ended it in, if that is known
+    crashed_in: Line | None = None  # the reader's line that a fatal signal ended it in, if that is known
     has_left: bool = False  # whether it has exited with status 0
     memory_bytes: int = 0
     gpu_bytes: int = 0  # of the rank's tensors on its GPU, when it last answered
@@ -180,7 +181,7 @@ class Workers:
                 if worker.number in ended:
                     refusal = zygote.refusals.get(worker.number)
                     worker.cause = refusal or self._describe(ended[worker.number], zygote.node)
-                    worker.crashed_in = zygote.crashes.get(worker.number, "")
+                    worker.crashed_in = zygote.crashes.get(worker.number)
                     worker.has_left = ended[worker.number] == 0
                 elif orphaned:
                     worker.cause = zygote.loss

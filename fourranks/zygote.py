@@ -25,6 +25,7 @@ from . import new_process
 from .errors import StartError
 from .hardware import Gpus
 from .protocol.messages import LOOPBACK, Channel, FromRank, Settings
+from .protocol.places import Line
 
 T = TypeVar("T")
 
@@ -74,12 +75,12 @@ class Died:
 
     Attributes:
         status: as from os.waitpid.
-        place: the reader's line that it crashed in; "" if it did not, or this is not known.
+        line: the reader's that it crashed in, if it did and this is known.
     """
 
     pid: int
     status: int
-    place: str = ""
+    line: Line | None = None
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class Zygote:
         self._pids: dict[int, int] = {}  # of ranks, by number
         self._numbers: dict[int, int] = {}  # of ranks, by pid, which Linux may give again
         self._deaths: dict[int, int] = {}  # wait status, by number
-        self.crashes: dict[int, str] = {}  # the reader's lines that ranks crashed in, by number
+        self.crashes: dict[int, Line | None] = {}  # the reader's lines that ranks crashed in, by number
         self.refusals: dict[int, str] = {}  # why ranks could not be forked, by number
         self._ready: Ready | None = None
         self._gpus: dict[str | None, Gpus] = {}  # by CUDA_VISIBLE_DEVICES
@@ -309,9 +310,9 @@ class Zygote:
                     self.refusals[number], self._deaths[number] = refusal, _FAILURE
                 else:
                     self._numbers[pid] = number
-            case Died(pid, status, place):
+            case Died(pid, status, line):
                 number = self._numbers[pid]
-                self._deaths[number], self.crashes[number] = status, place
+                self._deaths[number], self.crashes[number] = status, line
             case _:
                 self._arrived.append(message)
 

@@ -113,7 +113,7 @@ def _reap(channel: Channel, ranks: dict[int, int]) -> None:
             from .rank import crash
 
             crash_report = ranks.pop(pid)
-            channel.send(Died(pid, status, crash.place_of(status, crash_report)))
+            channel.send(Died(pid, status, crash.line_of(status, crash_report)))
             os.close(crash_report)
 
 

@@ -22,7 +22,7 @@ from traitlets.config import Config
 from autograder.inside import wire
 from autograder.inside.call_on_rank import by_value
 from autograder.inside.runs import NotDefined, RunFailed
-from fourranks.shipping import notebook_sources
+from fourranks.shipping import notebook_cells
 
 MAX_TEXT = 100_000  # characters of a cell's text that are kept
 MAX_PICTURES = 8 << 20  # bytes of a cell's pictures that are kept
@@ -53,7 +53,8 @@ def _shipped(name: str, function: object) -> dict[str, Any]:
     if not callable(function):
         return {"failure": f"the notebook defines no function {name}", "exception": NotDefined.__name__}
     try:
-        return {"function": by_value(function), "sources": notebook_sources()}
+        sources = {file: cell.text for file, cell in notebook_cells().items()}
+        return {"function": by_value(function), "sources": sources}
     except RunFailed as failure:
         return {"failure": failure.message, "exception": failure.exception}
 

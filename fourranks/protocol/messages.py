@@ -15,6 +15,7 @@ import struct
 import threading
 import time
 from collections import deque
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -22,7 +23,7 @@ from .bars import Bar
 from .calls import Record, Tracing
 from .memory import MemoryFile
 from .parcel import Parcel
-from .places import Place
+from .places import NotebookCell, Place
 from .progress import Progress
 from .remote_error import RemoteError
 
@@ -116,7 +117,7 @@ class Run:
     """Call a function; answer with its return value."""
 
     parcel: Parcel  # of (function, args, kwargs)
-    sources: dict[str, str]  # text of the notebook's cells, for tracebacks
+    cells: Mapping[str, NotebookCell]  # of the notebook, by file
     trace: Tracing | None
 
 
@@ -136,6 +137,7 @@ class Push:
     """Set variables."""
 
     parcel: Parcel  # of a dict
+    cells: Mapping[str, NotebookCell]  # of the notebook, by file
 
 
 @dataclass(slots=True)

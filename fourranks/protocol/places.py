@@ -6,13 +6,21 @@ import functools
 import linecache
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 MAX_SOURCE = 200_000  # characters of all cells that a report takes along
 
 _CELL_FILE = re.compile(r"<ipython-input-(\d+)-")
+_cells_of_the_notebook: dict[str, str] = {}  # their names, by file
+
+
+class NotebookCell(NamedTuple):
+    """A cell that ran in the notebook itself; ranks call functions that it has defined."""
+
+    name: str  # "Cell In[3]"
+    text: str
 
 
 class Line(NamedTuple):
@@ -44,11 +52,24 @@ def place(file: str, line: int, function: str) -> Place:
 
 def label_of(line: Line) -> str:
     """Name a line of a cell or a file; the file is not opened."""
-    if cell := _CELL_FILE.match(line.file):
-        return f"Cell In[{cell[1]}], line {line.line}"
-    if "ipykernel" in line.file:  # a function from a cell that ran in the notebook itself
-        return f"{line.function}, line {line.line}"
+    if name := cell_name(line.file):
+        return f"{name}, line {line.line}"
     return f"{os.path.basename(line.file)}, line {line.line}" if line.file else line.function
+
+
+def cell_name(file: str) -> str:
+    """Return the name of the cell that a file's name stands for; "" if it stands for none."""
+    if cell := _CELL_FILE.match(file):
+        return f"Cell In[{cell[1]}]"
+    return _cells_of_the_notebook.get(file, "")
+
+
+def know_cells(cells: Mapping[str, NotebookCell]) -> None:
+    """Have this process name these cells of the notebook, and show their lines, from now on."""
+    for file, cell in cells.items():
+        _cells_of_the_notebook[file] = cell.name
+        linecache.cache[file] = (len(cell.text), None, cell.text.splitlines(keepends=True), file)
+    place.cache_clear()
 
 
 def cells_among(files: Iterable[str]) -> dict[str, str]:

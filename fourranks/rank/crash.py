@@ -12,7 +12,7 @@ import re
 import signal
 
 from ..protocol import memory
-from ..protocol.places import Line, label_of
+from ..protocol.places import Line
 from .frames import Owner, owner_of
 
 _SIGNALS = {signal.SIGSEGV, signal.SIGFPE, signal.SIGABRT, signal.SIGBUS, signal.SIGILL}
@@ -31,17 +31,17 @@ def write_to(descriptor: int) -> None:
     faulthandler.enable(descriptor, all_threads=False)
 
 
-def place_of(status: int, descriptor: int) -> str:
-    """Return the reader's line that a process was in when it ended; "" if it is not known.
+def line_of(status: int, descriptor: int) -> Line | None:
+    """Return the reader's line that a process was in when it ended, if it is known.
 
     Args:
         status: as from os.waitpid.
         descriptor: of the file that the process may have written to. Its own children write there, too.
     """
     if not os.WIFSIGNALED(status) or os.WTERMSIG(status) not in _SIGNALS:
-        return ""
+        return None
     text = os.pread(descriptor, _SIZE, 0).decode(errors="replace")
     for file, line, function in _FRAME.findall(text.rpartition(_BEGIN)[2]):
         if owner_of(file) is Owner.READER:
-            return label_of(Line(file, int(line), function))
-    return ""
+            return Line(file, int(line), function)
+    return None

@@ -51,7 +51,7 @@ from ..protocol.messages import (
     Virtualize,
 )
 from ..protocol.parcel import Parcel, pack
-from ..protocol.places import cells_among, place
+from ..protocol.places import cells_among, know_cells, place
 from . import cuda, environment, files, patches, program, prompts
 from .default_group import DefaultGroup
 from .frames import caller
@@ -243,7 +243,8 @@ class Rank:
                     return self._cell(request, lambda: self._run(request))
                 case Launch():
                     return self._cell(request, lambda: self._run_program(request))
-                case Push(parcel):
+                case Push(parcel, cells):
+                    know_cells(cells)
                     self._shell.user_ns.update(parcel.unpack())
                     return Done()
                 case Pull(expression):
@@ -316,7 +317,7 @@ class Rank:
             return Done(error=self._shell.run(request.source, request.execution_count))
 
     def _run(self, request: Run) -> Done:
-        self._shell.add_sources(request.sources)
+        know_cells(request.cells)
         function, args, kwargs = request.parcel.unpack()
         if getattr(function, "__module__", None) == "__main__" and hasattr(function, "__globals__"):
             for name, value in self._names().items():  # as in a cell; the function's own globals win

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import io
-import linecache
 import re
 import sys
 import warnings
@@ -18,6 +17,7 @@ from types import TracebackType
 from typing import Any
 
 from IPython.core import page
+from IPython.core.compilerop import CachingCompiler
 from IPython.core.completer import ProvisionalCompleterWarning, rectify_completions
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
@@ -27,6 +27,7 @@ from traitlets import Type
 from traitlets.config import Config
 
 from ..protocol.messages import TEXT_LIMIT, Clear, Display, FromRank, Stream
+from ..protocol.places import cell_name
 from ..protocol.remote_error import ErrorWithData, RemoteError
 from .prompts import refuse_magic
 from .telling import (
@@ -133,6 +134,14 @@ class _Hook(DisplayHook):
         pass
 
 
+class _Compiler(CachingCompiler):
+    """Has tracebacks name the cells of the notebook itself as they name those of the ranks."""
+
+    def format_code_name(self, name: str) -> tuple[str, str] | None:
+        label, _, number = cell_name(name).partition(" ")
+        return (label, number) if label else super().format_code_name(name)
+
+
 class RankShell(InteractiveShell):
     """One IPython shell that shows through `emit` and keeps the error of a cell instead of printing it.
 
@@ -145,6 +154,7 @@ class RankShell(InteractiveShell):
     source = ""
     own_names: Mapping[str, Any] = {}
 
+    compiler_class = Type(_Compiler)
     displayhook_class = Type(_Hook)
     display_pub_class = Type(_Publisher)
     is_on_rank = True  # the extension asks
@@ -284,11 +294,6 @@ class RankShell(InteractiveShell):
         # IPython 8 would leave out one more, for its own frame at the top of a cell.
         formatted: list[str] = self.InteractiveTB.structured_traceback(type(error), error, begin, tb_offset=0)
         return formatted
-
-    def add_sources(self, sources: dict[str, str]) -> None:
-        """Let tracebacks show the lines of functions that came from the notebook's cells."""
-        for name, text in sources.items():
-            linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
 
     def _showtraceback(self, etype: type, evalue: BaseException | None, stb: list[str]) -> None:
         self._error = told(etype, evalue, stb)

@@ -295,6 +295,33 @@ def test_out_of_a_variable_that_a_rank_lacks_names_the_rank_and_changes_nothing(
     assert kernel.text("kept") == "'here'\n"
 
 
+FUNCTIONS = """import ctypes, torch.distributed as dist
+def skip(rank):
+    if rank:
+        dist.barrier()
+def fail(rank):
+    return 1 / 0
+def crash(rank):
+    ctypes.string_at(0)
+"""
+
+
+@pytest.mark.parametrize("name", [None, "lambda raw, *_: f'/tmp/ipython-input-{abs(hash(raw))}.py'"])
+def test_a_line_of_a_function_that_came_from_the_notebook_is_named_by_its_cell(kernel, name):
+    """However the kernel calls the files of cells: Colab has names of its own."""
+    if name is not None:
+        kernel.run(f"compiler = get_ipython().compile\ncompiler.get_code_name = {name}")
+    kernel.run(FUNCTIONS)
+    cell = f"Cell In[{kernel.number}], line"
+    try:
+        kernel.run("%ranks push skip fail crash")
+        assert f"wait in barrier ({cell} 4: dist.barrier(), called" in kernel.text("%%ranks\nskip(rank)")
+        assert f"{cell} 6, in fail(rank)\n" in kernel.text("%%ranks\nfail(rank)")
+        assert f"SIGSEGV in {cell} 8." in kernel.text("%%ranks\ncrash(rank)")
+    finally:
+        kernel.run("vars(get_ipython().compile).pop('get_code_name', None)\n%ranks restart")
+
+
 def test_push_sets_the_notebooks_variables_on_all_ranks(kernel):
     kernel.run("import torch\nshared = torch.ones(3)\ndef double(x): return 2 * x\nalso = {'inside': shared}")
     assert kernel.text("%ranks push shared double also") == "On ranks 0-3 now: shared, double, also.\n"

@@ -9,6 +9,7 @@ import pytest
 
 from fourranks.protocol.messages import Channel, Done, Push, Run, Stream
 from fourranks.protocol.parcel import SMALL, pack
+from fourranks.protocol.places import NotebookCell
 
 
 @pytest.fixture
@@ -57,7 +58,7 @@ def test_each_message_keeps_its_own_file_also_when_many_arrive_at_once(ends):
     while len(arrived) < 2 * len(values):
         arrived += notebook.receive_available()
     assert [message.parcel.unpack() for message in arrived if isinstance(message, Done)] == values
-    notebook.send(Push(pack(values)))
+    notebook.send(Push(pack(values), {}))
     assert rank.receive().parcel.unpack() == values
 
 
@@ -65,7 +66,9 @@ def test_a_file_goes_along_once_however_many_pieces_its_message_is_sent_in(ends)
     notebook, rank = ends
     values = [bytes([number]) * (SMALL + number) for number in range(2)]
     for value in values:
-        notebook.send(Run(pack(value), sources={"cell": "x" * 5_000_000}, trace=None))
+        notebook.send(
+            Run(pack(value), cells={"file": NotebookCell("Cell In[1]", "x" * 5_000_000)}, trace=None)
+        )
     received = []
     reader = threading.Thread(target=lambda: received.extend(rank.receive() for _ in values))
     reader.start()

@@ -297,7 +297,7 @@ def test_messages_arrive_with_the_files_that_travel_along(connections):
     sender, receiver = Channel(left, blocking=True), Channel(right, blocking=True)
     large = b"x" * (WINDOW + 1234)
     for value in (b"first", large, b"second", large[::-1]):
-        sender.send(Push(pack({"value": value})))
+        sender.send(Push(pack({"value": value}), {}))
     for value in (b"first", large, b"second", large[::-1]):
         assert receiver.receive().parcel.unpack() == {"value": value}
     receiver.send("answer")
