@@ -62,9 +62,10 @@
 #
 # **You may use** every collective of `torch.distributed`, in groups of your own and in any dtype, but not
 # `torch.distributed.nn`, `torch.distributed.fsdp`, `torch.distributed.tensor` and `torch.nn.parallel`, which
-# contain the answers. They are missing when a check runs your code. Messages (`send`, `recv`) are refused,
-# and nothing overlaps. Rare exchanges, compression and any optimizer are allowed: be inventive. `Cluster??`
-# in a cell of its own shows the source of the formulas.
+# contain the answers. They are missing when a check runs your code. Messages (`send`, `recv`) are refused.
+# Nothing overlaps, and a call with `async_op=True` must be waited for in the step that begins it. Rare
+# exchanges, compression and any optimizer are allowed: be inventive. `Cluster??` in a cell of its own shows
+# the source of the formulas.
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks

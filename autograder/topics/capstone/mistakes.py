@@ -19,6 +19,9 @@ DIVERGED = mistake("""weights that are no numbers any more
 POINT_TO_POINT = mistake("""messages, whose time depends on chance
     The referee adds up collectives. A group of two ranks, by `dist.new_group`, makes a broadcast of what
     would have been a message.""")
+UNWAITED = mistake("""a collective that may not be over yet
+    With `async_op=True` a call returns a handle at once, and its tensor holds anything until the handle's
+    `wait()` has returned. Call it in the step that begins the collective, before you use the tensor.""")
 CALLS_CROSSED = mistake("""collectives that wait for one another
     Two groups that share ranks must be used in the same order on all of them: first all groups of one kind,
     then all of the other. Call them from one thread.""")

@@ -129,6 +129,10 @@ class Training:
                 if call.is_point_to_point:
                     expected, got = f"rank {rank}: collectives", f"dist.{call.op} in line {call.line}"
                     raise Wrong(Problem(mistakes.POINT_TO_POINT, expected, got))
+                if call.end is None:
+                    expected = f"rank {rank}: a wait() in the step, for every call with async_op"
+                    got = f"none for dist.{call.op} in line {call.line}"
+                    raise Wrong(Problem(mistakes.UNWAITED, expected, got))
         try:
             self.clocks.communicate(calls)
         except OutOfOrder:

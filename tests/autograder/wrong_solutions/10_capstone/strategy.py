@@ -5,6 +5,7 @@ FAILS_AS = {
     "ForgetsToReturn": ("NO_WEIGHTS", "new weights"),
     "DividesByNothing": ("DIVERGED", "divided by zero"),
     "SendsMessages": ("POINT_TO_POINT", "group of two ranks"),
+    "NeverWaits": ("UNWAITED", "wait()"),
     "NeverExchanges": ("NOT_LEARNED or RANKS_APART", ""),
     "TrainsOneRank": ("RANKS_APART", "All ranks"),
     "ReturnsAConstant": ("NOT_LEARNED", "learning rate"),
@@ -40,6 +41,12 @@ class SendsMessages(Frugal):
         pair = [dist.P2POp(dist.isend, gradient, right), dist.P2POp(dist.irecv, arriving, left)]
         for work in dist.batch_isend_irecv(pair):
             work.wait()
+        return super().averaged(gradient)
+
+
+class NeverWaits(Frugal):
+    def averaged(self, gradient):
+        dist.all_reduce(gradient.clone(), async_op=True)
         return super().averaged(gradient)
 
 
