@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from itertools import permutations
+
 from ..naming import details, name_ranks, sentence_case
 from ..protocol.calls import Call
 from ..scene import Scene, stack
@@ -57,8 +60,11 @@ def _is_side_of(rank: int, call: Call, other: Call) -> bool:
 
 def key_never_set(scene: Scene) -> str | None:
     """Explain a wait for a key of a store that no rank is left to set."""
-    if not any(call.waits_for_key for call in scene.deadlock.blocked.values()):
+    methods = {call.op for call in scene.deadlock.blocked.values() if call.waits_for_key}
+    if not methods:
         return None
+    if methods == {"store.queue_pop"}:
+        return "No rank is left that could fill the queue: look for the `queue_push` that belongs to it."
     return "No rank is left that could set the key: look for the `set` or `add` that belongs to it."
 
 
@@ -133,10 +139,7 @@ def details_disagree(scene: Scene) -> str | None:
     op = calls[rank].name
     other = next((q for q in sorted(calls) if not calls[q].agrees_with(calls[rank])), None)
     if other is None:
-        return (
-            f"Each rank must send as much in {op} as its peer expects:\n"
-            "compare the split sizes, or the lists of tensors, pair by pair."
-        )
+        return _shares_disagree(calls)
     mine, theirs = details(calls[rank]), details(calls[other])
     names = [name for name in mine if mine[name] != theirs.get(name)]
     if names == ["src or dst"] and all(call.root == q for q, call in calls.items()):
@@ -161,6 +164,21 @@ def details_disagree(scene: Scene) -> str | None:
             f"({scene.at(calls[rank].file, loop.line)}) in another order, or\none of them has skipped a turn."
         )
     return text
+
+
+def _shares_disagree(calls: Mapping[int, Call]) -> str | None:
+    """Name the first two ranks of an all-to-all of which one sends another share than the other expects."""
+    for rank, other in permutations(sorted(calls), 2):
+        call, their = calls[rank], calls[other]
+        if not call.fits(rank, their, other) and (sent := call.gives(other)) != (
+            expected := their.takes(rank)
+        ):
+            return (
+                f"Rank {rank} sends {sent:,} bytes to rank {other} in {call.name}, and rank {other} "
+                f"expects {expected:,} bytes from it. Compare the split sizes, or the lists of tensors, of "
+                "these two ranks."
+            )
+    return None
 
 
 def orders_disagree(scene: Scene) -> str | None:

@@ -111,9 +111,18 @@ class Call:
         """Return whether, in an all-to-all, this rank and another give each other what the other takes."""
         if self.exchange is None or other.exchange is None:
             return True
-        mine, theirs = self.ranks.index(rank), self.ranks.index(other_rank)
-        (gives, takes), (their_gives, their_takes) = self.exchange, other.exchange
-        return (gives[theirs], takes[theirs]) == (their_takes[mine], their_gives[mine])
+        there_and_back = self.gives(other_rank), other.gives(rank)
+        return there_and_back == (other.takes(rank), self.takes(other_rank))
+
+    def gives(self, rank: int) -> int:
+        """Return the bytes that this rank sends to another one in an all-to-all."""
+        assert self.exchange is not None
+        return self.exchange[0][self.ranks.index(rank)]
+
+    def takes(self, rank: int) -> int:
+        """Return the bytes that this rank expects from another one in an all-to-all."""
+        assert self.exchange is not None
+        return self.exchange[1][self.ranks.index(rank)]
 
 
 @dataclass(frozen=True)

@@ -209,8 +209,13 @@ def explanation(group, cell, ranks=None):
         pytest.param(
             "sizes = [1 + (rank == 2 and other == 0) for other in range(4)]\n"
             "dist.all_to_all_single(torch.empty(4), torch.ones(sum(sizes)), [1] * 4, sizes)",
-            "Each rank must send as much in all_to_all_single as its peer expects",
+            "Rank 2 sends 8 bytes to rank 0 in all_to_all_single, and rank 0 expects 4 bytes from it.",
             id="a chunk that does not fit",
+        ),
+        pytest.param(
+            "store = dist.distributed_c10d._get_default_store()\nif rank: store.queue_pop('batches')",
+            "No rank is left that could fill the queue: look for the `queue_push` that belongs to it.",
+            id="a queue that nobody fills",
         ),
         pytest.param(
             "dist.barrier() if rank == 1 else dist.all_reduce(x)",
