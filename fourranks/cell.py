@@ -10,14 +10,13 @@ import itertools
 import math
 import signal
 import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from .deferred_interrupt import deferred_interrupt
 from .protocol.messages import (
     Clear,
     Display,
@@ -375,31 +374,3 @@ class Cell:
             return None
         error = self.done[rank].error
         return Ended(End.RAISED, error.name) if error else Ended(End.FINISHED)
-
-
-@contextmanager
-def deferred_interrupt() -> Iterator[Callable[[], bool]]:
-    """Let Ctrl-C (Jupyter's interrupt button) raise nothing within this block, which asks whether it came.
-
-    The answer is True once for each interrupt. A KeyboardInterrupt at an arbitrary place would leave messages
-    half sent and ranks running.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield lambda: False
-        return
-    count = 0
-
-    def note(*_: Any) -> None:
-        nonlocal count
-        count += 1
-
-    def interrupted() -> bool:
-        nonlocal count
-        came, count = count > 0, 0
-        return came
-
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield interrupted
-    finally:
-        signal.signal(signal.SIGINT, before)

@@ -13,7 +13,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from .cell import Cell, Output, Stop, deferred_interrupt
+from .cell import Cell, Output, Stop
+from .deferred_interrupt import deferred_interrupt
 from .ending import error_of
 from .errors import Aftermath, CellInterrupted, CellTimeout, FourRanksError, RankDied, StartError
 from .hardware import Placement, preferred_backend
