@@ -35,6 +35,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-m", "--module", action="store_true", help="the program is a module, as for `python -m`"
     )
+    parser.add_argument(
+        "--nproc-per-node",
+        "--nproc_per_node",
+        type=int,
+        metavar="N",
+        help="torchrun's name of -n, on one machine",
+    )
+    parser.add_argument(
+        "--standalone", action="store_true", help="torchrun's; ranks are on this machine anyway"
+    )
     parser.add_argument("program", help="a script, for instance train.py")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program finds in sys.argv")
 
@@ -48,6 +58,10 @@ def main(options: argparse.Namespace) -> int:
     """
     if not options.module and not os.path.isfile(options.program):
         return _refused(f"there is no file {options.program}")
+    if options.nproc_per_node is not None:
+        if options.nodes or options.on:
+            return _refused("over several nodes, -n says how many ranks there are in all")
+        options.world_size = options.nproc_per_node
     if not getattr(sys.flags, "safe_path", False):  # from Python 3.11 on
         del sys.path[0]  # this command's own; the program's is put there on the ranks
     try:

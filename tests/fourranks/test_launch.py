@@ -90,7 +90,8 @@ def test_a_program_finds_what_torchrun_gives_it(script, tmp_path, name):
     program = ["-m", "jobs.train"] if name == "module" else [name]
     program += ["--lr", "0.1", "-n", "3", "--help"]
     environment = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MINE": "yes"}
-    ours = run([*RUN, "-n", "2", *program], cwd=tmp_path, env=environment)
+    number = ["-n", "2"] if name == "module" else ["--standalone", "--nproc_per_node=2"]  # as torchrun has it
+    ours = run([*RUN, *number, *program], cwd=tmp_path, env=environment)
     theirs = run([*TORCHRUN, *program], cwd=tmp_path, env=environment)
     assert theirs.returncode == 0, theirs.stderr
     assert (ours.returncode, ours.stderr) == (0, "")
@@ -147,6 +148,8 @@ def test_a_syntax_error_and_what_does_not_exist_are_told(script, tmp_path):
     assert done.returncode == 1 and "SyntaxError: '(' was never closed" in done.stderr
     done = run([*RUN, tmp_path / "none.py"])
     assert (done.returncode, done.stderr) == (2, f"fourranks run: there is no file {tmp_path / 'none.py'}\n")
+    done = run([*RUN, "--nodes", "a,b", "--nproc-per-node", "4", script("pass")])
+    assert done.returncode == 2 and "over several nodes, -n says how many ranks" in done.stderr
     done = run([*RUN, "-n", "1", "-m", "no_such.module"])
     assert done.returncode == 1 and "no_such" in done.stderr
     done = run([*RUN, "-n", "0", script("")])
