@@ -31,6 +31,8 @@ PAGES = {
         "benchmarks/results",
         "benchmarks/soak",
         "benchmarks/cluster",
+        "benchmarks/nodes",
+        "benchmarks/gpu",
         "benchmarks/data/README",
     ),
 }

@@ -1,5 +1,6 @@
 """The site has every lecture, exercise and page of the documentation once, and no solution."""
 
+import re
 import runpy
 from collections import Counter
 from importlib.util import find_spec
@@ -7,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from website.contents import contents, toctrees, topics
+from website.contents import START, contents, toctrees, topics
 
 COURSE = Path(__file__).parents[2]
 LISTED = [page for pages in contents(COURSE).values() for page in pages]
@@ -22,6 +23,17 @@ def test_each_page_of_a_folder_is_listed_once(pattern):
 
 def test_what_is_listed_exists():
     assert [page for page in LISTED if not list(COURSE.glob(f"{page}.*"))] == []
+
+
+def test_a_page_that_a_page_links_to_is_listed():
+    texts = [path for page in LISTED if (path := COURSE / f"{page}.md").exists() and page != "docs/students"]
+    targets = {
+        (path.parent / link).resolve().relative_to(COURSE).with_suffix("").as_posix()
+        for path in texts
+        for link in re.findall(r"\]\(([^)#:\s]+\.md)", path.read_text(encoding="utf-8"))
+    }
+    assert targets
+    assert targets - {START, *LISTED} == set()
 
 
 def test_no_solution_and_no_source_is_listed():
