@@ -24,6 +24,7 @@ html_math_renderer = "mathml"
 extensions = [
     "myst_nb",
     "sphinx.ext.githubpages",
+    "website.cell_lexer",
     "website.pages",
     "website.formulas",
     "website.code",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autograder.notebooks.stage import start_page
+from website import cell_lexer
 from website.concept_map import picture
 from website.contents import START, toctrees
 
@@ -63,8 +64,9 @@ def start(course: Path) -> str:
 
 
 def folded(notebook: str) -> str:
-    """Fold the outputs between a question and the text that answers it."""
+    """Fold the outputs between a question and the text that answers it, and name the lexer of cells."""
     content = json.loads(notebook)
+    content["metadata"]["language_info"]["pygments_lexer"] = cell_lexer.NAME
     for cell in _answers(content["cells"]):
         cell["metadata"].setdefault("tags", []).append("hide-output")
     return json.dumps(content)

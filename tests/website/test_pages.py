@@ -3,6 +3,9 @@
 import json
 from pathlib import Path
 
+from pygments.token import Comment, Error, Keyword
+
+from website.cell_lexer import CellLexer
 from website.pages import folded, start
 
 COURSE = Path(__file__).parents[2]
@@ -14,7 +17,7 @@ def cell(source: str, kind: str = "code", shown: bool = True) -> dict[str, objec
 
 
 def tags(*cells: dict[str, object]) -> list[list[str]]:
-    notebook = json.loads(folded(json.dumps({"cells": cells})))
+    notebook = json.loads(folded(json.dumps({"cells": cells, "metadata": {"language_info": {}}})))
     return [cell["metadata"].get("tags", []) for cell in notebook["cells"]]
 
 
@@ -51,3 +54,24 @@ def test_the_start_page_says_that_nothing_runs_here_and_links_no_solution():
     assert "(lectures/00_hello/lecture.ipynb)" in page
     assert page.index("{note}") < page.index("**Begin here:**")
     assert "solutions/" not in page
+
+
+def test_each_cell_is_coloured_without_a_token_that_no_rule_knows():
+    lexer = CellLexer()
+    for path in COURSE.glob("lectures/*/lecture.ipynb"):
+        notebook = json.loads(folded(path.read_text()))
+        assert notebook["metadata"]["language_info"]["pygments_lexer"] == lexer.name
+        for cell in notebook["cells"]:
+            if cell["cell_type"] == "code":
+                source = "".join(cell["source"])
+                assert Error not in dict(lexer.get_tokens(source)), (path, source)
+
+
+def test_lines_for_ipython_are_coloured_and_what_follows_is_python():
+    tokens = list(CellLexer().get_tokens("%%ranks --trace\n!ls -l $HOME\n  %run a.py\nfor x in 8 % 3: pass"))
+    assert [text for kind, text in tokens if kind is Comment.Preproc] == [
+        "%%ranks --trace\n",
+        "!ls -l $HOME\n",
+        "  %run a.py\n",
+    ]
+    assert (Keyword, "for") in tokens
