@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from html import escape
 from pathlib import Path
@@ -14,8 +13,9 @@ from sphinx.addnodes import download_reference
 from sphinx.application import Sphinx
 from sphinx.transforms import SphinxTransform
 
+from website.contents import linked_files
+
 LANGUAGES = {".py": "python", ".yml": "yaml", ".yaml": "yaml", ".toml": "toml", "": "text"}
-LINK = re.compile(r"\]\(([^)#:\s]+)\)")
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
@@ -39,23 +39,12 @@ class _Links(SphinxTransform):
 
 
 def _pages(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
-    for file in linked_files(Path(app.srcdir), sorted(app.env.found_docs)):
+    for file in linked_files(Path(app.srcdir), app.env.found_docs, LANGUAGES):
         language = LANGUAGES[Path(file).suffix]
         text = (Path(app.srcdir) / file).read_text(encoding="utf-8")
         body = app.builder.highlighter.highlight_block(text, language)  # type: ignore[attr-defined]
         heading = f'<h1><code class="literal">{escape(file)}</code></h1>'
         yield _page(file), {"title": file, "body": heading + body}, "page.html"
-
-
-def linked_files(course: Path, pages: list[str]) -> list[str]:
-    """Return the files of code that pages link to, by their paths from the course's top."""
-    texts = [path for page in pages if (path := course / f"{page}.md").exists()]
-    targets = {
-        normpath((path.parent / link).relative_to(course).as_posix())
-        for path in texts
-        for link in LINK.findall(path.read_text(encoding="utf-8"))
-    }
-    return sorted(file for file in targets if (course / file).is_file() and Path(file).suffix in LANGUAGES)
 
 
 def _page(file: str) -> str:

@@ -5,9 +5,12 @@ Notebooks are found; any other page is listed here, and the build fails when one
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Container, Iterable
 from pathlib import Path
+from posixpath import normpath
 
+LINK = re.compile(r"\]\(([^)#:\s]+)\)")
 START = "index"
 COURSE = "The course"
 PLAY = "To play"
@@ -75,3 +78,14 @@ def _entry(page: str) -> str:
     if page.startswith("exercises/"):
         label = f"Exercise {Path(page).parent.name.partition('_')[0]}"
     return f"{label} <{page}>" if label else page
+
+
+def linked_files(course: Path, pages: Iterable[str], suffixes: Container[str]) -> list[str]:
+    """Return the files with these suffixes that pages link to, by their paths from the course's top."""
+    texts = [path for page in pages for path in course.glob(f"{page}.*") if path.suffix in (".md", ".ipynb")]
+    targets = {
+        normpath((path.parent / link).relative_to(course).as_posix())
+        for path in texts
+        for link in LINK.findall(path.read_text(encoding="utf-8"))
+    }
+    return sorted(file for file in targets if (course / file).is_file() and Path(file).suffix in suffixes)

@@ -1,6 +1,6 @@
 """The site has every lecture, exercise and page of the documentation once, and no solution."""
 
-import re
+import json
 import runpy
 from collections import Counter
 from importlib.util import find_spec
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from website.contents import START, contents, toctrees, topics
+from website.contents import START, contents, linked_files, toctrees, topics
 
 COURSE = Path(__file__).parents[2]
 LISTED = [page for pages in contents(COURSE).values() for page in pages]
@@ -26,14 +26,18 @@ def test_what_is_listed_exists():
 
 
 def test_a_page_that_a_page_links_to_is_listed():
-    texts = [path for page in LISTED if (path := COURSE / f"{page}.md").exists() and page != "docs/students"]
-    targets = {
-        (path.parent / link).resolve().relative_to(COURSE).with_suffix("").as_posix()
-        for path in texts
-        for link in re.findall(r"\]\(([^)#:\s]+\.md)", path.read_text(encoding="utf-8"))
-    }
-    assert targets
-    assert targets - {START, *LISTED} == set()
+    linked = linked_files(COURSE, set(LISTED) - {"docs/students"}, {".md"})
+    assert linked
+    assert {file.removesuffix(".md") for file in linked} - {START, *LISTED} == set()
+
+
+def test_files_that_texts_and_notebooks_link_to_are_found(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/a.md").write_text("[one](../one.py), [a place](b.md#place), [none](two.py)")
+    (tmp_path / "docs/b.ipynb").write_text(json.dumps({"cells": [{"source": ["[three](../three.py) is\n"]}]}))
+    for name in ("one.py", "two.py", "three.py"):
+        (tmp_path / name).touch()
+    assert linked_files(tmp_path, ["docs/a", "docs/b"], {".py"}) == ["one.py", "three.py"]
 
 
 def test_no_solution_and_no_source_is_listed():
