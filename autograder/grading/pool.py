@@ -266,12 +266,13 @@ def _serve(inputs: connection.Connection, function: Callable[[Any], Any], memory
             result = Failed(f"it takes more than {memory >> 20 or 'all'} MiB of memory", exhausted=True)
         except Exception as error:
             result = Failed(f"{type(error).__name__}: {error}")
-        inputs.send(result)
+        with contextlib.suppress(OSError):  # who started this process has ended, which `_next` finds out
+            inputs.send(result)
 
 
 def _next(inputs: connection.Connection) -> Any:
-    """Return the next input; None when there will be no more."""
-    with contextlib.suppress(EOFError):
+    """Return the next input; None when there will be no more, in whichever way the other end was closed."""
+    with contextlib.suppress(EOFError, OSError):
         return inputs.recv()
     return None
 

@@ -95,3 +95,21 @@ def test_when_the_one_who_started_them_ends_so_do_all_processes_and_theirs(tmp_p
         starter.send_signal(ending)
         starter.wait()
         assert still_running(processes) == []
+
+
+def test_a_process_whose_result_nobody_takes_ends_without_a_word(tmp_path):
+    code = (
+        "import os, time; from pathlib import Path\n"
+        "from tests.autograder.tasks import work; from autograder.grading.pool import Pool\n"
+        f"one, two = (Path({str(tmp_path)!r}, name) for name in ('one', 'two'))\n"
+        "pool = Pool(work, [(0,)])\n"
+        "next(pool.results([('one', str(one)), ('two', str(two))]))\n"
+        "while not two.exists(): time.sleep(0.01)\n"
+        "time.sleep(0.3)\n"
+        "os._exit(0)"
+    )
+    with started(
+        [sys.executable, "-c", code], cwd=COURSE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as starter:
+        said, _ = starter.communicate()
+    assert said == b""
