@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -74,15 +75,21 @@ def read(path: Path) -> NotebookNode:
 
 
 def require_own(path: Path) -> None:
-    """Require a file that is not too large to be looked at, without links near it.
+    """Require a file that is not too large to be looked at, and nothing but plain files and folders near it.
 
     Raises:
-        SubmissionError: there is no such file, or there are links, which could lead to files of other people.
+        SubmissionError: there is no such file, or there are links, which could lead to files of other people,
+            or pipes and devices, which can keep a reader waiting forever.
     """
-    links = _links(path.parent)
+    if path.parent.is_symlink():
+        raise SubmissionError(f"{path.parent} is a link, and links are not followed")
+    links, others = _not_plain(path.parent)
     if links:
         named = line(", ".join(links[:3]))
         raise SubmissionError(f"{path.parent} has links, which are not followed: {named}")
+    if others:
+        named = line(", ".join(others[:3]))
+        raise SubmissionError(f"{path.parent} has pipes or devices, which are not read: {named}")
     if not path.is_file():
         raise SubmissionError(f"{path} is not a file")
     if not os.access(path, os.R_OK):
@@ -91,13 +98,19 @@ def require_own(path: Path) -> None:
         raise SubmissionError(f"{path} is larger than {MAX_BYTES >> 20} MiB: clear its outputs and try again")
 
 
-def _links(folder: Path) -> list[str]:
-    found = []
+def _not_plain(folder: Path) -> tuple[list[str], list[str]]:
+    """List the links in a folder, and what else is neither a file nor a folder."""
+    links, others = [], []
     for number, (place, folders, files) in enumerate(os.walk(folder)):
         if number == MAX_FOLDERS:
             raise SubmissionError(f"{folder} has more than {MAX_FOLDERS:,} folders in it")
-        found += [name for name in (*folders, *files) if os.path.islink(os.path.join(place, name))]
-    return found
+        for name in (*folders, *files):
+            mode = os.lstat(os.path.join(place, name)).st_mode
+            if stat.S_ISLNK(mode):
+                links.append(name)
+            elif not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+                others.append(name)
+    return links, others
 
 
 def _parsed(path: Path) -> object:

@@ -1,6 +1,7 @@
 """Which notebook is graded, whatever a student did to the one that was handed out."""
 
 import json
+import os
 
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
@@ -218,6 +219,23 @@ def test_a_link_in_a_folder_beside_it_is_one_too_and_is_named_in_visible_letters
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "\x1b[2Jnotes").symlink_to(tmp_path)
     with pytest.raises(SubmissionError, match=r"links.*: \\x1b\[2Jnotes"):
+        require_own(path)
+
+
+def test_a_folder_that_is_a_link_is_not_followed(tmp_path):
+    saved(tmp_path, handed_in())
+    folder = tmp_path / "linked"
+    folder.symlink_to(tmp_path)
+    with pytest.raises(SubmissionError, match="linked is a link"):
+        require_own(folder / "exercise.ipynb")
+
+
+@pytest.mark.parametrize("name", ["timestamp.txt", "data/\x1b[2Jpipe"])
+def test_a_pipe_beside_it_keeps_nobody_waiting(tmp_path, name):
+    path = saved(tmp_path, handed_in())
+    (tmp_path / "data").mkdir()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(SubmissionError, match=r"pipes.*: (timestamp\.txt|\\x1b\[2Jpipe)"):
         require_own(path)
 
 
