@@ -13,7 +13,6 @@ from typing import NamedTuple
 MAX_SOURCE = 200_000  # characters of all cells that a report takes along
 
 _CELL_FILE = re.compile(r"<ipython-input-(\d+)-")
-_cells_of_the_notebook: dict[str, str] = {}  # their names, by file
 
 
 class NotebookCell(NamedTuple):
@@ -21,6 +20,9 @@ class NotebookCell(NamedTuple):
 
     name: str  # "Cell In[3]"
     text: str
+
+
+_cells_of_the_notebook: dict[str, NotebookCell] = {}  # by file
 
 
 class Line(NamedTuple):
@@ -61,15 +63,17 @@ def cell_name(file: str) -> str:
     """Return the name of the cell that a file's name stands for; "" if it stands for none."""
     if cell := _CELL_FILE.match(file):
         return f"Cell In[{cell[1]}]"
-    return _cells_of_the_notebook.get(file, "")
+    return _cells_of_the_notebook[file].name if file in _cells_of_the_notebook else ""
 
 
 def know_cells(cells: Mapping[str, NotebookCell]) -> None:
     """Have this process name these cells of the notebook, and show their lines, from now on."""
-    for file, cell in cells.items():
-        _cells_of_the_notebook[file] = cell.name
+    news = {file: cell for file, cell in cells.items() if _cells_of_the_notebook.get(file) != cell}
+    for file, cell in news.items():
         linecache.cache[file] = (len(cell.text), None, cell.text.splitlines(keepends=True), file)
-    place.cache_clear()
+    if news:
+        _cells_of_the_notebook.update(news)
+        place.cache_clear()
 
 
 def cells_among(files: Iterable[str]) -> dict[str, str]:
