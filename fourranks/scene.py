@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .protocol.calls import Call
 from .protocol.places import Line, Place
 from .source import Block, Source
-from .watch import Deadlock, RankView
+from .watch import Deadlock, End, Ended, RankView
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,13 @@ class Scene:
     def passes(self, rank: int, line: Line) -> int:
         """Count the rank's calls from this line, or from functions called there, in this cell."""
         return self.view(rank).progress.passes.get(line[:2], 0)
+
+    def surely_runs(self, rank: int, line: Line) -> bool:
+        """Tell whether the rank, if it has begun the function of this line, has come to the line as well."""
+        has_finished = self.view(rank).ended == Ended(End.FINISHED)
+        exits, blocks = self.source.exits(*line[:2]), self.blocks(line)
+        no_way_around = all(way.line > line.line for way in exits)
+        return has_finished and no_way_around and all(block.is_main_part for block in blocks)
 
     def blocks(self, line: Line) -> tuple[Block, ...]:
         """Return the loops and branches around a line, innermost first."""

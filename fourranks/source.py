@@ -55,6 +55,11 @@ class Block:
         """Whether it is plain that ranks are meant to differ here."""
         return re.search(r"rank|is_main_process", self.text) is not None
 
+    @property
+    def is_main_part(self) -> bool:
+        """Whether every rank comes here that runs the program: `if __name__ == "__main__":`."""
+        return self.kind == "branch" and "__name__" in self.text
+
 
 @dataclass(frozen=True)
 class Exit:

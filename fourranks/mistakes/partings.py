@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import dropwhile
 
 from ..protocol.calls import Call
 from ..protocol.places import Line
@@ -84,10 +85,15 @@ def _fork(call: Call, their: Call) -> tuple[Line, Line | None]:
 def _levels(scene: Scene, call: Call, other: int) -> list[Line]:
     """Return the lines on the way to a call, as far as they may tell what a rank that is over did not do.
 
-    The outermost from which it has made no call at all; if there is none, all, the innermost first.
+    One from which it has made no call at all: where the branch or loop around it speaks of ranks, or else the
+    outermost that it may have left out. If it has made calls from all of them, all, the innermost first.
     """
-    unreached = next((line for line in stack(call) if not scene.passes(other, line)), None)
-    return [unreached] if unreached is not None else [*reversed(stack(call))]
+    unreached = [*dropwhile(lambda line: scene.passes(other, line), stack(call))]
+    if not unreached:
+        return [*reversed(stack(call))]
+    left_out = [*dropwhile(lambda line: scene.surely_runs(other, line), unreached)] or unreached
+    by_rank = (line for line in left_out if any(block.names_the_rank for block in scene.blocks(line)))
+    return [next(by_rank, left_out[0])]
 
 
 def _earlier(scene: Scene, rank: int, other: int, call: Call) -> tuple[Call, Call] | None:

@@ -90,8 +90,13 @@ def explanation(group, cell, ranks=None):
         pytest.param(
             "def on_rank_0(function):\n    return lambda: function() if rank == 0 else None\n"
             "@on_rank_0\ndef log():\n    dist.all_reduce(x)\nlog()",
-            "Ranks 1-3 never came to the all_reduce on line 6 of log by way of line 7.",
+            "Ranks 1-3 skipped the all_reduce inside `return lambda: function() if rank == 0 else None` (line 3).",
             id="a function that a decorator leaves out",
+        ),
+        pytest.param(
+            "def log():\n    dist.all_reduce(x)\nlog = [print, log][rank == 0]\nlog()",
+            "Ranks 1-3 never came to the all_reduce on line 3 of log by way of line 5.",
+            id="another function of the same name",
         ),
         pytest.param(
             "to = (rank + 1) % 4; batch = dist.P2POp(dist.isend, x, to), dist.P2POp(dist.irecv, -x, to)\n"
@@ -211,6 +216,28 @@ def explanation(group, cell, ranks=None):
             "dist.all_to_all_single(torch.empty(4), torch.ones(sum(sizes)), [1] * 4, sizes)",
             "Rank 2 sends 8 bytes to rank 0 in all_to_all_single, and rank 0 expects 4 bytes from it.",
             id="a chunk that does not fit",
+        ),
+        pytest.param(
+            "def save():\n    dist.barrier()\ndef train():\n    if rank == 0:\n        save()\n"
+            "if __name__ == '__main__':\n    train()",
+            "Ranks 1-3 skipped the barrier inside `if rank == 0:` (line 5).",
+            id="a branch in a function that a line calls to which all ranks come",
+        ),
+        pytest.param(
+            "def save(last):\n    if last:\n        dist.barrier()\nlast = rank > 2\nsave(last)",
+            "Ranks 0-2 skipped the barrier inside `if last:` (line 3).",
+            id="a branch that does not name the rank, in such a function",
+        ),
+        pytest.param(
+            "def save():\n    if rank == 0:\n        dist.barrier()\nfor step in range(3):\n    save()",
+            "Ranks 1-3 skipped the barrier inside `if rank == 0:` (line 3).",
+            id="a branch that names the rank, in a function that a loop calls",
+        ),
+        pytest.param(
+            "def save():\n    dist.barrier()\nif x.sum() > 2 or rank:\n    for step in range(3):\n"
+            "        save()",
+            "Rank 0 skipped the barrier inside `if x.sum() > 2 or rank:` (line 4).",
+            id="a branch around a loop that calls a function",
         ),
         pytest.param(
             "store = dist.distributed_c10d._get_default_store()\nif rank: store.queue_pop('batches')",
