@@ -90,7 +90,8 @@ def explanation(group, cell, ranks=None):
         pytest.param(
             "def on_rank_0(function):\n    return lambda: function() if rank == 0 else None\n"
             "@on_rank_0\ndef log():\n    dist.all_reduce(x)\nlog()",
-            "Ranks 1-3 skipped the all_reduce inside `return lambda: function() if rank == 0 else None` (line 3).",
+            "Ranks 1-3 skipped the all_reduce inside `return lambda: function() if rank == 0 else None` "
+            "(line 3).",
             id="a function that a decorator leaves out",
         ),
         pytest.param(
