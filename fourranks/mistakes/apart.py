@@ -21,6 +21,7 @@ _ALIASES = {
     "isend": "send",
     "irecv": "recv",
 }
+_LEAVING = ("return", "raise", "exit")  # statements that leave a function
 _SAME_ORDER = "All ranks of a group must call the\nsame collectives in the same order."
 _DDP = "DistributedDataParallel"
 _DDP_COMPARES = "all_gather"  # the models' parameters, when it is made; later it never calls this
@@ -30,7 +31,7 @@ def went_apart(scene: Scene) -> str | None:
     """Explain where the code shows that one rank made a call that another did not make."""
     found = [*partings(scene)]
     for past in (True, False):
-        for sign in (_same_calls_in_another_order, _other_branch, _branch_not_taken, _loop_left_early):
+        for sign in _SIGNS:
             for parting in found:
                 if parting.is_past is past and (text := sign(scene, parting)):
                     return text
@@ -152,6 +153,24 @@ def _loop_left_early(scene: Scene, parting: Parting) -> str | None:
     if block.text.startswith("while"):
         return f"{text} All ranks need the same number: make the condition equal on all of them."
     return f"{text} All ranks need the same number."
+
+
+def _left_before(scene: Scene, parting: Parting) -> str | None:
+    """Explain a call in a function that the other rank has left in front of it."""
+    if parting.their is None or not parting.has_left or scene.passes(parting.other, parting.line):
+        return None
+    file, line, _ = parting.line
+    ways = [way for way in scene.source.exits(file, line) if way.line < line and way.keyword in _LEAVING]
+    if not ways:
+        return None
+    others = sentence_case(name_ranks(_alike(scene, parting)))
+    return (
+        f"{others} never came to the {parting.call.name} on {scene.at(file, line)}: look at the "
+        f"{ways[-1].keyword} in front of it ({scene.at(file, ways[-1].line)})."
+    )
+
+
+_SIGNS = (_same_calls_in_another_order, _other_branch, _branch_not_taken, _loop_left_early, _left_before)
 
 
 def _may_meet(parting: Parting) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import dropwhile
 
@@ -68,10 +68,14 @@ def _both_ways(
             continue
         line, their_line = _fork(mine, theirs)
         inside = stack(mine)[: len(stack(theirs))] == stack(theirs)  # of a function that theirs is not in
+        inner = stack(mine)[stack(mine).index(line) + 1 :]
+        by_rank = [] if is_past else _for_some_ranks(scene, left_by, mine, (line, *inner))[:1]
+        for deeper in by_rank if by_rank != [line] else []:
+            yield Parting(made_by, mine, deeper, left_by, theirs, has_left=True)
         yield Parting(made_by, mine, line, left_by, theirs, their_line, has_left=inside, is_past=is_past)
-        if their_line and line[1] < their_line[1]:
-            for inner in reversed(stack(mine)[stack(mine).index(line) + 1 :]):
-                yield Parting(made_by, mine, inner, left_by, theirs, has_left=True, is_past=is_past)
+        if their_line and _has_passed(scene, left_by, made_by, line, their_line):
+            for deeper in reversed(inner):
+                yield Parting(made_by, mine, deeper, left_by, theirs, has_left=True, is_past=is_past)
 
 
 def _fork(call: Call, their: Call) -> tuple[Line, Line | None]:
@@ -92,8 +96,23 @@ def _levels(scene: Scene, call: Call, other: int) -> list[Line]:
     if not unreached:
         return [*reversed(stack(call))]
     left_out = [*dropwhile(lambda line: scene.surely_runs(other, line), unreached)] or unreached
-    by_rank = (line for line in left_out if any(block.names_the_rank for block in scene.blocks(line)))
-    return [next(by_rank, left_out[0])]
+    return [*_for_some_ranks(scene, other, call, left_out), left_out[0]][:1]
+
+
+def _for_some_ranks(scene: Scene, other: int, call: Call, lines: Sequence[Line]) -> list[Line]:
+    """Return those of these lines that stand on a branch which names the rank, and that it has never come to.
+
+    None for a call of some ranks only: then such a branch may well be right.
+    """
+    if len(call.ranks) < len(scene.deadlock.views):
+        return []
+    branches = ((line, block) for line in lines for block in scene.blocks(line) if block.kind == "branch")
+    return [line for line, block in branches if block.names_the_rank and not scene.passes(other, line)]
+
+
+def _has_passed(scene: Scene, rank: int, other: int, line: Line, now_at: Line) -> bool:
+    """Tell whether a rank is beyond a line of the function that it is in: further down, or a turn ahead."""
+    return line.line < now_at.line or scene.passes(rank, now_at) > scene.passes(other, now_at)
 
 
 def _earlier(scene: Scene, rank: int, other: int, call: Call) -> tuple[Call, Call] | None:

@@ -235,6 +235,25 @@ def explanation(group, cell, ranks=None):
             id="a branch that names the rank, in a function that a loop calls",
         ),
         pytest.param(
+            "def log():\n    if rank: return\n    dist.reduce(x, 0)\n"
+            "for step in range(2):\n    dist.all_reduce(x)\n    log()",
+            "Ranks 1-3 never came to the reduce on line 4: look at the return in front of it (line 3).",
+            id="a return in a function, and the same loop goes on",
+        ),
+        pytest.param(
+            "def save():\n    if rank == 0:\n        dist.barrier()\n"
+            "for step in range(4):\n    dist.all_reduce(x)\n    if step % 2: save()",
+            "Ranks 1-3 skipped the barrier inside `if rank == 0:` (line 3).",
+            id="a branch that names the rank, in a function that is called on a branch",
+        ),
+        pytest.param(
+            "def both():\n    if rank < 2:\n        dist.all_reduce(x, group=pair)\n"
+            "pair = dist.new_group([0, 1])\n"
+            "if rank: both()",
+            "Rank 0 skipped the all_reduce inside `if rank: both()` (line 6).",
+            id="a branch on which the ranks of a group are alone",
+        ),
+        pytest.param(
             "def save():\n    dist.barrier()\nif x.sum() > 2 or rank:\n    for step in range(3):\n"
             "        save()",
             "Rank 0 skipped the barrier inside `if x.sum() > 2 or rank:` (line 4).",
