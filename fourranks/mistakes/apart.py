@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from ..naming import describe, name_ranks, sentence_case
 from ..protocol.calls import Call
+from ..protocol.places import Line
 from ..scene import Scene, stack
-from ..source import Block
+from ..source import Block, Exit
 from .partings import Parting, branches_of_one, partings
 
 ANSWERS = {"send": "recv", "recv": "send"}  # what the other side of a message calls
@@ -148,6 +149,12 @@ def _loop_left_early(scene: Scene, parting: Parting) -> str | None:
         for way in scene.source.exits(file, line)
         if block.line <= way.line <= block.end and (way.line < line or way.keyword != "continue")
     ]
+    inner = stack(parting.call)[stack(parting.call).index(parting.line) + 1 :]
+    ways += [
+        f"the {way.keyword} in {scene.at(deeper.file, way.line)}"
+        for deeper in inner
+        for way in _ways_out_before(scene, deeper)
+    ]
     if ways:
         return f"{text} Look at {' and '.join(ways)}."
     if block.text.startswith("while"):
@@ -160,7 +167,7 @@ def _left_before(scene: Scene, parting: Parting) -> str | None:
     if parting.their is None or not parting.has_left or scene.passes(parting.other, parting.line):
         return None
     file, line, _ = parting.line
-    ways = [way for way in scene.source.exits(file, line) if way.line < line and way.keyword in _LEAVING]
+    ways = _ways_out_before(scene, parting.line)
     if not ways:
         return None
     others = sentence_case(name_ranks(_alike(scene, parting)))
@@ -168,6 +175,12 @@ def _left_before(scene: Scene, parting: Parting) -> str | None:
         f"{others} never came to the {parting.call.name} on {scene.at(file, line)}: look at the "
         f"{ways[-1].keyword} in front of it ({scene.at(file, ways[-1].line)})."
     )
+
+
+def _ways_out_before(scene: Scene, line: Line) -> list[Exit]:
+    """List the statements in front of a line by which a rank may have left the function of that line."""
+    exits = scene.source.exits(line.file, line.line)
+    return [way for way in exits if way.line < line.line and way.keyword in _LEAVING]
 
 
 _SIGNS = (_same_calls_in_another_order, _other_branch, _branch_not_taken, _loop_left_early, _left_before)

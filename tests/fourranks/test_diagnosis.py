@@ -241,6 +241,13 @@ def explanation(group, cell, ranks=None):
             id="a return in a function, and the same loop goes on",
         ),
         pytest.param(
+            "def load(step):\n    if step in known: return\n    dist.all_reduce(x)\n"
+            "known = [0] if rank == 3 else []\nfor step in range(2):\n    load(step)",
+            "Rank 3 left the loop `for step in range(2):` (line 6) one iteration early, or skipped it: rank 0 "
+            "is in its all_reduce number 2 there, rank 3 called 1. Look at the return in line 3.",
+            id="a return in a function that a loop calls",
+        ),
+        pytest.param(
             "def save():\n    if rank == 0:\n        dist.barrier()\n"
             "for step in range(4):\n    dist.all_reduce(x)\n    if step % 2: save()",
             "Ranks 1-3 skipped the barrier inside `if rank == 0:` (line 3).",
