@@ -243,8 +243,8 @@ def explanation(group, cell, ranks=None):
         pytest.param(
             "def load(step):\n    if step in known: return\n    dist.all_reduce(x)\n"
             "known = [0] if rank == 3 else []\nfor step in range(2):\n    load(step)",
-            "Rank 3 left the loop `for step in range(2):` (line 6) one iteration early, or skipped it: rank 0 "
-            "is in its all_reduce number 2 there, rank 3 called 1. Look at the return in line 3.",
+            "Rank 3 left the loop `for step in range(2):` (line 6) one iteration early, or skipped it: "
+            "rank 0 is in its all_reduce number 2 there, rank 3 called 1. Look at the return in line 3.",
             id="a return in a function that a loop calls",
         ),
         pytest.param(
