@@ -139,7 +139,7 @@ def cycle_of_one_kind(scene: Scene) -> str | None:
         return None
     path = " → ".join(map(str, [*cycle, cycle[0]]))
     sends, asynchronous = kinds == {"send"}, all(blocked[rank].asynchronous for rank in cycle)
-    if not sends and len({blocked[rank].seq for rank in cycle}) > 1:
+    if (asynchronous or not sends) and len({blocked[rank].seq for rank in cycle}) > 1:
         return None  # they have exchanged messages before, and count them differently
     name = f"{'send/send' if sends else 'recv/recv'} cycle ({path})"
     if asynchronous:

@@ -144,6 +144,14 @@ def explanation(group, cell, ranks=None):
             id="receives that were counted differently",
         ),
         pytest.param(
+            "def swap(other):\n    works = [dist.isend(torch.ones(1 << 20), other)]\n"
+            "    if rank == 0: works.append(dist.irecv(torch.ones(1 << 20), other))\n"
+            "    for work in works: work.wait()\n"
+            "for step in range(2 * (rank < 2)): swap(1 - rank)",
+            "Rank 1 waits in its 2nd send to rank 0, which has received only one message, and itself waits",
+            id="a pair of which one lacks its irecv",
+        ),
+        pytest.param(
             "if rank == 0: dist.send(x, 1, tag=7)\nif rank == 1: dist.recv(x, 0)",
             "Rank 1 expects a message with tag 0, but rank 0's send has tag 7: use the same tag",
             id="another tag",
