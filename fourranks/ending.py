@@ -104,10 +104,15 @@ def _where(workers: Workers, cell: Cell, rank: int) -> str:
 
 
 def _departures(cell: Cell) -> str:
-    """Say which ranks have ended their process themselves, if that may be why calls of others failed."""
-    if not (cell.broke_group and cell.left):
+    """Say which ranks have closed their connections themselves, if that may be why calls of others failed."""
+    if not cell.broke_group:
         return ""
-    return f"  {sentence_case(name_ranks(cell.left))} ended the process with exit status 0, as os._exit does."
+    destroyed = [rank for rank, done in cell.done.items() if done.left_group and done.error is None]
+    ways = {
+        "ended the process with exit status 0, as os._exit does": cell.left,
+        "destroyed the process group, so its connections are closed": destroyed,
+    }
+    return "\n".join(f"  {sentence_case(name_ranks(ranks))} {way}." for way, ranks in ways.items() if ranks)
 
 
 def _whereabouts(cell: Cell) -> str:

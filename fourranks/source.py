@@ -53,7 +53,9 @@ class Block:
     @property
     def names_the_rank(self) -> bool:
         """Whether it is plain that ranks are meant to differ here."""
-        return re.search(r"rank|is_main_process", self.text) is not None
+        return (
+            re.search(r"rank|\bis_\w*(main|master|leader|chief|first)", self.text, re.IGNORECASE) is not None
+        )
 
     @property
     def is_main_part(self) -> bool:

@@ -256,6 +256,12 @@ def explanation(group, cell, ranks=None):
             id="a return in a function that a loop calls",
         ),
         pytest.param(
+            "def is_main(): return rank == 0\ndef save():\n    if is_main(): dist.barrier()\n"
+            "for step in range(4):\n    dist.all_reduce(x)\n    if step % 2: save()",
+            "Ranks 1-3 skipped the barrier inside `if is_main(): dist.barrier()` (line 4).",
+            id="a branch that asks for the main process by a function",
+        ),
+        pytest.param(
             "def save():\n    if rank == 0:\n        dist.barrier()\n"
             "for step in range(4):\n    dist.all_reduce(x)\n    if step % 2: save()",
             "Ranks 1-3 skipped the barrier inside `if rank == 0:` (line 3).",

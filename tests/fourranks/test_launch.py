@@ -386,18 +386,25 @@ def test_a_program_may_number_its_ranks_itself(script, chosen, sums):
     assert done.returncode == 0
 
 
-def test_a_rank_that_has_ended_its_process_is_named_where_a_call_fails_for_it(script):
-    done = run([*RUN, "-n", "2", script("""
+@pytest.mark.parametrize(
+    ("leave", "said"),
+    [
+        ("os._exit(0)", "ended the process with exit status 0, as os._exit does."),
+        ("dist.destroy_process_group()", "destroyed the process group, so its connections are closed."),
+    ],
+)
+def test_a_rank_that_has_closed_its_connections_is_named_where_a_call_fails_for_it(script, leave, said):
+    done = run([*RUN, "-n", "2", script(f"""
         import os
         import torch.distributed as dist
 
         dist.init_process_group("gloo")
         dist.barrier()
-        os._exit(0) if dist.get_rank() else dist.barrier()
+        {leave} if dist.get_rank() else dist.barrier()
     """)])  # fmt: skip
     assert done.returncode == 1
     assert "Rank 0 raised RuntimeError" in done.stderr
-    assert "Meanwhile:\n  Rank 1 ended the process with exit status 0, as os._exit does." in done.stderr
+    assert f"Meanwhile:\n  Rank 1 {said}" in done.stderr
 
 
 def test_a_program_may_end_its_process_and_name_what_is_called_at_an_error(script):
