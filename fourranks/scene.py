@@ -48,7 +48,11 @@ class Scene:
         has_finished = self.view(rank).ended == Ended(End.FINISHED)
         exits, blocks = self.source.exits(*line[:2]), self.blocks(line)
         no_way_around = all(way.line > line.line for way in exits)
-        return has_finished and no_way_around and all(block.is_main_part for block in blocks)
+        return has_finished and no_way_around and all(self.surely_takes(rank, block) for block in blocks)
+
+    def surely_takes(self, rank: int, block: Block) -> bool:
+        """Tell whether this is a branch that the rank takes whenever it comes to it."""
+        return block.is_main_part or bool(block.is_taken_by(rank, len(self.deadlock.views)))
 
     def blocks(self, line: Line) -> tuple[Block, ...]:
         """Return the loops and branches around a line, innermost first."""

@@ -16,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from .conditions import holds
+
 LONGEST = 2000  # lines that are parsed as a whole; of a longer file, the statement around the line
 
 _KINDS = {
@@ -49,6 +51,11 @@ class Block:
     end: int  # its last line
     text: str  # its first line, for instance "if rank != 0:"; for the other branch "else of if rank != 0:"
     statement: str  # its first line as it stands there
+    condition: ast.expr | None = None  # of a branch, under which it is taken
+
+    def is_taken_by(self, rank: int, world_size: int) -> bool | None:
+        """Tell whether a rank takes this branch; None if that depends on more than the rank."""
+        return holds(self.condition, rank, world_size) if self.condition is not None else None
 
     @property
     def names_the_rank(self) -> bool:
@@ -175,7 +182,13 @@ class _Definition:
         first, end = _first_line(node), _last_line(node)
         statement = self._lines[first - 1].strip()
         text = f"else of {statement}" if isinstance(node, ast.If) and arm == "orelse" else statement
-        return Block(kind, first + self._offset, end + self._offset, text, statement)
+        return Block(kind, first + self._offset, end + self._offset, text, statement, _condition(node, arm))
+
+
+def _condition(node: ast.AST, arm: str) -> ast.expr | None:
+    if not isinstance(node, (ast.If, ast.IfExp)):
+        return None
+    return ast.UnaryOp(ast.Not(), node.test) if arm == "orelse" else node.test
 
 
 def _way_out(node: ast.AST) -> str | None:

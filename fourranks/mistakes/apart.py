@@ -86,7 +86,9 @@ def _branch_not_taken(scene: Scene, parting: Parting) -> str | None:
     """Explain a call that stands on a branch around which the other rank went."""
     made, theirs = (scene.passes(rank, parting.line) for rank in (parting.rank, parting.other))
     around = _not_around(scene, parting)
-    branches = [block for block in around if block.kind == "branch"]
+    branches = [
+        block for block in around if block.kind == "branch" and not scene.surely_takes(parting.other, block)
+    ]
     if theirs >= made or not branches or _meets_its_other_side(scene, parting):
         return None
     block = next((each for each in branches if each.names_the_rank), branches[0])
@@ -223,10 +225,12 @@ def _sides(scene: Scene, parting: Parting) -> tuple[list[int], list[int]]:
 def _alike(scene: Scene, parting: Parting) -> list[int]:
     """Return the ranks that have not made a call: the other one, and those in the same position."""
     passes = scene.passes(parting.other, parting.line)
+    missing = scene.deadlock.missing.get(parting.rank) or parting.call.ranks
     return [
         rank
         for rank in parting.call.ranks
-        if scene.passes(rank, parting.line) == passes
+        if rank in missing
+        and scene.passes(rank, parting.line) == passes
         and (parting.is_past or _position(scene, rank) == _position(scene, parting.other))
     ]
 

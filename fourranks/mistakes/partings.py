@@ -64,7 +64,7 @@ def _both_ways(
     scene: Scene, rank: int, other: int, call: Call, their: Call, is_past: bool = False
 ) -> Iterator[Parting]:
     for made_by, mine, left_by, theirs in ((rank, call, other, their), (other, their, rank, call)):
-        if mine.is_point_to_point:
+        if mine.is_point_to_point or left_by not in mine.ranks:
             continue
         line, their_line = _fork(mine, theirs)
         inside = stack(mine)[: len(stack(theirs))] == stack(theirs)  # of a function that theirs is not in
@@ -100,14 +100,20 @@ def _levels(scene: Scene, call: Call, other: int) -> list[Line]:
 
 
 def _for_some_ranks(scene: Scene, other: int, call: Call, lines: Sequence[Line]) -> list[Line]:
-    """Return those of these lines that stand on a branch which names the rank, and that it has never come to.
+    """Return those of these lines that the other rank has not come to, and that stand on a branch by rank.
 
-    None for a call of some ranks only: then such a branch may well be right.
+    For a call of some ranks only, such a branch may well be right, unless it is plain that this rank takes
+    another one.
     """
-    if len(call.ranks) < len(scene.deadlock.views):
-        return []
-    branches = ((line, block) for line in lines for block in scene.blocks(line) if block.kind == "branch")
-    return [line for line, block in branches if block.names_the_rank and not scene.passes(other, line)]
+    size = len(scene.deadlock.views)
+    for_all = len(call.ranks) == size
+    return [
+        line
+        for line in lines
+        for block in scene.blocks(line)
+        if block.kind == "branch" and block.names_the_rank and not scene.passes(other, line)
+        if (taken := block.is_taken_by(other, size)) is False or (for_all and taken is None)
+    ]
 
 
 def _has_passed(scene: Scene, rank: int, other: int, line: Line, now_at: Line) -> bool:

@@ -256,6 +256,17 @@ def explanation(group, cell, ranks=None):
             id="a return in a function that a loop calls",
         ),
         pytest.param(
+            "pair = dist.new_group([1, 3])\ndef sync():\n    if x.sum() == 2 * rank - 4: return\n"
+            "    dist.all_reduce(x, group=pair)\nif rank in (1, 3): sync()\ndist.barrier()",
+            "Rank 3 never came to the all_reduce on line 5: look at the return in front of it (line 4).",
+            id="a return behind a branch that the rank does take",
+        ),
+        pytest.param(
+            "if rank == 0: dist.scatter(x, [x] * 4)\nelif rank < 3: dist.scatter(x)",
+            "Rank 3 skipped the scatter inside `if rank == 0:",
+            id="a scatter that has ended on the other branch of some ranks",
+        ),
+        pytest.param(
             "def is_main(): return rank == 0\ndef save():\n    if is_main(): dist.barrier()\n"
             "for step in range(4):\n    dist.all_reduce(x)\n    if step % 2: save()",
             "Ranks 1-3 skipped the barrier inside `if is_main(): dist.barrier()` (line 4).",

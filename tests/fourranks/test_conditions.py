@@ -1,0 +1,63 @@
+"""Conditions of branches, evaluated for one rank of four."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from fourranks.conditions import holds
+
+
+@pytest.mark.parametrize(
+    ("condition", "ranks"),
+    [
+        ("rank == 0", {0}),
+        ("rank", {1, 2, 3}),
+        ("not rank", {0}),
+        ("dist.get_rank() != 0", {1, 2, 3}),
+        ("torch.distributed.get_rank() in (1, 3)", {1, 3}),
+        ("rank not in [1, 3]", {0, 2}),
+        ("rank % 2 == 0", {0, 2}),
+        ("rank < world_size - 1", {0, 1, 2}),
+        ("rank // 2 == 1 and rank + 1 < dist.get_world_size()", {2}),
+        ("rank == 0 or rank == 3", {0, 3}),
+        ("True", {0, 1, 2, 3}),
+    ],
+)
+def test_a_condition_on_the_rank_alone_is_evaluated(condition, ranks):
+    node = ast.parse(condition, mode="eval").body
+    assert {rank for rank in range(4) if holds(node, rank, 4)} == ranks
+    assert None not in [holds(node, rank, 4) for rank in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("condition", "known"),
+    [
+        ("rank == 0 and step % 2", {1: False, 2: False, 3: False}),
+        ("rank or last", {1: True, 2: True, 3: True}),
+    ],
+)
+def test_what_decides_alone_is_enough(condition, known):
+    node = ast.parse(condition, mode="eval").body
+    assert [holds(node, rank, 4) for rank in range(4)] == [known.get(rank) for rank in range(4)]
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "step == 0",
+        "dist.get_rank(group) == 0",
+        "is_main()",
+        "0 < rank < 3",
+        "rank / 0",
+        "rank % 0 == 1",
+        "rank in 3",
+        "rank + (1, 2)",
+        "rank ** rank ** rank",
+        "x.rank == 0",
+        "rank == '0'",
+    ],
+)
+def test_anything_else_is_unknown(condition):
+    assert [holds(ast.parse(condition, mode="eval").body, rank, 4) for rank in range(1, 4)] == [None] * 3
