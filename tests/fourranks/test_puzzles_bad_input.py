@@ -21,6 +21,10 @@ def endless():
         pass
 
 
+def endless_in_one_line():
+    exec("while True: pass")
+
+
 def endless_generator():
     while True:
         yield "F0"
@@ -69,12 +73,20 @@ SCHEDULES = {
     "too many ranks": (["F0"] * 3, "There are 2 ranks, so the schedule needs 2 orders, not more."),
     "endless ranks": (itertools.repeat("F0"), "There are 2 ranks, so the schedule needs 2 orders, not more."),
     "an endless order": (lambda rank: endless_generator(), "Rank 0 has 8 tasks to do, and its order goes on"),
-    "an order that never comes": (lambda rank: endless(), "Your code has not ended after 200,000 steps."),
+    "an order that never comes": (lambda rank: endless(), "Your code has not ended after 1,000,000 steps."),
+    "a loop in one line": (
+        lambda rank: endless_in_one_line(),
+        "Your code has not ended after 1,000,000",
+    ),
+    "a comprehension without end": (
+        lambda rank: [f"F{rank}" for _ in iter(int, 1)],
+        "Your code has not ended after 1,000,000",
+    ),
     "an order that stops coming": (
         lambda rank: spinning_generator(),
-        "Your code has not ended after 200,000",
+        "Your code has not ended after 1,000,000",
     ),
-    "an endless loop that catches errors": (stubborn, "Your code has not ended after 200,000 steps."),
+    "an endless loop that catches errors": (stubborn, "Your code has not ended after 1,000,000 steps."),
     "an error in two lines": (many_lines, "Your code raised ValueError: one line and another (line"),
     "recursion": (recursive, "Your function calls itself without end."),
     "an error": (lambda rank: 1 / 0, "Your code raised ZeroDivisionError: division by zero (line"),
