@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
+from traceback import walk_tb
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -49,7 +51,7 @@ def bounded(work: Callable[[], Result]) -> Result:
         raise RuleBroken("Your function calls itself without end.") from error
     except Exception as error:
         what = f"{type(error).__name__}: {_in_one_line(error)}"
-        raise RuleBroken(f"Your code raised {what} (line {_last_line(error)} of it).") from error
+        raise RuleBroken(f"Your code raised {what}{_place(error)}.") from error
 
 
 def items(value: Any, most: int, what: str) -> list[Any]:
@@ -78,7 +80,10 @@ def whole(value: Any) -> int | None:
     """Return an integer as such, numpy's too; None for anything else, a bool among them."""
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return None
-    return int(value.__index__())
+    try:
+        return int(value.__index__())
+    except TypeError:  # an array of several numbers is none
+        return None
 
 
 def listed(names: list[str]) -> str:
@@ -117,8 +122,9 @@ def _in_one_line(error: Exception) -> str:
         return "an exception without a text"
 
 
-def _last_line(error: Exception) -> int:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace.tb_lineno if trace is not None else 0
+def _place(error: Exception) -> str:
+    """Return the last line of the player's own file, in brackets; "" if the error came before the first."""
+    trace = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
+    theirs = [(file, line) for file, line in trace if Path(file).parent != Path(__file__).parent]
+    lines = [line for file, line in theirs if file == theirs[0][0]]
+    return f" (line {lines[-1]} of it)" if lines else ""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import json
 import sys
 
 import pytest
+import torch
 
 from fourranks.puzzles import board
 from fourranks.puzzles.catalogue import UnknownBoard
@@ -90,7 +92,7 @@ SCHEDULES = {
     "an error in two lines": (many_lines, "Your code raised ValueError: one line and another (line"),
     "recursion": (recursive, "Your function calls itself without end."),
     "an error": (lambda rank: 1 / 0, "Your code raised ZeroDivisionError: division by zero (line"),
-    "another signature": (lambda: "F0", "Your code raised TypeError"),
+    "another signature": (lambda: "F0", "but 1 was given."),
     "a function not called": (
         [endless_generator, "F0"],
         "Rank 0's order is a function that has not been called",
@@ -103,6 +105,10 @@ SCHEDULES = {
     ),
     "a microbatch too many": (["F4", ""], "Rank 0, place 0: there is no microbatch 4; they are 0 to 3."),
     "a microbatch that is no number": ([[("F", "0")], []], "Rank 0, place 0: ('F', '0') is no task."),
+    "several numbers": (
+        [[("F", torch.tensor([1, 2]))], []],
+        "Rank 0, place 0: ('F', tensor([1, 2])) is no task.",
+    ),
     "a bool": ([[("F", True)], []], "Rank 0, place 0: ('F', True) is no task."),
     "not a number": ([[("F", float("nan"))], []], "Rank 0, place 0: ('F', nan) is no task."),
     "a chunk": (["F0.1", ""], "Rank 0, place 0: there is no chunk 1; a rank has 1."),
@@ -171,6 +177,14 @@ def test_moves_that_cannot_be_played_get_one_sentence(name, moves, said):
     assert attempt.score is None
     assert said in attempt.verdict and "\n" not in attempt.verdict
     assert attempt._repr_mimebundle_()["text/html"]
+
+
+def test_the_line_that_is_named_is_the_players_own():
+    def order(rank):
+        return json.loads("no JSON")
+
+    line = order.__code__.co_firstlineno + 1
+    assert board("Two and four").play(order).verdict.endswith(f" (line {line} of it).")
 
 
 def test_limits_of_single_boards_are_kept():
