@@ -26,6 +26,7 @@ VTRAIN_COLUMNS = {
 NEEDED = {"gpus", "global_batch_seqs"}
 NEAR = 0.08  # below this, the rounding of "8B" explains a difference in parameters
 MOST = 1e9  # of anything that is counted
+LEAST_MEASURED, MOST_MEASURED = 1e-6, 1e15  # of anything else
 USUAL_TOKENS = 4e6  # of a step, where a row does not tell its batch
 Row = Mapping[str, str]
 
@@ -136,7 +137,7 @@ def _with_parameters(model: Transformer, row: Row) -> Transformer:
 
     Of a mixture of experts that says so ("37B active") those count through which a token goes.
     """
-    active = re.search(r"([\d.]+)B active", row.get("model", ""))
+    active = re.search(r"(\d+(?:\.\d+)?)B active", row.get("model", ""))
     if not row.get("params_B"):
         return model
     told = 1e9 * (float(active[1]) if active else _float(row, "params_B"))
@@ -229,13 +230,17 @@ def _tflops(row: Row, model: Transformer, plan: Plan, seconds: float) -> float:
     return _flops(row, model, plan) / seconds / 1e12
 
 
-def _float(row: Row, column: str) -> float:
+def _float(row: Row, column: str, most: float = MOST_MEASURED) -> float:
     try:
         value = float(row[column])
     except ValueError:
         raise PlanError(f"{column} is {row[column]!r}, not a number") from None
     if not 0 < value < float("inf"):
         raise PlanError(f"{column} must be above 0, not {row[column]}")
+    if value > most:
+        raise PlanError(f"{column} is {row[column]}, more than {most:.0e}")
+    if value < LEAST_MEASURED:
+        raise PlanError(f"{column} is {row[column]}, less than {LEAST_MEASURED:.0e}")
     return value
 
 
@@ -244,9 +249,7 @@ def _int(row: Row, column: str, default: int | None = None) -> int:
         if default is None:
             raise PlanError(f"{column} is empty, and a prediction needs it")
         return default
-    value = _float(row, column)
-    if value > MOST:
-        raise PlanError(f"{column} is {row[column]}, more than {MOST:.0e}")
+    value = _float(row, column, MOST)
     if value != int(value):
         raise PlanError(f"{column} must be a whole number, not {row[column]}")
     return int(value)

@@ -71,11 +71,27 @@ def test_megatrons_iteration_times_are_met(table, rows, mean):
         ("b,GPT,24,2048,16,2048,8,A100,3,1,8,1,64,full,1\n", "16 heads do not divide into 3"),
         ("b,GPT,24,2048,16,2048,8,A100,1,1,4,1,64,full,1\n", "the plan is for 4 GPUs, the cluster has 8"),
         ("b,GPT,24,2048,16,2048,8,A100,1,1,8,1,64,full,-1\n", "step_time_s must be above 0"),
+        ("b,GPT,24,2048,16,2048,8,A100,1,1,8,1,64,full,5e-324\n", "step_time_s is 5e-324, less than 1e-06"),
+        ("b,GPT,24,2048,16,2048,8,A100,1,1,8,1,64,full,1e308\n", "step_time_s is 1e308, more than 1e+15"),
         ("b,GPT,24,2048,16,nan,8,A100,1,1,8,1,64,full,1\n", "seq must be above 0"),
         ("b,Mystery,,,,2048,8,A100,1,1,8,1,64,full,1\n", "there is no model 'Mystery'"),
         ("b\n", "there is no model ''"),
     ],
-    ids=["text", "gpu", "empty", "huge", "endless", "heads", "product", "negative", "nan", "model", "short"],
+    ids=[
+        "text",
+        "gpu",
+        "empty",
+        "huge",
+        "endless",
+        "heads",
+        "product",
+        "negative",
+        "tiny",
+        "vast",
+        "nan",
+        "model",
+        "short",
+    ],  # fmt: skip
 )
 def test_a_bad_row_is_named_by_its_line_and_does_not_stop_the_others(row, told, tmp_path, capsys):
     path = tmp_path / "runs.csv"
@@ -94,6 +110,14 @@ def test_empty_optional_columns_are_filled_in(tmp_path):
     found = predict_file(path)
     assert [each.problem for each in found] == ["", ""]
     assert [each.error for each in found] == [None, None]
+
+
+@pytest.mark.parametrize("model, parameters", [("Mixture (...B active)", "7"), ("GPT", "1e308")])
+def test_absurd_numbers_of_parameters_stop_nothing(model, parameters, tmp_path):
+    path = tmp_path / "runs.csv"
+    path.write_text(HEADER.replace("id", "params_B", 1) + GOOD.replace("a,GPT", f"{parameters},{model}"))
+    (found,) = predict_file(path)
+    assert found.predicted_s or found.problem.startswith("params_B is 1e308, more than")
 
 
 @pytest.mark.parametrize("text", ["", "name,colour\nx,red\n"], ids=["empty", "other columns"])
