@@ -158,7 +158,9 @@ def _cluster(row: Row) -> Cluster:
 def _plan(row: Row, model: Transformer, cluster: Cluster) -> Plan:
     tensor, pipeline, context = _int(row, "tp", 1), _int(row, "pp", 1), _int(row, "cp", 1)
     data = _int(row, "dp", max(1, cluster.gpus // (tensor * pipeline * context)))
-    recompute = row.get("recompute") or "none"
+    recompute = row.get("recompute", "").lower() or "none"
+    if not any(mode in recompute for mode in RECOMPUTE):
+        raise PlanError(f"recompute is {row['recompute']!r}, none of {', '.join(RECOMPUTE)}")
     sharding, modern = row.get("sharding", "").lower(), not cluster.gpu.name.startswith("a100")
     chunks = _chunks(row, pipeline, modern)
     return Plan(

@@ -73,6 +73,10 @@ def test_megatrons_iteration_times_are_met(table, rows, mean):
         ("b,GPT,24,2048,16,2048,8,A100,1,1,8,1,64,full,-1\n", "step_time_s must be above 0"),
         ("b,GPT,24,2048,16,2048,8,A100,1,1,8,1,64,full,5e-324\n", "step_time_s is 5e-324, less than 1e-06"),
         ("b,GPT,24,2048,16,2048,8,A100,1,1,8,1,64,full,1e308\n", "step_time_s is 1e308, more than 1e+15"),
+        (
+            "b,GPT,24,2048,16,2048,8,A100,1,1,8,1,64,yes,1\n",
+            "recompute is 'yes', none of none, selective, full",
+        ),
         ("b,GPT,24,2048,16,nan,8,A100,1,1,8,1,64,full,1\n", "seq must be above 0"),
         ("b,Mystery,,,,2048,8,A100,1,1,8,1,64,full,1\n", "there is no model 'Mystery'"),
         ("b\n", "there is no model ''"),
@@ -88,6 +92,7 @@ def test_megatrons_iteration_times_are_met(table, rows, mean):
         "negative",
         "tiny",
         "vast",
+        "recompute",
         "nan",
         "model",
         "short",
