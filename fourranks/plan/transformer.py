@@ -38,7 +38,9 @@ class Transformer:
         for name in ("layers", "hidden", "heads", "sequence", "vocabulary", "experts", "active_experts"):
             if getattr(self, name) < 1:
                 raise PlanError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if self.kv_heads < 0 or self.ffn < 0 or self.heads % (self.kv_heads or self.heads):
+        if self.ffn < 0:
+            raise PlanError(f"the width inside the MLP cannot be {self.ffn}")
+        if self.kv_heads < 0 or self.heads % (self.kv_heads or self.heads):
             raise PlanError(f"{self.heads} heads do not divide into {self.kv_heads} heads of keys and values")
         if self.active_experts > self.experts:
             raise PlanError(f"a token cannot go through {self.active_experts} of {self.experts} experts")

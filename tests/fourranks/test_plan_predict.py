@@ -142,6 +142,7 @@ def test_a_table_of_something_else_is_refused(text, tmp_path, capsys):
         (["--layers", "2"], "--hidden, --heads missing"),
         (["--model", "gpt2-xl", "--gpus", "0"], "at least 1 GPU"),
         (["--model", "gpt2-xl", "--layers", "-1"], "layers must be at least 1"),
+        (["--model", "gpt2-xl", "--ffn", "-1"], "the width inside the MLP cannot be -1"),
         (["--model", "gpt2-xl", "--batch", "0"], "--batch and --top must be at least 1"),
         (["--predict", "missing.csv"], "missing.csv cannot be read"),
     ],
@@ -162,6 +163,11 @@ def test_plans_are_listed_with_time_memory_and_bound(capsys):
 def test_a_model_too_large_says_so(capsys):
     assert main(["plan", "--model", "llama3-405b", "--gpus", "8", "--top", "1"]) == 1
     assert "No plan fits. The one that needs least:" in capsys.readouterr().out
+
+
+def test_a_trillion_parameters_are_written_without_an_exponent(capsys):
+    main(["plan", "--model", "gpt-1t", "--gpus", "8", "--top", "1"])
+    assert capsys.readouterr().out.startswith("gpt-1t, 1,008 billion parameters, 8 x h100")
 
 
 def test_planning_needs_no_torch():
