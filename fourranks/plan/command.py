@@ -70,8 +70,9 @@ def _list(options: argparse.Namespace) -> int:
     if batch < 1 or options.top < 1:
         raise PlanError("--batch and --top must be at least 1")
     found = candidates(model, cluster, batch, _choices(options))
-    size, gpus = f"{model.parameters / 1e9:.3g} billion parameters", f"{cluster.gpus} x {cluster.gpu.name}"
-    print(f"{model.name}, {size}, {gpus}, "
+    billions = model.parameters / 1e9
+    size = f"{billions:,.0f}" if billions >= 100 else f"{billions:.3g}"
+    print(f"{model.name}, {size} billion parameters, {cluster.gpus} x {cluster.gpu.name}, "
           f"{batch} sequences of {model.sequence} a step: {len(found)} plans")  # fmt: skip
     print(plan_table(found[: options.top]))
     if found[0].estimate.fits:

@@ -92,7 +92,7 @@ def too_large(candidate: Candidate) -> str:
     memory, limit = candidate.estimate.memory, candidate.estimate.memory_limit
     largest = getattr(memory, memory.largest)
     return (
-        f"{memory.total / 1e9:,.0f} GB a GPU, of which {memory.largest} take {largest / 1e9:,.0f} GB; "
+        f"{memory.total / 1e9:,.0f} GB a GPU, {largest / 1e9:,.0f} GB of them for {memory.largest}; "
         f"{limit / 1e9:,.0f} GB can be used"
     )
 

@@ -191,7 +191,7 @@ def test_traffic_behind_computing_costs_a_fifth_of_its_time():
 
 
 def test_what_does_not_fit_says_what_is_too_large():
-    with pytest.raises(PlanError, match=r"no plan fits: .* GB a GPU, of which state take 6\d\d GB"):
+    with pytest.raises(PlanError, match=r"no plan fits: .* GB a GPU, 6\d\d GB of them for state"):
         best_plan(MODELS["llama3-405b"], NODE, 32)
 
 
