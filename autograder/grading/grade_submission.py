@@ -29,6 +29,7 @@ from autograder.grading.dependencies import fingerprint
 from autograder.grading.intake import HandedIn
 from autograder.grading.records import CellRecord, NotebookRecord, Terms
 from autograder.grading.submission import SubmissionError
+from autograder.kit.text import visible
 from autograder.sandbox import tiers
 from autograder.sandbox.launch import Ahead, Launch, Warm
 from autograder.sandbox.sandbox import SandboxMissing
@@ -151,6 +152,11 @@ def entered(one: Submission, work: Work, new: Mapping[str, NotebookRecord]) -> R
 def _require_name(one: Submission) -> None:
     if glob.escape(one.student) != one.student:
         raise SubmissionError(f"nbgrader takes [, * and ? for patterns: rename {one.folder.parent}")
+    if visible(one.student, keep="") != one.student:
+        raise SubmissionError(
+            "nbgrader takes no names with line breaks, other characters that are not seen, or bytes that are "
+            f"not UTF-8: rename {one.folder.parent}"
+        )
 
 
 def _require_notebook(one: Submission) -> None:

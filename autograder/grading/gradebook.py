@@ -153,8 +153,11 @@ class Class:
         return ""
 
     def note(self, student: str) -> None:
-        """Tell the gradebook of a submission that could not be graded: it waits for a person."""
-        with contextlib.suppress(ClassError), self.open() as gradebook:  # someone else may write to it
+        """Tell the gradebook of a submission that could not be graded: it waits for a person.
+
+        It cannot be told while someone else writes to it, nor of a name that is not UTF-8.
+        """
+        with contextlib.suppress(ClassError, UnicodeEncodeError), self.open() as gradebook:
             gradebook.update_or_create_student(student)
             gradebook.update_or_create_submission(self.assignment, student)
 

@@ -4,6 +4,7 @@ A class is graded in `tests/class/test_grade.py`.
 """
 
 import fcntl
+import os
 import shutil
 import sys
 
@@ -96,6 +97,14 @@ def test_a_student_whom_nbgrader_takes_for_a_pattern_is_named_and_not_run(course
     folder = course / "submitted" / "ada [2]"
     one = Submission(course, folder / "ps1", "ps1", "ada [2]", ("exercise",), Terms())
     assert grade_submission(one).problem == f"nbgrader takes [, * and ? for patterns: rename {folder}"
+
+
+@pytest.mark.parametrize("name", ["a name on\ntwo lines", os.fsdecode("André".encode("latin-1"))])
+def test_a_student_whose_name_nbgrader_cannot_take_is_named_and_not_run(course, name):
+    hand_in(course, "ps1", {name: {"exercise.ipynb": b"{}"}})
+    one = Submission(course, course / "submitted" / name / "ps1", "ps1", name, ("exercise",), Terms())
+    assert "not UTF-8: rename" in grade_submission(one).problem
+    gradebook.Class(course, "ps1").note(name)
 
 
 def test_it_says_when_nobody_has_handed_in_anything(refused):
