@@ -132,7 +132,7 @@ def _text_of(cell: dict[str, Any]) -> NotebookNode:
     kind = cell.get("cell_type")
     fields = cell.get("metadata", {}).get("nbgrader", {})
     name = fields.get("grade_id") if isinstance(fields, dict) else None
-    source = source.encode("utf-8", "replace").decode()
+    source = source.encode("utf-8", "replace").decode().replace("\r\n", "\n")
     more: dict[str, Any] = {"outputs": [], "execution_count": None} if kind == "code" else {}
     if kind == "markdown":
         source, attachments = pictures.kept_beside(source, cell.get("attachments"))

@@ -67,6 +67,14 @@ def test_a_locked_cell_is_the_instructors_whatever_it_was_made():
     assert [line.split(":")[0] for line in repairs] == ["setup", "f_check"]
 
 
+def test_lines_that_end_as_on_windows_change_no_cell(tmp_path):
+    submitted = released()
+    submitted.cells[1].source, long = "import torch\r\nimport os", released()
+    long.cells[1].source = "import torch\nimport os"
+    notebook, repairs = restored(read(saved(tmp_path, submitted)), long)
+    assert repairs == [] and "\r" not in "".join(cell.source for cell in notebook.cells)
+
+
 def test_a_cell_that_was_deleted_comes_back_to_its_place():
     submitted = handed_in(f="def f(): pass")
     del submitted.cells[3], submitted.cells[1]
