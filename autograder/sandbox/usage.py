@@ -15,6 +15,7 @@ from autograder.inside.limits import Limits
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _HIDDEN = (errno.EACCES, errno.ENAMETOOLONG)  # why what lies in a folder cannot be seen
+LOOKS = 20  # at folders in a folder: programs remove some meanwhile, but not each time that one looks
 AN_ENTRY = 4096  # bytes that a name in a folder counts for: the file system keeps it, however small the file
 
 
@@ -150,7 +151,20 @@ def _has_no_name(descriptor: str) -> bool:
 def disk_of(folder: Path, most: int) -> int:
     """Add up what the files below a folder take on disk, until it is more than `most`.
 
-    A folder that cannot be read, for instance because its path is too long for Linux, counts for more.
+    A folder that cannot be read counts for more, for instance because its path is too long for Linux, or
+    because it is renamed whenever it is looked for.
+    """
+    for _ in range(LOOKS):
+        with contextlib.suppress(FileNotFoundError):
+            return _disk_of_what_stays(folder, most)
+    return most + 1
+
+
+def _disk_of_what_stays(folder: Path, most: int) -> int:
+    """Add up the same once.
+
+    Raises:
+        FileNotFoundError: a folder is no longer where it was a moment ago.
     """
     taken = 0
 
@@ -158,6 +172,8 @@ def disk_of(folder: Path, most: int) -> int:
         nonlocal taken
         if error.errno in _HIDDEN:
             taken = most + 1
+        elif error.errno == errno.ENOENT and error.filename != str(folder):  # which goes with the sandbox
+            raise error
 
     for place, folders, names in os.walk(folder, onerror=hides):
         for name in (*folders, *names):

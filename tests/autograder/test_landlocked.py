@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autograder.sandbox import landlocked, tiers
+from autograder.sandbox import landlocked, tiers, usage
 from autograder.sandbox.landlocked import Landlocked
 from autograder.sandbox.sandbox import SandboxMissing
 from autograder.sandbox.tiers import Tier
@@ -97,6 +97,24 @@ time.sleep(60)
 def test_files_in_a_folder_that_cannot_be_looked_into_end_the_sandbox(run, hide):
     confined, _ = run(f"import os, time\n{hide}\nopen('new', 'wb').write(bytes(5 << 20))\ntime.sleep(20)")
     assert _ended(confined) and "MiB of files" in confined.exceeded
+
+
+@pytest.mark.parametrize(("renamed", "found"), [(2, 1 << 20), (1000, 8 << 20)])
+def test_folders_that_are_renamed_all_the_time_are_looked_for_until_they_are_found(
+    tmp_path, monkeypatch, renamed, found
+):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder/file").write_bytes(bytes(1 << 20))
+    names, walk = iter(map(str, range(renamed))), os.walk
+
+    def renamed_meanwhile(*arguments, **keywords):
+        for place in walk(*arguments, **keywords):
+            yield place
+            if place[1] and (name := next(names, "")):
+                os.rename(tmp_path / place[1][0], tmp_path / name)
+
+    monkeypatch.setattr(os, "walk", renamed_meanwhile)
+    assert 0 <= usage.disk_of(tmp_path, 8 << 20) - found < 1 << 18
 
 
 def test_files_count_when_their_names_are_gone(run):
