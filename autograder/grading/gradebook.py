@@ -14,7 +14,7 @@ import logging
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from nbgrader.api import Gradebook
+from nbgrader.api import Gradebook, InvalidEntry
 from nbgrader.converters import Autograde
 from nbgrader.coursedir import CourseDirectory
 from sqlalchemy.exc import SQLAlchemyError
@@ -26,6 +26,7 @@ from autograder.kit.text import line
 SETTINGS = "nbgrader_config.py"
 TIMESTAMP = "timestamp.txt"  # which nbgrader's exchange has a student's own process write
 LONGEST_TIMESTAMP = 100  # bytes
+_TRACEBACKS = "tornado.application"  # the log in which nbgrader's gradebook writes them before it raises
 _TO_CORRECT = "write it as 2026-12-01 23:59:00 UTC, in UTF-8 without a byte-order mark, or remove it"
 
 
@@ -51,6 +52,7 @@ class Class:
             raise ClassError(f"{course} has no {SETTINGS}: run this in the course's top folder.")
         if glob.escape(str(course)) != str(course):
             raise ClassError(f"nbgrader takes [, * and ? for patterns: rename a folder in {course}.")
+        logging.getLogger(_TRACEBACKS).setLevel(logging.CRITICAL)
         self.config = _settings(course)
         self.config.CourseDirectory.root = str(course)
         self.config.merge(config or Config())
@@ -67,7 +69,7 @@ class Class:
         try:
             with Gradebook(self._folders.db_url, self._folders.course_id) as gradebook:
                 yield gradebook
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, InvalidEntry) as error:  # nbgrader's own is of what cannot be written
             reason = line(str(getattr(error, "orig", None) or error))
             raise ClassError(
                 f"The gradebook {self._folders.db_url} cannot be used ({reason}). Close other programs that "

@@ -5,6 +5,7 @@ A class is graded in `tests/class/test_grade.py`.
 
 import fcntl
 import os
+import resource
 import shutil
 import sys
 
@@ -105,6 +106,19 @@ def test_a_student_whose_name_nbgrader_cannot_take_is_named_and_not_run(course, 
     one = Submission(course, course / "submitted" / name / "ps1", "ps1", name, ("exercise",), Terms())
     assert "not UTF-8: rename" in grade_submission(one).problem
     gradebook.Class(course, "ps1").note(name)
+
+
+def test_a_gradebook_that_cannot_grow_is_named_in_a_line(course, capfd):
+    own, limits = gradebook.Class(course, "ps1"), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))  # as if the disk was full
+    try:
+        own.note("ada")
+        with pytest.raises(gradebook.ClassError) as raised, own.open() as opened:
+            opened.add_student("ada")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "cannot be used (" in str(raised.value) and len(str(raised.value).splitlines()) == 1
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_it_says_when_nobody_has_handed_in_anything(refused):
