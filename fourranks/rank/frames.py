@@ -12,6 +12,8 @@ import os
 import sys
 import sysconfig
 import tempfile
+import threading
+from collections.abc import Callable
 from enum import Enum, auto
 from pathlib import Path
 from types import CodeType, FrameType
@@ -57,6 +59,7 @@ _COLLECTIVES = (
 )
 _C10D = str(Path(_TORCH, "distributed", "distributed_c10d.py"))
 _RUNS_BACKWARD_PASS = str(Path(_TORCH, "autograd", "graph.py"))
+_START = "_fourranks_start"  # the attribute of a thread that says where it was started
 _passed_over: list[str] = [typing_extensions.__file__]  # wraps functions that torch has deprecated
 _libraries: set[str] = set()
 
@@ -138,7 +141,8 @@ def caller(frame: FrameType | None) -> Caller:
 def own_caller(frame: FrameType | None) -> Caller:
     """Do the same for a frame of the thread that asks, which finds most of its calls answered already.
 
-    No other thread's: its frames go on while they are looked at.
+    No other thread's: its frames go on while they are looked at. A thread that runs none of the reader's
+    code, as one of a pool that was given `dist.barrier`, goes by the line at which it was started.
     """
     innermost, way, own = frame, [], 0
     while frame is not None and own <= MAX_CALLERS:
@@ -156,7 +160,29 @@ def own_caller(frame: FrameType | None) -> Caller:
         if len(_callers) >= MOST_KNOWN:
             _callers.clear()
         known = _callers[key] = caller(innermost), _codes(innermost, len(way) // 2)
-    return known[0]
+    return known[0] if own or not way else _by_its_start(known[0])
+
+
+def noting_its_start(start: Callable[[threading.Thread], None]) -> Callable[[threading.Thread], None]:
+    """Wrap `Thread.start`: each thread keeps the reader's line at which it was started."""
+
+    @functools.wraps(start)
+    def start_and_note(thread: threading.Thread) -> None:
+        found = own_caller(sys._getframe(1))
+        if found.at.file and owner_of(found.at.file) is Owner.READER:
+            vars(thread)[_START] = found
+        start(thread)
+
+    return start_and_note
+
+
+def _by_its_start(found: Caller) -> Caller:
+    """Return where this thread was started, for a call that no code of the reader's leads to."""
+    start: Caller | None = vars(threading.current_thread()).get(_START)
+    if start is None:
+        return found
+    parts = (part for part in ("a thread that it started", found.through) if part)
+    return start._replace(through=", ".join(parts), function=found.function)
 
 
 def of_backward_pass() -> FrameType | None:

@@ -1,4 +1,4 @@
-"""All that a rank replaces in torch, and in Python for scripts, which have no hooks for it.
+"""All that a rank replaces in torch, and in Python, which have no hooks for it.
 
 What takes a part's place lies in the module that it belongs to; only here is it put there. Why the hooks of
 torch 2.15 do not serve is in docs/compat.md.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import multiprocessing.context
 import sys
+import threading
 import types
 import warnings
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed import distributed_c10d
 from torch.distributed.rendezvous import _rendezvous_handlers
 
-from . import cuda, futures, gloo, new_groups, stores
+from . import cuda, frames, futures, gloo, new_groups, stores
 from .process_group import RecordingProcessGroup
 from .recorder import Recorder
 from .uncompiled import leave_uncompiled
@@ -46,6 +47,7 @@ def record_groups(recorder: Recorder) -> None:
     _replace(future, wait=futures.recorded_wait(future.wait, recorder))
     _replace(future, then=futures.traced(future.then, lambda future, *_: [future]))
     _replace(torch._C, _collect_all=futures.traced(torch._C._collect_all, lambda futures: futures))
+    _replace(threading.Thread, start=frames.noting_its_start(threading.Thread.start))
     _replace(Store, **stores.noted_waits(recorder))
     _replace(TCPStore, __init__=stores.make_tcp_store)
     if dist.is_gloo_available():

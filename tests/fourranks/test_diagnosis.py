@@ -508,7 +508,8 @@ def explanation(group, cell, ranks=None):
             "from concurrent.futures import ThreadPoolExecutor\ng = dist.new_group()\n"
             "with ThreadPoolExecutor(1) as pool:\n"
             "    for _ in range(3 - (rank == 3)): pool.submit(dist.all_reduce, x, group=g).result()",
-            "rank 3 came there 2 times. All ranks need the same number: look for loops of different lengths.",
+            "(line 5) early, skipped iterations or made fewer calls in one, on another branch: rank 0 has made 3 calls "
+            "there, rank 3 2. All ranks need the same number.",
             id="a pool that one rank gives fewer calls",
         ),
         pytest.param(
@@ -671,6 +672,28 @@ def test_the_line_of_the_reader_stands_before_that_of_a_library(group, tmp_path)
     told = explanation(group, cell + "if rank:\n    with synced(): pass")
     assert "line 5: with synced(): pass, through metrics/__init__.py, line 6 (synced)), for rank 0." in told
     assert "Rank 0 skipped the barrier inside `if rank:` (line 4)." in told
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "ThreadPoolExecutor(1).submit(dist.barrier).result()",
+        "(t := Thread(target=dist.barrier)).start(); t.join()",
+    ],
+)
+def test_a_call_of_a_thread_without_the_readers_code_is_named_by_the_line_that_started_it(group, way):
+    cell = f"""
+        from concurrent.futures import ThreadPoolExecutor
+        from threading import Thread
+        dist.barrier()
+        if rank:
+            {way}
+    """
+    with pytest.raises(fourranks.DeadlockError) as caught:
+        group.execute(textwrap.dedent(cell))
+    told = str(caught.value)
+    assert f"Cell In[1], line 5: {way}, through a thread that it started" in told
+    assert ".py" not in told
 
 
 def test_a_line_of_the_readers_own_module_says_which_line_of_the_cell_called_it(group, tmp_path):
