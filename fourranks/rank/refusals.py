@@ -91,7 +91,8 @@ def _accepts_reduce_scatter_single(arguments: Arguments, _rank: int, size: int) 
 
 
 def _accepts_all_to_all(arguments: Arguments, _rank: int, size: int) -> bool:
-    return len(arguments.input) == len(arguments.output) == size
+    given, taken = arguments.input, arguments.output
+    return len(given) == len(taken) == size and _alike([*given, *taken], given[0], 2 * size)
 
 
 def _accepts_all_to_all_single(arguments: Arguments, _rank: int, size: int) -> bool:

@@ -508,8 +508,8 @@ def explanation(group, cell, ranks=None):
             "from concurrent.futures import ThreadPoolExecutor\ng = dist.new_group()\n"
             "with ThreadPoolExecutor(1) as pool:\n"
             "    for _ in range(3 - (rank == 3)): pool.submit(dist.all_reduce, x, group=g).result()",
-            "(line 5) early, skipped iterations or made fewer calls in one, on another branch: rank 0 has made 3 calls "
-            "there, rank 3 2. All ranks need the same number.",
+            "(line 5) early, skipped iterations or made fewer calls in one, on another branch: rank 0 has "
+            "made 3 calls there, rank 3 2. All ranks need the same number.",
             id="a pool that one rank gives fewer calls",
         ),
         pytest.param(

@@ -192,6 +192,14 @@ LEGAL = {
             dist.all_reduce(x)
             assert x.item() == 4
     """,
+    "all ranks catch that an all-to-all of lists is refused, each another one": """
+        time.sleep(0.1 * rank)
+        try:
+            dist.all_to_all([torch.zeros(i + 1) for i in range(4)], [torch.ones(rank + 1)] * 4)
+            assert False
+        except RuntimeError:
+            dist.barrier()
+    """,
     "ranks that run apart catch several refusals": """
         for attempt in range(4):
             time.sleep(0.1 * ((rank + attempt) % 4))
