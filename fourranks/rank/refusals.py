@@ -16,9 +16,14 @@ import torch.distributed as dist
 from .describe import tensors_in
 from .methods import Arguments, Method
 
+_SHARES_ARE_EQUAL = torch.__version__ >= "2.15"  # those of an all_to_all_single without splits; else refused
+
 
 def is_refused(method: Method, arguments: Arguments, rank: int, size: int) -> bool:
     """Return whether Gloo surely refuses this call of a rank in a group of this size."""
+    tensors = tensors_in([arguments.input, arguments.output])
+    if method.name != "all_reduce" and any(tensor.layout is not torch.strided for tensor in tensors):
+        return True
     accepts = _ACCEPTS.get(method.name)
     return accepts is not None and not accepts(arguments, rank, size)
 
@@ -78,9 +83,10 @@ def _accepts_reduce_scatter(arguments: Arguments, _rank: int, size: int) -> bool
 
 def _accepts_all_gather_single(arguments: Arguments, _rank: int, size: int) -> bool:
     whole, part = arguments.output, arguments.input
-    if not _tensors(whole, part):
+    if not (isinstance(whole, torch.Tensor) and isinstance(part, torch.Tensor)):  # lists of a coalesced call
         return True
-    return whole.layout is torch.strided and _alike(whole.chunk(size), part, size)
+    is_divided = whole.layout is torch.strided and whole.dim() > 0
+    return is_divided and _alike(whole.chunk(size), part, size)
 
 
 def _accepts_reduce_scatter_single(arguments: Arguments, _rank: int, size: int) -> bool:
@@ -97,8 +103,11 @@ def _accepts_all_to_all(arguments: Arguments, _rank: int, size: int) -> bool:
 
 def _accepts_all_to_all_single(arguments: Arguments, _rank: int, size: int) -> bool:
     sides = (arguments.input, arguments.input_splits), (arguments.output, arguments.output_splits)
+    if not arguments.input.is_contiguous():
+        return False
     if not any(splits for _, splits in sides):
-        return bool(arguments.input.numel() == arguments.output.numel())
+        is_divided = all(tensor.dim() and len(tensor) % size == 0 for tensor, _ in sides)
+        return arguments.input.numel() == arguments.output.numel() and (is_divided or not _SHARES_ARE_EQUAL)
     return all(len(splits) == size and sum(splits) == len(rows) for rows, splits in sides if splits)
 
 

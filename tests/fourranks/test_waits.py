@@ -200,6 +200,28 @@ LEGAL = {
         except RuntimeError:
             dist.barrier()
     """,
+    "all ranks catch that a layout or a shape is refused": """
+        x = torch.ones(4, 4)
+        for refused in (
+            lambda: dist.all_to_all_single(torch.ones(4, 4), x.t()),
+            lambda: dist.all_gather_into_tensor(torch.ones(4), x[0, 0]),
+            lambda: dist.broadcast(x.to_sparse(), 0),
+        ):
+            time.sleep(0.1 * rank)
+            try:
+                refused()
+                assert False
+            except (ValueError, RuntimeError):  # a NotImplementedError is one, too
+                dist.barrier()
+    """,
+    "all ranks catch that shares are not equal, which torch refuses since 2.15": """
+        time.sleep(0.1 * rank)
+        try:
+            dist.all_to_all_single(torch.ones(6), torch.ones(6))
+        except RuntimeError:
+            pass
+        dist.barrier()
+    """,
     "ranks that run apart catch several refusals": """
         for attempt in range(4):
             time.sleep(0.1 * ((rank + attempt) % 4))
