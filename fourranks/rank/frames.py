@@ -7,6 +7,7 @@ operation, so this must cost microseconds.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import os
 import sys
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 from pathlib import Path
 from types import CodeType, FrameType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import IPython
 import torch
@@ -59,6 +60,7 @@ _COLLECTIVES = (
 )
 _C10D = str(Path(_TORCH, "distributed", "distributed_c10d.py"))
 _RUNS_BACKWARD_PASS = str(Path(_TORCH, "autograd", "graph.py"))
+_RUNS_TASK = asyncio.BaseEventLoop.run_until_complete.__code__
 _START = "_fourranks_start"  # the attribute of a thread that says where it was started
 _passed_over: list[str] = [typing_extensions.__file__]  # wraps functions that torch has deprecated
 _libraries: set[str] = set()
@@ -183,6 +185,20 @@ def _by_its_start(found: Caller) -> Caller:
         return found
     parts = (part for part in ("a thread that it started", found.through) if part)
     return start._replace(through=", ".join(parts), function=found.function)
+
+
+def whereabouts(frame: FrameType | None) -> Caller:
+    """Find the reader's code that a thread is in, a coroutine's that awaits something in an event loop, too."""
+    found = caller(frame)
+    while frame is not None and owner(frame) is not Owner.READER and frame.f_code is not _RUNS_TASK:
+        frame = frame.f_back
+    task = frame.f_locals.get("future") if frame is not None and frame.f_code is _RUNS_TASK else None
+    coroutine: Any = task.get_coro() if isinstance(task, asyncio.Task) else None
+    while (inner := getattr(coroutine, "cr_frame", None)) is not None:
+        if owner(inner) is Owner.READER:
+            found = found._replace(at=_line(inner))
+        coroutine = coroutine.cr_await
+    return found
 
 
 def of_backward_pass() -> FrameType | None:

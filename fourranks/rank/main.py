@@ -54,7 +54,7 @@ from ..protocol.parcel import Parcel, pack
 from ..protocol.places import cells_among, know_cells, place
 from . import cuda, environment, files, patches, program, prompts
 from .default_group import DefaultGroup
-from .frames import caller
+from .frames import whereabouts
 from .interrupts import Interrupts
 from .notices import UNFINISHED_BATCH, of_broken_groups, of_dropped_handles, of_reinterpreted_messages
 from .profiling import Profiler
@@ -350,7 +350,7 @@ class Rank:
 
 def _where(frame: FrameType | None) -> str:
     """Return the line of the reader's code that a thread is in."""
-    at, _, through, _ = caller(frame)
+    at, _, through, _ = whereabouts(frame)
     return f"{place(*at)}, through {through}" if through else str(place(*at))
 
 

@@ -526,6 +526,14 @@ def test_a_timeout_stops_the_cell_and_says_where_the_ranks_were(shared_group):
     shared_group.execute("dist.barrier()")
 
 
+@pytest.mark.parametrize("run", ["await main()", "asyncio.run(main())"])
+def test_a_rank_that_waits_in_an_event_loop_is_at_the_line_that_awaits(shared_group, run):
+    cell = f"import asyncio\nasync def main():\n    await asyncio.sleep(100)\n{run}"
+    with pytest.raises(CellTimeout, match=r"Ranks 0-3: Cell In\[.*line 3: await asyncio.sleep\(100\)"):
+        shared_group.execute(cell, timeout=0.5)
+    shared_group.execute("dist.barrier()")
+
+
 def test_an_exception_that_never_finishes_saying_what_it_is_costs_no_variable(shared_group):
     shared_group.execute("kept = rank")
     with pytest.raises(CellTimeout, match="line 3: while True: pass"):
