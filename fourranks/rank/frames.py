@@ -188,7 +188,7 @@ def _by_its_start(found: Caller) -> Caller:
 
 
 def whereabouts(frame: FrameType | None) -> Caller:
-    """Find the reader's code that a thread is in, also where a coroutine awaits something in an event loop."""
+    """Find the reader's code that a thread is in; of an event loop, that of the coroutine that awaits."""
     found = caller(frame)
     while frame is not None and owner(frame) is not Owner.READER and frame.f_code is not _RUNS_TASK:
         frame = frame.f_back
