@@ -143,7 +143,10 @@ def details_disagree(scene: Scene) -> str | None:
     mine, theirs = details(calls[rank]), details(calls[other])
     names = [name for name in mine if mine[name] != theirs.get(name)]
     if names == ["src or dst"] and all(call.root == q for q, call in calls.items()):
-        return f"Each rank names itself: the src or dst of {op} is one rank, and all ranks name the same."
+        each = sentence_case(name_ranks(sorted(calls)))
+        return (
+            f"{each} each name themselves: the src or dst of {op} is one rank, and all ranks name the same."
+        )
     objects = [q for q in (rank, other) if "_object" in scene.place(calls[q])]
     if len(objects) == 1:
         return (

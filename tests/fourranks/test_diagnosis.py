@@ -185,7 +185,8 @@ def explanation(group, cell, ranks=None):
         ),
         pytest.param(
             "dist.broadcast(x, src=rank)",
-            "Each rank names itself: the src or dst of broadcast is one rank, and all ranks name the same.",
+            "Ranks 0-3 each name themselves: the src or dst of broadcast is one rank, and all ranks name the "
+            "same.",
             id="src=rank",
         ),
         pytest.param(
@@ -640,6 +641,13 @@ def test_two_threads_that_share_a_group_are_named():
     assert "Two threads of rank 1 use the same group (line 5 and line 3), so their calls may run" in hint(
         scene
     )
+
+
+def test_only_the_ranks_that_wait_are_said_to_name_themselves():
+    first, other = (Call("scatter", "0", (0, 1, 2, 3), root=rank, line=3) for rank in (0, 1))
+    views = {rank: RankView(Progress([call])) for rank, call in enumerate([first, other])}
+    scene = Scene(Deadlock({0: first}, {0: ()}, views, {1: other}), {}, Source({}))
+    assert "Ranks 0-1 each name themselves: the src or dst of scatter is one rank" in hint(scene)
 
 
 @pytest.mark.parametrize("behind", [[], ["recv"]], ids=["connecting", "launched"])
