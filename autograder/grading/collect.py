@@ -104,8 +104,13 @@ def _found(
 def _kept(path: Path, student: str, found: Found) -> list[str]:
     """Put the notebook in its place, and say what a person should know."""
     if found.chosen is None:
-        return [f"{student}: no notebook of {path.parent.name} in {_listed(found.paths)}{why_unread(found)}"]
-    print(f"{student}: {_write(path, found.content)} {_quoted(found.chosen)}")
+        looked = _listed(found.paths) or "hidden files, which are not looked into"
+        return [f"{student}: no notebook of {path.parent.name} in {looked}{why_unread(found)}"]
+    try:
+        written = _write(path, found.content)
+    except OSError as error:
+        return [f"{student}: NOT collected: {line(str(error))}"]
+    print(f"{student}: {written} {_quoted(found.chosen)}")
     return [f"{student}: {said}"] if (said := what_counts(found)) else []
 
 

@@ -111,6 +111,21 @@ def test_what_is_no_notebook_of_the_assignment_is_said_and_stops_nobody_else(cou
     assert set(submitted(course)) == {f"4/{TOPIC}/exercise.ipynb", f"5/{TOPIC}/exercise.ipynb"}
 
 
+def test_who_handed_in_hidden_files_alone_is_told_that(course):
+    (said,) = collect(course, TOPIC, downloaded(course, {"Ada_1_assignsubmission_file_/.ipynb": ANSWERED}))
+    assert said == f"1: no notebook of {TOPIC} in hidden files, which are not looked into"
+
+
+def test_what_cannot_be_written_is_said_and_stops_nobody_else(course):
+    (course / "submitted").mkdir()
+    (course / "submitted/1").write_text("a file where a folder has to be")
+    (course / "submitted/2" / TOPIC / NOTEBOOK).mkdir(parents=True)
+    names = [f"Ada_{number}_assignsubmission_file_/exercise.ipynb" for number in (1, 2, 3)]
+    problems = collect(course, TOPIC, downloaded(course, dict.fromkeys(names, ANSWERED)))
+    assert [problem.partition(": [")[0] for problem in problems] == ["1: NOT collected", "2: NOT collected"]
+    assert submitted(course)[f"3/{TOPIC}/{NOTEBOOK}"] == ANSWERED
+
+
 def test_nobody_can_write_elsewhere(course):
     names = [
         "Eve_6_assignsubmission_file_/Ada_1_assignsubmission_file_/exercise.ipynb",
