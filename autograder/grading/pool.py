@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import psutil
 
 ENDING = 10.0  # seconds that a process may take to end by itself
+_FIRST_PROCESS = "autograder.inside.first_process"
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -292,6 +293,19 @@ def _kill(pid: int | None) -> None:
     """End a process and all that it has started, in whichever session."""
     with contextlib.suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
-        for each in [*process.children(recursive=True), process]:
+        for each in [*_started_by(process), process]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 each.kill()
+
+
+def _started_by(process: psutil.Process) -> list[psutil.Process]:
+    """List what a process has started, but for sandboxes that end with it.
+
+    Their first process is there to end all others, which may multiply meanwhile, and to remove their files.
+    """
+    found = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in process.children():
+            if _FIRST_PROCESS not in child.cmdline():
+                found += [*_started_by(child), child]
+    return found

@@ -4,6 +4,7 @@ import atexit
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -24,6 +25,15 @@ def work(task):
             atexit.register(Path(file).unlink)
         case "share":
             return sorted(os.sched_getaffinity(0))
+        case "wait beside a sandbox":
+            from autograder.sandbox.landlocked import Landlocked
+
+            # Each process starts the next one and ends, so that no list of them is ever complete.
+            forks = "while True: os._exit(0) if os.fork() else os.setsid()"
+            code = f"import os, time\nif os.fork(): time.sleep(600)\nopen('new', 'w').close()\n{forks}"
+            sandbox = Landlocked([sys.executable, "-c", code], [])
+            Path(file).write_text(f"{sandbox._top}\n")
+            time.sleep(600)
         case "wait":
             child = subprocess.Popen(["sleep", "600"], start_new_session=True)
             Path(file).write_text(f"{os.getpid()} {child.pid}")

@@ -1,14 +1,19 @@
 """How work is shared out among processes, and what becomes of it when they die."""
 
+import contextlib
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
 from autograder.grading.pool import Failed, Pool, shares, usable_cores
+from autograder.sandbox import tiers
+from autograder.sandbox.tiers import Tier
 from tests.autograder.tasks import work
 from tests.classroom import COURSE, still_running
 from tests.processes import started
@@ -113,3 +118,38 @@ def test_a_process_whose_result_nobody_takes_ends_without_a_word(tmp_path):
     ) as starter:
         said, _ = starter.communicate()
     assert said == b""
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
+def test_a_sandbox_ends_with_all_that_multiplies_in_it_and_its_files(tmp_path, ending):
+    if reason := tiers.missing(Tier.LANDLOCK):
+        pytest.skip(reason)
+    file = tmp_path / "sandbox"
+    code = (
+        "from tests.autograder.tasks import work; from autograder.grading.pool import Pool\n"
+        f"with Pool(work, [(0,)]) as pool: list(pool.results([('wait beside a sandbox', {str(file)!r})]))"
+    )
+    with started([sys.executable, "-c", code], cwd=COURSE, stderr=subprocess.DEVNULL) as starter:
+        while not (file.exists() and file.read_text().endswith("\n")):
+            assert starter.poll() is None
+            time.sleep(0.05)
+        top = Path(file.read_text().strip())
+        while not list(top.glob("home/student/new")):
+            time.sleep(0.05)
+        starter.send_signal(ending)
+        starter.wait()
+    deadline = time.monotonic() + 20
+    while (left := [*top.glob("home/student/*"), *_processes_in(top)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    shutil.rmtree(top)
+    assert left == []
+
+
+def _processes_in(folder: Path) -> list[int]:
+    """Those that work in a folder, or below it."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.cwd().startswith(str(folder)):
+                found.append(process.pid)
+    return found
