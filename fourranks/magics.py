@@ -77,7 +77,7 @@ class RanksMagics(Magics):
     def _start(self, options: argparse.Namespace) -> None:
         began = time.perf_counter()
         lost = _lost_by_a_new_start()
-        if options.on and current.has_world():
+        if options.on and current.has_world() and current.world().nodes:
             current.world().stop()  # it may have the slots that the new one needs
         world = start(**commands.start_arguments(options))
         current.set_world(world)

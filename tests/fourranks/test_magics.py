@@ -561,9 +561,10 @@ def test_help_is_the_readmes_table_and_lists_all_options(kernel):
     assert "| `%ranks last` |" in kernel.run("%ranks help")[0].data["text/markdown"]
 
 
-def test_a_failed_start_leaves_the_old_world_alone(kernel):
+@pytest.mark.parametrize("options", ["-n 10000", "--on ray --launcher ssh"])
+def test_a_failed_start_leaves_the_old_world_alone(options, kernel):
     kernel.run("%%ranks\nkept = 5")
-    kernel.run("%ranks start -n 10000")
+    assert "StartError" in str(kernel.run(f"%ranks start {options}"))
     assert kernel.text("%%ranks 0\nkept") == "[0] 5\n"
 
 
