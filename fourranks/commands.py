@@ -9,6 +9,7 @@ import argparse
 import difflib
 import functools
 import keyword
+import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -113,8 +114,15 @@ def asks_for_help(line: str) -> bool:
 
 
 def _words(line: str) -> list[str]:
-    """Split a line, without a comment at its end."""
-    return line.partition("#")[0].split()
+    """Split a line as a shell does, without a comment at its end.
+
+    Raises:
+        UsageError: a quotation has no end.
+    """
+    try:
+        return shlex.split(line, comments=True)
+    except ValueError as error:
+        raise UsageError(f"This line cannot be read: {line.strip()}. {error}.") from None
 
 
 class _Parser(argparse.ArgumentParser):

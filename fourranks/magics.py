@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -195,7 +196,7 @@ def _saved(cell: str, path: Path) -> str:
         saved_script.save(cell, path, world_size)
     except saved_script.ScriptError as error:
         raise UsageError(f"%%ranks --save-script: {error}.") from None
-    start = f"torchrun --standalone --nproc-per-node {world_size} {path}"
+    start = f"torchrun --standalone --nproc-per-node {world_size} {shlex.quote(str(path))}"
     return f"Saved as {path}. Outside of the notebook: {start}"
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import shlex
 import symtable
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +59,7 @@ def as_script(cell: str, name: str, world_size: int = 4) -> str:
     body = cell.strip("\n") + "\n"
     if is_complete:
         return body
-    return _PROLOGUE.format(world_size=world_size, name=name) + body + _EPILOGUE
+    return _PROLOGUE.format(world_size=world_size, name=shlex.quote(name)) + body + _EPILOGUE
 
 
 def save(cell: str, path: Path, world_size: int) -> None:

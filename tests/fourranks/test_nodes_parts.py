@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+from pathlib import Path
 
 import pytest
 from IPython.core.error import UsageError
@@ -124,6 +125,14 @@ def test_a_line_of_the_notebook_names_a_cluster():
     assert commands.parse_line("start -n 8 --on ray", False).on == "ray"
     with pytest.raises(UsageError, match="invalid choice: 'dask'"):
         commands.parse_line("start --on dask", False)
+
+
+def test_what_stands_in_quotes_on_a_line_is_one_word():
+    line = """start --nodes a,b --launcher 'ssh -p 2222 {node}'  # it's a port of ours"""
+    assert commands.parse_line(line, False).launcher == "ssh -p 2222 {node}"
+    assert commands.parse_cell_line('--save-script "my program.py"').save_script == Path("my program.py")
+    with pytest.raises(UsageError, match="cannot be read: --out 'x. No closing quotation"):
+        commands.parse_cell_line("--out 'x")
 
 
 def test_a_line_of_the_notebook_names_nodes_and_launcher():

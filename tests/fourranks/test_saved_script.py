@@ -34,6 +34,10 @@ def test_the_first_line_says_how_to_start_it_with_as_many_ranks():
     )
 
 
+def test_a_name_with_a_space_is_quoted_for_a_shell():
+    assert as_script("x = 1", "my program.py").splitlines()[0].endswith('-per-node 4 \'my program.py\'"""')
+
+
 @pytest.mark.parametrize(
     "cell",
     [
