@@ -6,6 +6,7 @@ import argparse
 import difflib
 import sys
 from collections.abc import Callable, Collection, Sequence
+from io import TextIOWrapper
 
 from . import __version__, launch
 from .plan.command import add_options as add_plan_options
@@ -18,6 +19,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit code; 2 if the command cannot be read.
     """
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: ranks print any text
     words = sys.argv[1:] if arguments is None else list(arguments)
     parser, commands = _parser()
     named = next((word for word in words if not word.startswith("-")), None)

@@ -129,6 +129,13 @@ def test_the_exit_status_is_the_programs(script, ending, status, said):
         assert own not in done.stderr
 
 
+def test_text_that_the_terminal_cannot_show_ends_nothing(script):
+    path = script("print('größer →')")
+    done = run([*RUN, "-n", "2", path], env={"PATH": "/usr/bin:/bin", "PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == [f"[{rank}] gr\\xf6\\xdfer \\u2192" for rank in range(2)]
+
+
 @pytest.mark.parametrize(
     ("output", "reason"), [("/dev/full", "No space left on device"), ("gone", "Broken pipe")]
 )
