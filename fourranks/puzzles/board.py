@@ -103,9 +103,9 @@ class Attempt:
 
     @property
     def share(self) -> str:
-        marks = self.record.marks
-        squares = "".join(SQUARES[mark] for mark in marks[-_MOST_SQUARES:])
-        earlier = f"+{len(marks) - _MOST_SQUARES} " if len(marks) > _MOST_SQUARES else ""
+        squares = "".join(SQUARES[mark] for mark in self.record.marks[-_MOST_SQUARES:])
+        more = self.record.attempts - _MOST_SQUARES
+        earlier = f"+{more} " if more > 0 else ""
         best = self.record.best
         score = "–" if best is None else str(best)
         return (
@@ -215,7 +215,7 @@ class ScoreTable:
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         rows = "".join(
             f"<tr><td>{self._mark(board, record)} {escape(board.name)}</td><td>{board.par} {board.unit}</td>"
-            f"<td>{_best(record)}</td><td>{len(record.marks)}</td></tr>"
+            f"<td>{_best(record)}</td><td>{record.attempts}</td></tr>"
             for board, record in self.rows
         )
         head = "<tr><th>board</th><th>par</th><th>your record</th><th>attempts</th></tr>"

@@ -20,10 +20,12 @@ class BoardRecord:
     Attributes:
         best: the lowest score; None before the first attempt that broke no rule.
         marks: of the latest attempts, a letter each.
+        attempts: how many there were in all.
     """
 
     best: int | None = None
     marks: str = ""
+    attempts: int = 0
 
 
 class Records:
@@ -42,6 +44,7 @@ class Records:
         records, note = self._all()
         record = records.setdefault(board, BoardRecord())
         record.marks = (record.marks + mark)[-_MOST_MARKS:]
+        record.attempts += 1
         if score is not None:
             record.best = score if record.best is None else min(record.best, score)
         return record, " ".join(filter(None, (note, self._write(records))))
@@ -94,8 +97,10 @@ def _parsed(text: str) -> dict[str, BoardRecord]:
 
 def _record(name: str, fields: object) -> BoardRecord:
     match fields:
-        case {"best": int() | None as best, "marks": str() as marks} if not isinstance(best, bool):
-            return BoardRecord(best, "".join(_known(marks))[-_MOST_MARKS:])
+        case {"best": int() | None as best, "marks": str() as marks, **rest} if not isinstance(best, bool):
+            known = "".join(_known(marks))[-_MOST_MARKS:]
+            told = rest.get("attempts", 0)  # which older files do not have
+            return BoardRecord(best, known, max(len(known), told if isinstance(told, int) else 0))
     raise ValueError(f"the record of {name!r} is not one")
 
 

@@ -40,6 +40,16 @@ def test_many_attempts_keep_the_file_small(tmp_path):
     assert len(records.of("a board").marks) == 30
 
 
+def test_all_attempts_are_counted_however_many_there_are(tmp_path):
+    old = {"Two and four": {"best": 24, "marks": "xo"}}  # as files were written that had no count
+    (tmp_path / FILE).write_text(json.dumps(old))
+    for _ in range(38):
+        attempt = board("Two and four").play([])
+    assert Records(tmp_path).of("Two and four").attempts == 40
+    assert "24/15 ticks +34 ⬛⬛⬛⬛⬛⬛" in attempt.share
+    assert "<td>24</td><td>40</td>" in scores()._repr_mimebundle_()["text/html"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
