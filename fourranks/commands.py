@@ -40,7 +40,10 @@ TABLE = (
         "shows live what each rank does and waits for; its buttons work in the middle of a cell; with "
         "`--side` it stands beside the notebook, in JupyterLab",
     ),
-    ("`fourranks.progress(range(1000))`", "in a cell: one bar for all ranks, with the slowest named"),
+    (
+        "`fourranks.progress(range(1000))`",
+        "in a cell, after `import fourranks` in it: one bar for all ranks, with the slowest named",
+    ),
     (
         "`%ranks start -n 8 --device cuda`",
         "eight ranks; with fewer GPUs than ranks these share them, over Gloo",
