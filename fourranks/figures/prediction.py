@@ -42,7 +42,7 @@ def predicted(*answers: object, of: object = None, about: str = "", was: object 
     answers = tuple(_entry(answer, of) for answer in answers)
     for answer in answers if about else ():
         note(about, answer, was)
-    given = [part for part in map(_given_part, answers) if part is not None and part != {}]
+    given = [part for part in map(_given_part, answers) if part is not None]
     return f"you predicted: {', '.join(map(written, given))}   " if given else ""
 
 
@@ -51,9 +51,9 @@ def _entry(answer: object, name: object) -> object:
 
 
 def _given_part(answer: object) -> object:
-    """Leave out what has no prediction yet."""
+    """Leave out what has no prediction yet; None if nothing is left."""
     if isinstance(answer, Mapping):
-        return {name: each for name, each in answer.items() if each is not None}
+        return {name: each for name, each in answer.items() if each is not None} or None
     return answer
 
 

@@ -1,5 +1,6 @@
 """What readers write as predictions: numbers are drawn, and a message says how to write anything else."""
 
+import numpy
 import pytest
 
 from fourranks.figures import compare, curves, links, predicted, scaled
@@ -71,6 +72,10 @@ def test_one_of_several_predictions_is_picked_by_its_name_and_stands_for_all_wit
     assert predicted({"a": 1}, of="b") == predicted({"a": None}, of="a") == ""
     assert predicted(3, of="b") == "you predicted: 3   "
     assert predicted([1, 2], of="b") == "you predicted: [1, 2]   "
+
+
+def test_a_prediction_that_is_an_array_is_told_like_any_other():
+    assert predicted(numpy.array([1, 2])) == "you predicted: [1 2]   "
 
 
 def test_a_curve_marks_the_place_that_was_predicted():
