@@ -5,9 +5,11 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+import torch
 
 from autograder.kit import student
 from autograder.kit.case import Case
@@ -59,7 +61,7 @@ def check(
             given.apply_defaults()
             code, *rest = given.args
             handle = student.handle(code)
-            with ExitStack() as stack:
+            with _one_thread(), ExitStack() as stack:
                 stack.callback(_judging.reset, _judging.set(stack))
                 judge(name or draw.__name__, handle, drawn_by(handle, *rest), given.arguments["seed"], banned)
 
@@ -69,6 +71,17 @@ def check(
         return checked
 
     return decorate
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """Compute on one core: other threads of torch would spin beside the ranks, which need the processors."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def until_judged(resource: AbstractContextManager[T]) -> T:

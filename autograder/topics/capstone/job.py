@@ -6,8 +6,6 @@ arithmetic is in float64, so that the machine makes no difference that counts.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -74,14 +72,13 @@ class Job:
         if rows == 0:
             return torch.zeros_like(weights)
         flat = weights.double().requires_grad_()
-        with _one_thread():
-            self._loss(flat, self._sequences(name, rows)).backward()
+        self._loss(flat, self._sequences(name, rows)).backward()
         assert flat.grad is not None  # it has had its backward
         return flat.grad.float()
 
     def loss(self, weights: torch.Tensor) -> float:
         """Return the loss of the sequences that are held out."""
-        with _one_thread(), torch.no_grad():
+        with torch.no_grad():
             return self._loss(weights.double(), self._held_out).item()
 
     def _loss(self, flat: torch.Tensor, sequences: torch.Tensor) -> torch.Tensor:
@@ -91,14 +88,3 @@ class Job:
             for part, (name, parameter) in zip(parts, self._model.named_parameters(), strict=True)
         }
         return mean_loss(functional_call(self._model, named, sequences[:, :-1]), sequences[:, 1:])
-
-
-@contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
-    """Compute on one core: these products are small, and threads would wait for one another."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
