@@ -25,8 +25,9 @@ from typing import Any, Protocol
 
 import psutil
 
+from autograder.sandbox.landlocked import FIRST_PROCESS
+
 ENDING = 10.0  # seconds that a process may take to end by itself
-_FIRST_PROCESS = "autograder.inside.first_process"
 _SPAWN = multiprocessing.get_context("spawn")
 
 
@@ -306,6 +307,6 @@ def _started_by(process: psutil.Process) -> list[psutil.Process]:
     found = []
     with contextlib.suppress(psutil.NoSuchProcess):
         for child in process.children():
-            if _FIRST_PROCESS not in child.cmdline():
+            if FIRST_PROCESS not in child.cmdline():
                 found += [*_started_by(child), child]
     return found

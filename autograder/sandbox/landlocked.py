@@ -28,6 +28,7 @@ from autograder.sandbox.sockets import ReceivedBytes, sockets
 from autograder.sandbox.usage import OpenFiles, descendants, disk_of, files_of
 from fourranks import landlock
 
+FIRST_PROCESS = "autograder.inside.first_process"  # the module that each such sandbox begins with
 USERS = range(64_000, 65_500, 2)  # whom no system gives to a person or a service; a sandbox takes two
 WRITABLE = ("home/student", "tmp")
 _EMPTY = (*WRITABLE, "tmp/scratch", "tmp/compiled")
@@ -67,7 +68,7 @@ class Landlocked(Sandbox):
         packages = self._top / "packages"
         writable = [str(self._top / folder) for folder in WRITABLE]
         given = json.dumps([_readable(packages), writable, self._user if self._reserved else 0, held])
-        first = [sys.executable, "-m", "autograder.inside.first_process", str(ends), given, *command]
+        first = [sys.executable, "-m", FIRST_PROCESS, str(ends), given, *command]
         try:
             self._popen(first, [ends, *pass_fds, *held], packages, environment(str(self._top), packages))
         finally:

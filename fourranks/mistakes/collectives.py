@@ -173,13 +173,11 @@ def _shares_disagree(calls: Mapping[int, Call]) -> str | None:
     """Name the first two ranks of an all-to-all of which one sends another share than the other expects."""
     for rank, other in permutations(sorted(calls), 2):
         call, their = calls[rank], calls[other]
-        if not call.fits(rank, their, other) and (sent := call.gives(other)) != (
-            expected := their.takes(rank)
-        ):
+        if not call.fits(rank, their, other) and call.gives(other) != their.takes(rank):
             return (
-                f"Rank {rank} sends {sent:,} bytes to rank {other} in {call.name}, and rank {other} "
-                f"expects {expected:,} bytes from it. Compare the split sizes, or the lists of tensors, of "
-                "these two ranks."
+                f"Rank {rank} sends {call.gives(other):,} bytes to rank {other} in {call.name}, and rank "
+                f"{other} expects {their.takes(rank):,} bytes from it. Compare the split sizes, or the lists "
+                "of tensors, of these two ranks."
             )
     return None
 

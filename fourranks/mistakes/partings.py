@@ -69,9 +69,9 @@ def _both_ways(
         line, their_line = _fork(mine, theirs)
         inside = stack(mine)[: len(stack(theirs))] == stack(theirs)  # of a function that theirs is not in
         inner = stack(mine)[stack(mine).index(line) + 1 :]
-        by_rank = [] if is_past else _for_some_ranks(scene, left_by, mine, (line, *inner))[:1]
-        for deeper in by_rank if by_rank != [line] else []:
-            yield Parting(made_by, mine, deeper, left_by, theirs, has_left=True)
+        by_rank = next(iter(_for_some_ranks(scene, left_by, mine, (line, *inner))), line)
+        if by_rank != line and not is_past:
+            yield Parting(made_by, mine, by_rank, left_by, theirs, has_left=True)
         yield Parting(made_by, mine, line, left_by, theirs, their_line, has_left=inside, is_past=is_past)
         if their_line and _has_passed(scene, left_by, made_by, line, their_line):
             for deeper in reversed(inner):
@@ -96,7 +96,7 @@ def _levels(scene: Scene, call: Call, other: int) -> list[Line]:
     if not unreached:
         return [*reversed(stack(call))]
     left_out = [*dropwhile(lambda line: scene.surely_runs(other, line), unreached)] or unreached
-    return [*_for_some_ranks(scene, other, call, left_out), left_out[0]][:1]
+    return [next(iter(_for_some_ranks(scene, other, call, left_out)), left_out[0])]
 
 
 def _for_some_ranks(scene: Scene, other: int, call: Call, lines: Sequence[Line]) -> list[Line]:

@@ -295,7 +295,7 @@ def explanation(group, cell, ranks=None):
         pytest.param(
             "store = dist.distributed_c10d._get_default_store()\nif rank: store.queue_pop('batches')",
             "No rank is left that could fill the queue: look for the `queue_push` that belongs to it.",
-            id="a queue that nobody fills",
+            id="a queue that no rank fills",
         ),
         pytest.param(
             "dist.barrier() if rank == 1 else dist.all_reduce(x)",
