@@ -34,6 +34,15 @@ def processors() -> int:
     return max(1, min(count, math.ceil(processor_quota() or count)))
 
 
+def busyness() -> float:
+    """Return how many tasks the machine had for each of its processors in the last minute; at least 1."""
+    try:
+        tasks = os.getloadavg()[0]  # of the whole machine, also in a container
+    except OSError:
+        return 1.0
+    return max(1.0, tasks / (os.cpu_count() or 1))
+
+
 @functools.cache  # in the zygote, for all ranks
 def processor_quota() -> float | None:
     """Return how many processors' time a container is limited to; None without a limit.

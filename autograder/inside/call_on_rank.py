@@ -26,6 +26,23 @@ from fourranks.rank.process_group import RecordingProcessGroup
 from fourranks.rank.wrong_rank import refusal_of
 
 DRIVERS = b"autograder.inside.drivers."  # where drivers are, as requests name them
+# Those with which torch imports its compiler: at the first use of an optimizer, DDP or torch.func.
+COMPILING = tuple(
+    DRIVERS + module + b":"
+    for module in (
+        b"capstone",
+        b"checkpoints",
+        b"data_parallelism",
+        b"fully_sharded",
+        b"less_communication",
+        b"ring_attention",
+        b"sharded_data_parallelism",
+        b"sharded_parameters",
+        b"split_backward",
+        b"tensor_parallelism",
+        b"three_d_parallelism",
+    )
+)
 
 
 class StudentError(ErrorWithData):

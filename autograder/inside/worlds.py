@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 import fourranks
-from autograder.inside.call_on_rank import DRIVERS, call_on_rank
+from autograder.inside.call_on_rank import COMPILING, call_on_rank
 from autograder.inside.forbidden import hide
 from autograder.inside.runs import DEADLOCK, DIED, RAISED, TIMED_OUT, Ran, RunFailed
 from fourranks import zygote
@@ -81,8 +81,8 @@ class Worlds:
         world = self._worlds.get(backend)
         if world is not None and world.world_size == len(requests):
             return world
-        trains = any(DRIVERS in request for request in requests)  # plain functions do not
-        zygote.shared().import_modules(_ENTRY, *[zygote.COMPILER] * trains)
+        compiles = any(driver in request for request in requests for driver in COMPILING)
+        zygote.shared().import_modules(_ENTRY, *[zygote.COMPILER] * compiles)
         world = self._sized(len(requests), backend)
         if self._forbidden:
             world.run(hide, self._forbidden)

@@ -23,9 +23,11 @@ from autograder.inside.moments import Moment
 from autograder.inside.runs import WRONG_TYPE, Ran, RunFailed
 from autograder.inside.worlds import Worlds
 from fourranks import zygote
-from fourranks.hardware import place, preferred_backend
+from fourranks.hardware import busyness, place, preferred_backend
 from fourranks.trace import Call
 from fourranks.transcript import Transcript
+
+BUSIEST = 4.0  # times as long as its timeout that a call may take, however busy the machine is
 
 MAX_PRINTED_LINES, MAX_PRINTED_WIDTH = 20, 400  # of what ranks print; each note of ours fits
 
@@ -55,8 +57,8 @@ class Function(ABC):
 
     Attributes:
         name: what the student calls it.
-        timeout: seconds for one call on all ranks; the slowest case of a reference takes a tenth of it on
-            two cores.
+        timeout: seconds for one call on all ranks, if the machine has nothing else to do; the slowest case of
+            a reference takes a tenth of it on two cores.
         until_failure: whether a check may stop at the first case that fails, as nobody reads more of it.
     """
 
@@ -85,7 +87,7 @@ class Function(ABC):
             For each rank what its call left behind; None where it was not called.
 
         Raises:
-            RunFailed: when that is not the outcome on every rank, after little more than `timeout` seconds.
+            RunFailed: when that is not the outcome on every rank, after little more than its patience.
         """
         options = [members and list(members), driver and f"{driver.__module__}:{driver.__name__}"]
         requests = [
@@ -106,6 +108,11 @@ class Function(ABC):
             return ("gloo",)
         placement = place(world_size, preferred_backend("auto", "auto"), "auto", zygote.shared().gpus)
         return ("gloo", "nccl") if placement.backend == "nccl" else ("gloo",)
+
+    @property
+    def patience(self) -> float:
+        """Return the seconds for one call now: its timeout, longer the more the machine has to do."""
+        return round(self.timeout * min(busyness(), BUSIEST), 1)
 
     @abstractmethod
     def forbid(self, libraries: Sequence[str]) -> None:
@@ -153,7 +160,7 @@ class NotebookFunction(Function):
 
     def _run_on_ranks(self, requests: list[bytes], backend: str) -> Ran:
         self._pickled = self._pickled or by_value(self._function)
-        return self._worlds.run(self._pickled, requests, backend, self.timeout)
+        return self._worlds.run(self._pickled, requests, backend, self.patience)
 
     @property
     def printed(self) -> str:

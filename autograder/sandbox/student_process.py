@@ -346,9 +346,10 @@ class RemoteFunction(Function):
         process = self._process.on_gpus() if on_gpus else self._process
         process.prepare(self.name)
         before = None if on_gpus else process.traffic()
+        patience = self.patience
         answer = process.call(
-            {"run": self.name, "requests": requests, "backend": backend, "timeout": self.timeout},
-            self.timeout + (GRACE_ON_GPUS if on_gpus else GRACE),
+            {"run": self.name, "requests": requests, "backend": backend, "timeout": patience},
+            patience + (GRACE_ON_GPUS if on_gpus else GRACE),
         )
         try:
             calls = call_json.loads(answer.get("calls"), len(requests))

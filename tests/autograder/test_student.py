@@ -6,10 +6,12 @@ import psutil
 import pytest
 import torch
 
-from autograder.inside import runs
+from autograder.inside import runs, worlds
+from autograder.inside.drivers import calls
 from autograder.inside.runs import RunFailed
 from autograder.kit import student
 from autograder.sandbox.student_process import StudentProcess
+from fourranks import zygote
 
 CELLS = [
     "%load_ext fourranks",
@@ -60,6 +62,9 @@ def die():
 def never_end():
     while True:
         time.sleep(0.01)
+
+def take_a_while():
+    time.sleep(1.5)
 
 def show():
     print("from a rank")
@@ -177,12 +182,12 @@ def test_the_record_of_one_run_holds_nothing_of_the_run_before(function):
         ("double", [(), ()], runs.RAISED, "raised TypeError: .*tensor"),
         ("wait_for_nothing", [(), ()], runs.DEADLOCK, "wait forever"),
         ("die", [(), ()], runs.DIED, "exit"),
-        ("never_end", [(), ()], runs.TIMED_OUT, "within 2 s"),
+        ("never_end", [(), ()], runs.TIMED_OUT, r"within [\d.]+ s"),
         (
             "fail_while_others_never_end",
             [(), ()],
             runs.TIMED_OUT,
-            "rank 1 raised KeyError in line .*no such thing.*within 2 s",
+            r"rank 1 raised KeyError in line .*no such thing.*within [\d.]+ s",
         ),
         ("odd", [(), ()], runs.WRONG_TYPE, "rank 0 .*object is neither plain data nor a tensor"),
         ("odd_argument", [([],), ([],)], runs.WRONG_TYPE, "rank 0 .*neither plain data nor a tensor"),
@@ -195,6 +200,42 @@ def test_a_run_that_goes_wrong_says_why_and_the_next_one_works(function, name, i
         handle.run(inputs)
     assert caught.value.reason == reason
     assert function("double").run([(torch.ones(1),)] * 2)[0].arguments[0].item() == 2
+
+
+@pytest.mark.parametrize("tasks, has_time", [(1.0, False), (3.0, True)])
+def test_a_call_has_longer_the_more_a_machine_has_to_do(function, tasks, has_time, monkeypatch):
+    monkeypatch.setattr(student, "busyness", lambda: tasks)
+    handle = function("take_a_while")
+    handle.timeout = 1.0
+    if has_time:
+        handle.run([()])
+        return
+    with pytest.raises(RunFailed) as caught:
+        handle.run([()])
+    assert caught.value.reason == runs.TIMED_OUT
+
+
+def test_no_machine_is_so_busy_that_a_call_has_no_end(function, monkeypatch):
+    monkeypatch.setattr(student, "busyness", lambda: 1e6)
+    handle = function("never_end")
+    handle.timeout = 0.5
+    with pytest.raises(RunFailed) as caught:
+        handle.run([()])
+    assert caught.value.reason == runs.TIMED_OUT
+
+
+@pytest.mark.parametrize("compiling", [True, False])
+def test_torchs_compiler_is_imported_for_all_ranks_only_where_a_driver_needs_it(
+    compiling, names, monkeypatch
+):
+    imported, shared = [], zygote.shared()
+    real = shared.import_modules
+    monkeypatch.setattr(shared, "import_modules", lambda *added: imported.extend(added) or real(*added))
+    monkeypatch.setattr(worlds, "COMPILING", (b"autograder.inside.drivers.calls:",) if compiling else ())
+    with student.handle(names["double"]) as handle:
+        (outcome,) = handle.run([((torch.ones(1),), {})], driver=calls.call)
+    assert outcome.value == {"rank": 0, "size": 1}
+    assert (zygote.COMPILER in imported) == compiling
 
 
 def test_what_a_failed_run_communicated_is_still_there(function):

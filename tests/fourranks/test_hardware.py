@@ -1,5 +1,6 @@
 """What the ranks of a world get: a backend, devices, threads. The rules need no GPU."""
 
+import os
 import subprocess
 import sys
 
@@ -153,6 +154,21 @@ def test_the_zygote_finds_as_many_gpus_as_torch_does_in_a_process_of_its_own():
     program = "import torch; print(torch.cuda.device_count() if torch.cuda.is_available() else 0)"
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert zygote.shared().gpus().count == int(answer.stdout)
+
+
+@pytest.mark.parametrize("load, busyness", [(0.0, 1.0), (4.0, 1.0), (4.4, 1.1), (40.0, 10.0)])
+def test_a_machine_is_as_busy_as_it_has_tasks_for_each_processor(load, busyness, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 99.0, 99.0))
+    assert hardware.busyness() == pytest.approx(busyness)
+
+
+def test_a_machine_that_does_not_tell_its_load_counts_as_idle(monkeypatch):
+    def unobtainable():
+        raise OSError
+
+    monkeypatch.setattr(os, "getloadavg", unobtainable)
+    assert hardware.busyness() == 1.0
 
 
 @pytest.mark.parametrize(
