@@ -107,6 +107,9 @@ def shared_memory() -> Finding:
     """Judge whether /dev/shm is as large as NCCL and data loaders want it."""
     if not os.path.isdir("/dev/shm"):
         return Finding(Severity.OK, "this system has no /dev/shm and needs none")
+    if not os.access("/dev/shm", os.W_OK):
+        advice = "NCCL and DataLoader workers need it. Mount it writable, as `docker run` does by default."
+        return Finding(Severity.ATTENTION, "/dev/shm cannot be written to", advice)
     space = shutil.disk_usage("/dev/shm")
     found = f"{_size(space.free)} of {_size(space.total)} free in /dev/shm"
     if space.free < SHARED_MEMORY:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -147,19 +148,32 @@ def _handed_out(incident: Incident) -> Path:
 
 
 def _read_ranks(rank: Any) -> set[int]:
-    if rank == "all":
+    if isinstance(rank, str) and rank == "all":
         return set(RANKS)
-    ranks = list(rank) if isinstance(rank, list | tuple | set | frozenset | range) else [rank]
-    if not ranks or any(type(each) is not int or each not in RANKS for each in ranks):
+    try:
+        ranks = [_whole(each) for each in rank]
+    except TypeError:  # not several
+        ranks = [_whole(rank)]
+    found = {each for each in ranks if each in RANKS}
+    if not ranks or len(found) < len(set(ranks)):
         raise AnswerError(f'rank={rank!r} is no answer. Give a rank from 0 to 3, a list of them, or "all".')
-    return set(ranks)
+    return found
 
 
 def _read_line(line: Any, incident: Incident) -> int:
     count = len(incident.source.splitlines())
-    if isinstance(line, bool) or not isinstance(line, int) or not 1 <= line <= count:
+    number = _whole(line)
+    if number is None or not 1 <= number <= count:
         raise AnswerError(f"line={line!r} is no line of {incident.program}, which has lines 1 to {count}.")
-    return line
+    return number
+
+
+def _whole(given: Any) -> int | None:
+    """Return a whole number of any library as an int; None for anything else."""
+    try:
+        return None if isinstance(given, bool) else operator.index(given)
+    except TypeError:
+        return None
 
 
 def _read_cause(cause: Any) -> Cause:

@@ -118,13 +118,13 @@ class Cluster:
 
 
 def find_gpu(name: str) -> GpuModel:
-    """Find a GPU by its name or by a longer text that begins with it ("A100-80GB SXM (Selene)").
+    """Find a GPU by its name or by a longer text, such as "A100-80GB SXM (Selene)" or nvidia-smi's.
 
     Raises:
         PlanError: there is none of this name.
     """
-    text = name.lower()
-    if text.startswith("a100-40"):
+    text = name.lower().removeprefix("nvidia ")
+    if text.startswith("a100") and "40gb" in text.replace(" ", ""):
         return GPUS["a100-40gb"]
     for gpu in GPUS.values():
         if text.startswith(gpu.name):

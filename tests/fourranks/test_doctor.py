@@ -283,6 +283,13 @@ def cgroup(tmp_path, monkeypatch):
     return tmp_path
 
 
+def test_shared_memory_that_cannot_be_written_is_for_attention(monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr(os.path, "isdir", lambda path: path == "/dev/shm")
+    finding = system.shared_memory()
+    assert finding.severity is Severity.ATTENTION and "cannot be written" in finding.found
+
+
 def test_few_open_files_are_for_attention():
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (512, limits[1]))

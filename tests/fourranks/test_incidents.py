@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 
 import fourranks
 from fourranks import DeadlockError, RankError, RankGroup, incidents
@@ -207,6 +209,15 @@ def test_the_debriefing_explains_and_its_line_to_share_does_not():
 
 
 @pytest.mark.parametrize(
+    "rank", [np.int64(2), np.array([2]), torch.tensor(2), (2, 2), range(2, 3), {2: "two"}]
+)
+def test_a_number_of_any_library_is_a_number(rank):
+    incident = BY_NAME["Hang at step 37"]
+    told = on_call(incident).answer(rank, np.int32(1), "c")
+    assert told.points == on_call(incident).answer(2, 1, "C").points
+
+
+@pytest.mark.parametrize(
     ("answer", "said"),
     [
         ({"rank": 4}, "rank=4 is no answer. Give a rank from 0 to 3"),
@@ -217,6 +228,9 @@ def test_the_debriefing_explains_and_its_line_to_share_does_not():
         ({"rank": [[0]]}, r"rank=\[\[0\]\] is no answer"),
         ({"rank": True}, "rank=True is no answer"),
         ({"rank": None}, "rank=None is no answer"),
+        ({"rank": 2.0}, "rank=2.0 is no answer"),
+        ({"rank": np.array([0, 9])}, "is no answer"),
+        ({"line": True}, "line=True is no line"),
         ({"line": 0}, "line=0 is no line of hang_at_step_37.py, which has lines 1 to"),
         ({"line": 10_000}, "line=10000 is no line"),
         ({"line": "12"}, "line='12' is no line"),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from fourranks.__main__ import main
+from fourranks.plan.cluster import GPUS, Cluster, find_gpu
 from fourranks.plan.predict import Prediction, predict_file
 from fourranks.plan.timeline import predicted_trace
 
@@ -179,7 +180,6 @@ def test_planning_needs_no_torch():
 
 
 def test_the_predicted_step_is_drawn_as_a_measured_one():
-    from fourranks.plan.cluster import GPUS, Cluster
     from fourranks.plan.layout import Plan
     from fourranks.plan.step import estimate_step
     from fourranks.plan.transformer import MODELS
@@ -188,3 +188,18 @@ def test_the_predicted_step_is_drawn_as_a_measured_one():
     plan = Plan(pipeline=4, data=2, batch=16)
     estimate = estimate_step(MODELS["gpt2-xl"], Cluster(GPUS["a100"], 8), plan)
     assert re.search(r"rank 3 waits \d+%", timeline(predicted_trace(plan, estimate)).alt)
+
+
+@pytest.mark.parametrize(
+    ("name", "gpu"),
+    [
+        ("a100", "a100"),
+        ("A100-80GB SXM (Selene)", "a100"),
+        ("A100 40GB", "a100-40gb"),
+        ("a100-40gb", "a100-40gb"),
+        ("NVIDIA A100-SXM4-40GB", "a100-40gb"),
+        ("NVIDIA H100 80GB HBM3", "h100"),
+    ],
+)
+def test_a_gpu_is_found_by_the_names_that_people_and_nvidia_give_it(name, gpu):
+    assert find_gpu(name) is GPUS[gpu]
