@@ -35,6 +35,15 @@ for variable in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
     os.environ.pop(variable, None)
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spread each folder's files over the whole run: side by side, those that grade a class are late."""
+    folders: dict[Path, list[Path]] = {}
+    for file in dict.fromkeys(item.path for item in items):
+        folders.setdefault(file.parent, []).append(file)
+    place = {file: (n + 0.5) / len(files) for files in folders.values() for n, file in enumerate(files)}
+    items.sort(key=lambda item: place[item.path])
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _no_settings_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
     for variable in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):

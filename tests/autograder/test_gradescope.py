@@ -73,7 +73,7 @@ def _run(root: Path, contained: bool = False) -> subprocess.CompletedProcess:
     if contained:
         command = [sys.executable, str(COURSE / "tests/docker_default.py"), *command]
     environment = os.environ | {"GRADESCOPE_ROOT": str(root), "PYTHONPATH": str(root / "source/course")}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=280)
 
 
 def _graded(root: Path, answer: str, **how: bool) -> dict:

@@ -17,7 +17,7 @@ from autograder.notebooks.stage import stage
 from tests import classroom
 from tests.classroom import COURSE
 
-pytestmark = pytest.mark.timeout(600)  # the submissions are graded once for each topic, in its first test
+pytestmark = pytest.mark.timeout(1200)  # the submissions are graded once for each topic, in its first test
 
 TOPICS = sorted({path.parent.name for path in COURSE.glob("source/*/exercise.py")} - {"02_collectives"})
 NOTHING = "\n\n\ndef {name}(*arguments, **options):\n    pass\n"  # what has only the right name

@@ -31,7 +31,7 @@ from tests.classroom import (
 )
 from tests.processes import in_the_background, started
 
-pytestmark = pytest.mark.timeout(600)  # the class is graded twice
+pytestmark = pytest.mark.timeout(1200)  # the class is graded twice
 
 TOPIC = "02_collectives"
 QUESTIONS = ("exchange", "scatter", "gather")  # of the exercise, and the first one's in words

@@ -12,7 +12,7 @@ from nbgrader.utils import is_locked
 
 from tests.classroom import PICTURE
 
-pytestmark = pytest.mark.timeout(600)  # the class is graded once, in the first test
+pytestmark = pytest.mark.timeout(1200)  # the class is graded once, in the first test
 
 
 @pytest.fixture(scope="module")
