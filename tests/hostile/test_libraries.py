@@ -23,7 +23,7 @@ def answers(grade):
         return grade([], ANSWERS)
 
 
-@pytest.mark.timeout(400)  # all of them are graded in the first test
+@pytest.mark.timeout(1200)  # all of them are graded in the first test
 @pytest.mark.parametrize("way", [way for way in WAYS if way not in ALONE])
 def test_no_way_to_a_forbidden_library_earns_points(way, ways):
     assert ways.points(way) == 0, ways.text(way)
@@ -33,7 +33,7 @@ def test_answers_beside_these_ways_keep_their_points(ways):
     assert [ways.points(name) for name in HONEST] == [1, 1], ways.text(*HONEST)
 
 
-@pytest.mark.timeout(180)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("way", ALONE)
 def test_no_way_that_changes_how_cells_run_earns_points(way, grade):
     graded = grade([way])
@@ -46,7 +46,7 @@ def test_who_uses_a_stand_in_reads_what_the_exercise_asks_for(way, ways):
     assert "this exercise asks you to write what it does" in ways.text(way)
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_an_honest_answer_earns_its_points_however_it_is_written(answer, answers):
     assert answers.points(answer) == 1, answers.text(answer)

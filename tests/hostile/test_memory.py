@@ -97,13 +97,13 @@ def graded(grade):
         return grade([], HONEST_ANSWERS | FORGED | HIDDEN)
 
 
-@pytest.mark.timeout(900)  # all of them are graded in the first test
+@pytest.mark.timeout(1200)  # all of them are graded in the first test
 @pytest.mark.parametrize("name", HONEST_ANSWERS)
 def test_who_shards_in_another_way_gets_the_points(name, graded):
     assert graded.points(name) == 1, graded.text(name)
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1200)
 @pytest.mark.parametrize("name", [*FORGED, *HIDDEN])
 def test_who_does_not_shard_gets_none(name, graded):
     assert graded.points(name) == 0, graded.text(name)
