@@ -18,6 +18,7 @@ from autograder.inside.moments import Unmarked
 from autograder.inside.runs import NotDefined, RunFailed
 from autograder.kit import student, verdict
 from autograder.kit.case import Case, Result
+from autograder.kit.messages import mismatched
 from autograder.kit.mistakes import FORBIDDEN_LIBRARY, NOT_DEFINED, NOT_IMPLEMENTED, UNTOLD_TRAFFIC
 from autograder.kit.problem import Problem
 from autograder.kit.received import too_little
@@ -170,4 +171,6 @@ def _without_outcome(case: Case, failure: RunFailed) -> Problem:
         return Problem(NOT_DEFINED, "a cell that defines it", failure.message)
     if failure.exception == ForbiddenLibrary.__name__:
         return Problem(FORBIDDEN_LIBRARY, 'what the exercise lists under "You may use"', failure.message)
+    if failure.reason != runs.UNTOLD and (cause := mismatched(failure.calls)):  # else they are forged
+        return cause
     return case.explain(failure)

@@ -53,6 +53,10 @@ DEADLOCK = patterned("""a deadlock
 DIED = patterned("""a rank died
     A worker process that ends by SIGABRT usually received into a buffer smaller than the message. Compare
     shape and dtype of the sent tensor with those of the receive buffer.""")
+MISMATCH = patterned("""a buffer that does not fit its message
+    Compare shape and dtype of the sent tensor with those of the receive buffer. empty_like and new_empty
+    make buffers of a tensor's own dtype. If both are right, the receiver takes messages in another order
+    than they are sent.""")
 TIMED_OUT = mistake("""no answer in time
     Look for a loop that never ends: what changes in each turn, and does it reach the end on every rank?""")
 WRONG_TYPE = mistake("""something of the wrong type

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from autograder.kit.messages import Message, message_of, mismatched
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted
 from autograder.kit.received import POINT_TO_POINT, Calls
@@ -61,34 +62,9 @@ def unwaited(calls: Calls) -> Problem | None:
     return None
 
 
-def mismatched(calls: Calls) -> Problem | None:
-    """Find the first message that was received into a buffer of another size or dtype."""
-    buffers: dict[_Message, tuple[int | None, Call]] = {
-        _message(call.peer, rank, call): (rank, call)
-        for rank, own in enumerate(calls)
-        for call in own
-        if call.op == "recv"
-    }
-    for rank, own in enumerate(calls):
-        for sent in sends(own):
-            receiver, buffer = buffers.get(_message(rank, sent.peer, sent), (None, sent))
-            if (sent.nbytes, sent.dtype) != (buffer.nbytes, buffer.dtype):
-                expected = f"room for the {_described(sent)} that rank {rank} sends in line {sent.line}"
-                return Problem(
-                    mistakes.MISMATCH,
-                    expected,
-                    f"{_described(buffer)} on rank {receiver} in line {buffer.line}",
-                )
-    return None
-
-
 def meet(sender: int, sent: Call, receiver: int | None, received: Call) -> bool:
     """Tell whether a send and a receive are of the same message."""
-    return _message(sender, sent.peer, sent) == _message(received.peer, receiver, received)
-
-
-def _described(call: Call) -> str:
-    return f"{counted(call.nbytes, 'byte')} of {call.dtype}"
+    return message_of(sender, sent.peer, sent) == message_of(received.peer, receiver, received)
 
 
 def sends(calls: Sequence[Call]) -> list[Call]:
@@ -185,20 +161,12 @@ def rounds(calls: Calls) -> int:
     return count
 
 
-_Message = tuple[int | None, int | None, str, int, int]
-
-
-def _message(src: int | None, dst: int | None, call: Call) -> _Message:
-    """Return what a send and its receive have in common: from, to, group, tag, n-th of these."""
-    return src, dst, call.group, call.tag, call.seq
-
-
 class _Messages:
     """The messages of a recording, delivered round by round."""
 
     def __init__(self, calls: Calls) -> None:
         self._queues = [sends(own) for own in calls]
-        self._arrived: set[_Message] = set()
+        self._arrived: set[Message] = set()
         self._needs = {
             id(call): self._received_before(call, rank, own)
             for rank, own in enumerate(calls)
@@ -219,15 +187,15 @@ class _Messages:
             if call.peer not in receivers:
                 receivers.add(call.peer)
                 self._queues[rank].pop(0)
-                self._arrived.add(_message(rank, call.peer, call))
+                self._arrived.add(message_of(rank, call.peer, call))
 
     def _can_leave(self, call: Call) -> bool:
         return self._needs[id(call)] <= self._arrived
 
     @staticmethod
-    def _received_before(send: Call, rank: int, own: Sequence[Call]) -> set[_Message]:
+    def _received_before(send: Call, rank: int, own: Sequence[Call]) -> set[Message]:
         return {
-            _message(call.peer, rank, call)
+            message_of(call.peer, rank, call)
             for call in own
             if call.op == "recv" and call.peer is not None and call.end is not None and call.end <= send.start
         }

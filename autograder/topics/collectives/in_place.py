@@ -17,6 +17,7 @@ from autograder.inside import runs
 from autograder.inside.drivers.calls import call_again, call_twice
 from autograder.inside.runs import RunFailed
 from autograder.kit.case import Case
+from autograder.kit.messages import mismatched
 from autograder.kit.mistakes import FROM_AN_EARLIER_CALL, MODIFIED, OVERWRITTEN, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
@@ -26,7 +27,6 @@ from autograder.topics.collectives.budget import (
     Budget,
     forbidden,
     meet,
-    mismatched,
     sends,
     unwaited,
     violation,
@@ -85,8 +85,6 @@ class InPlaceCase(Case):
         return _first_problem(self, outcomes)
 
     def explain(self, failure: RunFailed) -> Problem:
-        if failure.reason != runs.UNTOLD and (cause := mismatched(failure.calls)):  # else they are forged
-            return cause
         if failure.reason in (runs.DEADLOCK, runs.TIMED_OUT) and not failure.exception:
             if not_allowed := forbidden(failure.calls):  # it need not be made to work
                 return not_allowed

@@ -17,9 +17,6 @@ SOME_SEND_FIRST = mistake("""a deadlock, ranks send to each other
     Ranks that exchange messages all send first, and a send returns only when its message is received. An
     order by odd and even fails if both ranks are odd or both even. Let the lower rank of a pair send
     first, or use isend, then recv, then wait for the send.""")
-MISMATCH = mistake("""a buffer that does not fit its message
-    Compare shape and dtype of the sent tensor with those of the receive buffer. empty_like and new_empty
-    make buffers of a tensor's own dtype.""")
 FORBIDDEN = mistake("""a call that is not allowed here
     Build it from send, recv, isend, irecv or batch_isend_irecv: that is what this exercise is about.""")
 UNTOUCHED = patterned(

@@ -29,7 +29,8 @@ FAILS_AS = {
     "cannot_be_frozen": ("RAISED", "Only a frozen first stage"),
     "skips_the_backward_of_frozen_layers": ("RAISED", "Only a frozen last stage"),
     "begins_no_graph": ("RAISED", "Read the line"),
-    "expects_equal_sizes": ("RAISED", "Read the line"),
+    "expects_equal_sizes": ("MISMATCH", "shape and dtype"),
+    "receives_as_float32": ("MISMATCH", "a tensor's own dtype"),
     "sends_the_shape_first": ("MORE_MESSAGES_THAN_MICROBATCHES", "need not be sent"),
     "sends_padding": ("MORE_THAN_ACTIVATIONS", "Send only the output"),
     "positions_as_ranks": ("RAISED or PIPELINE_DEADLOCK or NOT_NEXT_DOOR", "Only a group"),
@@ -392,6 +393,11 @@ class begins_no_graph(Pipeline):
 class expects_equal_sizes(Pipeline):
     def buffer(self, microbatch):
         return super().buffer(0)
+
+
+class receives_as_float32(Pipeline):
+    def buffer(self, microbatch):
+        return torch.empty(self.microbatches[microbatch][0].shape)
 
 
 class sends_the_shape_first(Pipeline):
