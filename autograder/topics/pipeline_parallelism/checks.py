@@ -23,6 +23,7 @@ from autograder.inside.runs import RunFailed
 from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
+from autograder.kit.messages import mismatched
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.settings import WORLD_SIZES, Setting, some_ranks
@@ -42,6 +43,7 @@ TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 
 Schedule = Callable[[int, int, int], list[Step]]  # by stage, stages and microbatches
 Pair = list[torch.Tensor]  # inputs and targets of a microbatch
+_Rule = Callable[[int, Outcome, str], Problem | None]  # of a stage, its outcome, and where that is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,8 +173,15 @@ class _Run:
 
     def verify(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
         """Find the first broken rule, on the last stage first: what goes wrong there goes up to all."""
-        rules = (self._neighbours, self._loss, self._gradients, self._steps, self._traffic, self._alive)
-        for rule in (*rules, self._in_time):
+        calls = [outcome.calls if outcome else [] for outcome in outcomes]
+        if problem := self._broken((self._neighbours,), outcomes):
+            return problem
+        if problem := self._broken((self._loss, self._gradients), outcomes):
+            return mismatched(calls) or unwaited(calls) or problem  # reasons enough for any wrong value
+        return self._broken((self._steps, self._traffic, self._alive, self._in_time), outcomes)
+
+    def _broken(self, rules: Sequence[_Rule], outcomes: Sequence[Outcome | None]) -> Problem | None:
+        for rule in rules:
             for stage, rank in reversed(list(enumerate(self.ranks))):
                 outcome = outcomes[rank]
                 if outcome and (problem := rule(stage, outcome, self._where(stage))):
