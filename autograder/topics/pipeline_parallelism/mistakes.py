@@ -45,12 +45,13 @@ STAGES_STUCK = mistake("""stages that wait for one another
     Simulate it: with this order of steps the stages get stuck. How many microbatches have to be in flight
     before the first backward can come back to this stage?""")
 TOO_MANY_IN_FLIGHT = mistake("""too many microbatches in flight
-    The warm-up of a stage has as many forwards as there are later stages; after that each forward is
-    followed by a backward. Every additional forward keeps activations in memory unnecessarily.""")
+    After the warm-up each forward is followed by a backward. The warm-up of a stage has as many forwards as
+    there are later stages; with v chunks on a rank, (v − 1) · p and two for each later rank. Every additional
+    forward keeps activations in memory unnecessarily.""")
 TOO_FEW_IN_FLIGHT = mistake("""too few microbatches in flight
-    A backward that is done too early leaves the later stages without work. Count the warm-up from the last
-    stage: under 1F1B it has none, and each earlier stage has one forward more; with v chunks on a rank it has
-    (v − 1) · p, and each earlier rank has two more.""")
+    A backward that is done too early leaves the later stages without work. Under GPipe all forwards come
+    first. Under 1F1B, count the warm-up from the last stage: it has none, and each earlier stage has one
+    forward more; with v chunks on a rank it has (v − 1) · p, and each earlier rank has two more.""")
 ANOTHER_ORDER_OF_STEPS = mistake("""a wrong order
     Write down the steps of two stages for three microbatches, and compare with the drawing.""")
 UNEVEN_ROUNDS_ACCEPTED = mistake("""a number of microbatches that leaves a round unfilled

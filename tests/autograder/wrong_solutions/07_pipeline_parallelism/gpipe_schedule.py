@@ -1,5 +1,5 @@
 FAILS_AS = {
-    "goes_back_at_once": ("TOO_FEW_IN_FLIGHT", "without work"),
+    "goes_back_at_once": ("TOO_FEW_IN_FLIGHT", "all forwards come first"),
     "goes_back_from_the_last": ("ANOTHER_ORDER_OF_STEPS", "the drawing"),
     "only_forward": ("STEPS_MISCOUNTED", "a backward of each"),
     "as_many_microbatches_as_stages": ("STEPS_MISCOUNTED", "of each microbatch"),

@@ -2,6 +2,7 @@
 FAILS_AS = {
     "warm_up_of_1f1b": ("STAGES_STUCK", "in flight"),
     "one_step_less_for_each_rank": ("TOO_FEW_IN_FLIGHT", "without work"),
+    "one_forward_too_many": ("TOO_MANY_IN_FLIGHT", "two for each later rank"),
     "twice_the_warm_up": ("STAGES_STUCK", "Simulate it"),
     "one_chunk_after_the_other": ("STAGES_STUCK", "Simulate it"),
     "every_microbatch_round_by_itself": ("STAGES_STUCK", "Simulate it"),
@@ -33,6 +34,12 @@ def one_step_less_for_each_rank(stage, num_stages, num_microbatches, num_chunks=
     refuse(num_stages, num_microbatches)
     order = rounds(num_stages, num_microbatches, num_chunks)
     return in_turns(order, (num_chunks - 1) * num_stages + num_stages - 1 - stage)
+
+
+def one_forward_too_many(stage, num_stages, num_microbatches, num_chunks=2):
+    refuse(num_stages, num_microbatches)
+    order = rounds(num_stages, num_microbatches, num_chunks)
+    return in_turns(order, warm_up(stage, num_stages, num_chunks) + 1)
 
 
 def twice_the_warm_up(stage, num_stages, num_microbatches, num_chunks=2):
