@@ -680,7 +680,8 @@ check.bubble_fraction(bubble_fraction, num_stages=(2, 4, 5), num_chunks=(2, 3), 
 # not change `weight.grad` and `bias.grad`. It keeps the tensors from which they are computed. Each call of
 # `backward_weight()` adds the gradients of one microbatch, the one with the earliest backward of those
 # pending, and frees its tensors; if none is pending, it raises a `RuntimeError`. X may have any number of
-# dimensions, with the features in the last. For a frozen layer there is nothing to add.
+# dimensions, with the features in the last. It need not require a gradient: that of a model's first layer does
+# not. The microbatches of a frozen layer are pending, too, but there is nothing to add for them.
 #
 # **Budget:** for each microbatch one matrix multiplication in the forward, one in the backward, one in `backward_weight()`: no more than `nn.Linear` takes.
 #

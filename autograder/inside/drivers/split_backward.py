@@ -41,14 +41,19 @@ def split_backward(
     weights: tuple[torch.Tensor, torch.Tensor | None],
     inputs: list[torch.Tensor],
     frozen: bool,
+    is_first: bool,
 ) -> Split:
-    """Do forwards of some microbatches, backwards in the opposite order, and as often `backward_weight`."""
+    """Do forwards of some microbatches, backwards in the opposite order, and as often `backward_weight`.
+
+    Args:
+        is_first: whether the layer is the first of a model, whose inputs require no gradient.
+    """
     weight, bias = weights
     layer = layer_class(weight.shape[1], weight.shape[0], bias=bias is not None, dtype=weight.dtype)
     names = [name for name, _ in layer.named_parameters()]
     layer.load_state_dict({"weight": weight} | ({"bias": bias} if bias is not None else {}))
     layer.requires_grad_(not frozen).to(weight.device)
-    leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+    leaves = [tensor.clone().requires_grad_(not is_first) for tensor in inputs]
     references = [StorageWeakRef(leaf.untyped_storage()) for leaf in leaves]
     with _MultiplyAdds() as forward:
         outputs = [layer(leaf) for leaf in reversed(leaves)][::-1]

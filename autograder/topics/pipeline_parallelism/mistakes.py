@@ -202,3 +202,17 @@ PATTERNS: tuple[Pattern[Any], ...] = (
         controls=lambda case: case.world_size == 2,
     ),
 )
+
+SPLIT_PATTERNS: tuple[Pattern[Any], ...] = (
+    Pattern(
+        _special("inputs without a gradient"),
+        "Only inputs that require no gradient go wrong, as those of a model's first layer: its outputs "
+        "require one all the same, for the weight and the bias.",
+    ),
+    Pattern(
+        _special("frozen"),
+        "Only a frozen layer goes wrong: its microbatches are pending, too, and backward_weight() takes one, "
+        "and adds nothing.",
+    ),
+    Pattern(lambda case: not case.bias, "Only a layer without a bias goes wrong: its `bias` is None."),
+)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import nn
@@ -30,6 +31,8 @@ SHAPES = (  # of an input, width of the output, bias
     ((2, 3, 4), 5, True),
     ((4,), 3, True),
 )
+BIAS = {True: "a bias", False: "no bias"}
+FROZEN, FIRST = "frozen", "inputs without a gradient"
 
 
 @check("SplitBackwardLinear", banned=BANNED)
@@ -43,15 +46,27 @@ def split_backward_linear(
     """
     draws = Draws(seed)
     for shape, width, bias in shapes:
-        for count, frozen in ((1, False), (3, False), (2, True)):
-            split = _Split.draw(shape, width, bias, count, frozen, draws)
-            yield Trial(
-                title=f"{in_words(count)} of {shape}, {'a' if bias else 'no'} bias{', frozen' * frozen}",
-                inputs=[(split.weights, split.inputs, frozen)],
+        for count, special in ((1, ""), (3, ""), (2, FROZEN), (2, FIRST)):
+            split = _Split.draw(shape, width, bias, count, special, draws)
+            yield _SplitTrial(
+                title=", ".join(filter(None, (f"{in_words(count)} of {shape}", BIAS[bias], special))),
+                inputs=[(split.weights, split.inputs, special == FROZEN, special == FIRST)],
                 driver=drivers.split_backward,
                 verify=split.verify,
-                size=count * (not frozen),
+                size=count * (special != FROZEN),
+                bias=bias,
+                special=special,
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SplitTrial(Trial):
+    """A trial whose failures may have in common what is so of its layer."""
+
+    patterns: ClassVar = mistakes.SPLIT_PATTERNS
+
+    bias: bool
+    special: str
 
 
 @dataclass(frozen=True)
@@ -60,17 +75,17 @@ class _Split:
 
     weights: tuple[torch.Tensor, torch.Tensor | None]
     inputs: list[torch.Tensor]
-    frozen: bool
+    special: str
 
     @classmethod
     def draw(
-        cls, shape: tuple[int, ...], width: int, bias: bool, count: int, frozen: bool, draws: Draws
+        cls, shape: tuple[int, ...], width: int, bias: bool, count: int, special: str, draws: Draws
     ) -> _Split:
         def normal(*shape: int) -> torch.Tensor:
             return draws.randn(shape, torch.float64)
 
         weights = normal(width, shape[-1]), normal(width) if bias else None
-        return cls(weights, [normal(*shape) for _ in range(count)], frozen)
+        return cls(weights, [normal(*shape) for _ in range(count)], special)
 
     def verify(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
         (seen,) = (outcome.value for outcome in outcomes if outcome)
@@ -80,7 +95,7 @@ class _Split:
             for parameter, weight in zip(layer.parameters(), self.weights, strict=False):
                 if weight is not None:
                     parameter.copy_(weight)
-        layer.requires_grad_(not self.frozen)
+        layer.requires_grad_(self.special != FROZEN)
         return (
             self._wrong_names(layer, seen)
             or self._wrong_tensors(layer, seen)
@@ -98,7 +113,7 @@ class _Split:
         reported = (seen.outputs, seen.input_gradients, seen.after)
         outputs, input_gradients, after = (as_many(each, len(self.inputs)) for each in reported)
         for at, inputs in enumerate(self.inputs):
-            leaf = inputs.clone().requires_grad_()
+            leaf = inputs.clone().requires_grad_(self.special != FIRST)
             output = layer(leaf)
             output.square().sum().backward()
             for kind, name, got, want in (
@@ -120,7 +135,7 @@ class _Split:
 
     def _wrong_price(self, seen: Split) -> Problem | None:
         one = sum(inputs.numel() for inputs in self.inputs) * len(self.weights[0])  # a matrix multiplication
-        limits = (one, one, 0 if self.frozen else one)
+        limits = (one, one, 0 if self.special == FROZEN else one)
         names = ("forward", "backward", "backward_weight")
         for name, limit, got in zip(names, limits, seen.multiply_adds, strict=True):
             if got > limit:

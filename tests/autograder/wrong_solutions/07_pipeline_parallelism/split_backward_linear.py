@@ -13,6 +13,9 @@ FAILS_AS = {
     "TrainsFrozenWeights": ("WRONG_WEIGHT_GRADIENTS", "weight.grad"),
     "KeepsInputs": ("INPUTS_KEPT", "Free the tensors"),
     "AcceptsOneMore": ("NOTHING_LEFT_TO_DO", "RuntimeError"),
+    "HangsOnTheOutputs": ("RAISED", "a model's first layer"),
+    "ExpectsABias": ("RAISED", "Only a layer without a bias"),
+    "NothingPendsWhenFrozen": ("RAISED", "Only a frozen layer"),
     "RegistersMore": ("OTHER_PARAMETERS", "register nothing"),
 }
 
@@ -105,6 +108,27 @@ class AcceptsOneMore(Split):
     def backward_weight(self):
         if self.waiting:
             super().backward_weight()
+
+
+class HangsOnTheOutputs(Split):
+    def forward(self, inputs):
+        bias = None if self.bias is None else self.bias.detach()
+        outputs = nn.functional.linear(inputs, self.weight.detach(), bias)
+        if outputs.requires_grad:
+            outputs.register_hook(lambda gradient: self.note(inputs.detach(), gradient))
+        return outputs
+
+
+class ExpectsABias(Split):
+    def backward_weight(self):
+        self.bias.requires_grad_(self.bias.requires_grad)
+        super().backward_weight()
+
+
+class NothingPendsWhenFrozen(Split):
+    def note(self, inputs, gradient):
+        if self.weight.requires_grad:
+            super().note(inputs, gradient)
 
 
 class RegistersMore(Split):
