@@ -533,9 +533,9 @@ check.bucketed_distributed_data_parallel(BucketedDistributedDataParallel, world_
 # Adding up is not averaging: with two microbatches, two mean losses add up to a gradient twice as large as it should be. In the lecture's example
 # the summed gradient moves w₁ from 0.773 to 0.9631, and the mean would move it to 0.8680.
 #
-# `no_sync()` has to surround the forward pass as well. Your wrapper looks only at the backward pass, but
-# PyTorch's decides in the forward pass whether it will synchronize, and so does the wrapper that the check
-# uses.
+# `no_sync()` has to surround the forward pass as well as the backward pass. Your wrapper looks only at the
+# backward pass, but PyTorch's decides in the forward pass whether it will synchronize. The check counts by
+# both rules.
 #
 # <details><summary>Hint 1</summary>
 # All microbatches except the last belong in <code>no_sync()</code>. The last one starts the all-reduces, and

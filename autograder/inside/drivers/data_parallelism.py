@@ -85,6 +85,8 @@ class Accumulated(Report):
     Attributes:
         attached: whether the loss still has a graph.
         parameters: of the model, afterwards.
+        synchronizations: by a wrapper that decides in forward, as torch's own does, and by one that decides
+            in backward, as the exercise's does.
         finished: how often somebody waited for the last synchronization.
         graphs: the most that were alive at once.
     """
@@ -93,7 +95,7 @@ class Accumulated(Report):
     attached: bool
     gradients: models.Gradients
     parameters: models.Named
-    synchronizations: int
+    synchronizations: tuple[int, int]
     finished: int
     graphs: int
 
@@ -212,22 +214,24 @@ def accumulate(
         isinstance(mean, torch.Tensor) and mean.requires_grad,
         models.gradients(wrapped.module),
         models.contents(wrapped.module)[0],
-        wrapped.synchronizations,
+        (wrapped.synchronizations, wrapped.synchronizing_backwards),
         wrapped.finished,
         losses.most_graphs,
     )
 
 
 class _Counting(nn.Module):
-    """Decides in forward, as torch's own wrapper does, whether the backward to come synchronizes."""
+    """Decides in forward, as torch's own wrapper does, and counts as one that decides in backward does."""
 
     def __init__(self, module: nn.Module, group: Group) -> None:
         super().__init__()
         self.module, self.group = module, group
         self.synchronizes, self.synchronizations, self.finished = True, 0, 0
+        self.synchronizing_backwards = 0
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         outputs: torch.Tensor = self.module(inputs)
+        outputs.register_hook(self._count_backward)
         if self.synchronizes:
             engine = torch.autograd.Variable._execution_engine
             outputs.register_hook(lambda _: engine.queue_callback(self._synchronize))  # for its end
@@ -240,6 +244,9 @@ class _Counting(nn.Module):
             yield
         finally:
             self.synchronizes = before
+
+    def _count_backward(self, _: torch.Tensor) -> None:
+        self.synchronizing_backwards += self.synchronizes
 
     def _synchronize(self) -> None:
         self.synchronizations += 1

@@ -147,12 +147,11 @@ def _backward(seed: int, microbatches: Sequence[Microbatch]) -> tuple[float, Gra
 
 def _accumulated(expected: _Expected, at: int, where: str, outcome: Outcome) -> Problem | None:
     found: drivers.Accumulated = outcome.value
-    if (count := found.synchronizations) != 1:
-        kind = mistakes.SYNCHRONIZED_TOO_OFTEN if count else mistakes.NEVER_SYNCHRONIZED
-        return Problem(kind, f"{where}: one synchronization for all microbatches", f"{count}")
-    if found.graphs > 1:
+    if found.graphs > 1:  # in one backward, which the next rule would count as several
         wanted = f"{where}: activations of one microbatch at a time"
         return Problem(mistakes.GRAPHS_HELD, wanted, f"those of {found.graphs}")
+    if problem := _synchronized_wrongly(found, where):
+        return problem
     if problem := different(expected.parameters, found.parameters, mistakes.WEIGHTS_MOVED, where):
         return problem
     if problem := wrong_gradients(found.gradients, expected.gradients, at, where):
@@ -163,6 +162,15 @@ def _accumulated(expected: _Expected, at: int, where: str, outcome: Outcome) -> 
         kind = mistakes.FINISHED_TOO_OFTEN if count else mistakes.NOT_FINISHED
         return Problem(kind, f"{where}: finish_gradient_synchronization() is called once", f"{count} times")
     return _wrong_loss(found, expected.losses[at], where)
+
+
+def _synchronized_wrongly(found: drivers.Accumulated, where: str) -> Problem | None:
+    for count, what in zip(found.synchronizations, ("forward", "backward"), strict=True):
+        if count != 1:
+            kind = mistakes.SYNCHRONIZED_TOO_OFTEN if count else mistakes.NEVER_SYNCHRONIZED
+            expected = f"{where}: one synchronization for all microbatches, one {what} outside of no_sync()"
+            return Problem(kind, expected, f"{count}")
+    return None
 
 
 def _scaled_wrongly(got: Gradients, expected: _Expected, at: int) -> Problem | None:

@@ -108,8 +108,8 @@ MEMORY = mistake("""right, but too much memory is held
 MEMORY_GROWS = mistake("""memory that grows with every step
     A handle keeps its tensors alive. Forget all handles once they have been waited for.""")
 SYNCHRONIZED_TOO_OFTEN = mistake("""right, but synchronized too often
-    All microbatches except the last belong in model.no_sync(), with their forward: PyTorch's wrapper
-    decides there whether it will synchronize.""")
+    All microbatches except the last belong in model.no_sync(), with their forward and their backward:
+    PyTorch's wrapper decides in forward whether it will synchronize, and yours in backward.""")
 NEVER_SYNCHRONIZED = mistake("""no synchronization
     The last microbatch belongs outside of no_sync(), its forward as well as its backward.""")
 NOT_FINISHED = mistake("""no wait for the all-reduces

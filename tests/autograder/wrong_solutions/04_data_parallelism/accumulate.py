@@ -2,6 +2,8 @@
 FAILS_AS = {
     "synchronizes_each_time": ("SYNCHRONIZED_TOO_OFTEN", "no_sync()"),
     "forward_outside_of_no_sync": ("SYNCHRONIZED_TOO_OFTEN", "their forward"),
+    "backward_outside_of_no_sync": ("SYNCHRONIZED_TOO_OFTEN", "their backward"),
+    "last_backward_inside": ("NEVER_SYNCHRONIZED", "its backward"),
     "never_synchronizes": ("NEVER_SYNCHRONIZED", "outside of no_sync()"),
     "last_forward_inside": ("NEVER_SYNCHRONIZED", "its forward as well"),
     "sums_losses": ("LOSSES_SUMMED", "a mean already"),
@@ -51,6 +53,29 @@ def forward_outside_of_no_sync(model, microbatches, loss_fn):
     for number, (inputs, targets) in enumerate(microbatches, 1):
         loss = loss_fn(model(inputs), targets) * len(inputs) / total
         with nullcontext() if number == len(microbatches) else model.no_sync():
+            loss.backward()
+        mean += loss.item()
+    model.finish_gradient_synchronization()
+    return mean
+
+
+def backward_outside_of_no_sync(model, microbatches, loss_fn):
+    total, mean = sum(len(inputs) for inputs, _ in microbatches), 0.0
+    for number, (inputs, targets) in enumerate(microbatches, 1):
+        with nullcontext() if number == len(microbatches) else model.no_sync():
+            loss = loss_fn(model(inputs), targets) * len(inputs) / total
+        loss.backward()
+        mean += loss.item()
+    model.finish_gradient_synchronization()
+    return mean
+
+
+def last_backward_inside(model, microbatches, loss_fn):
+    total, mean = sum(len(inputs) for inputs, _ in microbatches), 0.0
+    for number, (inputs, targets) in enumerate(microbatches, 1):
+        with nullcontext() if number == len(microbatches) else model.no_sync():
+            loss = loss_fn(model(inputs), targets) * len(inputs) / total
+        with model.no_sync():
             loss.backward()
         mean += loss.item()
     model.finish_gradient_synchronization()
