@@ -72,9 +72,16 @@ def broken_rules(calls: Sequence[Call], where: str) -> Problem | None:
     for call in calls:
         if call.op != "all_reduce":
             return Problem(mistakes.UNEXPECTED_CALL, f"{where}: all-reduces only", named(call))
-        if call.end is None:
-            return Problem(mistakes.NO_WAIT, f"{where}: a wait() for every handle", f"none for {named(call)}")
+        if problem := not_waited_for(call, where):
+            return problem
     return None
+
+
+def not_waited_for(call: Call, where: str) -> Problem | None:
+    """Tell when nobody has waited for the handle of this call."""
+    if call.end is not None:
+        return None
+    return Problem(mistakes.NO_WAIT, f"{where}: a wait() for every handle", f"none for {named(call)}")
 
 
 def too_much(calls: Sequence[Call], allowed: Sequence[AllReduce], where: str) -> Problem | None:

@@ -20,12 +20,13 @@ from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
-from autograder.kit.problem import Problem, counted
+from autograder.kit.problem import Problem, counted, first
 from autograder.kit.settings import WORLD_SIZES, Setting, some_ranks, taking_part
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of, same
 from autograder.topics.collectives.mistakes import PATTERNS, UNTOUCHED
+from autograder.topics.data_parallelism import gradient_traffic
 from autograder.topics.data_parallelism import less_communication_mistakes as mistakes
 from autograder.topics.data_parallelism.banned import BANNED
 from autograder.topics.data_parallelism.simulations import Combine, Compression, LocalSgd, mean
@@ -126,7 +127,12 @@ def _draw_rounds(num_ranks: int, kind: str, draws: Draws) -> LocalSgd:
 
 
 def _wrong_round(local: LocalSgd, ranks: Ranks) -> Problem | None:
-    return _talked_early(ranks) or _wrong_weights(local, ranks) or _heavy_rounds(local, ranks)
+    return (
+        _talked_early(ranks)
+        or _not_waited(ranks)
+        or _wrong_weights(local, ranks)
+        or _heavy_rounds(local, ranks)
+    )
 
 
 def _talked_early(ranks: Ranks) -> Problem | None:
@@ -244,6 +250,8 @@ def _draw_steps(
 
 
 def _wrong_compression(compressions: Sequence[Compression], budget: int, ranks: Ranks) -> Problem | None:
+    if problem := _not_waited(ranks):
+        return problem
     for position, (rank, outcome) in enumerate(ranks):
         steps = [as_many(step, _NUM_COMPRESSORS) for step in as_many(outcome.value, _NUM_STEPS)]
         for which, compression in enumerate(compressions):
@@ -278,6 +286,11 @@ def _compression_mistake(compression: Compression, number: int, found: Sequence[
 
 
 # --- both
+
+
+def _not_waited(ranks: Ranks) -> Problem | None:
+    """Find a call whose handle nobody has waited for: what it makes is right or wrong by chance."""
+    return first(gradient_traffic.not_waited_for(call, rank) for rank, each in ranks for call in each.calls)
 
 
 def _alike(found: Named, wanted: Named) -> bool:

@@ -16,6 +16,7 @@ FAILS_AS = {
     "steps_once_for_all_batches": ("WRONG_WEIGHTS_AFTER_A_ROUND", "its own step"),
     "forgets_the_last_batch": ("WRONG_WEIGHTS_AFTER_A_ROUND", "one batch a rank"),
     "averages_the_momenta_too": ("WRONG_WEIGHTS_AFTER_A_ROUND", "keeps its own state"),
+    "forgets_to_wait": ("NO_WAIT", "Keep every handle"),
     "gathers_everything": ("MORE_THAN_THE_WEIGHTS", "one all-reduce"),
     "averages_frozen_weights_too": ("MORE_THAN_THE_WEIGHTS", "Frozen ones"),
 }
@@ -61,6 +62,12 @@ def does_not_average(model, optimizer, batches, loss_fn, group=None):
 def averages_copies(model, optimizer, batches, loss_fn, group=None):
     steps(model, optimizer, batches, loss_fn)
     average([weight.clone() for weight in trained(model)], group)
+
+
+def forgets_to_wait(model, optimizer, batches, loss_fn, group=None):
+    steps(model, optimizer, batches, loss_fn)
+    for tensor in trained(model):
+        dist.all_reduce(tensor, dist.ReduceOp.AVG, group=group, async_op=True)
 
 
 def sums(model, optimizer, batches, loss_fn, group=None):

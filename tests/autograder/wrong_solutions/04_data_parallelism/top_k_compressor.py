@@ -6,6 +6,7 @@ import torch.distributed as dist
 FAILS_AS = {
     "ForgetsTheRest": ("NO_ERROR_FEEDBACK", "Keep the elements that you do not send"),
     "KeepsWhatItSends": ("SENT_AND_KEPT", "to zero"),
+    "ForgetsToWait": ("NO_WAIT", "Keep every handle"),
     "Sums": ("SUMMED_GRADIENTS", "divided by the number of ranks"),
     "ComparesValues": ("LARGEST_BY_VALUE", "absolute value"),
     "SendsMagnitudes": ("WRONG_COMPRESSED_GRADIENTS", "by hand"),
@@ -79,6 +80,13 @@ class ForgetsTheRest(Right):
 class KeepsWhatItSends(Right):
     def keep(self, wanted, places):
         self.rest = wanted
+
+
+class ForgetsToWait(Right):
+    def gather(self, tensor):
+        parts = [torch.zeros_like(tensor) for _ in range(dist.get_world_size(self.group))]
+        dist.all_gather(parts, tensor, group=self.group, async_op=True)
+        return parts
 
 
 class Sums(Right):
