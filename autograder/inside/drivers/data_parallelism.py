@@ -88,7 +88,7 @@ class Accumulated(Report):
         synchronizations: by a wrapper that decides in forward, as torch's own does, and by one that decides
             in backward, as the exercise's does.
         finished: how often somebody waited for the last synchronization.
-        graphs: the most that were alive at once.
+        samples: the most whose activations were alive at once.
     """
 
     loss: object
@@ -97,7 +97,7 @@ class Accumulated(Report):
     parameters: models.Named
     synchronizations: tuple[int, int]
     finished: int
-    graphs: int
+    samples: int
 
 
 def shard(shard_batch: Code, batch: torch.Tensor, world_size: int) -> Shards:
@@ -207,8 +207,7 @@ def accumulate(
 ) -> Accumulated:
     """Accumulate over a wrapper that counts how often it synchronizes."""
     wrapped = _Counting(models.build(model, seed).to(models.device()), group)
-    losses = _Losses()
-    mean = accumulate(wrapped, [tuple(pair) for pair in microbatches], losses)
+    mean = accumulate(wrapped, [tuple(pair) for pair in microbatches], _mean_square)
     return Accumulated(
         mean.item() if isinstance(mean, torch.Tensor) and mean.numel() == 1 else mean,
         isinstance(mean, torch.Tensor) and mean.requires_grad,
@@ -216,7 +215,7 @@ def accumulate(
         models.contents(wrapped.module)[0],
         (wrapped.synchronizations, wrapped.synchronizing_backwards),
         wrapped.finished,
-        losses.most_graphs,
+        wrapped.most_samples,
     )
 
 
@@ -227,11 +226,15 @@ class _Counting(nn.Module):
         super().__init__()
         self.module, self.group = module, group
         self.synchronizes, self.synchronizations, self.finished = True, 0, 0
-        self.synchronizing_backwards = 0
+        self.synchronizing_backwards = self.samples = self.most_samples = 0
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         outputs: torch.Tensor = self.module(inputs)
-        outputs.register_hook(self._count_backward)
+        if not outputs.requires_grad:
+            return outputs
+        self.samples += len(inputs)
+        self.most_samples = max(self.most_samples, self.samples)
+        outputs.register_hook(lambda _: self._count_backward(len(inputs)))
         if self.synchronizes:
             engine = torch.autograd.Variable._execution_engine
             outputs.register_hook(lambda _: engine.queue_callback(self._synchronize))  # for its end
@@ -245,7 +248,8 @@ class _Counting(nn.Module):
         finally:
             self.synchronizes = before
 
-    def _count_backward(self, _: torch.Tensor) -> None:
+    def _count_backward(self, num_samples: int) -> None:
+        self.samples -= num_samples
         self.synchronizing_backwards += self.synchronizes
 
     def _synchronize(self) -> None:
@@ -258,20 +262,8 @@ class _Counting(nn.Module):
         self.finished += 1
 
 
-class _Losses:
-    """A loss function that counts the graphs whose backward is still to come."""
-
-    def __init__(self) -> None:
-        self.graphs = self.most_graphs = 0
-
-    def __call__(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        self.graphs += 1
-        self.most_graphs = max(self.most_graphs, self.graphs)
-        outputs.register_hook(self._done)
-        return (outputs - targets).square().mean()
-
-    def _done(self, gradient: torch.Tensor) -> None:
-        self.graphs -= 1
+def _mean_square(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    return (outputs - targets).square().mean()
 
 
 def _step(wrapped: Any, batch: torch.Tensor, **others: object) -> None:

@@ -105,7 +105,7 @@ def _accumulating(setting: Setting, sizes: Sequence[int], microbatches: list[lis
         f"microbatches of {', '.join(map(str, sizes))}",
         drivers.accumulate,
         lambda position, _: ("plain", seed, microbatches[position]),
-        partial(_accumulated, _Expected.of(seed, microbatches)),
+        partial(_accumulated, _Expected.of(seed, microbatches), max(sizes)),
         kind=Training,
     )
 
@@ -145,11 +145,11 @@ def _backward(seed: int, microbatches: Sequence[Microbatch]) -> tuple[float, Gra
     return total.item(), gradients(module)
 
 
-def _accumulated(expected: _Expected, at: int, where: str, outcome: Outcome) -> Problem | None:
+def _accumulated(expected: _Expected, largest: int, at: int, where: str, outcome: Outcome) -> Problem | None:
     found: drivers.Accumulated = outcome.value
-    if found.graphs > 1:  # in one backward, which the next rule would count as several
-        wanted = f"{where}: activations of one microbatch at a time"
-        return Problem(mistakes.GRAPHS_HELD, wanted, f"those of {found.graphs}")
+    if found.samples > largest:  # in one backward, which the next rule would count as several
+        wanted = f"{where}: activations of one microbatch at a time, of at most {counted(largest, 'sample')}"
+        return Problem(mistakes.GRAPHS_HELD, wanted, f"those of {found.samples}")
     if problem := _synchronized_wrongly(found, where):
         return problem
     if problem := different(expected.parameters, found.parameters, mistakes.WEIGHTS_MOVED, where):

@@ -118,8 +118,9 @@ NOT_FINISHED = mistake("""no wait for the all-reduces
 FINISHED_TOO_OFTEN = mistake("""synchronized again
     Call model.finish_gradient_synchronization() once, after the last backward: the gradients are the mean
     over all ranks then, and another call would send them all again.""")
-GRAPHS_HELD = mistake("""right, but with all activations at once
-    Call backward() for each microbatch before the forward of the next: that frees its activations.""")
+GRAPHS_HELD = mistake("""activations of several microbatches at once
+    Call the model and backward() for each microbatch by itself, before the forward of the next: that frees
+    its activations. A batch that is put together of all microbatches does not fit into memory.""")
 LOSSES_SUMMED = mistake("""the sum of the microbatches' losses
     Each loss is a mean already. Scale it by its microbatch's share of the samples before its backward.""")
 LOSSES_UNWEIGHTED = mistake("""microbatches of different sizes count the same

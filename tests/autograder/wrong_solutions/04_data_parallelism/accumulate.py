@@ -13,6 +13,7 @@ FAILS_AS = {
     "finishes_first": ("NOT_FINISHED", "finish_gradient_synchronization()"),
     "finishes_twice": ("FINISHED_TOO_OFTEN", "another call would send them all again"),
     "one_backward_for_all": ("GRAPHS_HELD", "before the forward of the next"),
+    "puts_the_batch_together": ("GRAPHS_HELD", "put together"),
     "clears_gradients": ("WRONG_GRADIENT", "left over"),
     "returns_the_last_loss": ("WRONG_LOSS", "mean over all samples"),
     "returns_the_sum": ("WRONG_LOSS", "mean over all samples"),
@@ -136,6 +137,14 @@ def one_backward_for_all(model, microbatches, loss_fn):
         ]
     inputs, targets = microbatches[-1]
     loss = sum(losses) + loss_fn(model(inputs), targets) * len(inputs) / total
+    loss.backward()
+    model.finish_gradient_synchronization()
+    return loss.detach()
+
+
+def puts_the_batch_together(model, microbatches, loss_fn):
+    inputs, targets = (torch.cat(parts) for parts in zip(*microbatches, strict=True))
+    loss = loss_fn(model(inputs), targets)
     loss.backward()
     model.finish_gradient_synchronization()
     return loss.detach()
