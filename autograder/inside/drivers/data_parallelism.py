@@ -157,11 +157,11 @@ def pause(
     module = models.build(model, seed).to(models.device())
     wrapped = wrapper(module, **options, group=group)
     mark("paused")
-    with wrapped.no_sync():
-        for batch in batches[:-1]:
+    for batch in batches[:-1]:  # each in a block of its own, as a loop over microbatches has it
+        with wrapped.no_sync():
             models.loss(wrapped(batch)).backward()
             wrapped.finish_gradient_synchronization()
-        mark("resumed")
+    mark("resumed")
     inside = models.gradients(module)
     _step(wrapped, batches[-1])
     after = models.gradients(module)

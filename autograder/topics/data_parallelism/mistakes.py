@@ -89,7 +89,8 @@ SENT_IN_NO_SYNC = mistake("""communication in no_sync()
     Hooks run in no_sync(), too, and finish_gradient_synchronization() may be called in it. Both have to
     check whether it is on, and then not touch the gradient.""")
 LOST_IN_NO_SYNC = mistake("""gradients that do not add up in no_sync()
-    Inside no_sync() backward adds to parameter.grad by itself: neither clear nor replace it.""")
+    Inside no_sync() backward adds to parameter.grad by itself: neither clear nor replace it, not on entering
+    or leaving either.""")
 PARTLY_AVERAGED = mistake("""only the last gradient was averaged
     After no_sync() the whole parameter.grad has to be averaged, including the gradients accumulated
     before. A hook by register_hook sees only the gradient that the latest backward adds.""")

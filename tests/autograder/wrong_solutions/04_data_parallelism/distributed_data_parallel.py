@@ -20,6 +20,7 @@ FAILS_AS = {
     "sends_as_float32": ("CAST", "bucket has one dtype"),
     "ignores_no_sync": ("SENT_IN_NO_SYNC", "check whether it is on"),
     "no_sync_clears": ("LOST_IN_NO_SYNC", "neither clear"),
+    "no_sync_clears_on_entering": ("LOST_IN_NO_SYNC", "on entering"),
     "no_sync_without_finally": ("NO_SYNC_STAYS_ON", "finally"),
     "averages_what_the_last_backward_adds": ("PARTLY_AVERAGED", "register_hook"),
     "clears_what_the_last_backward_did_not_use": ("LOST_AFTER_NO_SYNC", "only where .grad is None"),
@@ -177,6 +178,12 @@ class no_sync_clears(Right):
             super().on_ready(parameter)
         else:
             parameter.grad = None
+
+
+class no_sync_clears_on_entering(Right):
+    def no_sync(self):
+        self.module.zero_grad()
+        return super().no_sync()
 
 
 class no_sync_without_finally(Right):
