@@ -185,13 +185,30 @@ def save_on_a_full_disk(save_checkpoint: Code, path: str, states: list[State]) -
     before, after = states
     save_checkpoint(path, *build(before), before["step"])
     dist.barrier()
-    failure = None
     with file_size_limit(os.path.getsize(path) // 2):
-        try:
-            save_checkpoint(path, *build(after), after["step"])
-        except Exception as error:
-            failure = type(error).__name__
+        failure = _failure_of(save_checkpoint, path, after)
     return SavedInVain(_contents(path), failure)
+
+
+@_placed
+def save_where_no_folder_can_be(save_checkpoint: Code, path: str, state: State) -> SavedInVain:
+    """Save in a folder whose name a file has."""
+    if dist.get_rank() == 0:
+        folder = Path(path).parent
+        folder.parent.mkdir(parents=True)
+        folder.touch()
+    dist.barrier()
+    failure = _failure_of(save_checkpoint, path, state)
+    return SavedInVain(_contents(path), failure)
+
+
+def _failure_of(save_checkpoint: Code, path: str, state: State) -> str | None:
+    """Try to save, and return the name of the exception that it raises."""
+    try:
+        save_checkpoint(path, *build(state), state["step"])
+    except Exception as error:
+        return type(error).__name__
+    return None
 
 
 @_placed

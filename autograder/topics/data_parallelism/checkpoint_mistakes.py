@@ -32,8 +32,8 @@ UNNOTICED = mistake("""a checkpoint is not written, and no error says so
     A save that fails must say so: let the exception out on rank 0, and tell the other ranks, which have to
     raise one too.""")
 LEFT_WAITING = mistake("""a deadlock when writing fails
-    When writing fails on rank 0, the other ranks wait forever. Catch the exception, broadcast how it
-    ended (broadcast_object_list), and raise on every rank.""")
+    When writing fails on rank 0, the other ranks wait forever. Catch the exception, of making the folder,
+    too, broadcast how it ended (broadcast_object_list), and raise on every rank.""")
 LEFT_OVER = mistake("""a file is left over
     After a successful save the folder may contain no other file. os.replace takes the temporary file away
     by giving it its final name. If it always has the same name, the next save also takes away the one that

@@ -83,6 +83,7 @@ def save_checkpoint(
         yield _saved(draw, world_size)
     for world_size in sorted({min(world_sizes), max(world_sizes)}):
         yield _saved_on_a_full_disk(draw, world_size)
+    yield _saved_where_no_folder_can_be(draw, max(world_sizes))
     for moment in ("writing", "renaming"):
         yield _killed(handle(function), draw, max(world_sizes), moment)
 
@@ -184,6 +185,17 @@ def _saved_on_a_full_disk(draw: Draw, world_size: int) -> Trial:
         inputs=[(path, states)] * world_size,
         driver=drivers.save_on_a_full_disk,
         verify=verify,
+        stuck=mistakes.LEFT_WAITING,
+    )
+
+
+def _saved_where_no_folder_can_be(draw: Draw, world_size: int) -> Trial:
+    path, state = draw.path(), draw.state("SGD")
+    return _SaveTrial(
+        title=f"{_ranks(world_size)}, a file in place of the folder",
+        inputs=[(path, state)] * world_size,
+        driver=drivers.save_where_no_folder_can_be,
+        verify=lambda outcomes: _unnoticed([outcome.value for _, outcome in taking_part(outcomes)]),
         stuck=mistakes.LEFT_WAITING,
     )
 

@@ -24,6 +24,7 @@ FAILS_AS = {
     "moves_the_earlier_file_away": ("LOST", "os.replace"),
     "hides_a_full_disk": ("UNNOTICED", "must say so"),
     "leaves_the_others_waiting": ("LEFT_WAITING", "raise on every rank"),
+    "makes_the_folder_before_it_catches": ("LEFT_WAITING", "making the folder"),
     "leaves_the_temporary_file": ("LEFT_OVER", "no other file"),
     "leaves_a_file_for_each_killed_process": ("LEFT_OVER", "always has the same name"),
     "stumbles_over_a_leftover": ("RAISED", "the line"),
@@ -196,6 +197,12 @@ def leaves_the_others_waiting(path, model, optimizer, step):
     if dist.get_rank() == 0:
         replace(content, path)
     dist.barrier()
+
+
+def makes_the_folder_before_it_catches(path, model, optimizer, step):
+    if dist.get_rank() == 0:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+    finish(replace, content_of(model, optimizer, step), path)
 
 
 def leaves_the_temporary_file(path, model, optimizer, step):
