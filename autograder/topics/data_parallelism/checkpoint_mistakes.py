@@ -15,8 +15,8 @@ NOT_WHOLE = mistake("""the checkpoint is not whole
     Compare with the table in the exercise. A model's state includes buffers, an optimizer's includes
     momenta and learning rates: `state_dict()` of both contains all of them.""")
 RANDOM_STATES = mistake("""random numbers are not saved for every rank
-    Each rank draws its own random numbers, so all their states belong in the file. One collective brings
-    them to rank 0: gather_object, or all_gather_object.""")
+    Each rank draws its own random numbers, so all their states belong in the file, in a list by rank. One
+    collective brings them to rank 0: gather_object, or all_gather_object.""")
 SECOND_WRITER = mistake("""more than one rank writes
     All ranks share one disk, and all have the same model. Let rank 0 alone write.""")
 DID_NOT_WAIT = mistake("""a rank goes on too early

@@ -96,22 +96,27 @@ def one_step_later(state: State, gradients: Sequence[torch.Tensor]) -> Named:
 
 def difference(wanted: object, got: object, name: str = "") -> tuple[str, str] | None:
     """Find the first place where two states differ: what is expected there, and what was found."""
-    wanted_leaves, got_leaves = dict(_leaves(wanted, name)), dict(_leaves(got, name))
-    for place, leaf in wanted_leaves.items():
-        if place not in got_leaves:
+    wanted_values, got_values = dict(_values(wanted, name)), dict(_values(got, name))
+    for place, value in wanted_values.items():
+        if place not in got_values:
             return place, "is missing"
-        if not same(got_leaves[place], leaf):
-            return f"{place} = {shown(leaf)}", shown(got_leaves[place])
+        if not _alike(value, got_values[place]):
+            return f"{place} = {shown(value)}", shown(got_values[place])
     return None
 
 
-def _leaves(value: object, name: str) -> Iterator[tuple[str, object]]:
-    """Give each value of a nested state with its place in it."""
+def _alike(wanted: object, got: object) -> bool:
+    """Compare two values; of dicts and lists only the kind, as what is in them is compared by itself."""
+    return type(wanted) is type(got) if isinstance(wanted, (dict, list)) else same(got, wanted)
+
+
+def _values(value: object, name: str) -> Iterator[tuple[str, object]]:
+    """Give each value of a nested state with its place in it; each dict and list before what is in it."""
+    yield name, value
     if not isinstance(value, (dict, list)):
-        yield name, value
         return
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
-        yield from _leaves(item, f"{name}[{key!r}]" if name else str(key))
+        yield from _values(item, f"{name}[{key!r}]" if name else str(key))
 
 
 def shown(value: object) -> str:

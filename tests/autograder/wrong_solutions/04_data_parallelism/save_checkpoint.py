@@ -18,6 +18,7 @@ FAILS_AS = {
     "saves_the_momenta_only": ("NOT_WHOLE", "learning rates"),
     "saves_a_tensor_as_step": ("NOT_WHOLE", "Compare with the table"),
     "saves_its_own_random_state": ("RANDOM_STATES", "all their states"),
+    "saves_random_states_in_a_dict": ("RANDOM_STATES", "a list"),
     "saves_whole_objects": ("UNREADABLE", "plain data"),
     "makes_no_folder": ("RAISED", "the line"),
     "removes_the_earlier_file_first": ("LOST", "os.replace"),
@@ -142,6 +143,11 @@ def saves_a_tensor_as_step(path, model, optimizer, step):
 def saves_its_own_random_state(path, model, optimizer, step):
     own = [{"cpu": torch.get_rng_state()}] * dist.get_world_size()
     finish(replace, content_of(model, optimizer, step) | {"random_states": own}, path)
+
+
+def saves_random_states_in_a_dict(path, model, optimizer, step):
+    content = content_of(model, optimizer, step)
+    finish(replace, content | {"random_states": dict(enumerate(content["random_states"]))}, path)
 
 
 def saves_whole_objects(path, model, optimizer, step):
