@@ -50,6 +50,9 @@ CLOSURE_WITHOUT_GRADIENTS = mistake("""the closure is called without gradients
     step() without.""")
 CLOSURE_CALLED_LATE = mistake("""the closure is called too late
     step(closure) calls the closure first, once: the gradients to update with are those that it makes.""")
+CLOSURE_CALLED_AGAIN = mistake("""the closure is called more than once in a step
+    A closure computes forward and backward: call it once, first, and the inner optimizer's step() without
+    it.""")
 ANOTHER_OWNER = mistake("""a different owner than assign_owner gives
     Call assign_owner(loads, parameter) for all parameters, frozen ones too, in their order, with loads
     that begin at 0, and go on with a group that is added later. Then a gradient ends up where the

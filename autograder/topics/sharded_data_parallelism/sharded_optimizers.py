@@ -216,6 +216,7 @@ def _wrong_optimizer(
         or _without_gradients(report, where)
         or _wrong_weights(plan, weights, gradients, report, where)
         or _not_cleared(report, where)
+        or _called_again(report, where)
         or _lost_loss(plan, report, where)
         or first(_heavy(calls, limit, step) for step, calls in steps)
     )
@@ -239,6 +240,13 @@ def _without_gradients(report: Optimized, where: str) -> Problem | None:
         return None
     expected = f"{where}: closure() where gradients are enabled"
     return Problem(mistakes.CLOSURE_WITHOUT_GRADIENTS, expected, "disabled")
+
+
+def _called_again(report: Optimized, where: str) -> Problem | None:
+    if (count := len(report.enabled)) <= STEPS:
+        return None
+    expected = f"{where}: closure() is called once in each of {STEPS} steps"
+    return Problem(mistakes.CLOSURE_CALLED_AGAIN, expected, f"{count} times in all")
 
 
 def _lost_loss(plan: Plan, report: Optimized, where: str) -> Problem | None:

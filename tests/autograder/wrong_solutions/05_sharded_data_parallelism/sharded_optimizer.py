@@ -19,6 +19,7 @@ FAILS_AS = {
     "counts_anew_for_each_group": ("ANOTHER_OWNER", "assign_owner(loads, parameter)"),
     "calls_the_closure_last": ("CLOSURE_CALLED_LATE", "the closure first"),
     "calls_the_closure_without_gradients": ("CLOSURE_WITHOUT_GRADIENTS", "torch.enable_grad()"),
+    "calls_the_closure_twice": ("CLOSURE_CALLED_AGAIN", "without it"),
     "loses_the_loss": ("LOSS_NOT_RETURNED", "returns its result"),
     "lists_only_its_own": ("NOT_CLEARED or NOT_SENT_BY_ITS_OWNER", "param"),
     "forgets_to_wait": ("NO_WAIT", "Keep every handle"),
@@ -147,6 +148,14 @@ class calls_the_closure_without_gradients(RightOptimizer):
         loss = closure() if closure else None
         super().step()
         return loss
+
+
+class calls_the_closure_twice(RightOptimizer):
+    def step(self, closure=None):
+        with torch.enable_grad():
+            if closure:
+                closure()
+        return super().step(closure)
 
 
 class loses_the_loss(RightOptimizer):
