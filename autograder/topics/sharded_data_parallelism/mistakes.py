@@ -130,7 +130,8 @@ ANOTHER_GRADIENT = patterned("""a shard of the gradient with other contents
 # ShardedModule, FullyShardedDataParallel
 MASTERS_NOT_KEPT = mistake("""parameters or gradients in another dtype
     Shards and their gradients stay in the parameter's own dtype. Cast a shard to compute_dtype before it
-    is gathered, and cast the reduced gradient back.""")
+    is gathered, and cast the reduced gradient back. What is whole in the parameter's own dtype is gathered
+    in it: casting it back later does not bring back the digits.""")
 ADDED_IN_COMPUTE_DTYPE = mistake("""gradients are added up in compute_dtype
     Each sum is rounded to the few digits of compute_dtype, so small gradients are lost. Cast the mean to the
     shard's dtype first, then add it to .shard.grad.""")

@@ -147,7 +147,8 @@ class _Run:
         replaced = number > 1 and close(got, latest, _TOLERANCES[self.kind.used_in])
         mistake = mistakes.GRADIENT_NOT_ADDED if replaced else mistakes.ANOTHER_GRADIENT
         where = f"{where}, .shard.grad after {number} gradients"
-        return self._other(want, got, mistake, where) or self._rounded(got, number, where)
+        tolerance = _TOLERANCES[self.kind.used_in]  # in which it was reduced
+        return self._other(want, got, mistake, where, tolerance) or self._rounded(got, number, where)
 
     def _rounded(self, got: torch.Tensor, number: int, where: str) -> Problem | None:
         """Find gradients that were added up in the dtype that each of them was reduced in."""
@@ -156,15 +157,19 @@ class _Run:
             return Problem(mistakes.ADDED_IN_COMPUTE_DTYPE, f"{where}: sums in {got.dtype}", "rounded ones")
         return None
 
-    def _other(self, want: torch.Tensor, got: torch.Tensor, mistake: Mistake, where: str) -> Problem | None:
+    def _other(
+        self, want: torch.Tensor, got: torch.Tensor, mistake: Mistake, where: str, tolerance: float = 0.0
+    ) -> Problem | None:
+        """Find another tensor than is wanted; without a tolerance, that of its dtype."""
         if kind_of(got) != kind_of(want):
             other = mistakes.MASTERS_NOT_KEPT if got.shape == want.shape else mistake
             return Problem(other, f"{where}: {kind_of(want)}", kind_of(got))
-        tolerance = _TOLERANCES[self.kind.used_in]
+        tolerance = tolerance or _TOLERANCES[want.dtype]
         if close(got, want, tolerance):
             return None
         expected, found = difference_beyond(tolerance, want, got)
-        return Problem(mistake, f"{where} {expected}", found)
+        rounded = close(got, want, _TOLERANCES[self.kind.used_in])
+        return Problem(mistakes.MASTERS_NOT_KEPT if rounded else mistake, f"{where} {expected}", found)
 
     def traffic(self, at: int, where: str, outcome: Outcome) -> Problem | None:
         """Find what is sent without need, in another dtype, or waited for too early."""

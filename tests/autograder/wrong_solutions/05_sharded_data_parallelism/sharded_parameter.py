@@ -21,6 +21,7 @@ FAILS_AS = {
     "keeps_gradients_in_compute_dtype": ("MASTERS_NOT_KEPT or RAISED", ""),
     "adds_up_in_compute_dtype": ("ADDED_IN_COMPUTE_DTYPE", "Cast the mean"),
     "all_reduces": ("ALL_REDUCED", "reduce-scatter"),
+    "full_by_way_of_compute_dtype": ("MASTERS_NOT_KEPT", "the digits"),
     "full_in_compute_dtype": ("MASTERS_NOT_KEPT", "own dtype"),
     "gives_away_what_is_gathered": ("FULL_IS_GATHERED", "outlast free()"),
     "frees_what_is_on_its_way": ("NO_WAIT", "Keep every handle"),
@@ -163,6 +164,11 @@ class all_reduces(RightParameter):
         dist.all_reduce(total, dist.ReduceOp.AVG, self.group)
         mean.copy_(self.own(total))
         return dist.barrier(self.group, async_op=True)
+
+
+class full_by_way_of_compute_dtype(RightParameter):
+    def full(self):
+        return self.gathered().to(self.shard.dtype, copy=True)
 
 
 class full_in_compute_dtype(RightParameter):
