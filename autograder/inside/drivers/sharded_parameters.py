@@ -28,7 +28,7 @@ class ComeAndGo(Report):
     Attributes:
         is_parameter: whether an nn.Parameter is in `.shard`.
         trained: whether that has a gradient.
-        behind_shard: bytes of the memory that the shard is a part of.
+        held: bytes that are there when the whole parameter is not needed any more.
         left_by_free: bytes that are there after a gather and a free, and were not before.
         gathered_again: after the shard was changed.
         full: likewise.
@@ -39,7 +39,7 @@ class ComeAndGo(Report):
     is_parameter: bool
     trained: bool
     shard: torch.Tensor
-    behind_shard: int
+    held: int
     left_by_free: int
     gathered: torch.Tensor
     gathered_again: torch.Tensor
@@ -61,11 +61,13 @@ def come_and_go(
     A method with nothing left to do is called again. Gradients are not contiguous if they can be otherwise.
     """
     dtype = getattr(torch, options["compute_dtype"]) if options["compute_dtype"] else None
-    parameter = nn.Parameter(whole.to(device(), copy=True), requires_grad=not frozen)
     mark("began")
-    sharded = sharded_parameter(parameter, compute_dtype=dtype, group=group)
+    with Allocations() as memory:
+        parameter = nn.Parameter(whole.to(device(), copy=True), requires_grad=not frozen)
+        sharded = sharded_parameter(parameter, compute_dtype=dtype, group=group)
+        del parameter
+        held = at_rest(memory)
     shard = sharded.shard.detach().clone()
-    behind_shard = sharded.shard.untyped_storage().nbytes()
     left_by_free = _left_by_free(sharded)
     sharded.start_gathering()
     sharded.free()  # as when a layer that was gathered early is not used
@@ -98,7 +100,7 @@ def come_and_go(
         is_parameter,
         trained,
         shard,
-        behind_shard,
+        held,
         left_by_free,
         gathered,
         gathered_again,

@@ -107,8 +107,9 @@ NO_PARAMETER = mistake("""no parameter in .shard
 ANOTHER_SHARD = patterned("""a shard with other contents
     Flatten the parameter, append zeros until N parts of ⌈numel / N⌉ elements come out, and keep the part at
     this rank's position in the group.""")
-VIEW_OF_THE_WHOLE = mistake("""right, but the shard keeps the whole parameter alive
-    A part of a tensor is a view, which keeps the memory of the whole: clone() makes a shard of it.""")
+VIEW_OF_THE_WHOLE = mistake("""right, but the whole parameter is kept alive
+    A part of a tensor is a view, which keeps the memory of the whole: clone() makes a shard of it. Keep
+    neither the parameter itself nor memory to gather into.""")
 ANOTHER_WHOLE = patterned("""a different parameter than the one that was sharded
     Gather the shards in the order of the ranks, cut the padding off, and give the rest its shape.""")
 OLD_VALUES = mistake("""old values are gathered

@@ -23,6 +23,7 @@ from autograder.topics.sharded_data_parallelism import mistakes, shard_traffic, 
 from autograder.topics.sharded_data_parallelism.banned import BANNED
 from autograder.topics.sharded_data_parallelism.shard_traffic import GATHERS, REDUCES
 
+_ROUNDED_UP = 512  # bytes that a GPU's allocator may add to a tensor
 _TOLERANCES = {torch.float64: 1e-12, torch.float32: 1e-6, torch.bfloat16: 0.02}
 
 
@@ -206,9 +207,9 @@ class _Run:
         if self.num_ranks == 1:
             return None
         own = self.shard_numel * self.kind.dtype.itemsize
-        if found.behind_shard > own:
-            expected = f"{where}: {own:,} bytes of memory behind .shard"
-            return Problem(mistakes.VIEW_OF_THE_WHOLE, expected, f"{found.behind_shard:,} bytes")
+        if found.held > own + _ROUNDED_UP:
+            expected = f"{where}: {own:,} bytes held, those of .shard"
+            return Problem(mistakes.VIEW_OF_THE_WHOLE, expected, f"{found.held:,} bytes")
         if found.left_by_free > 0:
             expected = f"{where}: nothing more after free() than before gathered()"
             return Problem(mistakes.NOT_FREED, expected, f"{found.left_by_free:,} bytes more")

@@ -1,6 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "keeps_a_view": ("VIEW_OF_THE_WHOLE", "clone() makes a shard"),
+    "keeps_the_parameter": ("VIEW_OF_THE_WHOLE", "Keep neither"),
     "keeps_a_tensor": ("NO_PARAMETER", "nn.Parameter"),
     "trains_what_is_frozen": ("NO_PARAMETER", "requires_grad=False"),
     "takes_the_first_part": ("ANOTHER_SHARD", "position in the group"),
@@ -34,6 +35,12 @@ FAILS_AS = {
 class keeps_a_view(RightParameter):
     def make_shard(self, parameter):
         return nn.Parameter(self.own(parameter.detach()), parameter.requires_grad)
+
+
+class keeps_the_parameter(RightParameter):
+    def make_shard(self, parameter):
+        self.parameter = parameter
+        return super().make_shard(parameter)
 
 
 class keeps_a_tensor(RightParameter):
