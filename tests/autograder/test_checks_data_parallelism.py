@@ -57,6 +57,15 @@ def test_a_wrapper_that_starts_too_late_is_told_how_late():
     assert "5 gradients later" in text
 
 
+def test_what_is_found_before_values_are_compared_is_not_called_right():
+    for operation, name, headline in (
+        ("average_gradients", "divides_by_the_users", "average_gradients: more is sent than the gradients"),
+        ("accumulate", "sums_and_synchronizes_each_time", "accumulate: synchronized too often"),
+    ):
+        wrong = shelf.wrong_solutions(TOPIC, operation)[name]
+        assert headline in str(failure_of(operation, wrong, **FEW))
+
+
 def test_a_single_rank_need_not_communicate():
     check.average_gradients(lambda module, group=None: None, world_sizes=(1,))
     alone = shelf.wrong_solutions(TOPIC, "distributed_data_parallel")["communicates_in_company"]

@@ -58,7 +58,7 @@ BUFFERS_DIFFER = mistake("""buffers that are not rank 0's
 NAMES = patterned("""names other than with PyTorch's wrapper
     Keep the wrapped model in self.module, and register nothing else: parameters are then named
     module.0.weight and so on, and a checkpoint fits.""")
-SENT_TWICE = patterned("""right, but more is sent than the gradients
+SENT_TWICE = patterned("""more is sent than the gradients
     Each gradient is sent once in a step. A tied parameter is one parameter, a frozen one has no gradient,
     and padding is not needed.""")
 CAST = mistake("""gradients sent in another dtype
@@ -108,7 +108,7 @@ MEMORY = mistake("""right, but too much memory is held
     collected: copies, lists, handles.""")
 MEMORY_GROWS = mistake("""memory that grows with every step
     A handle keeps its tensors alive. Forget all handles once they have been waited for.""")
-SYNCHRONIZED_TOO_OFTEN = mistake("""right, but synchronized too often
+SYNCHRONIZED_TOO_OFTEN = mistake("""synchronized too often
     All microbatches except the last belong in model.no_sync(), with their forward and their backward:
     PyTorch's wrapper decides in forward whether it will synchronize, and yours in backward.""")
 NEVER_SYNCHRONIZED = mistake("""no synchronization

@@ -86,7 +86,7 @@ ALL_REDUCED = mistake("""an all-reduce where a reduce is enough
 MORE_ALL_REDUCED = mistake("""right, but more is all-reduced than small gradients
     Only the gradients of small parameters go into an all-reduce, each once; a frozen parameter has none.
     Of a sharded parameter each rank needs its own shard of the gradient: reduce-scatter.""")
-GRADIENTS_REDUCED_TWICE = patterned("""right, but more is sent than the gradients
+GRADIENTS_REDUCED_TWICE = patterned("""more is sent than the gradients
     A gradient travels once in a step. A tied parameter is one parameter, and a frozen one has no
     gradient.""")
 NO_OWNER = patterned("""a gradient that no rank has

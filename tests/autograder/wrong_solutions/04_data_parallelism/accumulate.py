@@ -1,6 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "synchronizes_each_time": ("SYNCHRONIZED_TOO_OFTEN", "no_sync()"),
+    "sums_and_synchronizes_each_time": ("SYNCHRONIZED_TOO_OFTEN", "no_sync()"),
     "forward_outside_of_no_sync": ("SYNCHRONIZED_TOO_OFTEN", "their forward"),
     "backward_outside_of_no_sync": ("SYNCHRONIZED_TOO_OFTEN", "their backward"),
     "last_backward_inside": ("NEVER_SYNCHRONIZED", "its backward"),
@@ -47,6 +48,13 @@ def synchronizes_each_time(model, microbatches, loss_fn):
         model.finish_gradient_synchronization()
         mean += loss.item()
     return mean
+
+
+def sums_and_synchronizes_each_time(model, microbatches, loss_fn):
+    for inputs, targets in microbatches:
+        loss_fn(model(inputs), targets).backward()
+    model.finish_gradient_synchronization()
+    return 0.0
 
 
 def forward_outside_of_no_sync(model, microbatches, loss_fn):

@@ -4,6 +4,7 @@ FAILS_AS = {
     "averages_twice": ("DIVIDED_TWICE", "divides already"),
     "skips_missing_gradients": ("OUT_OF_STEP or WRONG_GRADIENT or NO_GRADIENT", "Only unused parameters"),
     "averages_frozen_parameters": ("SENT_TWICE", "Only frozen parameters"),
+    "divides_by_the_users": ("SENT_TWICE", "sent once"),
     "averages_tied_parameters_twice": ("SENT_TWICE", "Only tied parameters"),
     "uses_the_default_group": ("OUT_OF_STEP", "Only a group"),
     "divides_by_the_world": ("DIVIDED_WRONGLY", "Only a group"),
@@ -50,6 +51,14 @@ def skips_missing_gradients(module, group=None):
 def averages_frozen_parameters(module, group=None):
     for parameter in module.parameters():
         average(parameter, group)
+
+
+def divides_by_the_users(module, group=None):
+    for parameter in trainable(module):
+        users = torch.tensor(float(parameter.grad is not None))
+        average(parameter, group, dist.ReduceOp.SUM)
+        dist.all_reduce(users, group=group)
+        parameter.grad /= users.clamp(min=1).to(parameter.dtype)
 
 
 def averages_tied_parameters_twice(module, group=None):
