@@ -33,8 +33,8 @@ NO_GRADIENT = patterned("""a gradient is missing
     A parameter without a gradient on this rank still gets the mean: use zeros for its gradient. Shape and
     dtype are those of the parameter.""")
 OWN_GRADIENT = patterned("""gradients that were not averaged
-    This rank still has its own gradient. Is it all-reduced, and does the result get into parameter.grad?
-    A new tensor, such as a flattened bucket, has to be copied back.""")
+    This rank still has its own gradient. Is it all-reduced, is every handle waited for in time, and does the
+    result get into parameter.grad? A new tensor, such as a flattened bucket, has to be copied back.""")
 SUMMED = mistake("""the sum instead of the mean
     Divide by the number of ranks of the group, or use dist.ReduceOp.AVG: otherwise the step grows with
     the number of ranks.""")

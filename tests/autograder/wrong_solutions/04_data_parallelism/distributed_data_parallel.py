@@ -13,6 +13,7 @@ FAILS_AS = {
     "starts_in_finish": ("LATE", "hook"),
     "waits_in_the_hook": ("NO_OVERLAP", "async_op=True"),
     "forgets_to_wait": ("NO_WAIT", "Keep every handle"),
+    "waits_in_the_next_step": ("OWN_GRADIENT or WRONG_GRADIENT", "wait"),
     "skips_what_was_not_used": ("OUT_OF_STEP or NO_GRADIENT", "Only unused parameters"),
     "starts_in_its_own_order": ("WRONG_GRADIENT or OWN_GRADIENT", "Only unused parameters"),
     "averages_frozen_parameters": ("SENT_TWICE", "Only frozen parameters"),
@@ -106,6 +107,13 @@ class waits_in_the_hook(Right):
 class forgets_to_wait(Right):
     def wait(self):
         pass
+
+
+class waits_in_the_next_step(Right):
+    def wait(self):
+        for work in getattr(self, "earlier", []):
+            work.wait()
+        self.earlier = self.works
 
 
 class skips_what_was_not_used(Right):
