@@ -79,7 +79,8 @@ TOO_MANY_BUCKETS = mistake("""right, but too many buckets
     Fill a bucket until the next gradient does not fit. There is one open bucket for each dtype.""")
 BUCKET_ORDER = mistake("""buckets with the wrong gradients
     Fill buckets in the order in which gradients become ready, from the last parameter to the first; the
-    bucket that is complete first is sent first.""")
+    bucket that is complete first is sent first. A gradient that fills a bucket to the last byte still
+    fits.""")
 COPIED_TWICE = mistake("""right, but too much is copied at the start
     Each parameter and each buffer is broadcast once.""")
 REFUSED_IN_NO_SYNC = mistake("""a second backward in no_sync() is refused

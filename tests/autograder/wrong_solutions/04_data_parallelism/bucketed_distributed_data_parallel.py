@@ -6,6 +6,7 @@ FAILS_AS = {
     "counts_elements": ("BUCKET_TOO_LARGE", "element_size()"),
     "counts_four_bytes_for_each": ("BUCKET_TOO_LARGE", "element_size()"),
     "a_million_bytes_to_the_mib": ("BUCKET_ORDER or TOO_MANY_BUCKETS", "bucket"),
+    "leaves_room_for_a_byte": ("BUCKET_ORDER", "last byte"),
     "closes_when_full": ("BUCKET_TOO_LARGE", "still fits"),
     "fills_forwards": ("BUCKET_ORDER", "from the last parameter"),
     "mixes_dtypes": ("CAST", "a bucket for each dtype"),
@@ -54,6 +55,11 @@ class counts_four_bytes_for_each(RightBucketed):
 class a_million_bytes_to_the_mib(RightBucketed):
     def fits(self, bucket, parameter):
         return sum(p.nbytes for p in [*bucket, parameter]) <= self.limit / 2**20 * 1e6
+
+
+class leaves_room_for_a_byte(RightBucketed):
+    def fits(self, bucket, parameter):
+        return sum(p.nbytes for p in [*bucket, parameter]) < self.limit
 
 
 class closes_when_full(RightBucketed):
