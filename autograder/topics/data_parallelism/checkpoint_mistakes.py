@@ -27,7 +27,8 @@ WRITTEN_OVER = mistake("""the earlier checkpoint is overwritten
     another file in the same folder, then let os.replace put it in place in one step.""")
 LOST = mistake("""a fault in the middle loses the earlier checkpoint
     At every moment the path must hold a whole checkpoint. Write another file in the same folder first;
-    os.replace then puts it in the place of the earlier one in one step, without removing that before.""")
+    os.replace then puts it in the place of the earlier one in one step, without removing that before. It
+    must be whole: os.write may write only a part, and returns how much, without an error.""")
 UNNOTICED = mistake("""a checkpoint is not written, and no error says so
     A save that fails must say so: let the exception out on rank 0, and tell the other ranks, which have to
     raise one too.""")
@@ -42,7 +43,8 @@ TOO_LARGE = mistake("""the file holds more than the checkpoint
     Each checkpoint is a file of its own, with the four entries of the table and nothing else.""")
 NOT_ON_THE_DISK = mistake("""a power failure may empty the checkpoint
     Data that a program writes stays in memory for a while. Before the file gets its final name, let
-    `os.fsync(file.fileno())` wait until the disk has it all.""")
+    `os.fsync(file.fileno())` wait until the disk has it all. And write it into the folder of the path:
+    another folder may lie on another disk, from where a file is not renamed but copied.""")
 RETURNED_THE_STEP = mistake("""the step is not returned
     Return the step as it was saved, an int, on every rank.""")
 MODEL_NOT_RESTORED = mistake("""the model is not restored

@@ -1,5 +1,7 @@
+import io
 import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import torch
@@ -32,6 +34,8 @@ FAILS_AS = {
     "writes_elsewhere": ("NO_FILE", "exactly this path"),
     "writes_twice_into_one_file": ("TOO_LARGE", "nothing else"),
     "leaves_it_in_memory": ("NOT_ON_THE_DISK", "os.fsync"),
+    "writes_in_the_temporary_folder": ("NOT_ON_THE_DISK or WRITTEN_OVER", "folder"),
+    "takes_a_part_for_the_whole": ("LOST", "only a part"),
     "syncs_under_the_final_name": ("NOT_ON_THE_DISK", "Before the file gets"),
     "needs_a_folder_in_the_path": ("RAISED", "Read the line"),
 }
@@ -264,6 +268,31 @@ def leaves_it_in_memory(path, model, optimizer, step):
     def write(content, path):
         os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
         torch.save(content, f"{path}.tmp")
+        os.replace(f"{path}.tmp", path)
+
+    finish(write, content_of(model, optimizer, step), path)
+
+
+def writes_in_the_temporary_folder(path, model, optimizer, step):
+    def write(content, path):
+        number, temporary = tempfile.mkstemp()
+        with os.fdopen(number, "wb") as file:
+            torch.save(content, file)
+            os.fsync(file.fileno())
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        shutil.move(temporary, path)
+
+    finish(write, content_of(model, optimizer, step), path)
+
+
+def takes_a_part_for_the_whole(path, model, optimizer, step):
+    def write(content, path):
+        torch.save(content, buffer := io.BytesIO())
+        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+        number = os.open(f"{path}.tmp", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.write(number, buffer.getvalue())
+        os.fsync(number)
+        os.close(number)
         os.replace(f"{path}.tmp", path)
 
     finish(write, content_of(model, optimizer, step), path)
