@@ -217,7 +217,8 @@ check.average_gradients(average_gradients, world_sizes=(6,), seed=2402)
 # | `finish_gradient_synchronization()` | called after each backward; when it returns, every `.grad` is the mean over the ranks. In `no_sync()` it does nothing; elsewhere a second backward without it raises a `RuntimeError` |
 # | `no_sync()` | a context manager for any number of forward and backward passes: nothing is sent, and gradients add up on each rank. The next backward outside averages the accumulated gradients |
 #
-# **Budget** for one step: one all-reduce for each gradient, S bytes in all. Each must be in flight,
+# **Budget** at the start: each parameter and each buffer is broadcast once, as a tensor (a pickled object is
+# larger). For one step: one all-reduce for each gradient, S bytes in all. Each must be in flight,
 # asynchronously, before backward goes on to the layer after the next. In `no_sync()` nothing is sent, and no
 # tensor is kept from step to step.
 #
@@ -709,9 +710,9 @@ check.save_checkpoint(save_checkpoint, world_sizes=(6,), widths=(7, 16, 4), seed
 #
 # - **With a different number of ranks** training can resume, too. A rank for which there is no random state
 #   keeps its own.
-# - **All or nothing**, again: if the file is missing, truncated, from another program, or of another model or
-#   optimizer, `load_checkpoint` raises an exception whose text names the file, and model, optimizer and
-#   random numbers do not change. A `FileNotFoundError` already names the file.
+# - **All or nothing**, again: if the file is missing, truncated, from another program, of another model, or of
+#   an optimizer with other parameter groups, `load_checkpoint` raises an exception whose text names the file,
+#   and model, optimizer and random numbers do not change. A `FileNotFoundError` already names the file.
 # - **Nothing in the file is executed.** A pickle can run any program when it is read, and checkpoints are passed around.
 #
 # A checkpoint without the optimizer is a trap: training resumes, but its momenta are zero and its learning

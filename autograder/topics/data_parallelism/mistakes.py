@@ -82,7 +82,7 @@ BUCKET_ORDER = mistake("""buckets with the wrong gradients
     bucket that is complete first is sent first. A gradient that fills a bucket to the last byte still
     fits.""")
 COPIED_TWICE = mistake("""right, but too much is copied at the start
-    Each parameter and each buffer is broadcast once.""")
+    Each parameter and each buffer is broadcast once, as a tensor: a pickled object is larger.""")
 REFUSED_IN_NO_SYNC = mistake("""a second backward in no_sync() is refused
     In no_sync() nothing is in flight, so backwards may follow one another, without a call of
     finish_gradient_synchronization() between them. A hook must not even note that a gradient is ready.""")

@@ -6,6 +6,7 @@ FAILS_AS = {
     "broadcasts_the_state_dict": ("BUFFERS_DIFFER", "module.buffers()"),
     "broadcasts_from_global_rank_0": ("RAISED", "Only a group"),
     "broadcasts_twice": ("COPIED_TWICE", "broadcast once"),
+    "broadcasts_objects": ("COPIED_TWICE", "as a tensor"),
     "sums": ("SUMMED", "ReduceOp.AVG"),
     "averages_twice": ("DIVIDED_TWICE", "divides already"),
     "divides_by_the_world": ("DIVIDED_WRONGLY", "Only a group"),
@@ -69,6 +70,13 @@ class broadcasts_twice(Right):
     def broadcast(self, tensor):
         super().broadcast(tensor)
         super().broadcast(tensor)
+
+
+class broadcasts_objects(Right):
+    def broadcast(self, tensor):
+        copies = [tensor]
+        dist.broadcast_object_list(copies, group_src=0, group=self.group)
+        tensor.copy_(copies[0])
 
 
 class sums(Right):
