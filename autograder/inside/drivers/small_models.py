@@ -143,10 +143,16 @@ class Deep(nn.Sequential):
 
 
 class Stack(nn.Sequential):
-    """Of many layers, all alike, and each with more parameters than a few samples have activations."""
+    """Of many layers, each with as many parameters, and more of them than a few samples have activations.
+
+    No weight is square, so that it has not the shape of its transpose, which is what autograd saves.
+    """
+
+    WIDTHS = (36, 64)
 
     def __init__(self) -> None:
-        super().__init__(*[nn.Linear(48, 48, bias=False) for _ in range(16)])
+        pairs = (self.WIDTHS, self.WIDTHS[::-1])
+        super().__init__(*[nn.Linear(*pairs[n % 2], bias=False) for n in range(16)])
 
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:  # checks call it by this name
         return nn.Sequential.forward(self, inputs)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import torch
 
 from autograder.inside.drivers import fully_sharded as drivers
+from autograder.inside.drivers.small_models import Stack
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, first
@@ -25,7 +26,7 @@ from fourranks.trace import Call
 PREFETCHED = ("three layers", "three backwards in a step, two of them finished together", "attention")
 _SHARE, _SLACK = trials.WHOLE_BYTES // 4, 2 * trials.LAYER_BYTES  # of four ranks
 _MOST = trials.WHOLE_BYTES // 2  # besides the shards
-_BATCH = torch.ones(2, 48)
+_BATCH = torch.ones(2, Stack.WIDTHS[0])
 
 
 @check("ShardedModule", banned=BANNED)

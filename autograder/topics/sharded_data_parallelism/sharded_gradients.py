@@ -11,7 +11,7 @@ import torch
 
 from autograder.inside.drivers import data_parallelism as training
 from autograder.inside.drivers import sharded_data_parallelism as drivers
-from autograder.inside.drivers.small_models import Gradients, build, model_bytes
+from autograder.inside.drivers.small_models import Gradients, Stack, build, model_bytes
 from autograder.inside.reports import as_many
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.problem import Problem, counted, first
@@ -171,7 +171,7 @@ def _other_owners(module: torch.nn.Module, step: Expected, found: Found) -> Prob
 
 def _gradient_memory_trial(setting: Setting) -> Training:
     share = trials.WHOLE_BYTES // setting.world_size
-    batch = torch.ones(2, 48)
+    batch = torch.ones(2, Stack.WIDTHS[0])
 
     def verify(at: int, where: str, outcome: Outcome) -> Problem | None:
         found: drivers.HeldGradients = outcome.value

@@ -5,6 +5,7 @@ FAILS_AS = {
     "makes_shards_that_are_views": ("WHOLE_PARAMETERS_HELD", "clone() makes a shard"),
     "keeps_memory_to_gather_into": ("WHOLE_PARAMETERS_HELD", "kept for gathering"),
     "keeps_weights_for_backward": ("KEPT_FOR_BACKWARD", "Let pack return something small"),
+    "keeps_transposes_for_backward": ("KEPT_FOR_BACKWARD or NOT_FREED_IN_FORWARD", "saves"),
     "never_frees": ("NOT_FREED_IN_FORWARD", "drop every reference"),
     "never_frees_in_backward": ("NOT_FREED_IN_BACKWARD", "free the parameter"),
     "uses_it_again_in_the_next_step": ("WRONG_AFTER_THE_FIRST_STEP", "after its last use"),
@@ -82,6 +83,12 @@ class keeps_memory_to_gather_into(RightShards):
 class keeps_weights_for_backward(RightShards):
     def pack(self, tensor):
         return tensor
+
+
+class keeps_transposes_for_backward(RightShards):
+    def pack(self, tensor):
+        whole = any(tensor.shape == full.shape for full in self.held.values())
+        return super().pack(tensor) if whole else tensor
 
 
 class never_frees(RightShards):
