@@ -141,10 +141,10 @@ class Rank:
             case Probe(number, detailed):
                 self._channel.send(self._state(number, detailed))
             case Interrupt():
-                self._shell.given_up = True
+                self._shell.given_up = self._recorder.given_up = True
                 self._interrupts.request()
             case Rescue(everything):
-                self._shell.given_up = True
+                self._shell.given_up = self._recorder.given_up = True
                 self._group.cut(everything)
             case Leave():
                 if self._has_run_program:

@@ -46,6 +46,7 @@ class Recorder:
         calls: the calls of the running cell, None while no trace is on.
         variable: what the calls of the running cell look at, if anything.
         dropped: calls of the running cell whose handle was thrown away before they were complete.
+        given_up: whether the notebook has stopped the cell: then handles go with the functions that had them.
         reinterpreted: messages of the running cell whose other side gave another dtype, and which.
         failed: calls of the running cell that ended with an error and closed their group's connections.
         raised: names of the exceptions that ended threads of the running cell.
@@ -59,6 +60,7 @@ class Recorder:
         self.calls: list[Call] | None = None
         self.variable: Variable | None = None
         self.dropped: list[Call] = []
+        self.given_up = False
         self.reinterpreted: list[tuple[Call, str]] = []
         self.failed: list[Call] = []
         self.raised: list[str] = []
@@ -237,7 +239,7 @@ class Recorder:
 
     def drop(self, call: Call, is_completed: bool) -> None:
         """Note that the call's handle is thrown away, so that nothing will wait for it."""
-        if self._open.remove(call) and not is_completed:
+        if self._open.remove(call) and not is_completed and not self.given_up:
             self.dropped.append(call)
 
     def match(self, call: Call, source: int) -> None:
@@ -309,7 +311,7 @@ class Recorder:
         self.calls = [] if trace else None
         self.variable = variable
         self.dropped, self.reinterpreted, self.failed = [], [], []
-        self.raised = []
+        self.raised, self.given_up = [], False
         self._passes.clear()
         self._waits.pop(self._main, None)  # an interrupt may have come between a wait's end and its note
         self._main_waits_since = None

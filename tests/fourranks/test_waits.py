@@ -9,8 +9,9 @@ import textwrap
 
 import pytest
 import torch
+import torch.distributed as dist
 
-from fourranks.errors import CellTimeout, DeadlockError
+from fourranks.errors import CellTimeout, DeadlockError, RankError
 
 LONG = 1.2  # seconds: a wait that goes on for as long is called a deadlock if it is taken for one
 
@@ -741,6 +742,22 @@ THROWN_AWAY = {
 def test_a_message_whose_handle_is_thrown_away_arrives_and_holds_up_no_other(world, program, numel):
     shown = str(world.execute(cell(f"x = torch.full([{numel}], float(rank))\n" + textwrap.dedent(program))))
     assert "its handle was thrown away before it was over" in shown and "Under torchrun" in shown
+    assert still_works(world)
+
+
+def test_a_handle_that_goes_with_a_function_that_was_stopped_is_not_told_as_thrown_away(world):
+    def exchange():
+        rank = dist.get_rank()
+        received = dist.irecv(torch.empty(4), (rank + 1) % 4)
+        if rank == 0:
+            raise ValueError("before the message")
+        dist.recv(torch.empty(4), 0, tag=5)
+        received.wait()
+
+    with pytest.raises(RankError) as caught:
+        world.run(exchange)
+    assert "before the message" in str(caught.value)
+    assert "thrown away" not in str(caught.value.transcript)
     assert still_works(world)
 
 
