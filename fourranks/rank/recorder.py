@@ -76,20 +76,21 @@ class Recorder:
 
     def reset(self) -> None:
         """Forget the past: the process groups were formed again and all ranks count from 0."""
-        self._issued, self._nbytes, self._waited = 0, 0, 0.0
-        self._collectives: defaultdict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
-        self._sends: defaultdict[tuple[str, int | None, int], int] = defaultdict(int)
-        self._recvs: defaultdict[tuple[str, int | None, int], int] = defaultdict(int)
-        self._passes: defaultdict[tuple[str, int], int] = defaultdict(int)
-        self._recent: deque[Call] = deque(maxlen=RECENT)
-        self._groups: deque[Call] = deque(maxlen=GROUPS)
-        self._failed: deque[Call] = deque(maxlen=RECENT)
-        self._refused: deque[Call] = deque(maxlen=RECENT)
-        self._broken: set[str] = set()
-        self._works_alone = False
-        self._open = CallsUnderWay()
-        self._agreement.reset()
-        self._formed = time.perf_counter()
+        with self._lock:  # a thread that was left behind may be in the middle of a call
+            self._formed = time.perf_counter()
+            self._issued, self._nbytes, self._waited = 0, 0, 0.0
+            self._collectives: defaultdict[tuple[str, tuple[int, ...]], int] = defaultdict(int)
+            self._sends: defaultdict[tuple[str, int | None, int], int] = defaultdict(int)
+            self._recvs: defaultdict[tuple[str, int | None, int], int] = defaultdict(int)
+            self._passes: defaultdict[tuple[str, int], int] = defaultdict(int)
+            self._recent: deque[Call] = deque(maxlen=RECENT)
+            self._groups: deque[Call] = deque(maxlen=GROUPS)
+            self._failed: deque[Call] = deque(maxlen=RECENT)
+            self._refused: deque[Call] = deque(maxlen=RECENT)
+            self._broken: set[str] = set()
+            self._works_alone = False
+            self._open = CallsUnderWay()
+            self._agreement.reset()
 
     # --- calls, in the order of their life ---------------------------------------------------------------
 
@@ -115,18 +116,22 @@ class Recorder:
 
     def accept(self, call: Call) -> None:
         """Let others hear of a call: the backend has taken it, or the rank stands still in front of it."""
-        (self._groups if call.members else self._recent).append(call)
+        with self._lock:
+            if not self._is_of_before(call):
+                (self._groups if call.members else self._recent).append(call)
 
     def take_back(self, call: Call, error: Exception) -> None:
         """Undo a call that the backend has refused: to the others it was never made."""
         call.error = _words(error)
-        self._refused.append(call)
-        counter, key = self._counter(call)
         with self._lock:
+            if self._is_of_before(call):
+                return
+            self._refused.append(call)
+            counter, key = self._counter(call)
             counter[key] -= 1
-        for calls in (self._groups, self._recent, self.calls or []):
-            _take_out(calls, call)
-        self._agreement.take_back(call)
+            for calls in (self._groups, self._recent, self.calls or []):
+                _take_out(calls, call)
+            self._agreement.take_back(call)
 
     def fail(self, call: Call, error: Exception, breaks_group: bool = False) -> None:
         """Note that the call has ended with an error.

@@ -180,6 +180,17 @@ def test_a_thread_that_was_left_behind_in_a_group_fails_no_call_of_the_next_one(
     assert recorder.failed == recorder.progress().failed == []
 
 
+def test_a_call_of_a_thread_that_was_left_behind_counts_in_no_group_that_was_formed_since(record):
+    recorder = record(launches=False)
+    taken, refused = Operation(recorder).call, Operation(recorder).call
+    recorder.reset()
+    recorder.accept(taken)
+    recorder.take_back(refused, RuntimeError("the group was shut down"))
+    progress = recorder.progress()
+    assert progress.recent == progress.refused == []
+    assert not any(progress.collectives.values())
+
+
 def test_a_thread_that_stands_still_in_a_contradiction_does_not_enter_the_next_group():
     descriptor = board.create(2)
     mine, theirs = (Recorder(rank, board.Board(descriptor, rank), False) for rank in (0, 1))
