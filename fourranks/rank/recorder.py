@@ -357,7 +357,9 @@ class Recorder:
         }
         threads = standing(waits.keys(), busy, asleep)
         under_way = self.under_way()
-        in_cpp = under_way if threads.parked else under_way[:1] if threads.in_native_code else []
+        # Of a message on Gloo only a thread learns that is in its wait(), and such a thread is in `waits`.
+        followed = [call for call in under_way if self.launches or not call.is_point_to_point]
+        in_cpp = followed if threads.parked else followed[:1] if threads.in_native_code else []
         main_first = sorted(waits, key=lambda thread: thread != self._main)
         since = self._main_waits_since
         launched = under_way[0] if under_way and self.launches else None

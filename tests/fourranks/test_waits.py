@@ -745,6 +745,23 @@ def test_a_message_whose_handle_is_thrown_away_arrives_and_holds_up_no_other(wor
     assert still_works(world)
 
 
+def test_a_message_that_nothing_waited_for_hides_no_deadlock_behind_a_thread_that_was_left_behind(world):
+    world.execute(
+        cell("""
+            import queue
+            x = torch.ones(4)
+            if rank == 0:
+                sent = dist.isend(x, 1)
+                threading.Thread(target=queue.Queue().get, daemon=True).start()
+            if rank == 1:
+                dist.recv(x, 0)
+        """)
+    )
+    with pytest.raises(DeadlockError):
+        world.execute("if rank == 1: dist.recv(x, 0)", timeout=20)
+    assert still_works(world)
+
+
 def test_a_handle_that_goes_with_a_function_that_was_stopped_is_not_told_as_thrown_away(world):
     def exchange():
         rank = dist.get_rank()
