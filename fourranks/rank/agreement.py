@@ -7,11 +7,14 @@ the same op, root, reduce op, dtype and size; a receive has room for its message
 from __future__ import annotations
 
 import operator
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from ..protocol.board import Board
 from ..protocol.calls import Call, Exchange
+
+CONFLICT_TICK = 0.005  # seconds between looks at the board of a rank that stands still
 
 Counts = Mapping[tuple[str, int | None, int], int]  # receives so far, by (group, peer, tag)
 
@@ -90,6 +93,14 @@ class Agreement:
                 theirs = self._board.read(rank, key, lasting)
                 if awaited if theirs is None else not fits(value, theirs):
                     return False
+        return True
+
+    def wait(self, comparisons: list[Comparison], is_over: Callable[[], bool]) -> bool:
+        """Wait until what other ranks have posted fits the call; False if waiting is over before that."""
+        while not self.fits(comparisons):
+            if is_over():
+                return False
+            time.sleep(CONFLICT_TICK)
         return True
 
     def other_dtype(self, call: Call, comparisons: list[Comparison]) -> str | None:

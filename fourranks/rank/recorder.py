@@ -7,6 +7,7 @@ go to the notebook for a `Trace`.
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 import threading
 import time
@@ -25,7 +26,6 @@ from .variable import Variable
 
 RECENT = 64  # calls that a report about a running cell carries: enough to compare ranks that have run ahead
 GROUPS = 256  # calls of new_group that it carries: who left one out gets stuck in a later one, cells after
-CONFLICT_TICK = 0.005  # seconds between looks at the board of a rank that stands still
 FINISH_TICK = 0.001  # seconds between looks at a call that was launched and is not complete
 LONGEST_ERROR = 300  # characters of a backend's error that a report carries
 
@@ -123,15 +123,20 @@ class Recorder:
     def take_back(self, call: Call, error: Exception) -> None:
         """Undo a call that the backend has refused: to the others it was never made."""
         call.error = _words(error)
+        if self._undo(call):
+            self._refused.append(call)
+
+    def _undo(self, call: Call) -> bool:
+        """Count a call as never made; False if it was made in a group that was formed again since."""
         with self._lock:
             if self._is_of_before(call):
-                return
-            self._refused.append(call)
+                return False
             counter, key = self._counter(call)
             counter[key] -= 1
             for calls in (self._groups, self._recent, self.calls or []):
                 _take_out(calls, call)
             self._agreement.take_back(call)
+        return True
 
     def fail(self, call: Call, error: Exception, breaks_group: bool = False) -> None:
         """Note that the call has ended with an error.
@@ -193,19 +198,22 @@ class Recorder:
         if not self._agreement.fits(comparisons) and (self.launches or not is_refused()):
             self.accept(call)
             outer = self.stand_in(call if limit is None else None)
+            ends = math.inf if limit is None else call.start + limit
             try:
-                while not self._agreement.fits(comparisons) and not self._is_of_before(call):
-                    if limit is not None and time.perf_counter() - call.start > limit:
-                        error = RuntimeError(
-                            f"{call.op} timed out after {limit:g} s: no call of other ranks fits it"
-                        )
-                        self.fail(call, error, breaks_group=True)
-                        raise error
-                    time.sleep(CONFLICT_TICK)
+                fits = self._agreement.wait(
+                    comparisons, lambda: self._is_of_before(call) or time.perf_counter() > ends
+                )
+            except BaseException:  # an interrupt: the backend never gets the call
+                self._undo(call)
+                raise
             finally:
                 self.go_on(outer)
             if self._is_of_before(call):
                 raise RuntimeError(f"the process group of this {call.op} was formed again meanwhile")
+            if not fits:
+                error = RuntimeError(f"{call.op} timed out after {limit:g} s: no call of other ranks fits it")
+                self.fail(call, error, breaks_group=True)
+                raise error
             for calls in (self._groups, self._recent):  # until the backend has taken it, too
                 _take_out(calls, call)
 

@@ -263,6 +263,23 @@ def test_a_rank_that_holds_the_interpreter_in_c_code_is_interrupted(group):
     assert group.pull("kept") == [0, 1, 2, 3]
 
 
+def test_ranks_that_are_stopped_before_calls_that_do_not_fit_are_in_step_again(group):
+    with pytest.raises(CellTimeout, match="formed\\s+again"):
+        group.execute(
+            """
+            import datetime, time
+            dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=60))  # so nothing is proven
+            if rank == 0:
+                dist.barrier()  # the only call that Gloo gets
+            time.sleep(0.3)
+            dist.all_reduce(torch.ones(1))
+            """,
+            timeout=1,
+        )
+    group.execute("x = torch.ones(1); dist.all_reduce(x); x = x.item()", timeout=10)
+    assert group.pull("x") == [4] * 4
+
+
 ENDLESS = "import collections, itertools\ncollections.deque(itertools.repeat(0), maxlen=0)"
 
 
