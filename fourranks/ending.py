@@ -47,13 +47,13 @@ def error_of(
     """
     shown = cell.transcript
     if stop is None or stop.reason == "raised":
-        others = _whereabouts(cell) if stop is not None else _departures(cell)
-        return RankError(errors, aftermath, shown, meanwhile=others) if errors else None
+        others = _whereabouts(cell) if stop is not None else ""
+        return RankError(errors, aftermath, shown, joined(_departures(cell), others)) if errors else None
     if stop.deadlock is not None:
         scene = Scene(stop.deadlock, cell.places, Source(cell.cells))
         explanation = explain(scene)
         if errors:
-            return RankError(errors, aftermath, shown, meanwhile=explanation)
+            return RankError(errors, aftermath, shown, joined(_departures(cell), explanation))
         return DeadlockError(joined("These ranks would wait forever.", explanation), aftermath, shown, scene)
     if stop.reason == "interrupt":
         return CellInterrupted(joined("The cell was interrupted.", _whereabouts(cell)), aftermath, shown)
