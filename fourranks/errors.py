@@ -12,9 +12,10 @@ In a notebook an error shows its own text and no frames of this package.
 
 from __future__ import annotations
 
+import itertools
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 
 from .cuda_errors import explain
@@ -25,6 +26,7 @@ from .transcript import Transcript
 
 MAX_WIDTH = 100  # characters of a line of an error's own text
 MAX_TRACEBACKS = 4  # different tracebacks shown in full; the rest are counted
+MAX_MESSAGES = 3  # different messages shown below one of them; the rest are counted, too
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -162,18 +164,31 @@ class RankError(FourRanksError):
 
 
 def _raised(errors: Mapping[int, RemoteError]) -> Iterator[str]:
-    """Tell of exceptions, of equal ones once, with the ranks that raised them."""
-    alike: dict[tuple[str, str], list[int]] = {}
+    """Tell of exceptions, of those with equal frames once, with the ranks that raised them."""
+    alike: dict[tuple[str, str], dict[str, list[int]]] = {}
     for rank, error in sorted(errors.items()):
-        alike.setdefault((error.name, plain(error.traceback)), []).append(rank)
-    for (name, _), ranks in list(alike.items())[:MAX_TRACEBACKS]:
-        yield f"\x1b[31m{sentence_case(name_ranks(ranks))} raised {name}\x1b[0m"
-        yield errors[ranks[0]].traceback
-        if meaning := explain(errors[ranks[0]].message):
+        messages = alike.setdefault((error.name, _frames(error)), {})
+        messages.setdefault(error.message, []).append(rank)
+    for (name, _), messages in list(alike.items())[:MAX_TRACEBACKS]:
+        first, *others = messages.values()
+        yield f"\x1b[31m{sentence_case(name_ranks(_sorted(messages.values())))} raised {name}\x1b[0m"
+        yield errors[first[0]].traceback
+        yield from (f"On {name_ranks(ranks)}: {errors[ranks[0]].message}" for ranks in others[:MAX_MESSAGES])
+        if rest := others[MAX_MESSAGES:]:
+            yield f"… and different messages on {name_ranks(_sorted(rest))}."
+        if meaning := explain(errors[first[0]].message):
             yield meaning
-    if len(alike) > MAX_TRACEBACKS:
-        rest = [rank for ranks in list(alike.values())[MAX_TRACEBACKS:] for rank in ranks]
-        yield f"… and different tracebacks on {name_ranks(rest)}."
+    if rest := [ranks for messages in list(alike.values())[MAX_TRACEBACKS:] for ranks in messages.values()]:
+        yield f"… and different tracebacks on {name_ranks(_sorted(rest))}."
+
+
+def _frames(error: RemoteError) -> str:
+    """Return a traceback without the message below it, in which ranks often name themselves."""
+    return plain(error.traceback).removesuffix(plain(error.message))
+
+
+def _sorted(several: Iterable[list[int]]) -> list[int]:
+    return sorted(itertools.chain.from_iterable(several))
 
 
 class RankDied(FourRanksError):

@@ -58,6 +58,23 @@ def test_the_text_is_what_happened_and_what_became_of_the_world(error, text):
     assert (str(back), back.aftermath, type(back)) == (text, error.aftermath, type(error))
 
 
+def test_frames_that_are_equal_are_shown_once_with_the_message_of_each_rank():
+    def error(message, line=1):
+        return RemoteError("ValueError", message, f"Line {line}\nValueError: {message}")
+
+    told = str(RankError({0: error("0 of 2"), 1: error("1 of 2"), 2: error("1 of 2"), 3: error("no", 5)}))
+    assert told.splitlines() == [
+        "Ranks 0-2 raised ValueError", "Line 1", "ValueError: 0 of 2", "On ranks 1-2: 1 of 2",
+        "Rank 3 raised ValueError", "Line 5", "ValueError: no",
+    ]  # fmt: skip
+    told = str(RankError({rank: error(str(rank)) for rank in range(8)}))
+    assert told.endswith(
+        "0\nOn rank 1: 1\nOn rank 2: 2\nOn rank 3: 3\n… and different messages on ranks 4-7."
+    )
+    told = str(RankError({rank: error("no", line=rank) for rank in range(8)}))
+    assert told.endswith("\n… and different tracebacks on ranks 4-7.")
+
+
 def test_a_hint_stands_between_the_traceback_and_what_became_of_the_world():
     error = RankError(ERRORS, Aftermath.DEAD)
     error.hint = "Did you mean y?"
