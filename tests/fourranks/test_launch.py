@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -365,6 +366,26 @@ def test_a_key_that_a_process_of_the_programs_own_sets_is_waited_for(script):
     """)
     done = run([*RUN, "-n", "2", path])
     assert sorted(done.stdout.split()) == ["[0]", "[1]", "gone", "gone"], done.stderr
+
+
+def test_a_program_may_form_its_group_at_an_address_of_its_own(script):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+    done = run([*RUN, "-n", "2", script(f"""
+        import os, torch
+        import torch.distributed as dist
+
+        for address in "env://", "{address}":
+            place = dict(rank=int(os.environ["RANK"]), world_size=int(os.environ["WORLD_SIZE"]))
+            dist.init_process_group("gloo", init_method=address, **place)
+            x = torch.ones(1)
+            dist.all_reduce(x)
+            print(x.item())
+            dist.destroy_process_group()
+    """)])  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == ["[0] 2.0"] * 2 + ["[1] 2.0"] * 2
 
 
 @pytest.mark.parametrize(
