@@ -54,7 +54,7 @@ def _refused(outcome: Outcome) -> Problem | None:
     raised: str = outcome.value
     if raised == "ValueError":
         return None
-    return Problem(mistakes.UNKNOWN_STAGE, "a ValueError", raised or "a number")
+    return Problem(mistakes.UNKNOWN_STAGE, "a ValueError", raised or "no exception")
 
 
 def _costs(
@@ -71,10 +71,10 @@ def _bytes_trial(num_params: int, n: int, stage: int) -> Trial:
     known: dict[Mistake, float | list[float]] = {
         mistakes.EVERYTHING_SHARDED: costs(3),
         mistakes.NOTHING_SHARDED: costs(0),
-        mistakes.FLOAT32_TRAINING: costs(stage, 4, 4, 8),
         mistakes.NO_MASTER_WEIGHTS: [costs(stage, 2, 2, 8), costs(stage, 2, 2, 4)],
         mistakes.GRADIENTS_IN_FLOAT32: costs(stage, 2, 4, 12),
         mistakes.STAGE_OFF_BY_ONE: [costs(stage - 1), costs(stage + 1)],
+        mistakes.FLOAT32_TRAINING: costs(stage, 4, 4, 8),
         mistakes.BYTES_OF_ALL_RANKS: n * answer,
         mistakes.NOT_IN_BYTES: [answer / unit for unit in (1e9, 2**30, 1e6, 2**20)],
         mistakes.ROUNDED_BYTES: [math.floor(answer), num_params // n * 16],

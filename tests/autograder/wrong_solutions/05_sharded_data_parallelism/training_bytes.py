@@ -3,6 +3,7 @@ FAILS_AS = {
     "shards_nothing": ("NOTHING_SHARDED", "From stage 1 on"),
     "counts_stages_from_one": ("NOTHING_SHARDED", "From stage 1 on"),
     "counts_stages_from_minus_one": ("STAGE_OFF_BY_ONE", "Stage 0 shards nothing"),
+    "shards_gradients_with_the_weights": ("STAGE_OFF_BY_ONE", "stage 2 gradients too"),
     "trains_in_float32": ("FLOAT32_TRAINING", "mixed precision"),
     "forgets_the_master_weights": ("NO_MASTER_WEIGHTS", "master weight in float32"),
     "keeps_gradients_in_float32": ("GRADIENTS_IN_FLOAT32", "16 bits"),
@@ -35,6 +36,10 @@ def counts_stages_from_one(num_params, world_size, stage):
 
 def counts_stages_from_minus_one(num_params, world_size, stage):
     return costs(num_params, world_size, stage) if stage == 3 else costs(num_params, world_size, stage + 1)
+
+
+def shards_gradients_with_the_weights(num_params, world_size, stage):
+    return costs(num_params, world_size, 1 if stage == 2 else stage)
 
 
 def trains_in_float32(num_params, world_size, stage):
