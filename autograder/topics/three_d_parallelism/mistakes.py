@@ -75,8 +75,10 @@ DATA_OF_ANOTHER_RANK = patterned("""tokens of another stage are used
 WRONG_FIRST_LOSS = patterned("""a wrong loss before the first update
     The first step's loss is that of the untrained model. Does each rank have its part of the parameters
     that whole_model(model_config) makes, and no other part, which a check fills with other numbers? Is the
-    loss a mean over all microbatches and all data ranks? If only late digits differ, something rounded it:
-    torch.tensor([loss]) is float32, the model float64.""")
+    loss a mean over all microbatches and all data ranks?""")
+ROUNDED_LOSS = mistake("""a loss that was rounded to float32
+    Only late digits differ. The model is float64, and so are activations, gradients and losses: make every
+    buffer in this dtype. torch.tensor([loss]) is float32.""")
 LOSS_OF_ONE_PART = mistake("""the loss of a part of the batch
     Average the losses over the data-parallel ranks, so that each rank returns that of the whole batch.""")
 LOSS_NOT_EVERYWHERE = mistake("""the loss stays on the last stage

@@ -38,6 +38,7 @@ from fourranks.learner.model import loss as mean_loss
 
 STEPS = 20
 TOLERANCE = 1e-8  # relative: other orders of summation in float64, after so many steps
+FLOAT32 = 1e-6  # likewise: what is left of a value that was rounded to float32 on its way
 NO_TOKEN = -1
 CONTEXT = 5  # tokens of a row
 BYTES = 8  # of an element: all is in float64
@@ -148,10 +149,17 @@ class _Run:
             if type(got) is not float:
                 return Problem(mistakes.NO_STEP_LOSS, f"{expected}, a float", kind_of(got))
             if not _near(got, want):
-                kind = self._first_mistake(rank, got) if step == 0 else self._mistake(seen.losses, step)
                 told, found = apart(want, got)
+                kind = self._kind(rank, seen.losses, step)
                 return Problem(kind, f"{where}, step {step + 1}: {told}", found)
         return None
+
+    def _kind(self, rank: int, losses: Sequence[object], step: int) -> Mistake:
+        got = losses[step]
+        assert isinstance(got, float)
+        if _near(got, self.losses[step], FLOAT32):
+            return mistakes.ROUNDED_LOSS
+        return self._first_mistake(rank, got) if step == 0 else self._later_mistake(got, step)
 
     def _first_mistake(self, rank: int, got: float) -> Mistake:
         stage = places(self.sizes)[rank][1]
@@ -161,10 +169,9 @@ class _Run:
             return mistakes.LOSS_OF_ONE_PART
         return mistakes.WRONG_FIRST_LOSS
 
-    def _mistake(self, losses: Sequence[object], step: int) -> Mistake:
+    def _later_mistake(self, got: float, step: int) -> Mistake:
         """Tell what seems to be wrong from the loss of the first step that is."""
-        got, begun = losses[step], self.batches[: step + 1]
-        assert isinstance(got, float)
+        begun = self.batches[: step + 1]
         m, rate = self.config.num_microbatches, self.config.learning_rate
         variants: list[tuple[Mistake, list[float]]] = [
             (mistakes.NOTHING_LEARNED, list(_train(self.config, begun, 0.0))),
@@ -225,8 +232,8 @@ class _Run:
         return int(sum(self.allowance(rank).nbytes) / 4)
 
 
-def _near(got: float, want: float) -> bool:
-    return abs(got - want) <= TOLERANCE * (1 + abs(want))
+def _near(got: float, want: float, tolerance: float = TOLERANCE) -> bool:
+    return abs(got - want) <= tolerance * (1 + abs(want))
 
 
 def _train(

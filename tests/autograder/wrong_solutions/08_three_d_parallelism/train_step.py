@@ -3,6 +3,7 @@ FAILS_AS = {
     "ReturnsATensor": ("NO_STEP_LOSS", ".item()"),
     "LossOfTheOwnRows": ("LOSS_OF_ONE_PART", "Average the losses"),
     "LossOnTheLastStage": ("LOSS_NOT_EVERYWHERE", "all other stages add a zero"),
+    "RoundsTheLoss": ("ROUNDED_LOSS", "Only late digits differ"),
     "LossesSummed": ("WRONG_FIRST_LOSS", "mean over all microbatches"),
     "AnotherSeed": ("WRONG_FIRST_LOSS", "whole_model"),
     "ComputesAllShares": ("WRONG_FIRST_LOSS", "no other part"),
@@ -42,6 +43,11 @@ class LossOnTheLastStage(Trainer):
     def share_loss(self, loss):
         dist.all_reduce(loss, group=self.mesh.data_group)
         return loss.item() / self.data
+
+
+class RoundsTheLoss(Trainer):
+    def share_loss(self, loss):
+        return super().share_loss(loss.float())
 
 
 class LossesSummed(Trainer):
