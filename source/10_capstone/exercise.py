@@ -47,8 +47,10 @@
 # weights that this very rank returned the last time, and hands it to `step`. No rank ever sees a sequence.
 # `rows` is an integer from 0 to 1,024, `microbatch` one from 1 to 1,024. A rank with 0 rows gets zeros.
 #
-# **The goal.** Training ends as soon as the weights of *every* rank reach the target on sequences that were
-# held out: the loss to which plain data parallelism comes in 30 steps. After 60 steps it has failed.
+# **The goal.** The ranks train one model. Training ends as soon as all ranks return the same weights and these
+# reach the target on sequences that were held out: the loss to which plain data parallelism comes in 30 steps.
+# Weights count as the same if no rank's differ from rank 0's by more than 1 % of their norm. After 60 steps
+# training has failed.
 #
 # **The cost** is the simulated time until then, divided by that of plain data parallelism on the same
 # cluster:

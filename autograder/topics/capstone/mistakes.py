@@ -31,6 +31,9 @@ NOT_LEARNED = mistake("""the loss is not reached
 RANKS_APART = mistake("""some ranks reach the loss, others do not
     All ranks must have the trained weights: those that take few rows, or exchange seldom, need what the
     others have learned.""")
+MODELS_APART = mistake("""every rank trains a model of its own
+    The ranks train one model: when training ends, all of them must have the same weights, up to rounding.
+    Exchange gradients or weights, in each step or now and then.""")
 TOO_DEAR_COMPUTING = mistake("""the loss is reached, and most of the time is spent on computing
     All wait for the rank that takes longest. Compare `cluster.compute_seconds(rank, work)` of all ranks: the
     straggler should have fewer rows. A microbatch costs `launch_seconds`, so few large ones are cheap, as

@@ -30,6 +30,7 @@ from autograder.topics.capstone.job import Job
 from autograder.topics.capstone.plain import Plain, rows_of
 
 MOST_STEPS = 2 * plain.STEPS
+ONE_MODEL = 0.01  # how far from rank 0's a rank's weights may be, as a share of their norm
 
 
 class Wrong(Exception):
@@ -47,6 +48,7 @@ class Training:
         problem: that ended it before the loss was reached.
         steps: that were taken.
         losses: of the ranks after the last of them.
+        spread: the largest distance from rank 0's weights to another rank's then, as a share of their norm.
     """
 
     def __init__(self, draws: Draws) -> None:
@@ -57,6 +59,7 @@ class Training:
         self.problem: Problem | None = None
         self.steps = 0
         self.losses: list[float] = []
+        self.spread = 0.0
         self._ended = False
         self._failure: RunFailed | None = None
 
@@ -103,8 +106,8 @@ class Training:
             ]
             weights = [self._weights(*each) for each in enumerate(self._run(function, inputs, drivers.step))]
             self.steps += 1
-            self.losses = self._losses(weights)
-            if max(self.losses) <= self.plain.target:
+            self.losses, self.spread = self._losses(weights), _spread(weights)
+            if max(self.losses) <= self.plain.target and self.spread <= ONE_MODEL:
                 return
         raise Wrong(self._missed())
 
@@ -160,10 +163,20 @@ class Training:
 
     def _missed(self) -> Problem:
         """Say how far the ranks have come after the last step."""
+        if max(self.losses) <= self.plain.target:
+            expected = f"the same weights on every rank after {counted(MOST_STEPS, 'step')}"
+            got = f"weights that differ by {self.spread:.0%} of their norm, though each rank's reach the loss"
+            return Problem(mistakes.MODELS_APART, expected, got)
         best = min(self.losses) <= self.plain.target
         expected = f"a loss of {self.plain.target:.3f} on every rank after {counted(MOST_STEPS, 'step')}"
         got = f"{', '.join(f'{loss:.3f}' for loss in self.losses)} on ranks 0 to {len(self.losses) - 1}"
         return Problem(mistakes.RANKS_APART if best else mistakes.NOT_LEARNED, expected, got)
+
+
+def _spread(weights: Sequence[torch.Tensor]) -> float:
+    """Return the largest distance from the first weights to others, as a share of the first ones' norm."""
+    first = weights[0]
+    return max(float((own - first).norm() / first.norm().clamp_min(1e-30)) for own in weights)
 
 
 def _read(driver: Any, outcome: Outcome) -> Any:

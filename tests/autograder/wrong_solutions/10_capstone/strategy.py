@@ -7,6 +7,7 @@ FAILS_AS = {
     "SendsMessages": ("POINT_TO_POINT", "group of two ranks"),
     "NeverWaits": ("UNWAITED", "wait()"),
     "NeverExchanges": ("NOT_LEARNED or RANKS_APART", ""),
+    "TrainsFourModels": ("MODELS_APART", "one model"),
     "TrainsOneRank": ("RANKS_APART", "All ranks"),
     "ReturnsAConstant": ("NOT_LEARNED", "learning rate"),
     "SharesEqually": ("TOO_DEAR_COMPUTING", "straggler"),
@@ -52,6 +53,14 @@ class NeverWaits(Frugal):
 
 class NeverExchanges(Frugal):
     RATE = 1e-4
+
+    def averaged(self, gradient):
+        return gradient
+
+
+class TrainsFourModels(Frugal):
+    def work(self):
+        return Work(8, 4)
 
     def averaged(self, gradient):
         return gradient
