@@ -135,11 +135,17 @@ class Verdict:
 
     @property
     def _shown(self) -> list[Result]:
-        """Choose a few failed cases, the headline's mistake first, empty tensors last; one long story."""
+        """Choose a few failed cases, the headline's mistake first, empty tensors last; one long story.
+
+        Of cases that would say the same, one is enough.
+        """
         telling = sorted(
             self.failed, key=lambda r: (r.fault.mistake is not self.mistake, not r.case.weight[0])
         )
-        return telling[: 1 if "\n" in telling[0].fault.got else MAX_ROWS]
+        different: dict[tuple[str, str], Result] = {}
+        for result in telling:
+            different.setdefault((result.fault.expected, result.fault.got), result)
+        return list(different.values())[: 1 if "\n" in telling[0].fault.got else MAX_ROWS]
 
     def _rows(self) -> list[tuple[str, str, str, str]]:
         return [

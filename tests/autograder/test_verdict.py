@@ -127,6 +127,12 @@ def test_many_failed_cases_are_counted_and_only_a_few_shown():
     assert "6 more cases failed." in text
 
 
+def test_what_several_cases_have_to_say_is_said_once():
+    text = str(verdict(*[Problem(RAISED, "an answer", got) for got in ("a", "b", "a", "a", "c")]))
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("    got")] == ["a", "b", "c"]
+    assert "2 more cases failed." in text
+
+
 def test_of_long_stories_only_one_is_told():
     text = str(verdict(*[Problem(DEADLOCK, "an answer", "first\nsecond")] * 3))
     assert text.count("first") == 1
