@@ -64,8 +64,9 @@ BYTES_IN_FORWARD = mistake("""right, but with more bytes in forward than allowed
     Are whole tensors sent where parts would do, or gathered and then added up? A sum is an all-reduce; a
     sum of which each rank keeps its part is a reduce-scatter.""")
 BYTES_IN_BACKWARD = mistake("""right, but with more bytes in backward than allowed
-    The backward of an all-gather whose output the ranks use in different ways is a reduce-scatter: half
-    the bytes of an all-reduce of which each rank keeps a part.""")
+    Are whole tensors gathered and then added up, or summed where each rank keeps only a part? A sum is an
+    all-reduce. The backward of an all-gather whose output the ranks use in different ways is a
+    reduce-scatter: half the bytes of an all-reduce.""")
 NAMES_OF_SHARDS = mistake("""parameters with wrong names
     A shard is named as the whole parameter is, so that a state dict fits. Buffers and plain attributes
     may be called what you like.""")
