@@ -55,7 +55,7 @@ def least_received(traffic: Traffic, world_size: int) -> int:
 
 
 def excess(traffic: Traffic, outcome: Outcome, world_size: int, where: str) -> Problem | None:
-    """Find more than is allowed, or an end that was not waited for.
+    """Find more than is allowed.
 
     Args:
         outcome: of a driver that marks when forward `began` and `turned` into backward.
@@ -64,10 +64,6 @@ def excess(traffic: Traffic, outcome: Outcome, world_size: int, where: str) -> P
     calls = [call for call in outcome.calls if call.moves_data]
     if world_size == 1:
         return None
-    for call in calls:
-        if call.end is None:
-            got = f"none for {named(call)}"
-            return Problem(mistakes.ACTIVATIONS_NOT_WAITED_FOR, f"{where}: a wait() for every handle", got)
     (step,) = stretches(outcome, "began", 1)
     early = [call for call in calls if call.start < step.at("began")]
     if early:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from autograder.kit.case import Trial
-from autograder.kit.problem import Problem
+from autograder.kit.problem import Problem, first
+from autograder.kit.received import named
 from autograder.kit.settings import taking_part
 from autograder.kit.student import Outcome
 from autograder.topics.tensor_parallelism import mistakes
@@ -32,8 +33,25 @@ class ShardedTrial(Trial):
 def together(
     rule: Callable[[Outcomes], Problem | None],
 ) -> Callable[[Sequence[Outcome | None]], Problem | None]:
-    """Make what a trial verifies of a rule for all ranks that take part."""
-    return lambda outcomes: rule(taking_part(outcomes))
+    """Make what a trial verifies of a rule for all ranks that take part.
+
+    A tensor that is read before its wait() may hold anything, so that is found before the rule looks at one.
+    """
+
+    def verify(outcomes: Sequence[Outcome | None]) -> Problem | None:
+        ranks = taking_part(outcomes)
+        return first(not_waited_for(where, outcome) for where, outcome in ranks) or rule(ranks)
+
+    return verify
+
+
+def not_waited_for(where: str, outcome: Outcome) -> Problem | None:
+    """Find a call whose end was not waited for."""
+    for call in outcome.calls:
+        if call.moves_data and call.end is None:
+            got = f"none for {named(call)}"
+            return Problem(mistakes.ACTIVATIONS_NOT_WAITED_FOR, f"{where}: a wait() for every handle", got)
+    return None
 
 
 def names(outcomes: Outcomes) -> list[str]:

@@ -1,4 +1,6 @@
 # ruff: noqa: F401
+import time
+
 import torch
 import torch.distributed as dist
 from torch import nn

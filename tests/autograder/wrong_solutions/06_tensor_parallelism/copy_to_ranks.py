@@ -7,7 +7,7 @@ FAILS_AS = {
     "sums_the_gradient_in_place": ("GRADIENT_OVERWRITTEN", "clone() always"),
     "sums_a_contiguous_gradient": ("GRADIENT_OVERWRITTEN", "contiguous() only sometimes"),
     "copies_without_history": ("CUT_GRAPH", "torch.autograd.Function"),
-    "gathers_and_adds_gradients": ("BYTES_IN_BACKWARD", "half the bytes"),
+    "gathers_and_adds_gradients": ("BYTES_IN_BACKWARD", "A sum is an all-reduce"),
     "sums_in_the_default_group": ("UNEVEN_COLLECTIVES or TIMED_OUT", "Only a group"),
     "keeps_strides": ("WRONG_BACKWARD", "Only tensors that are not contiguous"),
     "takes_the_largest_gradient": ("WRONG_BACKWARD", "Forward is right"),
@@ -15,6 +15,7 @@ FAILS_AS = {
     "sums_rows_of_a_gradient": ("RAISED", "Only tensors of no dimensions"),
     "broadcasts": ("WRONG_FORWARD", "two ranks"),
     "sums_twice_as_much": ("COLLECTIVES_IN_BACKWARD", "mirrors"),
+    "returns_before_the_sum": ("ACTIVATIONS_NOT_WAITED_FOR", "async_op=True"),
     "does_not_wait": ("ACTIVATIONS_NOT_WAITED_FOR", "async_op=True"),
 }
 
@@ -100,6 +101,17 @@ def later(gradient, group):
 
 
 does_not_wait = made_of(identity, later)
+
+
+def at_once(gradient, group):
+    total = gradient.clone(memory_format=torch.contiguous_format)
+    if dist.get_rank(group) == 0:
+        time.sleep(0.02)  # the others have nothing of its part yet
+    dist.all_reduce(total, group=group, async_op=True)
+    return total.clone()
+
+
+returns_before_the_sum = made_of(identity, at_once)
 
 
 def hooks_its_input(x, group=None):
