@@ -73,7 +73,8 @@
 # everything must work, too.
 #
 # **Budgets are part of the task**: they limit the collectives in forward and in backward, and their bytes.
-# Constructors and `load_full` do not communicate.
+# Constructors and `load_full` do not communicate. Call `wait()` on the handle of every call that you start with
+# `async_op=True`.
 
 # %% nbgrader={"grade": false, "grade_id": "setup", "locked": true, "schema_version": 3, "solution": false, "task": false}
 # %load_ext fourranks

@@ -40,6 +40,8 @@
 #
 # **Parallel must equal serial.** The checks train the same model on the same batches in one process and compare every loss.
 #
+# **Wait for what you start.** Call `wait()` on the handle of every `isend`, `irecv` and call with `async_op=True`.
+#
 # **Reuse your code.** You need your answers to exercises 06 and 07 here: copy a function or class into the
 # cell that needs it.
 #

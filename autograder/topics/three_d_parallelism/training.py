@@ -29,6 +29,7 @@ from autograder.kit.student import Outcome
 from autograder.kit.values import apart, kind_of
 from autograder.three_d import ModelConfig, whole_model
 from autograder.topics.collectives.budget import unwaited
+from autograder.topics.data_parallelism.gradient_traffic import not_waited_for
 from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism.axis_traffic import Allowance, excess
 from autograder.topics.three_d_parallelism.banned import BANNED
@@ -131,10 +132,13 @@ class _Run:
 
     def verify(self, outcomes: Sequence[Outcome | None]) -> Problem | None:
         ranks = taking_part(outcomes)
-        rules = (self._wrong_losses, self._too_much_held, self._traffic)
-        return first(
+        rules = (self._collectives_in_flight, self._wrong_losses, self._too_much_held, self._traffic)
+        return unwaited([outcome.calls for _, outcome in ranks]) or first(
             rule(rank, where, outcome) for rule in rules for rank, (where, outcome) in self._last_first(ranks)
-        ) or unwaited([outcome.calls for _, outcome in ranks])
+        )
+
+    def _collectives_in_flight(self, rank: int, where: str, outcome: Outcome) -> Problem | None:
+        return first(not_waited_for(call, where) for call in outcome.calls if call.moves_data)
 
     def _last_first(self, ranks: Sequence[tuple[str, Outcome]]) -> list[tuple[int, tuple[str, Outcome]]]:
         """Give the ranks of the last stage first: what goes wrong there goes up to all."""

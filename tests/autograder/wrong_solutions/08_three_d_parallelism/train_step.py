@@ -20,6 +20,8 @@ FAILS_AS = {
     "GradientOfNoise": ("WRONG_LATER_LOSS", "pipeline"),
     "ReadsEveryStagesTokens": ("DATA_OF_ANOTHER_RANK", "Only the first stage"),
     "SendsToRanks": ("MESH_DEADLOCK or RAISED or NO_SUCH_RANK", ""),
+    "LeavesGradientsInFlight": ("NO_WAIT", "Keep every handle"),
+    "LeavesReceivesInFlight": ("UNWAITED", "Keep the handles"),
     "HoldsTheWholeModel": ("WHOLE_MODEL_HELD", "this rank's stage"),
     "SynchronizesReplicated": ("TENSOR_BYTES", "the same on all ranks"),
     "AveragesEachMicrobatch": ("DATA_BYTES", "once a step"),
@@ -147,6 +149,20 @@ class ReadsEveryStagesTokens(Trainer):
     def run(self, batch):
         F.embedding(batch[0], torch.zeros(self.config.characters, 1))
         return super().run(batch)
+
+
+class LeavesGradientsInFlight(Trainer):
+    def synchronize(self):
+        for parameter in self.stage.parameters():
+            parameter.grad /= self.data
+            dist.all_reduce(parameter.grad, group=self.mesh.data_group, async_op=True)
+
+
+class LeavesReceivesInFlight(Trainer):
+    def receive(self, shape, stage):
+        tensor = torch.zeros(*shape, self.config.width, dtype=torch.float64)
+        dist.irecv(tensor, group=self.mesh.pipeline_group, group_src=stage)
+        return tensor
 
 
 class SendsToRanks(Trainer):
