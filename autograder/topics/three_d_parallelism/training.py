@@ -41,6 +41,7 @@ STEPS = 20
 TOLERANCE = 1e-8  # relative: other orders of summation in float64, after so many steps
 FLOAT32 = 1e-6  # likewise: what is left of a value that was rounded to float32 on its way
 NO_TOKEN = -1
+NOT_A_TOKEN = ("index out of range in self", f"Target {NO_TOKEN} is out of bounds")  # torch's errors for it
 CONTEXT = 5  # tokens of a row
 BYTES = 8  # of an element: all is in float64
 MESHES: tuple[Sizes, ...] = ((2, 1, 2), (1, 2, 2), (2, 2, 1), (2, 2, 2))
@@ -56,7 +57,7 @@ class _TrainTrial(MeshTrial):
     def explain(self, failure: RunFailed) -> Problem:
         if failure.reason == runs.DEADLOCK:
             return Problem(mistakes.MESH_DEADLOCK, self.answered, failure.message)
-        if failure.reason == runs.RAISED and "out of" in failure.message:
+        if failure.reason == runs.RAISED and any(said in failure.message for said in NOT_A_TOKEN):
             return Problem(mistakes.DATA_OF_ANOTHER_RANK, self.answered, failure.message)
         return super().explain(failure)
 

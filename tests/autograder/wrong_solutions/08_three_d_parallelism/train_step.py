@@ -19,6 +19,8 @@ FAILS_AS = {
     "SumsTwice": ("WRONG_LATER_LOSS", "tensor axis"),
     "GradientOfNoise": ("WRONG_LATER_LOSS", "pipeline"),
     "ReadsEveryStagesTokens": ("DATA_OF_ANOTHER_RANK", "Only the first stage"),
+    "ReadsEveryStagesTargets": ("DATA_OF_ANOTHER_RANK", "Only the first stage"),
+    "TakesTheBlocksOutput": ("RAISED", ""),
     "SendsToRanks": ("MESH_DEADLOCK or RAISED or NO_SUCH_RANK", ""),
     "LeavesGradientsInFlight": ("NO_WAIT", "Keep every handle"),
     "LeavesReceivesInFlight": ("UNWAITED", "Keep the handles"),
@@ -149,6 +151,20 @@ class ReadsEveryStagesTokens(Trainer):
     def run(self, batch):
         F.embedding(batch[0], torch.zeros(self.config.characters, 1))
         return super().run(batch)
+
+
+class ReadsEveryStagesTargets(Trainer):
+    def run(self, batch):
+        F.cross_entropy(torch.zeros(batch[1].numel(), self.config.characters), batch[1].flatten())
+        return super().run(batch)
+
+
+class TakesTheBlocksOutput(Trainer):
+    """Without the head, whose scores the loss reads: there are fewer of them than characters."""
+
+    def cut(self, model):
+        stage = super().cut(model)
+        return stage[:-1] if self.last else stage
 
 
 class LeavesGradientsInFlight(Trainer):
