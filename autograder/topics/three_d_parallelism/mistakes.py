@@ -178,9 +178,10 @@ REFUSED_WITHOUT_GPUS = mistake("""a refusal that does not name the GPUs
 
 # ring_attention
 UNEVEN_RING = patterned("""the ranks of the ring do not do the same
-    With a causal mask rank 0 needs only its own block. All blocks must still go round the ring, and so
-    must their gradients, but autograd skips the backward of tensors that were never used. Use every
-    block, masked.""")
+    Each rank sends a block and receives one at the same time: a blocking send waits until its receiver
+    asks. And with a causal mask rank 0 needs only its own block, but all blocks must go round the ring, and
+    so must their gradients. Autograd skips the backward of tensors that were never used: use every block,
+    masked.""")
 ATTENTION_CUT = mistake("""the graph is cut
     Tensors received by torch.distributed have no history. Write a torch.autograd.Function that passes a
     tensor on: in backward the gradient goes round in the other direction.""")

@@ -1,6 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "SkipsWhatIsMasked": ("UNEVEN_RING", "masked"),
+    "SendsFirst": ("UNEVEN_RING", "a blocking send waits"),
     "ReceivesWithoutHistory": ("ATTENTION_CUT", "no history"),
     "gathers_heads": ("NO_OUTPUT", "shape and dtype of q"),
     "OwnBlock": ("OWN_BLOCK_ONLY", "earlier ranks"),
@@ -27,6 +28,15 @@ class SkipsWhatIsMasked(Ring):
 
     def used(self, owner):
         return not self.causal or owner <= self.rank
+
+
+class SendsFirst(Ring):
+    def passed(self, block, turn):
+        if turn:
+            arriving = torch.empty_like(block)
+            dist.send(block.detach(), group=self.group, group_dst=(self.rank + 1) % self.size)
+            dist.recv(arriving, group=self.group, group_src=(self.rank - 1) % self.size)
+        return block
 
 
 class ReceivesWithoutHistory(Ring):
