@@ -21,7 +21,7 @@ UNCLEAR_REFUSAL = mistake("""a refusal that does not say why
     Name both numbers, the samples and the ranks, and say what to do: drop some samples, or choose another
     batch size.""")
 OUT_OF_STEP = patterned("""the ranks are out of step
-    A rank issues an all-reduce that another one does not issue, or issues it at another place. Every rank
+    A rank issues a collective that another one does not issue, or issues it at another place. Every rank
     takes part for every parameter that requires a gradient, whether it used it or not, and in an order
     that does not depend on its own samples.""")
 UNEXPECTED_CALL = mistake("""a call outside the budget

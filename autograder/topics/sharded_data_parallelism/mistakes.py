@@ -173,6 +173,11 @@ LEFT_OVER_AFTER_THE_STEP = mistake("""memory that is left over after the step
     After the step, a rank may hold only its shards and their gradients. Drop handles, gathered parameters
     and full gradients.""")
 
+WRONG_SHARDED_GRADIENT = patterned("""wrong gradients
+    A parameter that is used in several places, or in several backwards, has a gradient from each: add the
+    mean of each to what .shard.grad holds, and replace nothing. If gradients differ a little from run to
+    run, a tensor is read before its wait(), or changed while it is in flight. Does each gradient go to the
+    shard of its own parameter?""")
 WRONG_AFTER_THE_FIRST_STEP = patterned("""wrong gradients, but not in the first step
     The first step is right, so look for what is left over from it. A parameter that is not freed keeps the
     values from before the optimizer's step: free it when the forward of the module that reads it is over,

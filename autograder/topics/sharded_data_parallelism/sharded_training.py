@@ -281,10 +281,11 @@ class _Run:
 
 
 def _since(step: int, problem: Problem | None) -> Problem | None:
-    """Say of wrong gradients whether those of an earlier step were right."""
-    if problem and step > 1 and problem.mistake is training_mistakes.WRONG_GRADIENT:
-        return replace(problem, mistake=mistakes.WRONG_AFTER_THE_FIRST_STEP)
-    return problem
+    """Say of wrong gradients what that means for shards, and whether those of an earlier step were right."""
+    if problem is None or problem.mistake is not training_mistakes.WRONG_GRADIENT:
+        return problem
+    known = mistakes.WRONG_SHARDED_GRADIENT if step == 1 else mistakes.WRONG_AFTER_THE_FIRST_STEP
+    return replace(problem, mistake=known)
 
 
 def _other_names(state: models.Named, got: object, where: str) -> Problem | None:

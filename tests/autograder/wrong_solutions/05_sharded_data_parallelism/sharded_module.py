@@ -17,7 +17,7 @@ FAILS_AS = {
     "sums": ("SUMMED", "ReduceOp.AVG"),
     "all_reduces": ("MORE_ALL_REDUCED", "reduce-scatter"),
     "averages_frozen_parameters": ("MORE_ALL_REDUCED", "a frozen parameter has none"),
-    "replaces_gradients": ("WRONG_GRADIENT", "left over"),
+    "replaces_gradients": ("WRONG_SHARDED_GRADIENT", "replace nothing"),
     "keeps_what_a_parent_reads": ("WRONG_AFTER_THE_FIRST_STEP", "belongs to a child"),
     "prefixes_the_state": ("NAMES_OF_THE_STATE", "without a prefix"),
     "state_of_shards": ("NOT_THE_WHOLE_STATE", "gathers every shard"),
