@@ -133,3 +133,9 @@ def test_code_that_misbehaves_ends_in_a_verdict(operation, function):
     function.__module__ = "__main__"  # so that ranks get it by value, as a notebook's
     verdict = failure_of(operation, function, **FEW).verdict
     assert shelf.name_of(verdict.mistake) in ("RAISED", "ANOTHER_SHAPE_OF_A_PART"), verdict
+
+
+def test_a_single_head_is_named_in_the_singular():
+    _raise.__module__ = "__main__"
+    results = failure_of("parallel_attention", _raise, world_sizes=(1,)).verdict.results
+    assert [str(result.case) for result in results] == ["1 rank, 2 heads, causal", "1 rank, 1 head"]

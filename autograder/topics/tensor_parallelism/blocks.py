@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from autograder.kit.problem import counted
 from autograder.topics.tensor_parallelism.shards import WHOLE, Cut
 from autograder.topics.tensor_parallelism.traffic import Collective, Traffic
 from autograder.unsharded import MLP, Attention, DeepMLP, PreNormMLP
@@ -108,7 +109,7 @@ def attention(n: int) -> Iterator[Block]:
     for num_heads, causal, leading in ((2 * n, True, (2, 5)), (n, False, (1, 7))):
         inputs = (*leading, 3 * num_heads)
         yield Block(
-            f"{num_heads} heads{', causal' if causal else ''}",
+            f"{counted(num_heads, 'head')}{', causal' if causal else ''}",
             partial(Attention, 3 * num_heads, num_heads, causal),
             (3 * num_heads, num_heads),
             inputs,
