@@ -1,6 +1,7 @@
 """The capstone's simulated time, by hand: what work and collectives cost, and that no clock goes in."""
 
 import math
+import re
 from dataclasses import replace
 from fractions import Fraction
 
@@ -143,6 +144,18 @@ def test_plain_data_parallelism_costs_1_and_earns_the_first_two_levels():
     failure = failure_of("strategy", shelf.names(f"{imports}\n{next(given)}", "plain")["PlainStrategy"])
     assert failure.verdict.share == Fraction(2, 5)
     assert failure.verdict.cost == pytest.approx(1, abs=0.04)
+
+
+def test_weights_of_another_kind_are_described_as_those_that_were_expected():
+    doubles = """
+class Doubles(Frugal):
+    def step(self, weights, gradient):
+        return super().step(weights, gradient).double()
+"""
+    source = "\n".join([*shelf.sources(TOPIC, []), doubles])
+    text = str(failure_of("strategy", shelf.names(source, "doubles")["Doubles"]))
+    expected, got = re.findall(r"a (float\d+) tensor of shape \(\d+,\)", text)
+    assert (expected, got) == ("float32", "float64")
 
 
 def test_ranks_are_told_nothing_that_the_data_are_drawn_from_and_train_once():

@@ -147,8 +147,8 @@ class Training:
         if not isinstance(weights, torch.Tensor):
             raise Wrong(Problem(mistakes.NO_WEIGHTS, f"rank {rank}: a tensor", kind_of(weights)))
         if weights.dtype != torch.float32 or list(weights.shape) != shape:
-            expected = f"rank {rank}: float32 of shape {shape}"
-            raise Wrong(Problem(mistakes.NO_WEIGHTS, expected, f"{weights.dtype} of {list(weights.shape)}"))
+            expected = f"rank {rank}: a float32 tensor of shape {tuple(shape)}"
+            raise Wrong(Problem(mistakes.NO_WEIGHTS, expected, kind_of(weights)))
         if not bool(weights.isfinite().all()):
             raise Wrong(Problem(mistakes.DIVERGED, f"rank {rank}: finite weights", "inf or nan"))
         return weights
