@@ -14,11 +14,13 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from . import zygote
 from .commands import add_start_options, start_arguments
 from .errors import Aftermath, CellInterrupted, DeadlockError, FourRanksError, RankError, StartError
 from .group import RankGroup, start
+from .hardware import processors
 from .naming import name_ranks, sentence_case
 from .protocol.remote_error import RemoteError
 from .transcript import Item, Transcript, label, plain_text
@@ -38,15 +40,35 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--nproc-per-node",
         "--nproc_per_node",
-        type=int,
+        type=_ranks_per_node,
         metavar="N",
-        help="torchrun's name of -n, on one machine",
+        help="torchrun's name of -n, on one machine; cpu, gpu or auto: as many ranks as it has of these",
     )
     parser.add_argument(
         "--standalone", action="store_true", help="torchrun's; ranks are on this machine anyway"
     )
     parser.add_argument("program", help="a script, for instance train.py")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="what the program finds in sys.argv")
+
+
+def _ranks_per_node(text: str) -> int:
+    """Read a number of ranks as torchrun does, which may be given as what there is one of for each."""
+    counts: dict[str, Callable[[], int]] = {
+        "cpu": processors,
+        "gpu": _gpus,
+        "auto": lambda: _gpus() or processors(),
+    }
+    try:
+        count = counts[text]() if text in counts else int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"give a number, cpu, gpu or auto, not {text!r}") from None
+    if text == "gpu" and not count:
+        raise argparse.ArgumentTypeError("there is no GPU that torch can use")
+    return count
+
+
+def _gpus() -> int:
+    return zygote.shared().gpus().count
 
 
 def main(options: argparse.Namespace) -> int:

@@ -19,6 +19,7 @@ import pytest
 
 import fourranks
 from fourranks import RankError, cell, conductor, zygote
+from fourranks.hardware import processors
 from fourranks.protocol.messages import TEXT_LIMIT
 from tests.processes import run, started
 
@@ -149,6 +150,22 @@ def test_output_that_cannot_be_written_ends_the_program_with_the_reason(output, 
         errors = process.communicate(timeout=60)[1]
     assert process.returncode == 1
     assert errors == f"fourranks run: its output cannot be written ({reason}), so the program was ended.\n"
+
+
+@pytest.mark.parametrize("name", ["cpu", "gpu", "auto", "tpu"])
+def test_the_number_of_ranks_is_named_by_what_torchrun_counts(script, name):
+    gpus = zygote.shared().gpus().count
+    count = {"cpu": processors(), "gpu": gpus, "auto": gpus or processors()}.get(name)
+    done = run([*RUN, "--nproc-per-node", name, script("import os; print('has', os.environ['WORLD_SIZE'])")])
+    if count:
+        assert done.returncode == 0 and done.stdout.count(f"has {count}\n") == count
+    else:
+        why = (
+            "there is no GPU that torch can use"
+            if name == "gpu"
+            else "give a number, cpu, gpu or auto, not 'tpu'"
+        )
+        assert done.returncode == 2 and why in done.stderr
 
 
 def test_a_syntax_error_and_what_does_not_exist_are_told(script, tmp_path):
