@@ -213,8 +213,8 @@ def test_the_limits_that_the_documentation_names_are_those_that_hold():
         f"| files | {limits.disk_bytes >> 20} MiB in each of the three folders |",
         f"| processor time | {limits.cpu_seconds:g} s |",
         f"| time for a cell | {CELL:g} s |",
-        f"| time for one call on all ranks | {Function.timeout:g} s, or {measuring:g} s where it measures "
-        f"times; up to {BUSIEST:g} times as long where more waits to run than there are processors |",
+        f"| time for one call on all ranks | {Function.timeout:g} s, or {measuring:g} s where its memory is "
+        f"measured; up to {BUSIEST:g} times as long where more waits to run than there are processors |",
         f"| time for all | {PATIENCE:g} s; questions that are not reached then have failed |",
     ]
     lines = (COURSE / "docs" / "security.md").read_text().splitlines()
