@@ -125,6 +125,7 @@ class Recorder:
         call.error = _words(error)
         if self._undo(call):
             self._refused.append(call)
+            _take_out(self.calls or [], call)
 
     def _undo(self, call: Call) -> bool:
         """Count a call as never made; False if it was made in a group that was formed again since."""
@@ -133,7 +134,7 @@ class Recorder:
                 return False
             counter, key = self._counter(call)
             counter[key] -= 1
-            for calls in (self._groups, self._recent, self.calls or []):
+            for calls in (self._groups, self._recent):
                 _take_out(calls, call)
             self._agreement.take_back(call)
         return True
@@ -203,7 +204,7 @@ class Recorder:
                 fits = self._agreement.wait(
                     comparisons, lambda: self._is_of_before(call) or time.perf_counter() > ends
                 )
-            except BaseException:  # an interrupt: the backend never gets the call
+            except BaseException:  # an interrupt: the backend never gets the call, though a trace shows it
                 self._undo(call)
                 raise
             finally:
