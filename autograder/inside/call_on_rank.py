@@ -22,9 +22,11 @@ from fourranks.protocol import parcel
 from fourranks.protocol.messages import RANK_NAMES
 from fourranks.protocol.remote_error import ErrorWithData
 from fourranks.rank import frames
+from fourranks.rank.frames import Owner
 from fourranks.rank.process_group import RecordingProcessGroup
 from fourranks.rank.wrong_rank import refusal_of
 
+_LIBRARIES = (Owner.LIBRARY, Owner.TORCH, Owner.BELOW)  # whose frames are no student's
 DRIVERS = b"autograder.inside.drivers."  # where drivers are, as requests name them
 # Those with which torch imports its compiler: at the first use of an optimizer, DDP or torch.func.
 COMPILING = tuple(
@@ -146,4 +148,4 @@ def _describe(error: BaseException) -> tuple[str, str, int, str, bool]:
 
 def _is_library(frame: types.FrameType) -> bool:
     package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-    return package in ("torch", "fourranks", "autograder") or package in sys.stdlib_module_names
+    return package in sys.stdlib_module_names or frames.owner(frame) in _LIBRARIES

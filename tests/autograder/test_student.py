@@ -17,6 +17,7 @@ CELLS = [
     "%load_ext fourranks",
     """
 import os, sys, time
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -52,6 +53,12 @@ def fail_while_others_never_end():
 
 def leave():
     sys.exit(4)
+
+def ask_a_library():
+    np.stack([])
+
+def gather_what_does_not_fit():
+    dist.all_gather_into_tensor(torch.zeros(3, 3), torch.zeros(2))
 
 def wait_for_nothing():
     dist.recv(torch.zeros(1), 1 - dist.get_rank())
@@ -108,7 +115,7 @@ def notebook():
 @pytest.fixture(scope="module")
 def names():
     names = {"__name__": "__main__", "answer": 42}
-    exec(compile(CELLS[1] + CELLS[4], "<cell>", "exec"), names)
+    exec(compile(CELLS[1].lstrip() + CELLS[4], "<cell>", "exec"), names)
     return names
 
 
@@ -200,6 +207,16 @@ def test_a_run_that_goes_wrong_says_why_and_the_next_one_works(function, name, i
         handle.run(inputs)
     assert caught.value.reason == reason
     assert function("double").run([(torch.ones(1),)] * 2)[0].arguments[0].item() == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [("ask_a_library", "np.stack([])"), ("gather_what_does_not_fit", "dist.all_gather_into_tensor(")],
+)
+def test_an_error_inside_a_library_names_the_line_that_called_the_library(function, name, line):
+    at = next(number for number, text in enumerate(CELLS[1].strip().splitlines(), 1) if line in text)
+    with pytest.raises(RunFailed, match=rf"rank 0 raised \w+ in line {at}\b"):
+        function(name).run([(), ()])
 
 
 @pytest.mark.parametrize("tasks, has_time", [(1.0, False), (3.0, True)])
