@@ -275,6 +275,15 @@ def test_a_failed_check_shows_a_table_whose_entries_are_escaped():
     assert "<b>no</b>" in str(verdict)
 
 
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_sum_that_is_no_number_is_a_wrong_value_as_any_other(number):
+    def fill(tensor, dst, group=None):
+        tensor.fill_(number)
+
+    failure = failure_of("reduce", fill, world_sizes=(2,), numels=(7,), dtypes=(torch.float32,))
+    assert shelf.name_of(failure.verdict.mistake) == "VALUE"
+
+
 def test_something_that_is_no_function_is_refused_with_what_to_pass():
     with pytest.raises(TypeError, match="takes your function itself"):
         check.broadcast(None)

@@ -251,7 +251,8 @@ def _summands(case: InPlaceCase, summands: Sequence[torch.Tensor], got: torch.Te
     exactly = torch.float64 if case.dtype.is_floating_point else torch.int64
     parts = torch.stack([part.to(exactly).flatten() for part in summands])
     total = got.to(exactly).flatten()
-    if parts.shape[1] != total.shape[0] or parts.shape[1] < 2 * parts.shape[0]:
+    fits = parts.shape[1] == total.shape[0] >= 2 * parts.shape[0]
+    if not fits or not total.isfinite().all():  # inf and nan come of memory that nothing was written to
         return mistakes.VALUE, ""
     times = torch.linalg.lstsq(parts.T.double(), total.double()[:, None]).solution.round().flatten()
     if not torch.equal(times.to(exactly) @ parts, total):
