@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 
-from autograder.kit.mistakes import NOT_RECEIVED
+from autograder.kit.mistakes import NOT_RECEIVED, Mistake
 from autograder.kit.problem import Problem, counted
 from fourranks.trace import Call
 
@@ -31,6 +31,13 @@ _GOT: dict[str, Callable[[int, int, bool], int]] = {
 def named(call: Call) -> str:
     """Name a call as the student wrote it."""
     return f"dist.{call.op} in line {call.line}"
+
+
+def not_waited_for(call: Call, where: str, mistake: Mistake) -> Problem | None:
+    """Report the call if its handle had no wait()."""
+    if call.end is not None:
+        return None
+    return Problem(mistake, f"{where}: a wait() for every handle", f"none for {named(call)}")
 
 
 def too_little(least: Sequence[int], calls: Calls) -> Problem | None:

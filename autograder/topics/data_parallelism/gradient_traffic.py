@@ -16,7 +16,7 @@ from torch import nn
 
 from autograder.inside.moments import Unmarked
 from autograder.kit.problem import Problem, counted
-from autograder.kit.received import named
+from autograder.kit.received import named, not_waited_for
 from autograder.kit.stretches import Stretch
 from autograder.topics.data_parallelism import mistakes
 from fourranks.trace import Call
@@ -72,16 +72,9 @@ def broken_rules(calls: Sequence[Call], where: str) -> Problem | None:
     for call in calls:
         if call.op != "all_reduce":
             return Problem(mistakes.UNEXPECTED_CALL, f"{where}: all-reduces only", named(call))
-        if problem := not_waited_for(call, where):
+        if problem := not_waited_for(call, where, mistakes.NO_WAIT):
             return problem
     return None
-
-
-def not_waited_for(call: Call, where: str) -> Problem | None:
-    """Tell when nobody has waited for the handle of this call."""
-    if call.end is not None:
-        return None
-    return Problem(mistakes.NO_WAIT, f"{where}: a wait() for every handle", f"none for {named(call)}")
 
 
 def too_much(calls: Sequence[Call], allowed: Sequence[AllReduce], where: str) -> Problem | None:

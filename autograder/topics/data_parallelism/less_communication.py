@@ -21,14 +21,15 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted, first
+from autograder.kit.received import not_waited_for
 from autograder.kit.settings import WORLD_SIZES, Setting, some_ranks, taking_part
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of, same
 from autograder.topics.collectives.mistakes import PATTERNS, UNTOUCHED
-from autograder.topics.data_parallelism import gradient_traffic
 from autograder.topics.data_parallelism import less_communication_mistakes as mistakes
 from autograder.topics.data_parallelism.banned import BANNED
+from autograder.topics.data_parallelism.mistakes import NO_WAIT
 from autograder.topics.data_parallelism.simulations import Combine, Compression, LocalSgd, mean
 
 RATIOS = (0.1, 0.3, 1.0)
@@ -289,8 +290,8 @@ def _compression_mistake(compression: Compression, number: int, found: Sequence[
 
 
 def _not_waited(ranks: Ranks) -> Problem | None:
-    """Find a call whose handle nobody has waited for: what it makes is right or wrong by chance."""
-    return first(gradient_traffic.not_waited_for(call, rank) for rank, each in ranks for call in each.calls)
+    """Find a handle without its wait(): what its call makes is right or wrong by chance."""
+    return first(not_waited_for(call, rank, NO_WAIT) for rank, each in ranks for call in each.calls)
 
 
 def _alike(found: Named, wanted: Named) -> bool:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from autograder.kit.case import Trial
 from autograder.kit.problem import Problem, first
-from autograder.kit.received import named
+from autograder.kit.received import not_waited_for
 from autograder.kit.settings import taking_part
 from autograder.kit.student import Outcome
 from autograder.topics.tensor_parallelism import mistakes
@@ -40,18 +40,14 @@ def together(
 
     def verify(outcomes: Sequence[Outcome | None]) -> Problem | None:
         ranks = taking_part(outcomes)
-        return first(not_waited_for(where, outcome) for where, outcome in ranks) or rule(ranks)
+        return first(_not_waited_for(*each) for each in ranks) or rule(ranks)
 
     return verify
 
 
-def not_waited_for(where: str, outcome: Outcome) -> Problem | None:
-    """Find a call whose end was not waited for."""
-    for call in outcome.calls:
-        if call.moves_data and call.end is None:
-            got = f"none for {named(call)}"
-            return Problem(mistakes.ACTIVATIONS_NOT_WAITED_FOR, f"{where}: a wait() for every handle", got)
-    return None
+def _not_waited_for(where: str, outcome: Outcome) -> Problem | None:
+    moving = (call for call in outcome.calls if call.moves_data)
+    return first(not_waited_for(call, where, mistakes.ACTIVATIONS_NOT_WAITED_FOR) for call in moving)
 
 
 def names(outcomes: Outcomes) -> list[str]:

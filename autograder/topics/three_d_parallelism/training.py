@@ -24,12 +24,13 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, first
+from autograder.kit.received import not_waited_for
 from autograder.kit.settings import taking_part
 from autograder.kit.student import Outcome
 from autograder.kit.values import apart, kind_of
 from autograder.three_d import ModelConfig, whole_model
 from autograder.topics.collectives.budget import unwaited
-from autograder.topics.data_parallelism.gradient_traffic import not_waited_for
+from autograder.topics.data_parallelism.mistakes import NO_WAIT
 from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism.axis_traffic import Allowance, excess
 from autograder.topics.three_d_parallelism.banned import BANNED
@@ -139,7 +140,7 @@ class _Run:
         )
 
     def _collectives_in_flight(self, rank: int, where: str, outcome: Outcome) -> Problem | None:
-        return first(not_waited_for(call, where) for call in outcome.calls if call.moves_data)
+        return first(not_waited_for(call, where, NO_WAIT) for call in outcome.calls if call.moves_data)
 
     def _last_first(self, ranks: Sequence[tuple[str, Outcome]]) -> list[tuple[int, tuple[str, Outcome]]]:
         """Give the ranks of the last stage first: what goes wrong there goes up to all."""
