@@ -181,6 +181,14 @@ def _never_end(*arguments, group=None):
         pass
 
 
+def _never_end_behind_an_isend(tensor, group=None):
+    import torch.distributed as dist
+
+    sending = dist.isend(tensor, (dist.get_rank() + 1) % dist.get_world_size())
+    while not sending.is_completed():  # which Gloo says after wait() only
+        pass
+
+
 def _raise_while_others_never_end(*arguments, group=None):
     import torch.distributed as dist
 
@@ -209,6 +217,7 @@ MISBEHAVIOUR = {
     "sends past the last rank": (_send_to_the_next, "NO_SUCH_RANK"),
     "dies": (_die, "DIED"),
     "never ends": (_never_end, "TIMED_OUT"),
+    "never ends behind an isend": (_never_end_behind_an_isend, "TIMED_OUT"),
     "raises while others never end": (_raise_while_others_never_end, "RAISED"),
     "returns a handle": (_return_a_handle, "WRONG_TYPE"),
     "recurses": (_call_itself, "RAISED"),

@@ -111,14 +111,14 @@ def _lost_message(failure: RunFailed) -> str:
 
 
 def _all_send(failure: RunFailed) -> bool:
-    """Tell whether all ranks that called anything, odd and even ones, sent last, so that none received."""
-    last = {rank: own[-1].op for rank, own in enumerate(failure.calls) if own}
-    return set(last.values()) == {"send"} and {rank % 2 for rank in last} == {0, 1}
+    """Tell whether all ranks that called anything, odd and even ones, stand in a send."""
+    callers = {rank for rank, own in enumerate(failure.calls) if own}
+    return callers == set(_receivers(failure)) and {rank % 2 for rank in callers} == {0, 1}
 
 
 def _send_in_a_circle(failure: RunFailed) -> bool:
     """Tell whether ranks wait in sends to each other, at whichever others."""
-    receivers = {rank: own[-1].peer for rank, own in enumerate(failure.calls) if own and own[-1].op == "send"}
+    receivers = _receivers(failure)
     for first in receivers:
         rank: int | None = first
         for _ in receivers:
@@ -126,6 +126,20 @@ def _send_in_a_circle(failure: RunFailed) -> bool:
             if rank == first:
                 return True
     return False
+
+
+def _receivers(failure: RunFailed) -> dict[int, int | None]:
+    """Return to which rank each one sends that stands in a send.
+
+    Where time ran out, a rank may have gone on behind its isend, into a loop that never ends.
+    """
+    last = {rank: own[-1] for rank, own in enumerate(failure.calls) if own}
+    proven = failure.reason == runs.DEADLOCK
+    return {
+        rank: call.peer
+        for rank, call in last.items()
+        if call.op == "send" and (proven or not call.asynchronous)
+    }
 
 
 def _first_problem(case: InPlaceCase, outcomes: Sequence[Outcome | None]) -> Problem | None:
