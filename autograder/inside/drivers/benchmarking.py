@@ -28,7 +28,7 @@ from autograder.inside.reports import Report
 from fourranks.protocol import parcel
 
 LAUNCH = 1e-5  # seconds that a call takes on the CPU when its work goes to a GPU
-_START = 1000.0  # what the clock shows in the beginning
+START = 1000.0  # what the clock shows in the beginning
 _OURS = ("torch", "fourranks", "autograder")
 
 
@@ -132,7 +132,7 @@ class _Clock:
     def __init__(self, seconds: Sequence[float], on_gpu: bool) -> None:
         self.on_gpu = on_gpu
         self._seconds = iter(seconds)
-        self._now = self._idle_from = _START  # of the CPU; when the GPU has done all that it was asked for
+        self._now = self._idle_from = START  # of the CPU; when the GPU has done all that it was asked for
 
     def run(self) -> None:
         mark("run")
@@ -169,7 +169,7 @@ class _Event:
 
     def __init__(self, clock: _Clock) -> None:
         self._clock = clock
-        self._moment = _START
+        self._moment = START
 
     def record(self, *_: object) -> None:
         self._clock.read()  # for the list of events: it is a reading of the clock

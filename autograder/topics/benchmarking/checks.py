@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from statistics import mean, median
 from typing import Any, ClassVar
 
+import torch
+
 from autograder.inside.drivers import benchmarking as drivers
 from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
@@ -29,6 +31,7 @@ Mistakes = Mapping[str, tuple[Mistake, float]]  # and what each would answer; th
 
 WORLD_SIZES = (1, 2, 3, 4, 5)
 _EXACT = 1e-6  # relative; loose enough for a clock in ns and for float32
+_FLOAT32 = torch.finfo(torch.float32).eps * drivers.START  # seconds that float32 may lose of the clock
 _SLACK = 0.1  # seconds that a busy machine may put off the reading of a real clock
 # Nobody leaves one of these before all have come.
 _MEETINGS = ("barrier", "all_reduce", "all_gather", "reduce_scatter", "all_to_all")
@@ -203,7 +206,8 @@ def _wrong_seconds(plan: _Plan, values: Mapping[str, float]) -> Problem | None:
     for name, (mistake, seconds) in plan.mistakes().items():
         if _is(value, seconds):
             return Problem(mistake, expected, f"{_ms(value)} ({name})")
-    return Problem(mistakes.SECONDS, expected, _ms(value))
+    mistake = mistakes.LOST_DIGITS if abs(value - plan.answer) < _FLOAT32 else mistakes.SECONDS
+    return Problem(mistake, expected, _ms(value))
 
 
 def _is(value: float, other: float) -> bool:

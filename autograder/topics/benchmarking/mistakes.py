@@ -58,6 +58,9 @@ BARRIER_TIMED = mistake("""a barrier on the clock
     a synchronize, and nothing else: the barrier comes before the first reading.""")
 NOT_ON_THE_DEVICE = mistake("""a tensor on the wrong device
     NCCL works only on GPU tensors. Make the tensor that the ranks combine on `device`.""")
+LOST_DIGITS = mistake("""a time that has lost digits
+    Nearly right: a float32 tensor keeps seven digits, too few for a reading of the clock, which counts from
+    an arbitrary moment. Subtract the two readings as Python floats before you make a tensor.""")
 SECONDS = mistake("""a wrong time
     Time one `run()` after another with `time.perf_counter()`, take the maximum over ranks for each of
     them, and then the median.""")

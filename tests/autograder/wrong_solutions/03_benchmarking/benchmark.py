@@ -24,6 +24,7 @@ FAILS_AS = {
     "synchronizes_without_a_gpu": ("RAISED", "line that the message names"),
     "combines_on_the_cpu": ("NOT_ON_THE_DEVICE", "on `device`"),
     "in_milliseconds": ("NOT_IN_SECONDS", "The answer is in seconds"),
+    "keeps_readings_in_float32": ("LOST_DIGITS", "Subtract the two readings"),
     "ignores_the_group": ("DEADLOCK", "pass group="),
     "answers_on_rank_0_only": ("WRONG_TYPE", "what the function returns"),
     "answers_with_a_tensor": ("WRONG_TYPE", "what the function returns"),
@@ -214,3 +215,16 @@ def counts_processor_time(run, *, warmup, iterations, device, group=None):
 
     warm(run, warmup)
     return middle(slowest([one() for _ in range(iterations)], device, group))
+
+
+def keeps_readings_in_float32(run, *, warmup, iterations, device, group=None):
+    warm(run, warmup)
+    readings = torch.zeros(2, iterations, device=device)
+    for iteration in range(iterations):
+        synchronize(device)
+        dist.barrier(group)
+        readings[0, iteration] = time.perf_counter()
+        run()
+        synchronize(device)
+        readings[1, iteration] = time.perf_counter()
+    return middle(slowest((readings[1] - readings[0]).tolist(), device, group))
