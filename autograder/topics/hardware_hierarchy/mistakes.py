@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from autograder.kit.mistakes import mistake
+from autograder.kit.mistakes import mistake, patterned
 from autograder.kit.pattern import Pattern
 
 NOT_A_NUMBER = mistake("""not a number
     Return a Python float. A tensor of one element becomes one by `.item()`; and is there a `return`?""")
-NUMBER = mistake("""a wrong number
+NUMBER = patterned("""a wrong number
     Write the smallest failing case on paper, with units on every number, and compare line by line.""")
 LOST_DIGITS = mistake("""a number that has lost digits
     All but the last digits are right. Compute with Python floats, which have 16 digits: a float32 tensor has

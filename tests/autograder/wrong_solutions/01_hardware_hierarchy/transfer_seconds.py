@@ -8,6 +8,7 @@ FAILS_AS = {
     "takes_the_widest_pipe": ("FASTEST_HOP", "lowest bandwidth"),
     "adds_bandwidths": ("NUMBER", "with units"),
     "fails_without_hops": ("RAISED", "Only a way without hops"),
+    "never_arrives_without_hops": ("NUMBER", "Only a way without hops"),
     "sorts_the_hops": ("MODIFIED", "belongs to the caller"),
     "returns_milliseconds": ("NUMBER", "with units"),
     "pays_latency_once_more": ("NUMBER", "on paper"),
@@ -83,3 +84,7 @@ def returns_milliseconds(num_bytes, hops, pipelined=False):
 
 def pays_latency_once_more(num_bytes, hops, pipelined=False):
     return right(num_bytes, hops, pipelined) + (hops[-1][0] if hops else 0)
+
+
+def never_arrives_without_hops(num_bytes, hops, pipelined=False):
+    return right(num_bytes, hops, pipelined) if hops else float("inf")
