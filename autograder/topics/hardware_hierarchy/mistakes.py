@@ -27,7 +27,7 @@ ELEMENT_SIZE = mistake("""operations per element
 UPSIDE_DOWN = mistake("""upside down
     Intensity is operations per byte, not bytes per operation.""")
 ROUNDED = mistake("""rounded down
-    `//` drops the fraction. Divide with `/`.""")
+    `//` and `int()` drop the fraction. Divide with `/`, and return all of the result.""")
 
 # attainable_flops
 NOT_CAPPED = mistake("""faster than the peak

@@ -5,6 +5,7 @@ FAILS_AS = {
     "counts_elements": ("ELEMENT_SIZE", "how many bytes"),
     "divides_the_wrong_way": ("UPSIDE_DOWN", "operations per byte"),
     "divides_integers": ("ROUNDED", "Divide with `/`"),
+    "returns_a_whole_number": ("ROUNDED", "`int()`"),
     "returns_a_tensor": ("NOT_A_NUMBER", ".item()"),
     "returns_nothing": ("NOT_A_NUMBER", "`return`"),
     "returns_nan": ("NUMBER", "with units"),
@@ -59,3 +60,7 @@ def fails_without_operations(m, n, k, bytes_per_element):
 
 def counts_bits(m, n, k, bytes_per_element):
     return 2 * m * n * k / (8 * bytes_per_element * traffic(m, n, k))
+
+
+def returns_a_whole_number(m, n, k, bytes_per_element):
+    return int(2 * m * n * k / (bytes_per_element * traffic(m, n, k)))
