@@ -81,7 +81,8 @@ NO_COPY = mistake("""no copy was seen
 COPY_SIZE = mistake("""copies of the wrong size
     `num_bytes` are bytes, not elements: with dtype=torch.uint8 an element is a byte.""")
 FEW_COPIES = mistake("""too few copies
-    A single measurement may be disturbed. Repeat it, and take the median.""")
+    A single measurement may be disturbed. Repeat it, and take the median. Only `destination.copy_(source)`
+    counts: `clone` and the like allocate new memory each time.""")
 NO_CLOCK = mistake("""no clock was read
     Read time.perf_counter() before and after each copy.""")
 ONE_DIRECTION = mistake("""half the traffic

@@ -15,6 +15,7 @@ FAILS_AS = {
     "copies_elements_of_four_bytes": ("COPY_SIZE", "not elements"),
     "loses_a_remainder": ("COPY_SIZE", "not elements"),
     "clones": ("NO_COPY", "copy_(source)"),
+    "clones_after_one_copy": ("FEW_COPIES", "`clone`"),
     "copies_bytes_of_python": ("NO_COPY or RAISED", "a"),
     "copies_onto_itself": ("NO_COPY", "another existing one"),
     "knows_the_answer": ("NO_COPY", "copy_(source)"),
@@ -109,6 +110,12 @@ def copies_elements_of_four_bytes(num_bytes):
 def loses_a_remainder(num_bytes):
     source = torch.ones(num_bytes // 4)
     return 2 * num_bytes / statistics.median(durations(source, torch.zeros_like(source)))
+
+
+def clones_after_one_copy(num_bytes):
+    source, destination = buffers(num_bytes)
+    destination.copy_(source)
+    return clones(num_bytes)
 
 
 def clones(num_bytes):
