@@ -14,14 +14,18 @@ def is_number(value: object) -> TypeGuard[float]:
 
 
 def same(got: object, want: object) -> bool:
-    """Return whether two values are equal in type, dtype, shape and every element."""
+    """Return whether two values are equal in type, dtype, shape and every element; in tensors nan is too."""
     if type(got) is not type(want):
         return False
     if isinstance(got, torch.Tensor) and isinstance(want, torch.Tensor):
-        return got.dtype == want.dtype and got.shape == want.shape and torch.equal(got, want)
+        return got.dtype == want.dtype and got.shape == want.shape and _equal(got, want)
     if isinstance(got, (list, tuple)) and isinstance(want, (list, tuple)):
         return len(got) == len(want) and all(map(same, got, want))
     return got == want
+
+
+def _equal(got: torch.Tensor, want: torch.Tensor) -> bool:
+    return torch.equal(got, want) or bool(((got == want) | (got.isnan() & want.isnan())).all())
 
 
 def close(got: torch.Tensor, want: torch.Tensor, tolerance: float) -> bool:

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from autograder.kit.values import apart, difference, difference_beyond, is_number, kind_of
+from autograder.kit.values import apart, difference, difference_beyond, is_number, kind_of, same
 
 
 @pytest.mark.parametrize(
@@ -29,6 +29,13 @@ def test_the_element_that_is_shown_differs_by_more_than_the_tolerance():
     want, got = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0001, 2.0, 4.0])
     expected, found = difference_beyond(1e-3, want, got)
     assert expected.startswith("[2] = 3") and found.startswith("[2] = 4") and "1 of 3 wrong" in found
+
+
+def test_a_tensor_that_holds_nan_is_the_same_as_its_copy_and_as_no_other():
+    got = torch.tensor([float("nan"), 1.0])
+    assert same(got, got.clone())
+    assert not same(got, torch.tensor([0.0, 1.0]))
+    assert not same(got, torch.tensor([float("nan"), 2.0]))
 
 
 def test_large_integers_are_shown_in_all_their_digits():
