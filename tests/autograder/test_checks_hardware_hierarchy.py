@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from autograder.inside.drivers import hardware_hierarchy as drivers
+from autograder.kit.student import Outcome
+from autograder.topics.hardware_hierarchy.checks import _near_our_own
 from fourranks.figures import published
 from tests.autograder import shelf
 from tests.autograder.shelf import failure_of
@@ -135,3 +137,20 @@ def test_a_made_up_machine_differs_from_seed_to_seed(solutions):
 
     verdict = failure_of("parse_topology", memorized, seed=3).verdict
     assert "a machine that is made up" in [str(result.case) for result in verdict.failed]
+
+
+@pytest.mark.parametrize(
+    ("answers", "reference", "passes"),
+    [
+        ([5e9] * 6, [5e9] * 7, True),
+        ([5e9] + [1e7] * 5, [5e9] * 7, True),  # other programs disturbed all turns but one
+        ([5e7] * 6, [5e9, 5e9, 5e7, 5e9, 5e9, 5e9, 5e9], True),  # the machine was as slow in two of them
+        ([1e7] * 6, [5e9] * 7, False),
+        ([5e7, 5e7, 5e7, 5e7, 1e7, 1e7], [5e9, 5e9, 5e9, 5e9, 5e9, 5e7, 5e9], False),  # but not then
+    ],
+)
+def test_an_answer_of_this_machine_is_held_against_copies_just_before_and_after_it(
+    answers, reference, passes
+):
+    seen = drivers.RealMeasurements(answers, reference)
+    assert (_near_our_own(Outcome(seen, [], [])) is None) is passes

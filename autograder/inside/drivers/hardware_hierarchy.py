@@ -52,7 +52,10 @@ class FakeMeasurement(Report):
 
 @dataclass(frozen=True)
 class RealMeasurements(Report):
-    """A student's answers, and medians of our own, in bytes/s."""
+    """A student's answers, and medians of our own before the first, between them and after the last.
+
+    All are in bytes/s.
+    """
 
     answers: list[object]
     reference: list[float]
@@ -91,10 +94,10 @@ def measure_for_real(measure: Code, num_bytes: int) -> RealMeasurements:
     Several, as other programs slow down now one, now the other. Medians, as another program may come into the
     middle of a copy.
     """
-    answers, reference = [], []
+    answers, reference = [], [statistics.median(_measure(num_bytes))]
     for _ in range(TURNS):
-        reference.append(statistics.median(_measure(num_bytes)))
         answers.append(measure(num_bytes))
+        reference.append(statistics.median(_measure(num_bytes)))
     return RealMeasurements(answers, reference)
 
 
