@@ -840,7 +840,7 @@ for where, link in {"8 GPUs in one node": a100.nvlink_bandwidth, "8 GPUs in 8 no
     print(where + ":", ", ".join(f"{name} {1000 * time:.1f} ms" for name, time in times.items()))
 
 # %% [markdown]
-# With the same model and the same GPUs, the order of *shard* and *recompute* is reversed, because the link is
+# With the same tensor and the same GPUs, the order of *shard* and *recompute* is reversed, because the link is
 # a different one. No strategy is best on every machine. Lectures 04 to 07 mostly apply this one decision, to
 # parameters, to optimizer states, to activations: DDP replicates, ZeRO and FSDP shard, activation
 # checkpointing recomputes.
@@ -883,7 +883,8 @@ compare(observed, yours=rank_0, unit="%", title="Rank 0, while it waits for rank
 # A rank that spins looks busy for as long as it has a processor, and does nothing useful. `nvidia-smi`'s *GPU-Util* is the same kind of number: the share of time in which **any** kernel was running. NCCL's kernels spin while they
 # wait, so it can read 100 % on a GPU that does nothing but wait; a low value does tell you something, a high one does not. Look at these instead:
 #
-# - **MFU**, model FLOP/s utilization: operations that the model needs, over time and peak. The "useful" bar above. Waiting does not count.
+# - **MFU**, model FLOPs utilization: the operations that the model needs, divided by those that the GPU could
+#   have done in that time at its peak. The "useful" bar above is such a share. Waiting does not count.
 # - SM activity (DCGM's `sm_active`), which counts how many SMs have work, instead of whether any kernel runs.
 # - A profiler's timeline, or this course's: `%%ranks --trace` shows waiting as hatched.
 

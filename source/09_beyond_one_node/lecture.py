@@ -644,7 +644,7 @@ else:
 #    nccl-tests: busbw should be about 80 % of 450 GB/s for large sizes. Half of that means a slow link; a
 #    tenth means no NVLink.
 # 4. **One GPU** (15 minutes). Run your program on one GPU for 50 steps. Does the loss fall? Note the tokens
-#    per second, and the share of the peak: 6·P·tokens a second divided by 989 TFLOP/s.
+#    per second, and the MFU (lecture 01): 6·P·tokens a second divided by 989 TFLOP/s.
 # 5. **Four GPUs** (10 minutes). With the same global batch the losses must agree to three digits. Then
 #    compare the speed: if it is below three times that of one GPU, profile.
 # 6. **Fail on purpose** (5 minutes). Kill a process. Does the job resume, at the right step? Is the
