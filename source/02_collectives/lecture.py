@@ -827,8 +827,8 @@ print("rank 0 read:  ", fourranks.world().pull("read")[0])
 #
 # | | Gloo, CPU tensors | NCCL, GPU tensors |
 # |---|---|---|
-# | the plain call | returns when the result is there | **enqueues** a kernel and returns; the GPU's current stream waits for it, the CPU goes on |
-# | `async_op=True` | a background thread works | the same kernel, and the current stream does not wait |
+# | the plain call | returns when the result is there | **enqueues** a kernel on the GPU's current stream and returns; what comes next on the stream waits for it, the CPU goes on |
+# | `async_op=True` | a background thread works | the same kernel on a stream of its own, so the current stream does not wait |
 # | `handle.wait()` | blocks the CPU until done | makes the current stream wait; the CPU goes on |
 # | to stop a clock | after the call | after `torch.cuda.synchronize()` |
 #
