@@ -270,10 +270,11 @@ compare(measured, yours=spread, unit="×", title="Largest answer over smallest, 
 # %% [markdown]
 # All ranks report the same benchmark times, in one line with the label `[0-3]`, and the answers differ only
 # as much as the load of this machine changes. nccl-tests, NVIDIA's own benchmark, works in the same way
-# except for three points. It times 20 calls together, after 5 calls for warm-up. So it reports a mean over
-# calls: for large tensors that makes no difference, for small ones it hides the time to launch a kernel.
-# `bench.benchmark(…, calls=20)` does the same. And with several processes it *averages* over their times by
-# default, which section 2 showed to be wrong; with `-a 3` it reports the slowest one's.
+# except for three points. It warms up with a single call at each doubling of the size (until August 2025 with
+# five; `-w` sets the number). It times 20 calls together, so it reports a mean over calls: for large tensors
+# that makes no difference, for small ones it hides the time to launch a kernel. `bench.benchmark(…,
+# calls=20)` does the same. And with several processes it *averages* over their times by default, which
+# section 2 showed to be wrong; with `-a 3` it reports the slowest one's.
 
 # %% [markdown]
 # ## 6. From seconds to bandwidths
@@ -483,9 +484,9 @@ playgrounds.all_reduce_algorithms()
 # So far all links were equal. In reality they are not: inside a node NVLink carries 450 GB/s, and to other
 # nodes there is one network card of 50 GB/s *for each GPU*. A ring through all GPUs of four nodes has to
 # leave each node once. If it used one card, all of its bytes would pass at 50 GB/s. So NCCL plans **eight
-# rings**, each for an eighth of the tensor, and each leaves the node through a different card. Each byte
-# leaves a node once, in its own ring, and eight cards share the work. So busbw, which counts the bytes that a
-# *rank* sends, can come near 8 · 50 = **400 GB/s**, though no card carries more than 50.
+# rings**, each for an eighth of the tensor, and each leaves the node through a different card. So a card
+# carries only an eighth of the bytes that a *rank* sends. busbw counts all of them, and can come near 8 · 50
+# = **400 GB/s**, though no card carries more than 50.
 #
 # A **hierarchical all-reduce** achieves the same:
 #
@@ -951,7 +952,7 @@ compare(parts, unit="ms", title=f"One step on rank 0, CPU time, {backend}")
 #
 # | | Gloo | NCCL |
 # |---|---|---|
-# | the collective shows up as | `c10d::allreduce_` and a CPU thread `gloo:all_reduce` | a launch of µs on the CPU, and a kernel `ncclDevKernel_AllReduce_Sum_f32_RING_LL` on a stream of its own |
+# | the collective shows up as | `c10d::allreduce_` and a CPU thread `gloo:all_reduce` | a launch of µs on the CPU, and a kernel `ncclDevKernel_AllReduce_Sum_f32_RING_LL`: here on the stream that computes, with `async_op=True` and in DDP on a stream of its own |
 # | "gradients" on the CPU | the whole communication: the CPU waits | the time to *launch* it; look at the GPU's rows |
 # | waiting for a slow rank | a long call | a long kernel: it spins until the others have come, and keeps the GPU "100 % utilized" |
 #
