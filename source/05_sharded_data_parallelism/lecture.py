@@ -1425,7 +1425,7 @@ print(f"they differ by at most {difference:.1e}")
 # | DDP | nothing | 2P | 16P | when everything fits |
 # | ZeRO-1 | optimizer state | 2P | 4P + 12P/N | nearly always: it costs no traffic |
 # | ZeRO-2 | and gradients | 2P; more with accumulation | 2P + 14P/N | large models without accumulation |
-# | ZeRO-3, FSDP | and weights | 3P; more with accumulation | 16P/N | when even 2P is too much |
+# | ZeRO-3, FSDP | and weights | 3P; more with accumulation | 16P/N | when the weights alone, 2P bytes, are too much |
 #
 # - **Activations are not sharded.** They depend on the rows, and each rank has its own. When *they* do not fit: smaller
 #   microbatches, or recomputation (section 6), for about a third more computing.
