@@ -1345,8 +1345,9 @@ finding(
 # machine's rate of computing: it adds four all-reduces to the computation, and nothing more.
 #
 # - This machine manages with a link that would be hopeless for an H100, because it computes many thousands of
-#   times more slowly. The **ratio** counts: communication / computation = (t − 1) · e/(9 h) · F/B for
-#   elements of e bytes, without latency and the s² term. The batch does not appear in it!
+#   times more slowly. The **ratio** counts: communication / computation = (t − 1) · e/(9 h) · F/B, for
+#   elements of e bytes, ranks that compute F operations a second and links that carry B bytes a second,
+#   without latency and the s² term. The batch does not appear in it!
 # - **Wider layers** help: h is in the denominator. GPT-3's layer is 24 times as wide as ours. For a small layer even NVLink does not
 #   help an H100, because of the latency.
 # - **More ranks** make it worse: t − 1.
