@@ -158,8 +158,8 @@ check.attainable_flops(attainable_flops, cases=40, seed=1302)
 ### END HIDDEN TESTS
 
 # %% [markdown]
-# **Question 1 (graded by hand).** A layer multiplies activations of (B × 4096) by weights of (4096 × 4096) in bfloat16 on an H100 SXM, then adds a
-# bias and applies GELU, each as a kernel of its own. (a) Below which batch B is the multiplication limited by memory? Give the inequality and an approximate number.
+# **Question 1 (graded by hand).** A layer multiplies activations of (b × 4096) by weights of (4096 × 4096) in bfloat16 on an H100 SXM, then adds a
+# bias and applies GELU, each as a kernel of its own. (a) Below which batch size b is the multiplication limited by memory? Give the inequality and an approximate number.
 # (b) What is the intensity of the bias addition alone, and what does that say about buying a faster GPU for it? (c) How many
 # passes over the activations does fusing all three into one kernel save, and why does that not change the answer to (a)?
 
@@ -167,14 +167,14 @@ check.attainable_flops(attainable_flops, cases=40, seed=1302)
 # **Answer to question 1**
 #
 # <!-- BEGIN SOLUTION -->
-# (a) Intensity = 2·B·4096² / (2·(2·4096·B + 4096²)) = 4096·B / (2·B + 4096). The ridge of an H100 SXM is 989e12 / 3.35e12 ≈ 295 operations per byte, so the
-# memory is the limit while 4096·B < 295·(2·B + 4096), that is B < 295·4096 / (4096 − 590) ≈ 345. (Accept "about B ≈ 300 to 350", and the
-# short argument that for B much smaller than 4096 the intensity is about B.)
+# (a) Intensity = 2·b·4096² / (2·(2·4096·b + 4096²)) = 4096·b / (2·b + 4096). The ridge of an H100 SXM is 989e12 / 3.35e12 ≈ 295 operations per byte, so the
+# memory is the limit while 4096·b < 295·(2·b + 4096), that is b < 295·4096 / (4096 − 590) ≈ 345. (Accept "about b ≈ 300 to 350", and the
+# short argument that for b much smaller than 4096 the intensity is about b.)
 #
 # (b) One addition for each element, which is read (2 bytes) and written (2 bytes): about 1/4 operation per byte, a thousandth of the ridge. More FLOP/s do not
 # help at all; more bandwidth does, in proportion.
 #
-# (c) Separately the activations are written by the multiplication, read and written by the bias, read and written by GELU: five passes over B × 4096
+# (c) Separately the activations are written by the multiplication, read and written by the bias, read and written by GELU: five passes over b × 4096
 # elements. Fused there is one, the final write: four are saved. The multiplication itself still reads X and W and writes one result, which is what (a) counted.
 #
 # 4 points for (a), 3 each for (b) and (c); full points for (c) need both halves.
