@@ -284,7 +284,8 @@ check.corrected_reduce_scatter_busbw(corrected_reduce_scatter_busbw, world_sizes
 
 # %% [markdown]
 # `audit(log, link)` looks at each line of a log and returns a list with one verdict for each. `link` is what a link of that machine carries in
-# one direction, in bytes per second. A line is a dict:
+# one direction, in bytes per second. The runs are from single nodes whose switches do not add, so no correct
+# busbw can be above it. A line is a dict:
 #
 # ```python
 # {"collective": "all_gather", "num_bytes": 268435456, "seconds": 0.000652, "world_size": 8, "reported": 3.6e11}
