@@ -526,7 +526,7 @@ check.train_step(train_step, meshes=((1, 2, 3), (2, 1, 4), (4, 2, 1), (2, 2, 2))
 #
 # **Difficulty** ●●●○○ · **Importance** ●●●●○ · **about 70 minutes**
 #
-# Which mesh is best on a cluster that you do not have? `estimate_step(model, cluster, plan)` predicts a step, in parts, as a `StepEstimate`.
+# Which mesh is best on a cluster that you do not have? `estimate_step(model, cluster, plan)` predicts a step, in parts, as a `StepEstimate`. Its `seconds` are the sum of the five times.
 #
 # | given | fields |
 # |---|---|
