@@ -5,7 +5,10 @@ with its condition, which is tried on the stored outputs. Prose that compares wh
 one of the two.
 """
 
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -232,3 +235,20 @@ def test_a_finding_prints_the_sentence_that_its_values_bear_out(capsys):
     finding(2 > 1, "two is more", "two is not more")
     finding(1 > 2, "one is more", "one is not more")
     assert capsys.readouterr().out.splitlines() == [f"{SHOWN} two is more", f"{NOT_SHOWN} one is not more"]
+
+
+def test_torch_records_the_last_2000_calls_without_being_asked_as_lecture_09_says():
+    program = (
+        "import json, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo', rank=0, world_size=1, store=dist.HashStore())\n"
+        "for _ in range(2100): dist.all_reduce(torch.ones(1))\n"
+        "print(len(json.loads(torch._C._distributed_c10d._dump_fr_trace_json())['entries']))"
+    )
+    unset = {name: value for name, value in os.environ.items() if not name.startswith("TORCH_")}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=unset, capture_output=True, text=True, timeout=150
+    )
+    assert done.stdout.split() == ["2000"], done.stderr
+    assert "on from the start, for NCCL and Gloo, and keeps 2,000 calls" in " ".join(
+        prose("09_beyond_one_node").split()
+    )

@@ -996,7 +996,7 @@ for mistake, call in attempts.items():
 # | `py-spy dump --pid <pid>` on every rank | which Python line each rank is on. The odd one out is the culprit |
 # | `TORCH_DISTRIBUTED_DEBUG=DETAIL` | checks op, shape and dtype of every collective before it runs; slow. Blind to the swapped pair above |
 # | `dist.monitored_barrier(timeout=…)` | on Gloo: a barrier that names the missing rank, "Rank 2 failed to pass monitoredBarrier in 3000 ms" |
-# | Flight Recorder, `TORCH_FR_BUFFER_SIZE=2000` | each rank's last collectives with sequence numbers, to be compared after a timeout |
+# | Flight Recorder | each rank's last 2,000 collectives with sequence numbers, to be compared after a timeout (lecture 09) |
 # | `NCCL_DEBUG=INFO` | which links, rings and trees NCCL chose, and its errors |
 # | `init_process_group(timeout=timedelta(minutes=2))` | a shorter wait; also per group in `new_group` |
 

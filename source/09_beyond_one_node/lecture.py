@@ -314,10 +314,10 @@ print(f"every {(2 * checkpoint_minutes / 60 * failure_hours) ** 0.5 * 60:.0f} mi
 # ## 4. Where does it hang?
 #
 # In the notebook a deadlock explains itself. In a job outside it does not, but torch has a **Flight
-# Recorder**: it keeps the last collectives of each process, with sequence number, sizes, and state.
-# `TORCH_FR_BUFFER_SIZE=2000` turns it on, for NCCL and Gloo. On NCCL, `TORCH_NCCL_DUMP_ON_TIMEOUT=1` writes
-# it to files when the watchdog ends a process, and `torchfrtrace` (in torch) compares them. Here a timer in
-# each process prints it after five seconds.
+# Recorder**: it keeps the last collectives of each process, with sequence number, sizes, and state. It is on
+# from the start, for NCCL and Gloo, and keeps 2,000 calls; `TORCH_FR_BUFFER_SIZE` sets another number, and 0
+# turns it off. On NCCL, `TORCH_NCCL_DUMP_ON_TIMEOUT=1` writes it to files when the watchdog ends a process,
+# and `torchfrtrace` (in torch) compares them. Here a timer in each process prints it after five seconds.
 #
 # **Question.** Four processes; one of them leaves out its fifth all-reduce, which is easy to do with an `if`. From the last entry of each recorder: how do you find it?
 
