@@ -387,12 +387,13 @@ finding(
 # A thousand GPUs do not fit on your desk, but they fit on paper. `fourranks plan` ([how it
 # predicts](../../docs/plan.md)) has the formulas of all lectures so far. Here is GPT-3 with its 175 billion
 # parameters, 1,536 sequences a step, on 1,024 H100s in nodes of eight. Every mesh has the same number of
-# GPUs, but different shares of memory and time.
+# GPUs, but different shares of memory and time. All plans use ZeRO-1, 1F1B with microbatches of one sequence,
+# sequence parallelism and FlashAttention.
 #
-# **Question.** Tensor parallelism 8, and the pipeline from 1 to 32 stages. Memory has four parts: weights,
-# gradients, state and activations. Which two shrink fastest with the number of stages (write them as
-# "weights and state")? Time has four parts, too: computing, bubble, messages of tensor and pipeline, data.
-# Which of them begins at zero and grows?
+# **Question.** Tensor parallelism 8, and the pipeline from 1 to 32 stages; the data axis takes the GPUs that
+# are left, 128 to 4. Memory has four parts: weights, gradients, optimizer state and activations. Which two
+# shrink fastest with the number of stages (write them as "weights and state")? Time has four parts, too:
+# computing, bubble, messages of tensor and pipeline, data. Which of them begins at zero and grows?
 
 # %%
 shrinks, grows = None, None  # your predictions
@@ -457,6 +458,12 @@ told = predicted(grows, about="time that grows with stages", was="bubble")
 print(f"{told}the bubble: fewer microbatches for each pipeline would make it larger still")
 
 # %% [markdown]
+# Why do the other two hardly shrink? ZeRO-1 divides the optimizer state by the data axis, too: 12P bytes over
+# all 1,024 GPUs, 2 GB on each, whatever the mesh. And when the number of stages doubles, the first stage has
+# half of the layers, but under 1F1B twice as many microbatches in flight. The bubble is (p − 1)/m of the time
+# for computing and tensor-parallel messages. Each pipeline has m = 1,536 / (128/p) = 12p microbatches, so the
+# bubble grows towards a twelfth of that time.
+#
 # The next figure does the same for tensor parallelism from 1 to 8, with a slider for the meshes. If your page
 # runs no scripts, you see all of them together.
 
@@ -517,6 +524,12 @@ told = f"data {chosen.data}, pipeline {chosen.pipeline}, tensor {chosen.tensor},
 print(predicted(four_gpus, about="plan for four H100s", was=told))
 
 # %% [markdown]
+# Data parallelism alone would be a little faster, but it does not fit: each GPU would keep the activations of
+# a whole sequence of 8,192 tokens. Recomputation makes room for them, and costs nearly a third more time. A
+# second axis halves them instead. Context parallelism costs least here, since it sends keys and values only,
+# and Llama 3 has a quarter as many heads of these as of queries (lecture 06, section 5). Tensor parallelism
+# sends whole activations, four times a layer.
+#
 # And for a thousand GPUs. In a terminal the same command is `fourranks plan --model gpt3-175b` and so on:
 
 # %%
@@ -716,8 +729,8 @@ print(
 print(f"{predicted(is_off_by, about='ring attention differs by', was=off)}from one process: {off:.0e}")
 
 # %% [markdown]
-# In a causal language model rank 0 needs only its own block, while rank N − 1 needs all blocks, so ranks
-# would be idle half of the time. Real implementations give every rank one block from the front and one from
+# In a causal language model rank 0 needs only its own block, while rank N − 1 needs all blocks, so on average
+# ranks would be idle for nearly half of the time. Real implementations give every rank one block from the front and one from
 # the back of the sequence, so that all have the same work. While a block is being sent, the rank computes
 # with the previous one: the communication is hidden as soon as a block has enough tokens. Gradients also go
 # round the ring, in the other direction; the exercise asks for them. Ulysses achieves the same with

@@ -204,3 +204,36 @@ def test_the_predicted_trace_has_the_bubble_of_the_formula(schedule):
     assert whole == pytest.approx((8 + 3) * (estimate.forward + estimate.backward))
     work = 8 * (estimate.forward + estimate.backward)
     assert [rank.seconds("computing") for rank in trace.spans()] == pytest.approx([work] * 4, rel=0.02)
+
+
+def test_data_parallelism_alone_would_be_fastest_on_four_h100s_but_does_not_fit_as_lecture_08_says():
+    llama, node = find_model("llama3-8b"), Cluster(GPUS["h100"], 4, gpus_per_node=4)
+    best, *_ = found = candidates(llama, node, 16)
+    alone = [each for each in found if each.plan.data == 4]
+    stored = min(each.estimate.seconds for each in alone if each.plan.recompute == "none")
+    assert (best.plan.data, best.plan.context) == (2, 2)
+    assert stored < best.estimate.seconds
+    assert not any(each.estimate.fits for each in alone if each.plan.recompute == "none")
+    recomputed = min(each.estimate.seconds for each in alone if each.estimate.fits)
+    assert 1.2 < recomputed / stored < 1.33
+
+
+@pytest.mark.parametrize("pipeline", [1, 2, 4, 8, 16, 32])
+def test_stages_shrink_neither_the_state_of_zero_1_nor_the_activations_of_1f1b_as_lecture_08_says(pipeline):
+    data = 128 // pipeline
+    plan = Plan(
+        data=data,
+        pipeline=pipeline,
+        tensor=8,
+        batch=1536,
+        zero=1,
+        sequence_parallel=True,
+        flash=True,
+        overlap=True,
+    )
+    estimate = estimate_step(find_model("gpt3-175b"), Cluster(GPUS["h100"], 1024), plan)
+    assert estimate.memory.state == pytest.approx(12 * 175e9 / 1024, rel=0.15)
+    assert estimate.memory.activations == pytest.approx(10.3e9, rel=0.01)
+    assert estimate.bubble / (estimate.compute + estimate.tensor) == pytest.approx(
+        (pipeline - 1) / (12 * pipeline), abs=0.01
+    )
