@@ -501,9 +501,12 @@ compare(bubbles, formula, empty, "", "Bubble, as planned: 4 ranks, 8 microbatche
 # weights, of which it keeps several versions: they are the stale gradients of lecture 04. Today's systems use
 # the variant that waits at the end of each step, with a *flush*.
 #
-# Move the sliders: how long does a step take if ranks have memory for 3 microbatches, or for 2? And does memory for more than p ever help?
-# Here a rank does a backward as soon as it can, and a forward only while it has memory for another microbatch. The
-# [puzzles](../../play/puzzles.ipynb) let you plan schedules by hand.
+# Move the sliders: how long does a step take if ranks have memory for 3 microbatches, or for 2? Here a rank
+# does a backward as soon as it can, and a forward only while it has memory for another microbatch; it never
+# keeps more than p − rank, as in 1F1B. More would not help: the last rank cannot begin before tick p − 1, it
+# computes for 3m ticks, and its last gradient takes 2(p − 1) ticks to rank 0. So no schedule takes fewer than
+# 3(m + p − 1) ticks, as many as 1F1B, unless ranks have several chunks (section 7) or the backward is split
+# (section 11). The [puzzles](../../play/puzzles.ipynb) let you plan schedules by hand.
 
 # %%
 from fourranks.figures import playgrounds
