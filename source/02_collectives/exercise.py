@@ -418,7 +418,7 @@ check.gather(gather, world_sizes=(7,), numels=(1, 10_007), seed=2305)
 # first; you can use it in part 6, too.
 #
 # <details><summary>Hint 1</summary>
-# Before the first step, position r sends its own chunk r − 1 (modulo N). What arrives from the left is a partial sum of chunk r − 2.
+# Before the first step, position r sends its own chunk r − 1 (modulo N). A partial sum of chunk r − 2 arrives from the left.
 # </details>
 # <details><summary>Hint 2</summary>
 # In step s = 1, …, N − 1 the sum of chunk r − 1 − s arrives. Add your own chunk of that number, and pass the result on in the next step. After the last
@@ -538,7 +538,7 @@ check.ring_all_gather(ring_all_gather, world_sizes=(7,), numels=(1, 100_003), se
 # ```
 #
 # <details><summary>Hint 1</summary>
-# You have both halves. What is missing is a tensor whose elements divide by N.
+# You have both halves. You still need a tensor whose elements divide by N.
 # </details>
 # <details><summary>Hint 2</summary>
 # Copy the elements into a tensor of N·⌈numel / N⌉ elements, with zeros at the end. Zeros do not change a sum.

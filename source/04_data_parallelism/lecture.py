@@ -1600,8 +1600,8 @@ review()
 #
 # - **Three additions**: broadcast the weights, shard the batch, average the gradients. Losses differ, gradients and parameters are
 #   equal to the last bit, and the whole is one training with the large batch. DDP averages; the mean of unequal shards' means is wrong.
-# - **Naive, overlapped, bucketed** in timelines: gradients travel while earlier layers compute, and what cannot be hidden is the last
-#   bucket. The first iteration has one bucket; `no_sync` belongs around the forward call, too.
+# - **Naive, overlapped, bucketed** in timelines: gradients travel while earlier layers compute, and only the last bucket
+#   cannot be hidden. The first iteration has one bucket; `no_sync` belongs around the forward call, too.
 # - **Not waiting** makes gradients stale: there are more of them in a second, but each is worth less.
 #   **Communicating less**: local SGD sends a tenth of the bytes, top-k with error feedback a twenty-fifth.
 # - **A killed rank**, a checkpoint, and a loss curve that does not show it.

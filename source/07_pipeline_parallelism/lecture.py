@@ -676,7 +676,7 @@ def blocking():
 # In the overlapped version, the send continues while the rank computes the next microbatch, and the rank
 # starts the *receive* of the next microbatch before it computes the current one. It needs a second buffer,
 # since the first one must not be overwritten while it is read. The cell after that one times a single message from
-# rank 0 to rank 1. Ranks 2 and 3 take no part in it: what they print is the time of two barriers.
+# rank 0 to rank 1. Ranks 2 and 3 take no part in it and print the time of two barriers.
 
 
 # %%
