@@ -688,10 +688,15 @@ check.sharded_parameter(ShardedParameter, world_sizes=(6,), seed=2505)
 # themselves, as `nn.MultiheadAttention` does with the weight of its `out_proj`, without ever calling that. All ranks use the same layers in
 # the same order, as with PyTorch's own; the next forward may use other layers.
 #
-# **Budget** for one step: P in all-gathers in forward, at most P in backward, P in reduce-scatters (shards may be padded to equal sizes; a parameter that is
-# used in several places may travel as often, but not one that a module reads twice in its forward), and never more than one layer, a module's
-# own parameters, in a single all-gather. The small parameters' gradients once. Under `torch.no_grad()`, where autograd saves nothing, a
-# rank never holds more than half of a deep model besides its shards.
+# **Budget** for one step:
+#
+# - P in all-gathers in forward, at most P in backward, and P in reduce-scatters. Shards may be padded to equal
+#   sizes. A parameter that is used in several places may be sent as often, but one that a module reads twice
+#   in its forward is sent once.
+# - A single all-gather has at most one layer: a module's own parameters.
+# - The gradients of small parameters are sent once.
+# - Under `torch.no_grad()`, where autograd saves nothing, a rank never holds more than half of a deep model
+#   besides its shards.
 #
 # Two tools help. With `on_access(module, name, get)`, given above, every read of `module.weight` calls
 # `get()` and returns its result. And a `torch.autograd.Function` (lecture 05, section 4) makes a gather
