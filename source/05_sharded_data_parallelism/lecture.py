@@ -498,7 +498,8 @@ def watched(build):
 
 # %% [markdown]
 # **Question.** Between steps stage 0 keeps 64 MiB and stage 3 keeps 16. A whole weight, or a whole gradient,
-# is 4 MiB. What is the peak of each *during* its second step?
+# is 4 MiB. Adam's update of a parameter needs temporary tensors of its size: three at a time. What is the peak
+# of each *during* its second step?
 
 # %%
 peaks = {"stage 0": None, "stage 3": None}  # your predictions, in MiB
