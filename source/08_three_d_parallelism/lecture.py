@@ -744,8 +744,9 @@ print(f"{predicted(is_off_by, about='ring attention differs by', was=off)}from o
 # rank has its own experts. Tokens are sent to their experts and back with two **all-to-alls** a layer, whose
 # sizes are known only when the router has decided.
 #
-# **Question.** Each of four ranks has 64 tokens, and the router prefers expert 0 a little. What share of the
-# tokens stays on its rank? And how much longer than the average does the busiest expert compute?
+# **Question.** Each of four ranks has 64 tokens, and the router chooses expert 0 twice as often as each of the
+# others. What share of the tokens stays on its rank? And how much longer than the average does the busiest
+# expert compute?
 
 # %%
 stays, busiest = None, None  # your predictions: a share, a factor
@@ -788,6 +789,8 @@ print(
 )
 
 # %% [markdown]
+# By the odds expert 0 gets 2/5 of all tokens, 1.6 times the average. With few tokens chance decides, too.
+#
 # Each token crosses the network twice in forward and twice in backward, to a rank that is not known in
 # advance. There is no ring and there are no neighbours: all pairs of ranks communicate at the same time. So
 # experts need the fastest links, and large training runs keep a token's experts within few nodes. And all
