@@ -65,7 +65,7 @@ def collect(
     release = course / "exercises" / assignment / NOTEBOOK
     if not release.is_file():
         raise CollectError(f"There is no {release}. Name an assignment, such as 02_collectives.")
-    questions = frozenset(uploads.questions(release.read_bytes()) or ())
+    questions = uploads.questions(release.read_bytes())
     students, unusable = _by_student(download, names)
     if worksheet:
         students = _by_address(students, _addresses(worksheet))
@@ -83,7 +83,7 @@ def find_in(folder: Path, release: bytes) -> Found:
     Args:
         release: the assignment's notebook.
     """
-    questions = frozenset(uploads.questions(release) or ())
+    questions = uploads.questions(release)
     ((_, found),) = _found(folder, {"": _paths(folder)}, questions)
     return found
 

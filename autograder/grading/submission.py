@@ -207,11 +207,35 @@ Named = tuple[str | None, NotebookNode]
 
 
 def _named_cells(submitted: NotebookNode, named: dict[str, NotebookNode]) -> Iterator[Named]:
-    """Yield each cell with its name in the release: nbgrader's field, or the cell's id if that is lost."""
-    for cell in submitted.cells:
-        fields = cell.metadata.get("nbgrader", {})
-        names = (fields.get("grade_id") if isinstance(fields, dict) else None, cell.get("id"))
-        yield next((name for name in names if isinstance(name, str) and name in named), None), cell
+    """Yield each cell with its name in the release: nbgrader's field, the cell's id, or by its text.
+
+    Some programs drop both, and so does copying cells into a new notebook.
+    """
+    came = [(_own_name(cell, named), cell) for cell in submitted.cells]
+    by_text = _by_text({name: named[name] for name in named.keys() - {name for name, _ in came}})
+    for name, cell in came:
+        texts = (cell.source.strip(), _first_line(cell))
+        yield name or next((by_text[text] for text in texts if text and by_text.get(text)), None), cell
+
+
+def _own_name(cell: NotebookNode, named: dict[str, NotebookNode]) -> str | None:
+    fields = cell.metadata.get("nbgrader", {})
+    names = (fields.get("grade_id") if isinstance(fields, dict) else None, cell.get("id"))
+    return next((name for name in names if isinstance(name, str) and name in named), None)
+
+
+def _by_text(named: dict[str, NotebookNode]) -> dict[str, str]:
+    """Return names by the text of locked cells, and by the first line of answers; "" where it is two's."""
+    by_text: dict[str, str] = {}
+    for name, cell in named.items():
+        locked = cell.metadata.nbgrader.locked
+        for text in {*_as_handed_out(cell.source)} if locked else {_first_line(cell)}:
+            by_text[text] = "" if text in by_text else name
+    return by_text
+
+
+def _first_line(cell: NotebookNode) -> str:
+    return str(cell.source.strip().partition("\n")[0].rstrip())
 
 
 def _once(came: list[Named], named: dict[str, NotebookNode]) -> Iterator[Named]:

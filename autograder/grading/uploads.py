@@ -12,7 +12,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from autograder.grading.submission import MAX_BYTES
 
@@ -31,7 +31,7 @@ class Upload:
     Attributes:
         download: the folder or the zip in which it is.
         paths: of its files, in there.
-        questions: the names of the assignment's graded cells, some of which its notebook has.
+        questions: of the assignment; its notebook has some of them.
     """
 
     download: Path
@@ -63,7 +63,7 @@ def find(upload: Upload) -> Found:
     readable: dict[str, bytes] = {}
     unreadable: dict[str, bytes] = {}
     for path, content in unpacking.files(upload):
-        own = questions(content) if content else set()
+        own = _named_in(content) if content else set()
         if own is None:
             # What cannot be read is collected, too: when it is graded its feedback says why.
             unreadable[path] = content
@@ -76,13 +76,26 @@ def find(upload: Upload) -> Found:
     return Found(unpacking.paths, chosen, content, others, unpacking.problems)
 
 
-def questions(notebook: bytes) -> set[str] | None:
-    """Return the names of a notebook's graded cells; None if it cannot be read."""
+def questions(release: bytes) -> frozenset[str]:
+    """Return what an assignment's notebook is known by: names of graded cells, and texts of tests."""
+    fields = [(cell["metadata"].get("nbgrader", {}), _text(cell)) for cell in json.loads(release)["cells"]]
+    names = {field["grade_id"] for field, _ in fields if field.get("grade")}
+    return frozenset(names | {text for field, text in fields if field.get("grade") and field.get("locked")})
+
+
+def _named_in(notebook: bytes) -> set[str] | None:
+    """Return all that a notebook may be known by, as some programs drop names; None if it cannot be read."""
     try:
-        fields = [cell["metadata"].get("nbgrader", {}) for cell in json.loads(notebook)["cells"]]
-        return {field["grade_id"] for field in fields if field.get("grade")}
+        cells = json.loads(notebook)["cells"]
+        fields = [cell.get("metadata", {}).get("nbgrader") for cell in cells]
+        names = [field.get("grade_id") for field in fields if isinstance(field, dict)]
+        return {each for each in (*names, *[cell.get("id") for cell in cells], *map(_text, cells)) if each}
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def _text(cell: dict[str, Any]) -> str:
+    return "".join(cell["source"]).strip()
 
 
 def _copy(path: str) -> int:

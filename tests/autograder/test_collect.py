@@ -1,6 +1,7 @@
 """What learning platforms give for download becomes submissions, whatever students called their files."""
 
 import io
+import json
 import resource
 import zipfile
 from pathlib import Path
@@ -81,6 +82,17 @@ def test_the_notebook_is_found_among_whatever_else_was_handed_in(course):
     name = "Ada_1_assignsubmission_file_/All my work.ZIP"
     assert collect(course, TOPIC, downloaded(course, {name: packed(everything)})) == []
     assert submitted(course) == {f"1/{TOPIC}/exercise.ipynb": ANSWERED}
+
+
+def test_a_notebook_whose_cells_lost_their_names_is_found(course):
+    notebook = json.loads(EXERCISE)
+    for number, cell in enumerate(notebook["cells"]):
+        cell["id"], cell["metadata"] = f"random{number}", {"trusted": True}
+    nameless = json.dumps(notebook).encode()
+    files = {"Ada_1_assignsubmission_file_/a.ipynb": nameless}
+    files |= {"Eve_2_assignsubmission_file_/a.ipynb": ANOTHER}
+    collect(course, TOPIC, downloaded(course, files))
+    assert submitted(course) == {f"1/{TOPIC}/{NOTEBOOK}": nameless}
 
 
 def test_of_several_the_newest_counts_and_the_others_are_named(course):

@@ -117,6 +117,25 @@ def test_fields_that_were_changed_do_not_matter(fields):
     assert [cell.metadata for cell in notebook.cells] == [cell.metadata for cell in released().cells]
 
 
+@pytest.mark.parametrize("first", ["", "import math\n\n\n"])
+def test_cells_that_lost_their_names_are_known_by_their_text(first):
+    submitted = handed_in(f=f"{first}raise NotImplementedError\n1", why="Your answer.\n\nSo.")
+    for number, cell in enumerate(submitted.cells):
+        cell.id, cell.metadata = f"random{number}", {}
+    notebook, _ = restored(submitted, released())
+    assert [name for name in names(notebook) if name] == ["setup", "f", "f_check", "why"]
+    answer = [cell.source for cell in notebook.cells].index(submitted.cells[2].source)
+    assert names(notebook).index("setup") < answer < names(notebook).index("f_check")
+    assert source_of(notebook, "why") == "Your answer.\n\nSo."
+
+
+def test_a_cell_of_ones_own_that_begins_as_an_answer_is_none_while_the_answer_has_its_name():
+    submitted = handed_in(f="def f(): return 1")
+    submitted.cells.append(new_code_cell("raise NotImplementedError\nnotes"))
+    notebook, repairs = restored(submitted, released())
+    assert source_of(notebook, "f") == "def f(): return 1" and repairs == []
+
+
 def test_a_cell_of_ones_own_is_worth_nothing():
     submitted = handed_in()
     submitted.cells.insert(2, named("free_points", "1", grade=True, locked=True, points=100))
