@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
+import unicodedata
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,7 +25,8 @@ NOTEBOOK = "exercise.ipynb"
 # Moodle: Ada Lovelace_1234567_assignsubmission_file_/exercise.ipynb
 # Canvas: lovelaceada_LATE_12345_6789012_exercise-1.ipynb; the second number is the file's.
 PLATFORMS = r"_(?:LATE_)?(?P<student>[0-9]{1,20})_(?:(?P<moodle>assignsubmission)|[0-9]{1,20})(?=_)"
-# The name of a folder, which leads nowhere else; nbgrader reads brackets as a pattern.
+# The name of a folder, which leads nowhere else, without marks on letters, such as vowels of Hindi; nbgrader
+# reads brackets as a pattern.
 _STUDENT = re.compile(r"\w(?:[\w .,@+'()-]{0,98}[\w.@+'()-])?")
 _LONGEST = 200  # bytes of that name, of the 255 that Linux allows
 _MOST_NAMED = 5  # files, in a message
@@ -174,10 +176,11 @@ def _add(students: dict[str, _Uploads], path: str, pattern: re.Pattern[str]) -> 
     found = pattern.search(path)
     if not found or not found["student"]:
         return ""
-    if not _is_student(found["student"]):
-        return found["student"]
+    name = unicodedata.normalize("NFC", found["student"])  # as in a roster; macOS takes letters apart
+    if not _is_student(name):
+        return name
     if pattern.pattern != PLATFORMS:
-        students[found["student"]].paths.append(path)
+        students[name].paths.append(path)
         return ""
     start, end = path.rfind("/", 0, found.start()) + 1, path.find("/", found.end())
     part = path[start:] if end < 0 else path[start:end]
@@ -195,7 +198,8 @@ def _add(students: dict[str, _Uploads], path: str, pattern: re.Pattern[str]) -> 
 
 
 def _is_student(name: str) -> bool:
-    return bool(_STUDENT.fullmatch(name)) and len(name.encode()) <= _LONGEST
+    letters = "".join(each for each in name if not unicodedata.category(each).startswith("M"))
+    return bool(_STUDENT.fullmatch(letters)) and name[0] == letters[0] and len(name.encode()) <= _LONGEST
 
 
 def _by_address(students: Mapping[str, _Uploads], addresses: Mapping[str, str]) -> dict[str, _Uploads]:

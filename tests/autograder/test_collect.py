@@ -3,6 +3,7 @@
 import io
 import json
 import resource
+import unicodedata
 import zipfile
 from pathlib import Path
 
@@ -199,7 +200,8 @@ def test_a_student_is_no_path(course):
 
 
 @pytest.mark.parametrize(
-    "name", ["eve adams", "sean.o'neil", "ada+cs@uni.org", "Müller (2)", "Lovelace, Ada"]
+    "name",
+    ["eve adams", "sean.o'neil", "ada+cs@uni.org", "Müller (2)", "Lovelace, Ada", "अनीता", "สมชาย ดีใจ"],
 )
 def test_a_name_may_have_spaces_and_what_names_and_addresses_have(course, name):
     download = downloaded(course, {f"{name}/{NOTEBOOK}": ANSWERED})
@@ -207,11 +209,21 @@ def test_a_name_may_have_spaces_and_what_names_and_addresses_have(course, name):
     assert submitted(course) == {f"{name}/{TOPIC}/{NOTEBOOK}": ANSWERED}
 
 
+def test_letters_that_macos_takes_apart_name_the_student_of_the_roster(course):
+    download = downloaded(course, {f"{unicodedata.normalize('NFD', 'Björk')}/{NOTEBOOK}": ANSWERED})
+    assert collect(course, TOPIC, download, r"(?P<student>[^/]+)/") == []
+    assert submitted(course) == {f"Björk/{TOPIC}/{NOTEBOOK}": ANSWERED}
+
+
 def test_who_has_a_name_that_no_folder_can_have_is_named_and_the_others_are_collected(course):
-    names = ("ada", "ada [2]", "ends with a space ")
+    names = ("ada", "ada [2]", "ends with a space ", "\u0308mark")
     download = downloaded(course, {f"{name}/{NOTEBOOK}": ANSWERED for name in names})
     problems = collect(course, TOPIC, download, r"(?P<student>[^/]+)/")
-    assert [problem.split(":")[0] for problem in problems] == ["'ada [2]'", "'ends with a space '"]
+    assert [problem.split(":")[0] for problem in problems] == [
+        "'ada [2]'",
+        "'ends with a space '",
+        "'\u0308mark'",
+    ]
     assert set(submitted(course)) == {f"ada/{TOPIC}/{NOTEBOOK}"}
 
 
