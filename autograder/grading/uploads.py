@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from autograder.grading.submission import MAX_BYTES
+from autograder.grading.submission import HIDDEN, MAX_BYTES
 
 MEMORY = 1 << 30  # bytes, in which an upload is unpacked and read
 SECONDS = 60.0
@@ -77,10 +77,12 @@ def find(upload: Upload) -> Found:
 
 
 def questions(release: bytes) -> frozenset[str]:
-    """Return what an assignment's notebook is known by: names of graded cells, and texts of tests."""
-    fields = [(cell["metadata"].get("nbgrader", {}), _text(cell)) for cell in json.loads(release)["cells"]]
-    names = {field["grade_id"] for field, _ in fields if field.get("grade")}
-    return frozenset(names | {text for field, text in fields if field.get("grade") and field.get("locked")})
+    """Return what tells an assignment's notebook: names of graded cells, and tests as handed out."""
+    cells = json.loads(release)["cells"]
+    graded = [cell for cell in cells if cell["metadata"].get("nbgrader", {}).get("grade")]
+    tests = [cell for cell in graded if cell["metadata"]["nbgrader"]["locked"]]
+    names = [cell["metadata"]["nbgrader"]["grade_id"] for cell in graded]
+    return frozenset([*names, *(HIDDEN.sub("", _text(cell)).strip() for cell in tests)])
 
 
 def _named_in(notebook: bytes) -> set[str] | None:

@@ -11,7 +11,7 @@ import pytest
 
 from autograder import cli
 from autograder.grading import uploads
-from autograder.grading.collect import NOTEBOOK, CollectError, collect
+from autograder.grading.collect import NOTEBOOK, CollectError, collect, find_in
 from autograder.grading.submission import MAX_BYTES
 
 COURSE = Path(__file__).parents[2]
@@ -94,6 +94,8 @@ def test_a_notebook_whose_cells_lost_their_names_is_found(course):
     files |= {"Eve_2_assignsubmission_file_/a.ipynb": ANOTHER}
     collect(course, TOPIC, downloaded(course, files))
     assert submitted(course) == {f"1/{TOPIC}/{NOTEBOOK}": nameless}
+    with_hidden_tests = ANSWERED
+    assert find_in(course / "submitted", with_hidden_tests).content == nameless
 
 
 def test_of_several_the_newest_counts_and_the_others_are_named(course):
