@@ -141,8 +141,8 @@ class _Encoder(_Guard):
                 return self._tensor(value)
             case bytes() | memoryview():
                 return self._behind("bytes", _require_bytes(value), len(value))
-            case np.generic():
-                return self.plain(value.item(), depth)
+            case np.generic() if not isinstance(item := value.item(), np.generic):  # as of a longdouble
+                return self.plain(item, depth)
         raise WireError(f"{_name(type(value))} is neither plain data nor a tensor")
 
     def _list(self, items: Iterable[Any], depth: int) -> list[Any]:
@@ -159,6 +159,8 @@ class _Encoder(_Guard):
 
     def _tensor(self, value: torch.Tensor) -> Any:
         tensor = value if type(value) is torch.Tensor else _own(value)
+        if tensor.is_nested:
+            raise WireError("nested tensors cannot be sent")
         if tensor.dtype not in DTYPES:
             raise WireError(f"tensors of dtype {str(tensor.dtype).removeprefix('torch.')} cannot be sent")
         kind, layout = tensor.device.type, tensor.layout

@@ -169,6 +169,7 @@ def test_a_tensor_of_a_subclass_arrives_as_a_tensor(value):
         1j,
         np.complex64(1),
         np.array([1.0]),
+        np.longdouble(1),
         TwoTensor(torch.ones(2), torch.ones(2)),
         FakeTensorMode().from_tensor(torch.ones(2)),
         torch.ones(2, device="meta"),
@@ -187,6 +188,12 @@ def test_a_tensor_of_a_subclass_arrives_as_a_tensor(value):
 def test_everything_else_is_refused_when_it_is_sent(value):
     with pytest.raises(WireError):
         wire.encode([value])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_nested_tensor_is_refused_by_its_name():
+    with pytest.raises(WireError, match="nested tensors cannot be sent"):
+        wire.encode(torch.nested.nested_tensor([torch.ones(1), torch.ones(2)]))
 
 
 def test_a_list_that_contains_itself_is_refused():
