@@ -20,7 +20,7 @@ MEMORY = 1 << 30  # bytes, in which an upload is unpacked and read
 SECONDS = 60.0
 DEPTH = 2  # zips in zips that students make
 MAX_FILES = 10_000  # in all zips of an upload
-_COPY = re.compile(r"(?:-| ?\()(\d{1,9})\)?\.ipynb$")  # exercise-1.ipynb, exercise (1).ipynb
+_COPY = re.compile(r"(?:-| ?\()(\d{1,9})\)?\.ipynb[^/]*$")  # exercise-1.ipynb, exercise (1).ipynb
 _OF_PROGRAMS = re.compile(r"(?:^|/)(?:\.|__MACOSX)")  # copies that JupyterLab and macOS keep
 
 
@@ -70,7 +70,7 @@ def find(upload: Upload) -> Found:
         elif own & upload.questions:
             readable[path] = content
     fitting = readable or unreadable
-    chosen = max(fitting, key=_copy, default=None)
+    chosen = max(fitting, key=_recency, default=None)
     others = [path for path in fitting if path != chosen]
     content = fitting[chosen] if chosen else b""
     return Found(unpacking.paths, chosen, content, others, unpacking.problems)
@@ -100,10 +100,10 @@ def _text(cell: dict[str, Any]) -> str:
     return "".join(cell["source"]).strip()
 
 
-def _copy(path: str) -> int:
-    """Return the number that a browser or a platform put behind its name: the highest is the newest."""
+def _recency(path: str) -> tuple[bool, int]:
+    """Return what orders notebooks by their names: first backups and texts, then copies by their numbers."""
     number = _COPY.search(path)
-    return int(number[1]) if number else 0
+    return path.lower().endswith(".ipynb"), int(number[1]) if number else 0
 
 
 class _Unpacking:
@@ -133,11 +133,12 @@ class _Unpacking:
 
     def _unpacked(self, path: str, content: IO[bytes], depth: int) -> Iterator[tuple[str, bytes]]:
         """Yield the file itself, or what is in a zip, if it can be unpacked."""
-        kind = path.lower().rpartition(".")[2]
+        name = path.lower().rpartition("/")[2]
+        kind = "zip" if name.endswith(".zip") else "ipynb" if ".ipynb" in name else ""  # exercise.ipynb.txt
         if _OF_PROGRAMS.search(path):
             return
         self.paths.append(path)
-        if kind not in ("ipynb", "zip"):
+        if not kind:
             return
         data = content.read(MAX_BYTES + 1)
         if len(data) > MAX_BYTES:

@@ -98,6 +98,20 @@ def test_a_notebook_whose_cells_lost_their_names_is_found(course):
     assert find_in(course / "submitted", with_hidden_tests).content == nameless
 
 
+@pytest.mark.parametrize("name", ["exercise.ipynb.txt", "exercise.ipynb.json", "exercise.ipynb (1)"])
+def test_a_notebook_that_a_browser_named_as_a_text_is_found(course, name):
+    download = downloaded(course, {f"Ada_1_assignsubmission_file_/{name}": ANSWERED})
+    assert collect(course, TOPIC, download) == []
+    assert submitted(course) == {f"1/{TOPIC}/{NOTEBOOK}": ANSWERED}
+
+
+def test_a_backup_beside_a_notebook_does_not_count(course):
+    folder = "Ada_1_assignsubmission_file_"
+    files = {f"{folder}/exercise.ipynb.bak": EXERCISE, f"{folder}/exercise.ipynb": ANSWERED}
+    collect(course, TOPIC, downloaded(course, files))
+    assert submitted(course) == {f"1/{TOPIC}/{NOTEBOOK}": ANSWERED}
+
+
 def test_of_several_the_newest_counts_and_the_others_are_named(course):
     names = [f"Ada_1_assignsubmission_file_/exercise{copy}.ipynb" for copy in ("", " (2)", " (10)")]
     contents = dict(zip(names, (EXERCISE, EXERCISE, ANSWERED), strict=True))
