@@ -33,6 +33,7 @@ class Limits:
 
 
 DEFAULT = Limits()
+MOST_SIGNALS = 1024  # on their way to processes of a user, and timers
 LEAST = Limits(memory_bytes=4 << 30, threads=1024, open_files=1024)  # with which every solution still passes
 
 
@@ -55,11 +56,13 @@ def restrict_students() -> None:
     """Set the limits that a process with students' code has beyond those of its sandbox.
 
     Linux refuses to send a descriptor once the sender's user has as many in transit, over all sandboxes, as
-    the sender may open. With a lower limit for students' code, no process that starts ranks is refused.
+    the sender may open. With a lower limit for students' code, no process that starts ranks is refused. It
+    counts timers, and signals on their way, in the same manner.
     """
     import resource
 
     _limit(resource.RLIMIT_NOFILE, LEAST.open_files)
+    _limit(resource.RLIMIT_SIGPENDING, MOST_SIGNALS)
 
 
 def _limit(resource_number: int, most: int) -> None:

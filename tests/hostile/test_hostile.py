@@ -42,6 +42,7 @@ TOGETHER = """
     reach_the_network                   -
     enter_other_namespaces              -
     stay_when_memory_runs_out           -
+    make_timers                         -
     send_dummy_bytes                    0
     share_by_files                      0
     share_by_names_of_files             0
