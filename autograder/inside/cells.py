@@ -74,6 +74,9 @@ class _QuietShell(InteractiveShell):
     def enable_gui(self, gui: str | None = None) -> None:
         """Have no event loop of a window system, as `%matplotlib inline` asks for."""
 
+    def ask_exit(self) -> None:
+        """Go on, as the cells after `exit` or `quit()` may have answers in them."""
+
     def _showtraceback(self, kind: type, error: BaseException, traceback: list[str]) -> None:
         """Keep what IPython would print."""
         lines = "\n".join(map(str, traceback))

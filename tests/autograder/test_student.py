@@ -293,6 +293,7 @@ def test_what_ranks_print_does_not_get_into_the_answer_or_onto_stderr(function, 
     "line",
     [
         "%matplotlib inline",
+        "quit()",
         "import faulthandler; faulthandler.enable()",
         "import subprocess, sys; subprocess.run(['true'], stdout=sys.stdout, check=True)",
         "import os; print(os.fsdecode(b'caf\\xe9'))",
