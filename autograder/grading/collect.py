@@ -106,7 +106,7 @@ def _found(
 def _kept(path: Path, student: str, found: Found) -> list[str]:
     """Put the notebook in its place, and say what a person should know."""
     if found.chosen is None:
-        looked = _listed(found.paths) or "hidden files, which are not looked into"
+        looked = listed(found.paths) or "hidden files, which are not looked into"
         return [f"{student}: no notebook of {path.parent.name} in {looked}{why_unread(found)}"]
     try:
         written = _write(path, found.content)
@@ -120,18 +120,18 @@ def what_counts(found: Found) -> str:
     """Say which notebook counts where there were others, or what could not be read; else nothing."""
     if found.chosen is None or not (found.others or found.problems):
         return ""
-    others = f", not {_listed(found.others)}" if found.others else ""
+    others = f", not {listed(found.others)}" if found.others else ""
     return f"{_quoted(found.chosen)} counts{others}{why_unread(found)}"
 
 
 def why_unread(found: Found) -> str:
     """Say, in parentheses, what could not be read and why."""
-    return f" ({_listed(found.problems)})" if found.problems else ""
+    return f" ({listed(found.problems)})" if found.problems else ""
 
 
 def _doubt(student: str, files: _Uploads) -> str:
     return (
-        f"{student}: NOT collected, because more than one student may own {_listed(files.doubtful)}. "
+        f"{student}: NOT collected, because more than one student may own {listed(files.doubtful)}. "
         "Unpack the download, rename what is another student's, and collect the folder."
     )
 
@@ -262,7 +262,8 @@ def _write(path: Path, content: bytes) -> str:
     return "collected" if before is None else "collected again"
 
 
-def _listed(texts: Sequence[str]) -> str:
+def listed(texts: Sequence[str]) -> str:
+    """Quote the first few texts, each on one line, with nothing in them that is not seen."""
     more = len(texts) - _MOST_NAMED
     return ", ".join(map(_quoted, texts[:_MOST_NAMED])) + (f" and {more} more" if more > 0 else "")
 

@@ -20,7 +20,7 @@ from nbformat import NotebookNode
 from nbgrader.utils import determine_grade
 
 from autograder.grading import intake, machine, submission
-from autograder.grading.collect import NOTEBOOK, find_in, what_counts, why_unread
+from autograder.grading.collect import NOTEBOOK, find_in, listed, what_counts, why_unread
 from autograder.grading.grade_submission import grade_notebook
 from autograder.grading.intake import HandedIn
 from autograder.grading.records import Terms
@@ -70,7 +70,7 @@ def _read(uploaded: Path, release: Path, folder: Path) -> tuple[NotebookNode, st
     """Read the notebook among what a student uploaded; also return which one counts if there are several."""
     found = find_in(uploaded, release.read_bytes())
     if found.chosen is None:
-        there = ", ".join(sorted(found.paths)[:10]) or "nothing"
+        there = listed(sorted(found.paths)) or "nothing"
         raise SubmissionError(
             f"Upload the notebook {NOTEBOOK} of {release.parent.name}. "
             f"What was uploaded has none of its questions: {there}{why_unread(found)}."

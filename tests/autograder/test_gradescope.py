@@ -125,7 +125,16 @@ def test_without_the_notebook_students_read_what_to_upload(root, course, monkeyp
     (root / "submission/notes.txt").write_text("I was ill.")
     assert gradescope.main(course, "ps1") == ""
     results = json.loads((root / "results/results.json").read_text())
-    assert results["score"] == 0 and "has none of its questions: notes.txt" in results["output"]
+    assert results["score"] == 0 and "has none of its questions: 'notes.txt'" in results["output"]
+
+
+def test_names_of_files_are_shown_visibly_and_no_longer_than_people_read(root, course, monkeypatch):
+    monkeypatch.setenv(gradescope.ROOT, str(root))
+    with ZipFile(root / "submission/work.zip", "w") as archive:
+        archive.writestr("\x1b[2J\u202e" + "y" * 60_000, "")
+    assert gradescope.main(course, "ps1") == ""
+    output = json.loads((root / "results/results.json").read_text())["output"]
+    assert "\\x1b[2J\\u202ey" in output and output.isprintable() and len(output) < 1_000
 
 
 def test_a_zip_that_cannot_be_unpacked_is_named_with_the_reason(root, course, monkeypatch):
