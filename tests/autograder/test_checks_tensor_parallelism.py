@@ -132,7 +132,7 @@ def _return_a_number(*arguments, **keywords):
 def test_code_that_misbehaves_ends_in_a_verdict(operation, function):
     function.__module__ = "__main__"  # so that ranks get it by value, as a notebook's
     verdict = failure_of(operation, function, **FEW).verdict
-    assert shelf.name_of(verdict.mistake) in ("RAISED", "ANOTHER_SHAPE_OF_A_PART"), verdict
+    assert shelf.name_of(verdict.mistake) in ("RAISED", "WRONG_TYPE"), verdict
 
 
 def test_a_single_head_is_named_in_the_singular():

@@ -56,7 +56,7 @@ class Ran(Report):
     apart: bool
     loaded: dict[str, torch.Tensor]
     differentiable: bool
-    output: torch.Tensor
+    output: object
     gradient: torch.Tensor | None
     gradients: dict[str, torch.Tensor | None]
     elsewhere: torch.Tensor | None
@@ -133,8 +133,9 @@ def run(
     mark("began")
     y = module(x)
     mark("turned")
-    output = y.detach().clone()
-    if y.requires_grad and y.shape == cotangent.shape:
+    differentiable = isinstance(y, torch.Tensor) and y.requires_grad
+    output = y.detach().clone() if differentiable else y
+    if differentiable and y.shape == cotangent.shape:
         y.backward(cotangent)
     gradients = {name: parameter.grad for name, parameter in module.named_parameters()}
     gradient = x.grad
@@ -144,7 +145,7 @@ def run(
         kept,
         apart,
         loaded,
-        y.requires_grad,
+        differentiable,
         output,
         gradient,
         gradients,

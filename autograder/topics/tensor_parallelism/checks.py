@@ -19,6 +19,7 @@ from autograder.inside.drivers import tensor_parallelism as drivers
 from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
+from autograder.kit.mistakes import WRONG_TYPE
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.topics.tensor_parallelism import blocks, mistakes
@@ -222,7 +223,8 @@ def _wrong_output(block: Block, expected: _Expected, outcomes: Outcomes) -> Prob
     ]
     partial_sums = block.output_cut is WHOLE and any(parts_of_a_sum(found, s) for s in (output, too_often))
     otherwise = mistakes.PARTIAL_OUTPUT if partial_sums else mistakes.ANOTHER_OUTPUT
-    tensors = Tensors("output", block.output_cut.parts(output, n), otherwise, known)
+    parts = block.output_cut.parts(output, n)
+    tensors = Tensors("output", parts, otherwise, known, absent=WRONG_TYPE)
     return tensors.wrong(found, names(outcomes)) or cut_graph(outcomes, "an output")
 
 

@@ -16,7 +16,7 @@ import torch
 from autograder.inside.drivers import tensor_parallelism as drivers
 from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
-from autograder.kit.mistakes import MODIFIED, Mistake
+from autograder.kit.mistakes import MODIFIED, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.topics.tensor_parallelism import mistakes
@@ -277,9 +277,14 @@ def _examine(
     found: list[drivers.Differentiated] = [outcome.value for _, outcome in outcomes]
 
     def compare(
-        got: Sequence[object], wanted: Sequence[Tensor], name: str, otherwise: Mistake, known: Mistakes
+        got: Sequence[object],
+        wanted: Sequence[Tensor],
+        name: str,
+        otherwise: Mistake,
+        known: Mistakes,
+        absent: Mistake = mistakes.NO_GRADIENT_OF_A_PART,
     ) -> Problem | None:
-        tensors = Tensors(name, wanted, otherwise, tuple(known.items()), tolerance=0.0)
+        tensors = Tensors(name, wanted, otherwise, tuple(known.items()), tolerance=0.0, absent=absent)
         return tensors.wrong(got, names(outcomes))
 
     other = "gradient of something else that was added"
@@ -291,6 +296,7 @@ def _examine(
             "output",
             mistakes.WRONG_FORWARD,
             expected.output_mistakes,
+            WRONG_TYPE,
         )
         or cut_graph(outcomes, "an output")
         or compare(

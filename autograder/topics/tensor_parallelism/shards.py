@@ -13,7 +13,7 @@ import torch
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.values import close, kind_of, number
-from autograder.topics.tensor_parallelism import mistakes
+from autograder.topics.tensor_parallelism.mistakes import ANOTHER_SHAPE_OF_A_PART, NO_GRADIENT_OF_A_PART
 
 # Sums over the ranks may come in any order, and a block is a few sums deep; all modules run in float64.
 TOLERANCE = 1e-9
@@ -62,6 +62,7 @@ class Tensors:
     Attributes:
         mistakes: what each rank would have.
         otherwise: what is wrong when it is none of these.
+        absent: what is wrong when there is no tensor at all.
     """
 
     name: str
@@ -69,15 +70,16 @@ class Tensors:
     otherwise: Mistake
     mistakes: Sequence[tuple[Mistake, Sequence[torch.Tensor]]] = ()
     tolerance: float = TOLERANCE
+    absent: Mistake = NO_GRADIENT_OF_A_PART
 
     def wrong(self, got: Sequence[object], ranks: Sequence[str]) -> Problem | None:
         """Find the first rank's tensor that is not as it has to be."""
         for at, want in enumerate(self.wanted):
             found, label = got[at], f"{ranks[at]}, {self.name}"
-            if found is None:
-                return Problem(mistakes.NO_GRADIENT_OF_A_PART, f"{label}: {kind_of(want)}", "None")
-            if not isinstance(found, torch.Tensor) or kind_of(found) != kind_of(want):
-                return Problem(mistakes.ANOTHER_SHAPE_OF_A_PART, f"{label}: {kind_of(want)}", kind_of(found))
+            if not isinstance(found, torch.Tensor):
+                return Problem(self.absent, f"{label}: {kind_of(want)}", kind_of(found))
+            if kind_of(found) != kind_of(want):
+                return Problem(ANOTHER_SHAPE_OF_A_PART, f"{label}: {kind_of(want)}", kind_of(found))
             if not close(found, want, self.tolerance):
                 worst = int((found.double() - want.double()).abs().nan_to_num(torch.inf).argmax())
                 expected = f"{label}: [{worst}] = {number(want, worst)}"

@@ -15,7 +15,7 @@ from autograder.inside.drivers import tensor_parallelism as drivers
 from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.mistakes import MODIFIED, Mistake
+from autograder.kit.mistakes import MODIFIED, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.topics.tensor_parallelism import mistakes
@@ -100,12 +100,12 @@ def _examine(
     ]
     near = TOLERANCE[logits.dtype]
     gradients = Tensors("gradient of the logits", parts, mistakes.WRONG_GRADIENT_OF_LOGITS, known, near)
+    usual = _mistakes(logits, target, n)
+    value = Tensors("loss", [loss] * n, _otherwise(losses), usual, near, absent=WRONG_TYPE)
     return (
         _modified("logits_shard", VOCABULARY.parts(logits, n)).wrong([own.logits for own in found], ranks)
         or _modified("target", [target] * n).wrong([own.target for own in found], ranks)
-        or Tensors("loss", [loss] * n, _otherwise(losses), _mistakes(logits, target, n), near).wrong(
-            losses, ranks
-        )
+        or value.wrong(losses, ranks)
         or cut_graph(outcomes, "a loss")
         or gradients.wrong([own.gradient for own in found], ranks)
         or first(excess(traffic, outcome, n, rank) for rank, outcome in outcomes)

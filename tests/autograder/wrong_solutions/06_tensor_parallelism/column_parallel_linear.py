@@ -23,6 +23,8 @@ FAILS_AS = {
     ),
     "gathers_unless_told": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
     "forgets_the_bias": ("ANOTHER_OUTPUT", "one by one"),
+    "returns_nothing": ("WRONG_TYPE", "without `return`"),
+    "returns_a_pair": ("WRONG_TYPE", "what the function returns"),
     "wraps_torch_s": ("FORBIDDEN_LIBRARY", "cell of your own"),
 }
 
@@ -132,6 +134,16 @@ class gathers_its_weight(Column):
 class cuts_for_the_world(Column):
     def shard(self, tensor):
         return part(tensor, 0, None)
+
+
+class returns_nothing(Column):
+    def forward(self, x):
+        super().forward(x)
+
+
+class returns_a_pair(Column):
+    def forward(self, x):
+        return super().forward(x), self.bias
 
 
 class forgets_the_bias(Column):

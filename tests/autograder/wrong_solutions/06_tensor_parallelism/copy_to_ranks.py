@@ -13,6 +13,7 @@ FAILS_AS = {
     "takes_the_largest_gradient": ("WRONG_BACKWARD", "Forward is right"),
     "sums_gradients_in_float32": ("WRONG_BACKWARD", "something is rounded"),
     "sums_rows_of_a_gradient": ("RAISED", "Only tensors of no dimensions"),
+    "forgets_return": ("WRONG_TYPE", "without `return`"),
     "broadcasts": ("WRONG_FORWARD", "two ranks"),
     "sums_twice_as_much": ("COLLECTIVES_IN_BACKWARD", "mirrors"),
     "returns_before_the_sum": ("ACTIVATIONS_NOT_WAITED_FOR", "async_op=True"),
@@ -22,6 +23,10 @@ FAILS_AS = {
 
 def returns_its_input(x, group=None):
     return x * 1
+
+
+def forgets_return(x, group=None):
+    x * 1
 
 
 sums_forward_too = made_of(summed, summed)
