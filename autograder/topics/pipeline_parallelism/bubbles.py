@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -20,6 +21,7 @@ from autograder.topics.pipeline_parallelism.reference_schedules import Step, in_
 from autograder.topics.pipeline_parallelism.schedules import Schedule, described, pure_trial
 
 EXACT = 1e-9  # a few roundings of float64
+ROUNDED = 1e-5  # relative: many of float32
 
 
 @check(banned=BANNED)
@@ -106,7 +108,9 @@ def _wrong_bubble(answer: Answer, want: float, wrong: dict[Mistake, float]) -> P
     if abs(value - want) <= EXACT:
         return None
     made = (each for each, mistaken in wrong.items() if abs(value - mistaken) <= EXACT * (1 + abs(mistaken)))
-    return Problem(next(made, mistakes.WRONG_BUBBLE), *apart(want, value))
+    rounded = math.isclose(value, want, rel_tol=ROUNDED)
+    otherwise = mistakes.ROUNDED_BUBBLE if rounded else mistakes.WRONG_BUBBLE
+    return Problem(next(made, otherwise), *apart(want, value))
 
 
 def _stuck_trials() -> Iterator[Trial]:

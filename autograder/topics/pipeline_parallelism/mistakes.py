@@ -80,6 +80,9 @@ DEFAULT_TIMES = mistake("""the times that were given are not used
     1 and 2 are only the defaults of `forward` and `backward`.""")
 FORMULA_NOT_SIMULATION = mistake("""the formula instead of a simulation
     The formula holds for GPipe and 1F1B alone. Go through the schedules that you get, step by step.""")
+ROUNDED_BUBBLE = mistake("""a bubble that was rounded
+    Only late digits differ. Compute with Python's numbers: a tensor of clocks, as torch.zeros makes one, is
+    float32.""")
 WRONG_BUBBLE = mistake("""a wrong bubble
     Try two stages and one microbatch on paper. A step begins when its rank is free and the step that it
     needs is done; the time ends with the last step of any rank.""")

@@ -15,6 +15,7 @@ FAILS_AS = {
     "says_no": ("ENDLESS_WAIT_UNNAMED", "cannot begin"),
     "names_a_rank": ("ENDLESS_WAIT_UNNAMED", "cannot begin"),
     "names_a_step_that_is_done": ("ENDLESS_WAIT_UNNAMED", "cannot begin"),
+    "keeps_clocks_in_float32": ("ROUNDED_BUBBLE", "float32"),
     "returns_a_tensor": ("WRONG_TYPE", "the task"),
 }
 
@@ -26,6 +27,11 @@ def share(busy, clocks):
 def of_plain_schedules(schedules, forward=1.0, backward=2.0):
     """Right, but for interleaved schedules."""
     return share(*play(schedules, forward, backward))
+
+
+def keeps_clocks_in_float32(schedules, forward=1.0, backward=2.0):
+    busy, clocks = map(torch.tensor, play(schedules, forward, backward))
+    return (1 - busy.sum() / (len(busy) * clocks.max())).item()
 
 
 def relative_to_the_computation(schedules, forward=1.0, backward=2.0):
