@@ -75,6 +75,12 @@ def test_a_schedule_that_never_ends_is_told_with_the_step_that_waits():
     assert "B0 of stage 0 waits for B0 of stage 1" in text
 
 
+def test_a_microbatch_below_0_is_told_with_its_number():
+    unlimited = shelf.wrong_solutions(TOPIC, "one_f_one_b_schedule")["warm_up_without_a_limit"]
+    text = str(failure_of("one_f_one_b_schedule", unlimited, num_stages=(3,)))
+    assert "F1 B-1 too much" in text
+
+
 def test_too_much_in_flight_is_told_with_both_numbers_and_schedules():
     gpipe = shelf.wrong_solutions(TOPIC, "one_f_one_b_schedule")["gpipe"]
     text = str(failure_of("one_f_one_b_schedule", gpipe, num_stages=(1,)))

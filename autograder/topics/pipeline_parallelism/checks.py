@@ -237,7 +237,7 @@ class _Run:
     def _steps(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         """Compare the steps with the schedule; a frozen first stage has no backward to be seen."""
         order = [microbatch for kind, microbatch in self.schedules[stage] if kind == "F"]
-        seen = [(kind, order[at] if at < len(order) else -1) for kind, at, _ in _steps(outcome)]
+        seen = [(kind, order[at] if at < len(order) else "?") for kind, at, _ in _steps(outcome)]
         want = [step for step in self.schedules[stage] if step[0] == "F" or self._goes_back(stage)]
         if seen == want:
             return None

@@ -250,7 +250,7 @@ def _names(steps: Counter[Step]) -> str:
     return text(sorted(steps.elements(), key=lambda step: (step[0] == "B", step[1])))
 
 
-def text(schedule: Sequence[Step]) -> str:
-    """Return the first steps of a schedule, such as "F0 B0"; -1 stands for a microbatch that there is not."""
-    shown = [f"{kind}{microbatch if microbatch >= 0 else '?'}" for kind, microbatch in schedule[:SHOWN]]
+def text(schedule: Sequence[tuple[str, int | str]]) -> str:
+    """Return the first steps of a schedule, such as "F0 B0"."""
+    shown = [f"{kind}{microbatch}" for kind, microbatch in schedule[:SHOWN]]
     return " ".join(shown) + (" …" if len(schedule) > SHOWN else "")

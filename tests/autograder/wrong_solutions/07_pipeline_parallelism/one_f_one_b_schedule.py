@@ -53,7 +53,7 @@ def warm_up_without_a_limit(stage, num_stages, num_microbatches):
     warm_up = num_stages - 1 - stage
     begin = [("F", microbatch) for microbatch in range(warm_up)]
     middle = [step for n in range(num_microbatches - warm_up) for step in (("F", warm_up + n), ("B", n))]
-    return begin + middle + [("B", n) for n in range(max(0, num_microbatches - warm_up), num_microbatches)]
+    return begin + middle + [("B", n) for n in range(num_microbatches - warm_up, num_microbatches)]
 
 
 def forgets_the_end(stage, num_stages, num_microbatches):
