@@ -126,3 +126,11 @@ class TestTrafficAlongAnAxis:
         assert shelf.name_of(excess(self.ALLOWED, [far], "rank 0").mistake) == "ACROSS_AXES"
         loss = self.call("all_reduce", (0, 1, 2, 3, 4), 8)
         assert excess(self.ALLOWED, [loss], "rank 0") is None
+
+
+def test_a_single_microbatch_is_named_in_the_singular():
+    seconds = shelf.wrong_solutions(TOPIC, "estimate_step")["returns_seconds"]
+    results = failure_of("estimate_step", seconds).verdict.results
+    titles = [str(result.case) for result in results]
+    assert any("1 microbatch" in title for title in titles)
+    assert not any("1 microbatches" in title for title in titles)

@@ -118,7 +118,8 @@ def _impossible(spoil: str, draw: random.Random) -> tuple[Model, Cluster, Plan]:
 
 def _estimate_trial(model: Model, cluster: Cluster, plan: Plan) -> Trial:
     recompute = ", recompute" if plan.recompute else ""
-    title = f"{plan.data} × {plan.pipeline} × {plan.tensor}, {plan.num_microbatches} microbatches{recompute}"
+    microbatches = f"{plan.num_microbatches} microbatch{'es' * (plan.num_microbatches > 1)}"
+    title = f"{plan.data} × {plan.pipeline} × {plan.tensor}, {microbatches}{recompute}"
     busy = sum(size > 1 for size in (plan.data, plan.pipeline, plan.tensor))
     return _trial(
         title, drivers.estimate, partial(_estimated, model, cluster, plan), busy, model, cluster, plan
