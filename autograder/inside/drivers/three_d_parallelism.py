@@ -33,6 +33,7 @@ class Meshed(Report):
         type: of what was returned; if it is no `Mesh`, the rest is empty.
         coordinates: as the mesh says.
         members: global ranks of each group; none for what is no group.
+        others: the types of what stands in the place of groups; "" for a group, or where there is none.
         sums: over each group of the ranks in it.
         made: groups that this rank has become a member of.
     """
@@ -40,6 +41,7 @@ class Meshed(Report):
     type: str
     coordinates: list[object]
     members: list[list[int]]
+    others: list[str]
     sums: list[float]
     made: int
 
@@ -58,13 +60,13 @@ def make(build_mesh: Code, *sizes: int) -> Meshed:
     mesh = build_mesh(*sizes)
     made = _num_groups() - before
     if not isinstance(mesh, Mesh):
-        return Meshed(type(mesh).__name__, [], [], [], made)
+        return Meshed(type(mesh).__name__, [], [], [], [], made)
     coordinates = [getattr(mesh, f"{axis}_rank") for axis in AXES]
     groups = [getattr(mesh, f"{axis}_group") for axis in AXES]
     members = [_members(group) for group in groups]
-    if not _everywhere(all(members)):
-        return Meshed("Mesh", coordinates, members, [], made)
-    return Meshed("Mesh", coordinates, members, [_sum_of_ranks(group) for group in groups], made)
+    others = [_type_of_another(group) for group in groups]
+    sums = [_sum_of_ranks(group) for group in groups] if _everywhere(all(members)) else []
+    return Meshed("Mesh", coordinates, members, others, sums, made)
 
 
 def train(
@@ -125,6 +127,11 @@ def _members(group: object) -> list[int]:
     if not isinstance(group, dist.ProcessGroup):
         return []
     return [int(rank) for rank in dist.get_process_group_ranks(group)]
+
+
+def _type_of_another(group: object) -> str:
+    nothing = group is None or group is dist.GroupMember.NON_GROUP_MEMBER
+    return "" if nothing or isinstance(group, dist.ProcessGroup) else type(group).__name__
 
 
 def _everywhere(here: bool) -> bool:

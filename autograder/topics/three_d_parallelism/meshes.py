@@ -91,6 +91,9 @@ def _wrong_form(sizes: Sizes, rank: int, where: str, outcome: Outcome) -> Proble
     seen: Meshed = outcome.value
     if seen.type != "Mesh":
         return Problem(mistakes.NO_MESH, f"{where}: a Mesh", f"a {seen.type}")
+    for axis, kind in zip(AXES, seen.others, strict=False):
+        if kind:
+            return Problem(mistakes.NOT_A_GROUP, f"{where}: {axis}_group, a process group", f"a {kind}")
     missing = next((axis for axis, own in zip(AXES, seen.members, strict=False) if not own), None)
     if missing is None:
         return None

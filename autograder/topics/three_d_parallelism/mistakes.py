@@ -15,6 +15,9 @@ GROUPS_OUT_OF_STEP = mistake("""ranks do not make the same groups in the same or
     ranks in the same order: loop over the whole mesh, not only over the groups of this rank.""")
 NO_GROUP = mistake("""a group that does not contain this rank
     dist.new_group gives a group only to its members. Keep the one whose list has this rank in it.""")
+NOT_A_GROUP = mistake("""something else than a process group
+    The ranks of a group are not yet a group that a collective takes: dist.new_group(ranks) makes one of
+    them. Keep what it returns.""")
 COORDINATES_IN_ANOTHER_ORDER = mistake("""coordinates in the wrong order
     The tensor coordinate changes from each rank to the next, the data coordinate the slowest: rank =
     (data_rank · pipeline + pipeline_rank) · tensor + tensor_rank.""")

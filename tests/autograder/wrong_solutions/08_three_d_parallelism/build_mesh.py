@@ -5,6 +5,7 @@ FAILS_AS = {
     "data_fastest": ("COORDINATES_IN_ANOTHER_ORDER", "the data coordinate the slowest"),
     "counts_from_one": ("WRONG_COORDINATES", "divmod"),
     "keeps_the_last_group": ("NO_GROUP", "only to its members"),
+    "keeps_lists_of_ranks": ("NOT_A_GROUP", "dist.new_group(ranks) makes one"),
     "swaps_two_groups": ("ANOTHER_AXIS", "differ in one coordinate"),
     "neighbours": ("WRONG_MEMBERS", "the same two other coordinates"),
     "everybody_averages": ("WRONG_MEMBERS", "the same two other coordinates"),
@@ -59,6 +60,13 @@ def keeps_the_last_group(data, pipeline, tensor):
     sizes = data, pipeline, tensor
     groups = [[dist.new_group(ranks) for ranks in lines(sizes, axis)][-1] for axis in range(3)]
     return Mesh(*groups, *places(*sizes)[dist.get_rank()])
+
+
+def keeps_lists_of_ranks(data, pipeline, tensor):
+    mesh = right(data, pipeline, tensor)
+    groups = mesh.data_group, mesh.pipeline_group, mesh.tensor_group
+    place = mesh.data_rank, mesh.pipeline_rank, mesh.tensor_rank
+    return Mesh(*map(dist.get_process_group_ranks, groups), *place)
 
 
 def swaps_two_groups(data, pipeline, tensor):
