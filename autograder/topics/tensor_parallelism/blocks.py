@@ -36,6 +36,7 @@ class Block:
         output_cut: likewise.
         added_once: the parameter that is added after the sum over the ranks.
         traffic: what may be communicated.
+        traits: what may be special about it, for the hint.
     """
 
     title: str
@@ -48,6 +49,7 @@ class Block:
     input_cut: Cut = WHOLE
     output_cut: Cut = WHOLE
     added_once: str = ""
+    traits: tuple[str, ...] = ()
 
 
 def column(n: int) -> Iterator[Block]:
@@ -106,7 +108,8 @@ def mlp(n: int) -> Iterator[Block]:
 def attention(n: int) -> Iterator[Block]:
     by_heads = Cut(0, blocks=3)
     cuts = {"qkv.weight": by_heads, "qkv.bias": by_heads, "out.weight": COLUMNS, "out.bias": WHOLE}
-    for num_heads, causal, leading in ((2 * n, True, (2, 5)), (n, False, (1, 7))):
+    for per_rank, causal, leading in ((2, True, (2, 5)), (1, False, (1, 7)), (2, False, (1, 3))):
+        num_heads = per_rank * n
         inputs = (*leading, 3 * num_heads)
         yield Block(
             f"{counted(num_heads, 'head')}{', causal' if causal else ''}",
@@ -117,6 +120,7 @@ def attention(n: int) -> Iterator[Block]:
             _one_all_reduce_each_way(inputs),
             _other_than({"causal": True}, causal=causal),
             added_once="out.bias",
+            traits=("mask" if causal else "no mask", *["heads"] * (per_rank > 1)),
         )
 
 

@@ -133,6 +133,7 @@ def _trial(setting: Setting, block: Block) -> Trial:
         kind=ShardedTrial,
         verify=together(partial(_examine, block, expected)),
         received=lambda _: least_received(block.traffic, num_ranks),
+        traits=block.traits,
     )
 
 

@@ -157,6 +157,16 @@ PATTERNS: tuple[Pattern[Any], ...] = (
     ),
     Pattern(_trait("empty"), "Only tensors without elements go wrong: those are legal."),
     Pattern(_trait("no dimensions"), "Only tensors of no dimensions go wrong: a single number is legal."),
+    Pattern(
+        _trait("mask"),
+        "Only causal attention goes wrong: there a token sees itself and those before it, and no later ones.",
+    ),
+    Pattern(_trait("no mask"), "Only attention with causal=False goes wrong: there a token sees all others."),
+    Pattern(
+        _trait("heads"),
+        "Only ranks with several heads go wrong: each head attends over the sequence by itself, with scores "
+        "that are scaled by its own width.",
+    ),
     Pattern(_trait("large"), "Only large logits go wrong: exp(1000) is infinite."),
     Pattern(
         _trait("padding"), "Only targets of -100 go wrong: they belong to no rank's shard, and do not count."
