@@ -170,7 +170,8 @@ PLAN_TOO_LARGE = mistake("""a plan that does not fit
     Its memory is more than a GPU of the cluster has: leave out such plans before you compare seconds.""")
 SLOWER_PLAN = mistake("""a slower plan than there is
     Compare `seconds`, the sum of all parts, of every plan that fits: each size of each axis, each number
-    of microbatches that divides, with and without recompute.""")
+    of microbatches that divides, with and without recompute. If you do, does estimate_step pass its own
+    check? A search cannot be better than the estimates that it compares.""")
 UNFIT_ACCEPTED = mistake("""a plan where none fits
     If no plan fits into a GPU's memory, raise a ValueError.""")
 UNFIT_WITHOUT_NUMBERS = mistake("""a refusal that does not say how much is missing

@@ -10,6 +10,7 @@ FAILS_AS = {
     "one_sequence_a_microbatch": ("PLAN_REFUSED or SLOWER_PLAN", ""),
     "least_memory": ("SLOWER_PLAN", "Compare `seconds`"),
     "computing_alone": ("SLOWER_PLAN", "the sum of all parts"),
+    "trusts_a_wrong_estimate": ("SLOWER_PLAN", "does estimate_step pass its own check"),
     "powers_of_two": ("SLOWER_PLAN", "each size of each axis"),
     "returns_the_smallest_if_none_fits": ("UNFIT_ACCEPTED", "raise a ValueError"),
     "refuses_without_numbers": ("UNFIT_WITHOUT_NUMBERS", "in GB"),
@@ -68,6 +69,12 @@ def least_memory(model, cluster):
 def computing_alone(model, cluster):
     found = fitting(model, cluster, all_plans(model, cluster))
     return min(found, key=lambda each: each[1].compute)[0]
+
+
+def trusts_a_wrong_estimate(model, cluster):
+    """Of a step without communication; its memory is right."""
+    found = fitting(model, cluster, all_plans(model, cluster))
+    return min(found, key=lambda each: each[1].compute + each[1].bubble)[0]
 
 
 def powers_of_two(model, cluster):
