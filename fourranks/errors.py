@@ -13,27 +13,19 @@ In a notebook an error shows its own text and no frames of this package.
 from __future__ import annotations
 
 import itertools
-import re
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 
 from .cuda_errors import explain
 from .naming import name_ranks, sentence_case
-from .protocol.remote_error import RemoteError
+from .protocol.remote_error import RemoteError, plain
 from .scene import Scene
 from .transcript import Transcript
 
 MAX_WIDTH = 100  # characters of a line of an error's own text
 MAX_TRACEBACKS = 4  # different tracebacks shown in full; the rest are counted
 MAX_MESSAGES = 3  # different messages shown below one of them; the rest are counted, too
-
-_ANSI = re.compile(r"\x1b\[[0-9;]*m")
-
-
-def plain(text: str) -> str:
-    """Return the text without terminal colours."""
-    return _ANSI.sub("", text)
 
 
 def joined(*parts: str) -> str:

@@ -27,7 +27,6 @@ from .transcript import Item, Transcript, label, plain_text
 
 FAILED, UNUSABLE, INTERRUPTED = 1, 2, 130  # exit statuses, as shells have them
 _ENDED_BY_SIGNAL = 128  # to which the signal's number is added
-_LEFT = "SystemExit"
 REWRITTEN_EVERY = 1.0  # seconds between two looks at lines that ranks write over, such as tqdm's
 
 
@@ -208,17 +207,20 @@ def _of_programs(text: str) -> str:
 
 def _have_left(errors: Mapping[int, RemoteError]) -> bool:
     """Tell whether these ranks have called `sys.exit`, and nothing else went wrong."""
-    return all(error.name == _LEFT for error in errors.values())
+    return all(error.is_exit for error in errors.values())
 
 
 def _farewells(errors: Mapping[int, RemoteError]) -> Iterator[str]:
     """Say how ranks have left: with which exit status, or with which words as Python prints them."""
     alike: dict[str, list[int]] = {}
     for rank, error in sorted(errors.items()):
-        alike.setdefault(error.message, []).append(rank)
-    for message, ranks in alike.items():
-        status = _status_of(message)
-        words = f"left with exit status {status}." if _is_number(message) else f"left: {message}"
+        words = (
+            f"left with exit status {error.exit_status}."
+            if error.is_exit_status
+            else f"left: {error.message}"
+        )
+        alike.setdefault(words, []).append(rank)
+    for words, ranks in alike.items():
         yield f"{sentence_case(name_ranks(ranks))} {words}"
 
 
@@ -227,17 +229,5 @@ def _exit_status(error: FourRanksError | CellInterrupted) -> int:
         return INTERRUPTED
     errors = error.errors if isinstance(error, RankError) else {}
     if errors and _have_left(errors):
-        return _status_of(errors[min(errors)].message)
+        return errors[min(errors)].exit_status
     return FAILED
-
-
-def _is_number(message: str) -> bool:
-    with contextlib.suppress(ValueError):
-        int(message)
-        return True
-    return False
-
-
-def _status_of(message: str) -> int:
-    """Return the exit status that Python gives a process for `sys.exit(message)`."""
-    return int(message) & 0xFF if _is_number(message) else FAILED

@@ -13,7 +13,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
 from autograder.kit.text import line, shortened, visible
-from fourranks.errors import plain
+from fourranks.protocol.remote_error import plain
 
 if TYPE_CHECKING:
     from autograder.kit.verdict import Verdict

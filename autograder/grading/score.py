@@ -24,7 +24,7 @@ from autograder.sandbox import tiers
 from autograder.sandbox.sandbox import SandboxMissing
 from autograder.sandbox.student_process import StudentProcess
 from autograder.sandbox.tiers import Tier
-from fourranks.errors import plain
+from fourranks.protocol.remote_error import plain
 
 _MESSAGE_WIDTH = 100
 _PRINT = partial(print, flush=True)  # into a file or a pipe, too, as soon as it is known

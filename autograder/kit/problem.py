@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autograder.kit.mistakes import Mistake
 from autograder.kit.text import shortened, visible
-from fourranks.errors import plain
+from fourranks.protocol.remote_error import plain
 
 MAX_GOT = 10_000  # characters: the longest story of a deadlock on eight ranks takes a third of it
 

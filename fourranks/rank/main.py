@@ -52,7 +52,7 @@ from ..protocol.messages import (
 )
 from ..protocol.parcel import Parcel, pack
 from ..protocol.places import cells_among, know_cells, place
-from . import cuda, environment, files, patches, program, prompts
+from . import cuda, environment, files, forked, patches, program, prompts
 from .default_group import DefaultGroup
 from .frames import whereabouts
 from .interrupts import Interrupts
@@ -72,7 +72,7 @@ class Rank:
     """One rank: handles the notebook's messages until the notebook goes away."""
 
     def __init__(self, settings: Settings, channel: Channel, board: int, group: DefaultGroup) -> None:
-        self._settings = settings
+        self._settings, self._pid = settings, os.getpid()
         self._device = torch.device(settings.device)
         self._channel = channel
         self._requests: queue.SimpleQueue[Request | Leave] = queue.SimpleQueue()
@@ -266,11 +266,13 @@ class Rank:
         start = time.perf_counter()
         try:
             done = work()
-            if done.error is None:
+            if done.error is None and os.getpid() == self._pid:
                 with self._interrupts.user_code():
                     self._recorder.finish()
         except BaseException as error:
             done = Done(error=self._shell.keep_error(error, skip=3))
+        if os.getpid() != self._pid:
+            forked.end(done.error)
         done.broke_group = self._notify(tell_of_groups=done.error is None and not is_program)
         if request.trace is not None:
             done.record = self._record(start, profiler)

@@ -489,6 +489,29 @@ def test_a_program_may_start_processes_of_its_own(script):
     assert done.stdout == "[0] [(0, '__mp_main__'), (1, '__mp_main__')]\n", done.stderr
 
 
+def test_a_process_that_a_program_forks_ends_as_python_ends_it_and_answers_for_no_rank(script):
+    done = run([*RUN, "-n", "2", script("""
+        import os, sys
+        import torch.distributed as dist
+
+        dist.init_process_group("gloo")
+        for ending in "sys.exit(5)", "sys.exit('no data')", "1 / 0", "pass":
+            if (child := os.fork()) == 0:
+                exec(ending)
+                break
+            print(ending, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+        else:
+            dist.barrier()
+            print("all ranks are there")
+    """)])  # fmt: skip
+    said = ["sys.exit(5) 5", "sys.exit('no data') 1", "1 / 0 1", "pass 0", "all ranks are there"]
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (
+        0, sorted(f"[{rank}] {line}" for rank in range(2) for line in said)
+    ), done.stderr  # fmt: skip
+    assert done.stderr.count("] no data\n") == 2 and "exit status" not in done.stderr
+    assert done.stderr.count("ZeroDivisionError: division by zero") == 2
+
+
 def test_a_program_forms_its_group_as_it_asks_for_unless_a_backend_is_given(script):
     path = script("""
         import datetime

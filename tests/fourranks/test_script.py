@@ -291,6 +291,19 @@ def test_processes_that_can_work_still_start(group):
     assert str(shown) == "[0-2] done\n[0-2] 0"
 
 
+@pytest.mark.parametrize(("ending", "status"), [("pass", 0), ("sys.exit(5)", 5), ("1 / 0", 1)])
+def test_a_process_that_a_cell_forks_ends_with_the_cell_and_answers_for_no_rank(group, ending, status):
+    shown = group.execute(
+        "import os, sys\n"
+        "if (child := os.fork()) == 0:\n"
+        f"    {ending}\n"
+        "else:\n"
+        "    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    )
+    assert f"[0-2] {status}" in str(shown)
+    assert ("ZeroDivisionError" in str(shown)) == (ending == "1 / 0")
+
+
 def test_init_process_group_in_a_process_of_a_rank_is_refused(group):
     shown = group.execute(
         "import multiprocessing as mp\n"
