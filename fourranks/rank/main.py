@@ -344,7 +344,7 @@ class Rank:
                 program.run(request)
             return Done()
         except BaseException as error:
-            return Done(error=self._shell.keep_error(program.call_hook(error), skip=3))
+            return Done(error=self._shell.keep_error(program.call_hook(error)))
         finally:
             program.finish()
             self._has_run_program = True

@@ -22,6 +22,7 @@ import torch
 from torch.distributed import distributed_c10d
 
 from ..protocol.messages import Launch, Settings
+from .telling import without_own_frames
 
 _PYTHONS_HOOK = sys.excepthook
 
@@ -62,6 +63,7 @@ def call_hook(error: BaseException) -> BaseException:
     if hook is _PYTHONS_HOOK or isinstance(error, SystemExit):
         return error
     try:
+        error.__traceback__ = without_own_frames(error.__traceback__)
         hook(type(error), error, error.__traceback__)
     except BaseException as other:
         return other

@@ -472,6 +472,25 @@ def test_a_program_may_end_its_process_and_name_what_is_called_at_an_error(scrip
     assert (raised.returncode, raised.stdout) == (5, "[0] called for ValueError\n"), raised.stderr
 
 
+def test_what_a_program_has_called_at_an_error_finds_its_own_frames_alone(script):
+    done = run([*RUN, "-n", "1", script("""
+        import sys
+        from traceback import extract_tb
+
+        def hook(kind, error, traceback):
+            for found in traceback, error.__traceback__:
+                print(*(frame.name for frame in extract_tb(found)))
+
+        def fail():
+            raise ValueError("shown by the command, too")
+
+        sys.excepthook = hook
+        fail()
+    """)])  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "[0] <module> fail\n" * 2), done.stderr
+    assert "in fail()" in done.stderr and "ValueError: shown by the command, too" in done.stderr
+
+
 def test_a_program_may_start_processes_of_its_own(script):
     path = script("""
         import multiprocessing, os
