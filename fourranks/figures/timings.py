@@ -17,6 +17,9 @@ from .prediction import subject
 
 _WIDTH, _HEIGHT = 7.5, 3.6  # inches
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#5B6770", "#E69F00")  # of Okabe and Ito
+# A model has a colour besides its dashes. Readers with any common colour blindness can tell all five apart,
+# and from the reader's prediction.
+_MODELS = (INK, "#009E73", "#7a4fa3", "#b8860b", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
 _YOURS = "#D55E00"
@@ -81,8 +84,8 @@ def sizes(
         look: Keywords = {"marker": _MARKERS[number % len(_MARKERS)], "linestyle": "none", "markersize": 5}
         axes.plot(*zip(*points, strict=True), color=_SERIES[number % len(_SERIES)], label=name, **look)
     for number, (name, points) in enumerate((models or {}).items()):
-        look = {"linestyle": _DASHES[number % len(_DASHES)], "linewidth": 1.4, "color": INK}
-        axes.plot(*zip(*points, strict=True), label=name, **look)
+        look = {"linestyle": _DASHES[number % len(_DASHES)], "linewidth": 1.8}
+        axes.plot(*zip(*points, strict=True), color=_MODELS[number % len(_MODELS)], label=name, **look)
     axes.set(xscale="log", yscale="log")
     for place, name, colour in ((mark, "α/β", FAINT_INK), (size, "your prediction", _YOURS)):
         if place:

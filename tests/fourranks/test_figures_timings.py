@@ -40,6 +40,15 @@ def test_what_was_measured_is_drawn_as_points_and_models_as_lines_on_logarithmic
     assert figure.png().startswith(PNG)
 
 
+def test_models_are_told_apart_by_colour_and_by_dashes():
+    models = {f"model {number}": [(1024, 1e-3 * (number + 1)), (4096, 2e-3)] for number in range(5)}
+    (axes,) = sizes({"Gloo": [(1024, 1e-3)]}, models, yours=512).axes
+    colours = [to_hex(line.get_color()) for line in axes.lines]
+    assert len(set(colours)) == len(colours)
+    looks = [line._dash_pattern for line in axes.lines if line.get_label().startswith("model")]
+    assert len(set(map(str, looks))) == 5
+
+
 def test_bandwidths_have_their_own_unit_and_a_missing_prediction_is_not_drawn():
     (axes,) = sizes({"Gloo": [(1024, 1e6), (4096, 2e9)]}, unit="B/s").axes
     assert [line.get_label() for line in axes.lines] == ["Gloo"]
