@@ -1440,7 +1440,7 @@ print(f"they differ by at most {difference:.1e}")
 # - **A layer must fit**, whole, with its gradient and its activations, on one rank. If it does not, split the multiplication (06).
 # - **More ranks mean fewer tokens on each**: computation shrinks, but 3P does not. When T falls below F/B,
 #   ranks wait for weights. *Hybrid sharding* then shards within a node, over NVLink, and replicates across
-#   nodes: `fully_shard` takes a mesh of two axes.
+#   nodes: `fully_shard` takes a mesh of two axes, as lecture 08 shows.
 # - **Offloading** keeps shards in the CPU's memory (`CPUOffloadPolicy`): another level of lecture 01's
 #   hierarchy, behind PCIe.
 # - **Names.** DeepSpeed counts ZeRO in stages; PyTorch's FSDP is stage 3 (`SHARD_GRAD_OP` of its first

@@ -20,6 +20,7 @@
 #
 # - place four and eight real ranks on a mesh, each in three groups at the same time,
 # - train the model that learns to write under five meshes, with one and the same loss curve, and count the bytes of each axis,
+# - run torch's FSDP on two axes: hybrid sharding, and FSDP with tensor parallelism,
 # - trade memory for computation with activation checkpointing,
 # - see budgets of memory and time for a thousand GPUs, let a program choose the plan, and compare its
 #   predictions with published runs,
@@ -292,6 +293,127 @@ print(f"{predicted(most_bytes)}{largest}")
 # sequences and large microbatches mostly activations. That, and the link over which an axis runs, decides
 # where to cut. Bars and marks differ a little: the formulas divide all parameters by p and t, but the
 # embedding is on one stage only, and the norms are on all tensor ranks.
+
+# %% [markdown]
+# ### FSDP on two axes
+#
+# Torch's `fully_shard` (lecture 05) takes a mesh of two axes, and can be used in two ways. Both train the model
+# above with the batch above, on four ranks; P is its parameters, 4.9 MiB.
+#
+# - **Hybrid sharding** (HSDP), replicate 2 × shard 2: each parameter is sharded over two ranks, and the other
+#   two have a replica of the shards. All four ranks draw different rows.
+# - **FSDP and tensor parallelism**, shard 2 × tensor 2: `parallelize_module` cuts the blocks over two ranks
+#   (lecture 06), and `fully_shard` shards each half over the other axis.
+#
+# **Question.** How many MiB does a rank send along each axis in one step?
+
+# %%
+# your predictions, in MiB
+two_axes = {
+    "hybrid: shard": None,
+    "hybrid: replicate": None,
+    "with tensor: shard": None,
+    "with tensor: tensor": None,
+}
+
+# %%
+# %%ranks
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+from fourranks.learner.corpus import batch
+from fourranks.learner.model import loss as mean_loss
+from fourranks.learner.model import transformer
+
+CUT = {
+    "attention.qkv": ColwiseParallel(),
+    "attention.out": RowwiseParallel(),
+    "mlp.up": ColwiseParallel(),
+    "mlp.down": RowwiseParallel(),
+}
+
+
+class TorchTraining:
+    """Training by torch on a mesh of 2 × 2: replicate × shard, or shard × tensor."""
+
+    def __init__(self, *axes):
+        mesh = init_device_mesh(device.type, (2, 2), mesh_dim_names=axes)
+        self.groups = {axis: dist.get_process_group_ranks(mesh[axis].get_group()) for axis in axes}
+        cut = "tensor" in axes
+        over = mesh["shard"] if cut else mesh  # two axes: replicate, then shard
+        self.rows = (
+            (mesh.get_local_rank("shard"), 2) if cut else (rank, 4)
+        )  # ranks of a tensor group share rows
+        self.model = transformer(config).to(device)
+        for block in self.model[1:-1]:
+            if cut:
+                parallelize_module(block, mesh["tensor"], CUT)
+            fully_shard(block, mesh=over)
+        fully_shard(self.model, mesh=over)
+        # foreach=False: with tensor parallelism the parameters lie on two meshes, so each is updated alone
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=3e-3, foreach=False)
+
+    def step(self, number):
+        inputs, targets = (tensor.to(device) for tensor in batch(corpus, number, *self.rows))
+        self.optimizer.zero_grad()
+        loss = mean_loss(self.model(inputs), targets)
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+torchs = {
+    "hybrid": TorchTraining("replicate", "shard"),
+    "with tensor": TorchTraining("shard", "tensor"),
+}
+of_ranks = {name: [each.step(number).item() for number in range(3)] for name, each in torchs.items()}
+
+# %%
+along, differ = {}, {}
+for name in ("hybrid", "with tensor"):
+    with world.trace() as trace:
+        world.execute(f"torchs[{name!r}].step(3)")
+    world.execute(f"groups = torchs[{name!r}].groups")
+    groups = world.pull("groups")[1]
+    along |= {f"{name}: {axis}": mib for axis, mib in sent_along(trace.calls[1], groups).items()}
+    for axis, ranks in groups.items():
+        ops = [call.op for call in trace.calls[1] if set(call.ranks) == set(ranks)]
+        counted = ", ".join(f"{ops.count(op)} {op}" for op in dict.fromkeys(ops))
+        print(f"{name:11}  {axis:9}  {counted}")
+    means = [sum(step) / 4 for step in zip(*(own[name] for own in world.pull("of_ranks")), strict=True)]
+    differ[name] = max(abs(mean - one) for mean, one in zip(means, lines["one process"], strict=False))
+
+P, activations = 4 * 1.29e6 / 2**20, 4 * 8 * 64 * 160 / 2**20  # MiB; of 8 rows
+formulas = {
+    "hybrid: shard": 3 * P / 2,  # two all-gathers, one reduce-scatter, (s − 1)/s of P each
+    "hybrid: replicate": 2 * (P / 2) / 2,  # an all-reduce, 2 (r − 1)/r, of a rank's shard: P/s
+    "with tensor: shard": 3 * (P / 2) / 2,  # as above, for the P/t that the tensor axis leaves
+    "with tensor: tensor": 4 * 4 * 2 * activations / 2,  # four all-reduces a block, 2 (t − 1)/t
+}
+compare(along, formulas, two_axes, "MiB", "Sent by rank 1 in one step of fully_shard on two axes")
+
+# %%
+furthest = max(differ.values())
+finding(
+    furthest < 1e-2,
+    f"In three steps both losses stay within {furthest:.0e} of that of one process.",
+    f"A loss is {furthest:.0e} away from that of one process.",
+)
+ratio = along["hybrid: shard"] / along["hybrid: replicate"]
+print(f"hybrid sharding sends {ratio:.1f} times as much along shard as along replicate")
+
+# %% [markdown]
+# Each block is a unit, and the embedding and the head are one more. The units of the blocks are gathered in
+# forward and again in backward, the last one only once: 2 · 4 + 1 all-gathers and 5 reduce-scatters. In hybrid
+# sharding an all-reduce follows each reduce-scatter, of what that has left: a shard of the gradient. With s
+# ranks on the shard axis it carries 1/s of what plain data parallelism would send, so this axis may cross the
+# network, while the shard axis sends three times P and stays inside the node.
+#
+# With tensor parallelism the order turns round. All-reduces of activations, four in each of four blocks, cannot
+# be hidden, so the tensor axis gets the nearest ranks. FSDP runs across the nodes: it sends 1/t of the bytes,
+# and can gather the next block while this one computes. The two axes also differ in what more rows cost: with
+# twice as many rows the tensor axis sends twice as much, the shard axis the same.
 
 # %% [markdown]
 # ## 4. Discard, and compute again
@@ -830,7 +952,7 @@ dist.all_reduce(gradient, group=mesh.data)
 # %% [markdown]
 # ## 12. What else large training runs combine
 #
-# - **Hybrid sharding.** FSDP inside a node, plain data parallelism between nodes: parameters are gathered over NVLink only, and each shard's gradients are all-reduced between the nodes. 8 GPUs a node divide the state by 8, not by N, and the slow network carries 1/8 of the gradients for each GPU.
+# - **Hybrid sharding.** FSDP inside a node, plain data parallelism between nodes: parameters are gathered over NVLink only, and each shard's gradients are all-reduced between the nodes. 8 GPUs a node divide the state by 8, not by N, and the slow network carries 1/8 of the gradients for each GPU (section 3 runs it on 2 × 2 ranks).
 # - **Offloading.** Optimizer state, or even parameters, in the memory of the CPU: 12 bytes a parameter over
 #   PCIe, 55 GB/s measured on gen 5. For 8 billion parameters on 8 GPUs that is 12 GB a GPU and 0.22 s each
 #   way, which is acceptable when a step takes several seconds.
@@ -863,7 +985,7 @@ review()
 #
 # - **A mesh** gives every rank three groups; tensor parallelism gets the nearest ranks, since nothing hides its traffic.
 # - **Five meshes, one curve**: cuts change where numbers are stored, not what the model learns. The bytes
-#   along each axis agreed with the formulas.
+#   along each axis agreed with the formulas, also for torch's `fully_shard` on a mesh of two axes.
 # - **Checkpointing** keeps only inputs, for a third more computation.
 # - **A program chose plans** for 4 and for 1,024 GPUs, by predictions that we compared with published runs,
 #   errors included.
