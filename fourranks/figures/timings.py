@@ -17,8 +17,7 @@ from .prediction import subject
 
 _WIDTH, _HEIGHT = 7.5, 3.6  # inches
 _SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#5B6770", "#E69F00")  # of Okabe and Ito
-# A model has a colour besides its dashes. Readers with any common colour blindness can tell all five apart,
-# and from the reader's prediction.
+# A model has a colour besides its dashes. Readers with any common colour blindness can tell all five apart.
 _MODELS = (INK, "#009E73", "#7a4fa3", "#b8860b", "#56B4E9")
 _MARKERS = ("o", "s", "^", "D", "v", "P")
 _DASHES: tuple[str | tuple[int, tuple[int, ...]], ...] = ("-", "--", ":", "-.", (0, (6, 1, 1, 1, 1, 1)))
