@@ -49,5 +49,6 @@ def unload_ipython_extension(shell: InteractiveShell) -> None:
     magics.remove_from(shell)
     if current.has_world():
         current.world().stop()
+        print("The ranks have ended, and their variables with them.")
     choice.disconnect()
     zygote.stop_shared()

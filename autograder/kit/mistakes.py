@@ -67,7 +67,8 @@ NOT_RECEIVED = mistake("""results that depend on data that was not sent
 UNTOLD_TRAFFIC = mistake("""traffic by another way
     Ranks may exchange data through torch.distributed only, so that each byte is on record.""")
 NOT_DEFINED = mistake("""not defined
-    Look at the cell that should define it: with which error does it end?""")
+    Look at the cell that should define it: with which error does it end? A cell that begins with `%%ranks`
+    defines it on the ranks of the notebook alone.""")
 FORBIDDEN_LIBRARY = mistake("""a library that holds the answer
     The exercise says under "You may use" what to build it from. A cell of your own may compare with the
     library, as long as the function that is checked works without it.""")

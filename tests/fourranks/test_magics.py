@@ -586,9 +586,10 @@ def test_restart_starts_the_world_of_before_also_when_it_has_ended(kernel):
 
 def test_unloading_the_extension_ends_every_process(kernel):
     children = "import psutil; len(psutil.Process().children(recursive=True))"
-    kernel.run("%unload_ext fourranks")
+    kernel.run("%%ranks\npass")
+    assert kernel.text("%unload_ext fourranks") == "The ranks have ended, and their variables with them.\n"
     assert kernel.text(children) == "0\n"
-    kernel.run("%load_ext fourranks")
+    assert kernel.text("%load_ext fourranks") == ""
     assert kernel.text("%%ranks\nrank").startswith("4 ranks on Gloo started for this cell.")
 
 
