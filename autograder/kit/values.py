@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from typing import TypeGuard
 
@@ -62,6 +63,14 @@ def apart(want: float, got: float) -> tuple[str, str]:
         if texts[0] != texts[1]:
             break
     return texts
+
+
+def has_number(text: str, number: int | str) -> bool:
+    """Tell whether a number stands in a text by itself, and not only as some of the digits of another.
+
+    Decimals may follow a whole number: of 80.25 it is the beginning.
+    """
+    return re.search(rf"(?<![\d.]){re.escape(str(number))}(?!\d|,\d{{3}})", text) is not None
 
 
 def kind_of(value: object) -> str:

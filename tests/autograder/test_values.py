@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from autograder.kit.values import apart, difference, difference_beyond, is_number, kind_of, same
+from autograder.kit.values import apart, difference, difference_beyond, has_number, is_number, kind_of, same
 
 
 @pytest.mark.parametrize(
@@ -49,3 +49,23 @@ def test_large_integers_are_shown_in_all_their_digits():
 )
 def test_a_number_is_one_that_python_can_compute_with_as_a_float(value, counts):
     assert is_number(value) is counts
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "has"),
+    [
+        ("10 samples cannot be shared by 3 ranks", 10, True),
+        ("10 samples cannot be shared by 3 ranks", 3, True),
+        ("10 samples cannot be shared by 3 ranks", 1, False),
+        ("meshes of (2,3,1)", 3, True),
+        ("rank3", 3, True),
+        ("81.2346 GB is the least.", "81.23", False),
+        ("81.23 GB is the least.", "81.23", True),
+        ("81.2346 GB is the least.", "81", True),
+        ("80000000000 bytes", "80", False),
+        ("80,000,000,000 bytes", "80", False),
+        ("0.80 GB", "80", False),
+    ],
+)
+def test_a_number_in_a_text_is_not_a_part_of_another(text, number, has):
+    assert has_number(text, number) is has

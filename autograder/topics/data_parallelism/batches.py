@@ -18,7 +18,7 @@ from autograder.kit.mistakes import WRONG_TYPE
 from autograder.kit.problem import Problem, counted
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.student import Outcome
-from autograder.kit.values import difference, kind_of, same
+from autograder.kit.values import difference, has_number, kind_of, same
 from autograder.topics.data_parallelism import gradient_traffic as traffic
 from autograder.topics.data_parallelism import mistakes
 from autograder.topics.data_parallelism.banned import BANNED
@@ -85,7 +85,7 @@ def _no_refusal(size: int, world_size: int, expected: str, outcome: Outcome) -> 
     found: drivers.Shards = outcome.value
     if found.refused is None:
         return Problem(mistakes.UNEVEN_BATCH, expected, ", ".join(map(kind_of, found.shards)))
-    if str(size) in found.refused and str(world_size) in found.refused:
+    if all(has_number(found.refused, number) for number in (size, world_size)):
         return None
     return Problem(mistakes.UNCLEAR_REFUSAL, expected, found.refused or "a ValueError without a text")
 

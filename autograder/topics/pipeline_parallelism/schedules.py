@@ -19,7 +19,7 @@ from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted
-from autograder.kit.values import kind_of
+from autograder.kit.values import has_number, kind_of
 from autograder.topics.pipeline_parallelism import mistakes
 from autograder.topics.pipeline_parallelism import reference_schedules as reference
 from autograder.topics.pipeline_parallelism.banned import BANNED
@@ -55,7 +55,7 @@ def _refusal_trial(title: str, arguments: Sequence[int], accepted: Mistake, name
         message = answers[0].refused
         if message is None:
             return Problem(accepted, expected, described(answers[0]))
-        if all(str(number) in message for number in names):
+        if all(has_number(message, number) for number in names):
             return None
         got = message or "a ValueError without a text"
         return Problem(mistakes.REFUSAL_WITHOUT_NUMBERS, expected, got)

@@ -19,6 +19,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import MODIFIED, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
+from autograder.kit.values import has_number
 from autograder.topics.tensor_parallelism import mistakes
 from autograder.topics.tensor_parallelism.banned import BANNED
 from autograder.topics.tensor_parallelism.shards import Cut, Tensors
@@ -175,7 +176,7 @@ def refusal(setting: Setting, arguments: list[Any], number: int) -> Trial:
         message: str = outcome.value
         if not message:
             return Problem(mistakes.INDIVISIBLE_ACCEPTED, f"{rank}: a ValueError", "none")
-        if all(str(each) in message for each in (number, num_ranks)):
+        if all(has_number(message, each) for each in (number, num_ranks)):
             return None
         expected = f"{rank}: a message that names {number} and {num_ranks}"
         return Problem(mistakes.VAGUE_REFUSAL, expected, message)

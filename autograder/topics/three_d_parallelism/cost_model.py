@@ -16,7 +16,7 @@ from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
-from autograder.kit.values import apart, is_number
+from autograder.kit.values import apart, has_number, is_number
 from autograder.on_paper import Cluster, Model, Plan
 from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism import reference_costs as reference
@@ -207,7 +207,7 @@ def _refused(
     def verify(answer: Answer) -> Problem | None:
         if answer.refused is None:
             return Problem(accepted, expected, f"a {answer.type}")
-        if all(any(form in answer.refused for form in forms) for forms in named):
+        if all(any(has_number(answer.refused, form) for form in forms) for forms in named):
             return None
         return Problem(unclear, expected, answer.refused or "one without a text")
 

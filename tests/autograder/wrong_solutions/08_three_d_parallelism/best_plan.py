@@ -15,6 +15,7 @@ FAILS_AS = {
     "returns_the_smallest_if_none_fits": ("UNFIT_ACCEPTED", "raise a ValueError"),
     "refuses_without_numbers": ("UNFIT_WITHOUT_NUMBERS", "in GB"),
     "refuses_in_gib": ("UNFIT_WITHOUT_NUMBERS", "10⁹ bytes"),
+    "refuses_in_bytes": ("UNFIT_WITHOUT_NUMBERS", "10⁹ bytes"),
     "takes_the_least_of_nothing": ("REFUSED_WITHOUT_GPUS", "number of GPUs"),
 }
 
@@ -106,6 +107,14 @@ def refuses_in_gib(model, cluster):
     least = min((Paper(model, cluster, plan).memory for plan in plans), default=0.0)
     if least > cluster.memory:
         raise ValueError(f"{least / 2**30:.1f} GiB at least, {cluster.memory / 2**30:.1f} GiB there")
+    return fastest(model, cluster, plans)
+
+
+def refuses_in_bytes(model, cluster):
+    plans = list(all_plans(model, cluster))
+    least = min((Paper(model, cluster, plan).memory for plan in plans), default=0.0)
+    if least > cluster.memory:
+        raise ValueError(f"{least:.0f} bytes at least, {cluster.memory:.0f} bytes there")
     return fastest(model, cluster, plans)
 
 
