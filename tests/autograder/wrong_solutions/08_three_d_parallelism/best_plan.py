@@ -102,20 +102,20 @@ def refuses_without_numbers(model, cluster):
         raise ValueError("no plan fits") from None
 
 
-def refuses_in_gib(model, cluster):
+def refusing(model, cluster, written):
     plans = list(all_plans(model, cluster))
     least = min((Paper(model, cluster, plan).memory for plan in plans), default=0.0)
     if least > cluster.memory:
-        raise ValueError(f"{least / 2**30:.1f} GiB at least, {cluster.memory / 2**30:.1f} GiB there")
+        raise ValueError(f"{written(least)} at least, {written(cluster.memory)} there")
     return fastest(model, cluster, plans)
+
+
+def refuses_in_gib(model, cluster):
+    return refusing(model, cluster, lambda memory: f"{memory / 2**30:.1f} GiB")
 
 
 def refuses_in_bytes(model, cluster):
-    plans = list(all_plans(model, cluster))
-    least = min((Paper(model, cluster, plan).memory for plan in plans), default=0.0)
-    if least > cluster.memory:
-        raise ValueError(f"{least:.0f} bytes at least, {cluster.memory:.0f} bytes there")
-    return fastest(model, cluster, plans)
+    return refusing(model, cluster, lambda memory: f"{memory:.0f} bytes")
 
 
 def takes_the_least_of_nothing(model, cluster):
