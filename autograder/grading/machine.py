@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -49,12 +50,14 @@ def lack(terms: Terms) -> str:
 def too_little_memory() -> str:
     """Say that there is less memory than grading takes; "" if there is enough."""
     limits = ("memory.max", "memory.limit_in_bytes")  # of the two versions of cgroups
-    most = min((_number(folder / name) for folder in _cgroups("memory") for name in limits), default=math.inf)
+    allowed = min(
+        (_number(folder / name) for folder in _cgroups("memory") for name in limits), default=math.inf
+    )
+    own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    most, where = min((allowed, "container or job"), (own, "machine"))
     if most >= NEEDED_MEMORY:
         return ""
-    return (
-        f"Grading takes {NEEDED_MEMORY / 1e9:g} GB of memory, and this container or job has {most / 1e9:.2f}."
-    )
+    return f"Grading takes {NEEDED_MEMORY / 1e9:g} GB of memory, and this {where} has {most / 1e9:.2f}."
 
 
 def _too_few_processes() -> str:

@@ -86,6 +86,16 @@ def test_too_little_memory_is_found_in_each_kind_of_cgroup(tmp_path, monkeypatch
     assert machine.too_little_memory() == ""
 
 
+def test_too_little_memory_is_found_on_a_machine_that_limits_nobody(tmp_path, monkeypatch):
+    (tmp_path / "own").write_text("0::/\n")
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path)
+    monkeypatch.setattr(machine, "PROCESS_CGROUPS", tmp_path / "own")
+    real = os.sysconf
+    monkeypatch.setattr(os, "sysconf", lambda name: 1 << 18 if name == "SC_PHYS_PAGES" else real(name))
+    has = f"{real('SC_PAGE_SIZE') * (1 << 18) / 1e9:.2f}"
+    assert f"this machine has {has}" in machine.lack(Terms())
+
+
 def test_too_few_processes_are_found_too(tmp_path, monkeypatch):
     (tmp_path / "own").write_text("0::/job\n")
     (tmp_path / "job").mkdir()
