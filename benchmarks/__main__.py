@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib
 import itertools
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -93,6 +94,7 @@ def main(modules: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that the contenders are ended, too
     try:
         main(sys.argv[1:])
     except KeyboardInterrupt:

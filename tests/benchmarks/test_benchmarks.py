@@ -1,5 +1,8 @@
 """The benchmark's harness: real processes, good contenders and bad ones."""
 
+import subprocess
+import sys
+
 import psutil
 import pytest
 
@@ -54,6 +57,17 @@ def test_what_a_contender_leaves_behind_is_ended_and_named(monkeypatch):
     pid = int(session.measure(60))
     assert session.close() == ["sleep"]
     assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+
+
+def test_contenders_end_with_benchmarks_that_are_terminated():
+    command = [sys.executable, "-m", "benchmarks", "large_world"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as course:
+        assert "measuring" in course.stderr.readline()
+        while not (started := psutil.Process(course.pid).children()):
+            assert course.poll() is None
+        course.terminate()
+        assert "Interrupted" in course.stderr.read()
+    assert not any(each.is_running() for each in started)
 
 
 def test_the_round_trip_of_a_cell_is_measured_on_real_ranks_and_nothing_is_left_behind():
