@@ -45,7 +45,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     grade = commands.add_parser("grade", help="grade what a class handed in, into the gradebook")
     grade.add_argument("assignment", help="such as 02_collectives")
-    grade.add_argument("--jobs", type=_count, metavar="N", help="submissions at a time (default: cores / 2)")
+    grade.add_argument("--jobs", type=_count, metavar="N", help="submissions at a time (default: what fits)")
     grade.add_argument("--students", type=_names, default=[], metavar="A,B", help="grade only these students")
     grade.add_argument(
         "--only", default="", metavar="CHECK", help="run only this check; keep what is recorded of the others"

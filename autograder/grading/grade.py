@@ -18,7 +18,7 @@ from traitlets.config import Config
 
 from autograder.grading import intake, machine, pool, records, submission
 from autograder.grading.dependencies import checks
-from autograder.grading.grade_submission import CORES, LIMIT, Refereed, Submission, grade_submission
+from autograder.grading.grade_submission import LIMIT, Refereed, Submission, grade_submission
 from autograder.grading.gradebook import Class, ClassError
 from autograder.grading.pool import Failed, Pool, Running, WorkerPool
 from autograder.grading.progress_line import ProgressLine
@@ -204,7 +204,7 @@ def _forget(submissions: Sequence[Submission]) -> None:
 
 def _shares(jobs: int | None, most: int) -> list[tuple[int, ...]]:
     cores = pool.usable_cores()
-    return pool.shares(max(1, min(jobs or len(cores) // CORES, most)), cores)
+    return pool.shares(max(1, min(jobs or machine.jobs(len(cores)), most)), cores)
 
 
 # --- what was asked for -----------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from autograder.grading.grade_submission import CORES
 from autograder.grading.records import Terms
 from autograder.sandbox import tiers
 from autograder.sandbox.sandbox import SandboxMissing
@@ -49,15 +50,25 @@ def lack(terms: Terms) -> str:
 
 def too_little_memory() -> str:
     """Say that there is less memory than grading takes; "" if there is enough."""
+    most, where = _memory()
+    if most >= NEEDED_MEMORY:
+        return ""
+    return f"Grading takes {NEEDED_MEMORY / 1e9:g} GB of memory, and this {where} has {most / 1e9:.2f}."
+
+
+def jobs(cores: int) -> int:
+    """Return how many submissions these cores, and this machine's memory, have room for at a time."""
+    return int(min(cores // CORES, _memory()[0] / NEEDED_MEMORY))
+
+
+def _memory() -> tuple[float, str]:
+    """Return the bytes that this process may have at most, and whose limit that is."""
     limits = ("memory.max", "memory.limit_in_bytes")  # of the two versions of cgroups
     allowed = min(
         (_number(folder / name) for folder in _cgroups("memory") for name in limits), default=math.inf
     )
     own = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    most, where = min((allowed, "container or job"), (own, "machine"))
-    if most >= NEEDED_MEMORY:
-        return ""
-    return f"Grading takes {NEEDED_MEMORY / 1e9:g} GB of memory, and this {where} has {most / 1e9:.2f}."
+    return min((allowed, "container or job"), (own, "machine"))
 
 
 def _too_few_processes() -> str:

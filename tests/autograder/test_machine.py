@@ -86,6 +86,18 @@ def test_too_little_memory_is_found_in_each_kind_of_cgroup(tmp_path, monkeypatch
     assert machine.too_little_memory() == ""
 
 
+@pytest.mark.parametrize(("cores", "gigabytes", "jobs"), [(8, 64, 4), (64, 4, 2), (1, 64, 0)])
+def test_as_many_submissions_are_graded_at_a_time_as_there_are_cores_and_memory_for(
+    tmp_path, monkeypatch, cores, gigabytes, jobs
+):
+    (tmp_path / "own").write_text("0::/\n")
+    (tmp_path / "memory.max").write_text(str(gigabytes * 10**9))
+    monkeypatch.setattr(machine, "CGROUPS", tmp_path)
+    monkeypatch.setattr(machine, "PROCESS_CGROUPS", tmp_path / "own")
+    monkeypatch.setattr(os, "sysconf", lambda name: 1 << 20)  # a terabyte, which is no limit here
+    assert machine.jobs(cores) == jobs
+
+
 def test_too_little_memory_is_found_on_a_machine_that_limits_nobody(tmp_path, monkeypatch):
     (tmp_path / "own").write_text("0::/\n")
     monkeypatch.setattr(machine, "CGROUPS", tmp_path)
