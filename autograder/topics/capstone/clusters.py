@@ -7,7 +7,7 @@ from autograder.kit.draws import Draws
 from autograder.topics.capstone.job import CONFIG, TOKENS
 
 RANKS = 4
-FLOPS = 1e9  # a second, of an ordinary rank
+FLOPS = 1e8  # a second, of an ordinary rank: so few that one rank alone is no cheap way to train
 STRAGGLER = 0.3  # of that
 LAUNCH = 4e-3  # seconds
 INSIDE = (5e-5, 2e8)  # latency and bandwidth inside a node

@@ -36,8 +36,9 @@ MODELS_APART = mistake("""every rank trains a model of its own
     Exchange gradients or weights, in each step or now and then.""")
 TOO_DEAR_COMPUTING = mistake("""the loss is reached, and most of the time is spent on computing
     All wait for the rank that takes longest. Compare `cluster.compute_seconds(rank, work)` of all ranks: the
-    straggler should have fewer rows. A microbatch costs `launch_seconds`, so few large ones are cheap, as
-    far as memory holds them. Then ask how many steps you need: a step of more rows learns more.""")
+    straggler should have fewer rows, and a rank without rows is of no use. A microbatch costs
+    `launch_seconds`, so few large ones are cheap, as far as memory holds them. Then try how many rows a step
+    should have: with more of them you need fewer steps, but each takes longer.""")
 TOO_DEAR_COMMUNICATING = mistake("""the loss is reached, and most of the time is spent on communicating
     A ring through all ranks is as slow as its slowest link. Sum inside a node first, and let only one pair of
     ranks, with a good cable, talk between the nodes. Then send fewer bytes (bfloat16 is half of

@@ -11,6 +11,7 @@ FAILS_AS = {
     "TrainsOneRank": ("RANKS_APART", "All ranks"),
     "ReturnsAConstant": ("NOT_LEARNED", "learning rate"),
     "SharesEqually": ("TOO_DEAR_COMPUTING", "straggler"),
+    "LeavesTheWorkToOneRank": ("TOO_DEAR_COMPUTING", "without rows"),
     "CrossesEveryLink": ("TOO_DEAR_COMMUNICATING", "slowest link"),
 }
 
@@ -86,6 +87,16 @@ class SharesEqually(Frugal):
 
     def work(self):
         return Work(30, 1)
+
+
+class LeavesTheWorkToOneRank(Frugal):
+    def __init__(self, cluster):
+        super().__init__(cluster)
+        fastest = cluster.flops.index(max(cluster.flops))
+        self.rows = [16 * (rank == fastest) for rank in range(4)]
+
+    def work(self):
+        return Work(self.rows[self.rank], 4)
 
 
 class CrossesEveryLink(Frugal):
