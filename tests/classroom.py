@@ -4,7 +4,7 @@ import contextlib
 import os
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from pathlib import Path
 
@@ -51,6 +51,28 @@ def hand_in(course: Path, topic: str, files: dict[str, dict[str, bytes]]) -> Non
         submitted.mkdir(parents=True)
         for name, content in contents.items():
             (submitted / name).write_bytes(content)
+
+
+def make_folders(top: Path, name: str, depth: int) -> None:
+    """Make folders in one another, with a file in the last: their path may be longer than Linux takes."""
+    place = os.open(top, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=place)
+        within = os.open(name, os.O_RDONLY, dir_fd=place)
+        os.close(place)
+        place = within
+    os.close(os.open(name, os.O_CREAT | os.O_WRONLY, dir_fd=place))
+    os.close(place)
+
+
+@contextlib.contextmanager
+def folders(top: Path, name: str, depth: int) -> Iterator[None]:
+    """Make the same, and remove them in the end: pytest does it by Python, which may not get that deep."""
+    make_folders(top, name, depth)
+    try:
+        yield
+    finally:
+        subprocess.run(["rm", "-rf", top / name], check=True)
 
 
 def run(

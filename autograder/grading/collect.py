@@ -8,6 +8,7 @@ broken zip, and at the first second notebook.
 from __future__ import annotations
 
 import csv
+import os
 import re
 import unicodedata
 import zipfile
@@ -19,6 +20,7 @@ from pathlib import Path
 from autograder.grading import uploads
 from autograder.grading.pool import Failed, Pool, usable_cores
 from autograder.grading.uploads import Found, Upload
+from autograder.kit.folders import walk
 from autograder.kit.text import line
 
 NOTEBOOK = "exercise.ipynb"
@@ -238,8 +240,9 @@ def _is_address(row: Sequence[str], column: int) -> bool:
 def _paths(download: Path) -> list[str]:
     """List the paths of all files of a download; links are not followed."""
     if download.is_dir():
-        files = [path for path in sorted(download.rglob("*")) if path.is_file() and not path.is_symlink()]
-        return [path.relative_to(download).as_posix() for path in files]
+        paths = (os.path.join(place, name) for place, _, names in walk(download) for name in names)
+        plain = (path for path in paths if os.path.isfile(path) and not os.path.islink(path))
+        return sorted(os.path.relpath(path, download) for path in plain)
     try:
         with zipfile.ZipFile(download) as archive:
             return [member.filename for member in archive.infolist() if not member.is_dir()]

@@ -13,10 +13,9 @@ from typing import Any
 
 from nbgrader.exchange.default.collect import ExchangeCollect
 
-from autograder.grading.submission import MAX_FOLDERS
+from autograder.grading.submission import SubmissionError, all_in
 from autograder.kit.text import line
 
-MAX_DEPTH = 20  # of folders in folders
 _NOBODY = ""  # handed in what was refused
 
 
@@ -51,7 +50,8 @@ class CarefulCollect(ExchangeCollect):
             self._require_size(path)
             if self.check_owner:
                 self._require_own(path, record["username"])
-        except (EntryError, ValueError, OverflowError) as error:  # its time may be any text
+        except (EntryError, SubmissionError, ValueError, OverflowError, OSError) as error:
+            # Its time may be any text, and its paths longer than Linux takes.
             self.log.error(line(f"{os.path.basename(path)} is not collected: {error}"))
             self._refused += 1
             return {"username": _NOBODY, "filename": path, "timestamp": datetime.min}
@@ -87,13 +87,8 @@ class CarefulCollect(ExchangeCollect):
 def _require_plain(entry: Path) -> None:
     """Require folders and files that can be read, and no links: they lead to files of other people."""
     _require_readable(entry)
-    for number, (place, folders, files) in enumerate(os.walk(entry)):
-        if number == MAX_FOLDERS or len(Path(place).relative_to(entry).parts) > MAX_DEPTH:
-            raise EntryError(
-                f"it has more than {MAX_FOLDERS:,} folders, or more than {MAX_DEPTH} in each other"
-            )
-        for name in (*folders, *files):
-            _require_readable(Path(place, name))
+    for path in all_in(entry):
+        _require_readable(path)
 
 
 def _require_readable(path: Path) -> None:

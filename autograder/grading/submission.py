@@ -32,6 +32,7 @@ MAX_PICTURES = 8 << 20  # characters of all pictures; a screenshot has some 100,
 MAX_NAME = 100  # characters of a cell's name
 MAX_ERROR = 200  # characters of what a parser says
 MAX_FOLDERS = 1_000  # that are handed in with a notebook
+MAX_DEPTH = 20  # of folders in folders
 _MAKE = {"code": new_code_cell, "markdown": new_markdown_cell, "raw": new_raw_cell}
 HIDDEN = re.compile(r"^[^\n]*BEGIN HIDDEN TESTS.*?END HIDDEN TESTS[^\n]*\n?", re.MULTILINE | re.DOTALL)
 
@@ -83,7 +84,10 @@ def require_own(path: Path) -> None:
     """
     if path.parent.is_symlink():
         raise SubmissionError(f"{path.parent} is a link, and links are not followed")
-    links, others = _not_plain(path.parent)
+    try:
+        links, others = _not_plain(path.parent)
+    except OSError as error:  # its path may be longer than Linux takes
+        raise SubmissionError(f"{path.parent} cannot be looked through: {error.strerror}") from None
     if links:
         named = line(", ".join(links[:3]))
         raise SubmissionError(f"{path.parent} has links, which are not followed: {named}")
@@ -101,16 +105,27 @@ def require_own(path: Path) -> None:
 def _not_plain(folder: Path) -> tuple[list[str], list[str]]:
     """List the links in a folder, and what else is neither a file nor a folder."""
     links, others = [], []
-    for number, (place, folders, files) in enumerate(os.walk(folder)):
-        if number == MAX_FOLDERS:
-            raise SubmissionError(f"{folder} has more than {MAX_FOLDERS:,} folders in it")
-        for name in (*folders, *files):
-            mode = os.lstat(os.path.join(place, name)).st_mode
-            if stat.S_ISLNK(mode):
-                links.append(name)
-            elif not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
-                others.append(name)
+    for path in all_in(folder):
+        mode = path.lstat().st_mode
+        if stat.S_ISLNK(mode):
+            links.append(path.name)
+        elif not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
+            others.append(path.name)
     return links, others
+
+
+def all_in(folder: Path) -> Iterator[Path]:
+    """Yield the path of all that is in a folder, and in folders in it.
+
+    Raises:
+        SubmissionError: there are more folders than anybody hands in.
+    """
+    for number, (place, folders, files) in enumerate(os.walk(folder)):
+        if number == MAX_FOLDERS or len(Path(place).relative_to(folder).parts) > MAX_DEPTH:
+            raise SubmissionError(
+                f"{folder} has more than {MAX_FOLDERS:,} folders, or more than {MAX_DEPTH} in one another"
+            )
+        yield from (Path(place, name) for name in (*folders, *files))
 
 
 def _parsed(path: Path) -> object:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from autograder.inside.footprint import bytes_in
 from autograder.inside.limits import Limits
+from autograder.kit.folders import walk
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _HIDDEN = (errno.EACCES, errno.ENAMETOOLONG)  # why what lies in a folder cannot be seen
@@ -175,7 +176,7 @@ def _disk_of_what_stays(folder: Path, most: int) -> int:
         elif error.errno == errno.ENOENT and error.filename != str(folder):  # which goes with the sandbox
             raise error
 
-    for place, folders, names in os.walk(folder, onerror=hides):
+    for place, folders, names in walk(folder, onerror=hides):
         for name in (*folders, *names):
             with contextlib.suppress(OSError):
                 taken += AN_ENTRY + os.lstat(os.path.join(place, name)).st_blocks * 512

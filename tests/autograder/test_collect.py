@@ -13,6 +13,7 @@ from autograder import cli
 from autograder.grading import uploads
 from autograder.grading.collect import NOTEBOOK, CollectError, collect, find_in
 from autograder.grading.submission import MAX_BYTES
+from tests.classroom import folders
 
 COURSE = Path(__file__).parents[2]
 TOPIC = "02_collectives"
@@ -110,6 +111,17 @@ def test_a_backup_beside_a_notebook_does_not_count(course):
     files = {f"{folder}/exercise.ipynb.bak": EXERCISE, f"{folder}/exercise.ipynb": ANSWERED}
     collect(course, TOPIC, downloaded(course, files))
     assert submitted(course) == {f"1/{TOPIC}/{NOTEBOOK}": ANSWERED}
+
+
+@pytest.mark.parametrize(("name", "depth"), [("d", 990), ("d" * 240, 20)])
+def test_folders_in_one_another_without_end_stop_nobody(course, name, depth):
+    download = course / "unpacked"
+    for student in ("ada", "eve"):
+        (download / student).mkdir(parents=True)
+        (download / student / NOTEBOOK).write_bytes(ANSWERED)
+    with folders(download / "eve", name, depth):
+        assert collect(course, TOPIC, download, names="(?P<student>[^/]+)/") == []
+    assert set(submitted(course)) == {f"{student}/{TOPIC}/exercise.ipynb" for student in ("ada", "eve")}
 
 
 def test_of_several_the_newest_counts_and_the_others_are_named(course):

@@ -15,6 +15,7 @@ from autograder.sandbox.landlocked import Landlocked
 from autograder.sandbox.sandbox import SandboxMissing
 from autograder.sandbox.tiers import Tier
 from tests.autograder.conftest import running_in
+from tests.classroom import folders
 
 COURSE = Path(__file__).parents[2]
 REFUSED = """
@@ -105,7 +106,7 @@ def test_folders_that_are_renamed_all_the_time_are_looked_for_until_they_are_fou
 ):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder/file").write_bytes(bytes(1 << 20))
-    names, walk = iter(map(str, range(renamed))), os.walk
+    names, walk = iter(map(str, range(renamed))), usage.walk
 
     def renamed_meanwhile(*arguments, **keywords):
         for place in walk(*arguments, **keywords):
@@ -113,8 +114,13 @@ def test_folders_that_are_renamed_all_the_time_are_looked_for_until_they_are_fou
             if place[1] and (name := next(names, "")):
                 os.rename(tmp_path / place[1][0], tmp_path / name)
 
-    monkeypatch.setattr(os, "walk", renamed_meanwhile)
+    monkeypatch.setattr(usage, "walk", renamed_meanwhile)
     assert 0 <= usage.disk_of(tmp_path, 8 << 20) - found < 1 << 18
+
+
+def test_folders_count_however_many_are_in_one_another(tmp_path):
+    with folders(tmp_path, "d", 1200):
+        assert usage.disk_of(tmp_path, 1 << 30) >= 1201 * usage.AN_ENTRY
 
 
 def test_files_count_when_their_names_are_gone(run):

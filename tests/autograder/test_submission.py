@@ -16,6 +16,7 @@ from autograder.grading.submission import (
     require_own,
     restored,
 )
+from tests.classroom import folders
 
 TEST = "check.f(f)\n### BEGIN HIDDEN TESTS\ncheck.f(f, seed=1)\n### END HIDDEN TESTS"
 
@@ -271,6 +272,15 @@ def test_folders_without_end_are_not_looked_through(tmp_path):
     for number in range(MAX_FOLDERS):
         (tmp_path / f"{number}").mkdir()
     with pytest.raises(SubmissionError, match="more than 1,000 folders"):
+        require_own(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "depth", "said"), [("d", 990, "more than 20 in one another"), ("d" * 240, 18, "too long")]
+)
+def test_folders_in_one_another_without_end_are_not_looked_through(name, depth, said, tmp_path):
+    path = saved(tmp_path, handed_in())
+    with folders(tmp_path, name, depth), pytest.raises(SubmissionError, match=said):
         require_own(path)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.classroom import COURSE, run
+from tests.classroom import COURSE, make_folders, run
 
 TOPIC = "00_hello"
 ADA, EVE, HUB = 64_001, 64_002, 64_003  # numbers of users
@@ -86,6 +86,10 @@ def deep(entry, course):
     (entry / "/".join("d" * 100)).mkdir(parents=True)
 
 
+def with_a_path_that_linux_does_not_take(entry, course):
+    make_folders(entry, "d" * 240, 18)
+
+
 def large(entry, course):
     with (entry / "data").open("wb") as file:
         file.truncate(200_000_000)
@@ -100,8 +104,8 @@ def without_a_name(entry, course):
 
 
 UNSAFE = (
-    linked_file, linked_folder, linked_to_itself, linked_as_a_whole, pipe, deep, large, without_a_time,
-    without_a_name,
+    linked_file, linked_folder, linked_to_itself, linked_as_a_whole, pipe, deep,
+    with_a_path_that_linux_does_not_take, large, without_a_time, without_a_name,
 )  # fmt: skip
 
 
