@@ -2,7 +2,7 @@
 
 What is refused needs no rights, and nothing in this course uses it. Each is a way past what is watched:
 memory and messages that ranks could share unseen, looking into other processes, namespaces with rights of
-their own, and parts of the kernel that are known for their holes.
+their own, the processors of other sandboxes, and parts of the kernel that are known for their holes.
 """
 
 from __future__ import annotations
@@ -45,6 +45,7 @@ REFUSED = {
     "migrate_pages": (256, 238),
     "fanotify_init": (300, 262),
     "syslog": (103, 116),  # what happens on the machine, which many kernels tell everyone
+    "sched_setaffinity": (203, 122),  # leads to the processors of submissions that are graded beside this one
 }
 # What ranks are refused besides: what one process can change, and another one can see. None for a machine
 # that has no such call.
@@ -82,7 +83,6 @@ REFUSED_TO_RANKS = {
     "inotify_init1": (294, 26),
     "setpriority": (141, 140),
     "ioprio_set": (251, 30),
-    "sched_setaffinity": (203, 122),
     "sched_setattr": (314, 274),
     "sched_setparam": (142, 118),
     "sched_setscheduler": (144, 119),

@@ -81,6 +81,20 @@ say([(libc.syscall(number, 0, 0, 0), ctypes.get_errno()) for number in {numbers}
     assert run_in_each(code)[1] == [[-1, errno.EPERM]] * len(names)
 
 
+def test_it_stays_on_the_processors_of_its_job(run_in_each):
+    everywhere = os.sched_getaffinity(0)
+    code = """
+import os
+try: os.sched_setaffinity(0, range(os.cpu_count()))
+except PermissionError: say(sorted(os.sched_getaffinity(0)))
+"""
+    try:
+        os.sched_setaffinity(0, {min(everywhere)})
+        assert run_in_each(code)[1] == [min(everywhere)]
+    finally:
+        os.sched_setaffinity(0, everywhere)
+
+
 def test_processes_can_talk_by_ip_and_by_pairs_of_sockets_only(run_in_each):
     families = [socket.AF_UNIX, 40, 17, 38]  # 40 reaches the hypervisor, 17 the wire, 38 the kernel's crypto
     code = f"""
