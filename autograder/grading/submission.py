@@ -23,6 +23,7 @@ from autograder.grading import pictures
 from autograder.kit.text import line
 
 MAX_BYTES = 64 << 20  # of a notebook's file, with all its pictures
+MAX_ALL_BYTES = 100_000_000  # of all files that are handed in with it, as nbgrader's exchange has it
 MAX_CELLS = 5_000
 MAX_CODE = 100_000  # characters of a cell; the longest cell of a solution has a tenth of it
 MAX_SOURCE = 500_000  # characters of all cells; the longest solution has a tenth of it
@@ -33,6 +34,7 @@ MAX_NAME = 100  # characters of a cell's name
 MAX_ERROR = 200  # characters of what a parser says
 MAX_FOLDERS = 1_000  # that are handed in with a notebook
 MAX_DEPTH = 20  # of folders in folders
+_PLAIN = (stat.S_IFREG, stat.S_IFDIR)
 _MAKE = {"code": new_code_cell, "markdown": new_markdown_cell, "raw": new_raw_cell}
 HIDDEN = re.compile(r"^[^\n]*BEGIN HIDDEN TESTS.*?END HIDDEN TESTS[^\n]*\n?", re.MULTILINE | re.DOTALL)
 
@@ -76,22 +78,23 @@ def read(path: Path) -> NotebookNode:
 
 
 def require_own(path: Path) -> None:
-    """Require a file that is not too large to be looked at, and nothing but plain files and folders near it.
+    """Require a file that is not too large to be looked at, and plain files near it that nbgrader can copy.
 
     Raises:
         SubmissionError: there is no such file, or there are links, which could lead to files of other people,
-            or pipes and devices, which can keep a reader waiting forever.
+            or pipes and devices, which can keep a reader waiting forever, or files that can fill a disk.
     """
     if path.parent.is_symlink():
         raise SubmissionError(f"{path.parent} is a link, and links are not followed")
     try:
-        links, others = _not_plain(path.parent)
+        beside = {each: each.lstat() for each in all_in(path.parent)}
     except OSError as error:  # its path may be longer than Linux takes
         raise SubmissionError(f"{path.parent} cannot be looked through: {error.strerror}") from None
-    if links:
+    kinds = [(each.name, stat.S_IFMT(status.st_mode)) for each, status in beside.items()]
+    if links := [name for name, kind in kinds if kind == stat.S_IFLNK]:
         named = line(", ".join(links[:3]))
         raise SubmissionError(f"{path.parent} has links, which are not followed: {named}")
-    if others:
+    if others := [name for name, kind in kinds if kind not in _PLAIN]:
         named = line(", ".join(others[:3]))
         raise SubmissionError(f"{path.parent} has pipes or devices, which are not read: {named}")
     if not path.is_file():
@@ -100,18 +103,11 @@ def require_own(path: Path) -> None:
         raise SubmissionError(f"you may not read {path}: change its permissions")
     if path.stat().st_size > MAX_BYTES:
         raise SubmissionError(f"{path} is larger than {MAX_BYTES >> 20} MiB: clear its outputs and try again")
-
-
-def _not_plain(folder: Path) -> tuple[list[str], list[str]]:
-    """List the links in a folder, and what else is neither a file nor a folder."""
-    links, others = [], []
-    for path in all_in(folder):
-        mode = path.lstat().st_mode
-        if stat.S_ISLNK(mode):
-            links.append(path.name)
-        elif not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
-            others.append(path.name)
-    return links, others
+    if (size := sum(status.st_size for status in beside.values())) > MAX_ALL_BYTES:
+        raise SubmissionError(
+            f"{path.parent} has {size:,} bytes in all its files, more than {MAX_ALL_BYTES:,}: nbgrader would "
+            "copy them all. Remove what is not the notebook"
+        )
 
 
 def all_in(folder: Path) -> Iterator[Path]:

@@ -233,6 +233,15 @@ def test_a_file_larger_than_any_notebook_is_not_read(tmp_path):
         require_own(path)
 
 
+def test_files_beside_it_that_would_fill_the_disk_are_not_copied(tmp_path):
+    path = saved(tmp_path, handed_in())
+    (tmp_path / "data").mkdir()
+    with (tmp_path / "data" / "without a byte on disk").open("wb") as file:
+        file.truncate(1 << 40)
+    with pytest.raises(SubmissionError, match="bytes in all its files, more than 100,000,000"):
+        require_own(path)
+
+
 def test_links_are_not_followed(tmp_path):
     submitted = tmp_path / "submitted"
     submitted.mkdir()
