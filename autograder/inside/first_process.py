@@ -68,7 +68,7 @@ def _become(command: list[str], user: int) -> None:
             os.setresuid(user, user, user)
         _libc.prctl(_END_WITH_PARENT, signal.SIGKILL, 0, 0, 0)
         os.chdir(os.environ["HOME"])
-        isolation.refuse(system_calls.seccomp_filter())
+        isolation.refuse(system_calls.seccomp_filter(on_disk=True))
         os.execvp(command[0], command)
     finally:
         os._exit(127)

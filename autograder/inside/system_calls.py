@@ -116,6 +116,7 @@ _PRLIMIT, _FCNTL, _IOCTL = (302, 261), (72, 25), (16, 29)
 _OPEN, _OPENAT, _CLOSE_RANGE = (2, None), (257, 56), (436, 436)
 _SECCOMP = (317, 277)
 _MMAP, _MADVISE = (9, 222), (28, 233)
+_FALLOCATE = (285, 47)
 _THREAD, _SAME_FILES = 0x10000, 0x400  # of clone: what is started has the same memory, the same open files
 _FILES_OF_ITS_OWN = 0x2  # of close_range: for this thread
 _SHARED_MEMORY, _WITHOUT_FILE = 0x1, 0x20  # of mmap
@@ -144,12 +145,16 @@ Instruction = tuple[int, int, int, int]  # operation, instructions to skip if tr
 _ALLOWED: Instruction = (_RETURN, 0, 0, _ALLOW)
 
 
-def seccomp_filter(machine: str = platform.machine(), named_sockets: bool = False) -> bytes:
+def seccomp_filter(
+    machine: str = platform.machine(), named_sockets: bool = False, on_disk: bool = False
+) -> bytes:
     """Return the program for all processes of a sandbox on this machine.
 
     Args:
         named_sockets: whether they may have Unix sockets, whose bytes are not counted: NCCL's ranks hand each
             other memory over them, and do not start without.
+        on_disk: whether their folders are on the machine's disk. There they cannot have room without writing:
+            Linux would give them all of it between two looks of the watch.
 
     Raises:
         NotImplementedError: for a machine whose system calls are not known here.
@@ -163,6 +168,8 @@ def seccomp_filter(machine: str = platform.machine(), named_sockets: bool = Fals
         *_if_equal(_SOCKETPAIR[which], _socketpair_that_stays_one()),
         *_if_equal(_PRCTL[which], _prctl_that_hides_nothing()),
     ]
+    if on_disk:
+        rules += _if_equal(_FALLOCATE[which], [_fail(errno.EOPNOTSUPP)])  # libc then writes
     for numbers in REFUSED.values():
         rules += _if_equal(numbers[which], [_fail(errno.EPERM)])
     return _program(machine, rules)

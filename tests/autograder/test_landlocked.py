@@ -123,6 +123,18 @@ def test_folders_count_however_many_are_in_one_another(tmp_path):
         assert usage.disk_of(tmp_path, 1 << 30) >= 1201 * usage.AN_ENTRY
 
 
+def test_room_on_the_disk_is_had_by_writing_alone(run):
+    code = """
+import ctypes, os
+file = os.open('new', os.O_CREAT | os.O_RDWR)
+refused = ctypes.CDLL(None).fallocate(file, 0, ctypes.c_long(0), ctypes.c_long(1 << 20))
+blocks = os.fstat(file).st_blocks
+os.posix_fallocate(file, 0, 1 << 20)
+say([refused, blocks, os.fstat(file).st_size])
+"""
+    assert run(code)[1] == [-1, 0, 1 << 20]
+
+
 def test_files_count_when_their_names_are_gone(run):
     code = """
 import os, time

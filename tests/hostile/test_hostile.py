@@ -43,6 +43,7 @@ TOGETHER = """
     enter_other_namespaces              -
     stay_when_memory_runs_out           -
     make_timers                         -
+    take_room_without_writing           -
     send_dummy_bytes                    0
     share_by_files                      0
     share_by_names_of_files             0
