@@ -27,6 +27,7 @@ SETTINGS = "nbgrader_config.py"
 TIMESTAMP = "timestamp.txt"  # which nbgrader's exchange has a student's own process write
 LONGEST_TIMESTAMP = 100  # bytes
 _TRACEBACKS = "tornado.application"  # the log in which nbgrader's gradebook writes them before it raises
+_FRAME = "\n  File "  # where a traceback names a line of code; the code follows, and at last the exception
 _TO_CORRECT = "write it as 2026-12-01 23:59:00 UTC, in UTF-8 without a byte-order mark, or remove it"
 
 
@@ -232,6 +233,9 @@ class _Said(logging.Handler):
         self._messages.append(record.getMessage())
 
     def reason(self) -> str:
-        """Return the exception of the first traceback."""
+        """Return the exception of the first traceback, and the first line of what it says."""
         tracebacks = [text for text in self._messages if text.startswith("Traceback")]
-        return tracebacks[0].strip().splitlines()[-1] if tracebacks else ""
+        if not tracebacks:
+            return ""
+        _, *below = tracebacks[0].rpartition(_FRAME)[2].splitlines()
+        return next((text for text in below if not text.startswith(" ")), "")

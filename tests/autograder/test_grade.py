@@ -3,10 +3,12 @@
 A class is graded in `tests/class/test_grade.py`.
 """
 
+import contextlib
 import fcntl
 import os
 import resource
 import shutil
+import sqlite3
 import sys
 
 import pytest
@@ -119,6 +121,15 @@ def test_a_gradebook_that_cannot_grow_is_named_in_a_line(course, capfd):
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "cannot be used (" in str(raised.value) and len(str(raised.value).splitlines()) == 1
     assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_gradebook_that_another_program_locks_meanwhile_is_called_that(course):
+    hand_in(course, "ps1", {"ada": {"exercise.ipynb": as_bytes(new_notebook())}})
+    own = gradebook.Class(course, "ps1")
+    with contextlib.closing(sqlite3.connect(course / "gradebook.db")) as another:
+        another.execute("BEGIN EXCLUSIVE")
+        said = own.enter("ada", {}, {})
+    assert said.endswith("database is locked") and "\n" not in said
 
 
 def test_it_says_when_nobody_has_handed_in_anything(refused):
