@@ -31,7 +31,7 @@ def main(lifeline: int, given: str, command: list[str]) -> None:
         lifeline: a descriptor that is readable when the other end is closed.
         given: as JSON, what can be read, what can be written to, the user to become, 0 to stay this one, and
             descriptors to hold until the end.
-        command: inherits all descriptors but the lifeline.
+        command: inherits all other descriptors.
     """
     readable, writable, user, held = json.loads(given)
     os.setsid()
@@ -46,7 +46,8 @@ def main(lifeline: int, given: str, command: list[str]) -> None:
     woken, wake = _woken_by_ends()
     first = os.fork()
     if first == 0:
-        os.close(lifeline)
+        for descriptor in (lifeline, *held):
+            os.close(descriptor)
         _become(command, user)
     _close_all_but({lifeline, woken, wake, *held})
     if user:  # may signal the others, and not be signalled by them

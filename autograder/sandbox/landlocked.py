@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +34,8 @@ FIRST_PROCESS = "autograder.inside.first_process"  # the module that each such s
 USERS = range(64_000, 65_500, 2)  # whom no system gives to a person or a service; a sandbox takes two
 WRITABLE = ("home/student", "tmp")
 _EMPTY = (*WRITABLE, "tmp/scratch", "tmp/compiled")
+_PREFIX = "fourranks-sandbox-"
+_NEW = 60.0  # seconds, in which a folder that was made has long been locked
 _libc = ctypes.CDLL(None)
 
 
@@ -45,6 +49,7 @@ class Landlocked(Sandbox):
 
     _reserved: _User | None = None
     _top: Path | None = None
+    _used: int | None = None
     _lifeline: IO[bytes] | None = None
 
     def traffic(self) -> Traffic:
@@ -63,6 +68,8 @@ class Landlocked(Sandbox):
             self._user = self._reserved.number
             held = [self._reserved.fileno()]  # until all of them have ended
         self._top = _folder(self._user)
+        self._used = _lock(self._top)
+        held.append(self._used)
         ends, lifeline = os.pipe()
         self._lifeline = os.fdopen(lifeline, "wb")
         packages = self._top / "packages"
@@ -92,6 +99,9 @@ class Landlocked(Sandbox):
         super()._clean_up()
         if self._top is not None:
             subprocess.run(["rm", "-rf", "--", self._top], check=False)  # however deep its folders are
+        used, self._used = self._used, None
+        if used is not None:
+            os.close(used)
         if self._reserved is not None:
             self._reserved.close()
 
@@ -134,6 +144,7 @@ def check() -> None:
             f"the course where every user can read them (now {sys.base_prefix} and {PACKAGES}). Ask the "
             "administrator for one of them, or for user namespaces, which bubblewrap needs."
         )
+    _remove_abandoned()
     try:
         for _ in sockets():
             pass
@@ -169,7 +180,7 @@ def _said_by(code: str) -> bytes:
 
 def _folder(user: int) -> Path:
     """Make the folder of a sandbox: the course as it may see it, and what its user can write to."""
-    top = Path(os.path.realpath(tempfile.mkdtemp(prefix="fourranks-sandbox-")))
+    top = Path(os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX)))
     for inside, outside in COURSE.items():
         (top / "packages" / inside).parent.mkdir(parents=True, exist_ok=True)
         (top / "packages" / inside).symlink_to(PACKAGES / outside)
@@ -180,6 +191,33 @@ def _folder(user: int) -> Path:
     for folder in (top, top / "home", top / "packages", top / "packages/autograder"):
         folder.chmod(0o755)  # whatever the umask is
     return top
+
+
+def _lock(top: Path) -> int:
+    """Lock the folder of a sandbox, if nobody else has; return the descriptor that keeps it locked.
+
+    Raises:
+        OSError: it is locked, or no folder of this user.
+    """
+    folder = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if os.fstat(folder).st_uid != os.geteuid():
+            raise PermissionError
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(folder)
+        raise
+    return folder
+
+
+def _remove_abandoned() -> None:
+    """Remove folders of sandboxes whose grader was killed: their first process can only empty them."""
+    for top in Path(os.path.realpath(tempfile.gettempdir())).glob(f"{_PREFIX}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - top.lstat().st_mtime > _NEW:
+                folder = _lock(top)
+                subprocess.run(["rm", "-rf", "--", top], check=False)
+                os.close(folder)
 
 
 def _readable(packages: Path) -> list[str]:

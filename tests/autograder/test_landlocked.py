@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -190,6 +191,33 @@ time.sleep(1000)
     assert not list(Path(top).glob("home/student/*"))
     shutil.rmtree(top)  # what is left are folders and links of the grader's own
     assert len(pids) >= 3 and not [pid for pid in pids if psutil.pid_exists(pid)]
+
+
+def test_the_folder_of_a_sandbox_whose_grader_was_killed_is_removed_by_the_next_one(
+    run, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    abandoned, used, new = (tmp_path / f"{landlocked._PREFIX}{number}" for number in range(3))
+    for folder in (abandoned, used, new):
+        (folder / "home").mkdir(parents=True)
+    for folder in (abandoned, used):
+        os.utime(folder, (0, 0))
+    lock = landlocked._lock(used)
+    landlocked.check()
+    os.close(lock)
+    assert not abandoned.exists() and used.exists() and new.exists()
+
+
+def test_its_folder_is_locked_until_it_is_removed_and_its_processes_cannot_unlock_it(run):
+    code = """
+import os
+folders = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+say([os.path.dirname(os.path.dirname(os.environ['HOME'])) in folders])
+"""
+    confined, held = run(code)
+    assert held == [False]
+    with pytest.raises(BlockingIOError):
+        landlocked._lock(confined._top)
 
 
 def test_no_two_of_them_have_the_same_user():
