@@ -32,6 +32,8 @@ _HAND_ON_WORK = {
     ("multiprocessing/pool.py", "_handle_workers"),
     ("multiprocessing/pool.py", "_handle_results"),
     ("multiprocessing/queues.py", "_feed"),
+    ("multiprocessing/resource_sharer.py", "_serve"),  # of tensors sent to other processes
+    ("concurrent/futures/process.py", "wait_result_broken_or_wakeup"),
 }
 # Functions that wait for another thread of the process, and how their argument says "without a limit".
 _WAITS = {"wait": None, "join": None, "_wait_for_tstate_lock": -1}
@@ -157,6 +159,8 @@ def _has_work(frame: FrameType, function: FrameType) -> bool:
     """Tell whether this function of a pool runs a task, or reads results that processes are still to send."""
     if function.f_code.co_name == "worker":
         return function.f_locals.get("task") is not None
+    if function.f_code.co_name == "wait_result_broken_or_wakeup":
+        return bool(function.f_locals["self"].pending_work_items)
     is_reading = function.f_code.co_name == "_handle_results" and frame is not function  # not from threads
     return is_reading and bool(function.f_locals["cache"])
 

@@ -134,6 +134,22 @@ LEGAL = {
             dist.barrier()
             dist.barrier(group=g)
     """,
+    "the main thread waits for a process of an executor while another communicates": """
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+        g = dist.new_group()
+        if rank == 0:
+            thread = threading.Thread(target=dist.barrier, args=[g])
+            with ProcessPoolExecutor(1, get_context("fork")) as pool:
+                future = pool.submit(time.sleep, LONG)
+                thread.start()
+                future.result()
+            dist.barrier()
+            thread.join()
+        else:
+            dist.barrier()
+            dist.barrier(group=g)
+    """,
     "the main thread waits for a pool's thread in C code while another communicates": """
         from multiprocessing.pool import ThreadPool
         g = dist.new_group()
@@ -529,6 +545,22 @@ HANGING = {
         if rank:
             dist.barrier()
         pool.terminate()
+    """,
+    "ranks with an idle executor of processes": """
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+        executor = ProcessPoolExecutor(1, get_context("fork"))
+        executor.submit(abs, 1).result()
+        if rank:
+            dist.barrier()
+    """,
+    "ranks that have sent a tensor to another process": """
+        from torch.multiprocessing import get_context
+        tensors = get_context("fork").SimpleQueue()
+        tensors.put(torch.ones(1))
+        tensors.get()
+        if rank:
+            dist.barrier()
     """,
     "a future": "if rank: dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()",
     "what was made of a future": """
