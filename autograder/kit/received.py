@@ -15,6 +15,7 @@ from fourranks.trace import Call
 
 Calls = Sequence[Sequence[Call]]
 POINT_TO_POINT = ("send", "recv")
+_FROM_ROOT = ("broadcast", "scatter")
 
 # By collective: the bytes that a rank must have got for its result, given those that it puts in, the size of
 # the group, and whether it is the root. What a rank gets of a scatter stands in the root's call.
@@ -65,6 +66,15 @@ def received(calls: Calls) -> list[int]:
     for (_, _, receiver), nbytes in _handed_over(calls).items():
         got[receiver] += nbytes
     return got
+
+
+def given(rank: int, calls: Sequence[Call]) -> int:
+    """Return the bytes that a rank has put into its calls: of broadcasts and scatters, only as their root."""
+    return sum(
+        call.nbytes
+        for call in calls
+        if call.op != "recv" and (call.op not in _FROM_ROOT or call.root == rank)
+    )
 
 
 def _got(rank: int, call: Call) -> int:

@@ -19,6 +19,10 @@ def test_a_compressor_of_one_element_and_one_of_all_pass():
     check.top_k_compressor(shelf.solutions(TOPIC)["TopKCompressor"], **limits)
 
 
+def test_a_broadcast_counts_only_for_the_rank_that_sends():
+    check.top_k_compressor(shelf.wrong_solutions(TOPIC, "top_k_compressor")["Broadcasts"], world_sizes=(3,))
+
+
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_code_that_never_ends_or_dies_fails_its_check(operation):
     def never_end(*arguments, group=None):

@@ -21,7 +21,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem, counted, first
-from autograder.kit.received import not_waited_for
+from autograder.kit.received import given, not_waited_for
 from autograder.kit.settings import WORLD_SIZES, Setting, some_ranks, taking_part
 from autograder.kit.stretches import stretches
 from autograder.kit.student import Outcome
@@ -37,6 +37,7 @@ SHAPES = ((7,), (5, 3), (), (0,), (2, 3, 4))
 ROUNDS = 3
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}  # sums over the ranks may come in any order
 
+Limit = tuple[int, Mistake, str]  # bytes that a rank may send, the mistake of more, and both in words
 Ranks = list[tuple[str, Outcome]]  # those that take part, in words, each with what it left behind
 Gradients = list[torch.Tensor]
 
@@ -61,6 +62,7 @@ def _trial(
     driver: Callable[..., Any],
     inputs: Sequence[tuple[Any, ...]],
     verify: Callable[[Ranks], Problem | None],
+    limit: Limit,
     nbytes: int,
     size: int,
 ) -> _Trial:
@@ -68,6 +70,7 @@ def _trial(
 
     Args:
         inputs: for each rank that takes part.
+        limit: to what each of them sends.
         nbytes: that each of them needs from others, if there are any.
     """
     members = setting.members
@@ -78,7 +81,7 @@ def _trial(
         lambda position, _: inputs[position],
         kind=_Trial,
         title=f"{counted(setting.world_size, 'rank')}{group}, {what}",
-        verify=lambda outcomes: verify(taking_part(outcomes)),
+        verify=lambda outcomes: verify(taking_part(outcomes)) or _too_much(outcomes, *limit),
         received=lambda _: nbytes,
         size=size,
     )
@@ -109,6 +112,7 @@ def local_sgd_round(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, se
             drivers.local_sgd,
             [(local.state, local.kind, rounds) for rounds in local.rounds],
             partial(_wrong_round, local),
+            _heavy_rounds(local),
             ROUNDS * local.nbytes,
             size=2 if num_ranks == 2 else 1,  # where all take as many steps, more can be told
         )
@@ -128,12 +132,7 @@ def _draw_rounds(num_ranks: int, kind: str, draws: Draws) -> LocalSgd:
 
 
 def _wrong_round(local: LocalSgd, ranks: Ranks) -> Problem | None:
-    return (
-        _talked_early(ranks)
-        or _not_waited(ranks)
-        or _wrong_weights(local, ranks)
-        or _heavy_rounds(local, ranks)
-    )
+    return _talked_early(ranks) or _not_waited(ranks) or _wrong_weights(local, ranks)
 
 
 def _talked_early(ranks: Ranks) -> Problem | None:
@@ -171,18 +170,20 @@ def _round_mistake(local: LocalSgd, number: int, found: list[Named]) -> Mistake:
     return mistakes.WRONG_WEIGHTS_AFTER_A_ROUND
 
 
-def _heavy_rounds(local: LocalSgd, ranks: Ranks) -> Problem | None:
+def _heavy_rounds(local: LocalSgd) -> Limit:
     budget = ROUNDS * local.nbytes
     expected = f"at most {budget:,} bytes in {ROUNDS} rounds: the trained weights, once a round"
-    return _too_much(ranks, budget, mistakes.MORE_THAN_THE_WEIGHTS, expected)
+    return budget, mistakes.MORE_THAN_THE_WEIGHTS, expected
 
 
-def _too_much(ranks: Ranks, budget: int, mistake: Mistake, expected: str) -> Problem | None:
+def _too_much(
+    outcomes: Sequence[Outcome | None], budget: int, mistake: Mistake, expected: str
+) -> Problem | None:
     """Find a rank that gave more bytes to its calls; alone, it may."""
-    for rank, outcome in ranks if len(ranks) > 1 else ():
-        nbytes = sum(call.nbytes for call in outcome.calls if call.op != "recv")
-        if nbytes > budget:
-            return Problem(mistake, expected, f"{nbytes:,} bytes on {rank}")
+    ranks = [(rank, outcome.calls) for rank, outcome in enumerate(outcomes) if outcome is not None]
+    for rank, calls in ranks if len(ranks) > 1 else ():
+        if (nbytes := given(rank, calls)) > budget:
+            return Problem(mistake, expected, f"{nbytes:,} bytes on rank {rank}")
     return None
 
 
@@ -224,12 +225,14 @@ def top_k_compressor(
                 for which in range(_NUM_COMPRESSORS)
             ]
             budget = _NUM_STEPS * sum(each.nbytes for each in compressions)
+            expected = f"at most {budget:,} bytes: the values sent and their places"
             yield _trial(
                 setting,
                 f"ratio {ratio:g}",
                 drivers.compress,
                 [(ratio, own) for own in steps],
-                partial(_wrong_compression, compressions, budget),
+                partial(_wrong_compression, compressions),
+                (budget, mistakes.MORE_THAN_THE_LARGEST, expected),
                 budget // 2,
                 size=round(100 * (1 - ratio)),
             )
@@ -250,7 +253,7 @@ def _draw_steps(
     ]
 
 
-def _wrong_compression(compressions: Sequence[Compression], budget: int, ranks: Ranks) -> Problem | None:
+def _wrong_compression(compressions: Sequence[Compression], ranks: Ranks) -> Problem | None:
     if problem := _not_waited(ranks):
         return problem
     for position, (rank, outcome) in enumerate(ranks):
@@ -259,8 +262,7 @@ def _wrong_compression(compressions: Sequence[Compression], budget: int, ranks: 
             found, given = [step[which] for step in steps], compression.steps[position]
             if problem := _wrong_gradients(compression, rank, given, found):
                 return problem
-    expected = f"at most {budget:,} bytes: the values sent and their places"
-    return _too_much(ranks, budget, mistakes.MORE_THAN_THE_LARGEST, expected)
+    return None
 
 
 def _wrong_gradients(
