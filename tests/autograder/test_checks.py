@@ -219,7 +219,10 @@ PARTS = {
             "sequence_parallel_mlp": "SequenceParallelMLP",
         },
         more={"": {"world_sizes": (8,)}},
-        few={"": {"world_sizes": (3,)}},  # and a group of two of them
+        few={
+            "": {"world_sizes": (3,)},  # and a group of two of them
+            **dict.fromkeys(("copy_to_ranks", "reduce_from_ranks"), {"world_sizes": (2, 3)}),  # 2: bfloat16
+        },
     ),
     "pipeline_parallelism": Part(
         "07_pipeline_parallelism",

@@ -56,17 +56,20 @@ COLLECTIVES_BEFORE_FORWARD = mistake("""communication before forward
     Each rank gets the whole state dict and cuts out its shard by itself, without communication.""")
 COLLECTIVES_IN_FORWARD = mistake("""right, but with more communication in forward than allowed
     The shards are chosen so that one layer's output is the next one's input: gather nothing in between.
-    Weights are never sent. And an all-reduce is one call, not a reduce and a broadcast.""")
+    Weights are never sent. And an all-reduce is one call, not a reduce and a broadcast; an all-gather is
+    one call, too, not a broadcast from each rank.""")
 COLLECTIVES_IN_BACKWARD = mistake("""right, but with more communication in backward than allowed
     The communication in backward mirrors that in forward. Gradients of weights stay on the rank of the
     weights, and if several layers read one input, copy_to_ranks is applied to it once.""")
 BYTES_IN_FORWARD = mistake("""right, but with more bytes in forward than allowed
     Are whole tensors sent where parts would do, or gathered and then added up? A sum is an all-reduce; a
-    sum of which each rank keeps its part is a reduce-scatter.""")
+    sum of which each rank keeps its part is a reduce-scatter. And send a tensor in its own dtype: a wider
+    one has more bytes.""")
 BYTES_IN_BACKWARD = mistake("""right, but with more bytes in backward than allowed
     Are whole tensors gathered and then added up, or summed where each rank keeps only a part? A sum is an
     all-reduce. The backward of an all-gather whose output the ranks use in different ways is a
-    reduce-scatter: half the bytes of an all-reduce.""")
+    reduce-scatter: half the bytes of an all-reduce. And send a gradient in its own dtype: a wider one has
+    more bytes.""")
 NAMES_OF_SHARDS = mistake("""parameters with wrong names
     A shard is named as the whole parameter is, so that a state dict fits. Buffers and plain attributes
     may be called what you like.""")

@@ -12,6 +12,7 @@ FAILS_AS = {
     "keeps_strides": ("WRONG_BACKWARD", "Only tensors that are not contiguous"),
     "takes_the_largest_gradient": ("WRONG_BACKWARD", "Forward is right"),
     "sums_gradients_in_float32": ("WRONG_BACKWARD", "something is rounded"),
+    "sums_gradients_in_float64": ("BYTES_IN_BACKWARD", "in its own dtype"),
     "sums_rows_of_a_gradient": ("RAISED", "Only tensors of no dimensions"),
     "forgets_return": ("WRONG_TYPE", "without `return`"),
     "broadcasts": ("WRONG_FORWARD", "two ranks"),
@@ -130,3 +131,4 @@ sums_gradients_in_float32 = made_of(
 sums_rows_of_a_gradient = made_of(
     identity, lambda g, group: summed(g.reshape(-1, g.shape[-1]), group).view(g.shape)
 )
+sums_gradients_in_float64 = made_of(identity, lambda g, group: summed(g.double(), group).to(g.dtype))

@@ -11,6 +11,7 @@ FAILS_AS = {
     "gathers_in_the_default_group": ("UNEVEN_COLLECTIVES or TIMED_OUT", "Only a group"),
     "last_rank_first": ("PARTS_IN_ANOTHER_ORDER", "first rank comes first"),
     "passes_all_back": ("RAISED", "Read the line"),
+    "broadcasts_in_turn": ("COLLECTIVES_IN_FORWARD", "not a broadcast from each rank"),
     "calls_torch_s": ("FORBIDDEN_LIBRARY", "cell of your own"),
 }
 
@@ -49,6 +50,16 @@ gathers_in_the_default_group = made_of(lambda x, dim, group: together(x, dim, No
 
 last_rank_first = made_of(lambda x, dim, group: torch.cat(gathered(x, group)[::-1], dim), part)
 passes_all_back = made_of(together, identity)
+
+
+def broadcast_parts(x, dim, group):
+    parts = [x.clone(memory_format=torch.contiguous_format) for _ in range(dist.get_world_size(group))]
+    for source, each in enumerate(parts):
+        dist.broadcast(each, group_src=source, group=group)
+    return torch.cat(parts, dim)
+
+
+broadcasts_in_turn = made_of(broadcast_parts, part)
 
 
 def calls_torch_s(x, dim, group=None):

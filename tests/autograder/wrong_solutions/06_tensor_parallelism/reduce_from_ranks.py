@@ -13,6 +13,7 @@ FAILS_AS = {
     "sums_as_float32": ("ANOTHER_SHAPE_OF_A_PART", "keeps the dtype"),
     "needs_contiguous_memory": ("WRONG_FORWARD", "Only tensors that are not contiguous"),
     "sums_in_float32": ("WRONG_FORWARD", "something is rounded"),
+    "sums_in_float64": ("BYTES_IN_FORWARD", "in its own dtype"),
     "sums_rows": ("RAISED", "Only tensors of no dimensions"),
     "calls_a_functional_collective": ("FORBIDDEN_LIBRARY", "cell of your own"),
 }
@@ -77,4 +78,5 @@ def calls_a_functional_collective(x, group=None):
 sums_in_float32 = made_of(
     lambda x, group: summed(x.float() if x.dtype == torch.float64 else x, group).to(x.dtype), identity
 )
+sums_in_float64 = made_of(lambda x, group: summed(x.double(), group).to(x.dtype), identity)
 sums_rows = made_of(lambda x, group: summed(x.reshape(-1, x.shape[-1]), group).view(x.shape), identity)
