@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +25,7 @@ class Split(Report):
         held: how many inputs are held after each call.
         multiply_adds: of the forwards, the backwards and all calls of `backward_weight`.
         refused: whether one call more is refused.
+        shared: whether a layer of which nothing is pending uses the microbatch of another layer.
     """
 
     names: list[str]
@@ -34,6 +36,7 @@ class Split(Report):
     held: list[int]
     multiply_adds: tuple[int, int, int]
     refused: bool
+    shared: bool
 
 
 def split_backward(
@@ -69,7 +72,19 @@ def split_backward(
             after.append(gradients(layer))
             held.append(sum(not reference.expired() for reference in references))
     counts = (forward.count, backward.count, backward_weight.count)
-    return Split(names, plain_outputs, input_gradients, before, after, held, counts, _refuses(layer))
+    refused, shared = _refuses(layer), _share_what_is_pending(layer_class, inputs[0], len(weight))
+    return Split(names, plain_outputs, input_gradients, before, after, held, counts, refused, shared)
+
+
+def _share_what_is_pending(layer_class: Code, inputs: torch.Tensor, width: int) -> bool:
+    """Tell whether a layer that has computed nothing gets gradients by the microbatch of another."""
+    busy, idle = (
+        layer_class(inputs.shape[-1], width, dtype=inputs.dtype).to(inputs.device) for _ in range(2)
+    )
+    with suppress(Exception):
+        busy(inputs.clone().requires_grad_()).sum().backward()
+        idle.backward_weight()
+    return any(gradient is not None for gradient in gradients(idle))
 
 
 def _refuses(layer: Any) -> bool:

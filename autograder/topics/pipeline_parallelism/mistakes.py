@@ -166,6 +166,9 @@ WRONG_WEIGHT_GRADIENTS = mistake("""wrong gradients of weight or bias
     backward_weight() is for one microbatch, the pending one with the earliest backward: weight.grad grows
     by the transposed output's gradient times the input, with all dimensions but the last flattened into
     one; bias.grad by its sum over the same. It adds to existing gradients.""")
+SHARED_BY_LAYERS = mistake("""layers share what is pending
+    backward_weight() of one layer has used a microbatch of another. Each layer keeps its own: make the list
+    in __init__. A list in the body of the class, or outside of the class, is one for all layers.""")
 COMPUTED_TWICE = mistake("""right, but multiplied more than once
     Forward, backward and backward_weight take one matrix multiplication each for a microbatch:
     nn.Linear's backward, cut into two.""")

@@ -98,6 +98,7 @@ class _Split:
         layer.requires_grad_(self.special != FROZEN)
         return (
             self._wrong_names(layer, seen)
+            or self._shared(seen)
             or self._wrong_tensors(layer, seen)
             or self._wrong_price(seen)
             or self._wrong_memory(seen)
@@ -108,6 +109,12 @@ class _Split:
         if seen.names == want:
             return None
         return Problem(mistakes.OTHER_PARAMETERS, f"the parameters of nn.Linear: {want}", f"{seen.names}")
+
+    def _shared(self, seen: Split) -> Problem | None:
+        if not seen.shared:
+            return None
+        expected = "no gradients of a second layer, of which nothing is pending, after its backward_weight()"
+        return Problem(mistakes.SHARED_BY_LAYERS, expected, "those of the first layer's microbatch")
 
     def _wrong_tensors(self, layer: nn.Linear, seen: Split) -> Problem | None:
         reported = (seen.outputs, seen.input_gradients, seen.after)

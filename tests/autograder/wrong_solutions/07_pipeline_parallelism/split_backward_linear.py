@@ -16,6 +16,7 @@ FAILS_AS = {
     "HangsOnTheOutputs": ("RAISED", "a model's first layer"),
     "ExpectsABias": ("RAISED", "Only a layer without a bias"),
     "NothingPendsWhenFrozen": ("RAISED", "Only a frozen layer"),
+    "OneListForAllLayers": ("SHARED_BY_LAYERS", "in __init__"),
     "RegistersMore": ("OTHER_PARAMETERS", "register nothing"),
 }
 
@@ -129,6 +130,14 @@ class NothingPendsWhenFrozen(Split):
     def note(self, inputs, gradient):
         if self.weight.requires_grad:
             super().note(inputs, gradient)
+
+
+class OneListForAllLayers(Split):
+    every = []
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.waiting = self.every
 
 
 class RegistersMore(Split):
