@@ -40,6 +40,8 @@ class Transformer:
                 raise PlanError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.ffn < 0:
             raise PlanError(f"the width inside the MLP cannot be {self.ffn}")
+        if self.hidden % self.heads:
+            raise PlanError(f"a width of {self.hidden} does not divide into {self.heads} heads")
         if self.kv_heads < 0 or self.heads % (self.kv_heads or self.heads):
             raise PlanError(f"{self.heads} heads do not divide into {self.kv_heads} heads of keys and values")
         if self.active_experts > self.experts:

@@ -144,6 +144,7 @@ def test_a_table_of_something_else_is_refused(text, tmp_path, capsys):
         (["--model", "gpt2-xl", "--gpus", "0"], "at least 1 GPU"),
         (["--model", "gpt2-xl", "--layers", "-1"], "layers must be at least 1"),
         (["--model", "gpt2-xl", "--ffn", "-1"], "the width inside the MLP cannot be -1"),
+        (["--model", "gpt2-xl", "--heads", "17"], "a width of 1600 does not divide into 17 heads"),
         (["--model", "gpt2-xl", "--batch", "0"], "--batch and --top must be at least 1"),
         (["--predict", "missing.csv"], "missing.csv cannot be read"),
     ],
