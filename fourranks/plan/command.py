@@ -25,6 +25,8 @@ _NUMBERS = {
     "experts": "experts of each layer (1: no mixture of experts)",
     "active_experts": "experts that a token goes to (1)",
 }
+_USUAL = {"gpus": 8, "gpu": "h100", "top": 10}
+_OF_THE_SEARCH = ("model", *_NUMBERS, "gated", *_USUAL, "batch", "schedule", "zero", "recompute")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,26 +37,30 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gated", action="store_true", default=None, help="the MLP has three matrices (SwiGLU)"
     )
-    parser.add_argument("--gpus", type=int, default=8, metavar="N", help="how many GPUs (8)")
-    parser.add_argument("--gpu", default="h100", help=f"one of {', '.join(GPUS)} (h100)")
+    parser.add_argument("--gpus", type=int, metavar="N", help="how many GPUs (8)")
+    parser.add_argument("--gpu", help=f"one of {', '.join(GPUS)} (h100)")
     parser.add_argument("--batch", type=int, metavar="N", help="sequences a step (4 times the GPUs)")
-    parser.add_argument("--top", type=int, default=10, metavar="N", help="plans to list (10)")
+    parser.add_argument("--top", type=int, metavar="N", help="plans to list (10)")
     parser.add_argument("--schedule", choices=SCHEDULES, help=f"instead of all of {', '.join(ALL.schedules)}")
     parser.add_argument("--zero", type=int, choices=range(4), help="stage of ZeRO, instead of 1 to 3")
     parser.add_argument("--recompute", choices=RECOMPUTE, help=f"instead of {' and '.join(ALL.recompute)}")
-    parser.add_argument("--predict", type=Path, metavar="CSV", help="predict each row of a table of runs")
+    parser.add_argument("--predict", type=Path, metavar="CSV", help="instead, predict the runs of a table")
 
 
 def main(options: argparse.Namespace) -> int:
     """Run the command; returns the exit code, 2 if it cannot be done, 1 if no plan fits or a row is bad."""
     try:
-        return _predict(options.predict) if options.predict else _list(options)
+        return _predict(options) if options.predict else _list(options)
     except PlanError as error:
         print(f"fourranks plan: {error}", file=sys.stderr)
         return 2
 
 
-def _predict(path: Path) -> int:
+def _predict(options: argparse.Namespace) -> int:
+    path: Path = options.predict
+    if given := [name for name in _OF_THE_SEARCH if getattr(options, name) is not None]:
+        option = given[0].replace("_", "-")
+        raise PlanError(f"--{option} has no place beside --predict: each row of {path} has its own values")
     found = predict_file(path)
     write_predictions(found, sys.stdout)
     bad = [each for each in found if each.problem]
@@ -65,6 +71,9 @@ def _predict(path: Path) -> int:
 
 
 def _list(options: argparse.Namespace) -> int:
+    for name, usual in _USUAL.items():
+        if getattr(options, name) is None:
+            setattr(options, name, usual)
     model, cluster = _model(options), Cluster(find_gpu(options.gpu), options.gpus)
     batch = usual_batch(cluster) if options.batch is None else options.batch
     if batch < 1 or options.top < 1:

@@ -147,6 +147,8 @@ def test_a_table_of_something_else_is_refused(text, tmp_path, capsys):
         (["--model", "gpt2-xl", "--heads", "17"], "a width of 1600 does not divide into 17 heads"),
         (["--model", "gpt2-xl", "--batch", "0"], "--batch and --top must be at least 1"),
         (["--predict", "missing.csv"], "missing.csv cannot be read"),
+        (["--predict", "runs.csv", "--gpu", "h100"], "--gpu has no place beside --predict"),
+        (["--predict", "runs.csv", "--kv-heads", "0"], "--kv-heads has no place beside --predict"),
     ],
 )
 def test_bad_arguments_are_met_with_one_message(words, told, capsys):
