@@ -89,6 +89,7 @@ class Accumulated(Report):
             in backward, as the exercise's does.
         finished: how often somebody waited for the last synchronization.
         samples: the most whose activations were alive at once.
+        intact: whether the caller's microbatches are as they were.
     """
 
     loss: object
@@ -98,6 +99,7 @@ class Accumulated(Report):
     synchronizations: tuple[int, int]
     finished: int
     samples: int
+    intact: bool
 
 
 def shard(shard_batch: Code, batch: torch.Tensor, world_size: int) -> Shards:
@@ -207,7 +209,8 @@ def accumulate(
 ) -> Accumulated:
     """Accumulate over a wrapper that counts how often it synchronizes."""
     wrapped = _Counting(models.build(model, seed).to(models.device()), group)
-    mean = accumulate(wrapped, [tuple(pair) for pair in microbatches], _mean_square)
+    given = [(inputs.clone(), targets.clone()) for inputs, targets in microbatches]
+    mean = accumulate(wrapped, given, _mean_square)
     return Accumulated(
         mean.item() if isinstance(mean, torch.Tensor) and mean.numel() == 1 else mean,
         isinstance(mean, torch.Tensor) and mean.requires_grad,
@@ -216,6 +219,13 @@ def accumulate(
         (wrapped.synchronizations, wrapped.synchronizing_backwards),
         wrapped.finished,
         wrapped.most_samples,
+        _are_alike(given, microbatches),
+    )
+
+
+def _are_alike(pairs: list[tuple[torch.Tensor, torch.Tensor]], others: list[list[torch.Tensor]]) -> bool:
+    return len(pairs) == len(others) and all(
+        all(map(torch.equal, pair, other)) for pair, other in zip(pairs, others, strict=True)
     )
 
 

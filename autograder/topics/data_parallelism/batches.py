@@ -14,7 +14,7 @@ from autograder.inside.reports import as_many
 from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.mistakes import WRONG_TYPE
+from autograder.kit.mistakes import MODIFIED, WRONG_TYPE
 from autograder.kit.problem import Problem, counted
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.student import Outcome
@@ -154,6 +154,8 @@ def _accumulated(expected: _Expected, largest: int, at: int, where: str, outcome
         return problem
     if problem := different(expected.parameters, found.parameters, mistakes.WEIGHTS_MOVED, where):
         return problem
+    if not found.intact:
+        return Problem(MODIFIED, f"{where}: `microbatches` as they were", "others, or fewer of them")
     if problem := wrong_gradients(found.gradients, expected.gradients, at, where):
         if problem.mistake is mistakes.DIVIDED_WRONGLY:  # of the losses, as the wrapper has averaged
             problem = replace(problem, mistake=mistakes.SHARES_WRONG)

@@ -22,6 +22,7 @@ FAILS_AS = {
     "returns_a_graph": ("ATTACHED", "detach()"),
     "returns_nothing": ("WRONG_TYPE", "the task"),
     "skips_the_last": ("WRONG_GRADIENT or NEVER_SYNCHRONIZED", "e"),
+    "pops_the_last": ("MODIFIED", "belongs to the caller"),
     "takes_a_step": ("WEIGHTS_MOVED", "The optimizer"),
 }
 
@@ -219,3 +220,9 @@ def takes_a_step(model, microbatches, loss_fn):
         for parameter in model.parameters():
             parameter -= 0.1 * parameter.grad
     return sum(losses).item()
+
+
+def pops_the_last(model, microbatches, loss_fn):
+    every = [*microbatches]
+    microbatches.pop()
+    return returns_a_number(model, every, loss_fn)
