@@ -29,12 +29,14 @@ class Ran(Report):
     Attributes:
         graphs: microbatches that could still do a backward.
         kept: microbatches whose inputs, outputs or gradient of the inputs somebody holds.
+        intact: whether the caller's schedule and microbatches are as they were.
     """
 
     loss: object
     gradients: Gradients
     graphs: int
     kept: int
+    intact: bool
 
 
 class Layer(nn.Module):
@@ -73,9 +75,20 @@ def run(
     device = microbatches[0][0].device
     stage = nn.Sequential(*[Layer(own, frozen, transposed) for own in layers]).to(device)
     watched = _Watched(stage, dist.get_rank(group) == 0)
-    steps, pairs = [tuple(step) for step in schedule], [tuple(pair) for pair in microbatches]
+    steps = [tuple(step) for step in schedule]
+    pairs = [(inputs.clone(), targets.clone()) for inputs, targets in microbatches]
     loss = run_pipeline(steps, watched, pairs, mean_loss, group=group)
-    return Ran(loss, gradients(stage), watched.most_graphs, watched.most_kept)
+    intact = [*map(list, steps)] == [*map(list, schedule)] and _are_alike(pairs, microbatches)
+    return Ran(loss, gradients(stage), watched.most_graphs, watched.most_kept, intact)
+
+
+def _are_alike(pairs: list[tuple[torch.Tensor, torch.Tensor]], others: list[list[torch.Tensor]]) -> bool:
+    """Compare values; what a stage must not read is NaN."""
+    return len(pairs) == len(others) and all(
+        torch.equal(tensor.detach().nan_to_num(), other.nan_to_num())
+        for pair, own in zip(pairs, others, strict=True)
+        for tensor, other in zip(pair, own, strict=True)
+    )
 
 
 class _Watched(nn.Module):

@@ -24,7 +24,7 @@ from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.messages import mismatched
-from autograder.kit.mistakes import Mistake
+from autograder.kit.mistakes import MODIFIED, Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.settings import WORLD_SIZES, Setting, some_ranks
 from autograder.kit.student import Outcome
@@ -178,7 +178,7 @@ class _Run:
             return problem
         if problem := self._broken((self._loss, self._gradients), outcomes):
             return mismatched(calls) or unwaited(calls) or problem  # reasons enough for any wrong value
-        return self._broken((self._steps, self._traffic, self._alive, self._in_time), outcomes)
+        return self._broken((self._intact, self._steps, self._traffic, self._alive, self._in_time), outcomes)
 
     def _broken(self, rules: Sequence[_Rule], outcomes: Sequence[Outcome | None]) -> Problem | None:
         for rule in rules:
@@ -233,6 +233,11 @@ class _Run:
             if all(want is None or _close(own, want) for own, want in pairs):
                 return mistake
         return mistakes.WRONG_STAGE_GRADIENTS
+
+    def _intact(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
+        if outcome.value.intact:
+            return None
+        return Problem(MODIFIED, f"{where}: `schedule` and `microbatches` as they were", "one was changed")
 
     def _steps(self, stage: int, outcome: Outcome, where: str) -> Problem | None:
         """Compare the steps with the schedule; a frozen first stage has no backward to be seen."""
