@@ -11,7 +11,6 @@ import os
 import pickle
 import socket
 import subprocess
-import tempfile
 import threading
 from collections.abc import Iterable
 from contextlib import suppress
@@ -24,6 +23,7 @@ import psutil
 from . import new_process
 from .errors import StartError
 from .hardware import Gpus
+from .protocol import memory
 from .protocol.messages import LOOPBACK, Channel, FromRank, Settings
 from .protocol.places import Line
 
@@ -140,7 +140,7 @@ class Zygote:
         self.owner = os.getpid()
         new_process.open_standard_streams()
         ours, theirs = socket.socketpair()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (closed by stop)
+        self._errors = os.fdopen(memory.create(), "w+b")  # closed by stop
         with theirs:
             self._process = self._launch(theirs)
         self.channel = Channel(ours, blocking=False)

@@ -81,7 +81,7 @@ def _warm_up() -> Ready:
 def import_modules(*modules: str) -> None:
     """Import modules for later ranks; what fails is left to them, who have the notebook's path."""
     for module in modules:
-        with contextlib.suppress(ImportError):
+        with contextlib.suppress(Exception):
             importlib.import_module(module)
 
 

@@ -12,7 +12,6 @@ import functools
 import os
 import sys
 import sysconfig
-import tempfile
 import threading
 from collections.abc import Callable
 from enum import Enum, auto
@@ -40,8 +39,8 @@ _OURS = _below(Path(__file__).parents[1])
 _ON_RANKS = _below(Path(__file__).parent)
 _STANDARD_LIBRARY = (sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), "<frozen ")
 _INSTALLED = (f"{os.sep}site-packages{os.sep}", f"{os.sep}dist-packages{os.sep}")
+_GENERATED = f"{os.sep}torchinductor_"  # a folder of code that torch.compile has written
 _BELOW_THE_READER = (_below(Path(IPython.__file__).parent), str(Path(__file__).with_name("main.py")))
-_GENERATED = str(Path(tempfile.gettempdir(), "torchinductor_"))  # code that torch.compile has written
 _PARTS_OF_TORCH = {
     "nn/parallel/distributed.py": "DistributedDataParallel",
     "distributed/fsdp": "FSDP",
@@ -284,7 +283,7 @@ def _whose(file: str) -> tuple[Owner, str]:
     if file.startswith((_TORCH, _OURS, *_passed_over)):
         inside = Path(file).relative_to(_TORCH).as_posix() if file.startswith(_TORCH) else ""
         return Owner.TORCH, next((n for path, n in _PARTS_OF_TORCH.items() if inside.startswith(path)), "")
-    if any(folder in file for folder in _INSTALLED) or file.startswith((_GENERATED, *_libraries)):
+    if any(folder in file for folder in (*_INSTALLED, _GENERATED)) or file.startswith(tuple(_libraries)):
         return Owner.LIBRARY, ""
     if file.startswith(_STANDARD_LIBRARY) or (file.startswith("<") and not _is_typed(file)):
         return Owner.PYTHON, ""

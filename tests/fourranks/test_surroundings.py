@@ -52,6 +52,12 @@ def test_a_debug_level_at_which_torch_fails_ranks_that_send_messages_does_not_co
     assert done.stdout == "[0, 1, 2]\n", done.stderr
 
 
+def test_no_folder_for_temporary_files_is_needed():
+    full = "import os, tempfile\ntempfile._candidate_tempdir_list = lambda: [os.sep + 'nowhere']"
+    done = notebook(f"{full}\n{STARTS}")
+    assert done.stdout == "[0, 1]\n", done.stderr
+
+
 @pytest.mark.parametrize("streams", [(0,), (0, 1), (0, 1, 2)])
 def test_standard_streams_may_be_closed_as_in_a_daemon(streams, tmp_path):
     writes = f"open({str(tmp_path / 'ranks')!r}, 'w').write(str(group.pull('rank')))"
