@@ -32,6 +32,7 @@ from ..protocol.remote_error import ErrorWithData, RemoteError
 from .prompts import refuse_magic
 from .telling import (
     above_ipython,
+    by_python,
     in_pythons_words,
     message_of,
     sendable,
@@ -204,6 +205,20 @@ class RankShell(InteractiveShell):
 
     def init_io(self) -> None:
         pass
+
+    def init_traceback_handlers(self, custom_exceptions: Any) -> None:
+        super().init_traceback_handlers(custom_exceptions)
+        by_ipython = self.InteractiveTB.structured_traceback
+
+        def structured_traceback(
+            kind: type, error: BaseException, begin: TracebackType | None = None, *args: Any, **kwargs: Any
+        ) -> list[str]:
+            try:
+                return by_ipython(kind, error, begin, *args, **kwargs)
+            except Exception:  # too few descriptors or too little memory is left for it
+                return by_python(error, above_ipython(begin))
+
+        self.InteractiveTB.structured_traceback = structured_traceback  # type: ignore[method-assign, assignment]
 
     def init_prompts(self) -> None:
         """Leave out `sys.ps1`: libraries take it for a terminal, and Lightning refuses to run DDP there."""

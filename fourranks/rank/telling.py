@@ -59,10 +59,13 @@ def in_pythons_words(error: BaseException, begin: TracebackType | None, message:
         name = type(error).__name__
         text = "".join([f"{name}  Traceback (most recent call last)\n", *traceback.format_tb(begin)])
         return _CELL.sub(r"Cell In[\1]", f"{text}{name}: {message}").splitlines()
-    if _has_group(error):
-        text = "".join(traceback.format_exception(type(error), error, begin))
-        return _CELL.sub(r"Cell In[\1]", text).splitlines()
-    return []
+    return by_python(error, begin) if _has_group(error) else []
+
+
+def by_python(error: BaseException, begin: TracebackType | None) -> list[str]:
+    """Return the traceback of an exception as Python formats it, which takes no import and no file."""
+    text = "".join(traceback.format_exception(type(error), error, begin))
+    return _CELL.sub(r"Cell In[\1]", text).splitlines()
 
 
 def _has_group(error: BaseException | None) -> bool:

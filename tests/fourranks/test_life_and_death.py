@@ -447,6 +447,14 @@ def test_a_rank_that_has_used_up_all_descriptors_still_finds_the_connections_to_
     assert all(group.run(found))
 
 
+def test_a_rank_that_has_used_up_all_descriptors_says_so_and_keeps_its_variables(group):
+    few = "import os, resource; resource.setrlimit(resource.RLIMIT_NOFILE, (200, 200))"
+    opens = "kept = rank, []\nwhile True: kept[1].append(open(os.devnull))"
+    with pytest.raises(fourranks.RankError, match=r"(?s)Cell In\[\d+\], line 3.*Too many open files"):
+        group.execute(f"{few}\n{opens}")
+    assert group.pull("kept[0]") == [0, 1, 2, 3]
+
+
 def test_a_file_that_cannot_be_written_keeps_no_world_from_its_end(group):
     group.execute("import os; pipe = os.fdopen(os.pipe()[1], 'wb', 1 << 20); pipe.write(bytes(1 << 19))")
     pids = group.pids
