@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import io
+import json
 import re
 import sys
 import warnings
@@ -106,7 +107,8 @@ class _Publisher(DisplayPublisher):
     ) -> None:
         self.shell.flush_output()
         display_id = (transient or {}).get("display_id")
-        self.emit(Display(_shown(data), dict(metadata or {}), display_id, update))
+        name = None if display_id is None else str(display_id)
+        self.emit(Display(_shown(data), _plain(dict(metadata or {})), name, update))
 
     def clear_output(self, wait: bool = False) -> None:
         self.shell.flush_output()
@@ -129,7 +131,7 @@ class _Hook(DisplayHook):
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
         self.shell.flush_output()
-        self.emit(Display(_shown(format_dict), dict(md_dict or {})))
+        self.emit(Display(_shown(format_dict), _plain(dict(md_dict or {}))))
 
     def finish_displayhook(self) -> None:
         pass
@@ -353,11 +355,23 @@ def _is_open(stream: Any) -> bool:
 
 def _shown(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a notebook can show of a value: nothing connects it with a widget's model on a rank."""
-    return {
-        kind: sendable(value) if isinstance(value, str) else value
-        for kind, value in data.items()
-        if kind != _WIDGET
-    }
+    return {kind: _content(kind, value) for kind, value in data.items() if kind != _WIDGET}
+
+
+def _content(kind: str, value: Any) -> Any:
+    """Return what is shown of a value under a MIME type: text, the bytes of an image, or JSON."""
+    if isinstance(value, str):
+        return sendable(value)
+    if kind.endswith("json"):
+        return _plain(value)
+    if isinstance(value, bytes) and not kind.startswith("text/"):
+        return value
+    return sendable(repr(value))
+
+
+def _plain(value: Any) -> Any:
+    """Return a value as JSON has it; of a class that only ranks know, or JSON does not, its text."""
+    return json.loads(json.dumps(value, skipkeys=True, default=repr))
 
 
 @functools.cache

@@ -214,6 +214,23 @@ def test_figures_and_tables_come_as_rich_values(shared_group):
     assert text.text == "after"
 
 
+def test_what_no_notebook_can_show_is_shown_as_text(shared_group):
+    shared_group.execute("""
+from IPython.display import display
+class Own:
+    def __repr__(self):
+        return "one of mine"
+    def _repr_mimebundle_(self, **_):
+        return {"text/plain": self, "application/json": {"loss": torch.ones(1), "own": [self]}}, {"by": self}
+""")
+    out = shared_group.execute("display({'text/plain': 3}, raw=True)\ndisplay(Own(), display_id=Own())")
+    number, own, *_ = out.items(1)
+    assert number.text == "3"
+    content = {"loss": "tensor([1.])", "own": ["one of mine"]}
+    assert own.value.data == {"text/plain": "one of mine", "application/json": content}
+    assert (own.value.metadata, own.value.display_id) == ({"by": "one of mine"}, "one of mine")
+
+
 def test_a_flood_of_output_is_cut_and_says_how_much_is_missing(shared_group):
     out = shared_group.execute("print('x' * 100_000_000 if rank == 2 else 'short')")
     assert len(out.text(2)) < 1_000_000
