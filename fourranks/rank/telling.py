@@ -35,9 +35,10 @@ def told(
         message: its text, if that is known already.
     """
     undefined = getattr(error, "name", None) if isinstance(error, NameError) else None
+    undefined = sendable(undefined) if isinstance(undefined, str) else ""  # the reader may give any object
     data = error.data if isinstance(error, ErrorWithData) else None
     text = message_of(error) if message is None else message
-    return RemoteError(kind.__name__, sendable(text), sendable("\n".join(lines)), undefined or "", data)
+    return RemoteError(sendable(kind.__name__), sendable(text), sendable("\n".join(lines)), undefined, data)
 
 
 def message_of(error: BaseException | None) -> str:

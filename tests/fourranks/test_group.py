@@ -383,6 +383,12 @@ def test_an_exception_that_cannot_say_what_it_is_keeps_its_name_and_line(shared_
     assert str(caught.value).endswith("Mine: <exception str() failed>")
 
 
+def test_an_error_of_a_name_that_is_no_text_is_told_and_costs_nothing(shared_group):
+    with pytest.raises(RankError, match="NameError: nothing of that kind"):
+        shared_group.execute("class Own: pass\nraise NameError('nothing of that kind', name=Own())")
+    assert shared_group.pull("rank") == [0, 1, 2, 3]
+
+
 def test_half_a_character_in_an_error_is_escaped(shared_group):
     with pytest.raises(RankError) as caught:
         shared_group.execute("raise ValueError('\\ud800')")
