@@ -105,7 +105,9 @@ def progress(iterable: Iterable[T], description: str = "", total: int | None = N
         description: what to call the loop.
         total: how many items come, where `len(iterable)` does not tell.
     """
-    bar = _bars.open(description, _length(iterable) if total is None else total, sys._getframe(1))
+    # As plain values: the notebook is told of them, and knows no class of the reader's.
+    count = _length(iterable) if total is None else int(total)
+    bar = _bars.open(str(description), count, sys._getframe(1))
     try:
         for item in iterable:
             yield item

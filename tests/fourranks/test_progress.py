@@ -192,3 +192,10 @@ def test_a_script_ends_with_the_last_line_in_its_log():
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     [shown] = ran.stderr.splitlines()
     assert shown.startswith("outer  |████████████████████| 100 %  3/3")
+
+
+def test_a_loop_may_be_described_by_an_object_of_the_readers(group):
+    own = "import fourranks\nclass Own(int):\n    def __repr__(self):\n        return 'fold 3'\n"
+    out = group.execute(f"{own}for _ in fourranks.progress(range(2), Own(), total=Own(2)): pass")
+    assert "fold 3" in str(out) and "2/2" in str(out)
+    assert group.pull("rank") == [0, 1, 2, 3]
