@@ -378,9 +378,11 @@ class Channel:
         end = _LENGTH.size + length
         if len(self._incoming) < end:
             return None
-        with memoryview(self._incoming) as view:
-            message = pickle.loads(view[_LENGTH.size : end])
-        del self._incoming[:end]
+        try:
+            with memoryview(self._incoming)[_LENGTH.size : end] as body:
+                message = pickle.loads(body)
+        finally:  # one that cannot be read must not keep those behind it from being read
+            del self._incoming[:end]
         if (parcel := getattr(message, "parcel", None)) is not None and parcel.content is None:
             parcel.file = self._files.popleft()
         return message

@@ -35,6 +35,20 @@ def test_messages_arrive_in_order_and_whole(ends):
     assert texts == [str(number) for number in range(100)]
 
 
+class Unreadable:
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def test_a_message_that_cannot_be_read_keeps_no_later_one_from_arriving(ends):
+    notebook, rank = ends
+    rank.send(Unreadable())
+    rank.send(Stream("stdout", "later"))
+    with pytest.raises(ValueError, match="no number"):
+        receive(notebook)
+    assert [message.text for message in receive(notebook)] == ["later"]
+
+
 def test_a_message_larger_than_the_socket_never_blocks_the_notebook(ends):
     notebook, rank = ends
     notebook.send(b"x" * 5_000_000)
