@@ -1,15 +1,16 @@
-"""Refuses what asks somebody at a terminal, because nobody is there on a rank: `input` and debuggers."""
+"""Refuses what asks somebody at a terminal, as nobody is there on a rank: `input`, `getpass`, debuggers."""
 
 from __future__ import annotations
 
 import builtins
+import getpass
 import pdb
 import sys
 from typing import Any
 
 from IPython.core.error import StdinNotImplementedError, UsageError
 
-_INPUT, _INTERACTION = builtins.input, pdb.Pdb.interaction
+_INPUT, _GETPASS, _INTERACTION = builtins.input, getpass.getpass, pdb.Pdb.interaction
 _NO_DEBUGGER = (
     "does not work on a rank, where nobody can type. Print what you want to know, or bring it to the "
     "notebook by `%%ranks --out`."
@@ -19,13 +20,14 @@ _NO_DEBUGGER = (
 def refuse() -> None:
     """Have this process refuse them."""
     builtins.input = _no_input  # type: ignore[assignment]  # it names its parameter, which is positional
+    getpass.getpass = _no_getpass
     sys.breakpointhook = _no_debugger
     pdb.Pdb.interaction = _no_debugger  # type: ignore[method-assign]  # what all of them come to, torch's own too
 
 
 def allow() -> None:
     """Have a program find them as Python has them."""
-    builtins.input, sys.breakpointhook = _INPUT, sys.__breakpointhook__
+    builtins.input, getpass.getpass, sys.breakpointhook = _INPUT, _GETPASS, sys.__breakpointhook__
     pdb.Pdb.interaction = _INTERACTION  # type: ignore[method-assign]
 
 
@@ -38,6 +40,13 @@ def _no_input(prompt: str = "") -> str:
     raise StdinNotImplementedError(
         "input() does not work on a rank. Ask in a cell without %%ranks, answer = input(), and hand the "
         "answer over: %ranks push answer"
+    )
+
+
+def _no_getpass(*_: Any, **__: Any) -> str:
+    raise StdinNotImplementedError(
+        "getpass() does not work on a rank. Ask in a cell without %%ranks, answer = getpass.getpass(), and "
+        "hand the answer over: %ranks push answer"
     )
 
 

@@ -389,6 +389,12 @@ def test_an_error_of_a_name_that_is_no_text_is_told_and_costs_nothing(shared_gro
     assert shared_group.pull("rank") == [0, 1, 2, 3]
 
 
+def test_a_password_is_asked_for_in_the_notebook(shared_group):
+    with pytest.raises(RankError, match=r"getpass\(\) does not work on a rank") as caught:
+        shared_group.execute("import getpass; getpass.getpass()")
+    assert str(caught.value.transcript) == ""
+
+
 def test_half_a_character_in_an_error_is_escaped(shared_group):
     with pytest.raises(RankError) as caught:
         shared_group.execute("raise ValueError('\\ud800')")
