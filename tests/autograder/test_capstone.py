@@ -132,9 +132,9 @@ def test_another_frugal_strategy_earns_all_points_and_is_told_its_cost(capfd):
 
 
 def test_the_solution_earns_all_points_where_the_drawn_language_takes_the_most_steps(capfd):
-    dearest_of_880 = 22456192933977487375657764935986844042
-    check.strategy(shelf.solutions(TOPIC)["Strategy"], seed=dearest_of_880)
-    assert ", cost 0.16" in capfd.readouterr().out  # 0.169 or 0.164: processors add in different orders
+    dearest_of_240 = 2073
+    check.strategy(shelf.solutions(TOPIC)["Strategy"], seed=dearest_of_240)
+    assert ", cost 0.16" in capfd.readouterr().out
 
 
 def test_plain_data_parallelism_costs_1_and_earns_the_first_two_levels():

@@ -17,7 +17,7 @@ from autograder.topics.capstone.banned import BANNED
 from autograder.topics.capstone.training import Training
 
 # Shares of plain data parallelism's cost, the most expensive first. Plain itself gets the first two. The
-# solution's cost is 0.09 to 0.17, depending on the language and the cluster that are drawn.
+# solution's cost is 0.08 to 0.17, depending on the language and the cluster that are drawn.
 LEVELS = (math.inf, 1.05, 0.5, 0.3, 0.2)
 
 

@@ -5,7 +5,7 @@ import time
 
 from autograder.capstone import Work
 
-ROWS, LEARNING_RATE = 24, 0.02  # of all ranks in a step
+ROWS, LEARNING_RATE = 24, 0.03  # of all ranks in a step
 SHARE = (4096 + 1024) * 4  # numbers of the board that belong to a rank
 
 

@@ -11,7 +11,7 @@ from autograder.capstone import Cluster, Work
 class Frugal:
     """A strategy that earns all points, in other steps than the exercise's solution."""
 
-    ROWS, RATE = 24, 0.02
+    ROWS, RATE = 24, 0.03
 
     def __init__(self, cluster):
         self.cluster, self.rank = cluster, dist.get_rank()
