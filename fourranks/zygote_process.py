@@ -18,6 +18,7 @@ import pickle
 import signal
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Iterable
 from multiprocessing.connection import wait
 from typing import Any
@@ -74,6 +75,8 @@ def _warm_up() -> Ready:
 
     shell()
     processor_quota()  # is kept, for ranks too
+    with contextlib.suppress(OSError):  # a disk may be full
+        tempfile.gettempdir()  # is kept, too: ranks in a sandbox can write nowhere, and torch.compile asks
     "localhost".encode("idna")  # Python imports this encoding at the first connection to a host by name
     return Ready()
 
