@@ -194,7 +194,7 @@ def _folder(user: int) -> Path:
 
 
 def _lock(top: Path) -> int:
-    """Lock the folder of a sandbox, if nobody else has; return the descriptor that keeps it locked.
+    """Lock the folder of a sandbox, unless another process has; return the descriptor that keeps it locked.
 
     Raises:
         OSError: it is locked, or no folder of this user.

@@ -1,4 +1,4 @@
-"""Refuses what asks somebody at a terminal, as nobody is there on a rank: `input`, `getpass`, debuggers."""
+"""Refuses `input`, `getpass` and debuggers: a rank has no terminal at which somebody could answer."""
 
 from __future__ import annotations
 

@@ -18,3 +18,12 @@ def by_columns(tensor: torch.Tensor) -> torch.Tensor:
     """Return the same tensor in memory where its first dimension varies fastest, as in a transposed one."""
     backwards = tuple(reversed(range(tensor.dim())))
     return tensor.permute(backwards).contiguous().permute(backwards)
+
+
+def are_alike(pairs: list[tuple[torch.Tensor, torch.Tensor]], others: list[list[torch.Tensor]]) -> bool:
+    """Tell whether microbatches have the same values; NaN, which marks what must not be read, equals NaN."""
+    return len(pairs) == len(others) and all(
+        tensor.shape == other.shape and torch.allclose(tensor, other, rtol=0, atol=0, equal_nan=True)
+        for pair, own in zip(pairs, others, strict=True)
+        for tensor, other in zip(pair, own, strict=True)
+    )

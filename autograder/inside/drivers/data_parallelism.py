@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from autograder.inside.drivers import Code, Group, by_columns
+from autograder.inside.drivers import Code, Group, are_alike, by_columns
 from autograder.inside.drivers import small_models as models
 from autograder.inside.drivers.live_memory import at_rest
 from autograder.inside.moments import mark
@@ -219,13 +219,7 @@ def accumulate(
         (wrapped.synchronizations, wrapped.synchronizing_backwards),
         wrapped.finished,
         wrapped.most_samples,
-        _are_alike(given, microbatches),
-    )
-
-
-def _are_alike(pairs: list[tuple[torch.Tensor, torch.Tensor]], others: list[list[torch.Tensor]]) -> bool:
-    return len(pairs) == len(others) and all(
-        all(map(torch.equal, pair, other)) for pair, other in zip(pairs, others, strict=True)
+        are_alike(given, microbatches),
     )
 
 

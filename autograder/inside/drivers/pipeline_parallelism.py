@@ -14,7 +14,7 @@ from torch import nn
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
 
-from autograder.inside.drivers import Code, Group
+from autograder.inside.drivers import Code, Group, are_alike
 from autograder.inside.moments import mark
 from autograder.inside.reports import Report
 
@@ -78,17 +78,8 @@ def run(
     steps = [tuple(step) for step in schedule]
     pairs = [(inputs.clone(), targets.clone()) for inputs, targets in microbatches]
     loss = run_pipeline(steps, watched, pairs, mean_loss, group=group)
-    intact = [*map(list, steps)] == [*map(list, schedule)] and _are_alike(pairs, microbatches)
+    intact = [*map(list, steps)] == [*map(list, schedule)] and are_alike(pairs, microbatches)
     return Ran(loss, gradients(stage), watched.most_graphs, watched.most_kept, intact)
-
-
-def _are_alike(pairs: list[tuple[torch.Tensor, torch.Tensor]], others: list[list[torch.Tensor]]) -> bool:
-    """Compare values; what a stage must not read is NaN."""
-    return len(pairs) == len(others) and all(
-        torch.equal(tensor.detach().nan_to_num(), other.nan_to_num())
-        for pair, own in zip(pairs, others, strict=True)
-        for tensor, other in zip(pair, own, strict=True)
-    )
 
 
 class _Watched(nn.Module):
