@@ -433,7 +433,9 @@ finding(
 # The other operations follow from the same two numbers. A broadcast along a chain of k pieces takes (N − 2 +
 # k)(α + β S/k). A scatter or gather takes (N − 1) α + (N − 1)/N · β S at the root, one message after another,
 # and ⌈log₂ N⌉ α + (N − 1)/N · β S in a tree that passes on halves. nccl-tests has one more pattern,
-# `hypercube`: an all-gather by doubling, with log₂ N messages and N − 1 parts.
+# `hypercube`: an all-gather by doubling, with log₂ N messages and N − 1 parts. NCCL has had an algorithm with
+# as few steps since version 2.23, PAT ("parallel aggregated trees"), for all-gathers and reduce-scatters
+# with one GPU a node.
 #
 # **Question.** There is a size at which ring and *unpipelined* tree take the same time. With the α and β of `sendrecv` above, which
 # is it for 4 ranks? And where does this crossover move for 64 ranks, and for 1,024?

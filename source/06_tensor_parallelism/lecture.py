@@ -24,7 +24,7 @@
 # - count the bytes of a layer beside the formula, and see, from a cost model and a point measured here, why tensor parallelism needs NVLink,
 # - train the transformer of lecture 04 with its heads and hidden units on four ranks, to the same loss.
 #
-# 110 minutes, 25 of them optional · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
+# 120 minutes, 35 of them optional · 4 ranks · Gloo on any laptop, NCCL on a machine with 4 GPUs
 #
 # [The exercise](../../exercises/06_tensor_parallelism/exercise.ipynb) · [notation](../../docs/notation.md) · [cheat sheet](../../docs/cheat_sheet.md) · [glossary](../../docs/glossary.md) · [concept map](../../docs/concept_map.md)
 #
@@ -99,7 +99,7 @@ by_rows = [
 placements(by_rows, "A cut by rows: some of x, some inputs of all neurons, a partial sum of all outputs")
 
 # %% [markdown]
-# These words are DTensor's (section 9): a tensor on several ranks is *replicated*, *sharded* along a
+# These words are DTensor's (section 10): a tensor on several ranks is *replicated*, *sharded* along a
 # dimension, or *partial*: each rank holds a *partial sum* of its full size. Confusing shards with partial
 # sums is the most common mistake in tensor parallelism.
 #
@@ -1237,7 +1237,7 @@ print(
 # each of the b · s tokens, 24 b s h² operations. Attention itself multiplies queries with keys, s × s
 # products of h numbers, and weights with values, as many again: 4 b s² h operations, counting the half that a
 # causal mask hides. So forward is 24 b s h² + 4 b s² h operations, and backward twice as many; each rank does
-# 1/t of them. That gives a cost model. Communication is not hidden (section 4), so the times
+# 1/t of them. That gives a cost model. Communication is not hidden (section 4; section 9 tries), so the times
 # add up:
 
 
@@ -1363,7 +1363,191 @@ finding(
 # nodes. Where NVLink spans a rack, so may tensor parallelism.
 
 # %% [markdown]
-# ## 9. DTensor beside ours
+# ## 9. Multiply while the rest is on its way
+#
+# *Optional: the exercise does not need it.*
+#
+# Section 8 adds the two times up, because a product needs its whole input. But it does not need all of it *at
+# once*: a block of rows of n · A needs only the same rows of n. Under sequence parallelism each rank has one
+# block already. So take the collectives of section 7 apart into the ring that they are made of (lecture 02):
+#
+# - **Instead of the all-gather**: multiply the block of rows that you have, and meanwhile send it to the next
+#   rank and receive another one from the previous rank. After N products each rank has multiplied all rows.
+# - **Instead of the reduce-scatter**: the sum of one block travels around the ring. While it is on its way to
+#   you, compute your own part of it; then add the part and send the sum on.
+#
+# This is **asynchronous tensor parallelism**, also called a *collective matmul*. To see what it hides, each
+# rank imitates an accelerator as in lecture 05: the product of one block takes 10 ms, in which the CPU mostly
+# sleeps. The tensors, the sums and the messages are real; a block has 4 MiB.
+
+
+# %%
+# %%ranks
+import time
+
+after, before = (rank + 1) % world_size, (rank - 1) % world_size
+torch.manual_seed(9)
+every_row = torch.randn(world_size * 1024, 1024).to(device)
+whole_a, whole_b = torch.randn(1024, 64).to(device) / 32, torch.randn(64, 1024).to(device) / 8
+my_rows = every_row.chunk(world_size)[rank].clone()
+my_a, my_b = own(whole_a, 1).detach(), own(whole_b, 0).detach()
+
+
+def multiply(block, weight):
+    """The product of one block, in 10 ms."""
+    begun = time.perf_counter()
+    product = block @ weight
+    bench.synchronize(device)
+    time.sleep(max(0.0, begun + 0.010 - time.perf_counter()))
+    return product
+
+
+def one_after_another(rows):
+    """Gathers all rows, multiplies, adds up."""
+    hidden = [gelu(multiply(block, my_a)) for block in gathered_rows(rows).chunk(world_size)]
+    return scattered_rows(torch.cat([multiply(block, my_b) for block in hidden]))
+
+
+# %%
+# %%ranks
+def send_on(block):
+    """Starts to send a block to the next rank, and to receive one from the previous rank."""
+    arriving = torch.empty_like(block)
+    messages = [dist.P2POp(dist.isend, block, after), dist.P2POp(dist.irecv, arriving, before)]
+    return arriving, dist.batch_isend_irecv(messages)
+
+
+def arrived(arriving, works):
+    for work in works:
+        work.wait()
+    bench.synchronize(device)
+    return arriving
+
+
+def multiply_while_gathering(rows):
+    """n · A in blocks, in the order of the ranks that the rows come from."""
+    products = {}
+    for step in range(world_size):
+        moving = send_on(rows) if step < world_size - 1 else None
+        products[(rank - step) % world_size] = multiply(rows, my_a)
+        if moving:
+            rows = arrived(*moving)
+    return [products[owner] for owner in range(world_size)]
+
+
+def multiply_while_scattering(blocks):
+    """This rank's rows of the sum of all ranks' products with B."""
+    moving = None
+    for step in range(world_size):
+        total = multiply(blocks[(rank - step - 1) % world_size], my_b)
+        if moving:
+            total += arrived(*moving)
+        moving = send_on(total) if step < world_size - 1 else None
+    return total
+
+
+def overlapped(rows):
+    return multiply_while_scattering([gelu(block) for block in multiply_while_gathering(rows)])
+
+
+# %%
+# %%ranks
+right_rows = (gelu(every_row @ whole_a) @ whole_b).chunk(world_size)[rank]
+largest = right_rows.abs().max()
+off = {
+    way.__name__: ((way(my_rows) - right_rows).abs().max() / largest).item()
+    for way in (one_after_another, overlapped)
+}
+off
+
+# %% [markdown]
+# Both ways compute what one process does. What do the messages take by themselves?
+
+
+# %%
+# %%ranks
+def milliseconds(run, times=9):
+    """The median of the slowest rank's time."""
+    return 1000 * torch.tensor(bench.samples(run, 2, times, device)).median().item()
+
+
+alone_ms = {
+    "the all-gather": milliseconds(lambda: gathered_rows(my_rows)),
+    "the reduce-scatter": milliseconds(lambda: scattered_rows(every_row)),
+    "one step of the ring": milliseconds(lambda: arrived(*send_on(my_rows))),
+}
+
+# %%
+alone_ms = world.pull("alone_ms")[0]
+for name, ms in alone_ms.items():
+    print(f"{name}: {ms:.1f} ms")
+
+# %% [markdown]
+# **Question.** An MLP multiplies eight blocks, four with A and four with B. How many milliseconds does it
+# take, one after another and overlapped?
+
+# %%
+mlp_ms = {"one after another": None, "overlapped": None}  # your predictions
+
+# %%
+# %%ranks
+mlp_took = {
+    "one after another": milliseconds(lambda: one_after_another(my_rows)),
+    "overlapped": milliseconds(lambda: overlapped(my_rows)),
+}
+
+# %%
+gather_ms, scatter_ms, step_ms = alone_ms.values()
+formula = {
+    "one after another": 8 * 10 + gather_ms + scatter_ms,
+    "overlapped": 2 * (10 + 3 * max(10, step_ms)),
+}
+mlp_took = world.pull("mlp_took")[0]
+compare(mlp_took, formula, mlp_ms, "ms", "An MLP under sequence parallelism, forward, on 4 ranks")
+
+# %%
+hidden_ms = mlp_took["one after another"] - mlp_took["overlapped"]
+finding(
+    hidden_ms > 0,
+    f"overlapping hid {hidden_ms:.0f} ms of the {gather_ms + scatter_ms:.0f} ms that the two collectives take alone. The formula leaves out what this machine's processors do besides: copying blocks and adding them.",
+    "here the ring's messages took longer than what they were to hide: on this machine all ranks' messages share the processors.",
+)
+
+# %%
+with world.trace() as trace:
+    world.execute("_ = overlapped(my_rows)")
+trace.timeline("Overlapped: each rank multiplies while a block arrives", computing="computing: mostly asleep")
+
+# %% [markdown]
+# When is a message hidden altogether? Let T tokens of width h be spread over t ranks. A block of T/t rows has
+# e · T h/t bytes, and its product with A, which has 4 h/t columns on each rank, takes 8 T h²/t² operations.
+# Both grow with T, so the batch cancels: the product takes longer than the message if
+#
+# $$h \ge \frac{e\,t}{8}\cdot\frac{F}{B}$$
+#
+# for F operations and B bytes a second. **Question.** Above which width are the messages hidden on 8 H100s at
+# half of their peak in bfloat16: over NVLink, and over InfiniBand with one GPU a node?
+
+# %%
+width_that_hides = {"NVLink 4": None, "InfiniBand NDR": None}  # your predictions
+
+# %%
+for name in ("NVLink 4", "InfiniBand NDR"):
+    narrowest = 2 * 8 / 8 * h100 / marks[name]
+    told = predicted(width_that_hides, of=name, about=f"width that hides messages, {name}", was=narrowest)
+    print(f"{name}: {told}from h = {narrowest:,.0f} on; GPT-3 has h = {gpt3[2]:,}")
+
+# %% [markdown]
+# So GPT-3's products can hide the messages of NVLink, but not those of a slow link: overlap does not repeal
+# the rule of section 8. It also has a price. The first product of each gather and the last message of each
+# sum have nothing to overlap with, smaller products use a GPU less well, and NCCL's messages are carried by
+# some of the GPU's multiprocessors, which the product then lacks. In torch, `torch.compile` can take a DTensor's collectives
+# apart this way (`torch._inductor.config._micro_pipeline_tp`, marked as private). The blocks then travel
+# through **symmetric memory**: buffers that all GPUs have allocated alike, and that each reads from the others
+# over NVLink directly, without NCCL. Megatron has the option `--tp-comm-overlap`.
+
+# %% [markdown]
+# ## 10. DTensor beside ours
 #
 # *Optional: the exercise does not need it.*
 #
@@ -1463,14 +1647,14 @@ finding(
 # their true transposes. Then section 3's rule applies, with its factor of N.
 
 # %% [markdown]
-# ## 10. When to cut the width
+# ## 11. When to cut the width
 #
 # **For it**: weights, gradients, optimizer state and most activations of a layer shrink by t; a single layer
 # may be larger than a GPU; all GPUs work all the time, without a pipeline's bubble; the batch need not grow.
 # Each step becomes faster even for *one* sequence, which neither data parallelism nor a pipeline achieves.
 # That is why tensor parallelism also makes large models answer quickly.
 #
-# **Against it**: four all-reduces a layer that cannot be hidden; you have to take the model apart, and to
+# **Against it**: four all-reduces a layer, of which only fast links and wide layers let you hide a part; you have to take the model apart, and to
 # know what each dimension means; heads, widths and vocabulary must divide; matrices become narrower, and
 # narrow products use a GPU less well.
 #
@@ -1484,7 +1668,7 @@ finding(
 #   ranks whose replicated weights drift apart (the seed).
 
 # %% [markdown]
-# ## 11. The model that learns to write, cut along its width
+# ## 12. The model that learns to write, cut along its width
 #
 # Lectures 04 and 05 have trained a transformer of 1.3 million parameters on the text of this course
 # (`fourranks/learner/model.py`, a page of code). There each rank read different rows. Now all four read the
@@ -1709,6 +1893,7 @@ review()
 # - **Mistakes that no loss shows**: a missing f, a bias added four times, a fused matrix cut through, a seed in the wrong region.
 # - **8 b s h (t − 1)/t** in a trace, and a cost model beside our own measurement: by the model, NVLink keeps a good part of the
 #   speed, and over 10 Gb/s Ethernet eight GPUs are slower than one.
+# - **Messages behind products**: a block multiplied while the next one arrives, and the width from which that hides a link.
 # - **The model that learns to write**, with one head on each rank, and with its text positions sharded
 #   between the blocks: the same curve.
 #
@@ -1723,7 +1908,9 @@ review()
 # 2023)](https://cs229s.stanford.edu/fall2023/), on parallelism · Shoeybi and others, *Megatron-LM*, [arXiv
 # 1909.08053](https://arxiv.org/abs/1909.08053) · Narayanan and others, *Efficient large-scale language model training on GPU
 # clusters using Megatron-LM*, [arXiv 2104.04473](https://arxiv.org/abs/2104.04473) · Korthikanti and others, *Reducing activation
-# recomputation in large transformer models*, [arXiv 2205.05198](https://arxiv.org/abs/2205.05198) · Bekman, [*Machine Learning
+# recomputation in large transformer models*, [arXiv 2205.05198](https://arxiv.org/abs/2205.05198) · Wang and others, *Overlap
+# communication with dependent computation via decomposition in large deep learning models*, [ASPLOS
+# 2023](https://doi.org/10.1145/3567955.3567959) · Bekman, [*Machine Learning
 # Engineering*](https://github.com/stas00/ml-engineering) · PyTorch 2.13, documentation of
 # [`torch.distributed.tensor`](https://docs.pytorch.org/docs/stable/distributed.tensor.html) and
 # [`torch.distributed.tensor.parallel`](https://docs.pytorch.org/docs/stable/distributed.tensor.parallel.html)
