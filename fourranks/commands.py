@@ -32,6 +32,11 @@ TABLE = (
         "brings `loss` back as a list, one entry a rank; `%ranks push x` sends a variable",
     ),
     (
+        "`%ranks auto`",
+        "from now on runs every cell that begins with code on all ranks, without `%%ranks`; "
+        "`%ranks auto --off` ends that",
+    ),
+    (
         "`%%ranks --save-script train.py`",
         "runs the cell and saves it as a program for torchrun, with nothing of this package in it",
     ),
@@ -61,9 +66,9 @@ TABLE = (
     ("`%ranks last`", "shows again what the last cell showed, for instance after its tab was closed"),
     ("`%ranks help`", "shows this table"),
 )
-ACTIONS = ("status", "start", "stop", "restart", "push", "dashboard", "last", "help")
+ACTIONS = ("status", "start", "stop", "restart", "push", "auto", "dashboard", "last", "help")
 Names = Callable[[str], Iterable[str]]
-_SIDE = "--side"
+_OWN_OPTIONS = {"--side": "dashboard", "--off": "auto"}  # of actions other than start
 _WIDTH = 110  # characters of a line of help: JupyterLab would break a longer one inside a word
 BACKENDS, DEVICES = ("auto", "gloo", "nccl"), ("auto", "cpu", "cuda")
 
@@ -87,7 +92,7 @@ def _columns(rows: Sequence[tuple[str, str]]) -> list[str]:
 
 
 def _options() -> list[tuple[str, str]]:
-    """List the options of `%ranks start`, `%ranks dashboard` and `%%ranks`."""
+    """List the options of `%ranks` and `%%ranks`."""
     line = [
         (f"%ranks {_action_of(option.option_strings[0])}", option) for option in _optional(_line_parser())
     ]
@@ -104,7 +109,7 @@ def _optional(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 def _action_of(option: str) -> str:
     """Name the action of `%ranks` that takes this option."""
-    return "dashboard" if option == _SIDE else "start"
+    return _OWN_OPTIONS.get(option, "start")
 
 
 def _choices(option: argparse.Action) -> str:
@@ -169,7 +174,8 @@ def _line_parser() -> _Parser:
     parser.add_argument("action", nargs="?", default="status", help="what to do")
     parser.add_argument("names", nargs="*", help="with push: the notebook's variables to send to all ranks")
     add_start_options(parser, backend="what moves tensors")
-    parser.add_argument(_SIDE, action="store_true", help="beside the notebook, in JupyterLab")
+    parser.add_argument("--side", action="store_true", help="beside the notebook, in JupyterLab")
+    parser.add_argument("--off", action="store_true", help="cells run in the notebook again")
     return parser
 
 
@@ -236,7 +242,7 @@ def _require_own_options(options: argparse.Namespace, words: Sequence[str]) -> N
     given = [word for word in words if word.startswith("-") and _action_of(word) != options.action]
     if given:
         action = _action_of(given[0])
-        fit = [word for word in words if word not in ACTIONS and (word == _SIDE) == (action == "dashboard")]
+        fit = [word for word in words if word not in ACTIONS and _action_of(word) == action]
         meant = " ".join(["%ranks", action, *fit])
         raise UsageError(f"%ranks {options.action} takes no {given[0]}. Did you mean `{meant}`?")
 

@@ -1,4 +1,4 @@
-"""Tab and Shift-Tab in the notebook's `%%ranks` cells: answered from rank 0's variables.
+"""Tab and Shift-Tab in the notebook's cells for the ranks: answered from rank 0's variables.
 
 `magics` installs this in the notebook's shell. Where rank 0 cannot answer (there is no world yet, it is busy
 or gone), the notebook answers as in any other cell. On the lines of `%ranks` and `%%ranks` themselves Tab
@@ -25,7 +25,7 @@ from IPython.core.getipython import get_ipython
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.tokenutil import token_at_cursor
 
-from . import commands, current
+from . import commands, current, every_cell
 from .protocol.messages import Complete, Inspect
 
 _FIRST_LINE = re.compile(r"\s*%%ranks\b.*\n")
@@ -109,8 +109,16 @@ def _inspect(
 
 
 def _ask(question: Callable[[str, int], Any], code: str, cursor: int) -> Any:
-    """Return rank 0's answer about a place in a `%%ranks` cell; None if there is none."""
-    first_line = _FIRST_LINE.match(code)
-    if first_line is None or cursor < first_line.end() or not current.has_world():
+    """Return rank 0's answer about a place in a cell for the ranks; None if there is none."""
+    begin = _begin(code)
+    if begin is None or cursor < begin or not current.has_world():
         return None
-    return current.world().ask(question(code[first_line.end() :], cursor - first_line.end()))
+    return current.world().ask(question(code[begin:], cursor - begin))
+
+
+def _begin(code: str) -> int | None:
+    """Return where a cell's code for the ranks begins; None if it has none."""
+    if first_line := _FIRST_LINE.match(code):
+        return first_line.end()
+    shell = get_ipython()
+    return 0 if shell is not None and every_cell.takes(shell, code) else None

@@ -14,7 +14,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 from IPython.display import display
 
-from . import commands, completion, current, hints, saved_script
+from . import commands, completion, current, every_cell, hints, saved_script
 from .errors import CellInterrupted, DeadlockError, FourRanksError, RankError
 from .group import RankGroup, start
 from .hardware import BACKEND_NAMES
@@ -98,7 +98,9 @@ class RanksMagics(Magics):
     def _stop(self, options: argparse.Namespace) -> None:
         if current.has_world():
             current.world().stop()
-            print("The ranks have ended.")
+            again = " Cells run in the notebook again." if every_cell.is_on(self.shell) else ""
+            every_cell.turn_off(self.shell)
+            print(f"The ranks have ended.{again}")
         else:
             print("No ranks are running.")
 
@@ -110,6 +112,17 @@ class RanksMagics(Magics):
         world = current.world()
         world.push(**{name: self.shell.user_ns[name] for name in options.names})
         print(f"On {name_ranks(range(world.world_size))} now: {', '.join(options.names)}.")
+
+    def _auto(self, options: argparse.Namespace) -> None:
+        if options.off:
+            every_cell.turn_off(self.shell)
+            print("Cells run in the notebook again, but for those that begin with %%ranks.")
+        else:
+            every_cell.turn_on(self.shell)
+            print(
+                "From now on every cell that begins with code runs on all ranks; one that begins with % or ! "
+                "runs in the notebook, as before. `%ranks auto --off` ends this."
+            )
 
     def _dashboard(self, options: argparse.Namespace) -> None:
         if not static_dashboard.can_be_live():
@@ -151,7 +164,8 @@ class RanksMagics(Magics):
             notes.append(_saved(cell, options.save_script))
         output = LiveOutput(self.shell, "\n".join(notes))
         # The magic's own line stays, as a comment, so that line numbers are those of the notebook.
-        source = cell if cell.lstrip().startswith("%%") else f"{magic_line}\n{cell}"
+        has_line = not every_cell.takes(self.shell, self._running) and not cell.lstrip().startswith("%%")
+        source = f"{magic_line}\n{cell}" if has_line else cell
         if options.trace or options.steps:
             with current.world().trace(values=options.steps or "") as trace:
                 try:
@@ -309,6 +323,7 @@ def add_to(shell: InteractiveShell) -> None:
 def remove_from(shell: InteractiveShell) -> None:
     """Take all of that away again."""
     completion.remove(shell)
+    every_cell.turn_off(shell)
     magics = shell.magics_manager.registry[RanksMagics.__name__]
     shell.events.unregister("pre_run_cell", magics.note_cell)
     shell.magics_manager.magics["line"].pop(_MISPLACED, None)

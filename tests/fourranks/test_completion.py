@@ -93,14 +93,26 @@ def test_tab_completes_from_rank_0_in_a_ranks_cell_and_as_usual_elsewhere(editor
     assert completed in editor.tab(text)
 
 
+def test_tab_and_shift_tab_ask_rank_0_where_every_cell_runs_on_the_ranks(kernel, editor):
+    kernel.run("%ranks auto")
+    try:
+        assert editor.tab("y = 1\nmodel.f|") == ["y = 1\nmodel.forward|"]
+        assert "A model that only ranks have." in editor.shift_tab("Mod|el")
+        assert editor.tab("%%time\nher|") == ["%%time\nhere|"]
+    finally:
+        kernel.run("%ranks auto --off")
+    assert editor.tab("model.f|") == []
+
+
 @pytest.mark.parametrize(
     ("text", "completed"),
     [
-        ("%ranks |", ["dashboard", "help", "last", "push", "restart", "start", "status", "stop"]),
+        ("%ranks |", ["auto", "dashboard", "help", "last", "push", "restart", "start", "status", "stop"]),
         ("%ranks re|", ["restart"]),
         ("x = 1\n%ranks sta|", ["start", "status"]),
         ("%ranks start --b|", ["--backend"]),
         ("%ranks dashboard --|", ["--side"]),
+        ("%ranks auto --|", ["--off"]),
         ("%ranks start --backend |", ["auto", "gloo", "nccl"]),
         ("%ranks start -n 2 --device cu|", ["cuda"]),
         ("%ranks push her|", ["here"]),

@@ -183,6 +183,41 @@ def test_figures_stand_where_they_were_shown(kernel):
     assert outputs[2].text == "[0-3] after\n"
 
 
+@pytest.fixture
+def auto(kernel):
+    """A kernel whose cells run on the ranks without a magic."""
+    kernel.run("%%ranks\npass")
+    assert "From now on every cell that begins with code runs on all ranks" in kernel.text("%ranks auto")
+    yield kernel
+    assert "Cells run in the notebook again" in kernel.text("%ranks auto --off")
+
+
+def test_every_cell_of_code_runs_on_the_ranks_if_asked_for(auto):
+    assert auto.text("\n# on all ranks\nx = 10 + rank\nx") == "".join(f"[{n}] {10 + n}\n" for n in range(4))
+    assert auto.text("%%ranks 2\nx") == "[2] 12\n"
+    assert auto.text("%%timeit -n1 -r1\nin_the_notebook = not 'rank' in globals()\nassert in_the_notebook")
+    assert auto.text("# a comment") == ""
+    auto.text("%ranks auto")  # once more changes nothing
+    assert auto.text("%ranks auto --off")
+    assert "name 'rank' is not defined" in auto.text("rank")
+
+
+def test_errors_of_a_cell_that_runs_on_the_ranks_by_itself_number_its_lines(auto):
+    shown = auto.text("x = 1\n1 / 0")
+    assert "Ranks 0-3 raised ZeroDivisionError" in shown
+    assert "----> 2 1 / 0" in shown
+    assert f"Cell In[{auto.number}], line 2" in shown
+
+
+def test_cells_run_in_the_notebook_again_when_the_ranks_are_stopped_or_the_extension_goes(kernel):
+    for end in ("%ranks stop", "%unload_ext fourranks\n%load_ext fourranks"):
+        kernel.run("%ranks auto")
+        kernel.run("rank")
+        kernel.run(end)
+        assert kernel.text("1 + 1") == "2\n"
+    kernel.run("%ranks start")
+
+
 def test_tracebacks_number_the_lines_as_the_notebook_does(kernel):
     shown = kernel.text("%%ranks\nx = 1\n1 / 0")
     assert "Ranks 0-3 raised ZeroDivisionError" in shown
@@ -356,6 +391,7 @@ def test_a_function_of_the_notebook_shows_its_lines_in_a_ranks_traceback(kernel)
         ("%ranks restart -n 8", "%ranks restart takes no -n. Did you mean `%ranks start -n 8`?"),
         ("%ranks -n 8 --spawn", "Did you mean `%ranks start -n 8 --spawn`?"),
         ("%ranks --side", "%ranks status takes no --side. Did you mean `%ranks dashboard --side`?"),
+        ("%ranks stop --off", "%ranks stop takes no --off. Did you mean `%ranks auto --off`?"),
         ("%ranks dashboard -n 8", "%ranks dashboard takes no -n. Did you mean `%ranks start -n 8`?"),
         ("%ranks start -n four", "invalid int value: 'four'. `%ranks help` shows all options."),
         ("%ranks start --backend mpi", "invalid choice: 'mpi'"),
@@ -555,6 +591,7 @@ def test_help_is_the_readmes_table_and_lists_all_options(kernel):
             "--trace",
             "--steps",
             "--save-script",
+            "--off",
         ):
             assert f" {option} " in shown
     assert max(map(len, documentation.splitlines())) <= 110  # JupyterLab breaks longer ones inside a word
