@@ -1525,8 +1525,11 @@ trace.timeline("Overlapped: each rank multiplies while a block arrives", computi
 #
 # $$h \ge \frac{e\,t}{8}\cdot\frac{F}{B}$$
 #
-# for F operations and B bytes a second. **Question.** Above which width are the messages hidden on 8 H100s at
-# half of their peak in bfloat16: over NVLink, and over InfiniBand with one GPU a node?
+# for F operations and B bytes a second. The same holds for B. Attention's output matrix is a quarter as large,
+# so its messages are hidden from four times this width on.
+#
+# **Question.** From which width on are the MLP's messages hidden on 8 H100s at half of their peak in bfloat16,
+# over NVLink, and over InfiniBand with one GPU a node?
 
 # %%
 width_that_hides = {"NVLink 4": None, "InfiniBand NDR": None}  # your predictions
@@ -1538,13 +1541,15 @@ for name in ("NVLink 4", "InfiniBand NDR"):
     print(f"{name}: {told}from h = {narrowest:,.0f} on; GPT-3 has h = {gpt3[2]:,}")
 
 # %% [markdown]
-# So GPT-3's products can hide the messages of NVLink, but not those of a slow link: overlap does not repeal
-# the rule of section 8. It also has a price. The first product of each gather and the last message of each
-# sum have nothing to overlap with, smaller products use a GPU less well, and NCCL's messages are carried by
-# some of the GPU's multiprocessors, which the product then lacks. In torch, `torch.compile` can take a DTensor's collectives
-# apart this way (`torch._inductor.config._micro_pipeline_tp`, marked as private). The blocks then travel
-# through **symmetric memory**: buffers that all GPUs have allocated alike, and that each reads from the others
-# over NVLink directly, without NCCL. Megatron has the option `--tp-comm-overlap`.
+# So GPT-3's products can hide the messages of NVLink, but not those of a slow link: the rule of section 8
+# still holds. Overlapping also has a price. Smaller products use a GPU less well, each of the 2 (N − 1)
+# messages has its own latency, and NCCL's messages are carried by some of the GPU's multiprocessors, which
+# the products then lack.
+#
+# In torch, `torch.compile` can take a DTensor's collectives apart this way
+# (`torch._inductor.config._micro_pipeline_tp`, marked as private). The blocks then travel through
+# **symmetric memory**: buffers that all GPUs have allocated alike, and that each reads from the others over
+# NVLink directly, without NCCL. Megatron has the option `--tp-comm-overlap`.
 
 # %% [markdown]
 # ## 10. DTensor beside ours
