@@ -24,6 +24,7 @@ MODULES = (
     "deadlock",
     "soak",
     "large_world",
+    "analysis",
     "check",
     "submission",
     "overhead",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from .protocol.calls import Call
 from .protocol.messages import State
+from .reports import Reports
 from .watch import missing
 
 LATE = 0.25  # seconds by which the newest report must be newer than that of a rank that does not answer
@@ -71,7 +72,7 @@ def busy_rank(
     call = None if silent or report is None else report.progress.blocked
     if call is None:
         return Activity(rank, "computing", memory_bytes, report=report, since=since)
-    waits_for = missing(rank, call, {other: state.progress for other, state in reports.items()})
+    waits_for = missing(rank, call, Reports({other: state.progress for other, state in reports.items()}))
     return Activity(rank, "waiting", memory_bytes, call, tuple(sorted(waits_for)), report, since)
 
 

@@ -14,19 +14,17 @@ message whose other side was issued may wait for a call before that one. `diagno
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from .protocol.calls import Call
 from .protocol.progress import Progress
+from .reports import Reports
 
 STANDSTILL_ROUNDS = 5  # unchanged reports after which nothing is assumed to be in flight
 # And after which a message that a GPU has come to has filled what there is of buffers. Ranks that share a GPU
 # take turns on it: 16 MiB take 50 ms there, and more while others use the GPU.
 QUEUE_ROUNDS = 30
-
-_NOTHING = Progress()
 
 
 class End(Enum):
@@ -101,7 +99,10 @@ class Watch:
         self._before = now
         blocked = {rank: waits[rank] for rank in sorted(steady) if views[rank].progress.blocked is not None}
         launched = {rank: waits[rank] for rank in steady - set(blocked)}
-        return _disagreement(blocked, views) or _deadlock(blocked, launched, views, self._unchanged)
+        reports = Reports({rank: view.progress for rank, view in views.items()})
+        return _disagreement(blocked, views, reports) or _deadlock(
+            blocked, launched, views, reports, self._unchanged
+        )
 
 
 def _waits(view: RankView) -> list[Call]:
@@ -114,10 +115,12 @@ def _waits(view: RankView) -> list[Call]:
 
 def in_step(progresses: dict[int, Progress]) -> bool:
     """Return whether all ranks have issued the same collectives, and no message is unmatched."""
+    counts: dict[tuple[str, tuple[int, ...]], list[int]] = {}
     for progress in progresses.values():
         for key, count in progress.collectives.items():
-            if any(progresses[member].collectives.get(key, 0) != count for member in key[1]):
-                return False
+            counts.setdefault(key, []).append(count)
+    if any(len(found) < len(key[1]) or len(set(found)) > 1 for key, found in counts.items()):
+        return False
     return all(_sent_to(rank, progresses) == sum(progresses[rank].recvs.values()) for rank in progresses)
 
 
@@ -130,21 +133,15 @@ def _sent_to(rank: int, progresses: dict[int, Progress]) -> int:
     )
 
 
-def _disagreement(steady: dict[int, list[Call]], views: dict[int, RankView]) -> Deadlock | None:
+def _disagreement(
+    steady: dict[int, list[Call]], views: dict[int, RankView], reports: Reports
+) -> Deadlock | None:
     """Find two ranks with different calls at the same place of the same group."""
     for rank, call in ((rank, call) for rank, calls in steady.items() for call in calls):
         if call.is_point_to_point:
             conflicts = _misfit(rank, call, views)
         else:
-            conflicts = {
-                other: their
-                for other in (_needed(rank, call) if call.is_limited else call.ranks)
-                if other != rank
-                if (their := _call_at(views[other].progress, call))
-                and not their.error  # then that it failed is the news
-                and not (their.is_limited and their.end is None)  # then it is about to fail
-                and not (call.agrees_with(their) and call.fits(rank, their, other))
-            }
+            conflicts = _contradictions(rank, call, reports)
         if any(_meet_in_group(rank, call, other, their) for other, their in conflicts.items()):
             same_place = {
                 other: their
@@ -157,6 +154,22 @@ def _disagreement(steady: dict[int, list[Call]], views: dict[int, RankView]) -> 
     return None
 
 
+def _contradictions(rank: int, call: Call, reports: Reports) -> dict[int, Call]:
+    """Return the collectives of other ranks at the place of this one that do not go together with it."""
+    needed = _needed(rank, call) if call.is_limited else None
+    return {
+        other: their
+        for calls in reports.alike(call)
+        if (agrees := call.agrees_with(next(iter(calls.values())))) is False or call.exchange is not None
+        for other, their in calls.items()
+        if other != rank
+        and (needed is None or other in needed)
+        and not their.error  # then that it failed is the news
+        and not (their.is_limited and their.end is None)  # then it is about to fail
+        and not (agrees and call.fits(rank, their, other))
+    }
+
+
 def _meet_in_group(rank: int, call: Call, other: int, their: Call) -> bool:
     """Tell whether two calls of new_group get in each other's way, if that is what they are.
 
@@ -165,14 +178,6 @@ def _meet_in_group(rank: int, call: Call, other: int, their: Call) -> bool:
     if not call.members:
         return True
     return rank in call.members and (other in call.members or other in their.members)
-
-
-def _call_at(progress: Progress, call: Call) -> Call | None:
-    """Return the collective of another rank at the same place of the same group, if it is still known."""
-    for recent in progress.recent:
-        if not recent.is_point_to_point and recent.place_in_group == call.place_in_group:
-            return recent
-    return None
 
 
 def _misfit(rank: int, call: Call, views: dict[int, RankView]) -> dict[int, Call]:
@@ -204,32 +209,34 @@ def _deadlock(
     blocked: dict[int, list[Call]],
     launched: dict[int, list[Call]],
     views: dict[int, RankView],
+    reports: Reports,
     unchanged: int,
 ) -> Deadlock | None:
     """Find the largest set of ranks that only wait for each other and for ranks that have ended."""
     waits, strict, queues = blocked | launched, unchanged < STANDSTILL_ROUNDS, unchanged >= QUEUE_ROUNDS
     ended = {rank for rank, view in views.items() if view.ended and not view.progress.at_work} - set(blocked)
-    progresses = {rank: view.progress for rank, view in views.items()}
     behind = {
-        call: _behind(rank, call, progresses)
+        call: _behind(rank, call, reports)
         for rank, calls in (waits if queues else {}).items()
         for call in calls
     }
     awaited = {
-        rank: [_awaited(rank, call, progresses, strict, ended, behind.get(call, set())) for call in calls]
+        rank: [_awaited(rank, call, reports, strict, ended, behind.get(call, set())) for call in calls]
         for rank, calls in waits.items()
     }
     failed = {
         call: their
         for rank, calls in ({} if strict else blocked).items()
         for call in calls
-        if not missing(rank, call, progresses) and (their := _failed(rank, call, progresses))
+        if not missing(rank, call, reports) and (their := _failed(rank, call, reports))
     }
     stuck = set(blocked) | {
         rank for rank, (call,) in launched.items() if behind.get(call) or awaited[rank][0][1] & ended
     }
-    while loose := {rank for rank in stuck if not _hopeless(awaited[rank], stuck | ended, failed)}:
+    idle = stuck | ended
+    while loose := {rank for rank in stuck if not _hopeless(awaited[rank], idle, failed)}:
         stuck -= loose
+        idle = stuck | ended
     if all(views[rank].ended for rank in stuck):  # only threads that they have left behind
         return None
     first = {rank: awaited[rank][0] for rank in sorted(stuck)}
@@ -244,37 +251,37 @@ def _deadlock(
 def _awaited(
     rank: int,
     call: Call,
-    progresses: Mapping[int, Progress],
+    reports: Reports,
     strict: bool,
     ended: set[int],
     behind: set[int],
 ) -> tuple[Call, set[int]]:
     """Return the ranks that a call of `rank` waits for, and which call of its batch does, the ended first."""
-    found = [(each, missing(rank, each, progresses, strict)) for each in (*call.batch, call)]
+    found = [(each, missing(rank, each, reports, strict)) for each in (*call.batch, call)]
     return max([*found, (call, behind)], key=lambda each: (bool(each[1] & ended), bool(each[1])))
 
 
-def _behind(rank: int, call: Call, progresses: Mapping[int, Progress]) -> set[int]:
+def _behind(rank: int, call: Call, reports: Reports) -> set[int]:
     """Return the ranks that have issued the other side of a message of this batch, but do not come to it."""
     return {
         each.peer
         for each in (*call.batch, call)
         if each.peer is not None
-        for theirs in progresses.get(each.peer, _NOTHING).recent
-        if is_other_side(rank, each, theirs) and _is_held_up(each.peer, theirs, progresses)
+        for theirs in reports[each.peer].recent
+        if is_other_side(rank, each, theirs) and _is_held_up(each.peer, theirs, reports)
     }
 
 
-def _is_held_up(rank: int, call: Call, progresses: Mapping[int, Progress]) -> bool:
+def _is_held_up(rank: int, call: Call, reports: Reports) -> bool:
     """Tell whether this call of `rank` stands behind another, or in a batch that waits for another rank."""
-    progress = progresses[rank]
+    progress = reports[rank]
     now, starts = progress.launched, progress.blocked
     if now is not None and progress.reached and now.group == call.group and now.index < call.index:
         return True
     if not progress.launches or starts is None or now is starts:
         return False
     together = (*starts.batch, starts)
-    return call in together and any(missing(rank, each, progresses) for each in together)
+    return call in together and any(missing(rank, each, reports) for each in together)
 
 
 def _hopeless(
@@ -288,16 +295,14 @@ def _hopeless(
     )
 
 
-def _failed(rank: int, call: Call, progresses: Mapping[int, Progress]) -> dict[int, Call]:
+def _failed(rank: int, call: Call, reports: Reports) -> dict[int, Call]:
     """Return the other side of this call on ranks that it needs, where that has ended with an error."""
     if call.is_point_to_point:
         needed = set(call.ranks) - {rank} if call.peer is None else {call.peer}
-        return {
-            q: their for q in needed for their in progresses[q].failed if is_other_side(rank, call, their)
-        }
+        return {q: their for q in needed for their in reports[q].failed if is_other_side(rank, call, their)}
     place = call.place_in_group
     needed = _needed(rank, call)
-    return {q: their for q in needed for their in progresses[q].failed if their.place_in_group == place}
+    return {q: their for q in needed for their in reports[q].failed if their.place_in_group == place}
 
 
 def is_other_side(rank: int, call: Call, their: Call) -> bool:
@@ -309,31 +314,27 @@ def is_other_side(rank: int, call: Call, their: Call) -> bool:
     )
 
 
-def missing(rank: int, call: Call, progresses: Mapping[int, Progress], strict: bool = True) -> set[int]:
+def missing(rank: int, call: Call, reports: Reports, strict: bool = True) -> set[int]:
     """Return the ranks that have not yet issued what this call of `rank` needs from them.
 
     Args:
         rank: who waits.
         call: the call that it waits in.
-        progresses: what is known of the ranks; one that is missing here has issued nothing.
+        reports: of all ranks.
         strict: whether to name only ranks without which the call surely cannot complete.
     """
-
-    def known(other: int) -> Progress:
-        return progresses.get(other, _NOTHING)
-
     if call.waits_for_key:  # nothing tells who is to set it, only that it would be there by now
         return set() if strict else set(call.ranks) - {rank}
     if call.is_point_to_point and call.peer is not None:
         issued = _received if call.op == "send" else _sent
-        return {call.peer} if issued(known(call.peer), rank, call) <= call.seq else set()
+        return {call.peer} if issued(reports[call.peer], rank, call) <= call.seq else set()
     if call.op == "recv":
         peers = set(call.ranks) - {rank}
-        taken = {q: known(rank).recvs.get((call.group, q, call.tag), 0) for q in peers}
-        return peers if all(_sent(known(q), rank, call) <= taken[q] for q in peers) else set()
+        taken = {q: reports[rank].recvs.get((call.group, q, call.tag), 0) for q in peers}
+        return peers if all(_sent(reports[q], rank, call) <= taken[q] for q in peers) else set()
     exact = strict or call.members or call.op == "monitored_barrier"  # these are alike on all backends
     needed = _needed(rank, call) if exact else set(call.ranks) - {rank}
-    return {q for q in needed if known(q).collectives.get((call.group, call.ranks), 0) <= call.seq}
+    return needed & reports.late(call)
 
 
 def _sent(progress: Progress, receiver: int, call: Call) -> int:

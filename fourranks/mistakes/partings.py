@@ -38,7 +38,10 @@ class Parting:
 
 
 def partings(scene: Scene) -> Iterator[Parting]:
-    """Yield each pair of ranks that are part of the proof, the earliest parting first."""
+    """Yield each pair of ranks that are part of the proof, the earliest parting first.
+
+    Of ranks that have done the same the first stands for all.
+    """
     pairs = [*_pairs(scene)]
     for rank, other, call in pairs:
         if earlier := _earlier(scene, rank, other, call):
@@ -54,10 +57,28 @@ def partings(scene: Scene) -> Iterator[Parting]:
 
 def _pairs(scene: Scene) -> Iterator[tuple[int, int, Call]]:
     """Ranks in a collective, each with every rank that contradicts it or that it waits for in vain."""
+    kind, seen = _kinds(scene), set[tuple[int, int]]()
     for rank, call in scene.deadlock.blocked.items():
         if not call.is_point_to_point and not call.members:
             others = {*scene.deadlock.missing[rank], *scene.deadlock.conflicts} - {rank}
-            yield from ((rank, other, call) for other in sorted(others))
+            for other in sorted(others):
+                pair = kind[rank], kind[other]
+                if pair not in seen:
+                    seen.add(pair)
+                    yield rank, other, call
+
+
+def _kinds(scene: Scene) -> dict[int, int]:
+    """Give the ranks that have made the same calls on the same lines the same number."""
+    numbers: dict[object, int] = {}
+    return {rank: numbers.setdefault(_done_by(scene, rank), len(numbers)) for rank in scene.deadlock.views}
+
+
+def _done_by(scene: Scene, rank: int) -> object:
+    view, now = scene.view(rank), scene.calls.get(rank)
+    calls = [*view.progress.recent, *([now] if now is not None else [])]
+    made = tuple((call.op, call.group, call.seq, call.peer, stack(call)) for call in calls)
+    return view.ended, frozenset(view.progress.passes.items()), made, now is not None and now.ranks
 
 
 def _both_ways(

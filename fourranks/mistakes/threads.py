@@ -24,9 +24,10 @@ def a_thread_raised(scene: Scene) -> str | None:
 
 def _without_it(scene: Scene, rank: int, call: Call) -> list[int]:
     """Return the ranks that have not made this call of `rank`: awaited ones, and those in another call."""
-    is_contradicted = bool(scene.deadlock.conflicts) and not call.is_point_to_point
-    in_another = [other for other, their in scene.calls.items() if not call.agrees_with(their)]
-    return [*scene.deadlock.missing[rank], *(in_another if is_contradicted else [])]
+    missing = [*scene.deadlock.missing[rank]]
+    if call.is_point_to_point or not scene.deadlock.conflicts:
+        return missing
+    return missing + [other for other, their in scene.calls.items() if not call.agrees_with(their)]
 
 
 def threads_share_a_group(scene: Scene) -> str | None:

@@ -13,6 +13,7 @@ from .looks import Look
 from .places import Line, Place
 
 MAX_CALLS = 1_000_000  # of a rank that one trace keeps; a runaway loop must not take the rank's memory
+PlaceInGroup: TypeAlias = tuple[str, tuple[int, ...], int]  # a group's name and ranks, and a number in it
 Exchange: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]  # bytes to and from each rank of the group
 
 
@@ -97,7 +98,7 @@ class Call:
         return max(self.start, self.end - self.waited) if self.end is not None and self.waited else None
 
     @property
-    def place_in_group(self) -> tuple[str, tuple[int, ...], int]:
+    def place_in_group(self) -> PlaceInGroup:
         """The same for a collective on all its ranks."""
         return self.group, self.ranks, self.seq
 
@@ -117,12 +118,16 @@ class Call:
     def gives(self, rank: int) -> int:
         """Return the bytes that this rank sends to another one in an all-to-all."""
         assert self.exchange is not None
-        return self.exchange[0][self.ranks.index(rank)]
+        return self.exchange[0][self._position(rank)]
 
     def takes(self, rank: int) -> int:
         """Return the bytes that this rank expects from another one in an all-to-all."""
         assert self.exchange is not None
-        return self.exchange[1][self.ranks.index(rank)]
+        return self.exchange[1][self._position(rank)]
+
+    def _position(self, rank: int) -> int:
+        is_its_own = rank < len(self.ranks) and self.ranks[rank] == rank  # as in the default group
+        return rank if is_its_own else self.ranks.index(rank)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import pytest
 from fourranks.live import Activity, Meter, busy_rank
 from fourranks.protocol.messages import State
 from fourranks.protocol.progress import Progress
+from fourranks.reports import Reports
 from fourranks.trace import Call
 from fourranks.views.static_dashboard import StaticDashboard
 from fourranks.watch import missing
@@ -34,23 +35,23 @@ def report(at: float = 10.0, **facts) -> State:
 def test_a_rank_in_a_collective_waits_for_those_that_have_not_come():
     there, absent = {("default", (0, 1, 2)): 4}, {("default", (0, 1, 2)): 3}
     progresses = {0: Progress(collectives=there), 1: Progress(collectives=absent), 2: Progress()}
-    assert missing(0, call(seq=3), progresses) == {1, 2}
+    assert missing(0, call(seq=3), Reports(progresses)) == {1, 2}
     progresses[1] = progresses[2] = Progress(collectives=there)
-    assert missing(0, call(seq=3), progresses) == set()
+    assert missing(0, call(seq=3), Reports(progresses)) == set()
 
 
 def test_a_rank_that_is_not_the_root_waits_for_the_root_alone():
-    assert missing(0, call("broadcast", root=2), {}) == {2}
-    assert missing(2, call("broadcast", root=2), {}) == {0, 1}
+    assert missing(0, call("broadcast", root=2), Reports({})) == {2}
+    assert missing(2, call("broadcast", root=2), Reports({})) == {0, 1}
 
 
 def test_the_ends_of_a_message_wait_for_each_other():
     send, recv = call("send", peer=1), call("recv", peer=1)
-    assert missing(0, send, {}) == missing(0, recv, {}) == {1}
-    assert missing(0, send, {1: Progress(recvs={("default", 0, 0): 1})}) == set()
-    assert missing(0, send, {1: Progress(recvs={("default", None, 0): 1})}) == set()
-    assert missing(0, recv, {1: Progress(sends={("default", 0, 0): 1})}) == set()
-    assert missing(0, call("recv", peer=None), {}) == {1, 2}
+    assert missing(0, send, Reports({})) == missing(0, recv, Reports({})) == {1}
+    assert missing(0, send, Reports({1: Progress(recvs={("default", 0, 0): 1})})) == set()
+    assert missing(0, send, Reports({1: Progress(recvs={("default", None, 0): 1})})) == set()
+    assert missing(0, recv, Reports({1: Progress(sends={("default", 0, 0): 1})})) == set()
+    assert missing(0, call("recv", peer=None), Reports({})) == {1, 2}
 
 
 def test_a_rank_that_does_not_answer_computes_wherever_it_stood_before():
