@@ -172,14 +172,22 @@ class DefaultGroup:
         groups = [
             group for group in distributed_c10d._world.pg_map if isinstance(group, RecordingProcessGroup)
         ]
-        if RecordingProcessGroup.being_formed is not None:
-            groups.append(RecordingProcessGroup.being_formed)
+        being_formed = RecordingProcessGroup.being_formed
+        if being_formed is not None:
+            groups.append(being_formed)
         if self._settings.backend == "nccl" and self.exists:
             cuda.abort_nccl()
         waits.give_up()
         with self._spare.given_up():
-            connections = self._to_store().union(*(group.connections() for group in groups))
-            rescue.cut(rescue.tcp_connections() - self._before if everything else connections)
+            every = rescue.tcp_connections()
+            connections = set[rescue.Connection]().union(*(group.connections() for group in groups))
+            # Groups wait for the store while they are formed; those of NCCL connect at a first call. A new
+            # connection costs a question to the name server, which loses some of those of many ranks.
+            if being_formed is None and self._settings.backend == "gloo":
+                connections -= {c for c in every if self._settings.store_port in (c.own_port, c.peer_port)}
+            else:
+                connections |= self._to_store()
+            rescue.cut(every - self._before if everything else connections)
         for group in groups if everything and self._settings.backend == "gloo" else ():
             Helper(target=gloo.fail_calls, args=[group.inner]).start()
 

@@ -19,6 +19,7 @@ class Connection(NamedTuple):
 
     descriptor: int
     inode: int
+    own_port: int
     peer_port: int
 
 
@@ -108,4 +109,4 @@ def _open(descriptor: int, inode: int) -> Connection | None:
             return None
         if candidate.type != socket.SOCK_STREAM:  # a name server is asked by UDP
             return None
-        return Connection(descriptor, inode, candidate.getpeername()[1])
+        return Connection(descriptor, inode, candidate.getsockname()[1], candidate.getpeername()[1])

@@ -168,6 +168,23 @@ def test_calls_that_gloo_does_not_notice_the_end_of_fail_when_they_are_told_to(g
     assert str(group.execute(textwrap.dedent(program))).count("[0] failed") == 3
 
 
+def test_a_deadlock_of_many_ranks_costs_no_new_connection_to_the_store():
+    """Torch asks the name server about each, and a name server loses some of many questions: 5 seconds."""
+
+    def connections():
+        from fourranks.rank.rescue import tcp_connections
+
+        store = int(os.environ["MASTER_PORT"])
+        return sorted(c.own_port for c in tcp_connections() if c.peer_port == store)
+
+    with fourranks.start(12, "gloo") as many:
+        before = many.run(connections)
+        assert all(before)
+        with pytest.raises(DeadlockError):
+            many.execute("if rank: dist.barrier()")
+        assert many.run(connections) == before
+
+
 def test_functions_of_torch_that_were_imported_before_a_deadlock_work_after_it(group):
     group.execute("from torch.distributed.nn import functional\nx = torch.ones(1, requires_grad=True)")
     with pytest.raises(DeadlockError):
