@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import torch.distributed.launcher.api
 import torch.multiprocessing
 from torch._C._distributed_c10d import Store, TCPStore
 from torch.distributed import distributed_c10d
@@ -96,6 +97,7 @@ def leave_in_defaults(group: dist.ProcessGroup | None) -> None:
 def serve_scripts(
     init_process_group: Callable[..., None],
     start_processes: Callable[..., Any],
+    launch_agent: Callable[..., Any],
     check_start: Callable[[Callable[..., Any]], Callable[..., Any]],
 ) -> None:
     """Replace the functions by which scripts join their world, start processes and end.
@@ -108,6 +110,8 @@ def serve_scripts(
         _replace(module, init_process_group=init_process_group)
     for module in (torch.multiprocessing, sys.modules["torch.multiprocessing.spawn"]):
         _replace(module, start_processes=start_processes)
+    for module in (torch.distributed.launcher, torch.distributed.launcher.api):
+        _replace(module, launch_agent=launch_agent)
     for kind in (multiprocessing.context.SpawnProcess, multiprocessing.context.ForkServerProcess):
         _replace(kind, _Popen=staticmethod(check_start(kind._Popen)))
 

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch.distributed as dist
+import torch.distributed.launcher.api
 from IPython.core.error import UsageError
 from torch.distributed import distributed_c10d
 
@@ -29,6 +30,7 @@ from .process_group import RecordingProcessGroup
 
 _ARGUMENTS = inspect.signature(TORCH_INIT)
 _START_PROCESSES = sys.modules["torch.multiprocessing.spawn"].start_processes
+_LAUNCH_AGENT = torch.distributed.launcher.api.launch_agent
 _set_timeout = getattr(dist, "set_timeout", distributed_c10d._set_pg_timeout)  # the first since 2.14
 
 
@@ -51,7 +53,7 @@ class Script:
         def init_process_group(*args: Any, **kwargs: Any) -> None:
             self._attach(*args, **kwargs)
 
-        patches.serve_scripts(init_process_group, self._start_processes, self._checked)
+        patches.serve_scripts(init_process_group, self._start_processes, self._launch_agent, self._checked)
 
     def serve_program(self, backend: str) -> None:
         """Let what runs now form its own groups and start processes, as under torchrun.
@@ -124,15 +126,28 @@ class Script:
         """Refuse torch's `spawn` and `start_processes` to cells: each rank would start a world of its own."""
         if self._backend_of_program:
             return _START_PROCESSES(fn, args, nprocs, *more, **options)
+        arguments = ["rank", *map(reprlib.repr, args)]
+        raise self._refusal("torch.multiprocessing.spawn starts", fn, arguments, nprocs)
+
+    def _launch_agent(
+        self, config: Any, entrypoint: Any, args: Sequence[Any], *more: Any, **options: Any
+    ) -> Any:
+        """Refuse torch's elastic launcher to cells, as `_start_processes` does."""
+        if self._backend_of_program:
+            return _LAUNCH_AGENT(config, entrypoint, list(args), *more, **options)
+        count = config.max_nodes * config.nproc_per_node
+        what = "torch.distributed.launcher, which notebook_launcher and torchrun use, starts"
+        raise self._refusal(what, entrypoint, list(map(reprlib.repr, args)), count)
+
+    def _refusal(self, what: str, fn: object, arguments: list[str], nprocs: int) -> UsageError:
         if getattr(fn, "__module__", None) == "__main__" and hasattr(fn, "__name__"):
-            instead = f"Call {fn.__name__}({', '.join(['rank', *map(reprlib.repr, args)])}) in its place."
+            instead = f"Call {fn.__name__}({', '.join(arguments)}) in its place."
         else:  # a library's
             instead = "Run what it starts in the cell itself."
         count = self._settings.world_size
         start = f" `%ranks start -n {nprocs}` starts {nprocs} ranks." if nprocs not in (0, count) else ""
-        raise UsageError(
-            f"torch.multiprocessing.spawn starts processes, and this cell runs on {count} of them already: "
-            f"the ranks. {instead}{start}"
+        return UsageError(
+            f"{what} processes, and this cell runs on {count} of them already: the ranks. {instead}{start}"
         )
 
     def _checked(self, start: Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -255,6 +255,19 @@ def test_spawn_on_a_rank_is_one_short_error_that_says_what_to_call(group, start)
     assert len(str(caught.value)) < 300
 
 
+def test_an_elastic_launch_on_a_rank_is_one_short_error_that_says_what_to_call(group):
+    """Accelerate's notebook_launcher calls it; a store that rank 0 opens would keep port 29500 in use."""
+    with pytest.raises(RankError, match="starts processes, and this cell runs on 3 of them") as caught:
+        group.execute(
+            "from torch.distributed.launcher.api import LaunchConfig, elastic_launch\n"
+            "def train(n): pass\n"
+            "config = LaunchConfig(min_nodes=1, max_nodes=1, nproc_per_node=4, start_method='fork')\n"
+            "elastic_launch(config, train)(5)"
+        )
+    assert "Call train(5) in its place. `%ranks start -n 4` starts 4 ranks." in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
 def test_spawn_of_a_librarys_function_suggests_no_call_of_it(group):
     with pytest.raises(RankError, match="Run what it starts in the cell itself") as caught:
         group.execute(
