@@ -5,9 +5,16 @@ import os
 import sys
 from pathlib import Path
 
+from fourranks.command_output import ends_with_its_output
+
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command; return the exit status."""
+    with ends_with_its_output():
+        return _run(arguments)
+
+
+def _run(arguments: list[str] | None) -> int:
     parser = argparse.ArgumentParser(prog="autograder", description="Build, check and grade the course.")
     commands = parser.add_subparsers(required=True, metavar="command")
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Sequence
 from io import TextIOWrapper
 
 from . import __version__, launch
+from .command_output import ends_with_its_output
 from .plan.command import add_options as add_plan_options
 from .plan.command import main as plan_main
 
@@ -21,6 +22,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: ranks print any text
+    with ends_with_its_output():
+        return _run(arguments)
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     words = sys.argv[1:] if arguments is None else list(arguments)
     parser, commands = _parser()
     named = next((word for word in words if not word.startswith("-")), None)

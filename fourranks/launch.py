@@ -136,16 +136,7 @@ def _run(group: RankGroup, options: argparse.Namespace) -> int:
         else:
             _explain(error)
         return _exit_status(error)
-    except _OutputLost as lost:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is still in the buffer has nowhere to go
-        reason = f"its output cannot be written ({lost}), so the program was ended."
-        print(f"fourranks run: {reason}", file=sys.stderr)
-        return FAILED
     return 0
-
-
-class _OutputLost(Exception):
-    """Where this command's output goes is full, or nobody reads it any more."""
 
 
 class _Console:
@@ -156,17 +147,10 @@ class _Console:
         self._rewritten: dict[int, Item] = {}  # the last that was printed of each rank
 
     def show(self, transcript: Transcript) -> None:
-        """Print what has come since the last call.
-
-        Raises:
-            _OutputLost: it could not be written.
-        """
-        try:
-            self._show(transcript)
-            if sys.stdout is not None:  # as it is in a daemon
-                sys.stdout.flush()
-        except OSError as error:
-            raise _OutputLost(error.strerror) from None
+        """Print what has come since the last call."""
+        self._show(transcript)
+        if sys.stdout is not None:  # as it is in a daemon
+            sys.stdout.flush()
 
     def _show(self, transcript: Transcript) -> None:
         for rank, item in transcript.take():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import signal
 import socket
 import subprocess
@@ -136,20 +135,6 @@ def test_text_that_the_terminal_cannot_show_ends_nothing(script):
     done = run([*RUN, "-n", "2", path], env={"PATH": "/usr/bin:/bin", "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(done.stdout.splitlines()) == [f"[{rank}] gr\\xf6\\xdfer \\u2192" for rank in range(2)]
-
-
-@pytest.mark.parametrize(
-    ("output", "reason"), [("/dev/full", "No space left on device"), ("gone", "Broken pipe")]
-)
-def test_output_that_cannot_be_written_ends_the_program_with_the_reason(output, reason, script):
-    path = script("while True: print('a line', flush=True)")
-    reader, writer = os.pipe()
-    os.close(reader)
-    out = os.open(output, os.O_WRONLY) if output == "/dev/full" else writer
-    with started([*RUN, "-n", "2", path], stdout=out, stderr=subprocess.PIPE, text=True) as process:
-        errors = process.communicate(timeout=60)[1]
-    assert process.returncode == 1
-    assert errors == f"fourranks run: its output cannot be written ({reason}), so the program was ended.\n"
 
 
 @pytest.mark.parametrize("name", ["cpu", "gpu", "auto", "tpu"])
