@@ -6,6 +6,7 @@ sandbox as in class, so what is right here is right there. It gives no grade: th
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -15,11 +16,13 @@ from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
+from nbformat.validator import get_validator
 from nbgrader.utils import compute_checksum, determine_grade
 
-from autograder.grading import outputs, referee
+from autograder.grading import outputs, referee, submission
 from autograder.grading.outputs import Failure
-from autograder.grading.submission import restored
+from autograder.grading.submission import ASK, MAX_ERROR, SubmissionError, restored
+from autograder.kit.text import line
 from autograder.sandbox import tiers
 from autograder.sandbox.sandbox import SandboxMissing
 from autograder.sandbox.student_process import StudentProcess
@@ -81,15 +84,26 @@ def _notebooks(path: Path) -> list[Path]:
 
 def _read(path: Path) -> NotebookNode:
     try:
-        notebook = nbformat.read(path, as_version=4)
+        submission.read(path)  # which says what is wrong, and what to do
+        content = json.loads(path.read_bytes())
+        notebook = nbformat.reads(json.dumps(content), as_version=4)
+    except SubmissionError as error:
+        raise ScoreError(str(error)) from None
     except Exception as error:  # nbformat raises whatever its parsers do
-        raise ScoreError(f"{path} cannot be read as a notebook: {error}") from None
+        wrong = line(next(_flaws(content), str(error)), MAX_ERROR)
+        raise ScoreError(f"{path} is not a notebook: {wrong}. {ASK}") from None
     for cell in notebook.cells:
         if not _field(cell, "grade_id"):  # what is left of a question that was copied
             cell.metadata.pop("nbgrader", None)
     if not any(_field(cell, "grade") for cell in notebook.cells):
         raise ScoreError(f"{path} has no graded question.")
     return notebook
+
+
+def _flaws(content: object) -> Iterator[str]:
+    """Say what in a notebook is not as the format has it, and where: in cells[3].metadata, for instance."""
+    for flaw in get_validator(4, 5).iter_errors(content):
+        yield flaw.message.removeprefix("data.")
 
 
 def _tier(show: Callable[[str], None]) -> Tier:
@@ -104,8 +118,8 @@ def _tier(show: Callable[[str], None]) -> Tier:
 def _check_notebook(path: Path, notebook: NotebookNode, tier: Tier, show: Callable[[str], None]) -> bool:
     show(f"{path}")
     graded, repairs = restored(notebook, notebook)
-    for line in [*repairs, *_changed(graded)]:
-        show(f"  {line}")
+    for said in [*repairs, *_changed(graded)]:
+        show(f"  {said}")
     questions = []
 
     def done(cell: NotebookNode) -> None:

@@ -34,8 +34,10 @@ MAX_NAME = 100  # characters of a cell's name
 MAX_ERROR = 200  # characters of what a parser says
 MAX_FOLDERS = 1_000  # that are handed in with a notebook
 MAX_DEPTH = 20  # of folders in folders
+ASK = "See whether Jupyter opens it, and replace it by a copy that it opens."
 _PLAIN = (stat.S_IFREG, stat.S_IFDIR)
 _MAKE = {"code": new_code_cell, "markdown": new_markdown_cell, "raw": new_raw_cell}
+_CONFLICT = re.compile(rb"^\s*<<<<<<< ", re.MULTILINE)
 HIDDEN = re.compile(r"^[^\n]*BEGIN HIDDEN TESTS.*?END HIDDEN TESTS[^\n]*\n?", re.MULTILINE | re.DOTALL)
 
 
@@ -66,13 +68,13 @@ def read(path: Path) -> NotebookNode:
     content = _parsed(path)
     cells = content.get("cells") if isinstance(content, dict) else None
     if not isinstance(cells, list):
-        raise SubmissionError(f"{path} is not a notebook: it has no cells")
+        raise SubmissionError(f"{path} is not a notebook: it has no list of cells. {ASK}")
     if len(cells) > MAX_CELLS:
         raise SubmissionError(f"{path} has more than {MAX_CELLS:,} cells")
-    try:
-        cells = [_text_of(cell) for cell in cells]
-    except (TypeError, KeyError, AttributeError) as error:
-        raise SubmissionError(f"{path} is not a notebook: {type(error).__name__}: {error}") from None
+    for number, cell in enumerate(cells, 1):
+        if not (isinstance(cell, dict) and _is_text(cell.get("source"))):
+            raise SubmissionError(f"{path} is not a notebook: its cell {number} has no text as source. {ASK}")
+    cells = [_text_of(cell) for cell in cells]
     _require_sizes(path, cells)
     return NotebookNode(nbformat=4, nbformat_minor=5, metadata=NotebookNode(), cells=cells)
 
@@ -125,23 +127,43 @@ def all_in(folder: Path) -> Iterator[Path]:
 
 
 def _parsed(path: Path) -> object:
+    data = path.read_bytes()
     try:
-        content = json.loads(path.read_bytes())
+        content = json.loads(data)
         if isinstance(content, dict) and content.get("nbformat") != 4:
             content = nbformat.reads(json.dumps(content), as_version=4)
         return content
     except MemoryError:  # of which `intake` knows whose it is
         raise
     except Exception as error:  # nbformat raises whatever its converters do
-        said = line(f"{type(error).__name__}: {error}", MAX_ERROR)
-        raise SubmissionError(f"{path} is not a notebook: {said}") from None
+        raise SubmissionError(f"{path} is not a notebook: {_why_unreadable(data, error)}") from None
+
+
+def _why_unreadable(data: bytes, error: Exception) -> str:
+    """Say what is wrong with the bytes of a notebook, and what to do."""
+    if not data.strip():
+        return f"it is empty. {ASK}"
+    if _CONFLICT.search(data):
+        return "git has left conflict markers (<<<<<<<) in it. Resolve the conflict, and hand it in again."
+    if isinstance(error, UnicodeDecodeError):
+        return "its text is not UTF-8. Save it as UTF-8, as Jupyter does, and hand it in again."
+    if isinstance(error, json.JSONDecodeError):
+        return f"it is not JSON at line {error.lineno}, column {error.colno}. {ASK}"
+    return f"{line(f'{type(error).__name__}: {error}', MAX_ERROR)}. {ASK}"
+
+
+def _is_text(source: object) -> bool:
+    return isinstance(source, str) or (
+        isinstance(source, list) and all(isinstance(each, str) for each in source)
+    )
 
 
 def _text_of(cell: dict[str, Any]) -> NotebookNode:
     """Return what counts of a cell: its kind, its name, its text, and the pictures in it."""
     source = cell["source"] if isinstance(cell["source"], str) else "".join(cell["source"])
     kind = cell.get("cell_type")
-    fields = cell.get("metadata", {}).get("nbgrader", {})
+    metadata = cell.get("metadata")
+    fields = metadata.get("nbgrader") if isinstance(metadata, dict) else None
     name = fields.get("grade_id") if isinstance(fields, dict) else None
     source = source.encode("utf-8", "replace").decode().replace("\r\n", "\n")
     more: dict[str, Any] = {"outputs": [], "execution_count": None} if kind == "code" else {}

@@ -1,5 +1,6 @@
 """The reader's score in the terminal: one line a question, whatever the notebook does."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -166,7 +167,7 @@ def test_nothing_to_run_is_said_with_what_to_name_instead(write, tmp_path, capsy
         check(write(new_code_cell("1")))
     (tmp_path / "text.ipynb").write_text("not a notebook")
     assert cli.main(["check", str(tmp_path / "text.ipynb")]) == 2
-    assert "cannot be read as a notebook" in capsys.readouterr().err
+    assert "text.ipynb is not a notebook: it is not JSON at line 1" in capsys.readouterr().err
 
 
 def test_the_released_exercise_as_it_is_fails_every_check_as_not_implemented(tmp_path):
@@ -176,3 +177,15 @@ def test_the_released_exercise_as_it_is_fails_every_check_as_not_implemented(tmp
     checks = {name: line for name, line in lines.items() if name.endswith("_check")}
     assert len(checks) == 9
     assert all("not implemented yet" in line for line in checks.values()), checks
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [("metadata", None, "metadata must be object"), ("metadata", 3, "metadata must be object")],
+)
+def test_a_field_of_a_wrong_type_is_named(field, value, said, write):
+    path = write(graded(TEST, "f_check"))
+    path.write_text(json.dumps(json.loads(path.read_text()) | {field: value}))
+    with pytest.raises(ScoreError, match=f"is not a notebook: {said}") as caught:
+        check(path)
+    assert "NoneType" not in str(caught.value)

@@ -225,6 +225,31 @@ def test_what_is_no_notebook_is_refused_with_the_reason(content, said, tmp_path)
         read(saved(tmp_path, content))
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "it is empty"),
+        (b'{"cells": [', "it is not JSON at line 1, column 12"),
+        ("{'é': 1}".encode("latin-1"), "its text is not UTF-8. Save it as UTF-8"),
+        (b'{\n<<<<<<< HEAD\n"a": 1\n=======\n', "git has left conflict markers .* Resolve the conflict"),
+        (b'{"nbformat": 4, "cells": null}', "it has no list of cells"),
+        (b'{"nbformat": 4, "cells": [null]}', "its cell 1 has no text as source"),
+        (b'{"nbformat": 4, "cells": [{"source": ["a", 5]}]}', "its cell 1 has no text as source"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_in_words_of_notebooks_and_what_to_do(content, said, tmp_path):
+    path = tmp_path / "exercise.ipynb"
+    path.write_bytes(content)
+    with pytest.raises(SubmissionError, match=said) as caught:
+        read(path)
+    assert "Error" not in str(caught.value)
+
+
+def test_a_cell_without_metadata_is_read_by_its_text(tmp_path):
+    content = {"nbformat": 4, "metadata": None, "cells": [{"source": "x = 1", "metadata": None}]}
+    assert [cell.source for cell in read(saved(tmp_path, content)).cells] == ["x = 1"]
+
+
 def test_a_file_larger_than_any_notebook_is_not_read(tmp_path):
     path = saved(tmp_path, "")
     with path.open("r+b") as file:
