@@ -10,6 +10,7 @@ from __future__ import annotations
 import csv
 import os
 import re
+import stat
 import unicodedata
 import zipfile
 from collections import defaultdict
@@ -70,10 +71,16 @@ def collect(
     if not release.is_file():
         raise CollectError(f"There is no {release}. Name an assignment, such as 02_collectives.")
     questions = uploads.questions(release.read_bytes())
-    students, unusable = _by_student(download, names)
+    paths, problems = _paths(download)
+    students, unusable = _by_student(paths, names)
+    if not (students or unusable or problems):
+        raise CollectError(
+            f"No file in {download} names a student as in a zip that Moodle or Canvas makes; is it that zip? "
+            "--names takes a pattern of other names, such as '(?P<student>[^/]+)/' for a folder each."
+        )
     if worksheet:
         students = _by_address(students, _addresses(worksheet))
-    problems = [_unusable(name) for name in unusable]
+    problems += [_unusable(name) for name in unusable]
     problems += [_doubt(student, files) for student, files in students.items() if files.doubtful]
     certain = {student: files.paths for student, files in students.items() if not files.doubtful}
     for student, found in _found(download, certain, questions):
@@ -88,7 +95,9 @@ def find_in(folder: Path, release: bytes) -> Found:
         release: the assignment's notebook.
     """
     questions = uploads.questions(release)
-    ((_, found),) = _found(folder, {"": _paths(folder)}, questions)
+    paths, problems = _paths(folder)
+    ((_, found),) = _found(folder, {"": paths}, questions)
+    found.problems += problems
     return found
 
 
@@ -150,19 +159,14 @@ def _unusable(name: str) -> str:
 # --- whose files they are ---------------------------------------------------------------------------------
 
 
-def _by_student(download: Path, names: str) -> tuple[dict[str, _Uploads], set[str]]:
+def _by_student(paths: list[str], names: str) -> tuple[dict[str, _Uploads], set[str]]:
     """Return what there is of each student, and names in paths that no student can have."""
     try:
         pattern = re.compile(names)
         students: dict[str, _Uploads] = defaultdict(_Uploads)
-        unusable = {name for path in _paths(download) if (name := _add(students, path, pattern))}
+        unusable = {name for path in paths if (name := _add(students, path, pattern))}
     except (re.error, IndexError) as error:
         raise CollectError(f"The pattern {names!r} finds no student: {error}") from None
-    if not students and not unusable:
-        raise CollectError(
-            f"No file in {download} names a student as in a zip that Moodle or Canvas makes; is it that zip? "
-            "--names takes a pattern of other names, such as '(?P<student>[^/]+)/' for a folder each."
-        )
     for files in students.values():
         if len(files.owners) > 1:
             files.doubtful += files.paths
@@ -237,17 +241,28 @@ def _is_address(row: Sequence[str], column: int) -> bool:
     return 0 < column < len(row) and "@" in row[column] and _is_student(row[column])
 
 
-def _paths(download: Path) -> list[str]:
-    """List the paths of all files of a download; links are not followed."""
+def _paths(download: Path) -> tuple[list[str], list[str]]:
+    """List the paths of all files of a download, and say what cannot be read. Links are not followed."""
     if download.is_dir():
-        paths = (os.path.join(place, name) for place, _, names in walk(download) for name in names)
-        plain = (path for path in paths if os.path.isfile(path) and not os.path.islink(path))
-        return sorted(os.path.relpath(path, download) for path in plain)
+        paths: list[str] = []
+        unread: list[OSError] = []
+        for place, _, names in walk(download, unread.append):
+            for path in (os.path.join(place, name) for name in names):
+                try:
+                    paths += [os.path.relpath(path, download)] if stat.S_ISREG(os.lstat(path).st_mode) else []
+                except OSError as error:  # its path may be longer than Linux takes
+                    unread.append(error)
+        return sorted(paths), sorted(_unread(error, download) for error in unread)
     try:
         with zipfile.ZipFile(download) as archive:
-            return [member.filename for member in archive.infolist() if not member.is_dir()]
+            return [member.filename for member in archive.infolist() if not member.is_dir()], []
     except (OSError, zipfile.BadZipFile) as error:
         raise CollectError(f"{download} is neither a folder nor a zip: {error}") from None
+
+
+def _unread(error: OSError, download: Path) -> str:
+    path = os.path.relpath(error.filename, download)
+    return f"{_quoted(path)}: NOT looked into: {error.strerror}. Change that, and collect the folder again."
 
 
 # --- what is written and said -----------------------------------------------------------------------------

@@ -113,15 +113,25 @@ def test_a_backup_beside_a_notebook_does_not_count(course):
     assert submitted(course) == {f"1/{TOPIC}/{NOTEBOOK}": ANSWERED}
 
 
-@pytest.mark.parametrize(("name", "depth"), [("d", 990), ("d" * 240, 20)])
-def test_folders_in_one_another_without_end_stop_nobody(course, name, depth):
+@pytest.mark.parametrize(("name", "depth", "unread"), [("d", 990, 0), ("d" * 240, 20, 1)])
+def test_folders_in_one_another_without_end_stop_nobody(course, name, depth, unread):
     download = course / "unpacked"
     for student in ("ada", "eve"):
         (download / student).mkdir(parents=True)
         (download / student / NOTEBOOK).write_bytes(ANSWERED)
     with folders(download / "eve", name, depth):
-        assert collect(course, TOPIC, download, names="(?P<student>[^/]+)/") == []
+        assert len(collect(course, TOPIC, download, names="(?P<student>[^/]+)/")) == unread
     assert set(submitted(course)) == {f"{student}/{TOPIC}/exercise.ipynb" for student in ("ada", "eve")}
+
+
+def test_who_handed_in_only_what_cannot_be_looked_into_is_named_with_the_reason(course):
+    download = course / "download"
+    top = download / "ada_1234567_assignsubmission_file_"
+    top.mkdir(parents=True)
+    with folders(top, "d" * 200, 25):  # a path longer than Linux takes
+        (problem,) = collect(course, TOPIC, download)
+    assert problem.startswith("'ada_1234567_assignsubmission_file_/ddd")
+    assert "NOT looked into: File name too long" in problem
 
 
 def test_of_several_the_newest_counts_and_the_others_are_named(course):
