@@ -32,9 +32,9 @@ def _plan_row(candidate: Candidate) -> tuple[str, str, str, str, str]:
 
 
 def write_predictions(found: Sequence[Prediction], out: TextIO) -> None:
-    """Write each row as it was read, with what was predicted for it."""
-    columns = list(found[0].cells) if found else []
+    """Write each row as it was read, with what is predicted for it in place of any earlier prediction."""
     added = ["predicted_step_s", "predicted_tflops_per_gpu", "error_pct", "problem"]
+    columns = [name for name in (found[0].cells if found else ()) if name not in added]
     writer = csv.DictWriter(out, [*columns, *added], lineterminator="\n", extrasaction="ignore")
     writer.writeheader()
     for each in found:

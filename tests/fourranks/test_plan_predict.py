@@ -174,6 +174,13 @@ def test_a_trillion_parameters_are_written_without_an_exponent(capsys):
     assert capsys.readouterr().out.startswith("gpt-1t, 1,008 billion parameters, 8 x h100")
 
 
+def test_a_table_with_predictions_is_predicted_again_without_a_second_set_of_columns(capsys):
+    table = Path(__file__).parents[2] / "docs" / "plan_rows.csv"
+    main(["plan", "--predict", str(table)])
+    header = capsys.readouterr().out.splitlines()[0]
+    assert header == table.read_text().splitlines()[0]
+
+
 def test_planning_needs_no_torch():
     code = (
         "import sys; from fourranks.__main__ import main; main(['plan', '--model', 'gpt2-xl']);"
