@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 import pickle
 import sys
@@ -16,7 +15,8 @@ import torch
 import torch.distributed as dist
 from IPython import get_ipython
 
-from autograder.inside import moments, reports, wire
+from autograder.inside import drivers, moments, reports, wire
+from autograder.inside.drivers import driver_named
 from autograder.inside.runs import RAISED, RunFailed
 from fourranks.protocol import parcel
 from fourranks.protocol.messages import RANK_NAMES
@@ -27,7 +27,7 @@ from fourranks.rank.process_group import RecordingProcessGroup
 from fourranks.rank.wrong_rank import refusal_of
 
 _LIBRARIES = (Owner.LIBRARY, Owner.TORCH, Owner.BELOW)  # whose frames are no student's
-DRIVERS = b"autograder.inside.drivers."  # where drivers are, as requests name them
+DRIVERS = f"{drivers.__name__}.".encode()
 # Those with which torch imports its compiler: at the first use of an optimizer, DDP or torch.func.
 COMPILING = tuple(
     DRIVERS + module + b":"
@@ -91,7 +91,7 @@ def _answer(function: Callable[..., Any], request: memoryview) -> bytes:
     _lend_names(function)
     marks = moments.marks
     marks.begin()
-    use = functools.partial(_driver(driver), function) if driver else function
+    use = functools.partial(driver_named(driver), function) if driver else function
     try:
         value = reports.plain(use(*arguments, **keywords))
     except (Exception, SystemExit) as error:
@@ -113,14 +113,6 @@ def _lend_names(function: Callable[..., Any]) -> None:
         if names.get("__name__") == "__main__":
             for name in RANK_NAMES:
                 names.setdefault(name, get_ipython().user_ns[name])
-
-
-def _driver(name: str) -> Callable[..., Any]:
-    module, _, function = name.partition(":")
-    if not module.startswith(DRIVERS.decode()):
-        raise ValueError(f"{name} is no driver")
-    driver: Callable[..., Any] = getattr(importlib.import_module(module), function)
-    return driver
 
 
 def _on_device(value: Any) -> Any:

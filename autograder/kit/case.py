@@ -8,10 +8,13 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, TypeVar
 
 from autograder.inside import reports, runs
-from autograder.inside.reports import Unreadable
+from autograder.inside.drivers import name_of
+from autograder.inside.drivers.calls import USED_AGAIN, use_again
+from autograder.inside.moments import Unmarked
+from autograder.inside.reports import Unreadable, as_many
 from autograder.inside.runs import RunFailed
 from autograder.kit import mistakes
-from autograder.kit.mistakes import Mistake
+from autograder.kit.mistakes import FROM_AN_EARLIER_CALL, Mistake
 from autograder.kit.pattern import Pattern
 from autograder.kit.problem import Problem
 from autograder.kit.student import Function, Outcome
@@ -24,6 +27,8 @@ _OF_FAILURES = {
     runs.WRONG_TYPE: mistakes.WRONG_TYPE,
     runs.UNTOLD: mistakes.UNTOLD_TRAFFIC,
 }
+
+P = TypeVar("P", Problem, Problem | None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +48,7 @@ class Case(ABC):
             case that passes the same.
         ranks: whether a class is ranked by its cost.
         answered: what is expected, where a call ends in no outcome.
+        shows: the mistake that any failure of it shows, where other cases try all else.
     """
 
     # What failing cases may have in common, the most telling first.
@@ -59,6 +65,7 @@ class Case(ABC):
     counts_alone: bool = False
     ranks: bool = False
     answered: str = "an answer from every rank"
+    shows: Mistake | None = None
 
     @property
     def world_size(self) -> int:
@@ -101,6 +108,10 @@ class Case(ABC):
         reason = runs.RAISED if failure.exception else failure.reason
         mistake = mistakes.NO_SUCH_RANK if failure.no_such_rank else _OF_FAILURES[reason]
         return Problem(mistake, self.answered, failure.message)
+
+    def understood(self, problem: P) -> P:
+        """Return the problem as one of the mistake that the case shows, if it shows a single one."""
+        return replace(problem, mistake=self.shows) if problem and self.shows else problem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,6 +176,43 @@ def on_one_rank(
 
     options = {"inputs": [arguments], "driver": driver, "verify": verify_only}
     return kind(title=title, **options | fields)
+
+
+def again(trial: T, earlier: Trial) -> T:
+    """Make a trial of code that has been used before, in the same processes, with the inputs of another one.
+
+    Both trials belong to the check by themselves, too, with more weight: what fails here alone is left over.
+    """
+    pairs = zip(earlier.inputs, trial.inputs, strict=True)
+    assert trial.driver
+    return replace(
+        trial,
+        title=f"{trial.title}, called twice",
+        inputs=[given and (name_of(trial.driver), before, given) for before, given in pairs],
+        driver=use_again,
+        verify=lambda outcomes: trial.examine([each and _used_again(each) for each in outcomes]),
+        received=(),
+        size=0,
+        shows=FROM_AN_EARLIER_CALL,
+    )
+
+
+def _used_again(outcome: Outcome) -> Outcome:
+    """Return what the second use has left behind, as if it had been the only one.
+
+    Raises:
+        Unmarked: there was none.
+    """
+    begins = [place for place, moment in enumerate(outcome.moments) if moment.name == USED_AGAIN]
+    if len(begins) != 1:
+        raise Unmarked(f"{USED_AGAIN!r} was marked {len(begins)} times, not once")
+    began = outcome.moments[begins[0]].at
+    return replace(
+        outcome,
+        arguments=as_many(outcome.arguments, 3)[2],
+        calls=[call for call in outcome.calls if call.start >= began],
+        moments=outcome.moments[begins[0] + 1 :],
+    )
 
 
 @dataclass(frozen=True)

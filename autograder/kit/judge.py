@@ -159,7 +159,7 @@ def _backends(handle: Function, case: Case) -> list[str]:
 def _examined(case: Case, outcomes: Sequence[Outcome | None]) -> Problem | None:
     try:
         calls = [outcome.calls if outcome else [] for outcome in outcomes]
-        return case.examine(outcomes) or too_little(case.received, calls)
+        return case.understood(case.examine(outcomes) or too_little(case.received, calls))
     except Unmarked as error:  # something has run in place of the driver, or driven it
         return Problem(UNTOLD_TRAFFIC, case.answered, f"another course of events: {error}")
 
@@ -173,4 +173,4 @@ def _without_outcome(case: Case, failure: RunFailed) -> Problem:
         return Problem(FORBIDDEN_LIBRARY, 'what the exercise lists under "You may use"', failure.message)
     if failure.reason != runs.UNTOLD and (cause := mismatched(failure.calls)):  # else they are forged
         return cause
-    return case.explain(failure)
+    return case.understood(case.explain(failure))

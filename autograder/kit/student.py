@@ -19,6 +19,7 @@ import torch
 
 from autograder.inside import moments, wire
 from autograder.inside.call_on_rank import by_value
+from autograder.inside.drivers import name_of
 from autograder.inside.moments import Moment
 from autograder.inside.runs import WRONG_TYPE, Ran, RunFailed
 from autograder.inside.worlds import Worlds
@@ -89,7 +90,7 @@ class Function(ABC):
         Raises:
             RunFailed: when that is not the outcome on every rank, after little more than its patience.
         """
-        options = [members and list(members), driver and f"{driver.__module__}:{driver.__name__}"]
+        options = [members and list(members), driver and name_of(driver)]
         requests = [
             wire.encode([None if arguments is None else list(arguments), *options]) for arguments in inputs
         ]

@@ -4,6 +4,7 @@ A check names one in a case; it gets the student's code, then the case's inputs 
 is known here. What a driver returns is a `Report`, or what `reports.read` can read besides.
 """
 
+import importlib
 from collections.abc import Callable
 from typing import Any
 
@@ -27,3 +28,17 @@ def are_alike(pairs: list[tuple[torch.Tensor, torch.Tensor]], others: list[list[
         for pair, own in zip(pairs, others, strict=True)
         for tensor, other in zip(pair, own, strict=True)
     )
+
+
+def name_of(driver: Callable[..., Any]) -> str:
+    """Return how a request names a driver."""
+    return f"{driver.__module__}:{driver.__name__}"
+
+
+def driver_named(name: str) -> Callable[..., Any]:
+    """Return the driver that a request names."""
+    module, _, function = name.partition(":")
+    if not module.startswith(f"{__name__}."):
+        raise ValueError(f"{name} is no driver")
+    driver: Callable[..., Any] = getattr(importlib.import_module(module), function)
+    return driver

@@ -7,7 +7,10 @@ from typing import Any
 
 import torch
 
-from autograder.inside.drivers import Code
+from autograder.inside.drivers import Code, driver_named
+from autograder.inside.moments import mark
+
+USED_AGAIN = "used again"
 
 
 def call(function: Code, arguments: Sequence[Any], keywords: dict[str, Any]) -> object:
@@ -41,3 +44,13 @@ def call_and_change(function: Code, tensor: torch.Tensor) -> object:
     meanwhile = result.clone() if isinstance(result, torch.Tensor) else result
     tensor.neg_()
     return meanwhile
+
+
+def use_again(
+    function: Code, driver: str, earlier: Sequence[Any], arguments: Sequence[Any], **keywords: Any
+) -> object:
+    """Let a driver use it with earlier arguments, then with others; mark the second use, and report that."""
+    use = driver_named(driver)
+    use(function, *earlier, **keywords)
+    mark(USED_AGAIN)
+    return use(function, *arguments, **keywords)

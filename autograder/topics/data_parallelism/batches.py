@@ -11,7 +11,7 @@ import torch
 from autograder.inside.drivers import data_parallelism as drivers
 from autograder.inside.drivers.small_models import WIDTH, Gradients, Named, build, contents, gradients
 from autograder.inside.reports import as_many
-from autograder.kit.case import Trial, on_one_rank
+from autograder.kit.case import Trial, again, on_one_rank
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import MODIFIED, WRONG_TYPE
@@ -95,11 +95,12 @@ def accumulate(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: i
     """Check `accumulate`: gradients, loss, one synchronization, one graph alive."""
     for setting in settings(world_sizes, seed):
         for sizes in MICROBATCHES if not setting.members else MICROBATCHES[1:2]:
-            microbatches = [[_microbatch(size, setting.draws) for size in sizes] for _ in setting.ranks]
-            yield _accumulating(setting, sizes, microbatches)
+            yield _accumulating(setting, sizes)
+        yield again(_accumulating(setting, MICROBATCHES[0]), _accumulating(setting, MICROBATCHES[1]))
 
 
-def _accumulating(setting: Setting, sizes: Sequence[int], microbatches: list[list[Microbatch]]) -> Training:
+def _accumulating(setting: Setting, sizes: Sequence[int]) -> Training:
+    microbatches = [[_microbatch(size, setting.draws) for size in sizes] for _ in setting.ranks]
     seed = setting.model_seed(0)
     return setting.trial(
         f"microbatches of {', '.join(map(str, sizes))}",

@@ -20,7 +20,7 @@ from autograder.inside.drivers.pipeline_parallelism import Gradients, Layer, Wei
 from autograder.inside.moments import Unmarked
 from autograder.inside.reports import Unreadable, as_many
 from autograder.inside.runs import RunFailed
-from autograder.kit.case import Trial
+from autograder.kit.case import Trial, again
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.messages import mismatched
@@ -76,6 +76,7 @@ def run_pipeline(function: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed:
         yield _trial(setting, *gpipe, [3, 2, 1])
         yield _trial(setting, *one_f_one_b, [4])
         yield _trial(setting, *last_first, [2] * 3)
+        yield again(_trial(setting, *one_f_one_b, [1] * 4), _trial(setting, *gpipe, [2] * 3))
         for special in _SPECIAL if world_size == 2 else ():
             yield _trial(setting, *one_f_one_b, [2] * 3, special)
     if largest >= 3:

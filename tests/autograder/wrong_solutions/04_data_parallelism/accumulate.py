@@ -23,6 +23,7 @@ FAILS_AS = {
     "returns_nothing": ("WRONG_TYPE", "the task"),
     "skips_the_last": ("WRONG_GRADIENT or NEVER_SYNCHRONIZED", "e"),
     "pops_the_last": ("MODIFIED", "belongs to the caller"),
+    "adds_up_losses_of_all_calls": ("FROM_AN_EARLIER_CALL", "default argument"),
     "takes_a_step": ("WEIGHTS_MOVED", "The optimizer"),
 }
 
@@ -226,3 +227,9 @@ def pops_the_last(model, microbatches, loss_fn):
     every = [*microbatches]
     microbatches.pop()
     return returns_a_number(model, every, loss_fn)
+
+
+def adds_up_losses_of_all_calls(model, microbatches, loss_fn, losses=[]):  # noqa: B006
+    losses.extend(loss.detach() for loss in run(model, microbatches, loss_fn))
+    model.finish_gradient_synchronization()
+    return sum(losses)

@@ -18,6 +18,8 @@ FAILS_AS = {
     "sends_rows": ("ALL_REDUCES", "its own all-reduce"),
     "sends_slices": ("RAISED", "no dimension"),
     "clears_buffers": ("WEIGHTS_MOVED", "Average only"),
+    "sends_a_buffer_that_it_filled_once": ("FROM_AN_EARLIER_CALL", "filled again"),
+    "averages_all_that_it_ever_saw": ("FROM_AN_EARLIER_CALL", "filled again"),
 }
 
 
@@ -161,3 +163,20 @@ def clears_buffers(module, group=None):
         average(parameter, group)
     for buffer in module.buffers():
         buffer.zero_()
+
+
+BUFFERS = {}
+
+
+def sends_a_buffer_that_it_filled_once(module, group=None):
+    for number, parameter in enumerate(trainable(module)):
+        gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        buffer = BUFFERS.setdefault(number, gradient.clone())
+        dist.all_reduce(buffer, dist.ReduceOp.AVG, group)
+        parameter.grad = buffer.clone()
+
+
+def averages_all_that_it_ever_saw(module, group=None, parameters=[]):  # noqa: B006
+    parameters.extend(trainable(module))
+    for parameter in parameters:
+        average(parameter, group)

@@ -35,6 +35,8 @@ FAILS_AS = {
     "sends_the_shape_first": ("MORE_MESSAGES_THAN_MICROBATCHES", "need not be sent"),
     "sends_padding": ("MORE_THAN_ACTIVATIONS", "Send only the output"),
     "positions_as_ranks": ("RAISED or PIPELINE_DEADLOCK or NOT_NEXT_DOOR", "Only a group"),
+    "adds_up_losses_of_all_calls": ("FROM_AN_EARLIER_CALL", "global variable"),
+    "counts_microbatches_of_all_calls": ("FROM_AN_EARLIER_CALL", "global variable"),
     "calls_torch_s": ("FORBIDDEN_LIBRARY", "cell of your own"),
 }
 
@@ -471,3 +473,20 @@ def calls_torch_s(schedule, stage_module, microbatches, loss_fn, group=None):
 def takes_steps_off_the_schedule(schedule, stage_module, microbatches, loss_fn, group=None):
     steps = [schedule.pop(0) for _ in range(len(schedule))]
     return Pipeline(steps, stage_module, microbatches, loss_fn, group=group)
+
+
+class adds_up_losses_of_all_calls(Pipeline):
+    losses = []
+
+    def add_loss(self, loss, samples):
+        share = super().add_loss(loss, samples)
+        self.losses.append(share.item())
+        self.loss = sum(self.losses)
+        return share
+
+
+class counts_microbatches_of_all_calls(Pipeline):
+    numbers = itertools.count()
+
+    def forward(self, microbatch):
+        super().forward(next(self.numbers))
