@@ -1,7 +1,8 @@
 """Checks of exercise 06's four functions that take activations to ranks and back, and their gradients too.
 
 Inputs and gradients are whole numbers, other ones on every rank, so that sums are exact in any order and
-dtype, and show what was added up and what was not.
+dtype, and show what was added up and what was not. Some are fractions: their sum is rounded, and must be
+rounded in the same way on every rank.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import MODIFIED, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
-from autograder.kit.values import has_number
+from autograder.kit.values import apart, has_number, same
 from autograder.topics.tensor_parallelism import mistakes
 from autograder.topics.tensor_parallelism.banned import BANNED
 from autograder.topics.tensor_parallelism.shards import Cut, Tensors
@@ -27,6 +28,7 @@ from autograder.topics.tensor_parallelism.traffic import Collective, Traffic, ex
 from autograder.topics.tensor_parallelism.trials import Outcomes, ShardedTrial, names, together
 
 DTYPES = (torch.float64, torch.float32, torch.bfloat16)
+ROUNDING = 1e-12  # of sums of fractions in float64, in any order
 # Of the numbers drawn: exact for the sum over 8 ranks, and not in a dtype with fewer digits.
 LARGEST = {torch.float64: 2**40, torch.float32: 2**20, torch.bfloat16: 8}
 
@@ -42,12 +44,14 @@ class Shape:
         whole: the shape of the tensor that all ranks share, or put together.
         dim: along which it is cut, as the caller says it.
         strided: whether on every other rank its elements lie in memory in another order.
+        fractions: whether its numbers are fractions, of different sizes, and sums of them rounded.
     """
 
     whole: tuple[int, ...]
     dim: int | None = None
     dtype: torch.dtype = torch.float64
     strided: bool = False
+    fractions: bool = False
 
     @property
     def traits(self) -> tuple[str, ...]:
@@ -63,7 +67,8 @@ class Shape:
     def __str__(self) -> str:
         cut = "" if self.dim is None else f", dim {self.dim}"
         memory = ", on some ranks not contiguous" if self.strided else ""
-        return f"{str(self.dtype).removeprefix('torch.')} of shape {self.whole}{cut}{memory}"
+        numbers = ", fractions" if self.fractions else ""
+        return f"{str(self.dtype).removeprefix('torch.')} of shape {self.whole}{cut}{memory}{numbers}"
 
 
 @dataclass(frozen=True)
@@ -125,6 +130,7 @@ def _alike(world_sizes: Sequence[int], seed: int, expect: Expect) -> Iterator[Tr
             Shape((2, 3, 5), dtype=DTYPES[setting.world_size % 3], strided=True),
             Shape((0, 4)),
             Shape(()),
+            Shape((20, 30), fractions=True),
         ):
             x, gradient = _draw(setting, shape, shape.whole), _draw(setting, shape, shape.whole)
             yield _trial(setting, shape, x, gradient, expect(x, gradient))
@@ -147,7 +153,9 @@ def _part(shape: Shape, dim: int, num_ranks: int) -> tuple[int, ...]:
 
 
 def _draw(setting: Setting, shape: Shape, size: tuple[int, ...]) -> list[Tensor]:
-    """Draw whole numbers for each rank."""
+    """Draw numbers for each rank."""
+    if shape.fractions:  # the cube of a normal number may be tiny, or large
+        return [setting.draws.randn(size, shape.dtype) ** 3 for _ in setting.ranks]
     largest = LARGEST[shape.dtype]
     return [setting.draws.randint(-largest, largest + 1, size, shape.dtype) for _ in setting.ranks]
 
@@ -161,7 +169,7 @@ def _trial(
         drivers.differentiate,
         lambda at, _: (x[at], arguments, gradient[at], shape.strided and at % 2 == 0),
         kind=ShardedTrial,
-        verify=together(partial(_examine, expected, x, gradient)),
+        verify=together(partial(_examine, expected, x, gradient, ROUNDING if shape.fractions else 0.0)),
         traits=shape.traits,
         received=lambda _: least_received(expected.traffic, len(setting.ranks)),
     )
@@ -209,11 +217,14 @@ def _copied(x: list[Tensor], gradient: list[Tensor]) -> Expected:
 
 
 def _reduced(x: list[Tensor], gradient: list[Tensor]) -> Expected:
-    n = len(x)
+    n, total = len(x), _sum(x)
     return Expected(
-        output=_same_for_all(_sum(x), n),
+        output=_same_for_all(total, n),
         gradient=gradient,
-        output_mistakes={mistakes.NOT_SUMMED_IN_FORWARD: x, mistakes.AVERAGED: _same_for_all(_sum(x) / n, n)},
+        output_mistakes={
+            mistakes.NOT_SUMMED_IN_FORWARD: x,
+            mistakes.AVERAGED: _same_for_all(total / n, n),
+        },
         gradient_mistakes={
             mistakes.SUMMED_NEEDLESSLY: _same_for_all(_sum(gradient), n),
             mistakes.SCALED_NEEDLESSLY: [each * n for each in gradient],
@@ -273,7 +284,7 @@ def _same_for_all(tensor: Tensor, num_ranks: int) -> list[Tensor]:
 
 
 def _examine(
-    expected: Expected, x: list[Tensor], gradient: list[Tensor], outcomes: Outcomes
+    expected: Expected, x: list[Tensor], gradient: list[Tensor], tolerance: float, outcomes: Outcomes
 ) -> Problem | None:
     found: list[drivers.Differentiated] = [outcome.value for _, outcome in outcomes]
 
@@ -285,7 +296,7 @@ def _examine(
         known: Mistakes,
         absent: Mistake = mistakes.NO_GRADIENT_OF_A_PART,
     ) -> Problem | None:
-        tensors = Tensors(name, wanted, otherwise, tuple(known.items()), tolerance=0.0, absent=absent)
+        tensors = Tensors(name, wanted, otherwise, tuple(known.items()), tolerance, absent)
         return tensors.wrong(got, names(outcomes))
 
     other = "gradient of something else that was added"
@@ -300,6 +311,7 @@ def _examine(
             WRONG_TYPE,
         )
         or cut_graph(outcomes, "an output")
+        or _rounded_apart(expected.output, outcomes)
         or compare(
             [own.gradient for own in found],
             expected.gradient,
@@ -311,6 +323,19 @@ def _examine(
         or elsewhere([own.elsewhere for own in found], x, outcomes)
         or first(excess(expected.traffic, outcome, len(found), rank) for rank, outcome in outcomes)
     )
+
+
+def _rounded_apart(wanted: Sequence[Tensor], outcomes: Outcomes) -> Problem | None:
+    """Find an output that is near to what it has to be, and not the first rank's, where all have the same."""
+    (first_rank, outcome), *others = outcomes
+    for (rank, other), want in zip(others, wanted[1:], strict=True):
+        own, got = outcome.value.output, other.value.output
+        if same(want, wanted[0]) and not same(got, own):
+            at = int((own != got).flatten().nonzero()[0])
+            told, found = apart(own.flatten()[at].item(), got.flatten()[at].item())
+            expected = f"{rank}, output, as on {first_rank}: [{at}] = {told}"
+            return Problem(mistakes.ROUNDED_APART, expected, found)
+    return None
 
 
 def elsewhere(found: Sequence[object], x: Sequence[Tensor], outcomes: Outcomes) -> Problem | None:

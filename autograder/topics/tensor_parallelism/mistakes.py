@@ -34,6 +34,10 @@ SCALED_NEEDLESSLY = mistake("""scaled by the number of ranks
     The output's gradient is the same on every rank and passes as it is: no factor.""")
 AVERAGED = mistake("""averaged instead of summed
     These are partial sums of one value: add them, and do not divide.""")
+ROUNDED_APART = mistake("""right but for rounding, which differs between ranks
+    A replicated tensor is the same on every rank, to the last digit: return what the all-reduce gives,
+    without any arithmetic on it. x + (total − x).detach() has the right gradient, but each rank rounds it
+    differently, and an infinite x becomes nan; a torch.autograd.Function does not need it.""")
 PARTS_IN_ANOTHER_ORDER = patterned("""parts in another order
     The part of the group's first rank comes first, along the dimension that is given.""")
 PART_OF_ANOTHER_RANK = patterned("""another rank's part

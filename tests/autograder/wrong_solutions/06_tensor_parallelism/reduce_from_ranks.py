@@ -2,6 +2,7 @@
 FAILS_AS = {
     "sums_backward_too": ("SUMMED_NEEDLESSLY", "factor of the number of ranks"),
     "sums_its_argument_in_place": ("MODIFIED", "Work on a copy"),
+    "adds_what_is_missing": ("ROUNDED_APART", "(total − x).detach()"),
     "averages": ("AVERAGED", "do not divide"),
     "forgets_to_sum": ("NOT_SUMMED_IN_FORWARD", "all of them need the sum"),
     "scales_the_gradient": ("SCALED_NEEDLESSLY", "no factor"),
@@ -36,6 +37,10 @@ scales_the_gradient = made_of(summed, lambda g, group: g * dist.get_world_size(g
 
 def sums_without_history(x, group=None):
     return summed(x.detach(), group)
+
+
+def adds_what_is_missing(x, group=None):
+    return x + (summed(x.detach(), group) - x).detach()
 
 
 def sum_at_first(x, group):
