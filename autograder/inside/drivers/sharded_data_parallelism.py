@@ -83,8 +83,9 @@ def follow(
         make: makes the optimizer of its argument, parameters or groups of them.
         plan: `groups`, each with the positions of its parameters and its options, of which the last
             may come `late`, in the second step; `plain` if there is one and it is passed without a dict;
-            positions of `frozen` parameters; the `factor` of learning rates from step to step; and whether
-            gradients are there before a step, or come of its `closure`.
+            positions of `frozen` parameters; the `factor` of learning rates from step to step, and how many
+            steps are `unscheduled`, before it; and whether gradients are there before a step, or come of
+            its `closure`.
     """
     parameters = [
         nn.Parameter(weight.clone(), requires_grad=at not in plan["frozen"])
@@ -105,7 +106,8 @@ def follow(
     for number in range(len(gradients)):
         if late and number == 1:
             optimizer.add_param_group(late)
-        for group in optimizer.param_groups if plan["factor"] != 1 else ():
+        scheduled = plan["factor"] != 1 and number >= plan["unscheduled"]
+        for group in optimizer.param_groups if scheduled else ():
             group["lr"] *= plan["factor"]
         optimizer.zero_grad()
         report.cleared.append(all(p.grad is None or not p.grad.any() for p in parameters))

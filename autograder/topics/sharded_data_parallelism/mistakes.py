@@ -63,6 +63,9 @@ PARAMETERS_SENT_TWICE = mistake("""right, but more is sent than the parameters
 LEARNING_RATE_UNCHANGED = mistake("""a schedule has no effect
     A schedule changes the lr in optimizer.param_groups. Copy the options of your groups to the inner
     optimizer's before each step.""")
+LEARNING_RATE_LATE = mistake("""a schedule takes effect one step late
+    A changed lr in optimizer.param_groups is for the next step: copy the options of your groups to the inner
+    optimizer's before its step(), not after it.""")
 GROUP_OPTIONS_LOST = mistake("""the options of a group are lost
     A group is a dict: besides its params it may have an lr of its own. Give the inner optimizer groups
     with the same options.""")
@@ -72,6 +75,9 @@ GROUP_NOT_ADDED = mistake("""a group that comes later is not trained
 NOT_SENT_BY_ITS_OWNER = mistake("""a parameter stays as it was
     Its owner has updated it, and this rank has to get it: broadcast every parameter from its owner,
     src=owner, on all ranks in the same order. Or does it have no owner?""")
+NOTHING_UPDATED = mistake("""no parameter changes, not even on its owner
+    In each step every rank calls step() of its inner optimizer, which has the parameters that this rank owns:
+    those that were passed, not copies of them.""")
 WRONG_UPDATE = mistake("""a different update than in one process
     Each parameter is updated by exactly one optimizer with the options of its group, once a step, and one
     without a gradient is left alone.""")

@@ -113,6 +113,7 @@ _PLAN: Plan = {
     "kind": "AdamW",
     "frozen": [],
     "factor": 1,
+    "unscheduled": 0,  # steps before the learning rates begin to change
     "late": False,
     "plain": True,
     "closure": False,
@@ -138,6 +139,7 @@ _NO_GRADIENT = 3  # the parameter that has none in the second step
 # What the usual mistakes make of a plan.
 _PLAN_MISTAKES: dict[Mistake, Callable[[Plan], Plan]] = {
     mistakes.LEARNING_RATE_UNCHANGED: lambda plan: plan | {"factor": 1},
+    mistakes.LEARNING_RATE_LATE: lambda plan: plan | {"unscheduled": 1},
     mistakes.GROUP_OPTIONS_LOST: lambda plan: (
         plan | {"groups": [[places, {}] for places, _ in plan["groups"]]}
     ),
@@ -214,7 +216,7 @@ def _wrong_optimizer(
     return (
         first(_forbidden(calls, step) for step, calls in steps)
         or _without_gradients(report, where)
-        or _wrong_weights(plan, weights, gradients, report, where)
+        or _wrong_weights(plan, weights, gradients, report, at, where)
         or _not_cleared(report, where)
         or _called_again(report, where)
         or _lost_loss(plan, report, where)
@@ -266,7 +268,7 @@ def _heavy(calls: Sequence[Call], limit: int, where: str) -> Problem | None:
 
 
 def _wrong_weights(
-    plan: Plan, weights: Tensors, gradients: Gradients, report: Optimized, where: str
+    plan: Plan, weights: Tensors, gradients: Gradients, report: Optimized, position: int, where: str
 ) -> Problem | None:
     before, reported = weights, as_many(report.weights, STEPS)
     for number, wanted in enumerate(_serial(plan, weights, gradients)):
@@ -280,18 +282,21 @@ def _wrong_weights(
             stayed = " (as before the step)" if torch.equal(got, before[at]) else ""
             mistake = _plan_mistake(plan, weights, gradients, reported)
             if stayed and mistake is mistakes.WRONG_UPDATE:
-                mistake = _standstill(plan, before, found)
+                mistake = _standstill(plan, position, before, found)
             place = f"{where}, step {number + 1}, parameter {at + 1}"
             return Problem(mistake, place + expected, shown + stayed)
         before = found
     return None
 
 
-def _standstill(plan: Plan, before: Tensors, found: Tensors) -> Mistake:
-    """Tell why a parameter stays as it was."""
-    if plan["closure"] and all(map(torch.equal, before, found)):
+def _standstill(plan: Plan, position: int, before: Tensors, found: Tensors) -> Mistake:
+    """Tell why a parameter stays as it was; the first rank owns at least the first one."""
+    everything = all(map(torch.equal, before, found))
+    if plan["closure"] and everything:
         return mistakes.CLOSURE_CALLED_LATE
-    return mistakes.ANOTHER_OWNER if plan["owned"] else mistakes.NOT_SENT_BY_ITS_OWNER
+    if plan["owned"]:
+        return mistakes.ANOTHER_OWNER
+    return mistakes.NOTHING_UPDATED if position == 0 and everything else mistakes.NOT_SENT_BY_ITS_OWNER
 
 
 def _plan_mistake(plan: Plan, weights: Tensors, gradients: Gradients, found: list[Tensors]) -> Mistake:

@@ -11,6 +11,9 @@ FAILS_AS = {
     "sends_by_all_reduce": ("AVERAGED_AGAIN", "new parameters"),
     "sends_by_scatter": ("ANOTHER_COLLECTIVE", "names the collectives"),
     "ignores_schedules": ("LEARNING_RATE_UNCHANGED", "before each step"),
+    "copies_the_options_after_the_step": ("LEARNING_RATE_LATE", "not after it"),
+    "never_steps": ("NOTHING_UPDATED", "step() of its inner optimizer"),
+    "updates_copies": ("NOTHING_UPDATED", "not copies"),
     "ignores_the_options_of_groups": ("GROUP_OPTIONS_LOST", "A group is a dict"),
     "ignores_late_groups": ("GROUP_NOT_ADDED", "in the middle of training"),
     "cannot_own_nothing": ("RAISED", "Read the line"),
@@ -204,3 +207,27 @@ class sends_float32(RightOptimizer):
 class sends_slices(RightOptimizer):
     def send(self, parameter):
         dist.broadcast(parameter.data[:], src=self.owners[parameter])
+
+
+class copies_the_options_after_the_step(RightOptimizer):
+    def options(self, group):
+        return {}
+
+    def step(self, closure=None):
+        loss = super().step(closure)
+        for group, own in zip(self.param_groups, self.inner.param_groups, strict=True):
+            own.update(super().options(group))
+        return loss
+
+
+class never_steps(RightOptimizer):
+    def step(self, closure=None):
+        loss = closure() if closure else None
+        for parameter in self.sent():
+            self.send(parameter)
+        return loss
+
+
+class updates_copies(RightOptimizer):
+    def add_own(self, own):
+        super().add_own({**own, "params": [nn.Parameter(p.detach().clone()) for p in own["params"]]})
