@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -40,10 +41,10 @@ _LONG = 100  # characters of a text that lies behind the JSON
 def encode(value: object, limits: FrameLimits = DEFAULT_LIMITS) -> bytes:
     """Return the frame of a value.
 
-    Allowed are None, bool, int, float, str, bytes, list, tuple, dict, numbers of numpy, and tensors. One of a
-    subclass, such as `nn.Parameter` or a named tuple, is written as what it is a subclass of, a number of
-    numpy as Python's, a memoryview of bytes as bytes. A tensor is written without its gradient; one on a GPU
-    is copied to the CPU.
+    Allowed are None, bool, int, float, str, bytes, list, tuple, dict, fractions, numbers of numpy, and
+    tensors. One of a subclass, such as `nn.Parameter` or a named tuple, is written as what it is a subclass
+    of, a fraction as a float, a number of numpy as Python's, also if an array without dimensions holds it, a
+    memoryview of bytes as bytes. A tensor is written without its gradient; one on a GPU is copied to the CPU.
 
     Raises:
         WireError: for any other type, and for a value beyond `limits`.
@@ -143,6 +144,10 @@ class _Encoder(_Guard):
                 return self._behind("bytes", _require_bytes(value), len(value))
             case np.generic() if not isinstance(item := value.item(), np.generic):  # as of a longdouble
                 return self.plain(item, depth)
+            case np.ndarray() if value.ndim == 0:
+                return self.plain(value[()], depth - 1)
+            case Fraction():
+                return _as_float(value)
         raise WireError(f"{_name(type(value))} is neither plain data nor a tensor")
 
     def _list(self, items: Iterable[Any], depth: int) -> list[Any]:
@@ -227,6 +232,13 @@ class _Decoder(_Guard):
         if not isinstance(buffer, kind):
             raise WireError(f"a {kind.__name__} is named that is not there")
         return buffer
+
+
+def _as_float(value: Fraction) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        raise WireError("a Fraction is too large for a float") from None
 
 
 def _require_small(number: int) -> int:

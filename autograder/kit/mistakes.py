@@ -62,6 +62,8 @@ TIMED_OUT = mistake("""no answer in time
 WRONG_TYPE = mistake("""something of the wrong type
     Compare with the task: what the function returns, and what it writes into its arguments. A function
     that ends without `return` returns None.""")
+NOT_A_NUMBER = mistake("""not a number
+    Return a Python float. A tensor of one element becomes one by `.item()`; and is there a `return`?""")
 NOT_RECEIVED = mistake("""results that depend on data that was not sent
     Each rank has only its own data: it must receive the data of other ranks by a call.""")
 UNTOLD_TRAFFIC = mistake("""traffic by another way

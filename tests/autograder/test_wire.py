@@ -7,6 +7,7 @@ import math
 import socket
 import threading
 from collections import Counter
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -138,6 +139,8 @@ class _Tensor(torch.Tensor):
         (np.float32(1.5), 1.5),
         (np.int64(3), 3),
         (np.bool_(True), True),
+        (np.array(1.5), 1.5),
+        (Fraction(3, 2), 1.5),
         (_Fit(1.0, 2.0), (1.0, 2.0)),
         (Counter("aab"), {"a": 2, "b": 1}),
         (http.HTTPStatus.OK, 200),

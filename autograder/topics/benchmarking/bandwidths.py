@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from autograder.inside.drivers import benchmarking as drivers
 from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
-from autograder.kit.mistakes import WRONG_TYPE, Mistake
+from autograder.kit.mistakes import NOT_A_NUMBER, WRONG_TYPE, Mistake
 from autograder.kit.problem import Problem
 from autograder.kit.student import Outcome
 from autograder.kit.values import is_number, kind_of
@@ -255,7 +255,7 @@ def _number(
     def verify(outcome: Outcome) -> Problem | None:
         got = outcome.value
         if not is_number(got):
-            return Problem(WRONG_TYPE, "a float", kind_of(got))
+            return Problem(NOT_A_NUMBER, "a float", kind_of(got))
         if equal(got, answer):
             return None
         known = (each for each in wrong if equal(got, each.answer) and not equal(each.answer, answer))

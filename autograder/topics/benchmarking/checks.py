@@ -18,7 +18,7 @@ import torch
 from autograder.inside.drivers import benchmarking as drivers
 from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
-from autograder.kit.mistakes import WRONG_TYPE, Mistake
+from autograder.kit.mistakes import NOT_A_NUMBER, Mistake
 from autograder.kit.problem import Problem, counted, first
 from autograder.kit.settings import some_ranks, taking_part
 from autograder.kit.student import Outcome
@@ -177,7 +177,7 @@ def _examine(plan: _Plan, outcomes: Sequence[Outcome | None]) -> Problem | None:
 def _not_a_number(values: Mapping[str, object]) -> Problem | None:
     for rank, value in values.items():
         if not is_number(value):
-            return Problem(WRONG_TYPE, f"a float returned on {rank}", kind_of(value))
+            return Problem(NOT_A_NUMBER, f"a float returned on {rank}", kind_of(value))
     return None
 
 

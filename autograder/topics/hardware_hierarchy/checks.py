@@ -19,7 +19,7 @@ from autograder.inside.drivers import hardware_hierarchy as drivers
 from autograder.inside.reports import as_many
 from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
-from autograder.kit.mistakes import MODIFIED, Mistake
+from autograder.kit.mistakes import MODIFIED, NOT_A_NUMBER, Mistake
 from autograder.kit.problem import Problem, counted, first
 from autograder.kit.student import Outcome
 from autograder.kit.values import is_number, kind_of, same
@@ -156,7 +156,7 @@ def _equal(got: object, want: object) -> bool:
 def _not_a_number(value: object) -> Problem | None:
     if is_number(value):
         return None
-    return Problem(mistakes.NOT_A_NUMBER, "a float", kind_of(value))
+    return Problem(NOT_A_NUMBER, "a float", kind_of(value))
 
 
 # --- measure_copy_bandwidth -------------------------------------------------------------------------------

@@ -7,8 +7,6 @@ from typing import Any
 from autograder.kit.mistakes import mistake, patterned
 from autograder.kit.pattern import Pattern
 
-NOT_A_NUMBER = mistake("""not a number
-    Return a Python float. A tensor of one element becomes one by `.item()`; and is there a `return`?""")
 NUMBER = patterned("""a wrong number
     Write the smallest failing case on paper, with units on every number, and compare line by line.""")
 LOST_DIGITS = mistake("""a number that has lost digits

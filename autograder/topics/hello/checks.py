@@ -14,7 +14,14 @@ from autograder.inside.drivers.calls import call_again, call_and_change, call_tw
 from autograder.kit.case import Case
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
-from autograder.kit.mistakes import FROM_AN_EARLIER_CALL, MODIFIED, OVERWRITTEN, WRONG_TYPE, Mistake
+from autograder.kit.mistakes import (
+    FROM_AN_EARLIER_CALL,
+    MODIFIED,
+    NOT_A_NUMBER,
+    OVERWRITTEN,
+    WRONG_TYPE,
+    Mistake,
+)
 from autograder.kit.problem import Problem, first
 from autograder.kit.student import Outcome
 from autograder.kit.values import close, difference_beyond, kind_of, same
@@ -147,7 +154,7 @@ class _Largest(_OfAllRanks):
     def _on(self, rank: int, outcome: Outcome) -> Problem | None:
         want, got = max(self.numbers), outcome.value
         if not isinstance(got, float):
-            return Problem(WRONG_TYPE, f"a float on rank {rank}", kind_of(got))
+            return Problem(NOT_A_NUMBER, f"a float on rank {rank}", kind_of(got))
         if got == want:
             return None
         return Problem(self._reason(got), f"{want!r} on rank {rank}", repr(got))

@@ -11,7 +11,7 @@ from functools import partial
 from autograder.inside.drivers.pipeline_schedules import Answer
 from autograder.kit.case import Trial
 from autograder.kit.check import Cases, Code, check
-from autograder.kit.mistakes import WRONG_TYPE, Mistake
+from autograder.kit.mistakes import NOT_A_NUMBER, Mistake
 from autograder.kit.problem import Problem, counted
 from autograder.kit.values import apart, is_number, kind_of
 from autograder.topics.pipeline_parallelism import mistakes
@@ -104,7 +104,7 @@ def _wrong_bubble(answer: Answer, want: float, wrong: dict[Mistake, float]) -> P
     if answer.refused is not None:
         return Problem(mistakes.POSSIBLE_SCHEDULES_REFUSED, expected, described(answer))
     if not is_number(value):
-        return Problem(WRONG_TYPE, f"{expected}, a float", kind_of(value))
+        return Problem(NOT_A_NUMBER, f"{expected}, a float", kind_of(value))
     if abs(value - want) <= EXACT:
         return None
     made = (each for each, mistaken in wrong.items() if abs(value - mistaken) <= EXACT * (1 + abs(mistaken)))

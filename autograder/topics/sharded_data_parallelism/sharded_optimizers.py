@@ -21,7 +21,7 @@ from autograder.inside.drivers.sharded_data_parallelism import Gradients, Optimi
 from autograder.inside.reports import Unreadable, as_many
 from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
-from autograder.kit.mistakes import WRONG_TYPE, Mistake
+from autograder.kit.mistakes import NOT_A_NUMBER, Mistake
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import WORLD_SIZES, Setting, settings
 from autograder.kit.stretches import stretches
@@ -83,7 +83,7 @@ def _bytes_trial(num_params: int, n: int, stage: int) -> Trial:
     def verify(outcome: Outcome) -> Problem | None:
         got = outcome.value
         if not is_number(got):
-            return Problem(WRONG_TYPE, "a float", kind_of(got))
+            return Problem(NOT_A_NUMBER, "a float", kind_of(got))
         if math.isclose(got, answer, rel_tol=1e-12):
             return None
         return Problem(_bytes_mistake(got, answer, known), f"{answer:,.2f}", f"{got:,.2f}")

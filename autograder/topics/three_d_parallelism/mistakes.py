@@ -120,7 +120,7 @@ DATA_BYTES = mistake("""right, but too many bytes over the data group
 NO_ESTIMATE = mistake("""no StepEstimate is returned
     Return a StepEstimate with all its fields.""")
 NOT_A_NUMBER = mistake("""a field that is not a number
-    Each field is a float: seconds, or bytes.""")
+    Each field is a Python float: seconds, or bytes. A tensor of one element becomes one by `.item()`.""")
 POSSIBLE_PLAN_REFUSED = mistake("""a possible plan is refused
     Refuse a plan only if it has the wrong number of GPUs, or if a size does not divide.""")
 IMPOSSIBLE_PLAN_ACCEPTED = mistake("""an impossible plan is accepted

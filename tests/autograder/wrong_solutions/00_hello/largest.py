@@ -6,7 +6,7 @@ FAILS_AS = {
     "adds_up": ("ADDED_UP", "ReduceOp.MAX"),
     "takes_the_smallest": ("SMALLEST", "asks for the largest"),
     "returns_its_own": ("OWN_NUMBER", "that the all-reduce has filled"),
-    "returns_the_tensor": ("WRONG_TYPE", "what the function returns"),
+    "returns_the_tensor": ("NOT_A_NUMBER", ".item()"),
     "in_single_precision": ("LOST_DIGITS", "dtype=torch.float64"),
     "begins_with_zero": ("NEVER_BELOW_ZERO", "not with 0"),
     "asks_rank_0_only": ("OUT_OF_STEP", "an `if` around the call"),

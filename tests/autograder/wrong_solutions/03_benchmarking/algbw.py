@@ -5,7 +5,7 @@ FAILS_AS = {
     "in_MiB": ("NOT_IN_BYTES_PER_SECOND", "only for display"),
     "in_bits": ("ANOTHER_VALUE", "compute the result in your head"),
     "divides_integers": ("ANOTHER_VALUE", "compute the result in your head"),
-    "prints_it": ("WRONG_TYPE", "what the function returns"),
+    "prints_it": ("NOT_A_NUMBER", "`return`"),
 }
 
 

@@ -26,8 +26,8 @@ FAILS_AS = {
     "in_milliseconds": ("NOT_IN_SECONDS", "The answer is in seconds"),
     "keeps_readings_in_float32": ("LOST_DIGITS", "Subtract the two readings"),
     "ignores_the_group": ("DEADLOCK", "pass group="),
-    "answers_on_rank_0_only": ("WRONG_TYPE", "what the function returns"),
-    "answers_with_a_tensor": ("WRONG_TYPE", "what the function returns"),
+    "answers_on_rank_0_only": ("NOT_A_NUMBER", "float"),
+    "answers_with_a_tensor": ("NOT_A_NUMBER", "float"),
     "counts_processor_time": ("SECONDS", "time.perf_counter()"),
 }
 

@@ -9,7 +9,7 @@ FAILS_AS = {
     "ring_sends_whole_tensors": ("WHOLE_MESSAGES", "S / N bytes"),
     "twice_the_size": ("ANOTHER_VALUE", "compute the result in your head"),
     "one_phase_of_the_ring": ("ANOTHER_VALUE", "compute the result in your head"),
-    "none_for_few_ranks": ("WRONG_TYPE", "what the function returns"),
+    "none_for_few_ranks": ("NOT_A_NUMBER", "`return`"),
 }
 
 

@@ -11,7 +11,7 @@ FAILS_AS = {
     "in_GB": ("NOT_IN_BYTES", "Return bytes"),
     "divides_without_a_rest": ("ROUNDED_BYTES", "not with //"),
     "accepts_every_stage": ("UNKNOWN_STAGE", "ValueError"),
-    "prints_it": ("WRONG_TYPE", "what the function returns"),
+    "prints_it": ("NOT_A_NUMBER", "`return`"),
     "twelve_for_all": ("WRONG_BYTES", "Add up three terms"),
 }
 

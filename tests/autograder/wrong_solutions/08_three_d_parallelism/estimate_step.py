@@ -1,7 +1,7 @@
 # ruff: noqa: F821
 FAILS_AS = {
     "returns_seconds": ("NO_ESTIMATE", "all its fields"),
-    "AsText": ("NOT_A_NUMBER", "a float"),
+    "AsText": ("NOT_A_NUMBER", "a Python float"),
     "RefusesRecompute": ("POSSIBLE_PLAN_REFUSED", "the wrong number of GPUs"),
     "AcceptsAll": ("IMPOSSIBLE_PLAN_ACCEPTED", "must divide"),
     "RefusesWithoutNumbers": ("REFUSED_WITHOUT_NUMBERS", "two numbers"),
