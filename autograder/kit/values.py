@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Sequence
+from math import prod
 from typing import TypeGuard
 
 import torch
@@ -71,6 +73,11 @@ def has_number(text: str, number: int | str) -> bool:
     Decimals may follow a whole number: of 80.25 it is the beginning.
     """
     return re.search(rf"(?<![\d.]){re.escape(str(number))}(?!\d|,\d{{3}})", text) is not None
+
+
+def has_product(text: str, factors: Sequence[int]) -> bool:
+    """Tell whether a text has the product of some numbers, or each of them, as in "2 × 4"."""
+    return has_number(text, prod(factors)) or all(has_number(text, factor) for factor in factors)
 
 
 def kind_of(value: object) -> str:

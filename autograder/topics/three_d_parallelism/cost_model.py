@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from functools import partial
+from math import prod
 
 from autograder.inside.drivers import on_paper as drivers
 from autograder.inside.drivers.on_paper import Answer
@@ -16,7 +17,7 @@ from autograder.kit.case import Trial, on_one_rank
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.mistakes import Mistake
 from autograder.kit.problem import Problem
-from autograder.kit.values import apart, has_number, is_number
+from autograder.kit.values import apart, has_number, has_product, is_number
 from autograder.on_paper import Cluster, Model, Plan
 from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism import reference_costs as reference
@@ -110,7 +111,7 @@ def _scarce(model: Model, cluster: Cluster, draw: random.Random) -> Cluster:
 def _impossible(spoil: str, draw: random.Random) -> tuple[Model, Cluster, Plan]:
     model, cluster = _drawn(draw)
     cluster = dataclasses.replace(cluster, num_gpus=8)
-    plan = Plan(2, 2, 2, num_microbatches=2)
+    plan = Plan(2, 2, 2, num_microbatches=4)
     if spoil == "num_gpus":
         return model, cluster, dataclasses.replace(plan, data=4)
     return dataclasses.replace(model, **{spoil: getattr(model, spoil) + 1}), cluster, plan
@@ -173,12 +174,13 @@ def _alike(got: float, want: float) -> bool:
 
 
 def _refusal_trial(model: Model, cluster: Cluster, plan: Plan) -> Trial:
-    numbers = reference.indivisible(model, cluster, plan)
-    assert numbers is not None
+    found = reference.indivisible(model, cluster, plan)
+    assert found is not None
+    number, factors = found
     return _refused(
-        f"{numbers[0]} and {numbers[1]} do not fit",
-        f"a ValueError that names {numbers[0]} and {numbers[1]}",
-        [{str(number)} for number in numbers],
+        f"{number} and {prod(factors)} do not fit",
+        f"a ValueError that names {number} and {prod(factors)}",
+        lambda text: has_number(text, number) and has_product(text, factors),
         (mistakes.IMPOSSIBLE_PLAN_ACCEPTED, mistakes.REFUSED_WITHOUT_NUMBERS),
         drivers.estimate,
         *(model, cluster, plan),
@@ -188,7 +190,7 @@ def _refusal_trial(model: Model, cluster: Cluster, plan: Plan) -> Trial:
 def _refused(
     title: str,
     expected: str,
-    named: Sequence[Collection[str]],
+    is_clear: Callable[[str], bool],
     otherwise: tuple[Mistake, Mistake],
     driver: Callable[..., Answer],
     *arguments: Model | Cluster | Plan,
@@ -198,7 +200,7 @@ def _refused(
     Args:
         title: of the trial.
         expected: what the student reads.
-        named: what the refusal has to name, each in one of several forms.
+        is_clear: tells whether the text of a refusal names enough.
         otherwise: the mistakes of a call that is accepted, and of a refusal that names too little.
         driver: makes the call with `arguments`.
     """
@@ -207,7 +209,7 @@ def _refused(
     def verify(answer: Answer) -> Problem | None:
         if answer.refused is None:
             return Problem(accepted, expected, f"a {answer.type}")
-        if all(any(has_number(answer.refused, form) for form in forms) for forms in named):
+        if is_clear(answer.refused):
             return None
         return Problem(unclear, expected, answer.refused or "one without a text")
 
@@ -263,7 +265,7 @@ def _unfit_trial(model: Model, cluster: Cluster) -> Trial:
     return _refused(
         "no plan fits",
         "a ValueError that names the memory of a GPU and the least that a plan takes, in GB",
-        [_in_gb(cluster.memory), _in_gb(least)],
+        lambda text: _has_gb(text, cluster.memory) and _has_gb(text, least),
         (mistakes.UNFIT_ACCEPTED, mistakes.UNFIT_WITHOUT_NUMBERS),
         drivers.choose,
         *(model, cluster),
@@ -274,14 +276,16 @@ def _no_plan_trial(model: Model, cluster: Cluster) -> Trial:
     return _refused(
         f"no plan for {cluster.num_gpus} GPUs",
         f"a ValueError that names {cluster.num_gpus} GPUs",
-        [{str(cluster.num_gpus)}],
+        lambda text: has_number(text, cluster.num_gpus),
         (mistakes.IMPOSSIBLE_PLAN, mistakes.REFUSED_WITHOUT_GPUS),
         drivers.choose,
         *(model, cluster),
     )
 
 
-def _in_gb(nbytes: float) -> set[str]:
-    """Return how a number of bytes may be written in GB: with up to three digits, or rounded."""
+def _has_gb(text: str, nbytes: float) -> bool:
+    """Tell whether a text has a number of bytes in GB, with up to three digits behind the point."""
     gigabytes = nbytes / 1e9
-    return {f"{gigabytes:{comma}.{digits}f}" for comma in ("", ",") for digits in range(4)}
+    return any(
+        has_number(text, f"{gigabytes:{comma}.{digits}f}") for comma in ("", ",") for digits in range(4)
+    )

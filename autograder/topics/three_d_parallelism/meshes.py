@@ -17,7 +17,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.problem import Problem, first
 from autograder.kit.settings import taking_part
 from autograder.kit.student import Outcome
-from autograder.kit.values import has_number
+from autograder.kit.values import has_number, has_product
 from autograder.topics.three_d_parallelism import mistakes
 from autograder.topics.three_d_parallelism.banned import BANNED
 
@@ -140,7 +140,7 @@ def _refusal(sizes: Sizes, world_size: int) -> Trial:
         message: str = outcome.value
         if not message:
             return Problem(mistakes.WRONG_SIZE_ACCEPTED, f"{where}: a ValueError", "none")
-        if all(has_number(message, number) for number in (prod(sizes), world_size)):
+        if has_product(message, sizes) and has_number(message, world_size):
             return None
         expected = f"{where}: a message that names {prod(sizes)} and {world_size}"
         return Problem(mistakes.VAGUE_SIZE, expected, message)

@@ -5,24 +5,25 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import prod
 
 from autograder.on_paper import Cluster, Model, Plan, StepEstimate
 
 HALF = 2  # bytes of an activation, a weight or a gradient
 
 
-def indivisible(model: Model, cluster: Cluster, plan: Plan) -> tuple[int, int] | None:
-    """Return the two numbers that do not fit; None if the plan is possible."""
-    gpus = plan.data * plan.pipeline * plan.tensor
-    if gpus != cluster.num_gpus:
-        return gpus, cluster.num_gpus
-    for number, parts in (
-        (model.num_layers, plan.pipeline),
-        (model.num_heads, plan.tensor),
-        (model.batch, plan.data * plan.num_microbatches),
+def indivisible(model: Model, cluster: Cluster, plan: Plan) -> tuple[int, tuple[int, ...]] | None:
+    """Return a number and the factors of another that do not fit; None if the plan is possible."""
+    axes = plan.data, plan.pipeline, plan.tensor
+    if prod(axes) != cluster.num_gpus:
+        return cluster.num_gpus, axes
+    for number, factors in (
+        (model.num_layers, (plan.pipeline,)),
+        (model.num_heads, (plan.tensor,)),
+        (model.batch, (plan.data, plan.num_microbatches)),
     ):
-        if number % parts:
-            return number, parts
+        if number % prod(factors):
+            return number, factors
     return None
 
 

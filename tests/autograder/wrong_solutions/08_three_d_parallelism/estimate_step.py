@@ -149,3 +149,15 @@ class ForgetsTheLayer(Paper):
     def memory(self):
         layer = self.activation * (10 + 24 / self.t)
         return super().memory() - layer if self.plan.recompute else super().memory()
+
+
+class NamesEachFactor(Paper):  # which is right: no product is written out
+    def refuse(self):
+        try:
+            super().refuse()
+        except ValueError:
+            model, plan = self.model, self.plan
+            raise ValueError(
+                f"{self.d} x {self.p} x {self.t} is not {self.cluster.num_gpus}, or of {model.num_layers} "
+                f"layers, {model.num_heads} heads and {model.batch} sequences some do not divide: {plan}"
+            ) from None
