@@ -89,6 +89,9 @@ LOSS_NOT_EVERYWHERE = mistake("""the loss stays on the last stage
 NOTHING_LEARNED = mistake("""the parameters do not change
     Take a step: parameter -= learning_rate · gradient, under torch.no_grad(), and keep the parameters in
     `mesh.state`, so that the next call goes on with them.""")
+ANOTHER_LEARNING_RATE = mistake("""another learning rate than the config's
+    The step is learning_rate · gradient, with model_config.learning_rate: it is 0.3 by default, and another
+    number in a check.""")
 GRADIENTS_PILE_UP = mistake("""gradients of earlier steps are added in
     Set every gradient to None before the next step's first backward.""")
 SUMMED_OVER_DATA = mistake("""gradients summed over the data ranks

@@ -103,7 +103,7 @@ class _Run:
             heads=2 * tensor,
             blocks=pipeline * int(draws.randint(1, 3)),
             num_microbatches=3 if data == 2 else 2,  # so that it can be told from the number of data ranks
-            learning_rate=0.3,
+            learning_rate=0.2 + 0.01 * int(draws.randint(0, 9)),  # never what a config has by default
             seed=draws.seed("model"),
         )
         shape = (steps, data * config.num_microbatches * 2, CONTEXT)
@@ -182,6 +182,7 @@ class _Run:
         variants: list[tuple[Mistake, list[float]]] = [
             (mistakes.NOTHING_LEARNED, list(_train(self.config, begun, 0.0))),
             (mistakes.GRADIENTS_PILE_UP, list(_train(self.config, begun, rate, clear=False))),
+            (mistakes.ANOTHER_LEARNING_RATE, list(_train(self.config, begun, ModelConfig.learning_rate))),
             (mistakes.SUMMED_OVER_MICROBATCHES, list(_train(self.config, begun, m * rate))),
         ]
         if self.data > 1:

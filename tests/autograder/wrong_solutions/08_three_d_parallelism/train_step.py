@@ -1,5 +1,6 @@
 # ruff: noqa: F821
 FAILS_AS = {
+    "KnowsTheLearningRate": ("ANOTHER_LEARNING_RATE", "model_config.learning_rate"),
     "ReturnsATensor": ("NO_STEP_LOSS", ".item()"),
     "LossOfTheOwnRows": ("LOSS_OF_ONE_PART", "Average the losses"),
     "LossOnTheLastStage": ("LOSS_NOT_EVERYWHERE", "all other stages add a zero"),
@@ -229,3 +230,10 @@ class GathersAtRankZero(Trainer):
         super().synchronize()
         numel = max(parameter.numel() for parameter in self.stage.parameters())
         dist.all_reduce(torch.zeros(64 + numel % 2, dtype=torch.float64)[:64])
+
+
+class KnowsTheLearningRate(Trainer):
+    def update(self):
+        with torch.no_grad():
+            for parameter in self.stage.parameters():
+                parameter -= 0.3 * parameter.grad
