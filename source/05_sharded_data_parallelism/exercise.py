@@ -946,8 +946,9 @@ check.fully_sharded_data_parallel(FullyShardedDataParallel, world_sizes=(6,), se
 # computes, and does not wait for it until that one is needed. So from the second step on, in forward and in
 # backward, each layer except the first is being gathered while the layer before it computes.
 #
-# **Budget:** as in 4c. If a parameter was gathered unnecessarily, because this step uses other layers, wait
-# for it and free it in `finish_gradient_synchronization()`, before an optimizer changes its shard.
+# **Budget:** as in 4c; within it you may also start more than one all-gather ahead. If a parameter was
+# gathered unnecessarily, because this step uses other layers, wait for it and free it in
+# `finish_gradient_synchronization()`, before an optimizer changes its shard.
 #
 # <details><summary>Hint 1: the idea</summary>
 # Use a dictionary from each parameter to the one that was needed after it, one for forward and one for
