@@ -359,7 +359,7 @@ check.bubble_fraction(bubble_fraction, num_stages=(1, 2, 5, 7), seed=2704)
 # | | |
 # |---|---|
 # | `schedule` | this rank's steps; the schedules of all ranks fit together. Not always GPipe or 1F1B |
-# | `stage_module` | this rank's layers, an `nn.Module` |
+# | `stage_module` | this rank's layers, an `nn.Module`, called once for each microbatch: nothing is computed again in backward |
 # | `microbatches` | a list of pairs `(inputs, targets)`, samples along dimension 0, not all of the same size. Every rank gets it, but only the first stage may *read* inputs and only the last one targets: the other stages may use only their shapes |
 # | `loss_fn(outputs, targets)` | the mean loss over the samples that it is given |
 # | afterwards | each parameter's `.grad`, `None` before, is the gradient of the mean loss over *all* samples |

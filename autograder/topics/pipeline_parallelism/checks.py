@@ -25,7 +25,7 @@ from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.messages import mismatched
 from autograder.kit.mistakes import MODIFIED, Mistake
-from autograder.kit.problem import Problem
+from autograder.kit.problem import Problem, counted
 from autograder.kit.settings import WORLD_SIZES, Setting, some_ranks
 from autograder.kit.student import Outcome
 from autograder.kit.values import apart, close, kind_of, number
@@ -247,6 +247,10 @@ class _Run:
         want = [step for step in self.schedules[stage] if step[0] == "F" or self._goes_back(stage)]
         if seen == want:
             return None
+        forwards = sum(kind == "F" for kind, _ in seen)
+        if forwards > len(order):
+            expected = f"{where}: {counted(len(order), 'forward')}, one of each microbatch"
+            return Problem(mistakes.COMPUTED_AGAIN, expected, f"{forwards}")
         return Problem(mistakes.ANOTHER_SCHEDULE, f"{where}: {text(want)}", text(seen))
 
     def _traffic(self, stage: int, outcome: Outcome, where: str) -> Problem | None:

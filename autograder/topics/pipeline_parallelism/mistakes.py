@@ -129,6 +129,9 @@ WRONG_STAGE_GRADIENTS = patterned("""wrong gradients
     its contents are still needed, or read before its wait()?""")
 ANOTHER_SCHEDULE = patterned("""a different schedule than the given one
     Do the steps in the order of the list, each of them once. It is not always GPipe or 1F1B.""")
+COMPUTED_AGAIN = mistake("""right, but the stage is called more than once for a microbatch
+    Keep the outputs of a forward until its backward, instead of computing them again: the schedule has room
+    for them. Lecture 08 shows what recomputation is for.""")
 ACTIVATIONS_ALIVE = mistake("""right, but too many activations are alive
     A backward frees its graph. Is the graph kept by retain_graph=True, or does a forward run twice?""")
 ACTIVATIONS_KEPT = mistake("""right, but inputs, outputs or gradients are kept

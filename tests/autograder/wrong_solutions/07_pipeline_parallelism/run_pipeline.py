@@ -37,6 +37,7 @@ FAILS_AS = {
     "positions_as_ranks": ("RAISED or PIPELINE_DEADLOCK or NOT_NEXT_DOOR", "Only a group"),
     "adds_up_losses_of_all_calls": ("FROM_AN_EARLIER_CALL", "global variable"),
     "counts_microbatches_of_all_calls": ("FROM_AN_EARLIER_CALL", "global variable"),
+    "computes_again": ("COMPUTED_AGAIN", "Keep the outputs"),
     "calls_torch_s": ("FORBIDDEN_LIBRARY", "cell of your own"),
 }
 
@@ -490,3 +491,13 @@ class counts_microbatches_of_all_calls(Pipeline):
 
     def forward(self, microbatch):
         super().forward(next(self.numbers))
+
+
+class computes_again(Pipeline):
+    def take(self, microbatch):
+        inputs, _ = super().take(microbatch)
+        outputs = self.module(inputs)
+        if self.last:
+            samples, targets = len(inputs), self.microbatches[microbatch][1]
+            outputs = self.loss_fn(outputs, targets) * samples / self.samples
+        return inputs, outputs
