@@ -28,6 +28,7 @@ from autograder.topics.data_parallelism.wrapping import different
 
 Microbatch = list[torch.Tensor]  # inputs and targets
 
+MULTIPLES = (mistakes.SUMMED, mistakes.DIVIDED_TWICE, mistakes.DIVIDED_WRONGLY)
 MICROBATCHES = ((3, 3, 3), (4, 3, 1), (5,))
 SHARDS = (  # samples for each rank, shape of a sample, dtype
     (32, (3,), torch.float32),
@@ -118,11 +119,12 @@ def _microbatch(size: int, draws: Draws) -> Microbatch:
 
 @dataclass(frozen=True)
 class _Expected:
-    """What an accumulation must come to, and what it comes to with two frequent mistakes."""
+    """What an accumulation must come to, and what it comes to with frequent mistakes."""
 
     gradients: Expected
     summed: Expected  # losses are not scaled
     unweighted: Expected  # losses are scaled by the number of microbatches
+    last: Expected  # gradients are cleared before the last microbatch
     losses: Sequence[float]  # by position
     parameters: Named
 
@@ -133,8 +135,16 @@ class _Expected:
         losses, whole = zip(*(_backward(seed, own) for own in wholes), strict=True)
         summed = [_backward(seed, own)[1] for own in microbatches]
         shares = [{name: g if g is None else g / count for name, g in own.items()} for own in summed]
+        last = [_share_of_the_last(seed, own) for own in microbatches]
         parameters, _ = contents(build("plain", seed))
-        return cls(Expected.of(whole), Expected.of(summed), Expected.of(shares), losses, parameters)
+        return cls(
+            Expected.of(whole),
+            Expected.of(summed),
+            Expected.of(shares),
+            Expected.of(last),
+            losses,
+            parameters,
+        )
 
 
 def _backward(seed: int, microbatches: Sequence[Microbatch]) -> tuple[float, Gradients]:
@@ -144,6 +154,13 @@ def _backward(seed: int, microbatches: Sequence[Microbatch]) -> tuple[float, Gra
     total = sum(losses[1:], losses[0])
     total.backward()
     return total.item(), gradients(module)
+
+
+def _share_of_the_last(seed: int, microbatches: Sequence[Microbatch]) -> Gradients:
+    """Return the gradients that the last microbatch contributes."""
+    share = len(microbatches[-1][0]) / sum(len(inputs) for inputs, _ in microbatches)
+    _, found = _backward(seed, microbatches[-1:])
+    return {name: g if g is None else g * share for name, g in found.items()}
 
 
 def _accumulated(expected: _Expected, largest: int, at: int, where: str, outcome: Outcome) -> Problem | None:
@@ -158,7 +175,7 @@ def _accumulated(expected: _Expected, largest: int, at: int, where: str, outcome
     if not found.intact:
         return Problem(MODIFIED, f"{where}: `microbatches` as they were", "others, or fewer of them")
     if problem := wrong_gradients(found.gradients, expected.gradients, at, where):
-        if problem.mistake is mistakes.DIVIDED_WRONGLY:  # of the losses, as the wrapper has averaged
+        if problem.mistake in MULTIPLES:  # of the losses, as the wrapper has averaged
             problem = replace(problem, mistake=mistakes.SHARES_WRONG)
         return _scaled_wrongly(found.gradients, expected, at) or problem
     if (count := found.finished) != 1:
@@ -179,6 +196,7 @@ def _synchronized_wrongly(found: drivers.Accumulated, where: str) -> Problem | N
 def _scaled_wrongly(got: Gradients, expected: _Expected, at: int) -> Problem | None:
     """Tell when the gradients are those of another sum of the same losses."""
     for kind, wrong, text in (
+        (mistakes.EARLIER_MICROBATCHES_LOST, expected.last, "the last microbatch alone"),
         (mistakes.LOSSES_SUMMED, expected.summed, "the sum of the microbatches' mean losses"),
         (mistakes.LOSSES_UNWEIGHTED, expected.unweighted, "the mean of the microbatches' mean losses"),
     ):

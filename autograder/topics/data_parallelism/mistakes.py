@@ -123,6 +123,9 @@ FINISHED_TOO_OFTEN = mistake("""synchronized again
 GRAPHS_HELD = mistake("""activations of several microbatches at once
     Call the model and backward() for each microbatch by itself, before the forward of the next: that frees
     its activations. A batch that is put together of all microbatches does not fit into memory.""")
+EARLIER_MICROBATCHES_LOST = mistake("""gradients of the last microbatch only
+    Each backward adds to .grad by itself: call no zero_grad() between microbatches. The caller clears
+    gradients before the first one.""")
 LOSSES_SUMMED = mistake("""the sum of the microbatches' losses
     Each loss is a mean already. Scale it by its microbatch's share of the samples before its backward.""")
 LOSSES_UNWEIGHTED = mistake("""microbatches of different sizes count the same

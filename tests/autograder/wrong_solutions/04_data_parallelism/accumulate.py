@@ -7,6 +7,7 @@ FAILS_AS = {
     "last_backward_inside": ("NEVER_SYNCHRONIZED", "its backward"),
     "never_synchronizes": ("NEVER_SYNCHRONIZED", "outside of no_sync()"),
     "last_forward_inside": ("NEVER_SYNCHRONIZED", "its forward as well"),
+    "divides_by_the_ranks": ("SHARES_WRONG", "The wrapper divides"),
     "sums_losses": ("LOSSES_SUMMED", "a mean already"),
     "ignores_sizes": ("LOSSES_UNWEIGHTED", "len(inputs)"),
     "takes_all_for_as_large_as_the_last": ("SHARES_WRONG", "add up to 1"),
@@ -15,7 +16,7 @@ FAILS_AS = {
     "finishes_twice": ("FINISHED_TOO_OFTEN", "another call would send them all again"),
     "one_backward_for_all": ("GRAPHS_HELD", "before the forward of the next"),
     "puts_the_batch_together": ("GRAPHS_HELD", "put together"),
-    "clears_gradients": ("WRONG_GRADIENT", "left over"),
+    "clears_gradients": ("EARLIER_MICROBATCHES_LOST", "no zero_grad()"),
     "returns_the_last_loss": ("WRONG_LOSS", "mean over all samples"),
     "returns_the_sum": ("WRONG_LOSS", "mean over all samples"),
     "returns_no_number": ("WRONG_LOSS", "mean over all samples"),
@@ -233,3 +234,9 @@ def adds_up_losses_of_all_calls(model, microbatches, loss_fn, losses=[]):  # noq
     losses.extend(loss.detach() for loss in run(model, microbatches, loss_fn))
     model.finish_gradient_synchronization()
     return sum(losses)
+
+
+def divides_by_the_ranks(model, microbatches, loss_fn):
+    losses = run(model, microbatches, loss_fn, lambda size, total, _: size / total / dist.get_world_size())
+    model.finish_gradient_synchronization()
+    return sum(losses).item() * dist.get_world_size()
