@@ -11,7 +11,7 @@ from autograder.inside import reports, runs
 from autograder.inside.drivers import name_of
 from autograder.inside.drivers.calls import USED_AGAIN, use_again
 from autograder.inside.moments import Unmarked
-from autograder.inside.reports import Unreadable, as_many
+from autograder.inside.reports import Unreadable
 from autograder.inside.runs import RunFailed
 from autograder.kit import mistakes
 from autograder.kit.mistakes import FROM_AN_EARLIER_CALL, Mistake
@@ -185,11 +185,20 @@ def again(trial: T, earlier: Trial) -> T:
     """
     pairs = zip(earlier.inputs, trial.inputs, strict=True)
     assert trial.driver
+    inputs = [given and (name_of(trial.driver), before, given) for before, given in pairs]
+    return used_before(trial, use_again, inputs)
+
+
+def used_before(trial: T, driver: Callable[..., Any], inputs: Sequence[tuple[Any, ...] | None]) -> T:
+    """Make a trial with a driver that uses the code, marks `USED_AGAIN`, and does as the trial's own does.
+
+    What the driver returns is read as a report of the trial's own, so its type is `object`.
+    """
     return replace(
         trial,
         title=f"{trial.title}, called twice",
-        inputs=[given and (name_of(trial.driver), before, given) for before, given in pairs],
-        driver=use_again,
+        inputs=inputs,
+        driver=driver,
         verify=lambda outcomes: trial.examine([each and _used_again(each) for each in outcomes]),
         received=(),
         size=0,
@@ -198,7 +207,7 @@ def again(trial: T, earlier: Trial) -> T:
 
 
 def _used_again(outcome: Outcome) -> Outcome:
-    """Return what the second use has left behind, as if it had been the only one.
+    """Return what the second use has left behind, without the arguments, as if it had been the only one.
 
     Raises:
         Unmarked: there was none.
@@ -209,7 +218,7 @@ def _used_again(outcome: Outcome) -> Outcome:
     began = outcome.moments[begins[0]].at
     return replace(
         outcome,
-        arguments=as_many(outcome.arguments, 3)[2],
+        arguments=[],
         calls=[call for call in outcome.calls if call.start >= began],
         moments=outcome.moments[begins[0] + 1 :],
     )

@@ -79,6 +79,7 @@ OVERWRITTEN = mistake("""a result that the next call overwrites
     is called again; a buffer that is kept between calls is overwritten then.""")
 FROM_AN_EARLIER_CALL = mistake("""something is left over from an earlier call
     The first call is right, and the next one uses what the first one was given or has made. What a function
-    keeps between calls, in a global variable or a default argument, has to be filled again in each.""")
+    keeps between calls, in a global variable, a default argument or an attribute, has to be filled again in
+    each.""")
 MODIFIED = mistake("""an argument was changed
     This argument belongs to the caller. Work on a copy (clone), or on a buffer of your own.""")

@@ -16,7 +16,7 @@ from torch import nn
 from torch.func import functional_call
 
 from autograder.inside.drivers import tensor_parallelism as drivers
-from autograder.kit.case import Trial
+from autograder.kit.case import Trial, used_before
 from autograder.kit.check import Cases, Code, check
 from autograder.kit.draws import Draws
 from autograder.kit.mistakes import WRONG_TYPE
@@ -43,8 +43,9 @@ def _module(
         def draw(code: Code, world_sizes: Sequence[int] = WORLD_SIZES, seed: int = 0) -> Cases:
             for setting in settings(world_sizes, seed):
                 num_ranks = len(setting.ranks)
-                for block in sizes(num_ranks):
-                    yield _trial(setting, block)
+                trials = [_trial(setting, block) for block in sizes(num_ranks)]
+                yield from trials
+                yield _after_another_input(trials[0])
                 if num_ranks > 1:
                     arguments, number = indivisible(num_ranks)
                     yield refusal(setting, arguments, number)
@@ -137,6 +138,12 @@ def _trial(setting: Setting, block: Block) -> Trial:
     )
 
 
+def _after_another_input(trial: Trial) -> Trial:
+    """Make the trial one of a module that has been used with other numbers."""
+    inputs = [given and (given[3].flip(-1), *given) for given in trial.inputs]
+    return used_before(trial, drivers.run_again, inputs)
+
+
 def _loaded(whole: nn.Module, block: Block, at: int, num_ranks: int, draws: Draws) -> State:
     """Return the whole state as one rank gets it: with new random numbers for the parts of other ranks."""
     return {
@@ -217,10 +224,12 @@ def _in_shared_memory(rank: str, ran: drivers.Ran) -> Problem | None:
 
 def _wrong_output(block: Block, expected: _Expected, outcomes: Outcomes) -> Problem | None:
     n, output, found = len(outcomes), expected.output, [outcome.value.output for _, outcome in outcomes]
-    too_often = output + (n - 1) * expected.states[0][block.added_once] if block.added_once else output
+    bias = expected.states[0][block.added_once] if block.added_once else torch.zeros(())
+    too_often, without_bias = output + (n - 1) * bias, output - bias
     known = [
         (mistakes.BIAS_ADDED_BY_EVERY_RANK, block.output_cut.parts(too_often, n)),
         (mistakes.WEIGHTS_OF_OTHERS_USED, expected.of_all_loaded),
+        (mistakes.BIAS_MISSING, block.output_cut.parts(without_bias, n)),
     ]
     partial_sums = block.output_cut is WHOLE and any(parts_of_a_sum(found, s) for s in (output, too_often))
     otherwise = mistakes.PARTIAL_OUTPUT if partial_sums else mistakes.ANOTHER_OUTPUT

@@ -38,6 +38,9 @@ ROUNDED_APART = mistake("""right but for rounding, which differs between ranks
     A replicated tensor is the same on every rank, to the last digit: return what the all-reduce gives,
     without any arithmetic on it. x + (total − x).detach() has the right gradient, but each rank rounds it
     differently, and an infinite x becomes nan; a torch.autograd.Function does not need it.""")
+BIAS_MISSING = mistake("""the bias is missing
+    The bias that belongs to the sum over the ranks is added to it once, after the all-reduce or
+    reduce-scatter.""")
 PARTS_IN_ANOTHER_ORDER = patterned("""parts in another order
     The part of the group's first rank comes first, along the dimension that is given.""")
 PART_OF_ANOTHER_RANK = patterned("""another rank's part

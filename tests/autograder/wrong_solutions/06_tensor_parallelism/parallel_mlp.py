@@ -2,6 +2,8 @@
 FAILS_AS = {
     "two_columns": ("ANOTHER_SHAPE_OF_A_PART", "Compare with the table"),
     "gathers_in_between": ("COLLECTIVES_IN_FORWARD", "gather nothing in between"),
+    "forgets_the_bias": ("BIAS_MISSING", "once, after the all-reduce"),
+    "keeps_what_is_hidden": ("FROM_AN_EARLIER_CALL", "an attribute"),
     "forgets_the_gelu": ("ANOTHER_OUTPUT", "one by one"),
     "gelu_of_summands": ("ANOTHER_OUTPUT", "one by one"),
     "approximates_gelu": ("ANOTHER_OUTPUT", "one by one"),
@@ -38,6 +40,18 @@ class gathers_in_between(Mlp):
         super().__init__(width, hidden_width, group)
         self.up = Column(width, hidden_width, gather_output=True, group=group)
         self.down = Row(hidden_width, width, input_is_parallel=False, group=group)
+
+
+class forgets_the_bias(Mlp):
+    def forward(self, x):
+        return super().forward(x) - self.down.bias
+
+
+class keeps_what_is_hidden(Mlp):
+    def forward(self, x):
+        self.hidden = getattr(self, "hidden", None) or [F.gelu(self.up(x))]
+        hidden, self.hidden = self.hidden[0], [self.hidden[0].detach().requires_grad_()]
+        return self.down(hidden)
 
 
 class forgets_the_gelu(Mlp):
