@@ -24,7 +24,7 @@ class Split(Report):
         before: the parameters' gradients before the first `backward_weight`; `after` each call they follow.
         held: how many inputs are held after each call.
         multiply_adds: of the forwards, the backwards and all calls of `backward_weight`.
-        refused: whether one call more is refused.
+        refused: the type of the exception with which one call more is refused; empty if it is not.
         shared: whether a layer of which nothing is pending uses the microbatch of another layer.
     """
 
@@ -35,7 +35,7 @@ class Split(Report):
     after: list[Gradients]
     held: list[int]
     multiply_adds: tuple[int, int, int]
-    refused: bool
+    refused: str
     shared: bool
 
 
@@ -72,7 +72,7 @@ def split_backward(
             after.append(gradients(layer))
             held.append(sum(not reference.expired() for reference in references))
     counts = (forward.count, backward.count, backward_weight.count)
-    refused, shared = _refuses(layer), _share_what_is_pending(layer_class, inputs[0], len(weight))
+    refused, shared = _refusal(layer), _share_what_is_pending(layer_class, inputs[0], len(weight))
     return Split(names, plain_outputs, input_gradients, before, after, held, counts, refused, shared)
 
 
@@ -87,13 +87,15 @@ def _share_what_is_pending(layer_class: Code, inputs: torch.Tensor, width: int) 
     return any(gradient is not None for gradient in gradients(idle))
 
 
-def _refuses(layer: Any) -> bool:
-    """Tell whether a call is refused when nothing is left to do."""
+def _refusal(layer: Any) -> str:
+    """Return the type of the exception that a call raises when nothing is left to do."""
     try:
         layer.backward_weight()
     except RuntimeError:
-        return True
-    return False
+        return RuntimeError.__name__
+    except Exception as error:
+        return type(error).__name__
+    return ""
 
 
 class _MultiplyAdds(TorchDispatchMode):

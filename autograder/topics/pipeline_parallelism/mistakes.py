@@ -178,7 +178,7 @@ COMPUTED_TWICE = mistake("""right, but multiplied more than once
 INPUTS_KEPT = mistake("""right, but inputs stay in memory
     Free the tensors of a microbatch once its backward_weight() is done, and compute under torch.no_grad():
     otherwise weight.grad has a graph, which keeps them.""")
-NOTHING_LEFT_TO_DO = mistake("""one call too many is accepted
+NOTHING_LEFT_TO_DO = mistake("""no RuntimeError for one call too many
     When no microbatch is pending, backward_weight() must raise a RuntimeError.""")
 
 

@@ -156,9 +156,9 @@ class _Split:
             if held > left:
                 expected = f"inputs of {in_words(left)} held after {done} backward_weight()"
                 return Problem(mistakes.INPUTS_KEPT, expected, f"{held}")
-        if not seen.refused:
+        if seen.refused != RuntimeError.__name__:
             expected = "a RuntimeError when no microbatch waits"
-            return Problem(mistakes.NOTHING_LEFT_TO_DO, expected, "no exception")
+            return Problem(mistakes.NOTHING_LEFT_TO_DO, expected, seen.refused or "no exception")
         return None
 
 

@@ -12,6 +12,7 @@ FAILS_AS = {
     "SumsTheLastDimension": ("RAISED", "Read the line"),
     "TrainsFrozenWeights": ("WRONG_WEIGHT_GRADIENTS", "weight.grad"),
     "KeepsInputs": ("INPUTS_KEPT", "Free the tensors"),
+    "LooksForNothingPending": ("NOTHING_LEFT_TO_DO", "RuntimeError"),
     "AcceptsOneMore": ("NOTHING_LEFT_TO_DO", "RuntimeError"),
     "HangsOnTheOutputs": ("RAISED", "a model's first layer"),
     "ExpectsABias": ("RAISED", "Only a layer without a bias"),
@@ -103,6 +104,13 @@ class KeepsInputs(Split):
             raise RuntimeError("no microbatch waits")
         self.done += 1
         return self.waiting[self.done - 1]
+
+
+class LooksForNothingPending(Split):
+    def backward_weight(self):
+        if not self.waiting:
+            raise IndexError("pop from empty list")
+        super().backward_weight()
 
 
 class AcceptsOneMore(Split):
