@@ -89,6 +89,10 @@ REFUSED_TO_RANKS = {
     "setpgid": (109, 154),
     "setsid": (112, 157),
     "pidfd_open": (434, 434),
+    "futex_waitv": (449, 449),  # and three more that do what `_futex_of_its_own` refuses
+    "futex_wake": (454, 454),
+    "futex_wait": (455, 455),
+    "futex_requeue": (456, 456),
     "openat2": (437, 437),  # its flags cannot be read
 }
 # Cells may start sessions: those that load the extension start a process for ranks.
@@ -117,6 +121,7 @@ _OPEN, _OPENAT, _CLOSE_RANGE = (2, None), (257, 56), (436, 436)
 _SECCOMP = (317, 277)
 _MMAP, _MADVISE = (9, 222), (28, 233)
 _FALLOCATE = (285, 47)
+_FUTEX = (202, 98)
 _THREAD, _SAME_FILES = 0x10000, 0x400  # of clone: what is started has the same memory, the same open files
 _FILES_OF_ITS_OWN = 0x2  # of close_range: for this thread
 _SHARED_MEMORY, _WITHOUT_FILE = 0x1, 0x20  # of mmap
@@ -131,6 +136,8 @@ _SET_DUMPABLE = 4  # of prctl: hides from the watch what a process has opened
 _KIND_OF_SOCKET = 0xF  # of the second argument of socketpair; the rest are flags
 _NETLINK = 16
 _NETLINK_ROUTE, _NETLINK_SOCK_DIAG = 0, 4  # addresses and connections; others pass messages between processes
+# Of futex: whether threads of this process alone can meet; what it does; to wait, in two ways.
+_OF_ONE_PROCESS, _DOES, _WAITS = 0x80, 0x7F, (0, 9)
 _NEW_NAMESPACE = 0x7E020000  # all flags of clone that make one
 _X32 = 0x40000000  # numbers from here on are another name for the same calls
 
@@ -200,6 +207,8 @@ def between_ranks(
         *_if_equal(_OPENAT[which], _open_to_read_or_to_write(_THIRD)),
     ]
     rules += _if_equal(_OPEN[which], _open_to_read_or_to_write(_SECOND))
+    if not shares_files:
+        rules += _if_equal(_FUTEX[which], _futex_of_its_own())
     for name, numbers in REFUSED_TO_RANKS.items():
         if name not in allowed:
             rules += _if_equal(numbers[which], [_fail(errno.EACCES)])
@@ -254,6 +263,21 @@ def _refuse_one_of(argument: int, values: Iterable[int]) -> list[Instruction]:
 def _open_to_read_or_to_write(flags: int) -> list[Instruction]:
     neither = _NEITHER_TO_READ_NOR_TO_WRITE
     return [*_load(flags), (_AND, 0, 0, neither), *_if_equal(neither, [_fail(errno.EACCES)]), _ALLOWED]
+
+
+def _futex_of_its_own() -> list[Instruction]:
+    """Refuse to wait for threads of other processes, and to wake them: at a page of a file they would meet.
+
+    A thread that joins another one waits in the same manner. It is told to look again, and goes on.
+    """
+    return [
+        *_load(_SECOND),
+        (_ANY_BIT, 0, 1, _OF_ONE_PROCESS),
+        _ALLOWED,
+        (_AND, 0, 0, _DOES),
+        *(each for wait in _WAITS for each in _if_equal(wait, [_fail(errno.EAGAIN)])),
+        _fail(errno.EACCES),
+    ]
 
 
 def _clone_a_thread() -> list[Instruction]:

@@ -10,7 +10,7 @@ import ctypes, mmap, select, threading
 from autograder.inside import system_calls
 from autograder.inside.isolation import keep_apart, keep_memory_in_sight, leave_no_traces
 def call(name, *arguments):
-    numbers = (system_calls.REFUSED | system_calls.REFUSED_TO_RANKS)[name]
+    numbers = (system_calls.REFUSED | system_calls.REFUSED_TO_RANKS | {{"futex": system_calls._FUTEX}})[name]
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.syscall(numbers[system_calls.MACHINES.index(os.uname().machine)], *arguments) < 0:
         raise OSError(ctypes.get_errno(), name)
@@ -78,6 +78,8 @@ def test_ranks_cannot_read_what_cells_have_written(run):
         "socket.socket()",
         "os.chown('/tmp/prepared', -1, -1)",  # which dates it
         "os.truncate('/tmp/prepared', 3)",
+        "call('futex', ctypes.pythonapi.Py_IsInitialized, 1, 1)",  # wakes who waits at this place of a file
+        "call('futex_waitv', None, 0, 0, None, 0)",
         "os.open('/dev/ptmx', os.O_RDONLY)",
         "os.open('/dev/pts/ptmx', 3)",  # neither to read nor to write, but to set the size of a window
         "call('io_setup', 1, ctypes.byref(ctypes.c_long(0)))",
@@ -91,6 +93,17 @@ def test_ranks_leave_no_traces_that_others_could_see(attempt, run):
 
 def test_ranks_set_limits_of_their_own(run):
     assert tried(run, "resource.setrlimit(resource.RLIMIT_CORE, (0, 0))", "socket.socketpair()") == {"done"}
+
+
+def test_ranks_can_join_threads(run):
+    join = """if True:
+        libc, thread = ctypes.CDLL(None), ctypes.c_ulong()
+        sleep = ctypes.cast(libc.usleep, ctypes.c_void_p)
+        libc.pthread_create(ctypes.byref(thread), None, sleep, ctypes.c_void_p(300_000))
+        begin = time.monotonic()
+        assert libc.pthread_join(thread, None) == 0 and time.monotonic() - begin > 0.2
+    """
+    assert tried(run, join) == {"done"}
 
 
 @pytest.mark.parametrize(

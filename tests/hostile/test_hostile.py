@@ -82,6 +82,7 @@ TOGETHER = """
     share_by_datagrams                  0
     share_by_another_thread             0
     share_by_flags_of_standard_input    0
+    share_by_futexes                    0
     search_its_own_memory               0
 """
 # Attacks that bring the sandbox down, or spoil the process for the cells. The answers before and after them
