@@ -17,6 +17,7 @@ from autograder.kit.folders import walk
 _TICKS = os.sysconf("SC_CLK_TCK")
 _HIDDEN = (errno.EACCES, errno.ENAMETOOLONG)  # why what lies in a folder cannot be seen
 LOOKS = 20  # at folders in a folder: programs remove some meanwhile, but not each time that one looks
+_BESIDE = ("VmPTE:", "VmSwap:", "HugetlbPages:")  # what takes memory beside the pages that Linux sums up
 AN_ENTRY = 4096  # bytes that a name in a folder counts for: the file system keeps it, however small the file
 
 
@@ -72,7 +73,7 @@ def usage_of(processes: Callable[[], list[Path]], limits: Limits) -> Usage:
         limits: where there are more processes than that, no more is looked at: they multiply meanwhile.
     """
     folders = processes()
-    memory = beside = threads = 0  # beside pages in memory: page tables, and pages that were swapped out
+    memory = beside = threads = 0
     seconds = 0.0
     for folder in folders if len(folders) <= limits.processes else ():
         with contextlib.suppress(OSError, IndexError):
@@ -81,7 +82,7 @@ def usage_of(processes: Callable[[], list[Path]], limits: Limits) -> Usage:
             threads += int(fields[17])
             thread = _living_thread(folder)
             memory += int(_stat(thread)[21]) * mmap.PAGESIZE
-            beside += bytes_in(thread / "status", ("VmPTE:", "VmSwap:"))
+            beside += bytes_in(thread / "status", _BESIDE)
     if memory + beside > limits.memory_bytes:  # which counts what processes share once for each
         memory = _shared_memory(processes, limits)
     return Usage(memory + beside, len(folders), threads, seconds)

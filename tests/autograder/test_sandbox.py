@@ -270,11 +270,11 @@ def test_pages_that_processes_share_count_once_where_page_tables_come_to_the_lim
     assert usage_of(lambda: list(tmp_path.iterdir()), SMALL).memory_bytes == 2 * (800 + 1000) << 10
 
 
-def test_pages_that_are_swapped_out_count_as_memory(tmp_path):
+def test_pages_that_are_swapped_out_and_huge_pages_count_as_memory(tmp_path):
     (tmp_path / "1").mkdir()
     (tmp_path / "1/stat").write_text(f"1 (python) S {' '.join(['0'] * 16)} 1 {' '.join(['0'] * 4)}")
-    (tmp_path / "1/status").write_text("VmPTE:\t8 kB\nVmSwap:\t500 kB\n")
-    assert usage_of(lambda: [tmp_path / "1"], SMALL).memory_bytes == 508 << 10
+    (tmp_path / "1/status").write_text("VmPTE:\t8 kB\nVmSwap:\t500 kB\nHugetlbPages:\t2048 kB\n")
+    assert usage_of(lambda: [tmp_path / "1"], SMALL).memory_bytes == 2556 << 10
 
 
 def test_without_bubblewrap_it_says_what_to_install(monkeypatch, tmp_path):
