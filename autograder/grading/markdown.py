@@ -85,5 +85,8 @@ def _cleaner() -> bleach.Cleaner:
 
 
 def clean(html: str) -> str:
-    """Return the HTML with only text, tables and pictures in it; it shows all else as text."""
-    return _cleaner().clean(str(html))
+    """Return the HTML with only text, tables and pictures in it; it shows all else as text.
+
+    Whatever its styles, it covers nothing of the page around it.
+    """
+    return f'<div style="overflow:auto">{_cleaner().clean(str(html))}</div>'

@@ -100,6 +100,19 @@ def test_it_is_no_button_of_formgrader_and_no_field():
     assert shown.select(".full-credit, .mark-graded, #why") == []
 
 
+def test_it_covers_no_button(browser, tmp_path):
+    style = (
+        "display:inline-block; overflow:hidden; width:4000px; height:9000px; margin:-3000px 0 -5990px -500px"
+    )
+    above = tmp_path / "above.html"
+    content = page(answer(f'<a href="https://example.org" style="{style}">x</a>'))
+    above.write_text(f'<!DOCTYPE html><p><button>No credit</button></p><div id="notebook-container"{content}')
+    browser.get(above.as_uri())
+    on_top = "const { x, y } = document.querySelector('button').getBoundingClientRect();"
+    on_top += "return document.elementFromPoint(x + 5, y + 5).textContent"
+    assert browser.execute_script(on_top) == "No credit"
+
+
 def test_headings_and_code_keep_their_looks():
     shown = BeautifulSoup(page(answer("# Why\n```python\ndef f(): pass\n```")), "html.parser")
     assert shown.select_one(".highlight .k").text == "def"
