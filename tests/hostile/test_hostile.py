@@ -41,6 +41,7 @@ TOGETHER = """
     write_anywhere                      -
     reach_the_network                   -
     enter_other_namespaces              -
+    take_shared_memory_of_others        -
     stay_when_memory_runs_out           -
     make_timers                         -
     take_room_without_writing           -
