@@ -21,7 +21,7 @@ lab: install ## open the course in JupyterLab
 	@JUPYTER_CONFIG_PATH="$(CURDIR)/.jupyter" $(BIN)/python -m jupyterlab $(ARGS)
 
 test: install ## run all tests
-	@$(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder $(ARGS)
+	@$(BIN)/python -m pytest --numprocesses=4 --dist=loadfile --no-loadscope-reorder $(ARGS)
 
 test-all: test tiers cluster soak mutation class compat ## run all tests, then all that takes hours
 
