@@ -5,7 +5,10 @@ JupyterLab keeps a pasted picture as an attachment of the cell, Colab writes it 
 
 from __future__ import annotations
 
+import base64
+import io
 import re
+import warnings
 from collections.abc import Iterable
 from typing import Any
 from urllib.parse import unquote
@@ -38,6 +41,25 @@ def kept_beside(source: str, attachments: object) -> tuple[str, NotebookNode]:
 def size(attachments: NotebookNode) -> int:
     """Return how many characters a cell's pictures take."""
     return sum(len(content) for picture in attachments.values() for content in picture.values())
+
+
+def has_too_many_pixels(attachments: NotebookNode) -> bool:
+    """Tell whether a cell has a picture that a browser would take gigabytes for, by Pillow's limit."""
+    return any(_is_bomb(content) for picture in attachments.values() for content in picture.values())
+
+
+def _is_bomb(content: str) -> bool:
+    from PIL import Image  # takes a while, and few submissions have pictures
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", Image.DecompressionBombWarning)
+        try:
+            Image.open(io.BytesIO(base64.b64decode(content))).close()  # reads the size, not the pixels
+        except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+            return True
+        except Exception:  # it is none that can be shown
+            return False
+    return False
 
 
 def _attached(attachments: object, references: Iterable[str]) -> NotebookNode:

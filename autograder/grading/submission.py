@@ -196,6 +196,8 @@ def _require_sizes(path: Path, cells: list[NotebookNode]) -> None:
     ):
         if size > most:
             raise SubmissionError(f"{path} has {size:,} characters in {what}, more than {most:,}")
+    if any(pictures.has_too_many_pixels(cell.get("attachments", {})) for cell in cells):
+        raise SubmissionError(f"{path} has a picture with more pixels than any screenshot: make it smaller")
 
 
 def restored(submitted: NotebookNode, release: NotebookNode) -> tuple[NotebookNode, list[str]]:

@@ -1,10 +1,13 @@
 """Which notebook is graded, whatever a student did to the one that was handed out."""
 
+import base64
+import io
 import json
 import os
 
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+from PIL import Image
 
 from autograder.grading.submission import (
     MAX_BYTES,
@@ -417,6 +420,14 @@ def test_pictures_larger_than_any_that_people_paste_are_refused(tmp_path):
     with pytest.raises(SubmissionError, match="characters in pictures, more than"):
         picture = {"a.png": {"image/png": "A" * (MAX_PICTURES + 1)}}
         graded(pasted("![a](attachment:a.png)", **picture), tmp_path)
+
+
+def test_a_small_file_that_is_a_picture_of_hundreds_of_megapixels_is_refused(tmp_path):
+    file = io.BytesIO()
+    Image.new("1", (18_000, 18_000)).save(file, "PNG")  # 40 kB, of which a browser makes a gigabyte
+    picture = {"a.png": {"image/png": base64.b64encode(file.getvalue()).decode()}}
+    with pytest.raises(SubmissionError, match="more pixels than any screenshot: make it smaller"):
+        graded(pasted("![it](attachment:a.png)", **picture), tmp_path)
 
 
 def test_pictures_in_cells_of_ones_own_stay_too(tmp_path):
