@@ -81,12 +81,13 @@ class RecordingProcessGroup(dist.ProcessGroup):
         ranks = distributed_c10d._world.pg_group_ranks.get(self, {})
         return f"<ProcessGroup {self.group_name} of ranks {', '.join(map(str, ranks))}>"
 
+    def timeouts(self) -> list[timedelta]:
+        """Return how long calls of each of this group's backends may take."""
+        return [options._timeout for options in self._options]
+
     def limit(self) -> timedelta | None:
-        """Return the timeout that the reader gave this group; None for torch's own."""
-        for options in self._options:
-            if is_limit(timeout := options._timeout):
-                return timeout
-        return None
+        """Return the timeout that the reader gave this group; None for one that counts as no limit."""
+        return next(filter(is_limit, self.timeouts()), None)
 
     def connect(self) -> None:
         """Have NCCL connect the ranks of this group now, when all of them have come here.

@@ -182,7 +182,7 @@ def _world() -> RecordingProcessGroup:
 def _timeout_of_before() -> Callable[[], None]:
     """Return what gives the default group its present timeout again, if that group is still there then."""
     world = weakref.ref(_world())  # a reference would keep its connections
-    before = _world().limit() or distributed_c10d._get_default_timeout(distributed_c10d.get_backend())
+    before = min(_world().timeouts())
 
     def restore() -> None:
         group = world()

@@ -21,8 +21,9 @@ from torch._C._distributed_c10d import HashStore, PrefixStore, Store, TCPStore
 
 from .describe import call_on
 from .recorder import Recorder
+from .waits import FOREVER
 
-DEFAULT_TIMEOUT = timedelta(seconds=300)  # of torch's stores; a wait as long as this counts as forever
+DEFAULT_TIMEOUT = timedelta(seconds=300)  # of torch's stores
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two looks
 _MILLISECOND = timedelta(milliseconds=1)
 _WORKERS = "init/"  # the key under which a TCPStore counts its workers
@@ -81,7 +82,7 @@ def _noted(recorder: Recorder, method: str, store: Store, limit: timedelta | Non
         return
     call = call_on(f"store.{method}", "store", tuple(range(int(os.environ["WORLD_SIZE"]))))
     recorder.number(call)
-    forever = (limit or _timeout(store)) >= DEFAULT_TIMEOUT and _is_of_ranks_alone(store)
+    forever = (limit or _timeout(store)) >= FOREVER and _is_of_ranks_alone(store)
     begun = recorder.begin_wait(call if forever else None)
     try:
         yield

@@ -19,6 +19,7 @@ from ..protocol.calls import Call
 from .threads import Helper
 
 NO_LIMIT = timedelta(0)  # torch's way to say so
+FOREVER = timedelta(minutes=5)  # and longer: no limit; the shortest of torch's defaults, of its stores
 MOMENT = timedelta(milliseconds=100)
 LARGE = 32 * 2**20  # bytes of a message: its transfer takes long enough for a thread to add little
 

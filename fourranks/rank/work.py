@@ -119,8 +119,8 @@ def _receive(call: Call, inner: dist.Work, recorder: Recorder, timeout: timedelt
 
 
 def is_limit(timeout: timedelta | None) -> TypeGuard[timedelta]:
-    """Return whether a wait ends at a timeout that the reader chose; torch's default counts as no limit."""
-    return timeout is not None and waits.NO_LIMIT < timeout < dist.default_pg_timeout
+    """Return whether a wait ends soon, at a timeout that was chosen; torch's defaults count as no limit."""
+    return timeout is not None and waits.NO_LIMIT < timeout < waits.FOREVER
 
 
 def _end_of(work: dist.Work) -> Callable[[], bool]:

@@ -140,6 +140,9 @@ def test_a_timeout_that_a_cell_has_set_by_itself_stays(group):
     group.execute("set_timeout(timedelta(seconds=99))")
     group.execute("dist.init_process_group('gloo', timeout=timedelta(seconds=77))")
     assert str(group.execute(TIMEOUT)) == "[0-2] 99"
+    group.execute("set_timeout(timedelta(minutes=10))")
+    group.execute("dist.init_process_group('gloo', timeout=timedelta(seconds=77))")
+    assert str(group.execute(TIMEOUT)) == "[0-2] 600"
     group.execute("set_timeout(dist.default_pg_timeout)")
 
 

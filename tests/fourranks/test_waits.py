@@ -604,6 +604,11 @@ HANGING = {
         if rank:
             dist.barrier(group=g)
     """,
+    "a group with the ten minutes that libraries give theirs": """
+        g = dist.new_group(timeout=datetime.timedelta(minutes=10))
+        if rank:
+            dist.barrier(group=g)
+    """,
     "a key of the default store": "rank == 1 and dist.distributed_c10d._get_default_store().get('never')",
     "a key of a store made by hand": "dist.HashStore().wait(['never'])",
     "a queue of the store": "rank == 2 and dist.distributed_c10d._get_default_store().queue_pop('never')",
